@@ -1,0 +1,435 @@
+//! What a file tree must do to be served: the one interface behind every 9P server of Covey.
+//!
+//! A tree names its files by a `Node` of its own choosing: cheap to clone, and an object rather than
+//! a path, so that renaming or unlinking a file does not disturb the fids that hold it. Each method
+//! answers [`Outcome::Now`] or, when it has to wait, [`Outcome::Later`] with a future. Dropping the
+//! future cancels the wait: Tflush, Tclunk and a lost connection do exactly that.
+//!
+//! The server has checked the protocol before a method is called: fids exist, names are single
+//! components of 1 to 255 bytes that are neither `.` nor `..` nor hold a slash or NUL (walks may hold
+//! `..`), counts fit the message size, reads and writes come only on opened fids in the right mode.
+//! Requests on one fid arrive in the order rules of [`crate::server`].
+//!
+//! Every method has a default that answers EOPNOTSUPP, so a small tree is a few methods.
+
+use crate::message::Qid;
+use covey_wire::{Bytes, Name};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// A Linux error number with an optional reason for the log (9P2000.L sends the number only).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errno {
+    /// The number, as in errno(3).
+    pub code: u32,
+    /// Why, for logs and for the text of 9P2000's Rerror.
+    pub reason: String,
+}
+
+macro_rules! errnos {
+    ($($name:ident = $code:literal $text:literal;)*) => {
+        #[allow(missing_docs)]
+        impl Errno {
+            $(pub const $name: u32 = $code;)*
+        }
+        fn text(code: u32) -> &'static str {
+            match code {
+                $($code => $text,)*
+                _ => "unknown error",
+            }
+        }
+    };
+}
+errnos! {
+    EPERM = 1 "operation not permitted";
+    ENOENT = 2 "no such file or directory";
+    EINTR = 4 "interrupted";
+    EIO = 5 "input/output error";
+    ENXIO = 6 "no such device or address";
+    E2BIG = 7 "argument list too long";
+    EBADF = 9 "bad file descriptor";
+    EAGAIN = 11 "try again";
+    ENOMEM = 12 "out of memory";
+    EACCES = 13 "permission denied";
+    EBUSY = 16 "busy";
+    EEXIST = 17 "file exists";
+    EXDEV = 18 "across file systems";
+    ENODEV = 19 "no such device";
+    ENOTDIR = 20 "not a directory";
+    EISDIR = 21 "is a directory";
+    EINVAL = 22 "invalid argument";
+    EMFILE = 24 "too many open files";
+    EFBIG = 27 "file too large";
+    ENOSPC = 28 "no space left";
+    ESPIPE = 29 "illegal seek";
+    EROFS = 30 "read-only file system";
+    EMLINK = 31 "too many links";
+    EPIPE = 32 "broken pipe";
+    ERANGE = 34 "out of range";
+    EDEADLK = 35 "would deadlock";
+    ENAMETOOLONG = 36 "name too long";
+    ENOLCK = 37 "no locks available";
+    ENOSYS = 38 "not implemented";
+    ENOTEMPTY = 39 "directory not empty";
+    ELOOP = 40 "too many symbolic links";
+    ENODATA = 61 "no data";
+    EPROTO = 71 "protocol error";
+    EOVERFLOW = 75 "value too large";
+    EOPNOTSUPP = 95 "operation not supported";
+    ETIMEDOUT = 110 "timed out";
+    ESTALE = 116 "stale file handle";
+    EDQUOT = 122 "quota exceeded";
+    ECANCELED = 125 "cancelled";
+}
+
+impl Errno {
+    /// An error with a reason.
+    pub fn because(code: u32, reason: impl Into<String>) -> Self {
+        Errno { code, reason: reason.into() }
+    }
+
+    /// The number's own words.
+    pub fn text(&self) -> &'static str {
+        text(self.code)
+    }
+}
+
+impl From<u32> for Errno {
+    fn from(code: u32) -> Self {
+        Errno { code, reason: String::new() }
+    }
+}
+
+impl From<std::io::Error> for Errno {
+    fn from(error: std::io::Error) -> Self {
+        let code = error.raw_os_error().map_or(Errno::EIO, |code| code as u32);
+        Errno::because(code, error.to_string())
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason.is_empty() {
+            true => f.write_str(self.text()),
+            false => write!(f, "{}: {}", self.text(), self.reason),
+        }
+    }
+}
+
+impl std::error::Error for Errno {}
+
+/// A result of a tree's method.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// An answer, now or later.
+pub enum Outcome<T> {
+    /// The answer.
+    Now(Result<T>),
+    /// The answer when the future is done. Dropping it cancels the request.
+    Later(Pin<Box<dyn Future<Output = Result<T>>>>),
+}
+
+impl<T: 'static> Outcome<T> {
+    /// An answer that waits.
+    pub fn later(future: impl Future<Output = Result<T>> + 'static) -> Self {
+        Outcome::Later(Box::pin(future))
+    }
+
+    /// The same outcome with its value changed.
+    pub fn map<U: 'static>(self, change: impl FnOnce(T) -> U + 'static) -> Outcome<U> {
+        match self {
+            Outcome::Now(result) => Outcome::Now(result.map(change)),
+            Outcome::Later(future) => Outcome::later(async move { future.await.map(change) }),
+        }
+    }
+}
+
+impl<T> From<Result<T>> for Outcome<T> {
+    fn from(result: Result<T>) -> Self {
+        Outcome::Now(result)
+    }
+}
+
+impl<T> From<u32> for Outcome<T> {
+    fn from(code: u32) -> Self {
+        Outcome::Now(Err(code.into()))
+    }
+}
+
+/// On whose behalf a request is made. Decided at attach, inherited by every fid walked from there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Numeric user id.
+    pub uid: u32,
+    /// Numeric primary group id.
+    pub gid: u32,
+    /// All groups, the primary one included.
+    pub groups: Vec<u32>,
+}
+
+/// What is known of the peer before any message: given by the shell that accepted the connection.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Peer {
+    /// Where the peer is, for logs: `unix` or an address.
+    pub name: String,
+    /// The user the kernel vouches for (peer credentials, or the owner of a loopback socket).
+    pub uid: Option<u32>,
+    /// Whether the cluster key was proven on this connection.
+    pub has_key: bool,
+}
+
+/// Tattach, after the server has looked up the authentication file.
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// The peer, with `has_key` set when Tauth succeeded for this attach.
+    pub peer: Peer,
+    /// User name claimed.
+    pub uname: Name,
+    /// Numeric user claimed, or `None`.
+    pub n_uname: Option<u32>,
+    /// Which tree.
+    pub aname: Name,
+}
+
+/// An answer that opens a file.
+#[derive(Clone, Debug)]
+pub struct Opened<N> {
+    /// The file's qid.
+    pub qid: Qid,
+    /// What the fid holds from now on.
+    pub node: N,
+    /// Reads and writes may wait for one another (pipes, stdout, wait): exempt them from ordering.
+    pub blocking: bool,
+}
+
+/// Attributes, as Rgetattr has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Attr {
+    pub qid: Qid,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub nlink: u64,
+    pub rdev: u64,
+    pub size: u64,
+    pub blksize: u64,
+    /// In units of 512 bytes.
+    pub blocks: u64,
+    pub atime: Time,
+    pub mtime: Time,
+    pub ctime: Time,
+    pub btime: Time,
+}
+
+/// Seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub struct Time {
+    pub sec: u64,
+    pub nsec: u64,
+}
+
+/// What Tsetattr asks: only what is `Some` changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SetAttr {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<SetTime>,
+    pub mtime: Option<SetTime>,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The server's clock.
+    Now,
+    /// This time.
+    To(Time),
+}
+
+/// What to make with [`Tree::make`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Make {
+    /// A directory with these permission bits.
+    Dir { mode: u32 },
+    /// A symbolic link.
+    Symlink { target: Name },
+    /// A device, FIFO or socket: mode with its type bits.
+    Special { mode: u32, major: u32, minor: u32 },
+}
+
+/// One directory entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its qid.
+    pub qid: Qid,
+    /// Where to go on after it: any number but 0, stable while the directory changes.
+    pub cookie: u64,
+    /// DT_DIR and the like, from readdir(3).
+    pub kind: u8,
+    /// Its name.
+    pub name: Name,
+}
+
+/// A file system's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Statfs {
+    pub bsize: u32,
+    pub blocks: u64,
+    pub bfree: u64,
+    pub bavail: u64,
+    pub files: u64,
+    pub ffree: u64,
+    pub fsid: u64,
+    pub namelen: u32,
+}
+
+/// A byte-range lock, asked for or held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// F_RDLCK 0, F_WRLCK 1, F_UNLCK 2.
+    pub kind: u8,
+    /// First byte.
+    pub start: u64,
+    /// Number of bytes; 0 is to the end of the file.
+    pub length: u64,
+    /// The process, as its node numbers it.
+    pub proc_id: u32,
+    /// The node, or whatever else tells owners apart.
+    pub client_id: Name,
+}
+
+/// The answer to Tlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockStatus {
+    /// The lock is held.
+    Success = 0,
+    /// Another holds it: the client asks again.
+    Blocked = 1,
+    /// It cannot be had.
+    Error = 2,
+    /// The server is recovering.
+    Grace = 3,
+}
+
+/// A file tree. See the module's text for what is promised to it.
+#[allow(unused_variables)]
+pub trait Tree: 'static {
+    /// A file, as the tree names it.
+    type Node: Clone + 'static;
+
+    /// Who may come in, and where they start.
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Self::Node)>;
+
+    /// Down one or more names; `..` stays in the tree. Answers a qid and node for each name it got
+    /// along: fewer than asked when a later one is missing, an error when the first one is.
+    fn walk(&self, user: &Rc<User>, from: &Self::Node, names: &[Name]) -> Outcome<Vec<(Qid, Self::Node)>> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Attributes.
+    fn getattr(&self, user: &Rc<User>, node: &Self::Node) -> Outcome<Attr> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Changes attributes; `size` truncates or extends.
+    fn setattr(&self, user: &Rc<User>, node: &Self::Node, set: SetAttr) -> Outcome<()> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Opens with Linux flags (O_RDONLY 0, O_WRONLY 1, O_RDWR 2, O_TRUNC 0o1000, O_APPEND 0o2000, ...).
+    fn open(&self, user: &Rc<User>, node: &Self::Node, flags: u32) -> Outcome<Opened<Self::Node>> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Creates a plain file in `dir` and opens it.
+    fn create(&self, user: &Rc<User>, dir: &Self::Node, name: Name, flags: u32, mode: u32, gid: u32) -> Outcome<Opened<Self::Node>> {
+        Errno::EROFS.into()
+    }
+
+    /// Makes a directory, symbolic link or special file.
+    fn make(&self, user: &Rc<User>, dir: &Self::Node, name: Name, make: Make, gid: u32) -> Outcome<Qid> {
+        Errno::EROFS.into()
+    }
+
+    /// Up to `count` bytes from `offset`; fewer at the end.
+    fn read(&self, user: &Rc<User>, node: &Self::Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Writes; answers how much.
+    fn write(&self, user: &Rc<User>, node: &Self::Node, offset: u64, data: Bytes) -> Outcome<u32> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Entries after `cookie` (0: from the start, with `.` and `..`), of at most `bytes_max` in all
+    /// where each counts 24 + its name's length.
+    fn readdir(&self, user: &Rc<User>, node: &Self::Node, cookie: u64, bytes_max: u32) -> Outcome<Vec<Entry>> {
+        Errno::ENOTDIR.into()
+    }
+
+    /// The target of a symbolic link.
+    fn readlink(&self, user: &Rc<User>, node: &Self::Node) -> Outcome<Name> {
+        Errno::EINVAL.into()
+    }
+
+    /// A hard link to `node` in `dir`.
+    fn link(&self, user: &Rc<User>, node: &Self::Node, dir: &Self::Node, name: Name) -> Outcome<()> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Renames, replacing what is there.
+    fn rename(&self, user: &Rc<User>, from: &Self::Node, old: Name, to: &Self::Node, new: Name) -> Outcome<()> {
+        Errno::EROFS.into()
+    }
+
+    /// Trename, by the file's own fid: only trees that know a file's parent can do it.
+    fn rename_node(&self, user: &Rc<User>, node: &Self::Node, to: &Self::Node, new: Name) -> Outcome<()> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Removes a name: a directory with `is_dir` (AT_REMOVEDIR), anything else without.
+    fn unlink(&self, user: &Rc<User>, dir: &Self::Node, name: Name, is_dir: bool) -> Outcome<()> {
+        Errno::EROFS.into()
+    }
+
+    /// Tremove, by the file's own fid: only trees that know a file's parent can do it.
+    fn remove(&self, user: &Rc<User>, node: &Self::Node) -> Outcome<()> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// To stable storage.
+    fn fsync(&self, user: &Rc<User>, node: &Self::Node, datasync: bool) -> Outcome<()> {
+        Outcome::Now(Ok(()))
+    }
+
+    /// State of the file system.
+    fn statfs(&self, user: &Rc<User>, node: &Self::Node) -> Outcome<Statfs> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Takes or gives back a lock. Never waits: the client asks again when Blocked.
+    fn lock(&self, user: &Rc<User>, node: &Self::Node, lock: Lock) -> Outcome<LockStatus> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// What would stand in the way of `lock`: that lock, or `lock` with kind F_UNLCK.
+    fn getlock(&self, user: &Rc<User>, node: &Self::Node, lock: Lock) -> Outcome<Lock> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// An operation of the tree's own (Covey's extension): bytes in, bytes out.
+    fn call(&self, user: &Rc<User>, node: &Self::Node, body: Bytes) -> Outcome<Bytes> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// The last fid that held this node in this way is gone (clunk, remove or a lost connection).
+    fn clunk(&self, user: &Rc<User>, node: Self::Node) {}
+}

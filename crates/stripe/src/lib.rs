@@ -1,0 +1,5 @@
+//! The striped parallel file system.
+#![forbid(unsafe_code)]
+pub mod client;
+pub mod kv;
+pub mod ops;

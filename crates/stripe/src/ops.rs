@@ -1,0 +1,291 @@
+//! What a client asks of the metadata server: one table of operations and one of replies.
+//!
+//! Operations travel in the body of a Tcall on the metadata server's root. Each is deterministic: it
+//! carries its caller, and the time is stamped on it by the server before it is logged, so replaying
+//! the log gives the same store. `Request { session, seq, .. }` lets a client repeat a mutation after
+//! a lost connection and get the first answer.
+
+use covey_wire::{Field, List, Name, Reader, messages, record};
+
+/// A file's number: the owner server in the top 16 bits, never reused. 1 is the root directory.
+pub type Id = u64;
+
+/// The root directory.
+pub const ROOT: Id = 1;
+
+/// Nanoseconds since 1970 on the server's clock.
+pub type Nanos = u64;
+
+record! {
+    /// How a file's bytes lie on the I/O servers. Fixed when the file is created.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Layout for () {
+        /// Which distribution: see `distribution::Kind` (1 simple_stripe).
+        pub kind: u8,
+        /// Bytes per server before the next one.
+        pub strip_bytes: u32,
+        /// The I/O servers by index in the cluster's list, in the order of the strips.
+        pub servers: List<u16>,
+    }
+}
+
+record! {
+    /// What a directory says of the files created in it. Inherited by directories made in it.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct LayoutHint for () {
+        /// Which distribution.
+        pub kind: u8,
+        /// Bytes per strip.
+        pub strip_bytes: u32,
+        /// How many servers; 0 for all.
+        pub server_count: u16,
+    }
+}
+
+record! {
+    /// A file's attributes as the metadata server holds them.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Inode for () {
+        /// The file.
+        pub id: Id,
+        /// Type and permission bits, as in stat(2).
+        pub mode: u32,
+        /// Owner.
+        pub uid: u32,
+        /// Group.
+        pub gid: u32,
+        /// Names that lead here; directories count `.` and the `..` of their directories.
+        pub nlink: u32,
+        /// Device number of a special file, as makedev(3) packs it.
+        pub rdev: u64,
+        /// Bytes; for a directory its number of entries times 32.
+        pub size: u64,
+        /// Raised by each truncation; data servers refuse requests of another epoch.
+        pub epoch: u32,
+        /// Changes whenever content or attributes change.
+        pub version: u64,
+        /// A regular file that may have holes: its blocks must be asked of the data servers.
+        pub sparse: bool,
+        /// Last read (relatime), last content change, last change, birth.
+        pub atime: Nanos,
+        /// Content changed.
+        pub mtime: Nanos,
+        /// Inode changed.
+        pub ctime: Nanos,
+        /// Created.
+        pub btime: Nanos,
+        /// A symbolic link's target, else empty.
+        pub target: Name,
+        /// A regular file's layout.
+        pub layout: Option<Layout>,
+        /// A directory's hint for new files.
+        pub hint: Option<LayoutHint>,
+        /// A directory's parent (the root's is itself); 0 for anything else.
+        pub parent: Id,
+    }
+}
+
+record! {
+    /// On whose behalf. Only trusted peers send operations, so this is believed.
+    #[derive(Clone, Debug, PartialEq, Eq, Default)]
+    pub struct Caller for () {
+        /// User.
+        pub uid: u32,
+        /// Primary group.
+        pub gid: u32,
+        /// All groups.
+        pub groups: List<u32>,
+    }
+}
+
+record! {
+    /// One operation with what makes it repeatable.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Request for () {
+        /// The client's session, from `Hello`; 0 for reads and for Hello itself.
+        pub session: u64,
+        /// Number of this mutation within the session, from 1; 0 for reads.
+        pub seq: u64,
+        /// Every mutation below this number has been answered and may be forgotten.
+        pub seq_done: u64,
+        /// The server's clock when it was admitted. What the client puts here is overwritten.
+        pub now: Nanos,
+        /// Who asks.
+        pub caller: Caller,
+        /// What is asked.
+        pub op: Op,
+    }
+}
+
+record! {
+    /// A directory entry, with the inode when it was asked for.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct DirEntry for () {
+        /// The file.
+        pub id: Id,
+        /// File type: the S_IFMT bits of the mode shifted right by 12, which is readdir's d_type.
+        pub kind: u8,
+        /// Position to go on after.
+        pub cookie: u64,
+        /// The name.
+        pub name: Name,
+        /// The inode, in `plus` listings.
+        pub inode: Option<Inode>,
+    }
+}
+
+record! {
+    /// A lock, asked for or held. Ends are inclusive.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct RangeLock for () {
+        /// Exclusive (a write lock), else shared.
+        pub exclusive: bool,
+        /// flock's whole-file space rather than fcntl's: the two never meet.
+        pub whole: bool,
+        /// First byte.
+        pub start: u64,
+        /// Last byte, inclusive; u64::MAX for the end of the file.
+        pub end: u64,
+        /// Tells owners of one session apart (FUSE's lock owner).
+        pub owner: u64,
+        /// Process, for F_GETLK.
+        pub pid: u32,
+    }
+}
+
+/// Bits of [`Op::Setattr`]'s mask: which fields count.
+pub mod set {
+    #![allow(missing_docs)]
+    pub const MODE: u32 = 1;
+    pub const UID: u32 = 2;
+    pub const GID: u32 = 4;
+    pub const SIZE: u32 = 8;
+    pub const ATIME: u32 = 16;
+    pub const MTIME: u32 = 32;
+    /// With ATIME: the server's clock rather than the field.
+    pub const ATIME_NOW: u32 = 64;
+    /// With MTIME: the server's clock rather than the field.
+    pub const MTIME_NOW: u32 = 128;
+}
+
+/// Bits of [`Op::Rename`]'s flags, as in renameat2(2).
+pub mod rename {
+    #![allow(missing_docs)]
+    pub const NOREPLACE: u32 = 1;
+    pub const EXCHANGE: u32 = 2;
+}
+
+messages! {
+    /// An operation. Mutations are logged; reads and the volatile ones (marked) are not.
+    pub enum Op for () {
+        /// volatile: opens a session (0) or comes back to one after a lost connection; `files` are
+        /// still open in it, `locks` still held (told again because the server may have restarted)
+        1 Hello { session: u64, files: List<u64>, name: Name },
+        /// volatile: ends a session at once: its opens and locks go
+        2 Bye {},
+        /// read: down one or more names from a directory; `..` goes up, at the root it stays
+        3 Walk { from: u64, names: List<Name> },
+        /// read: attributes
+        4 Getattr { id: u64 },
+        /// changes attributes; SIZE truncates (raises the epoch when it may cut data) or extends
+        5 Setattr { id: u64, mask: u32, mode: u32, uid: u32, gid: u32, size: u64, atime: u64, mtime: u64 },
+        /// creates a file of any type (S_IFMT of mode). A regular file is opened in the session when
+        /// `open`. Without `exclusive` an existing regular file is opened instead.
+        6 Create { parent: u64, name: Name, mode: u32, gid: u32, rdev: u64, target: Name,
+                   exclusive: bool, open: bool, access: u8 },
+        /// volatile: opens for reading (access bit 4), writing (2), executing (1): checks
+        /// permission, keeps the file alive in the session until Release
+        7 Open { id: u64, access: u8 },
+        /// volatile: one open less
+        8 Release { id: u64 },
+        /// removes a name; a directory when `dir`
+        9 Unlink { parent: u64, name: Name, dir: bool },
+        /// renames, see `rename`
+        10 Rename { parent: u64, name: Name, to: u64, to_name: Name, flags: u32 },
+        /// a hard link
+        11 Link { id: u64, parent: u64, name: Name },
+        /// read: entries after `cookie` and not above `limit`, together at most about `bytes_max`;
+        /// `.` and `..` are entries 1 and 2
+        12 Readdir { id: u64, cookie: u64, limit: u64, bytes_max: u32, plus: bool },
+        /// read: the store's totals
+        13 Statfs {},
+        /// a write ended at `end`: the size becomes at least that. `hole`: it began beyond the size
+        14 Extend { id: u64, epoch: u32, end: u64, hole: bool },
+        /// takes `length` bytes at the end for an append; the size moves with Append's commit
+        15 Reserve { id: u64, length: u64 },
+        /// volatile wait: the append at `offset` is done; answered when the size covers it
+        16 Commit { id: u64, offset: u64, length: u64 },
+        /// volatile: takes a lock, waiting for it when `wait`
+        17 Lock { id: u64, lock: RangeLock, wait: bool },
+        /// volatile: gives back what of the owner's locks lies in the range
+        18 Unlock { id: u64, lock: RangeLock },
+        /// read: what would stand in the way of the lock
+        19 Getlock { id: u64, lock: RangeLock },
+        /// volatile: everything acknowledged so far reaches stable storage before the answer
+        20 Fsync { id: u64 },
+        /// sets a directory's hint, or an empty file's layout
+        21 SetLayout { id: u64, hint: LayoutHint },
+        /// server's own: the objects of an unlinked file (or of one cut, `epoch`) are gone everywhere
+        22 Reclaimed { id: u64, epoch: u32 },
+        /// server's own: a session is over; its appends end
+        23 SessionOver { session: u64 },
+        /// content was written (sent at most once a second and at fsync and close)
+        24 Touch { id: u64 },
+        /// the file was found to have no holes after all, or its blocks were counted
+        25 Dense { id: u64, epoch: u32, size: u64 },
+        /// read: the server list and identity
+        26 Cluster {},
+        /// read: the ids that exist among these (for reconciling objects)
+        27 Exist { ids: List<u64> },
+    }
+}
+
+messages! {
+    /// An answer.
+    pub enum Reply for () {
+        /// it failed, with an errno and a reason
+        1 Error { code: u32, reason: Name },
+        /// done
+        2 Done {},
+        /// the session's number; `known` when it was there already; the server's start counter
+        3 Session { session: u64, known: bool, boot: u64 },
+        /// an inode
+        4 Node { inode: Inode },
+        /// the inodes a walk came by, fewer than asked when a later name is missing
+        5 Nodes { inodes: List<Inode> },
+        /// entries, and whether the end was reached; `limit` is the last cookie in use
+        6 Entries { entries: List<DirEntry>, end: bool, limit: u64 },
+        /// files in use, directories in use, bytes of all sizes
+        7 Totals { files: u64, bytes: u64 },
+        /// where an append goes
+        8 Offset { offset: u64, epoch: u32 },
+        /// a lock in the way, if any
+        9 Locked { lock: Option<RangeLock> },
+        /// the ids that exist
+        10 Ids { ids: List<u64> },
+        /// created (or found, when not exclusive)
+        11 Created { inode: Inode, created: bool },
+        /// the cluster: its id, and names of I/O servers in index order
+        12 Cluster { id: Name, servers: List<Name> },
+    }
+}
+
+macro_rules! numbered_field {
+    ($type:ident) => {
+        impl Field<()> for $type {
+            fn size(&self, _: ()) -> usize {
+                1 + self.body_size(())
+            }
+            fn put(&self, _: (), out: &mut Vec<u8>) {
+                out.push(self.number());
+                self.put_body((), out);
+            }
+            fn get(_: (), from: &mut Reader) -> Result<Self, covey_wire::Blame> {
+                let number = from.u8()?;
+                $type::get_body(number, (), from)
+            }
+        }
+    };
+}
+numbered_field!(Op);
+numbered_field!(Reply);

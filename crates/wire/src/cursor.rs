@@ -1,0 +1,319 @@
+//! Little-endian cursors over shared bytes, and the field types that all messages are made of.
+//!
+//! A `Reader` never indexes and never copies a payload: what it hands out shares the buffer that
+//! the message arrived in. Integers are little-endian, as in 9P.
+
+use crate::Blame;
+use bytes::{Buf, BufMut, Bytes};
+use std::fmt;
+
+/// A cursor over one message. Fails with [`Blame::Malformed`] when the message is too short.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    rest: Bytes,
+}
+
+macro_rules! integer {
+    ($($name:ident $type:ty, $get:ident;)*) => {
+        $(
+            #[doc = concat!("Takes a little-endian `", stringify!($type), "`.")]
+            pub fn $name(&mut self) -> Result<$type, Blame> {
+                self.need(size_of::<$type>(), stringify!($type))?;
+                Ok(self.rest.$get())
+            }
+        )*
+    };
+}
+
+impl Reader {
+    /// A cursor at the first byte of `bytes`.
+    pub fn new(bytes: Bytes) -> Self {
+        Reader { rest: bytes }
+    }
+
+    integer! {
+        u8 u8, get_u8;
+        u16 u16, get_u16_le;
+        u32 u32, get_u32_le;
+        u64 u64, get_u64_le;
+    }
+
+    /// Takes `count` bytes, shared with the buffer.
+    pub fn bytes(&mut self, count: usize) -> Result<Bytes, Blame> {
+        self.need(count, "bytes")?;
+        Ok(self.rest.split_to(count))
+    }
+
+    /// How many bytes are left.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Ends the message: bytes left over are an error.
+    pub fn finish(self) -> Result<(), Blame> {
+        match self.rest.len() {
+            0 => Ok(()),
+            n => Err(Blame::Malformed(format!("{n} bytes after the last field"))),
+        }
+    }
+
+    fn need(&self, count: usize, what: &str) -> Result<(), Blame> {
+        if self.rest.len() >= count {
+            return Ok(());
+        }
+        Err(Blame::Malformed(format!("{what} needs {count} bytes, {} left", self.rest.len())))
+    }
+}
+
+/// A type that can stand in a message. `C` is the dialect or context that the encoding depends on.
+pub trait Field<C: Copy = ()>: Sized {
+    /// Encoded size in bytes.
+    fn size(&self, context: C) -> usize;
+    /// Appends the encoding.
+    fn put(&self, context: C, out: &mut Vec<u8>);
+    /// Takes the field off the cursor.
+    fn get(context: C, from: &mut Reader) -> Result<Self, Blame>;
+}
+
+macro_rules! integer_field {
+    ($($type:ident $put:ident;)*) => {
+        $(impl<C: Copy> Field<C> for $type {
+            fn size(&self, _: C) -> usize {
+                size_of::<$type>()
+            }
+            fn put(&self, _: C, out: &mut Vec<u8>) {
+                out.$put(*self);
+            }
+            fn get(_: C, from: &mut Reader) -> Result<Self, Blame> {
+                from.$type()
+            }
+        })*
+    };
+}
+integer_field! { u8 put_u8; u16 put_u16_le; u32 put_u32_le; u64 put_u64_le; }
+
+impl<C: Copy> Field<C> for bool {
+    fn size(&self, _: C) -> usize {
+        1
+    }
+    fn put(&self, _: C, out: &mut Vec<u8>) {
+        out.put_u8(u8::from(*self));
+    }
+    fn get(_: C, from: &mut Reader) -> Result<Self, Blame> {
+        match from.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            n => Err(Blame::Malformed(format!("bool is {n}"))),
+        }
+    }
+}
+
+impl<C: Copy, T: Field<C>> Field<C> for Option<T> {
+    fn size(&self, c: C) -> usize {
+        1 + self.as_ref().map_or(0, |value| value.size(c))
+    }
+    fn put(&self, c: C, out: &mut Vec<u8>) {
+        out.put_u8(u8::from(self.is_some()));
+        if let Some(value) = self {
+            value.put(c, out);
+        }
+    }
+    fn get(c: C, from: &mut Reader) -> Result<Self, Blame> {
+        Ok(if <bool as Field<C>>::get(c, from)? { Some(T::get(c, from)?) } else { None })
+    }
+}
+
+/// A string of the wire: a 16-bit length and bytes. File names on Linux are bytes, so no encoding
+/// is enforced; what is printed is made readable.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Name(Bytes);
+
+impl Name {
+    /// The empty name.
+    pub const EMPTY: Name = Name(Bytes::new());
+
+    /// The bytes of the name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The name for people: what is not UTF-8 is replaced.
+    pub fn lossy(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.0)
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Self {
+        Name(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl From<&[u8]> for Name {
+    fn from(bytes: &[u8]) -> Self {
+        Name(Bytes::copy_from_slice(bytes))
+    }
+}
+
+impl From<String> for Name {
+    fn from(text: String) -> Self {
+        Name(text.into_bytes().into())
+    }
+}
+
+impl From<Vec<u8>> for Name {
+    fn from(bytes: Vec<u8>) -> Self {
+        Name(bytes.into())
+    }
+}
+
+impl From<Bytes> for Name {
+    fn from(bytes: Bytes) -> Self {
+        Name(bytes)
+    }
+}
+
+impl AsRef<[u8]> for Name {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.lossy())
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lossy())
+    }
+}
+
+impl<C: Copy> Field<C> for Name {
+    fn size(&self, _: C) -> usize {
+        2 + self.0.len()
+    }
+    fn put(&self, _: C, out: &mut Vec<u8>) {
+        let length = u16::try_from(self.0.len()).expect("names are bounded before they are sent");
+        out.put_u16_le(length);
+        out.extend_from_slice(&self.0);
+    }
+    fn get(_: C, from: &mut Reader) -> Result<Self, Blame> {
+        let length = from.u16()?;
+        Ok(Name(from.bytes(usize::from(length))?))
+    }
+}
+
+/// A run of data: a 32-bit length and bytes, shared with the buffer it arrived in. To be sent it
+/// may be several pieces, which are never joined.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Payload {
+    pieces: Vec<Bytes>,
+}
+
+impl Payload {
+    /// A payload made of pieces in order, none of them copied.
+    pub fn gather(pieces: Vec<Bytes>) -> Self {
+        Payload { pieces }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
+
+    /// Whether there is no byte in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pieces in order.
+    pub fn pieces(&self) -> &[Bytes] {
+        &self.pieces
+    }
+
+    /// One run of bytes; copies only when there is more than one piece. A received payload has one.
+    pub fn into_bytes(mut self) -> Bytes {
+        match self.pieces.len() {
+            0 => Bytes::new(),
+            1 => self.pieces.remove(0),
+            _ => self.pieces.concat().into(),
+        }
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(bytes: Bytes) -> Self {
+        Payload { pieces: vec![bytes] }
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Self {
+        Payload { pieces: vec![bytes.into()] }
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes>", self.len())
+    }
+}
+
+impl<C: Copy> Field<C> for Payload {
+    fn size(&self, _: C) -> usize {
+        4 + self.len()
+    }
+    /// Copies the pieces. Senders of large payloads use [`crate::Segments`] and do not come here.
+    fn put(&self, _: C, out: &mut Vec<u8>) {
+        out.put_u32_le(u32::try_from(self.len()).expect("payloads are bounded by msize"));
+        for piece in &self.pieces {
+            out.extend_from_slice(piece);
+        }
+    }
+    fn get(_: C, from: &mut Reader) -> Result<Self, Blame> {
+        let length = from.u32()? as usize;
+        Ok(from.bytes(length)?.into())
+    }
+}
+
+/// A list of fields with a 16-bit count, as Twalk has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        List(Vec::new())
+    }
+}
+
+impl<C: Copy, T: Field<C>> Field<C> for List<T> {
+    fn size(&self, c: C) -> usize {
+        2 + self.0.iter().map(|item| item.size(c)).sum::<usize>()
+    }
+    fn put(&self, c: C, out: &mut Vec<u8>) {
+        out.put_u16_le(u16::try_from(self.0.len()).expect("lists are bounded before they are sent"));
+        self.0.iter().for_each(|item| item.put(c, out));
+    }
+    fn get(c: C, from: &mut Reader) -> Result<Self, Blame> {
+        let count = from.u16()?;
+        // Grows as items arrive: a hostile count cannot make it allocate.
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.push(T::get(c, from)?);
+        }
+        Ok(List(items))
+    }
+}

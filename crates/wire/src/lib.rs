@@ -1,0 +1,43 @@
+//! Byte cursors, the message table macro, blame-first errors and the contract of a protocol machine.
+//!
+//! Every protocol of Covey stands on this crate. It holds no protocol, does no I/O, reads no clock
+//! and starts no thread: bytes and times are arguments.
+//!
+//! ```text
+//!   Bytes ──► Reader ──► message (owned fields, payload shared) ──► Machine ──► Segments
+//! ```
+//!
+//! A message is declared once, in a table, and gets its codec, log name and size from there:
+//!
+//! ```
+//! use covey_wire::{messages, Field, Reader};
+//! messages! {
+//!     /// A two-message protocol.
+//!     pub enum Tiny for () {
+//!         /// asks for the sum
+//!         1 Task { left: u32, right: u32 },
+//!         /// answers
+//!         2 Rsum { sum: u64 },
+//!     }
+//! }
+//! let mut out = Vec::new();
+//! Tiny::Task { left: 1, right: 2 }.put_body((), &mut out);
+//! assert_eq!(out, [1, 0, 0, 0, 2, 0, 0, 0]);
+//! let back = Tiny::get_body(1, (), &mut Reader::new(out.into())).unwrap();
+//! assert_eq!(back.name(), "Task");
+//! ```
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod blame;
+mod cursor;
+mod machine;
+mod table;
+
+pub use blame::Blame;
+pub use bytes::{Bytes, BytesMut};
+pub use cursor::{Field, List, Name, Payload, Reader};
+pub use machine::{Machine, Segments};
+#[doc(hidden)]
+pub use table::in_field;

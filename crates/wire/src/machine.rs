@@ -1,0 +1,118 @@
+//! The contract between a protocol and the loop that runs it.
+
+use crate::Blame;
+use bytes::{Bytes, BytesMut};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+/// A protocol as a pure state machine: one side of one connection.
+///
+/// Methods come in three kinds, none of them async, and none reads a clock:
+///
+/// - `handle_*`: something arrived, bytes or a deadline;
+/// - `poll_*`: what the caller must do next;
+/// - everything else a machine has of its own: commands and answers of its user.
+///
+/// After any call of the first or third kind the caller polls `poll_output` until it is empty, then
+/// sleeps until the socket is readable or `poll_deadline` has come. Output may be joined into as
+/// few writes as the caller likes; its order is the protocol's.
+pub trait Machine {
+    /// Takes complete messages off the front of `input` and leaves the rest there. An error ends
+    /// the connection, after what `poll_output` still has.
+    fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame>;
+
+    /// The deadline of `poll_deadline` has passed. An error ends the connection.
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame>;
+
+    /// Moves output into `out` up to about `bytes_max` bytes; false when there was none.
+    fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool;
+
+    /// When `handle_timeout` is due.
+    fn poll_deadline(&self) -> Option<Instant>;
+
+    /// Lets the machine's user act: completes when `poll_output` is worth another call, or an error
+    /// ends the connection. A machine that only answers input is always pending here.
+    fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
+        let _ = context;
+        Poll::Pending
+    }
+
+    /// How many more bytes the message at the front of `input` needs: how much to read at least.
+    fn bytes_wanted(&self, input: &[u8]) -> usize;
+
+    /// Whether the machine would rather not be given more input now: its user is behind.
+    fn is_full(&self) -> bool {
+        false
+    }
+}
+
+/// Output: runs of bytes in order, shared and never joined. Small runs are put together.
+#[derive(Debug, Default)]
+pub struct Segments {
+    runs: std::collections::VecDeque<Bytes>,
+    tail: Vec<u8>,
+    length: usize,
+}
+
+impl Segments {
+    /// Nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where small fields are appended.
+    pub fn small(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.tail.len();
+        write(&mut self.tail);
+        self.length += self.tail.len() - before;
+    }
+
+    /// Appends a shared run without copying it, unless it is tiny.
+    pub fn shared(&mut self, run: Bytes) {
+        const COPY_MAX: usize = 4096;
+        if run.len() <= COPY_MAX {
+            return self.small(|out| out.extend_from_slice(&run));
+        }
+        self.length += run.len();
+        self.seal();
+        self.runs.push_back(run);
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nothing is left to write.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The runs in order, for a gathering write.
+    pub fn runs(&mut self) -> impl Iterator<Item = &[u8]> {
+        self.seal();
+        self.runs.iter().map(|run| &run[..])
+    }
+
+    /// `count` bytes were written.
+    pub fn advance(&mut self, mut count: usize) {
+        self.seal();
+        assert!(count <= self.length, "wrote more than there was");
+        self.length -= count;
+        while count > 0 {
+            let front = self.runs.front_mut().expect("length counts the runs");
+            let step = count.min(front.len());
+            bytes::Buf::advance(front, step);
+            count -= step;
+            if front.is_empty() {
+                self.runs.pop_front();
+            }
+        }
+    }
+
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            self.runs.push_back(std::mem::take(&mut self.tail).into());
+        }
+    }
+}
