@@ -11,7 +11,7 @@
 pub mod abi;
 mod files;
 mod handlers;
-mod syscalls;
+pub mod syscalls;
 mod transport;
 
 pub use files::Files;
