@@ -13,8 +13,9 @@ pub mod tree;
 pub use identity::attach_trusted;
 
 use crate::config::{self, Config, Node, Role};
+use crate::error::Error;
 use anyhow::{Context, bail};
-use covey_io::os::directory::Directory;
+use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
 use covey_io::os::net::{Address, Listener};
 use covey_ninep::tree::{Errno, Result as TreeResult, Statfs};
 use covey_stripe::client::{Fs, Options};
@@ -44,7 +45,7 @@ pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
     let Some(store) = &node.store else {
         bail!("node {name} has no store: only nodes with a role are formatted");
     };
-    let directory = Directory::create(store, &config.id, name, &node.roles_text())?;
+    let directory = StoreDir::create(store, &identity(config, node)).map_err(refused)?;
     if node.is(Role::Meta) {
         format_meta(config, &store.join("meta")).context("cannot format the metadata store")?;
     }
@@ -53,6 +54,14 @@ pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
     }
     drop(directory);
     Ok(())
+}
+
+fn identity(config: &Config, node: &Node) -> Identity {
+    Identity { cluster: config.id.clone(), node: node.name.clone(), role: node.roles_text() }
+}
+
+fn refused(error: DirectoryError) -> Error {
+    Error::work(format!("cannot use the store: {error}")).hint(error.hint())
 }
 
 fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
@@ -81,9 +90,9 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
     // Whatever may fail for want of a right or a port fails before the store is touched.
     let key = read_key(config)?;
     let listeners = listen(&node, key.is_some()).await?;
-    covey_io::os::limits::raise_open_files();
+    covey_io::os::limits::raise_open_files()?;
     let _directory = match &node.store {
-        Some(store) => Some(Directory::open(store, &config.id, name)?),
+        Some(store) => Some(StoreDir::open(store, &identity(config, &node)).map_err(refused)?),
         None => None,
     };
     let config = Arc::new(config.clone());
@@ -128,7 +137,7 @@ async fn listen(node: &Node, has_key: bool) -> anyhow::Result<Vec<Listener>> {
     for address in &node.listen {
         let address: Address = address.to_string().parse()?;
         if !address.is_local() && !has_key {
-            return Err(crate::error::Error::config(format!(
+            return Err(Error::config(format!(
                 "cannot listen at {address}: that is beyond this machine and there is no cluster key"
             ))
             .hint("make one with covey keygen FILE, copy it to every node, and name it as \

@@ -99,7 +99,7 @@ pub async fn dial(
     let conn = drive(stream, runtime);
     conn.version().await?;
     let key = if address.is_local() { None } else { key };
-    let nonce = random::bytes32().map_err(Errno::from)?;
+    let nonce = random::nonce().map_err(Errno::from)?;
     let uname = Name::from(rustix::process::geteuid().as_raw().to_string());
     let uid = rustix::process::geteuid().as_raw();
     conn.auth_and_attach(0, uname, Some(uid), Name::from(aname), key, nonce).await?;
