@@ -2,4 +2,5 @@
 #![forbid(unsafe_code)]
 pub mod client;
 pub mod kv;
+pub mod meta;
 pub mod ops;
