@@ -1,7 +1,6 @@
 //! What a node does: it keeps objects, or names, or both, and serves its tree.
 
 pub mod data;
-pub mod export;
 pub mod fs;
 pub mod identity;
 pub mod meta;
@@ -17,10 +16,13 @@ use crate::error::Error;
 use anyhow::{Context, bail};
 use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
 use covey_io::os::net::{Address, Listener};
+use covey_ninep::client::Conn;
+use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result as TreeResult, Statfs};
 use covey_stripe::client::{Fs, Options};
 use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
+use covey_wire::{List, Name};
 use net::ClusterNet;
 use std::path::Path;
 use std::rc::Rc;
@@ -29,14 +31,16 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The answer of one server to a ping.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug)]
 pub struct PingReport {
-    /// The node.
-    pub node: String,
-    /// Where it answered.
-    pub address: String,
-    /// Round trip of one small request, in microseconds: the least of a few.
-    pub latency_us: f64,
+    /// Time of one request, there and back: the least of a few.
+    pub latency: Duration,
+    /// The server's version.
+    pub version: String,
+    /// Bytes its store can hold, when it has one.
+    pub bytes_total: Option<u64>,
+    /// Bytes still free for it.
+    pub bytes_free: Option<u64>,
 }
 
 /// Formats a node's storage directory. Refuses one that is in use or already formatted.
@@ -202,6 +206,15 @@ fn parse_key(text: &str) -> anyhow::Result<[u8; 32]> {
     Ok(key)
 }
 
+/// Serves a directory of this machine.
+pub async fn export(
+    _dir: &Path,
+    _listen: &[config::Address],
+    _read_only: bool,
+) -> anyhow::Result<()> {
+    bail!("the export is not merged yet")
+}
+
 /// A client of the cluster's file system.
 pub async fn connect_fs(config: &Config, hard: bool) -> anyhow::Result<Fs> {
     let key = read_key(config)?;
@@ -215,10 +228,9 @@ pub async fn connect_fs(config: &Config, hard: bool) -> anyhow::Result<Fs> {
 pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
     const ROUNDS: usize = 5;
     let key = read_key(config)?;
-    let addresses = net::addresses(config, name)?;
     let runtime = tokio::runtime::Handle::current();
     let mut failed = None;
-    for address in addresses {
+    for address in net::addresses(config, name)? {
         let conn = match net::dial(&address, "/", key, &runtime).await {
             Ok(conn) => conn,
             Err(error) => {
@@ -226,16 +238,42 @@ pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
                 continue;
             }
         };
-        let mut best = Duration::MAX;
+        let mut latency = Duration::MAX;
+        let mut space = (None, None);
+        let mut version = String::new();
         for _ in 0..ROUNDS {
             let begun = Instant::now();
-            conn.call(covey_ninep::message::Message::Tgetattr { fid: 0, request_mask: 0 }).await?;
-            best = best.min(begun.elapsed());
+            let reply = conn.call(Message::Tstatfs { fid: 0 }).await?;
+            latency = latency.min(begun.elapsed());
+            if let Message::Rstatfs { bsize, blocks, bavail, .. } = reply
+                && blocks > 0
+            {
+                let unit = u64::from(bsize);
+                space = (Some(blocks * unit), Some(bavail * unit));
+            }
         }
-        let latency_us = best.as_secs_f64() * 1e6;
-        return Ok(PingReport { node: name.into(), address: address.to_string(), latency_us });
+        if let Ok(text) = read_text(&conn, "version").await {
+            version = text.trim().to_owned();
+        }
+        let (bytes_total, bytes_free) = space;
+        return Ok(PingReport { latency, version, bytes_total, bytes_free });
     }
     Err(failed.map_or_else(|| anyhow::anyhow!("node {name} has no address"), Into::into))
+}
+
+/// Reads a small file of a node's root.
+async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
+    let fid = conn.fid();
+    let names = List(vec![Name::from(name)]);
+    let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
+    let open = conn.call(Message::Tlopen { fid, flags: 0 });
+    let read = conn.call(Message::Tread { fid, offset: 0, count: 4096 });
+    walk.await?;
+    open.await?;
+    match read.await? {
+        Message::Rread { data } => Ok(String::from_utf8_lossy(&data.into_bytes()).into_owned()),
+        other => bail!("Tread was answered with {}", other.name()),
+    }
 }
 
 /// The state of the file system that a directory is on.
