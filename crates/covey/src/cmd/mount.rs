@@ -108,6 +108,7 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Resul
         hard: wish.hard,
         allow_other: wish.allow_other,
         read_only: wish.read_only,
+        threads: 1,
     };
     let thread = std::thread::Builder::new().name("mount".to_string()).spawn(move || {
         let _ = done.send(crate::mount::mount_cluster(&config, &mountpoint, &options));
