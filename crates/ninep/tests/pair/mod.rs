@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use covey_ninep::client::{self, CallError, Client, Conn};
-use covey_ninep::message::{Message, NONUNAME};
+use covey_ninep::message::Message;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use covey_wire::{Blame, Bytes, BytesMut, Machine, Name, Segments};
@@ -56,7 +56,7 @@ impl<T: Tree> Pair<T> {
         let mut pair = Self::raw(Rc::new(tree), Default::default(), Default::default());
         let conn = pair.conn.clone();
         pair.run(conn.version()).expect("version");
-        pair.run(conn.auth_and_attach(0, "root", NONUNAME, "", None, [0; 32])).expect("attach");
+        pair.run(conn.auth_and_attach(0, "root", None, "", None, [0; 32])).expect("attach");
         pair
     }
 
