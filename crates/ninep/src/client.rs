@@ -143,6 +143,12 @@ impl Conn {
         self.shared().with(|state| state.release_fid(fid));
     }
 
+    /// As [`Conn::release_fid`], once `call` is answered, whose reply nobody waits for any more: it is
+    /// the fid's Tclunk or Tremove.
+    pub fn release_fid_after(&self, fid: u32, call: Call) {
+        call.detach(fid);
+    }
+
     fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }

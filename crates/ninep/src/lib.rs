@@ -5,6 +5,7 @@
 pub mod auth;
 pub mod client;
 mod frame;
+pub mod memory;
 pub mod message;
 pub mod server;
 pub mod tree;

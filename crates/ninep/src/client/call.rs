@@ -60,6 +60,13 @@ impl Call {
         let tag = shared.with(|state| state.call(request)).map_err(Some);
         Call { shared, tag }
     }
+
+    /// Nobody waits for the reply, after which the number of `fid` is free.
+    pub(super) fn detach(mut self, fid: u32) {
+        if let Ok(tag) = std::mem::replace(&mut self.tag, Err(None)) {
+            self.shared.with(|state| state.detach(tag, fid));
+        }
+    }
 }
 
 impl Future for Call {

@@ -2,7 +2,7 @@
 
 use super::{CallError, Conn, Fid};
 use crate::auth::{self, Key, NONCE_BYTES, PROOF_BYTES};
-use crate::message::{Dialect, MSIZE_MIN, Message, NOFID, Number, Qid};
+use crate::message::{Dialect, MSIZE_MIN, Message, NOFID, NONUNAME, Number, Qid};
 use crate::tree::Errno;
 use covey_wire::{Bytes, Name};
 
@@ -37,18 +37,19 @@ impl Conn {
         Err(CallError::Lost("server speaks no 9P2000.L".into()))
     }
 
-    /// Makes `fid` the root of the tree `aname`, for the user `uname` (by number `n_uname`, which may
-    /// be NONUNAME). With a key, both sides prove first that they know it; `nonce` is 32 random bytes.
+    /// Makes `fid` the root of the tree `aname`, for the user called `uname`, by number `n_uname` if
+    /// there is one. With a key, both sides prove first that they know it; `nonce` is 32 random bytes.
     pub async fn auth_and_attach(
         &self,
         fid: u32,
-        uname: &str,
-        n_uname: u32,
-        aname: &str,
+        uname: impl Into<Name>,
+        n_uname: Option<u32>,
+        aname: impl Into<Name>,
         key: Option<Key>,
         nonce: [u8; NONCE_BYTES],
     ) -> Result<Qid> {
-        let (uname, aname, n_uname) = (Name::from(uname), Name::from(aname), Number(n_uname));
+        let (uname, aname) = (uname.into(), aname.into());
+        let n_uname = Number(n_uname.unwrap_or(NONUNAME));
         let afid = match key {
             Some(key) => Some(self.prove(uname.clone(), aname.clone(), n_uname, key, nonce).await?),
             None => None,

@@ -48,6 +48,8 @@ pub(super) struct State {
     pub due: usize,
     /// The peer owes an answer to a heartbeat.
     pub has_heartbeat: bool,
+    /// There is something to send that the machine has not been told of.
+    has_news: bool,
     /// No handle is left.
     is_left: bool,
     slots: Vec<Slot>,
@@ -104,6 +106,7 @@ impl State {
             is_unstamped: config.heartbeat_idle,
             due: 0,
             has_heartbeat: false,
+            has_news: false,
             is_left: false,
             slots: Vec::new(),
             free_tags: Vec::new(),
@@ -186,6 +189,20 @@ impl State {
         }
     }
 
+    /// Nobody waits for the call `tag`, after which the number `fid` is free.
+    pub fn detach(&mut self, tag: u16, fid: u32) {
+        let release = Some(fid);
+        match mem::replace(self.slot(tag), Slot::Free) {
+            Slot::Waiting { number, weight, is_sent, .. } => {
+                *self.slot(tag) = Slot::Detached { number, weight, is_sent, release };
+            }
+            _ => {
+                self.free_tag(tag);
+                self.release_fid(fid);
+            }
+        }
+    }
+
     /// Completes when the connection has ended.
     pub fn poll_lost(&mut self, context: &mut Context<'_>) -> Poll<String> {
         if let Some(reason) = &self.lost {
@@ -235,12 +252,12 @@ impl State {
 
     // What the machine does.
 
-    /// Notes the machine's waker. Ready when there is output, or when the connection is to end.
+    /// Notes the machine's waker. Ready when there is new output, or when the connection is to end.
     pub fn poll_machine(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
         if let Some(reason) = &self.lost {
             return Poll::Ready(Err(Blame::Io(reason.clone())));
         }
-        if self.can_send() {
+        if mem::take(&mut self.has_news) && self.can_send() {
             return Poll::Ready(Ok(()));
         }
         if self.is_left && self.due == 0 {
@@ -352,13 +369,18 @@ impl State {
         self.is_unstamped |= self.due == 0;
         self.due += 1;
         self.requests.push_back((tag, request));
-        self.wakers.extend(self.machine.take());
+        self.tell_machine();
     }
 
     fn push_control(&mut self, tag: u16, slot: Slot, oldtag: u16) {
         *self.slot(tag) = slot;
         self.due += 1;
         self.control.push_back((tag, Message::Tflush { oldtag }));
+        self.tell_machine();
+    }
+
+    fn tell_machine(&mut self) {
+        self.has_news = true;
         self.wakers.extend(self.machine.take());
     }
 

@@ -26,6 +26,9 @@ enum State<N> {
     Running(usize, Then<N>),
 }
 
+/// What a request waits for, and what is to be done then.
+type Parked<N> = (Wait<N>, Then<N>);
+
 impl<T: Tree> Session<T> {
     /// A new request: it starts at once, or is queued behind what it must wait for.
     pub(super) fn admit(&mut self, tag: u16, request: Message) {
@@ -37,9 +40,9 @@ impl<T: Tree> Session<T> {
             let state = State::Queued(request);
             return self.insert(tag, Request { claims, weight, can_block: false, state });
         }
-        if let Some((wait, then)) = self.begin(tag, request) {
+        if let Some(parked) = self.begin(tag, request) {
             self.order.insert(tag, claims, true);
-            self.park(tag, claims, weight, wait, then);
+            self.park(tag, claims, weight, parked);
         }
     }
 
@@ -85,7 +88,7 @@ impl<T: Tree> Session<T> {
     }
 
     /// Starts a request. Answers it at once, or returns what it waits for.
-    fn begin(&mut self, tag: u16, request: Message) -> Option<(Wait<T::Node>, Then<T::Node>)> {
+    fn begin(&mut self, tag: u16, request: Message) -> Option<Parked<T::Node>> {
         match self.start(request) {
             Ok(Started::Reply(reply)) => self.reply(tag, reply),
             Ok(Started::Asked(Asked::Now(answer), then)) => self.conclude(tag, then, answer),
@@ -103,14 +106,8 @@ impl<T: Tree> Session<T> {
     }
 
     /// A started request waits for the tree.
-    fn park(
-        &mut self,
-        tag: u16,
-        claims: Claims,
-        weight: usize,
-        wait: Wait<T::Node>,
-        then: Then<T::Node>,
-    ) {
+    fn park(&mut self, tag: u16, claims: Claims, weight: usize, parked: Parked<T::Node>) {
+        let (wait, then) = parked;
         let fids = &self.fids;
         let can_block = claims.can_block(|fid| fids.mode(fid));
         // A read that waits for a blocking file holds nothing yet.
@@ -152,8 +149,8 @@ impl<T: Tree> Session<T> {
         let Request { claims, weight, state, .. } = request;
         let State::Queued(message) = state else { return None };
         self.order.set_running(tag, &claims);
-        if let Some((wait, then)) = self.begin(tag, message) {
-            self.park(tag, claims, weight, wait, then);
+        if let Some(parked) = self.begin(tag, message) {
+            self.park(tag, claims, weight, parked);
             return None;
         }
         self.order.remove(tag, &claims, false);

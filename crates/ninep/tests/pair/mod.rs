@@ -1,8 +1,11 @@
 //! Client machine and server session back to back: virtual time, no runtime, no socket.
 #![allow(dead_code)]
 
+pub mod gate;
+pub mod raw;
+
 use covey_ninep::client::{self, CallError, Client, Conn};
-use covey_ninep::message::{Message, NONUNAME};
+use covey_ninep::message::Message;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use covey_wire::{Blame, Bytes, BytesMut, Machine, Name, Segments};
@@ -56,7 +59,7 @@ impl<T: Tree> Pair<T> {
         let mut pair = Self::raw(Rc::new(tree), Default::default(), Default::default());
         let conn = pair.conn.clone();
         pair.run(conn.version()).expect("version");
-        pair.run(conn.auth_and_attach(0, "root", NONUNAME, "", None, [0; 32])).expect("attach");
+        pair.run(conn.auth_and_attach(0, "root", None, "", None, [0; 32])).expect("attach");
         pair
     }
 
@@ -69,11 +72,11 @@ impl<T: Tree> Pair<T> {
     pub fn step(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let mut moved = false;
-        if let Some(client) = &mut self.client {
-            if let Poll::Ready(Err(blame)) = client.poll_user(&mut context) {
-                self.client_error.get_or_insert(blame);
-                self.client = None;
-            }
+        if let Some(client) = &mut self.client
+            && let Poll::Ready(Err(blame)) = client.poll_user(&mut context)
+        {
+            self.client_error.get_or_insert(blame);
+            self.client = None;
         }
         if let Some(client) = &mut self.client {
             let sent = drain(client, &mut self.to_server);
@@ -101,13 +104,12 @@ impl<T: Tree> Pair<T> {
         if self.server_is_mute {
             self.to_client.clear();
         }
-        if let Some(client) = &mut self.client {
-            if !self.to_client.is_empty() {
-                if let Err(blame) = client.handle_input(self.now, &mut self.to_client) {
-                    self.client_error.get_or_insert(blame);
-                    self.client = None;
-                }
-            }
+        if let Some(client) = &mut self.client
+            && !self.to_client.is_empty()
+            && let Err(blame) = client.handle_input(self.now, &mut self.to_client)
+        {
+            self.client_error.get_or_insert(blame);
+            self.client = None;
         }
         moved
     }
