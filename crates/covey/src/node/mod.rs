@@ -1,0 +1,3 @@
+//! What a node serves.
+
+pub mod export;
