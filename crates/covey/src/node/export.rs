@@ -265,14 +265,7 @@ impl Tree for ExportTree {
         self.check_writable().and_then(|()| self.who.act_with_group(user, gid, create)).into()
     }
 
-    fn make(
-        &self,
-        user: &Rc<User>,
-        dir: &Node,
-        name: Name,
-        make: Make,
-        gid: u32,
-    ) -> Outcome<Qid> {
+    fn make(&self, user: &Rc<User>, dir: &Node, name: Name, make: Make, gid: u32) -> Outcome<Qid> {
         let make = || self.make_name(dir, name.as_bytes(), &make);
         self.check_writable().and_then(|()| self.who.act_with_group(user, gid, make)).into()
     }
@@ -325,14 +318,7 @@ impl Tree for ExportTree {
         self.check_writable().and_then(|()| self.who.act(user, link)).into()
     }
 
-    fn rename(
-        &self,
-        user: &Rc<User>,
-        from: &Node,
-        old: Name,
-        to: &Node,
-        new: Name,
-    ) -> Outcome<()> {
+    fn rename(&self, user: &Rc<User>, from: &Node, old: Name, to: &Node, new: Name) -> Outcome<()> {
         let (old, new) = (old.as_bytes(), new.as_bytes());
         let rename = || rustix::fs::renameat(&*from.0, old, &*to.0, new).map_err(errno);
         self.check_writable().and_then(|()| self.who.act(user, rename)).into()
@@ -398,11 +384,7 @@ fn node(path: u64, found: &Statx, handle: Handle) -> Node {
     Node(Rc::new(Object { path, kind, device, handle, locks: RefCell::default() }))
 }
 
-fn path_of(
-    devices: &RefCell<HashMap<u64, Device>>,
-    fd: impl AsFd,
-    found: &Statx,
-) -> Result<u64> {
+fn path_of(devices: &RefCell<HashMap<u64, Device>>, fd: impl AsFd, found: &Statx) -> Result<u64> {
     Ok(mix_path(device_of(devices, fd, object::device(found))?, found.stx_ino))
 }
 

@@ -1,3 +1,4 @@
 //! What a node serves.
 
 pub mod export;
+pub mod serve;

@@ -218,7 +218,8 @@ mod tests {
         locks.note(LockKind::Unlock, &lock(2, 15, 100));
         let mut held = locks.held.borrow().clone();
         held.sort_by_key(|held| held.start);
-        let shown: Vec<_> = held.iter().map(|h| (number_of(h.kind), h.start, length_of(h))).collect();
+        let shown: Vec<_> =
+            held.iter().map(|h| (number_of(h.kind), h.start, length_of(h))).collect();
         assert_eq!(shown, [(1, 0, 10), (0, 10, 5), (1, 115, 0)]);
         assert_eq!(locks.conflict(LockKind::Read, &lock(0, 10, 105)), None);
         assert!(locks.conflict(LockKind::Write, &lock(1, 14, 1)).is_some());

@@ -74,8 +74,7 @@ pub(super) fn check_can_open(kind: FileType) -> Result<()> {
 /// Opens one name in a directory, as it is.
 pub(super) fn open_place(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(errno)
 }
 
@@ -116,7 +115,8 @@ pub(super) fn kind(stat: &Statx) -> FileType {
 /// The qid of what has these attributes. Its version changes whenever the file's size or times do.
 pub(super) fn qid(path: u64, stat: &Statx) -> Qid {
     let (changed, modified) = (stat.stx_ctime, stat.stx_mtime);
-    let seconds = (changed.tv_sec.cast_unsigned()).rotate_left(32) ^ modified.tv_sec.cast_unsigned();
+    let seconds =
+        (changed.tv_sec.cast_unsigned()).rotate_left(32) ^ modified.tv_sec.cast_unsigned();
     let fractions = u64::from(changed.tv_nsec) << 32 | u64::from(modified.tv_nsec);
     let mixed = mix(mix(seconds) ^ fractions) ^ stat.stx_size;
     Qid { kind: qid_kind(kind(stat)), version: (mix(mixed) >> 32) as u32, path }
