@@ -10,6 +10,7 @@ pub mod lock;
 pub mod log;
 pub mod mount;
 pub mod net;
+pub mod ofd;
 pub mod random;
 pub mod run;
 pub mod users;

@@ -1,6 +1,7 @@
 //! What a node does: it keeps objects, or names, or both, and serves its tree.
 
 pub mod data;
+pub mod export;
 pub mod fs;
 pub mod identity;
 pub mod meta;
@@ -104,7 +105,7 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
     let tree = Rc::new(build(&config, &node, net)?);
     for listener in listeners {
         println!("covey: {name} serves {}", describe(&node, listener.address()));
-        let session = serve::Config { key, require_key: !listener.address().is_local() };
+        let session = serve::ServeConfig { key, ..serve::ServeConfig::default() };
         tokio::task::spawn_local(serve::serve_tree(listener, tree.clone(), session));
     }
     wait_for_end().await?;
@@ -206,13 +207,23 @@ fn parse_key(text: &str) -> anyhow::Result<[u8; 32]> {
     Ok(key)
 }
 
-/// Serves a directory of this machine.
+/// Serves a directory of this machine until it is told to end.
 pub async fn export(
-    _dir: &Path,
-    _listen: &[config::Address],
-    _read_only: bool,
+    dir: &Path,
+    listen: &[config::Address],
+    read_only: bool,
 ) -> anyhow::Result<()> {
-    bail!("the export is not merged yet")
+    let listen: Vec<Address> =
+        listen.iter().map(|address| address.to_string().parse()).collect::<Result<_, _>>()?;
+    let kind = if read_only { "read-only" } else { "read-write" };
+    let ready = |addresses: &[Address], identity: &str| {
+        let at: Vec<String> = addresses.iter().map(Address::to_string).collect();
+        println!("covey: {} ({kind}) at {}: {identity}", dir.display(), at.join(" and "));
+    };
+    tokio::select! {
+        served = serve::serve_export(dir, &listen, read_only, ready) => match served? {},
+        ended = wait_for_end() => ended,
+    }
 }
 
 /// A client of the cluster's file system.

@@ -275,7 +275,10 @@ mod tests {
             read_only: false,
             read_bytes_max: 1 << 20,
         };
-        let Ok(device) = fuse_mount(dir.path(), "test,name", "covey", &options) else { return };
+        let device = match fuse_mount(dir.path(), "test,name", "covey", &options) {
+            Ok(device) => device,
+            Err(error) => return eprintln!("not tested: mounting is not permitted here: {error}"),
+        };
         let mounted = mounted_at(dir.path()).unwrap().expect("it is in the table");
         assert_eq!(mounted.kind, "fuse.covey");
         clone_fd(&device).unwrap();
