@@ -2,19 +2,16 @@
 
 use crate::config::Config;
 use covey_stripe::client::Fs;
-use std::time::Duration;
 
-/// What a server says of itself.
-#[derive(Clone, Debug)]
+/// The answer of one server to a ping.
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct PingReport {
-    /// Time of one request, there and back.
-    pub latency: Duration,
-    /// The server's version.
-    pub version: String,
-    /// Bytes its store can hold, when it has one.
-    pub bytes_total: Option<u64>,
-    /// Bytes still free for it.
-    pub bytes_free: Option<u64>,
+    /// The node.
+    pub node: String,
+    /// Where it answered.
+    pub address: String,
+    /// Round trip of one small request, in microseconds: the least of a few.
+    pub latency_us: f64,
 }
 
 /// Formats the node's store.
