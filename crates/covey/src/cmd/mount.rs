@@ -110,7 +110,7 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Resul
         read_only: wish.read_only,
     };
     let thread = std::thread::Builder::new().name("mount".to_string()).spawn(move || {
-        let _ = done.send(crate::mount::mount(&config, &mountpoint, &options));
+        let _ = done.send(crate::mount::mount_cluster(&config, &mountpoint, &options));
     });
     thread.cannot(|| "start a thread")?;
     let result =

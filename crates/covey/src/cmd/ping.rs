@@ -64,11 +64,6 @@ pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport
     }
 }
 
-/// The report's latency.
-pub fn latency(report: &PingReport) -> Duration {
-    Duration::try_from_secs_f64(report.latency_us / 1e6).unwrap_or_default()
-}
-
 fn dead_servers(dead: usize, all: usize) -> Error {
     let who = if dead == all {
         "none of the servers".to_string()
@@ -88,17 +83,16 @@ fn json(node: &Node, answer: &std::result::Result<PingReport, String>) -> serde_
     serde_json::json!({
         "node": node.name, "roles": node.roles, "alive": answer.is_ok(),
         "listen": node.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "latency_us": answer.as_ref().ok().map(|report| report.latency_us),
+        "latency_us": answer.as_ref().ok().map(|report| report.latency.as_micros() as u64),
         "reason": answer.as_ref().err(),
     })
 }
 
 fn row(node: &Node, answer: &std::result::Result<PingReport, String>) -> Vec<String> {
     let (state, latency, reason) = match answer {
-        Ok(report) => ("alive", duration(latency(report)), String::new()),
+        Ok(report) => ("alive", duration(report.latency), String::new()),
         Err(why) => ("dead", "-".to_string(), why.clone()),
     };
-    let listen = || node.listen.first().map_or("-".to_string(), ToString::to_string);
-    let address = answer.as_ref().map_or_else(|_| listen(), |report| report.address.clone());
+    let address = node.listen.first().map_or("-".to_string(), ToString::to_string);
     vec![node.name.clone(), node.roles_text(), state.to_string(), latency, address, reason]
 }

@@ -8,9 +8,8 @@ use crate::node::PingReport;
 use crate::output::duration;
 use futures_util::future::join_all;
 use std::path::Path;
-use std::time::Duration;
 
-/// Show every server: role, process, store, space, latency
+/// Show every server: role, process, store, space, latency, version
 ///
 /// A server is asked for at most 3 s. Exit code 0 also when some are down: `covey ping` is the command
 /// that tells by its exit code.
@@ -35,7 +34,8 @@ struct Row {
     store: Option<String>,
     bytes_total: Option<u64>,
     bytes_free: Option<u64>,
-    latency_us: Option<f64>,
+    latency_us: Option<u64>,
+    version: Option<String>,
 }
 
 /// Runs the command.
@@ -63,7 +63,9 @@ fn gather(
 ) -> Row {
     let report = answer.as_ref().ok();
     // A store on this machine can be measured even while its server is down.
-    let (total, free) = cluster.and(node.store.as_deref()).and_then(space).unzip();
+    let local = cluster.and(node.store.as_deref()).and_then(space);
+    let told = report.and_then(|report| report.bytes_total.zip(report.bytes_free));
+    let (total, free) = told.or(local).unzip();
     Row {
         node: node.name.clone(),
         role: node.roles_text(),
@@ -74,7 +76,8 @@ fn gather(
         store: node.store.as_ref().map(|store| store.display().to_string()),
         bytes_total: total,
         bytes_free: free,
-        latency_us: report.map(|report| report.latency_us),
+        latency_us: report.map(|report| report.latency.as_micros() as u64),
+        version: report.map(|report| report.version.clone()),
     }
 }
 
@@ -96,8 +99,10 @@ fn write(
 ) -> std::io::Result<()> {
     use std::io::Write;
     writeln!(out, "cluster {} ({})\n", config.name, config.file.display())?;
-    let heading =
-        ["NODE", "ROLE", ">PID", "STATE", ">LATENCY", ">USED", ">FREE", "STORE", "ADDRESS"];
+    let heading = [
+        "NODE", "ROLE", ">PID", "STATE", ">LATENCY", ">USED", ">FREE", "VERSION", "STORE",
+        "ADDRESS",
+    ];
     let cells: Vec<_> = rows.iter().map(cells).collect();
     crate::output::table(out, &heading, &cells);
     for mount in mounts {
@@ -119,9 +124,10 @@ fn cells(row: &Row) -> Vec<String> {
         row.role.clone(),
         row.pid.map_or_else(dash, |pid| pid.to_string()),
         if row.up { "up" } else { "dead" }.to_string(),
-        row.latency_us.map_or_else(dash, |us| duration(Duration::from_secs_f64(us / 1e6))),
+        row.latency_us.map_or_else(dash, |us| duration(std::time::Duration::from_micros(us))),
         used.map_or_else(dash, size::rounded),
         row.bytes_free.map_or_else(dash, size::rounded),
+        row.version.clone().unwrap_or_else(dash),
         row.store.clone().unwrap_or_else(dash),
         row.address.clone(),
     ]

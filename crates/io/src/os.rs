@@ -1,0 +1,15 @@
+//! The real world: Linux.
+
+pub mod clock;
+pub mod credentials;
+pub mod directory;
+pub mod file;
+pub mod kv;
+pub mod limits;
+pub mod lock;
+pub mod log;
+pub mod mount;
+pub mod net;
+pub mod random;
+pub mod run;
+pub mod users;
