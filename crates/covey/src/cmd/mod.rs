@@ -3,38 +3,41 @@
 //! Files that are no command: `path` finds things in the file system, `cluster` keeps the processes
 //! of the embedded cluster, `copy` moves bytes for `cp` and `cat`.
 
-//TMP mod cat;
-//TMP mod chmod;
-//TMP mod chown;
+mod cat;
+mod chmod;
+mod chown;
 mod cluster;
 mod completions;
 mod config;
-//TMP mod copy;
-//TMP mod cp;
-//TMP mod df;
+mod copy;
+mod cp;
+mod df;
 mod down;
-//TMP mod du;
+mod du;
 mod export;
 mod genconfig;
 mod init;
 mod keygen;
 //TMP mod layout;
-//TMP mod ln;
-//TMP mod ls;
+mod ln;
+mod ls;
 mod man;
-//TMP mod mkdir;
+mod mkdir;
 mod mount;
-//TMP mod mv;
+mod mv;
+mod names;
 //TMP mod ninep;
 mod path;
 mod ping;
-//TMP mod rm;
+mod rm;
 mod serve;
-//TMP mod stat;
+mod show;
+mod stat;
 mod status;
 mod systemd;
-//TMP mod touch;
-//TMP mod truncate;
+mod touch;
+mod tree;
+mod truncate;
 mod umount;
 mod up;
 
@@ -47,7 +50,7 @@ use covey_stripe::ops::Caller;
 use covey_wire::List;
 use std::path::PathBuf;
 
-/// A striped parallel file system over 9P, in one program.
+/// A striped parallel file system over 9P, in one program
 ///
 /// Covey joins the disks of a few Linux machines into one file system: files are striped over I/O
 /// servers, names live on a metadata server, and every program reaches them through a mount, through
@@ -79,6 +82,7 @@ pub struct Cli {
 
 /// Options of every command.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Read the cluster's configuration from FILE
     ///
@@ -120,20 +124,20 @@ commands! {
     Ping = ping,
     Mount = mount,
     Umount = umount,
-    //TMP Ls = ls,
-    //TMP Cat = cat,
-    //TMP Cp = cp,
-    //TMP Mv = mv,
-    //TMP Rm = rm,
-    //TMP Mkdir = mkdir,
-    //TMP Ln = ln,
-    //TMP Stat = stat,
-    //TMP Touch = touch,
-    //TMP Chmod = chmod,
-    //TMP Chown = chown,
-    //TMP Truncate = truncate,
-    //TMP Df = df,
-    //TMP Du = du,
+    Ls = ls,
+    Cat = cat,
+    Cp = cp,
+    Mv = mv,
+    Rm = rm,
+    Mkdir = mkdir,
+    Ln = ln,
+    Stat = stat,
+    Touch = touch,
+    Chmod = chmod,
+    Chown = chown,
+    Truncate = truncate,
+    Df = df,
+    Du = du,
     //TMP Layout = layout,
     Genconfig = genconfig,
     Config = config,

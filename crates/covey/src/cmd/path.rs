@@ -127,6 +127,13 @@ impl Session {
             }
             cookie = last.cookie;
             for entry in page.entries {
+                // A name with a slash would lead elsewhere when it is used as a path.
+                if entry.name.is_empty() || entry.name.as_bytes().contains(&b'/') {
+                    return Err(Errno::because(
+                        Errno::EPROTO,
+                        "the directory holds an impossible name",
+                    ));
+                }
                 if !matches!(entry.name.as_bytes(), b"." | b"..") {
                     let inode = entry.inode.ok_or_else(|| {
                         Errno::because(Errno::EPROTO, "an entry came without its inode")
