@@ -480,6 +480,17 @@ impl File {
         }
     }
 
+    /// The next data at or after `offset` (`hole` false) or the next hole; ENXIO beyond the end. All
+    /// of a file counts as data, which POSIX allows: the hole is at its end.
+    pub async fn seek(&self, offset: u64, hole: bool) -> Result<u64> {
+        let size = self.data()?.size(&self.handle.shared).await?;
+        match (offset < size, hole) {
+            (false, _) => Err(Errno::ENXIO.into()),
+            (true, false) => Ok(offset),
+            (true, true) => Ok(size),
+        }
+    }
+
     fn data(&self) -> Result<&Arc<OpenFile>> {
         self.handle.open.as_ref().ok_or_else(|| Errno::EISDIR.into())
     }

@@ -3,5 +3,6 @@
 pub mod client;
 pub mod distribution;
 pub mod kv;
+pub mod meta;
 pub mod objects;
 pub mod ops;

@@ -42,7 +42,6 @@ pub type Connect = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Fs>>>>>;
 #[derive(Clone)]
 pub struct Node {
     id: Id,
-    mode: u32,
     open: Option<Rc<Open>>,
 }
 
@@ -320,7 +319,7 @@ fn qid(inode: &Inode) -> Qid {
 }
 
 fn node(inode: &Inode) -> Node {
-    Node { id: inode.id, mode: inode.mode, open: None }
+    Node { id: inode.id, open: None }
 }
 
 fn opened(inode: &Inode, file: File, flags: u32) -> Opened<Node> {

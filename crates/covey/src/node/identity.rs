@@ -64,17 +64,19 @@ fn asked_uid(attach: &Attach) -> Result<Option<u32>> {
     if name.is_empty() || name == "nobody" {
         return Ok(None);
     }
-    match name.parse().ok().or_else(|| users::uid_of(&name)) {
-        Some(uid) => Ok(Some(uid)),
-        None => {
-            let what = format!("no user is called {name} here");
-            Err(Errno::because(Errno::EACCES, what))
-        }
+    if let Ok(uid) = name.parse() {
+        return Ok(Some(uid));
+    }
+    match users::by_name(&name)? {
+        Some(account) => Ok(Some(account.uid)),
+        None => Err(Errno::because(Errno::EACCES, format!("no user is called {name} here"))),
     }
 }
 
+/// The user with its groups; one that this machine does not know has its own number's group only.
 fn user(uid: u32) -> Result<User> {
-    let groups = users::groups_of(uid);
-    let gid = groups.first().copied().unwrap_or(uid);
-    Ok(User { uid, gid, groups })
+    Ok(match users::by_uid(uid)? {
+        Some(account) => User { uid, gid: account.gid, groups: account.groups.clone() },
+        None => User { uid, gid: uid, groups: vec![uid] },
+    })
 }

@@ -116,7 +116,8 @@ impl Meta {
     fn take_up_pending(self: &Rc<Self>) -> Result<()> {
         let (cuts, removals, sessions) = {
             let store = self.store.borrow();
-            (store.pending_cuts()?, store.pending_reclaims()?, store.sessions())
+            let all = usize::MAX;
+            (store.pending_cuts((0, 0), all)?, store.pending_reclaims((0, 0), all)?, store.sessions())
         };
         for cut in cuts {
             let (id, epoch, size, layout) = (cut.id, cut.epoch, cut.size, cut.layout);
@@ -128,17 +129,19 @@ impl Meta {
         tokio::task::spawn_local(async move {
             // Whoever still had an unlinked file open has told so by then.
             tokio::time::sleep(SESSION_GRACE).await;
-            meta.drop_orphans();
+            let asked = meta.store.borrow_mut().drop_orphans();
+            meta.do_work(asked);
         });
         Ok(())
     }
 
-    fn drop_orphans(self: &Rc<Self>) {
-        let orphans = self.store.borrow().orphans_unopened();
-        match orphans {
-            Ok(ids) => ids.into_iter().for_each(|id| self.apply_own(Op::Drop { id })),
-            Err(error) => tracing::error!("listing unlinked files: {error}"),
+    /// Does what the store has asked for; a failure of the store itself ends the server.
+    fn do_work(self: &Rc<Self>, asked: Result<()>) {
+        if let Err(error) = asked {
+            self.give_up(&format!("the metadata store failed: {error}"));
         }
+        let work = self.store.borrow_mut().take_work();
+        work.into_iter().for_each(|work| self.work(work));
     }
 
     fn spawn_tasks(self: &Rc<Self>) {
@@ -209,8 +212,7 @@ impl Meta {
         if Store::<Lmdb>::is_logged(&request.op) && !applied.is_refused() {
             self.journal.keep(&request);
         }
-        let work = self.store.borrow_mut().take_work();
-        work.into_iter().for_each(|work| self.work(work));
+        self.do_work(Ok(()));
         applied
     }
 
@@ -280,9 +282,6 @@ impl Meta {
         if let Some(count) = self.connections.borrow_mut().get_mut(&session) {
             *count -= 1;
         }
-        self.store.borrow_mut().session_lost(session);
-        let work = self.store.borrow_mut().take_work();
-        work.into_iter().for_each(|work| self.work(work));
         self.watch_session(session);
     }
 
@@ -301,7 +300,8 @@ impl Meta {
             meta.connections.borrow_mut().remove(&session);
             if meta.store.borrow().sessions().iter().any(|info| info.session == session) {
                 meta.counters.sessions_expired.add(1);
-                meta.apply_own(Op::SessionOver { session });
+                let asked = meta.store.borrow_mut().session_expired(session);
+                meta.do_work(asked);
             }
         });
     }
@@ -318,8 +318,7 @@ impl Drop for WaitGuard {
         let unanswered = self.meta.waiting.borrow_mut().remove(&self.wait).is_some();
         if unanswered {
             self.meta.store.borrow_mut().cancel_wait(self.wait);
-            let work = self.meta.store.borrow_mut().take_work();
-            work.into_iter().for_each(|work| self.meta.work(work));
+            self.meta.do_work(Ok(()));
         }
     }
 }
@@ -369,6 +368,11 @@ impl MetaServer {
                 Ok(later.await.map_or_else(|error| encode(&refusal(&error)), |reply| encode(&reply)))
             }),
         }
+    }
+
+    /// The state of the disk that the store is on.
+    pub fn space(&self) -> Outcome<Statfs> {
+        super::statfs_of(&self.0.dir).into()
     }
 
     fn inode(&self, id: u64) -> Result<Inode> {
@@ -521,6 +525,6 @@ impl Tree for MetaServer {
     }
 
     fn statfs(&self, _: &Rc<User>, _: &Node) -> Outcome<Statfs> {
-        super::statfs_of(&self.0.dir).into()
+        self.space()
     }
 }

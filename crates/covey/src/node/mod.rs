@@ -1,7 +1,6 @@
 //! What a node does: it keeps objects, or names, or both, and serves its tree.
 
 pub mod data;
-pub mod export;
 pub mod fs;
 pub mod identity;
 pub mod meta;
@@ -13,13 +12,17 @@ pub mod tree;
 pub use identity::attach_trusted;
 
 use crate::config::{self, Config, Node, Role};
+use crate::error::Error;
 use anyhow::{Context, bail};
-use covey_io::os::directory::Directory;
+use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
 use covey_io::os::net::{Address, Listener};
+use covey_ninep::client::Conn;
+use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result as TreeResult, Statfs};
 use covey_stripe::client::{Fs, Options};
 use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
+use covey_wire::{List, Name};
 use net::ClusterNet;
 use std::path::Path;
 use std::rc::Rc;
@@ -28,14 +31,16 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The answer of one server to a ping.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug)]
 pub struct PingReport {
-    /// The node.
-    pub node: String,
-    /// Where it answered.
-    pub address: String,
-    /// Round trip of one small request, in microseconds: the least of a few.
-    pub latency_us: f64,
+    /// Time of one request, there and back: the least of a few.
+    pub latency: Duration,
+    /// The server's version.
+    pub version: String,
+    /// Bytes its store can hold, when it has one.
+    pub bytes_total: Option<u64>,
+    /// Bytes still free for it.
+    pub bytes_free: Option<u64>,
 }
 
 /// Formats a node's storage directory. Refuses one that is in use or already formatted.
@@ -44,7 +49,7 @@ pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
     let Some(store) = &node.store else {
         bail!("node {name} has no store: only nodes with a role are formatted");
     };
-    let directory = Directory::create(store, &config.id, name, &node.roles_text())?;
+    let directory = StoreDir::create(store, &identity(config, node)).map_err(refused)?;
     if node.is(Role::Meta) {
         format_meta(config, &store.join("meta")).context("cannot format the metadata store")?;
     }
@@ -53,6 +58,14 @@ pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
     }
     drop(directory);
     Ok(())
+}
+
+fn identity(config: &Config, node: &Node) -> Identity {
+    Identity { cluster: config.id.clone(), node: node.name.clone(), role: node.roles_text() }
+}
+
+fn refused(error: DirectoryError) -> Error {
+    Error::work(format!("cannot use the store: {error}")).hint(error.hint())
 }
 
 fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
@@ -81,9 +94,9 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
     // Whatever may fail for want of a right or a port fails before the store is touched.
     let key = read_key(config)?;
     let listeners = listen(&node, key.is_some()).await?;
-    covey_io::os::limits::raise_open_files();
+    covey_io::os::limits::raise_open_files()?;
     let _directory = match &node.store {
-        Some(store) => Some(Directory::open(store, &config.id, name)?),
+        Some(store) => Some(StoreDir::open(store, &identity(config, &node)).map_err(refused)?),
         None => None,
     };
     let config = Arc::new(config.clone());
@@ -128,7 +141,7 @@ async fn listen(node: &Node, has_key: bool) -> anyhow::Result<Vec<Listener>> {
     for address in &node.listen {
         let address: Address = address.to_string().parse()?;
         if !address.is_local() && !has_key {
-            return Err(crate::error::Error::config(format!(
+            return Err(Error::config(format!(
                 "cannot listen at {address}: that is beyond this machine and there is no cluster key"
             ))
             .hint("make one with covey keygen FILE, copy it to every node, and name it as \
@@ -193,6 +206,15 @@ fn parse_key(text: &str) -> anyhow::Result<[u8; 32]> {
     Ok(key)
 }
 
+/// Serves a directory of this machine.
+pub async fn export(
+    _dir: &Path,
+    _listen: &[config::Address],
+    _read_only: bool,
+) -> anyhow::Result<()> {
+    bail!("the export is not merged yet")
+}
+
 /// A client of the cluster's file system.
 pub async fn connect_fs(config: &Config, hard: bool) -> anyhow::Result<Fs> {
     let key = read_key(config)?;
@@ -206,10 +228,9 @@ pub async fn connect_fs(config: &Config, hard: bool) -> anyhow::Result<Fs> {
 pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
     const ROUNDS: usize = 5;
     let key = read_key(config)?;
-    let addresses = net::addresses(config, name)?;
     let runtime = tokio::runtime::Handle::current();
     let mut failed = None;
-    for address in addresses {
+    for address in net::addresses(config, name)? {
         let conn = match net::dial(&address, "/", key, &runtime).await {
             Ok(conn) => conn,
             Err(error) => {
@@ -217,16 +238,42 @@ pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
                 continue;
             }
         };
-        let mut best = Duration::MAX;
+        let mut latency = Duration::MAX;
+        let mut space = (None, None);
+        let mut version = String::new();
         for _ in 0..ROUNDS {
             let begun = Instant::now();
-            conn.call(covey_ninep::message::Message::Tgetattr { fid: 0, request_mask: 0 }).await?;
-            best = best.min(begun.elapsed());
+            let reply = conn.call(Message::Tstatfs { fid: 0 }).await?;
+            latency = latency.min(begun.elapsed());
+            if let Message::Rstatfs { bsize, blocks, bavail, .. } = reply
+                && blocks > 0
+            {
+                let unit = u64::from(bsize);
+                space = (Some(blocks * unit), Some(bavail * unit));
+            }
         }
-        let latency_us = best.as_secs_f64() * 1e6;
-        return Ok(PingReport { node: name.into(), address: address.to_string(), latency_us });
+        if let Ok(text) = read_text(&conn, "version").await {
+            version = text.trim().to_owned();
+        }
+        let (bytes_total, bytes_free) = space;
+        return Ok(PingReport { latency, version, bytes_total, bytes_free });
     }
     Err(failed.map_or_else(|| anyhow::anyhow!("node {name} has no address"), Into::into))
+}
+
+/// Reads a small file of a node's root.
+async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
+    let fid = conn.fid();
+    let names = List(vec![Name::from(name)]);
+    let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
+    let open = conn.call(Message::Tlopen { fid, flags: 0 });
+    let read = conn.call(Message::Tread { fid, offset: 0, count: 4096 });
+    walk.await?;
+    open.await?;
+    match read.await? {
+        Message::Rread { data } => Ok(String::from_utf8_lossy(&data.into_bytes()).into_owned()),
+        other => bail!("Tread was answered with {}", other.name()),
+    }
 }
 
 /// The state of the file system that a directory is on.

@@ -6,7 +6,6 @@ use covey_io::os::{random, run};
 use covey_ninep::client::{self, Conn};
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::client::{BoxFuture, Net};
-use covey_wire::Name;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -99,16 +98,17 @@ pub async fn dial(
     let conn = drive(stream, runtime);
     conn.version().await?;
     let key = if address.is_local() { None } else { key };
-    let nonce = random::bytes32().map_err(Errno::from)?;
-    let uname = Name::from(rustix::process::geteuid().as_raw().to_string());
+    let nonce = random::nonce().map_err(Errno::from)?;
     let uid = rustix::process::geteuid().as_raw();
-    conn.auth_and_attach(0, uname, Some(uid), Name::from(aname), key, nonce).await?;
+    conn.auth_and_attach(0, &uid.to_string(), uid, aname, key, nonce).await?;
     Ok(conn)
 }
 
 /// Runs a client machine over a stream until either ends.
 pub fn drive(stream: Stream, runtime: &Handle) -> Conn {
-    let (conn, machine) = client::pair(client::Config::default());
+    // A server that dies is noticed while nobody asks it anything, and then costs nobody a wait.
+    let config = client::Config { heartbeat_idle: true, ..client::Config::default() };
+    let (conn, machine) = client::pair(config);
     runtime.spawn(async move {
         if let Err(blame) = run::run(machine, stream).await {
             tracing::debug!("connection ended: {blame}");

@@ -53,10 +53,13 @@ pub enum Text {
     Stats,
     /// The configuration.
     Config,
+    /// The program's version.
+    Version,
 }
 
 impl Text {
-    const ALL: [(Text, &str, u64); 2] = [(Text::Stats, "stats", 4), (Text::Config, "config", 5)];
+    const ALL: [(Text, &str, u64); 3] =
+        [(Text::Stats, "stats", 4), (Text::Config, "config", 5), (Text::Version, "version", 6)];
 
     fn qid(self) -> Qid {
         let number = Text::ALL.iter().find(|(text, ..)| *text == self).map_or(0, |entry| entry.2);
@@ -75,6 +78,7 @@ impl NodeTree {
     fn text(&self, text: Text) -> String {
         match text {
             Text::Config => self.config.clone(),
+            Text::Version => concat!(env!("CARGO_PKG_VERSION"), "\n").to_owned(),
             Text::Stats => {
                 let mut out = format!("node {}\n", self.name);
                 let data = self.data.iter().flat_map(|data| data.0.counters().list());
@@ -352,7 +356,11 @@ impl Tree for NodeTree {
 
     fn statfs(&self, user: &Rc<User>, node: &Node) -> Outcome<Statfs> {
         to_part!(self, node, |tree, inner| tree.statfs(user, inner), {
-            Outcome::Now(Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() }))
+            match (&self.meta, &self.data) {
+                (_, Some(data)) => data.statfs(user, &data::Node::Root),
+                (Some(meta), _) => meta.space(),
+                _ => Outcome::Now(Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() })),
+            }
         })
     }
 

@@ -17,7 +17,7 @@ use super::{Result, Shared};
 use crate::distribution::{self, Part, SimpleStripe};
 use crate::objects;
 use crate::ops::{Caller, Id, Inode, Layout, Op, Reply};
-use covey_ninep::client::{Call, CallError, Conn};
+use covey_ninep::client::{Call, CallError, Conn, Fid};
 use covey_ninep::message::{IOHDRSZ, MSIZE_DEFAULT, Message};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Payload};
@@ -50,12 +50,11 @@ struct Slot {
     dirty: bool,
 }
 
-#[derive(Clone)]
+/// A fid of one connection, good for one epoch; dropping it clunks it.
 struct ObjectFid {
     generation: u64,
     epoch: u32,
-    fid: u32,
-    conn: Conn,
+    fid: Fid,
 }
 
 /// Most bytes of one request on an I/O server: what fits a message, in whole pages.
@@ -197,6 +196,11 @@ impl OpenFile {
         }
     }
 
+    /// The size now.
+    pub async fn size(&self, fs: &Shared) -> Result<u64> {
+        self.ask_size(&fs.session).await
+    }
+
     /// Tells the metadata server of written content it has not heard of.
     pub async fn flush(&self, fs: &Shared) -> Result<()> {
         if std::mem::take(&mut self.lock().touch_due) {
@@ -226,9 +230,7 @@ impl OpenFile {
     /// Gives the fids back; nobody holds the file any more.
     pub fn close(&self) {
         for slot in &mut self.lock().slots {
-            if let Some(held) = slot.fid.take() {
-                give_back(&held);
-            }
+            slot.fid = None;
         }
     }
 
@@ -392,16 +394,15 @@ impl OpenFile {
     ) -> (u32, Option<[Call; 2]>) {
         let mut state = self.lock();
         let held = &mut state.slots[slot].fid;
-        if let Some(known) = held {
-            if known.generation == generation && known.epoch == epoch {
-                return (known.fid, None);
-            }
-            if known.generation == generation {
-                give_back(known);
-            }
+        if let Some(known) = held
+            && known.generation == generation
+            && known.epoch == epoch
+        {
+            return (known.fid.number(), None);
         }
-        let fid = conn.fid();
-        *held = Some(ObjectFid { generation, epoch, fid, conn: conn.clone() });
+        let new = Fid::new(conn);
+        let fid = new.number();
+        *held = Some(ObjectFid { generation, epoch, fid: new });
         let names = List(vec![objects::name(self.id, epoch)]);
         const O_RDWR: u32 = 2;
         let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
@@ -428,20 +429,14 @@ impl OpenFile {
     fn forget_fid(&self, slot: usize, fid: u32) {
         let mut state = self.lock();
         let held = &mut state.slots[slot].fid;
-        if held.as_ref().is_some_and(|held| held.fid == fid) {
-            give_back(&held.take().expect("just seen"));
+        if held.as_ref().is_some_and(|held| held.fid.number() == fid) {
+            *held = None;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
     }
-}
-
-/// Clunks without waiting for the answer.
-fn give_back(held: &ObjectFid) {
-    let call = held.conn.call(Message::Tclunk { fid: held.fid });
-    held.conn.release_fid_after(held.fid, call);
 }
 
 /// The parts of a payload that a part's pieces name, in order, shared.

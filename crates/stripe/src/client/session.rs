@@ -33,6 +33,8 @@ struct Memory {
 #[derive(Default)]
 struct State {
     session: u64,
+    /// The server's start counter: another one has forgotten locks and waits.
+    boot: u64,
     seq_next: u64,
     seqs_open: BTreeSet<u64>,
     opens: HashMap<Id, u32>,
@@ -172,17 +174,19 @@ impl Memory {
         let hello = Op::Hello { session, files: List(files), name };
         let nobody = Caller::default();
         let reply = call(conn, &self.request(0, &nobody, hello)).await.map_err(Errno::from)?;
-        let known = match reply {
-            Reply::Session { session, known, .. } => {
-                self.lock().session = session;
-                known
+        let remembers = match reply {
+            Reply::Session { session, known, boot } => {
+                let mut state = self.lock();
+                let same_start = std::mem::replace(&mut state.boot, boot) == boot;
+                state.session = session;
+                known && same_start
             }
             Reply::Error { code, reason } => {
                 return Err(Errno::because(code, reason.lossy().into_owned()));
             }
             other => return Err(unexpected(&other)),
         };
-        let locks = if known { Vec::new() } else { self.lock().locks.clone() };
+        let locks = if remembers { Vec::new() } else { self.lock().locks.clone() };
         for (id, lock) in locks {
             let again = Op::Lock { id, lock, wait: false };
             call(conn, &self.request(0, &nobody, again)).await.map_err(Errno::from)?;
