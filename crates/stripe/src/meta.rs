@@ -194,8 +194,8 @@ impl<K: Kv> Store<K> {
         let superblock = read_superblock(&kv)?;
         let missing = |what: &str| Errno::because(Errno::EIO, format!("{what} missing"));
         let counters =
-            keys::get_row(&kv, keys::COUNTERS)?.ok_or_else(|| missing("counters are"))?;
-        let boot: u64 = keys::get_row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
+            keys::row(&kv, keys::COUNTERS)?.ok_or_else(|| missing("counters are"))?;
+        let boot: u64 = keys::row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
         keys::put_row(&mut kv, keys::BOOT, &(boot + 1))?;
         let mut store = Store {
             kv,
@@ -398,7 +398,7 @@ impl<K: Kv> Store<K> {
 }
 
 fn read_superblock<K: Kv>(kv: &K) -> Result<Superblock, Errno> {
-    let Some(superblock) = keys::get_row::<Superblock>(kv, keys::SUPER)? else {
+    let Some(superblock) = keys::row::<Superblock>(kv, keys::SUPER)? else {
         return Err(Errno::because(Errno::ENODATA, "the metadata store is not formatted"));
     };
     if superblock.magic.as_bytes() != MAGIC.as_bytes() {

@@ -81,7 +81,7 @@ macro_rules! coded {
             pub fn decode(bytes: covey_wire::Bytes) -> Result<Self, covey_wire::Blame> {
                 let mut from = Reader::new(bytes);
                 let number = from.u8()?;
-                let value = Self::get_body(number, (), &mut from)?;
+                let value = Self::take_body(number, (), &mut from)?;
                 from.finish()?;
                 Ok(value)
             }

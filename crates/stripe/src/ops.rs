@@ -285,7 +285,7 @@ macro_rules! numbered_field {
             }
             fn get(_: (), from: &mut Reader) -> Result<Self, covey_wire::Blame> {
                 let number = from.u8()?;
-                $type::get_body(number, (), from)
+                $type::take_body(number, (), from)
             }
         }
     };

@@ -126,7 +126,7 @@ record! {
 
 impl<K: Kv> Store<K> {
     pub(super) fn row<T: Field>(&self, key: &[u8]) -> Result<Option<T>, Fault> {
-        get_row(&self.kv, key).map_err(Fault::Broken)
+        row(&self.kv, key).map_err(Fault::Broken)
     }
 
     pub(super) fn put_row<T: Field>(&mut self, key: &[u8], value: &T) -> Result<(), Fault> {
@@ -165,7 +165,7 @@ impl<K: Kv> Store<K> {
     }
 }
 
-pub(super) fn get_row<T: Field>(kv: &impl Kv, key: &[u8]) -> Result<Option<T>, Errno> {
+pub(super) fn row<T: Field>(kv: &impl Kv, key: &[u8]) -> Result<Option<T>, Errno> {
     kv.get(key)?.map(decode).transpose()
 }
 
