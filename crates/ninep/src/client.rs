@@ -1,5 +1,155 @@
-//! The client machine and its handle.
+//! The client: one connection as a pure machine, and the handle that its users hold.
+//!
+//! ```text
+//!   Conn::call ──► requests ──► Client (Machine) ──► bytes
+//!   Call ◄──────── replies ◄──────────┘◄──────────── bytes
+//! ```
+//!
+//! [`pair`] makes both. A loop drives the [`Client`] as [`covey_wire::Machine`] describes, on whatever
+//! thread; [`Conn`] is cloned and used from any other. What always holds:
+//!
+//! - A request is queued when [`Conn::call`] returns, not when its future is polled: calls made in a
+//!   row leave in that order, as many as there are in one write.
+//! - Dropping a [`Call`] before its reply sends Tflush; the tag is not used again before Rflush. A
+//!   request that has not left yet is just forgotten.
+//! - At most [`WINDOW_BYTES`] of payload and [`WINDOW_REQUESTS`] requests are on their way at once;
+//!   the rest wait here, so that no server has to stop reading, heartbeats included.
+//! - While an answer is due, silence for [`Config::heartbeat`] sends a Tflush of no tag, which every
+//!   server answers at once; silence for [`Config::dead_after`] ends the connection. Silence counts
+//!   from the last receipt or from the first request after an idle time, whichever is later (a
+//!   request within a quarter of a heartbeat of the last receipt counts from that receipt).
+//! - When the connection ends, every call ends with [`CallError::Lost`].
 
-/// A handle on a connection: clones share it. (The machine behind it is being written.)
+mod call;
+mod fid;
+mod machine;
+mod session;
+mod state;
+
+pub use call::{Call, CallError};
+pub use fid::Fid;
+pub use machine::Client;
+
+use crate::message::{Dialect, IOHDRSZ, MSIZE_DEFAULT, Message};
+use state::Shared;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most bytes of payload on their way at once (one request of any size always is).
+pub const WINDOW_BYTES: usize = 32 << 20;
+/// Most requests on their way at once.
+pub const WINDOW_REQUESTS: usize = 8192;
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The largest message in bytes that is offered.
+    pub msize: u32,
+    /// How long the peer may be silent before it is asked for a sign of life.
+    pub heartbeat: Duration,
+    /// How long the peer may be silent before it is dead.
+    pub dead_after: Duration,
+    /// Whether silence counts when no answer is due, too.
+    pub heartbeat_idle: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            msize: MSIZE_DEFAULT,
+            heartbeat: Duration::from_secs(1),
+            dead_after: Duration::from_secs(3),
+            heartbeat_idle: false,
+        }
+    }
+}
+
+/// A new connection: the handle for its users and the machine for its loop.
+pub fn pair(config: Config) -> (Conn, Client) {
+    let shared = Arc::new(Shared::new(config.clone()));
+    let handle = Arc::new(Handle { shared: shared.clone() });
+    (Conn { handle }, Client::new(shared, config))
+}
+
+/// A handle on a connection: clones share it. When the last one is dropped, and what was sent has
+/// been answered, the machine ends.
 #[derive(Clone)]
-pub struct Conn {}
+pub struct Conn {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.with(|state| state.leave());
+    }
+}
+
+impl Conn {
+    /// Sends a request: it is queued now, the future is its reply. A reply of the right type, or
+    /// Rlerror as [`CallError::Errno`], is all that comes back.
+    pub fn call(&self, request: Message) -> Call {
+        Call::new(self.shared().clone(), request)
+    }
+
+    /// Sends a request whose reply nobody waits for.
+    pub fn send(&self, request: Message) {
+        self.shared().with(|state| state.send(request, None));
+    }
+
+    /// The largest message in bytes, as settled so far.
+    pub fn msize(&self) -> u32 {
+        self.shared().with(|state| state.msize)
+    }
+
+    /// Most bytes of payload in one Tread, Twrite or Tcall.
+    pub fn payload_max(&self) -> u32 {
+        self.msize() - IOHDRSZ
+    }
+
+    /// The dialect spoken, once [`Conn::version`] has settled it.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.shared().with(|state| state.dialect)
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_lost(&self) -> bool {
+        self.shared().with(|state| state.lost.is_some())
+    }
+
+    /// Completes with the reason when the connection has ended.
+    pub fn closed(&self) -> impl Future<Output = String> + Send + 'static {
+        let shared = self.shared().clone();
+        poll_fn(move |context| shared.with(|state| state.poll_lost(context)))
+    }
+
+    /// Ends the connection: all calls are lost for this reason, and the machine's loop ends. A loop
+    /// that knows why its transport failed says so here.
+    pub fn close(&self, reason: &str) {
+        self.shared().with(|state| state.lose(reason));
+    }
+
+    /// A fid number that is not in use. Give it back with [`Conn::release_fid`], or use [`Fid`].
+    pub fn fid(&self) -> u32 {
+        self.shared().with(|state| state.take_fid())
+    }
+
+    /// The fid number is no longer in use: the server has answered its clunk or never knew it.
+    pub fn release_fid(&self, fid: u32) {
+        self.shared().with(|state| state.release_fid(fid));
+    }
+
+    /// As [`Conn::release_fid`], once `call` is answered, whose reply nobody waits for any more: it is
+    /// the fid's Tclunk or Tremove.
+    pub fn release_fid_after(&self, fid: u32, call: Call) {
+        call.detach(fid);
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+}

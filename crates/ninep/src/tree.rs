@@ -255,6 +255,7 @@ pub enum SetTime {
 
 /// What to make with [`Tree::make`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub enum Make {
     /// A directory with these permission bits.
     Dir { mode: u32 },
@@ -330,7 +331,12 @@ pub trait Tree: 'static {
 
     /// Down one or more names; `..` stays in the tree. Answers a qid and node for each name it got
     /// along: fewer than asked when a later one is missing, an error when the first one is.
-    fn walk(&self, user: &Rc<User>, from: &Self::Node, names: &[Name]) -> Outcome<Vec<(Qid, Self::Node)>> {
+    fn walk(
+        &self,
+        user: &Rc<User>,
+        from: &Self::Node,
+        names: &[Name],
+    ) -> Outcome<Vec<(Qid, Self::Node)>> {
         Errno::EOPNOTSUPP.into()
     }
 
@@ -350,12 +356,27 @@ pub trait Tree: 'static {
     }
 
     /// Creates a plain file in `dir` and opens it.
-    fn create(&self, user: &Rc<User>, dir: &Self::Node, name: Name, flags: u32, mode: u32, gid: u32) -> Outcome<Opened<Self::Node>> {
+    fn create(
+        &self,
+        user: &Rc<User>,
+        dir: &Self::Node,
+        name: Name,
+        flags: u32,
+        mode: u32,
+        gid: u32,
+    ) -> Outcome<Opened<Self::Node>> {
         Errno::EROFS.into()
     }
 
     /// Makes a directory, symbolic link or special file.
-    fn make(&self, user: &Rc<User>, dir: &Self::Node, name: Name, make: Make, gid: u32) -> Outcome<Qid> {
+    fn make(
+        &self,
+        user: &Rc<User>,
+        dir: &Self::Node,
+        name: Name,
+        make: Make,
+        gid: u32,
+    ) -> Outcome<Qid> {
         Errno::EROFS.into()
     }
 
@@ -371,7 +392,13 @@ pub trait Tree: 'static {
 
     /// Entries after `cookie` (0: from the start, with `.` and `..`), of at most `bytes_max` in all
     /// where each counts 24 + its name's length.
-    fn readdir(&self, user: &Rc<User>, node: &Self::Node, cookie: u64, bytes_max: u32) -> Outcome<Vec<Entry>> {
+    fn readdir(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        cookie: u64,
+        bytes_max: u32,
+    ) -> Outcome<Vec<Entry>> {
         Errno::ENOTDIR.into()
     }
 
@@ -381,17 +408,36 @@ pub trait Tree: 'static {
     }
 
     /// A hard link to `node` in `dir`.
-    fn link(&self, user: &Rc<User>, node: &Self::Node, dir: &Self::Node, name: Name) -> Outcome<()> {
+    fn link(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        dir: &Self::Node,
+        name: Name,
+    ) -> Outcome<()> {
         Errno::EOPNOTSUPP.into()
     }
 
     /// Renames, replacing what is there.
-    fn rename(&self, user: &Rc<User>, from: &Self::Node, old: Name, to: &Self::Node, new: Name) -> Outcome<()> {
+    fn rename(
+        &self,
+        user: &Rc<User>,
+        from: &Self::Node,
+        old: Name,
+        to: &Self::Node,
+        new: Name,
+    ) -> Outcome<()> {
         Errno::EROFS.into()
     }
 
     /// Trename, by the file's own fid: only trees that know a file's parent can do it.
-    fn rename_node(&self, user: &Rc<User>, node: &Self::Node, to: &Self::Node, new: Name) -> Outcome<()> {
+    fn rename_node(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        to: &Self::Node,
+        new: Name,
+    ) -> Outcome<()> {
         Errno::EOPNOTSUPP.into()
     }
 

@@ -151,7 +151,7 @@ pub fn parse(message: Bytes) -> Result<(Header, Result<Request, Blame>), Blame> 
 fn body(header: &Header, mut reader: Reader) -> Result<Request, Blame> {
     let unknown = |_| Blame::Unsupported(format!("opcode {}", header.opcode));
     let number = u8::try_from(header.opcode).map_err(unknown)?;
-    let request = Request::get_body(number, (), &mut reader)?;
+    let request = Request::take_body(number, (), &mut reader)?;
     reader.finish()?;
     Ok(request)
 }

@@ -9,11 +9,13 @@
 //! that waits for a dead server costs no thread, and a signal ends the wait.
 
 pub mod abi;
+mod cluster;
 mod files;
 mod handlers;
 pub mod syscalls;
 mod transport;
 
+pub use cluster::{Options, mount_cluster};
 pub use files::Files;
 
 use anyhow::Context;

@@ -1,0 +1,107 @@
+//! How a session begins: version, proof of the key, attach.
+
+use super::{CallError, Conn, Fid};
+use crate::auth::{self, Key, NONCE_BYTES, PROOF_BYTES};
+use crate::message::{Dialect, MSIZE_MIN, Message, NOFID, NONUNAME, Number, Qid};
+use crate::tree::Errno;
+use covey_wire::{Bytes, Name};
+
+/// What a call answers.
+pub type Result<T> = std::result::Result<T, CallError>;
+
+impl Conn {
+    /// Settles dialect and message size: Covey's if the server speaks it, else .L. To be done once,
+    /// before anything else.
+    pub async fn version(&self) -> Result<Dialect> {
+        for offer in [Dialect::Covey, Dialect::Linux] {
+            let msize = self.msize();
+            let version = offer.version().into();
+            let reply = self.call(Message::Tversion { msize, version }).await?;
+            let Message::Rversion { msize: settled, version } = reply else {
+                return Err(self.violation("Tversion is not answered with Rversion"));
+            };
+            let Some(dialect) = Dialect::parse(version.as_bytes()) else { continue };
+            if dialect != offer && dialect != Dialect::Linux {
+                continue;
+            }
+            if !(MSIZE_MIN..=msize).contains(&settled) {
+                let what = format!("Rversion has msize {settled}, {msize} was offered");
+                return Err(self.violation(&what));
+            }
+            self.shared().with(|state| {
+                (state.dialect, state.msize) = (Some(dialect), settled);
+            });
+            return Ok(dialect);
+        }
+        self.close("server speaks no 9P2000.L");
+        Err(CallError::Lost("server speaks no 9P2000.L".into()))
+    }
+
+    /// Makes `fid` the root of the tree `aname`, for the user called `uname`, by number `n_uname` if
+    /// there is one. With a key, both sides prove first that they know it; `nonce` is 32 random bytes.
+    pub async fn auth_and_attach(
+        &self,
+        fid: u32,
+        uname: impl Into<Name>,
+        n_uname: Option<u32>,
+        aname: impl Into<Name>,
+        key: Option<Key>,
+        nonce: [u8; NONCE_BYTES],
+    ) -> Result<Qid> {
+        let (uname, aname) = (uname.into(), aname.into());
+        let n_uname = Number(n_uname.unwrap_or(NONUNAME));
+        let afid = match key {
+            Some(key) => Some(self.prove(uname.clone(), aname.clone(), n_uname, key, nonce).await?),
+            None => None,
+        };
+        let afid = afid.as_ref().map_or(NOFID, Fid::number);
+        match self.call(Message::Tattach { fid, afid, uname, aname, n_uname }).await? {
+            Message::Rattach { qid } => Ok(qid),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    async fn prove(
+        &self,
+        uname: Name,
+        aname: Name,
+        n_uname: Number,
+        key: Key,
+        nonce: [u8; NONCE_BYTES],
+    ) -> Result<Fid> {
+        let afid = Fid::new(self);
+        let fid = afid.number();
+        let auth = self.call(Message::Tauth { afid: fid, uname, aname, n_uname });
+        let write = self.auth_write(fid, 0, Bytes::copy_from_slice(&nonce));
+        let count = (NONCE_BYTES + PROOF_BYTES) as u32;
+        let read = self.call(Message::Tread { fid, offset: 0, count });
+        auth.await.map_err(|error| match error {
+            CallError::Errno(errno) => {
+                let what = format!("server does not ask for the cluster key: {errno}");
+                CallError::Errno(Errno::because(Errno::EACCES, what))
+            }
+            lost => lost,
+        })?;
+        write.await?;
+        let answer = match read.await? {
+            Message::Rread { data } => data.into_bytes(),
+            other => return Err(self.unexpected(&other)),
+        };
+        let proof = auth::prove(&key, &nonce, &answer)?;
+        self.auth_write(fid, NONCE_BYTES as u64, proof).await?;
+        Ok(afid)
+    }
+
+    fn auth_write(&self, fid: u32, offset: u64, data: Bytes) -> super::Call {
+        self.call(Message::Twrite { fid, offset, data: data.into() })
+    }
+
+    fn unexpected(&self, reply: &Message) -> CallError {
+        self.violation(&format!("{} does not answer this request", reply.name()))
+    }
+
+    fn violation(&self, what: &str) -> CallError {
+        self.close(what);
+        CallError::Lost(what.into())
+    }
+}

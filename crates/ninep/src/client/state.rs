@@ -1,0 +1,449 @@
+//! What the handle and the machine share: tags, queues, fid numbers.
+
+use super::call::CallError;
+use super::{Config, WINDOW_BYTES, WINDOW_REQUESTS};
+use crate::frame::{Frame, weight};
+use crate::message::{Dialect, HEADER_BYTES, Message, NOTAG};
+use crate::tree::Errno;
+use covey_wire::{Blame, Segments};
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Tags from here on are kept for Tflush and Tclunk, so that nothing is left behind.
+const CALL_TAGS: usize = 0xff00;
+
+/// The state behind its lock. Wakers ring after the lock is given back.
+pub(super) struct Shared {
+    state: Mutex<State>,
+}
+
+impl Shared {
+    pub fn new(config: Config) -> Shared {
+        Shared { state: Mutex::new(State::new(config)) }
+    }
+
+    /// Does something with the state.
+    pub fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        let (result, wakers) = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            (act(&mut state), mem::take(&mut state.wakers))
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        result
+    }
+}
+
+/// One connection.
+pub(super) struct State {
+    /// `None` until Tversion has settled it.
+    pub dialect: Option<Dialect>,
+    pub msize: u32,
+    /// Why the connection has ended.
+    pub lost: Option<String>,
+    /// The machine is to look at the clock: an answer has become due after an idle time.
+    pub is_unstamped: bool,
+    /// Tags with an answer due.
+    pub due: usize,
+    /// The peer owes an answer to a heartbeat.
+    pub has_heartbeat: bool,
+    /// There is something to send that the machine has not been told of.
+    has_news: bool,
+    /// No handle is left.
+    is_left: bool,
+    slots: Vec<Slot>,
+    free_tags: Vec<u16>,
+    version: Slot,
+    /// Tflush, which passes requests that have not left.
+    control: VecDeque<(u16, Message)>,
+    requests: VecDeque<(u16, Message)>,
+    /// On their way: requests, and their payload in bytes.
+    sent: usize,
+    sent_bytes: usize,
+    machine: Option<Waker>,
+    watchers: Vec<Waker>,
+    wakers: Vec<Waker>,
+    fid_next: u32,
+    fids_free: Vec<u32>,
+}
+
+/// What a tag is used for.
+enum Slot {
+    Free,
+    /// A call: number and weight of the request, whether it has left, who waits.
+    Waiting {
+        number: u8,
+        weight: usize,
+        is_sent: bool,
+        waker: Option<Waker>,
+    },
+    /// A call that is over and has not been looked at.
+    Done(Result<Message, CallError>),
+    /// Nobody waits for the reply, after which the fid number is free.
+    Detached {
+        number: u8,
+        weight: usize,
+        is_sent: bool,
+        release: Option<u32>,
+    },
+    /// A dropped call: its reply does not matter, Rflush does.
+    Flushed {
+        weight: usize,
+    },
+    /// A Tflush of that tag.
+    Flush(u16),
+    /// A Tflush of no tag.
+    Heartbeat,
+}
+
+impl State {
+    fn new(config: Config) -> State {
+        State {
+            dialect: None,
+            msize: config.msize,
+            lost: None,
+            is_unstamped: config.heartbeat_idle,
+            due: 0,
+            has_heartbeat: false,
+            has_news: false,
+            is_left: false,
+            slots: Vec::new(),
+            free_tags: Vec::new(),
+            version: Slot::Free,
+            control: VecDeque::new(),
+            requests: VecDeque::new(),
+            sent: 0,
+            sent_bytes: 0,
+            machine: None,
+            watchers: Vec::new(),
+            wakers: Vec::new(),
+            // Number 0 is left to whoever names the root by hand.
+            fid_next: 1,
+            fids_free: Vec::new(),
+        }
+    }
+
+    // What users do.
+
+    /// Queues a request whose reply is awaited.
+    pub fn call(&mut self, request: Message) -> Result<u16, CallError> {
+        let tag = self.admit(&request, CALL_TAGS)?;
+        let (number, weight) = (request.number(), weight(&request, self.msize));
+        let waiting = Slot::Waiting { number, weight, is_sent: false, waker: None };
+        self.enqueue(tag, waiting, request);
+        Ok(tag)
+    }
+
+    /// Queues a request whose reply is not awaited; after it, the number of fid `release` is free.
+    pub fn send(&mut self, request: Message, release: Option<u32>) {
+        let Ok(tag) = self.admit(&request, usize::from(NOTAG)) else { return };
+        let (number, weight) = (request.number(), weight(&request, self.msize));
+        let detached = Slot::Detached { number, weight, is_sent: false, release };
+        self.enqueue(tag, detached, request);
+    }
+
+    /// The reply to the call `tag`, which is free again once it is there.
+    pub fn poll_call(
+        &mut self,
+        tag: u16,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Message, CallError>> {
+        let slot = self.slot(tag);
+        if let Slot::Waiting { waker, .. } = slot {
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        match mem::replace(slot, Slot::Free) {
+            Slot::Done(result) => {
+                self.free_tag(tag);
+                Poll::Ready(result)
+            }
+            _ => unreachable!("a call's tag is waiting or done until the call is over"),
+        }
+    }
+
+    /// The call `tag` is dropped.
+    pub fn cancel(&mut self, tag: u16) {
+        let slot = self.slot(tag);
+        match mem::replace(slot, Slot::Free) {
+            Slot::Waiting { is_sent: false, .. } => {
+                self.requests.retain(|(queued, _)| *queued != tag);
+                self.due -= 1;
+                self.free_tag(tag);
+            }
+            Slot::Waiting { number, weight, is_sent, .. } => {
+                // Without a tag for Tflush, or with a Tversion, the reply is simply ignored.
+                let flush = if tag == NOTAG { None } else { self.take_tag(usize::from(NOTAG)) };
+                *self.slot(tag) = match flush {
+                    Some(_) => Slot::Flushed { weight },
+                    None => Slot::Detached { number, weight, is_sent, release: None },
+                };
+                if let Some(flush) = flush {
+                    self.push_control(flush, Slot::Flush(tag), tag);
+                }
+            }
+            _ => self.free_tag(tag),
+        }
+    }
+
+    /// Nobody waits for the call `tag`, after which the number `fid` is free.
+    pub fn detach(&mut self, tag: u16, fid: u32) {
+        let release = Some(fid);
+        match mem::replace(self.slot(tag), Slot::Free) {
+            Slot::Waiting { number, weight, is_sent, .. } => {
+                *self.slot(tag) = Slot::Detached { number, weight, is_sent, release };
+            }
+            _ => {
+                self.free_tag(tag);
+                self.release_fid(fid);
+            }
+        }
+    }
+
+    /// Completes when the connection has ended.
+    pub fn poll_lost(&mut self, context: &mut Context<'_>) -> Poll<String> {
+        if let Some(reason) = &self.lost {
+            return Poll::Ready(reason.clone());
+        }
+        if !self.watchers.iter().any(|waker| waker.will_wake(context.waker())) {
+            self.watchers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// The last handle is dropped.
+    pub fn leave(&mut self) {
+        self.is_left = true;
+        self.wakers.extend(self.machine.take());
+    }
+
+    /// The connection ends. The first reason counts.
+    pub fn lose(&mut self, reason: &str) {
+        if self.lost.is_some() {
+            return;
+        }
+        self.lost = Some(reason.into());
+        self.requests.clear();
+        self.control.clear();
+        self.due = 0;
+        for slot in self.slots.iter_mut().chain([&mut self.version]) {
+            if let Slot::Waiting { waker, .. } = slot {
+                self.wakers.extend(waker.take());
+                *slot = Slot::Done(Err(CallError::Lost(reason.into())));
+            }
+        }
+        self.wakers.append(&mut self.watchers);
+        self.wakers.extend(self.machine.take());
+    }
+
+    pub fn take_fid(&mut self) -> u32 {
+        self.fids_free.pop().unwrap_or_else(|| {
+            self.fid_next += 1;
+            self.fid_next - 1
+        })
+    }
+
+    pub fn release_fid(&mut self, fid: u32) {
+        self.fids_free.push(fid);
+    }
+
+    // What the machine does.
+
+    /// Notes the machine's waker. Ready when there is new output, or when the connection is to end.
+    pub fn poll_machine(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
+        if let Some(reason) = &self.lost {
+            return Poll::Ready(Err(Blame::Io(reason.clone())));
+        }
+        if mem::take(&mut self.has_news) && self.can_send() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.is_left && self.due == 0 {
+            return Poll::Ready(Err(Blame::Io("closed by its user".into())));
+        }
+        if !self.machine.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            self.machine = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Moves messages out, Tflush first, as far as the window goes.
+    pub fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
+        let dialect = self.dialect.unwrap_or(Dialect::Linux);
+        let before = out.len();
+        while out.len() - before < bytes_max && self.can_send() {
+            if let Some((tag, flush)) = self.control.pop_front() {
+                flush.put(tag, dialect, out);
+            } else if let Some((tag, request)) = self.requests.pop_front() {
+                self.set_sent(tag);
+                request.put(tag, dialect, out);
+            }
+        }
+        out.len() > before
+    }
+
+    /// A reply has arrived.
+    pub fn handle_reply(&mut self, frame: Frame) -> Result<(), Blame> {
+        let tag = frame.tag;
+        let (_, reply) = Message::get(frame.bytes, self.dialect.unwrap_or(Dialect::Linux))?;
+        self.check_type(tag, &reply)?;
+        match mem::replace(self.slot(tag), Slot::Free) {
+            Slot::Waiting { weight, waker, .. } => {
+                self.arrived(weight);
+                self.wakers.extend(waker);
+                *self.slot(tag) = Slot::Done(match reply {
+                    Message::Rlerror { ecode } => Err(CallError::Errno(ecode.into())),
+                    reply => Ok(reply),
+                });
+            }
+            Slot::Detached { weight, release, .. } => {
+                self.arrived(weight);
+                self.fids_free.extend(release);
+                self.free_tag(tag);
+            }
+            // The reply was faster than the flush: the tag stays taken until Rflush.
+            flushed @ Slot::Flushed { .. } => *self.slot(tag) = flushed,
+            Slot::Flush(old) => {
+                self.due -= 1;
+                self.free_tag(tag);
+                if let Slot::Flushed { weight } = mem::replace(self.slot(old), Slot::Free) {
+                    self.arrived(weight);
+                    self.free_tag(old);
+                }
+            }
+            Slot::Heartbeat => {
+                self.has_heartbeat = false;
+                self.due -= 1;
+                self.free_tag(tag);
+            }
+            Slot::Free | Slot::Done(_) => unreachable!("checked by check_type"),
+        }
+        Ok(())
+    }
+
+    /// Asks for a sign of life, unless that has been done or cannot be.
+    pub fn send_heartbeat(&mut self) {
+        if self.dialect.is_none() || self.has_heartbeat {
+            return;
+        }
+        if let Some(tag) = self.take_tag(usize::from(NOTAG)) {
+            self.has_heartbeat = true;
+            self.push_control(tag, Slot::Heartbeat, NOTAG);
+        }
+    }
+
+    // Parts.
+
+    /// A tag for `request`, if it can be sent.
+    fn admit(&mut self, request: &Message, tags_max: usize) -> Result<u16, CallError> {
+        if let Some(reason) = &self.lost {
+            return Err(CallError::Lost(reason.clone()));
+        }
+        let misuse = |code, what: String| Err(CallError::Errno(Errno::because(code, what)));
+        let size = HEADER_BYTES + request.body_size(Dialect::Covey);
+        if size > self.msize as usize {
+            let what = format!("{} of {size} bytes, msize is {}", request.name(), self.msize);
+            return misuse(Errno::E2BIG, what);
+        }
+        match (request, self.dialect) {
+            (Message::Tversion { .. }, _) if !matches!(self.version, Slot::Free) => {
+                misuse(Errno::EBUSY, "Tversion is on its way".into())
+            }
+            (Message::Tversion { .. }, _) => Ok(NOTAG),
+            (_, None) => misuse(Errno::EPROTO, format!("{} before Tversion", request.name())),
+            (Message::Tcall { .. }, Some(Dialect::Linux)) => {
+                misuse(Errno::EOPNOTSUPP, "Tcall in 9P2000.L".into())
+            }
+            _ => match self.take_tag(tags_max) {
+                Some(tag) => Ok(tag),
+                None => misuse(Errno::EAGAIN, format!("{tags_max} calls are on their way")),
+            },
+        }
+    }
+
+    fn enqueue(&mut self, tag: u16, slot: Slot, request: Message) {
+        *self.slot(tag) = slot;
+        // An answer becomes due where none was: silence counts from now on.
+        self.is_unstamped |= self.due == 0;
+        self.due += 1;
+        self.requests.push_back((tag, request));
+        self.tell_machine();
+    }
+
+    fn push_control(&mut self, tag: u16, slot: Slot, oldtag: u16) {
+        *self.slot(tag) = slot;
+        self.due += 1;
+        self.control.push_back((tag, Message::Tflush { oldtag }));
+        self.tell_machine();
+    }
+
+    fn tell_machine(&mut self) {
+        self.has_news = true;
+        self.wakers.extend(self.machine.take());
+    }
+
+    fn arrived(&mut self, weight: usize) {
+        self.due -= 1;
+        self.sent -= 1;
+        self.sent_bytes -= weight;
+    }
+
+    fn can_send(&self) -> bool {
+        let has_room =
+            self.sent == 0 || (self.sent < WINDOW_REQUESTS && self.sent_bytes < WINDOW_BYTES);
+        !self.control.is_empty() || (has_room && !self.requests.is_empty())
+    }
+
+    fn set_sent(&mut self, tag: u16) {
+        let sent_weight = match self.slot(tag) {
+            Slot::Waiting { weight, is_sent, .. } | Slot::Detached { weight, is_sent, .. } => {
+                *is_sent = true;
+                *weight
+            }
+            _ => unreachable!("a queued request is waited for or detached"),
+        };
+        self.sent += 1;
+        self.sent_bytes += sent_weight;
+    }
+
+    /// Refuses a reply that no request awaits.
+    fn check_type(&mut self, tag: u16, reply: &Message) -> Result<(), Blame> {
+        let number = reply.number();
+        let is_known = tag == NOTAG || usize::from(tag) < self.slots.len();
+        let fits = match self.slot(tag) {
+            _ if !is_known => false,
+            Slot::Waiting { number: asked, is_sent, .. }
+            | Slot::Detached { number: asked, is_sent, .. } => {
+                *is_sent && (number == *asked + 1 || matches!(reply, Message::Rlerror { .. }))
+            }
+            Slot::Flushed { .. } => !number.is_multiple_of(2),
+            Slot::Flush(_) | Slot::Heartbeat => matches!(reply, Message::Rflush {}),
+            Slot::Free | Slot::Done(_) => false,
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(Blame::Violation(format!("{} with tag {tag} answers no request", reply.name())))
+    }
+
+    fn take_tag(&mut self, limit: usize) -> Option<u16> {
+        if let Some(tag) = self.free_tags.pop() {
+            return Some(tag);
+        }
+        let tag = u16::try_from(self.slots.len()).ok().filter(|tag| usize::from(*tag) < limit)?;
+        self.slots.push(Slot::Free);
+        Some(tag)
+    }
+
+    fn free_tag(&mut self, tag: u16) {
+        if tag != NOTAG {
+            self.free_tags.push(tag);
+        }
+    }
+
+    fn slot(&mut self, tag: u16) -> &mut Slot {
+        self.slots.get_mut(usize::from(tag)).unwrap_or(&mut self.version)
+    }
+}

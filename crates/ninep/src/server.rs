@@ -1,0 +1,330 @@
+//! The server: one connection as a pure machine over a [`Tree`].
+//!
+//! ```text
+//!   bytes ──► frames ──► order ──► start ──► tree ──Now───► finish ──► replies ──► bytes
+//!                         queue              └──Later──► tasks ──┘
+//! ```
+//!
+//! What always holds:
+//!
+//! - On one fid, open, create, setattr, clunk, remove and a walk that makes or moves the fid are
+//!   barriers: all before, then it, then all after. Reads and writes that overlap keep their order,
+//!   unless both are reads; fsync waits for the writes before it. A walk from a fid waits for changes
+//!   of names under that fid (mkdir, unlink, rename ...) and they for it. Everything else may finish
+//!   in any order. So a client may send walk, open and read in one write.
+//! - Files opened as `blocking` have no order among reads and writes, and no barrier waits for them:
+//!   clunk and remove cancel them (EINTR).
+//! - Tflush is answered at once, and the flushed request never after it. A request that was queued or
+//!   waiting is dropped; the fids are as if it had never been sent.
+//! - Every fid that goes (clunk, remove, walk onto itself, a new Tversion, the end of the connection)
+//!   is told to [`Tree::clunk`] once.
+//!
+//! [`Session`] is made with the tree and what is known of the peer, then driven by a loop as
+//! [`Machine`] describes. Replies to all input that was handled together leave together.
+
+mod answer;
+mod attr;
+mod fids;
+mod finish;
+mod order;
+mod start;
+mod tasks;
+mod turn;
+
+use crate::frame::{self, Frame};
+use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message};
+use crate::tree::{Peer, Tree};
+use answer::Wait;
+use covey_wire::{Blame, BytesMut, Machine, Name, Segments};
+use fids::Fids;
+use order::Order;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tasks::Tasks;
+use turn::Request;
+
+/// Most bytes of payload, received, asked for or to be sent, before no more input is wanted.
+const BYTES_MAX: usize = 64 << 20;
+/// Most outstanding requests before no more input is wanted; and as many may wait on blocking files.
+const REQUESTS_MAX: usize = 16384;
+/// How often futures that wake one another are polled before output is given a turn.
+const ROUNDS_MAX: usize = 8;
+
+/// How a server treats its connections.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The largest message in bytes; the peer may ask for less.
+    pub msize: u32,
+    /// The cluster key, if this server has one.
+    pub key: Option<[u8; 32]>,
+    /// 32 random bytes, fresh for every connection.
+    pub nonce: [u8; 32],
+    /// Whether an attach needs the key to be proven.
+    pub require_key: bool,
+}
+
+impl Default for Config {
+    /// No key. A nonce of zeros is good for nothing else.
+    fn default() -> Self {
+        Config { msize: MSIZE_DEFAULT, key: None, nonce: [0; 32], require_key: false }
+    }
+}
+
+/// One connection of a server.
+///
+/// Dropping it drops all waiting requests and clunks all fids.
+pub struct Session<T: Tree> {
+    tree: Rc<T>,
+    peer: Peer,
+    config: Config,
+    /// `None` until Tversion has settled it.
+    dialect: Option<Dialect>,
+    msize: u32,
+    fids: Fids<T::Node>,
+    /// Authentication files opened so far.
+    auths: u64,
+    order: Order,
+    /// The outstanding requests by tag. What is answered at once never comes here.
+    requests: HashMap<u16, Request<T::Node>>,
+    tasks: Tasks<Wait<T::Node>>,
+    /// Requests that came while the machine was full.
+    backlog: VecDeque<Frame>,
+    replies: VecDeque<(u16, Message)>,
+    load: Load,
+    failure: Option<Blame>,
+}
+
+/// What a connection uses of the server.
+#[derive(Default)]
+struct Load {
+    /// Outstanding requests that end by themselves, and the payload they hold.
+    requests: usize,
+    bytes: usize,
+    /// Outstanding requests that may wait for ever, and the payload they hold.
+    blocked: usize,
+    blocked_bytes: usize,
+    /// Payload to be sent.
+    reply_bytes: usize,
+}
+
+impl<T: Tree> Session<T> {
+    /// A connection that has just been accepted from `peer`.
+    pub fn new(tree: Rc<T>, peer: Peer, config: Config) -> Self {
+        Session {
+            tree,
+            peer,
+            msize: config.msize,
+            config,
+            dialect: None,
+            fids: Fids::new(),
+            auths: 0,
+            order: Order::default(),
+            requests: HashMap::new(),
+            tasks: Tasks::new(),
+            backlog: VecDeque::new(),
+            replies: VecDeque::new(),
+            load: Load::default(),
+            failure: None,
+        }
+    }
+
+    /// The dialect spoken, once that is settled.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.dialect
+    }
+
+    /// The largest message in bytes, as settled so far.
+    pub fn msize(&self) -> u32 {
+        self.msize
+    }
+
+    /// The peer, as it was given.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// How many fids the peer holds.
+    pub fn fid_count(&self) -> usize {
+        self.fids.len()
+    }
+
+    /// How many requests have not been answered.
+    pub fn request_count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Handles what waits in the backlog, as far as there is room.
+    fn advance(&mut self) -> Result<(), Blame> {
+        while !self.is_full() {
+            let Some(frame) = self.backlog.pop_front() else { break };
+            self.handle_frame(frame)?;
+        }
+        Ok(())
+    }
+
+    fn handle_frame(&mut self, frame: Frame) -> Result<(), Blame> {
+        let (tag, number) = (frame.tag, frame.number);
+        let dialect = self.dialect.unwrap_or(Dialect::Linux);
+        let message = match Message::get(frame.bytes, dialect) {
+            Ok((_, message)) => message,
+            Err(Blame::Unsupported(_)) if number.is_multiple_of(2) && self.dialect.is_some() => {
+                self.reply_error(tag, crate::tree::Errno::EOPNOTSUPP.into());
+                return Ok(());
+            }
+            Err(Blame::Unsupported(what)) => return Err(Blame::Violation(what)),
+            Err(blame) => return Err(blame),
+        };
+        // Requests are even, replies odd.
+        if !number.is_multiple_of(2) {
+            let what = format!("{} sent to a server", message.name());
+            return Err(Blame::Violation(what));
+        }
+        match message {
+            Message::Tversion { msize, version } => self.handle_version(tag, msize, &version),
+            _ if self.dialect.is_none() => {
+                let what = format!("{} before Tversion", message.name());
+                return Err(Blame::Violation(what));
+            }
+            Message::Tflush { oldtag } => self.flush(tag, oldtag),
+            _ if self.requests.contains_key(&tag) => {
+                let what = format!("{}: tag {tag} is in use", message.name());
+                return Err(Blame::Violation(what));
+            }
+            request => self.admit(tag, request),
+        }
+        Ok(())
+    }
+
+    /// Settles dialect and message size, and begins the session anew.
+    fn handle_version(&mut self, tag: u16, msize: u32, version: &Name) {
+        self.reset();
+        let dialect = Dialect::parse(version.as_bytes())
+            .filter(|dialect| matches!(dialect, Dialect::Linux | Dialect::Covey))
+            .filter(|_| msize >= MSIZE_MIN);
+        self.dialect = dialect;
+        self.msize =
+            if dialect.is_some() { msize.min(self.config.msize) } else { self.config.msize };
+        let version = dialect.map_or("unknown", Dialect::version).into();
+        self.reply(tag, Message::Rversion { msize: self.msize, version });
+    }
+
+    fn reply(&mut self, tag: u16, message: Message) {
+        self.load.reply_bytes += payload(&message);
+        self.replies.push_back((tag, message));
+    }
+
+    /// .L has no room for the reason: it is the tree's to log.
+    fn reply_error(&mut self, tag: u16, error: crate::tree::Errno) {
+        self.reply(tag, Message::Rlerror { ecode: error.code });
+    }
+
+    /// Polls the futures that were woken.
+    fn run_tasks(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.tasks.begin_round() {
+                return;
+            }
+            while let Some((tag, answer)) = self.tasks.next_done() {
+                self.complete(tag, answer);
+            }
+        }
+    }
+
+    /// Keeps the first error, which ends the connection.
+    fn step(&mut self) {
+        if self.failure.is_none() {
+            self.run_tasks();
+            self.failure = self.advance().err();
+        }
+    }
+
+    fn check(&self) -> Result<(), Blame> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl<T: Tree> Machine for Session<T> {
+    fn handle_input(&mut self, _now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+        self.check()?;
+        loop {
+            // One at a time: a Tversion changes how large the next message may be.
+            match frame::next(input, self.msize) {
+                Ok(Some(frame)) => self.backlog.push_back(frame),
+                Ok(None) => break,
+                Err(blame) => {
+                    self.failure = Some(blame);
+                    break;
+                }
+            }
+            if let Err(blame) = self.advance() {
+                self.failure = Some(blame);
+                break;
+            }
+        }
+        self.run_tasks();
+        self.check()
+    }
+
+    fn handle_timeout(&mut self, _now: Instant) -> Result<(), Blame> {
+        self.check()
+    }
+
+    fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
+        let dialect = self.dialect.unwrap_or(Dialect::Linux);
+        let before = out.len();
+        loop {
+            while out.len() - before < bytes_max {
+                let Some((tag, reply)) = self.replies.pop_front() else { break };
+                self.load.reply_bytes -= payload(&reply);
+                reply.put(tag, dialect, out);
+            }
+            if self.backlog.is_empty() || self.is_full() || self.failure.is_some() {
+                return out.len() > before;
+            }
+            self.step();
+            if self.replies.is_empty() || out.len() - before >= bytes_max {
+                return out.len() > before;
+            }
+        }
+    }
+
+    fn poll_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
+        self.tasks.set_waker(context.waker());
+        let before = self.replies.len();
+        self.step();
+        match self.check() {
+            Err(blame) => Poll::Ready(Err(blame)),
+            Ok(()) if self.replies.len() > before => Poll::Ready(Ok(())),
+            Ok(()) => Poll::Pending,
+        }
+    }
+
+    fn bytes_wanted(&self, input: &[u8]) -> usize {
+        frame::bytes_wanted(input, self.msize)
+    }
+
+    fn is_full(&self) -> bool {
+        self.load.requests >= REQUESTS_MAX || self.load.bytes + self.load.reply_bytes >= BYTES_MAX
+    }
+}
+
+impl<T: Tree> Drop for Session<T> {
+    fn drop(&mut self) {
+        self.reset();
+    }
+}
+
+/// Bytes of payload in a reply.
+fn payload(reply: &Message) -> usize {
+    match reply {
+        Message::Rread { data } | Message::Rreaddir { data } => data.len(),
+        Message::Rcall { body } => body.len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,199 @@
+//! The fids of a connection, and what may be done with them.
+
+use super::order::Mode;
+use crate::auth;
+use crate::message::{NAME_BYTES_MAX, NOFID, Number, Qid};
+use crate::tree::{Errno, Result, User};
+use covey_wire::Name;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Most fids of one connection.
+pub(super) const FIDS_MAX: usize = 65536;
+
+/// What a fid stands for.
+pub(super) enum Fid<N> {
+    File(File<N>),
+    Auth(Auth),
+}
+
+/// A file of the tree, opened or not.
+pub(super) struct File<N> {
+    pub node: N,
+    pub user: Rc<User>,
+    pub qid: Qid,
+    pub open: Option<Open>,
+}
+
+/// How a file was opened.
+#[derive(Clone, Copy)]
+pub(super) struct Open {
+    pub read: bool,
+    pub write: bool,
+    pub mode: Mode,
+}
+
+/// An authentication file, and for whom it was opened.
+pub(super) struct Auth {
+    pub server: auth::Server,
+    pub uname: Name,
+    pub n_uname: Number,
+}
+
+impl Open {
+    /// The access that Linux open flags ask for.
+    pub fn from_flags(flags: u32, blocking: bool) -> Result<Open> {
+        const O_ACCMODE: u32 = 3;
+        const O_APPEND: u32 = 0o2000;
+        let (read, write) = match flags & O_ACCMODE {
+            0 => (true, false),
+            1 => (false, true),
+            2 => (true, true),
+            _ => return Err(Errno::because(Errno::EINVAL, "open flags ask for no access")),
+        };
+        Ok(Open { read, write, mode: Mode { blocking, append: flags & O_APPEND != 0 } })
+    }
+}
+
+/// The table.
+pub(super) struct Fids<N> {
+    table: HashMap<u32, Fid<N>>,
+}
+
+impl<N> Fids<N> {
+    pub fn new() -> Self {
+        Fids { table: HashMap::new() }
+    }
+
+    /// The file behind `fid`.
+    pub fn file(&self, fid: u32) -> Result<&File<N>> {
+        match self.table.get(&fid) {
+            Some(Fid::File(file)) => Ok(file),
+            Some(Fid::Auth(_)) => Err(bad(fid, "is an authentication file")),
+            None => Err(bad(fid, "is unknown")),
+        }
+    }
+
+    /// The file behind `fid`, to be changed.
+    pub fn file_mut(&mut self, fid: u32) -> Result<&mut File<N>> {
+        match self.table.get_mut(&fid) {
+            Some(Fid::File(file)) => Ok(file),
+            _ => Err(bad(fid, "is unknown")),
+        }
+    }
+
+    /// The file behind `fid`, which must not have been opened.
+    pub fn unopened(&self, fid: u32) -> Result<&File<N>> {
+        let file = self.file(fid)?;
+        match file.open {
+            None => Ok(file),
+            Some(_) => Err(Errno::because(Errno::EINVAL, format!("fid {fid} is open already"))),
+        }
+    }
+
+    /// The file behind `fid`, which must have been opened for reading.
+    pub fn readable(&self, fid: u32) -> Result<&File<N>> {
+        let file = self.file(fid)?;
+        match file.open {
+            Some(open) if open.read => Ok(file),
+            _ => Err(bad(fid, "is not open for reading")),
+        }
+    }
+
+    /// The file behind `fid`, which must have been opened for writing.
+    pub fn writable(&self, fid: u32) -> Result<&File<N>> {
+        let file = self.file(fid)?;
+        match file.open {
+            Some(open) if open.write => Ok(file),
+            _ => Err(bad(fid, "is not open for writing")),
+        }
+    }
+
+    /// The authentication file behind `fid`, if it is one.
+    pub fn auth(&mut self, fid: u32) -> Option<&mut Auth> {
+        match self.table.get_mut(&fid) {
+            Some(Fid::Auth(auth)) => Some(auth),
+            _ => None,
+        }
+    }
+
+    /// Refuses a `fid` that cannot become a new one.
+    pub fn check_new(&self, fid: u32) -> Result<()> {
+        if fid == NOFID || self.table.contains_key(&fid) {
+            return Err(bad(fid, "is in use"));
+        }
+        if self.table.len() >= FIDS_MAX {
+            let what = format!("connection has {FIDS_MAX} fids already");
+            return Err(Errno::because(Errno::EMFILE, what));
+        }
+        Ok(())
+    }
+
+    pub fn insert(&mut self, fid: u32, value: Fid<N>) {
+        self.table.insert(fid, value);
+    }
+
+    /// Takes `fid` out of the table.
+    pub fn remove(&mut self, fid: u32) -> Result<Fid<N>> {
+        self.table.remove(&fid).ok_or_else(|| bad(fid, "is unknown"))
+    }
+
+    /// Takes all out of the table.
+    pub fn drain(&mut self) -> impl Iterator<Item = Fid<N>> + use<'_, N> {
+        self.table.drain().map(|(_, fid)| fid)
+    }
+
+    /// What the fid's state says about order.
+    pub fn mode(&self, fid: u32) -> Mode {
+        match self.table.get(&fid) {
+            Some(Fid::File(File { open: Some(open), .. })) => open.mode,
+            _ => Mode::default(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+/// Refuses what cannot be the name of a new or a removed entry.
+pub(super) fn check_name(name: &Name) -> Result<()> {
+    match name.as_bytes() {
+        b".." => Err(Errno::because(Errno::EINVAL, "name is ..")),
+        _ => check_step(name),
+    }
+}
+
+/// Refuses what cannot be a step of a walk.
+pub(super) fn check_step(name: &Name) -> Result<()> {
+    if name.len() > NAME_BYTES_MAX {
+        let what = format!("name is {} bytes, limit is {NAME_BYTES_MAX}", name.len());
+        return Err(Errno::because(Errno::ENAMETOOLONG, what));
+    }
+    match name.as_bytes() {
+        b"" => Err(Errno::because(Errno::EINVAL, "name is empty")),
+        b"." => Err(Errno::because(Errno::EINVAL, "name is .")),
+        bytes if bytes.iter().any(|byte| matches!(byte, b'/' | 0)) => {
+            Err(Errno::because(Errno::EINVAL, "name holds a slash or NUL"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what cannot be the target of a symbolic link.
+pub(super) fn check_target(target: &Name) -> Result<()> {
+    const PATH_BYTES_MAX: usize = 4095;
+    if target.len() > PATH_BYTES_MAX {
+        let what = format!("target is {} bytes, limit is {PATH_BYTES_MAX}", target.len());
+        return Err(Errno::because(Errno::ENAMETOOLONG, what));
+    }
+    match target.as_bytes() {
+        b"" => Err(Errno::because(Errno::ENOENT, "target is empty")),
+        bytes if bytes.contains(&0) => Err(Errno::because(Errno::EINVAL, "target holds NUL")),
+        _ => Ok(()),
+    }
+}
+
+fn bad(fid: u32, why: &str) -> Errno {
+    Errno::because(Errno::EBADF, format!("fid {fid} {why}"))
+}

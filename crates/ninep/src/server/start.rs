@@ -1,0 +1,308 @@
+//! The first half of each request: check it against the fids, then ask the tree.
+
+use super::answer::{Answers, Asked};
+use super::fids::{Auth, Fid, File, Open, check_name, check_step, check_target};
+use super::finish::Then;
+use super::{Session, attr};
+use crate::auth;
+use crate::message::{Dialect, IOHDRSZ, Message, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX};
+use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User};
+use covey_wire::{Bytes, List, Name};
+use std::rc::Rc;
+
+/// What became of a request at once.
+pub(super) enum Started<N> {
+    /// It is answered without the tree.
+    Reply(Message),
+    /// The tree has answered or will; then there is something left to do.
+    Asked(Asked<N>, Then<N>),
+}
+
+impl<T: Tree> Session<T> {
+    /// Starts a request whose turn it is.
+    pub(super) fn start(&mut self, request: Message) -> Result<Started<T::Node>> {
+        use Message::*;
+        match request {
+            Tauth { afid, uname, n_uname, .. } => self.start_auth(afid, uname, n_uname),
+            Tattach { fid, afid, uname, aname, n_uname } => {
+                self.start_attach(fid, afid, uname, aname, n_uname)
+            }
+            Twalk { fid, newfid, names } => self.start_walk(fid, newfid, &names.0),
+            Tclunk { fid } => self.start_clunk(fid),
+            Tremove { fid } => self.start_remove(fid),
+            Tread { fid, offset, count } => self.start_read(fid, offset, count),
+            Twrite { fid, offset, data } => self.start_write(fid, offset, data.into_bytes()),
+            Tcall { fid, body } if self.dialect == Some(Dialect::Covey) => {
+                self.ask(fid, Then::Call, |tree, file| {
+                    tree.call(&file.user, &file.node, body.into_bytes())
+                })
+            }
+            Tlopen { .. } | Tlcreate { .. } | Treaddir { .. } => self.start_open(request),
+            Tsymlink { .. }
+            | Tmknod { .. }
+            | Tmkdir { .. }
+            | Tlink { .. }
+            | Trename { .. }
+            | Trenameat { .. }
+            | Tunlinkat { .. } => self.start_names(request),
+            _ => self.start_file(request),
+        }
+    }
+
+    /// Asks the tree about `fid`'s file.
+    fn ask<A: Answers<T::Node>>(
+        &self,
+        fid: u32,
+        then: Then<T::Node>,
+        ask: impl FnOnce(&T, &File<T::Node>) -> Outcome<A>,
+    ) -> Result<Started<T::Node>> {
+        let file = self.fids.file(fid)?;
+        Ok(Started::Asked(ask(&self.tree, file).into(), then))
+    }
+
+    fn start_auth(&mut self, afid: u32, uname: Name, n_uname: Number) -> Result<Started<T::Node>> {
+        let Some(key) = self.config.key else {
+            // Clients understand an error here as: no authentication is needed.
+            return Err(Errno::because(Errno::EOPNOTSUPP, "this server has no key"));
+        };
+        self.fids.check_new(afid)?;
+        self.auths += 1;
+        let nonce = auth::derive_nonce(&self.config.nonce, self.auths);
+        let server = auth::Server::new(key, nonce);
+        self.fids.insert(afid, Fid::Auth(Auth { server, uname, n_uname }));
+        let aqid = Qid { kind: Qid::AUTH, version: 0, path: self.auths };
+        Ok(Started::Reply(Message::Rauth { aqid }))
+    }
+
+    fn start_attach(
+        &mut self,
+        fid: u32,
+        afid: u32,
+        uname: Name,
+        aname: Name,
+        n_uname: Number,
+    ) -> Result<Started<T::Node>> {
+        let mut peer = self.peer.clone();
+        if afid != NOFID {
+            let auth = self.fids.auth(afid).ok_or(Errno::EBADF)?;
+            if !auth.server.is_proven() || auth.uname != uname || auth.n_uname != n_uname {
+                let what = format!("afid {afid} has not proven the key for {uname}");
+                return Err(Errno::because(Errno::EACCES, what));
+            }
+            peer.has_key = true;
+        }
+        if self.config.require_key && !peer.has_key {
+            return Err(Errno::because(Errno::EACCES, "the cluster key must be proven first"));
+        }
+        self.fids.check_new(fid)?;
+        let n_uname = Some(n_uname.0).filter(|uid| *uid != NONUNAME);
+        let asked = self.tree.attach(Attach { peer, uname, n_uname, aname }).into();
+        Ok(Started::Asked(asked, Then::Attach { fid }))
+    }
+
+    fn start_walk(&mut self, fid: u32, newfid: u32, names: &[Name]) -> Result<Started<T::Node>> {
+        if names.len() > WALK_NAMES_MAX {
+            let what = format!("walk has {} names, limit is {WALK_NAMES_MAX}", names.len());
+            return Err(Errno::because(Errno::EINVAL, what));
+        }
+        names.iter().try_for_each(check_step)?;
+        let from = if fid == newfid { self.fids.unopened(fid)? } else { self.fids.file(fid)? };
+        if fid != newfid {
+            self.fids.check_new(newfid)?;
+        }
+        let user = from.user.clone();
+        if names.is_empty() {
+            // A fid is cloned without the tree: a clone of an open fid is not open.
+            let file = File { node: from.node.clone(), user, qid: from.qid, open: None };
+            self.fids.insert(newfid, Fid::File(file));
+            return Ok(Started::Reply(Message::Rwalk { qids: List(Vec::new()) }));
+        }
+        let asked = self.tree.walk(&user, &from.node, names).into();
+        Ok(Started::Asked(asked, Then::Walk { newfid, names: names.len(), user }))
+    }
+
+    /// A clunk never fails on a fid that exists, and never waits for what may wait for ever.
+    fn start_clunk(&mut self, fid: u32) -> Result<Started<T::Node>> {
+        self.cancel_blocked(fid);
+        let gone = self.fids.remove(fid)?;
+        self.clunk(gone);
+        Ok(Started::Reply(Message::Rclunk {}))
+    }
+
+    /// The fid is gone whether or not the file could be removed.
+    fn start_remove(&mut self, fid: u32) -> Result<Started<T::Node>> {
+        self.cancel_blocked(fid);
+        let Fid::File(File { node, user, .. }) = self.fids.remove(fid)? else {
+            return Err(Errno::because(Errno::EPERM, "authentication files cannot be removed"));
+        };
+        let asked = self.tree.remove(&user, &node).into();
+        Ok(Started::Asked(asked, Then::Remove { user, node }))
+    }
+
+    fn start_read(&mut self, fid: u32, offset: u64, count: u32) -> Result<Started<T::Node>> {
+        let count = count.min(self.payload_max());
+        if let Some(auth) = self.fids.auth(fid) {
+            let data = auth.server.read(offset, count)?.into();
+            return Ok(Started::Reply(Message::Rread { data }));
+        }
+        let file = self.fids.readable(fid)?;
+        let asked = self.tree.read(&file.user, &file.node, offset, count).into();
+        Ok(Started::Asked(asked, Then::Read { count }))
+    }
+
+    fn start_write(&mut self, fid: u32, offset: u64, data: Bytes) -> Result<Started<T::Node>> {
+        let count = data.len() as u32;
+        if let Some(auth) = self.fids.auth(fid) {
+            auth.server.write(&data)?;
+            return Ok(Started::Reply(Message::Rwrite { count }));
+        }
+        let file = self.fids.writable(fid)?;
+        let asked = self.tree.write(&file.user, &file.node, offset, data).into();
+        Ok(Started::Asked(asked, Then::Write { count }))
+    }
+
+    fn start_open(&mut self, request: Message) -> Result<Started<T::Node>> {
+        match request {
+            Message::Tlopen { fid, flags } => {
+                Open::from_flags(flags, false)?;
+                let file = self.fids.unopened(fid)?;
+                let asked = self.tree.open(&file.user, &file.node, flags).into();
+                Ok(Started::Asked(asked, Then::Open { fid, flags }))
+            }
+            Message::Tlcreate { fid, name, flags, mode, gid } => {
+                check_name(&name)?;
+                Open::from_flags(flags, false)?;
+                let dir = self.fids.unopened(fid)?;
+                let asked = self.tree.create(&dir.user, &dir.node, name, flags, mode, gid).into();
+                Ok(Started::Asked(asked, Then::Create { fid, flags }))
+            }
+            Message::Treaddir { fid, offset, count } => {
+                let bytes_max = count.min(self.payload_max());
+                let file = self.fids.readable(fid)?;
+                let asked = self.tree.readdir(&file.user, &file.node, offset, bytes_max).into();
+                Ok(Started::Asked(asked, Then::Readdir { bytes_max }))
+            }
+            other => Err(unsupported(&other)),
+        }
+    }
+
+    fn start_names(&mut self, request: Message) -> Result<Started<T::Node>> {
+        use Message::*;
+        match request {
+            Tsymlink { dfid, name, target, gid } => {
+                check_target(&target)?;
+                let then = Then::Make(|qid| Rsymlink { qid });
+                self.start_make(dfid, name, Make::Symlink { target }, gid, then)
+            }
+            Tmknod { dfid, name, mode, major, minor, gid } => {
+                let make = Make::Special { mode, major, minor };
+                self.start_make(dfid, name, make, gid, Then::Make(|qid| Rmknod { qid }))
+            }
+            Tmkdir { dfid, name, mode, gid } => self.start_make(
+                dfid,
+                name,
+                Make::Dir { mode },
+                gid,
+                Then::Make(|qid| Rmkdir { qid }),
+            ),
+            Tlink { dfid, fid, name } => {
+                check_name(&name)?;
+                let node = &self.fids.file(fid)?.node;
+                self.ask(dfid, Then::Reply(Rlink {}), |tree, dir| {
+                    tree.link(&dir.user, node, &dir.node, name)
+                })
+            }
+            Trename { fid, dfid, name } => {
+                check_name(&name)?;
+                let to = &self.fids.file(dfid)?.node;
+                self.ask(fid, Then::Reply(Rrename {}), |tree, file| {
+                    tree.rename_node(&file.user, &file.node, to, name)
+                })
+            }
+            Trenameat { olddirfid, oldname, newdirfid, newname } => {
+                check_name(&oldname)?;
+                check_name(&newname)?;
+                let to = &self.fids.file(newdirfid)?.node;
+                self.ask(olddirfid, Then::Reply(Rrenameat {}), |tree, from| {
+                    tree.rename(&from.user, &from.node, oldname, to, newname)
+                })
+            }
+            Tunlinkat { dirfid, name, flags } => {
+                const AT_REMOVEDIR: u32 = 0x200;
+                check_name(&name)?;
+                let is_dir = flags & AT_REMOVEDIR != 0;
+                self.ask(dirfid, Then::Reply(Runlinkat {}), |tree, dir| {
+                    tree.unlink(&dir.user, &dir.node, name, is_dir)
+                })
+            }
+            other => Err(unsupported(&other)),
+        }
+    }
+
+    fn start_make(
+        &mut self,
+        dfid: u32,
+        name: Name,
+        make: Make,
+        gid: u32,
+        then: Then<T::Node>,
+    ) -> Result<Started<T::Node>> {
+        check_name(&name)?;
+        self.ask(dfid, then, |tree, dir| tree.make(&dir.user, &dir.node, name, make, gid))
+    }
+
+    /// What concerns one file, opened or not.
+    fn start_file(&mut self, request: Message) -> Result<Started<T::Node>> {
+        use Message::*;
+        match request {
+            Tgetattr { fid, request_mask } => {
+                self.ask(fid, Then::Getattr { request_mask }, |t, f| t.getattr(&f.user, &f.node))
+            }
+            Tsetattr { fid, .. } => {
+                let set = attr::set_from(&request)?;
+                self.ask(fid, Then::Reply(Rsetattr {}), |t, f| t.setattr(&f.user, &f.node, set))
+            }
+            Tstatfs { fid } => self.ask(fid, Then::Statfs, |t, f| t.statfs(&f.user, &f.node)),
+            Treadlink { fid } => self.ask(fid, Then::Readlink, |t, f| t.readlink(&f.user, &f.node)),
+            Tfsync { fid, datasync } => self
+                .ask(fid, Then::Reply(Rfsync {}), |t, f| t.fsync(&f.user, &f.node, datasync != 0)),
+            Tlock { fid, kind, start, length, proc_id, client_id, .. } => {
+                let lock = lock(kind, start, length, proc_id, client_id)?;
+                self.ask(fid, Then::Lock, |t, f| t.lock(&f.user, &f.node, lock))
+            }
+            Tgetlock { fid, kind, start, length, proc_id, client_id } => {
+                let lock = lock(kind, start, length, proc_id, client_id)?;
+                self.ask(fid, Then::Getlock, |t, f| t.getlock(&f.user, &f.node, lock))
+            }
+            other => Err(unsupported(&other)),
+        }
+    }
+
+    /// Most bytes of payload in one message.
+    pub(super) fn payload_max(&self) -> u32 {
+        self.msize - IOHDRSZ
+    }
+
+    /// The tree is told that nobody holds the node any more.
+    pub(super) fn clunk(&self, gone: Fid<T::Node>) {
+        if let Fid::File(File { node, user, .. }) = gone {
+            self.clunk_node(&user, node);
+        }
+    }
+
+    pub(super) fn clunk_node(&self, user: &Rc<User>, node: T::Node) {
+        self.tree.clunk(user, node);
+    }
+}
+
+fn lock(kind: u8, start: u64, length: u64, proc_id: u32, client_id: Name) -> Result<Lock> {
+    const F_UNLCK: u8 = 2;
+    if kind > F_UNLCK {
+        return Err(Errno::because(Errno::EINVAL, format!("lock kind is {kind}")));
+    }
+    Ok(Lock { kind, start, length, proc_id, client_id })
+}
+
+fn unsupported(request: &Message) -> Errno {
+    Errno::because(Errno::EOPNOTSUPP, format!("{} is not served", request.name()))
+}

@@ -1,0 +1,100 @@
+//! A server session alone, fed with messages and asked for its replies.
+
+use covey_ninep::message::{Dialect, Message, NOFID, NONUNAME, NOTAG, Number};
+use covey_ninep::server::{Config, Session};
+use covey_ninep::tree::{Peer, Tree};
+use covey_wire::{Blame, Bytes, BytesMut, Machine, Segments};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+pub struct Raw<T: Tree> {
+    pub session: Session<T>,
+    now: Instant,
+}
+
+impl<T: Tree> Raw<T> {
+    pub fn new(tree: Rc<T>, config: Config) -> Self {
+        let peer = Peer { name: "test".into(), uid: None, has_key: false };
+        Raw { session: Session::new(tree, peer, config), now: Instant::now() }
+    }
+
+    /// Version settled, fid 0 at the root.
+    pub fn attached(tree: Rc<T>) -> Self {
+        let mut raw = Raw::new(tree, Config::default());
+        raw.version("9P2000.L.covey1");
+        raw.feed(&[(0, attach(0, NOFID))]).expect("attach");
+        assert!(matches!(raw.replies()[..], [(0, Message::Rattach { .. })]));
+        raw
+    }
+
+    /// Asks for a version; answers what is settled.
+    pub fn version(&mut self, version: &str) -> (u32, String) {
+        let version = Message::Tversion { msize: 1 << 20, version: version.into() };
+        self.feed(&[(NOTAG, version)]).expect("version");
+        match &self.replies()[..] {
+            [(NOTAG, Message::Rversion { msize, version })] => (*msize, version.lossy().into()),
+            other => panic!("no Rversion: {other:?}"),
+        }
+    }
+
+    /// Messages that arrive in one read.
+    pub fn feed(&mut self, messages: &[(u16, Message)]) -> Result<(), Blame> {
+        let mut out = Segments::new();
+        for (tag, message) in messages {
+            message.put(*tag, Dialect::Covey, &mut out);
+        }
+        let bytes: Vec<u8> = out.runs().flatten().copied().collect();
+        self.feed_bytes(&bytes)
+    }
+
+    pub fn feed_bytes(&mut self, bytes: &[u8]) -> Result<(), Blame> {
+        self.session.handle_input(self.now, &mut BytesMut::from(bytes))
+    }
+
+    /// All that the session has to say now.
+    pub fn replies(&mut self) -> Vec<(u16, Message)> {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut out = Segments::new();
+        loop {
+            while self.session.poll_output(&mut out, 64 << 10) {}
+            if let Poll::Pending = self.session.poll_user(&mut context) {
+                break;
+            }
+        }
+        let mut bytes = Bytes::from(out.runs().flatten().copied().collect::<Vec<u8>>());
+        let mut replies = Vec::new();
+        while let Some(&[a, b, c, d]) = bytes.first_chunk() {
+            let size = u32::from_le_bytes([a, b, c, d]) as usize;
+            replies.push(Message::get(bytes.split_to(size), Dialect::Covey).expect("a reply"));
+        }
+        replies
+    }
+
+    /// The tags that are answered now, in order.
+    pub fn tags(&mut self) -> Vec<u16> {
+        self.replies().into_iter().map(|(tag, _)| tag).collect()
+    }
+
+    /// One request, answered at once.
+    pub fn ask(&mut self, message: Message) -> Message {
+        self.feed(&[(77, message)]).expect("no violation");
+        match &self.replies()[..] {
+            [(77, reply)] => reply.clone(),
+            other => panic!("not one reply: {other:?}"),
+        }
+    }
+}
+
+pub fn attach(fid: u32, afid: u32) -> Message {
+    let (uname, aname, n_uname) = ("root".into(), "".into(), Number(NONUNAME));
+    Message::Tattach { fid, afid, uname, aname, n_uname }
+}
+
+/// The code of an Rlerror, or 0.
+pub fn ecode(reply: &Message) -> u32 {
+    match reply {
+        Message::Rlerror { ecode } => *ecode,
+        _ => 0,
+    }
+}
