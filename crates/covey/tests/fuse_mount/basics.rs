@@ -279,7 +279,7 @@ fn a_lazy_unmount_leaves_open_files_working_and_ends_with_the_last() {
     let path = mounted.path("file");
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
     let file = file.as_mut().expect("create");
-    covey::mount::syscalls::unmount(mounted.root()).expect("unmount");
+    covey_io::os::mount::umount(mounted.root()).expect("unmount");
     assert!(!path.exists());
     file.write_all(b"still here").expect("write");
     file.rewind().expect("seek");

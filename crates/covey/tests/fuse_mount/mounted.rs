@@ -1,7 +1,8 @@
 //! A model mounted through the real kernel, for the length of a test.
 
 use crate::model::Model;
-use covey::mount::{MountOptions, serve_fuse, syscalls};
+use covey::mount::{MountOptions, attach, local_runtime, serve};
+use covey_io::os::mount::umount;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -22,7 +23,7 @@ impl Mounted {
     pub fn with(options: MountOptions) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let model = Model::default();
-        let fd = match syscalls::fuse_mount(dir.path(), &options) {
+        let fd = match attach(dir.path(), &options) {
             Ok(fd) => fd,
             Err(error) => {
                 eprintln!("SKIPPED: needs root and /dev/fuse: {error}");
@@ -30,7 +31,8 @@ impl Mounted {
             }
         };
         let files = Arc::new(model.clone());
-        let server = std::thread::spawn(move || serve_fuse(fd, files, options));
+        let server =
+            std::thread::spawn(move || local_runtime()?.block_on(serve(fd, files, options)));
         Some(Mounted { model, dir, server: Some(server) })
     }
 
@@ -49,7 +51,7 @@ impl Mounted {
 
     /// Unmounts lazily and waits for the server's end: all files must be closed.
     pub fn unmount(&mut self) {
-        syscalls::unmount(self.dir.path()).expect("unmount");
+        umount(self.dir.path()).expect("unmount");
         self.join();
     }
 
@@ -64,7 +66,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if self.server.is_some() {
             // A test that failed may have left files open: then nobody may wait for the server.
-            let _ = syscalls::unmount(self.dir.path());
+            let _ = umount(self.dir.path());
         }
     }
 }
