@@ -100,7 +100,7 @@ pub async fn dial(
     let key = if address.is_local() { None } else { key };
     let nonce = random::nonce().map_err(Errno::from)?;
     let uid = rustix::process::geteuid().as_raw();
-    conn.auth_and_attach(0, &uid.to_string(), uid, aname, key, nonce).await?;
+    conn.auth_and_attach(0, uid.to_string(), Some(uid), aname, key, nonce).await?;
     Ok(conn)
 }
 
