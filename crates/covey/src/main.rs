@@ -1,7 +1,7 @@
-//! `covey`: a few Linux machines as one computer that is driven through files.
+//! The `covey` binary: see the library of this crate.
 
 #![forbid(unsafe_code)]
 
-mod node;
-
-fn main() {}
+fn main() -> std::process::ExitCode {
+    covey::run_process()
+}
