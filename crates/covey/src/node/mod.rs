@@ -105,7 +105,7 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
     let tree = Rc::new(build(&config, &node, net)?);
     for listener in listeners {
         println!("covey: {name} serves {}", describe(&node, listener.address()));
-        let session = serve::ServeConfig { key, ..serve::ServeConfig::default() };
+        let session = serve::Config { key, require_key: !listener.address().is_local() };
         tokio::task::spawn_local(serve::serve_tree(listener, tree.clone(), session));
     }
     wait_for_end().await?;
@@ -213,15 +213,17 @@ pub async fn export(
     listen: &[config::Address],
     read_only: bool,
 ) -> anyhow::Result<()> {
-    let listen: Vec<Address> =
-        listen.iter().map(|address| address.to_string().parse()).collect::<Result<_, _>>()?;
-    let kind = if read_only { "read-only" } else { "read-write" };
-    let ready = |addresses: &[Address], identity: &str| {
-        let at: Vec<String> = addresses.iter().map(Address::to_string).collect();
-        println!("covey: {} ({kind}) at {}: {identity}", dir.display(), at.join(" and "));
+    let listen = listen.iter().map(|address| address.to_string().parse());
+    let listen = listen.collect::<Result<Vec<Address>, _>>()?;
+    covey_io::os::limits::raise_open_files()?;
+    let ready = |addresses: &[Address], whom: &str| {
+        let how = if read_only { "read-only " } else { "" };
+        for address in addresses {
+            println!("covey: serves {} {how}at {address} {whom}", dir.display());
+        }
     };
     tokio::select! {
-        served = serve::serve_export(dir, &listen, read_only, ready) => match served? {},
+        ended = serve::serve_export(dir, &listen, read_only, ready) => Ok(ended?),
         ended = wait_for_end() => ended,
     }
 }
