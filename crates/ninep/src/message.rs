@@ -270,7 +270,7 @@ impl Message {
     pub fn get(bytes: covey_wire::Bytes, dialect: Dialect) -> Result<(u16, Message), Blame> {
         let mut from = Reader::new(bytes);
         let (_size, number, tag) = (from.u32()?, from.u8()?, from.u16()?);
-        let message = Message::get_body(number, dialect, &mut from)?;
+        let message = Message::take_body(number, dialect, &mut from)?;
         from.finish().map_err(|blame| match blame {
             Blame::Malformed(what) => Blame::Malformed(format!("{}: {what}", message.name())),
             other => other,

@@ -1,10 +1,36 @@
 //! The striping client: the file system as async functions, with no runtime named.
+//!
+//! A [`Fs`] holds a session on the metadata server and a link to each I/O server; an open
+//! [`File`] reads and writes on the I/O servers directly, all of them at once. The world is behind
+//! [`Net`]: connections, a clock, and someone to run tasks.
+//!
+//! ```text
+//!   Fs ──── Session ──── Link ──► metadata server     names, sizes, locks      (Tcall: ops)
+//!    └─ File ─ OpenFile ─ Link ──► I/O server 0..n     objects                  (Tread, Twrite)
+//! ```
+//!
+//! Every wait is bounded by `Options::dead_after`, or on hard clients ended by dropping the future.
+//! Dropping a future never loses what was acknowledged; what it was doing may or may not be done.
 
-use crate::ops::{Caller, DirEntry, Id, Inode, LayoutHint, RangeLock};
-use covey_ninep::tree::{Errno, SetAttr};
-use covey_wire::{Bytes, Name, Payload};
+mod file;
+mod link;
+mod session;
+
+pub use link::{Greet, Link};
+
+use crate::objects::{DataOp, DataReply};
+use crate::ops::{Caller, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set};
+use covey_ninep::client::CallError;
+use covey_ninep::message::Message;
+use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
+use covey_wire::{List, Name, Payload};
+use file::OpenFile;
+use futures_util::future::{Either, join_all, select};
+use session::{Session, unexpected};
+use std::collections::HashMap;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// What every call answers.
@@ -13,7 +39,7 @@ pub type Result<T> = std::result::Result<T, Errno>;
 /// A future without a name.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What the client needs of the world: connections, a clock, and someone to run its tasks.
+/// What the client needs of the world.
 pub trait Net: Send + Sync + 'static {
     /// Connects to a server, proves what must be proven, and attaches to the named tree (`/meta` or
     /// `/data`); answers a handle whose machine is being driven, with fid 0 at the tree's root.
@@ -37,6 +63,12 @@ pub struct Options {
     pub name: String,
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Options { hard: false, dead_after: Duration::from_secs(3), name: String::new() }
+    }
+}
+
 /// A file's attributes with its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -45,14 +77,6 @@ pub struct Stat {
     /// Allocated, in units of 512 bytes.
     pub blocks: u64,
 }
-
-/// The file system, seen by one client. Clones share everything.
-#[derive(Clone)]
-pub struct Fs {}
-
-/// An open file. Clones share it; the last one dropped closes it.
-#[derive(Clone)]
-pub struct File {}
 
 /// One page of a directory.
 #[derive(Clone, Debug)]
@@ -73,113 +97,486 @@ pub struct Space {
     pub bytes_free: u64,
     pub bytes_available: u64,
     pub files: u64,
+    /// I/O servers that did not answer and are not counted.
+    pub servers_missing: usize,
 }
 
-#[allow(unused_variables, missing_docs)]
+/// The file system, seen by one client. Clones share everything.
+#[derive(Clone)]
+pub struct Fs {
+    shared: Arc<Shared>,
+}
+
+/// What all handles of a client share.
+pub struct Shared {
+    pub(crate) net: Arc<dyn Net>,
+    pub(crate) session: Arc<Session>,
+    data: Vec<Arc<Link>>,
+    files: Mutex<HashMap<Id, Weak<OpenFile>>>,
+}
+
+/// An open file. Clones share it; the last one dropped closes it.
+#[derive(Clone)]
+pub struct File {
+    handle: Arc<Handle>,
+}
+
+/// One open that the metadata server counts.
+struct Handle {
+    shared: Arc<Shared>,
+    /// None for what has no data: directories and special files.
+    open: Option<Arc<OpenFile>>,
+    id: Id,
+}
+
+/// How long a listing waits for an I/O server to count a sparse file's blocks.
+const BLOCKS_WAIT: Duration = Duration::from_millis(300);
+const S_IFMT: u32 = 0o170000;
+const S_IFREG: u32 = 0o100000;
+
 impl Fs {
     /// Connects to the metadata server `meta`; I/O servers are met when they are needed.
-    pub async fn connect(net: std::sync::Arc<dyn Net>, meta: &str, options: Options) -> Result<Fs> {
-        Err(Errno::ENOSYS.into())
+    pub async fn connect(net: Arc<dyn Net>, meta: &str, options: Options) -> Result<Fs> {
+        let session = Session::new(net.clone(), meta, options.clone());
+        session.start().await?;
+        let reply = session.ask(&Caller::default(), Op::Cluster {}).await?;
+        let Reply::Cluster { servers, .. } = reply else { return Err(unexpected(&reply)) };
+        let link = |server: &Name| {
+            Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None)
+        };
+        let data = servers.0.iter().map(link).collect();
+        let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
+        Ok(Fs { shared: Arc::new(shared) })
     }
+
     /// Down names from a directory (`..` allowed); fewer inodes than names when a later one is missing.
     pub async fn walk(&self, who: &Caller, from: Id, names: &[Name]) -> Result<Vec<Inode>> {
-        Err(Errno::ENOSYS.into())
+        match self.ask(who, Op::Walk { from, names: List(names.to_vec()) }).await? {
+            Reply::Nodes { inodes } => Ok(inodes.0),
+            other => Err(unexpected(&other)),
+        }
     }
+
     /// One name.
     pub async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
-        Err(Errno::ENOSYS.into())
+        let mut found = self.walk(who, parent, std::slice::from_ref(name)).await?;
+        found.pop().ok_or_else(|| Errno::ENOENT.into())
     }
+
+    /// What the metadata server says of a file, and nobody else.
+    pub async fn inode(&self, id: Id) -> Result<Inode> {
+        node(self.ask(&Caller::default(), Op::Getattr { id }).await?)
+    }
+
     /// Attributes with honest blocks.
     pub async fn stat(&self, id: Id) -> Result<Stat> {
-        Err(Errno::ENOSYS.into())
+        let inode = self.inode(id).await?;
+        Ok(self.with_blocks(inode).await)
     }
-    pub async fn setattr(&self, who: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
-        Err(Errno::ENOSYS.into())
+
+    /// Adds the blocks to an inode: computed for a file without holes, asked of the I/O servers for
+    /// one that may have some. A server that does not answer soon counts as holding its full share.
+    pub async fn with_blocks(&self, inode: Inode) -> Stat {
+        let dense = inode.size.div_ceil(512);
+        let blocks = match &inode.layout {
+            Some(layout) if inode.sparse && inode.size > 0 => {
+                let asks = layout.servers.0.iter().map(|&at| self.allocated(at, inode.id));
+                let counted = join_all(asks).await;
+                let share = dense / counted.len().max(1) as u64;
+                counted.into_iter().map(|bytes| bytes.map_or(share, |b| b.div_ceil(512))).sum()
+            }
+            _ if inode.mode & S_IFMT == S_IFREG => dense.next_multiple_of(8),
+            _ => 0,
+        };
+        Stat { inode, blocks }
     }
+
+    /// Changes attributes.
+    pub async fn setattr(&self, who: &Caller, id: Id, change: SetAttr) -> Result<Stat> {
+        let reply = self.change(who, setattr_op(id, &change)).await?;
+        let inode = node(reply)?;
+        if let Some(open) = self.shared.open_file(id) {
+            open.refresh(&inode);
+        }
+        Ok(self.with_blocks(inode).await)
+    }
+
     /// Creates (or, not exclusive, opens) a regular file. `access`: 4 read, 2 write.
-    pub async fn create(&self, who: &Caller, parent: Id, name: &Name, mode: u32, exclusive: bool, access: u8) -> Result<(Inode, File)> {
-        Err(Errno::ENOSYS.into())
+    pub async fn create(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        mode: u32,
+        exclusive: bool,
+        access: u8,
+    ) -> Result<(Inode, File)> {
+        let op = Op::Create {
+            parent,
+            name: name.clone(),
+            mode: S_IFREG | (mode & 0o7777),
+            gid: who.gid,
+            rdev: 0,
+            target: Name::EMPTY,
+            exclusive,
+            open: true,
+            access,
+        };
+        match self.change(who, op).await? {
+            Reply::Created { inode, .. } => {
+                let file = self.handle(&inode)?;
+                Ok((inode, file))
+            }
+            other => Err(unexpected(&other)),
+        }
     }
+
     /// Makes a directory, symbolic link or special file: `mode` with its type bits.
-    pub async fn make(&self, who: &Caller, parent: Id, name: &Name, mode: u32, rdev: u64, target: Name) -> Result<Inode> {
-        Err(Errno::ENOSYS.into())
+    pub async fn make(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        mode: u32,
+        rdev: u64,
+        target: Name,
+    ) -> Result<Inode> {
+        let op = Op::Create {
+            parent,
+            name: name.clone(),
+            mode,
+            gid: who.gid,
+            rdev,
+            target,
+            exclusive: true,
+            open: false,
+            access: 0,
+        };
+        match self.change(who, op).await? {
+            Reply::Created { inode, .. } => Ok(inode),
+            other => Err(unexpected(&other)),
+        }
     }
+
     /// Opens a regular file (or directory, to keep it). `access`: 4 read, 2 write, 1 execute.
     pub async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
-        Err(Errno::ENOSYS.into())
+        let inode = node(self.ask(who, Op::Open { id, access }).await?)?;
+        self.handle(&inode)
     }
+
+    /// Removes a name: of a directory with `dir`, of anything else without.
     pub async fn unlink(&self, who: &Caller, parent: Id, name: &Name, dir: bool) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+        self.change(who, Op::Unlink { parent, name: name.clone(), dir }).await.map(|_| ())
     }
-    /// `flags`: `ops::rename`.
-    pub async fn rename(&self, who: &Caller, parent: Id, name: &Name, to: Id, to_name: &Name, flags: u32) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+
+    /// Renames. `flags`: [`crate::ops::rename`].
+    pub async fn rename(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        to: Id,
+        to_name: &Name,
+        flags: u32,
+    ) -> Result<()> {
+        let (name, to_name) = (name.clone(), to_name.clone());
+        self.change(who, Op::Rename { parent, name, to, to_name, flags }).await.map(|_| ())
     }
+
+    /// A hard link.
     pub async fn link(&self, who: &Caller, id: Id, parent: Id, name: &Name) -> Result<Inode> {
-        Err(Errno::ENOSYS.into())
+        node(self.change(who, Op::Link { id, parent, name: name.clone() }).await?)
     }
+
     /// Entries after `cookie` (0: from the start, `.` and `..` first) up to `limit` (0 on the first call).
-    pub async fn readdir(&self, who: &Caller, id: Id, cookie: u64, limit: u64, bytes_max: u32, plus: bool) -> Result<Page> {
-        Err(Errno::ENOSYS.into())
+    pub async fn readdir(
+        &self,
+        who: &Caller,
+        id: Id,
+        cookie: u64,
+        limit: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> Result<Page> {
+        match self.ask(who, Op::Readdir { id, cookie, limit, bytes_max, plus }).await? {
+            Reply::Entries { entries, end, limit } => Ok(Page { entries: entries.0, end, limit }),
+            other => Err(unexpected(&other)),
+        }
     }
+
+    /// Space of all I/O servers that answer.
     pub async fn space(&self) -> Result<Space> {
-        Err(Errno::ENOSYS.into())
+        let files = match self.ask(&Caller::default(), Op::Statfs {}).await? {
+            Reply::Totals { files, .. } => files,
+            other => return Err(unexpected(&other)),
+        };
+        let mut space = Space { files, ..Space::default() };
+        for stat in join_all(self.shared.data.iter().map(|link| self.statfs_of(link))).await {
+            let Some(stat) = stat else {
+                space.servers_missing += 1;
+                continue;
+            };
+            let unit = u64::from(stat.bsize);
+            space.bytes_total += stat.blocks * unit;
+            space.bytes_free += stat.bfree * unit;
+            space.bytes_available += stat.bavail * unit;
+        }
+        Ok(space)
     }
-    /// Names and attributes of a directory (or any id) to stable storage.
+
+    /// Names and attributes acknowledged so far to stable storage.
     pub async fn sync(&self, id: Id) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+        if let Some(open) = self.shared.open_file(id) {
+            return open.fsync(&self.shared).await;
+        }
+        self.ask(&Caller::default(), Op::Fsync { id }).await.map(|_| ())
     }
+
     /// Takes a lock; waits for it when `wait` (dropping the future gives up), else EAGAIN.
     pub async fn lock(&self, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+        let nobody = Caller::default();
+        self.ask(&nobody, Op::Lock { id, lock: lock.clone(), wait }).await?;
+        self.shared.session.unlocked(id, &lock);
+        self.shared.session.locked(id, lock);
+        Ok(())
     }
+
+    /// Gives back what the owner holds within the range.
     pub async fn unlock(&self, id: Id, lock: RangeLock) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+        self.shared.session.unlocked(id, &lock);
+        self.ask(&Caller::default(), Op::Unlock { id, lock }).await.map(|_| ())
     }
+
+    /// What stands in the way of a lock.
     pub async fn getlock(&self, id: Id, lock: RangeLock) -> Result<Option<RangeLock>> {
-        Err(Errno::ENOSYS.into())
+        match self.ask(&Caller::default(), Op::Getlock { id, lock }).await? {
+            Reply::Locked { lock } => Ok(lock),
+            other => Err(unexpected(&other)),
+        }
     }
+
+    /// Sets a directory's hint for new files, or an empty file's layout.
     pub async fn set_layout(&self, who: &Caller, id: Id, hint: LayoutHint) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+        self.change(who, Op::SetLayout { id, hint }).await.map(|_| ())
     }
+
     /// Names of the I/O servers in the order that layouts index them.
     pub fn servers(&self) -> Vec<String> {
-        Vec::new()
+        self.shared.data.iter().map(|link| link.server().to_owned()).collect()
     }
+
     /// Ends the session at once: opens and locks go.
-    pub async fn bye(&self) {}
+    pub async fn bye(&self) {
+        // A server that does not hear it forgets the session after its grace.
+        let _ = self.ask(&Caller::default(), Op::Bye {}).await;
+    }
+
+    async fn ask(&self, who: &Caller, op: Op) -> Result<Reply> {
+        self.shared.session.ask(who, op).await
+    }
+
+    async fn change(&self, who: &Caller, op: Op) -> Result<Reply> {
+        self.shared.session.change(who, op).await
+    }
+
+    fn handle(&self, inode: &Inode) -> Result<File> {
+        let shared = self.shared.clone();
+        shared.session.opened(inode.id);
+        let mut handle = Handle { shared, open: None, id: inode.id };
+        if let Some(layout) = &inode.layout {
+            let open = handle.shared.share_file(inode, layout)?;
+            open.refresh(inode);
+            handle.open = Some(open);
+        }
+        Ok(File { handle: Arc::new(handle) })
+    }
+
+    /// Bytes allocated for a file on one server; None when it does not say soon.
+    async fn allocated(&self, server: u16, id: Id) -> Option<u64> {
+        let link = self.shared.data.get(usize::from(server))?;
+        let asked = data_call(link, DataOp::Allocated { id });
+        match select(pin!(asked), self.shared.net.sleep(BLOCKS_WAIT)).await {
+            Either::Left((Ok(DataReply::Allocated { bytes }), _)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    async fn statfs_of(&self, link: &Arc<Link>) -> Option<Statfs> {
+        let asked = async {
+            let (_, conn) = link.conn(link.now()).await.ok()?;
+            conn.call(Message::Tstatfs { fid: 0 }).await.ok()
+        };
+        let soon = self.shared.net.sleep(BLOCKS_WAIT);
+        match select(pin!(asked), soon).await {
+            Either::Left((Some(Message::Rstatfs { bsize, blocks, bfree, bavail, .. }), _)) => {
+                Some(Statfs { bsize, blocks, bfree, bavail, ..Statfs::default() })
+            }
+            _ => None,
+        }
+    }
 }
 
-#[allow(unused_variables)]
+impl Shared {
+    fn open_file(&self, id: Id) -> Option<Arc<OpenFile>> {
+        self.files.lock().expect("no holder panics").get(&id)?.upgrade()
+    }
+
+    /// The file's shared state: what other handles use already, or a new one.
+    fn share_file(&self, inode: &Inode, layout: &crate::ops::Layout) -> Result<Arc<OpenFile>> {
+        let mut files = self.files.lock().expect("no holder panics");
+        if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let link = |&at: &u16| {
+            self.data.get(usize::from(at)).cloned().ok_or_else(|| {
+                let what = format!("layout names I/O server {at}, the cluster has {}", self.data.len());
+                Errno::because(Errno::EIO, what)
+            })
+        };
+        let links = layout.servers.0.iter().map(link).collect::<Result<Vec<_>>>()?;
+        let open = Arc::new(OpenFile::new(inode, layout, links)?);
+        files.insert(inode.id, Arc::downgrade(&open));
+        Ok(open)
+    }
+}
+
 impl File {
     /// Which file.
     pub fn id(&self) -> Id {
-        0
+        self.handle.id
     }
+
     /// Up to `count` bytes from `offset`, in pieces that were never copied; fewer at the end only.
     pub async fn read_at(&self, offset: u64, count: usize) -> Result<Payload> {
-        Err(Errno::ENOSYS.into())
+        self.data()?.read(&self.handle.shared, offset, count).await
     }
+
     /// All of `data` at `offset`; done when every later read anywhere sees it.
     pub async fn write_at(&self, offset: u64, data: Payload) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+        self.data()?.write(&self.handle.shared, offset, data).await
     }
+
     /// All of `data` at the end, whoever else appends; answers where it went.
     pub async fn append(&self, data: Payload) -> Result<u64> {
-        Err(Errno::ENOSYS.into())
+        self.data()?.append(&self.handle.shared, data).await
     }
+
     /// Everything written through any handle of this client reaches stable storage.
     pub async fn fsync(&self) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+        match &self.handle.open {
+            Some(open) => open.fsync(&self.handle.shared).await,
+            None => {
+                let sync = Op::Fsync { id: self.handle.id };
+                self.handle.shared.session.ask(&Caller::default(), sync).await.map(|_| ())
+            }
+        }
     }
-    /// What close(2) owes: the exact mtime, and errors of earlier writes.
+
+    /// What close(2) owes: the exact mtime.
     pub async fn flush(&self) -> Result<()> {
-        Err(Errno::ENOSYS.into())
+        match &self.handle.open {
+            Some(open) => open.flush(&self.handle.shared).await,
+            None => Ok(()),
+        }
     }
-    /// The next data at or after `offset` (`hole` false) or the next hole; ENXIO beyond the end.
+
+    /// The next data at or after `offset` (`hole` false) or the next hole; ENXIO beyond the end. All
+    /// of a file counts as data, which POSIX allows: the hole is at its end.
     pub async fn seek(&self, offset: u64, hole: bool) -> Result<u64> {
-        Err(Errno::ENOSYS.into())
+        let size = self.data()?.size(&self.handle.shared).await?;
+        match (offset < size, hole) {
+            (false, _) => Err(Errno::ENXIO.into()),
+            (true, false) => Ok(offset),
+            (true, true) => Ok(size),
+        }
+    }
+
+    fn data(&self) -> Result<&Arc<OpenFile>> {
+        self.handle.open.as_ref().ok_or_else(|| Errno::EISDIR.into())
     }
 }
 
-const _: fn() -> Bytes = Bytes::new;
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            // Looked at under the table's lock: a new handle cannot take it up meanwhile.
+            let mut files = self.shared.files.lock().expect("no holder panics");
+            if Arc::strong_count(&open) == 1 {
+                files.remove(&self.id);
+                open.close();
+            }
+        }
+        let (session, id) = (self.shared.session.clone(), self.id);
+        session.released(id);
+        self.shared.net.spawn(Box::pin(async move {
+            // A release that is lost is made good when the session ends or comes back.
+            let _ = session.ask(&Caller::default(), Op::Release { id }).await;
+        }));
+    }
+}
+
+/// One operation on a data server's root.
+pub async fn data_call(link: &Arc<Link>, op: DataOp) -> Result<DataReply> {
+    let started = link.now();
+    loop {
+        let (_, conn) = link.conn(started).await?;
+        let body = Payload::from(op.encode());
+        match conn.call(Message::Tcall { fid: 0, body }).await {
+            Ok(Message::Rcall { body }) => {
+                let reply = DataReply::decode(body.into_bytes());
+                let reply = reply.map_err(|b| Errno::because(Errno::EPROTO, b.to_string()))?;
+                return match reply {
+                    DataReply::Error { code, reason } => {
+                        Err(Errno::because(code, reason.lossy().into_owned()))
+                    }
+                    other => Ok(other),
+                };
+            }
+            Ok(other) => {
+                return Err(Errno::because(Errno::EPROTO, format!("Tcall got {}", other.name())));
+            }
+            Err(CallError::Lost(why)) if link.is_over(started) => return Err(link.lost_error(&why)),
+            Err(CallError::Lost(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn node(reply: Reply) -> Result<Inode> {
+    match reply {
+        Reply::Node { inode } => Ok(inode),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn setattr_op(id: Id, change: &SetAttr) -> Op {
+    let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+    let (atime, atime_mask) = time(change.atime, set::ATIME, set::ATIME_NOW);
+    let (mtime, mtime_mask) = time(change.mtime, set::MTIME, set::MTIME_NOW);
+    let mask = bit(change.mode.is_some(), set::MODE)
+        | bit(change.uid.is_some(), set::UID)
+        | bit(change.gid.is_some(), set::GID)
+        | bit(change.size.is_some(), set::SIZE)
+        | atime_mask
+        | mtime_mask;
+    Op::Setattr {
+        id,
+        mask,
+        mode: change.mode.unwrap_or(0),
+        uid: change.uid.unwrap_or(0),
+        gid: change.gid.unwrap_or(0),
+        size: change.size.unwrap_or(0),
+        atime,
+        mtime,
+    }
+}
+
+fn time(change: Option<SetTime>, bit: u32, now_bit: u32) -> (Nanos, u32) {
+    match change {
+        None => (0, 0),
+        Some(SetTime::Now) => (0, bit | now_bit),
+        Some(SetTime::To(Time { sec, nsec })) => {
+            (sec.saturating_mul(1_000_000_000).saturating_add(nsec), bit)
+        }
+    }
+}

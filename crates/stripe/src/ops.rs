@@ -178,8 +178,9 @@ pub mod rename {
 messages! {
     /// An operation. Mutations are logged; reads and the volatile ones (marked) are not.
     pub enum Op for () {
-        /// volatile: opens a session (0) or comes back to one after a lost connection; `files` are
-        /// still open in it, `locks` still held (told again because the server may have restarted)
+        /// opens a session (0), logged so that its number outlives the server, or comes back to one
+        /// after a lost connection or a restart; `files` are open in it, once per listing, and
+        /// nothing else is (after a restart locks are taken again, with Lock)
         1 Hello { session: u64, files: List<u64>, name: Name },
         /// volatile: ends a session at once: its opens and locks go
         2 Bye {},
@@ -213,7 +214,7 @@ messages! {
         14 Extend { id: u64, epoch: u32, end: u64, hole: bool },
         /// takes `length` bytes at the end for an append; the size moves with Append's commit
         15 Reserve { id: u64, length: u64 },
-        /// volatile wait: the append at `offset` is done; answered when the size covers it
+        /// the append at `offset` is done; answered when the size covers it (the wait is volatile)
         16 Commit { id: u64, offset: u64, length: u64 },
         /// volatile: takes a lock, waiting for it when `wait`
         17 Lock { id: u64, lock: RangeLock, wait: bool },
@@ -237,6 +238,8 @@ messages! {
         26 Cluster {},
         /// read: the ids that exist among these (for reconciling objects)
         27 Exist { ids: List<u64> },
+        /// server's own: an unlinked file that nobody has open any more goes for good
+        28 Drop { id: u64 },
     }
 }
 
@@ -282,7 +285,7 @@ macro_rules! numbered_field {
             }
             fn get(_: (), from: &mut Reader) -> Result<Self, covey_wire::Blame> {
                 let number = from.u8()?;
-                $type::get_body(number, (), from)
+                $type::take_body(number, (), from)
             }
         }
     };

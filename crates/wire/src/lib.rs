@@ -23,7 +23,7 @@
 //! let mut out = Vec::new();
 //! Tiny::Task { left: 1, right: 2 }.put_body((), &mut out);
 //! assert_eq!(out, [1, 0, 0, 0, 2, 0, 0, 0]);
-//! let back = Tiny::get_body(1, (), &mut Reader::new(out.into())).unwrap();
+//! let back = Tiny::take_body(1, (), &mut Reader::new(out.into())).unwrap();
 //! assert_eq!(back.name(), "Task");
 //! ```
 

@@ -2,7 +2,7 @@
 
 /// Declares a protocol's messages once: number, name in the specification's words, fields in order.
 ///
-/// From the table come the enum, `number()`, `name()`, `body_size()`, `put_body()`, `get_body()`,
+/// From the table come the enum, `number()`, `name()`, `body_size()`, `put_body()`, `take_body()`,
 /// and `NUMBERS`, the list of known numbers with their names. See the crate's example.
 #[macro_export]
 macro_rules! messages {
@@ -61,7 +61,7 @@ macro_rules! messages {
             /// Takes the fields of message `number`; `None` inside `Ok` never happens: an unknown
             /// number is [`Blame::Unsupported`]($crate::Blame).
             #[allow(unused_variables)]
-            pub fn get_body(
+            pub fn take_body(
                 number: u8,
                 context: $context,
                 from: &mut $crate::Reader,

@@ -1,0 +1,46 @@
+# Covey: everything one types while working on it. `make` alone lists the targets.
+
+CARGO  ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+# Of a release build. CARGO_TARGET_DIR is cargo's own variable.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+COVEY  := $(TARGET)/release/covey
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench build install uninstall clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: ## see what Covey is: a cluster on this machine, real programs, a failure (8 min the first time)
+	@scripts/prepare demo
+	$(CARGO) build --release --locked -p covey
+	@COVEY=$(abspath $(COVEY)) demo/run
+
+test: ## run every test; what this machine cannot run is skipped and named
+	@scripts/prepare test
+	@CARGO=$(CARGO) scripts/test
+
+check: ## formatting, lints, documentation; what CI runs before the tests
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps
+
+bench: ## measure against the raw machine, GlusterFS and diod; Markdown on stdout (30 min)
+	@scripts/prepare bench >&2
+	$(CARGO) build --release --locked -p covey --bins --examples
+	@COVEY=$(abspath $(COVEY)) bench/run
+
+build: ## build the release binary
+	@scripts/prepare build
+	$(CARGO) build --release --locked -p covey
+
+install: build ## install binary, manual pages, completions and systemd unit below PREFIX (/usr/local)
+	@COVEY=$(COVEY) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) scripts/install
+
+uninstall: ## remove what `make install` installed
+	@PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) scripts/install --remove
+
+clean: ## remove what was built
+	$(CARGO) clean

@@ -1,0 +1,111 @@
+//! Starting our own program in the background, and hearing why it ended if it did.
+
+use super::{Process, make_dir};
+use crate::error::{Cannot, Error, Result};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A log is put aside at the next start when it is larger than this, in bytes.
+const LOG_BYTES_MAX: u64 = 8 << 20;
+/// How much of a log is shown after a failure.
+const TAIL_LINES: usize = 12;
+const TAIL_BYTES: u64 = 8 << 10;
+
+/// A process we started.
+#[derive(Debug)]
+pub struct Daemon {
+    /// How to name it later.
+    pub process: Process,
+    child: Child,
+    log: PathBuf,
+    log_from: u64,
+}
+
+/// Starts `covey ARGUMENTS` with its output in `log`. The arguments must lead to [`detach`].
+pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Daemon> {
+    let what = || format!("start `covey {}`", arguments[0].to_string_lossy());
+    make_dir(log.parent().unwrap_or(Path::new("/")), 0o700)?;
+    put_aside(log);
+    let file = File::options().create(true).append(true).open(log);
+    let file = file.cannot(|| format!("open {}", log.display()))?;
+    let log_from = file.metadata().map_or(0, |meta| meta.len());
+    let again = file.try_clone().cannot(what)?;
+    let mut command = Command::new(std::env::current_exe().cannot(what)?);
+    command.args(arguments).stdin(Stdio::null()).stdout(file).stderr(again).current_dir("/");
+    let mut child = command.spawn().cannot(what)?;
+    let Some(process) = Process::now(child.id()) else {
+        let _ = child.kill();
+        return Err(Error::work(format!("cannot {}: /proc is not mounted", what()))
+            .hint("mount proc at /proc: processes are told apart by it"));
+    };
+    Ok(Daemon { process, child, log: log.to_path_buf(), log_from })
+}
+
+/// Leaves the terminal's session: called first thing by a program that [`spawn`] started.
+pub fn detach() {
+    // Fails only for the leader of a process group, which has been detached by someone else.
+    let _ = rustix::process::setsid();
+}
+
+fn put_aside(log: &Path) {
+    if std::fs::metadata(log).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
+        let _ = std::fs::rename(log, log.with_extension("log.1"));
+    }
+}
+
+impl Daemon {
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(match status.code() {
+            Some(code) => format!("it ended with code {code}"),
+            None => format!("it was ended by {status}"),
+        })
+    }
+
+    /// What it said since it was started.
+    pub fn tail(&self) -> String {
+        log_tail(&self.log, self.log_from)
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The last lines of a log from a position on.
+pub fn log_tail(log: &Path, from: u64) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let end = file.metadata()?.len();
+        file.seek(SeekFrom::Start(from.max(end.saturating_sub(TAIL_BYTES))))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let text = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_the_last_lines_after_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("a.log");
+        std::fs::write(&log, "old\nnew 1\nnew 2\n").unwrap();
+        assert_eq!(log_tail(&log, 4), "new 1\nnew 2");
+        assert_eq!(log_tail(&dir.path().join("none"), 0), "");
+        std::fs::write(&log, "x\n".repeat(100)).unwrap();
+        assert_eq!(log_tail(&log, 0).lines().count(), TAIL_LINES);
+    }
+}

@@ -1,0 +1,203 @@
+//! A new cluster for this machine: its configuration and its formatted stores.
+
+use super::{Cluster, make_dir};
+use crate::config::{
+    Address, Config, Node, Role, STRIP_BYTES_DEFAULT, UNIX_PATH_MAX, new_id, render,
+};
+use crate::error::{Cannot, Error, Result};
+use crate::output::Output;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// I/O servers unless another number is asked for.
+const IO_SERVERS_DEFAULT: u16 = 4;
+
+/// What was asked for: `None` is whatever there is, or the default.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    /// How many I/O servers.
+    pub io_servers: Option<u16>,
+    /// The first of the TCP ports on loopback.
+    pub tcp: Option<u16>,
+    /// Strip size in bytes.
+    pub strip_bytes: Option<u32>,
+}
+
+/// The configuration of the cluster in its directory, made and formatted if there is none.
+pub async fn make(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
+    let mut config = match cluster.exists() {
+        true => cluster.config()?,
+        false => format(cluster, shape, output).await?,
+    };
+    fits(cluster, &config, shape)?;
+    if let Some(port) = shape.tcp {
+        listen_at(cluster, &mut config, port)?;
+    }
+    config.nodes.iter().filter_map(Node::unix_socket).try_for_each(own_socket_dir)?;
+    Ok(config)
+}
+
+/// The file gets its name only when every store is formatted: a `covey up` that was interrupted
+/// leaves `covey.toml.new`, and then the stores beside it never held anything.
+async fn format(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
+    let new = cluster.dir.join("covey.toml.new");
+    let stores = cluster.dir.join("store");
+    if new.exists() {
+        output.say("an earlier covey up was interrupted: starting afresh");
+        std::fs::remove_dir_all(&stores).cannot(|| format!("remove {}", stores.display()))?;
+        make_dir(&stores, 0o700)?;
+    }
+    nothing_in(cluster, &stores)?;
+    let mut config = plan(cluster, shape, output)?;
+    std::fs::write(&new, render(&config)).cannot(|| format!("write {}", new.display()))?;
+    config.file = cluster.config_file();
+    for node in &config.nodes {
+        crate::node::init(&config, &node.name)
+            .await
+            .cannot(|| format!("format the store of {}", node.name))?;
+    }
+    let file = cluster.config_file();
+    std::fs::rename(&new, &file).cannot(|| format!("write {}", file.display()))?;
+    Ok(config)
+}
+
+fn nothing_in(cluster: &Cluster, stores: &Path) -> Result<()> {
+    let mut entries = std::fs::read_dir(stores).cannot(|| format!("read {}", stores.display()))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(Error::work(format!(
+            "cannot make a cluster in {}: there are stores, but no covey.toml",
+            cluster.dir.display()
+        ))
+        .hint(
+            "put back the covey.toml that belongs to them, or choose another directory with --dir",
+        )),
+    }
+}
+
+fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
+    let count = shape.io_servers.unwrap_or(IO_SERVERS_DEFAULT);
+    let names =
+        std::iter::once("meta".to_string()).chain((1..=count).map(|index| format!("io{index}")));
+    let sockets = socket_dir(cluster, output);
+    let node = |(index, name): (usize, String)| Node {
+        roles: vec![if index == 0 { Role::Meta } else { Role::Data }],
+        listen: vec![Address::Unix(sockets.join(format!("{name}.sock")))],
+        store: Some(cluster.store(&name)),
+        name,
+    };
+    Ok(Config {
+        file: cluster.config_file(),
+        name: "local".to_string(),
+        id: new_id()?,
+        strip_bytes: shape.strip_bytes.unwrap_or(STRIP_BYTES_DEFAULT),
+        key_file: None,
+        nodes: names.enumerate().map(node).collect(),
+    })
+}
+
+/// DIR/run, or a shorter place when a socket's path there would be too long for the kernel.
+fn socket_dir(cluster: &Cluster, output: &Output) -> PathBuf {
+    const LONGEST_NAME: usize = "/io65535.sock".len();
+    let fits = |dir: &Path| dir.as_os_str().len() + LONGEST_NAME <= UNIX_PATH_MAX;
+    let own = cluster.run_dir();
+    if fits(&own) {
+        return own;
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    let hash = path_hash(&cluster.dir);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime =
+        runtime.filter(|dir| dir.is_absolute()).map(|dir| dir.join(format!("covey-{hash}")));
+    let short =
+        runtime.filter(|dir| fits(dir)).unwrap_or(format!("/tmp/covey-{uid}-{hash}").into());
+    output.say(format!(
+        "sockets go to {}: their paths under {} would exceed the kernel's {UNIX_PATH_MAX} bytes",
+        short.display(),
+        cluster.dir.display()
+    ));
+    short
+}
+
+/// FNV-1a of the path: the same directory always gets the same name.
+fn path_hash(path: &Path) -> String {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
+    format!("{hash:016x}")
+}
+
+/// Makes the directory of a socket and refuses one that another user may have prepared in /tmp.
+fn own_socket_dir(socket: &Path) -> Result<()> {
+    let dir = socket.parent().unwrap_or(Path::new("/"));
+    make_dir(dir, 0o755)?;
+    let meta = std::fs::symlink_metadata(dir).cannot(|| format!("look at {}", dir.display()))?;
+    match meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(Error::work(format!(
+            "cannot use {} for sockets: it belongs to uid {}",
+            dir.display(),
+            meta.uid()
+        ))
+        .hint("run as the owner of the cluster's directory, or choose another with --dir")),
+    }
+}
+
+/// Refuses a wish that differs from the cluster that is there.
+fn fits(cluster: &Cluster, config: &Config, shape: &Shape) -> Result<()> {
+    let differs = |what: String, hint: String| {
+        let place = cluster.dir.display();
+        let message = format!("cannot start the cluster in {place} {what}");
+        Err(Error::user(message).hint(hint).hint("`covey up --dir DIR` makes another cluster"))
+    };
+    let count = config.data().count();
+    match shape.io_servers {
+        Some(wish) if usize::from(wish) != count => {
+            return differs(
+                format!("with {wish} I/O servers: it was made with {count}"),
+                format!("leave out -n, or say -n {count}"),
+            );
+        }
+        _ => {}
+    }
+    match shape.strip_bytes {
+        Some(wish) if wish != config.strip_bytes => {
+            let (wish, is) = (
+                crate::config::size::exact(wish.into()),
+                crate::config::size::exact(config.strip_bytes.into()),
+            );
+            differs(
+                format!("with strip {wish}: it was made with {is}"),
+                "`covey layout set --strip SIZE /` changes it for new files".to_string(),
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Adds loopback TCP: the metadata server at `port`, the I/O servers after it.
+fn listen_at(cluster: &Cluster, config: &mut Config, port: u16) -> Result<()> {
+    if usize::from(port) + config.nodes.len() > usize::from(u16::MAX) {
+        return Err(Error::user(format!(
+            "cannot listen at port {port}: one port per server must follow it"
+        ))
+        .hint("choose a smaller port"));
+    }
+    let before = config.clone();
+    for (node, port) in config.nodes.iter_mut().zip(port..) {
+        node.listen.retain(|address| address.unix_path().is_some());
+        node.listen.push(Address::tcp("127.0.0.1", port));
+    }
+    if *config == before {
+        return Ok(());
+    }
+    if let Some(node) = config.nodes.iter().find(|node| cluster.process(&node.name).is_some()) {
+        return Err(Error::user(format!(
+            "cannot listen at port {port}: node {} is running already",
+            node.name
+        ))
+        .hint("`covey down` first"));
+    }
+    let (file, new) = (cluster.config_file(), cluster.dir.join("covey.toml.tcp"));
+    let written = std::fs::write(&new, render(config)).and_then(|()| std::fs::rename(&new, &file));
+    written.cannot(|| format!("write {}", file.display()))
+}

@@ -1,0 +1,152 @@
+//! The cluster that `covey up` keeps on this machine: its directory, its lock and its processes.
+//!
+//! ```text
+//!   DIR/covey.toml   the configuration       DIR/store/NODE   objects and metadata
+//!   DIR/lock         held by up and down     DIR/log/NODE.log what each process said
+//!   DIR/run/NODE.sock, NODE.pid              DIR/run/mount-*.pid, one per mount
+//! ```
+//!
+//! A pid file holds the process's start time and the boot it belongs to as well, so a number that the
+//! kernel has given to someone else since is never signalled.
+
+mod daemon;
+mod make;
+pub mod mounts;
+mod process;
+
+pub use daemon::{Daemon, detach, log_tail, spawn};
+pub use make::{Shape, make};
+pub use process::Process;
+
+use crate::config::{Config, embedded_dir, load};
+use crate::error::{Cannot, Error, Result};
+use crate::output::Output;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long another `covey up` or `covey down` is waited for.
+const LOCK_WAIT: Duration = Duration::from_secs(90);
+
+/// Where a cluster of this machine lives.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Its directory, absolute.
+    pub dir: PathBuf,
+}
+
+impl Cluster {
+    /// The one in `dir`, or the user's default.
+    pub fn at(dir: Option<&Path>) -> Result<Cluster> {
+        let dir = dir.map(Path::to_path_buf).or_else(embedded_dir).ok_or_else(|| {
+            Error::user("cannot choose a directory for the cluster: HOME is not set")
+                .hint("--dir DIR names one")
+        })?;
+        let dir = std::path::absolute(&dir).cannot(|| format!("find {}", dir.display()))?;
+        Ok(Cluster { dir })
+    }
+
+    /// The one whose configuration file this is, if `covey up` made it.
+    pub fn of(config: &Config) -> Option<Cluster> {
+        let dir = std::path::absolute(&config.file).ok()?.parent()?.to_path_buf();
+        (dir.join("lock").is_file() && dir.join("run").is_dir()).then_some(Cluster { dir })
+    }
+
+    /// The configuration file.
+    pub fn config_file(&self) -> PathBuf {
+        self.dir.join("covey.toml")
+    }
+
+    /// Where sockets and pid files are.
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    /// What a process said.
+    pub fn log_file(&self, name: &str) -> PathBuf {
+        self.dir.join("log").join(format!("{name}.log"))
+    }
+
+    /// Which process runs.
+    pub fn pid_file(&self, name: &str) -> PathBuf {
+        self.run_dir().join(format!("{name}.pid"))
+    }
+
+    /// Where a node keeps its data.
+    pub fn store(&self, name: &str) -> PathBuf {
+        self.dir.join("store").join(name)
+    }
+
+    /// Whether there is a cluster.
+    pub fn exists(&self) -> bool {
+        self.config_file().exists()
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> Result<Config> {
+        load(&self.config_file())
+    }
+
+    /// The running process of a node.
+    pub fn process(&self, name: &str) -> Option<Process> {
+        Process::read(&self.pid_file(name)).filter(Process::is_alive)
+    }
+
+    /// Makes the directories.
+    pub fn make_dirs(&self) -> Result<()> {
+        make_dir(&self.dir, 0o755)?;
+        make_dir(&self.run_dir(), 0o755)?;
+        make_dir(&self.dir.join("log"), 0o700)?;
+        make_dir(&self.dir.join("store"), 0o700)
+    }
+
+    /// Keeps other `covey up` and `covey down` out until the lock is dropped.
+    pub async fn lock(&self, output: &Output) -> Result<Lock> {
+        let path = self.dir.join("lock");
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.cannot(|| format!("open {}", path.display()))?;
+        let begin = Instant::now();
+        let mut told = false;
+        while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(error).cannot(|| format!("lock {}", path.display()));
+            }
+            if begin.elapsed() > LOCK_WAIT {
+                return Err(self.locked());
+            }
+            if !std::mem::replace(&mut told, true) {
+                output
+                    .say(format!("waiting for another covey up or down in {}", self.dir.display()));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(Lock { _file: file })
+    }
+
+    fn locked(&self) -> Error {
+        let seconds = LOCK_WAIT.as_secs();
+        Error::work(format!(
+            "cannot change the cluster in {}: another covey up or down has been at it for {seconds} s",
+            self.dir.display()
+        ))
+        .hint(format!("`fuser -v {}/lock` shows who holds the lock", self.dir.display()))
+    }
+}
+
+/// The cluster is ours to change while this lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Makes a directory and those above it, if missing.
+pub fn make_dir(dir: &Path, mode: u32) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let made = DirBuilder::new().recursive(true).mode(mode).create(dir);
+    made.cannot(|| format!("make directory {}", dir.display()))
+        .map_err(|error| error.hint("--dir DIR chooses another place"))
+}

@@ -1,0 +1,138 @@
+//! FUSE mounts of this machine: which there are, which belong to a cluster, and how they end.
+
+use super::{Cluster, Process};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long an unmount may take, which includes writing back what the kernel holds.
+const UMOUNT_WAIT: Duration = Duration::from_secs(30);
+
+/// The mounts of a cluster that were started here: pid file, process, directory.
+pub fn of(cluster: &Cluster) -> Vec<(PathBuf, Process)> {
+    let entries = std::fs::read_dir(cluster.run_dir());
+    let files = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_mount = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("mount-") && name.ends_with(".pid")
+    };
+    files
+        .filter(is_mount)
+        .filter_map(|file| Process::read(&file).map(|process| (file, process)))
+        .collect()
+}
+
+/// The pid file of a mount.
+pub fn pid_file(cluster: &Cluster, mountpoint: &Path) -> PathBuf {
+    let name = mountpoint.to_string_lossy().replace('%', "%%").replace('/', "%");
+    cluster.pid_file(&format!("mount-{name}"))
+}
+
+/// The file system type at a directory, if something is mounted right there.
+pub fn kind_at(mountpoint: &Path) -> Option<String> {
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    kind_in(&String::from_utf8_lossy(&table), mountpoint)
+}
+
+/// The last line wins: it is the one on top.
+fn kind_in(table: &str, mountpoint: &Path) -> Option<String> {
+    let escaped = escape(&mountpoint.to_string_lossy());
+    let here = |line: &&str| line.split(' ').nth(4) == Some(&escaped);
+    let line = table.lines().filter(here).next_back()?;
+    line.split(" - ").nth(1)?.split(' ').next().map(str::to_string)
+}
+
+/// As the kernel writes paths in /proc/self/mountinfo.
+fn escape(path: &str) -> String {
+    path.replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012")
+}
+
+/// Unmounts; `lazy` lets go of it even while files are open.
+pub async fn umount(mountpoint: &Path, lazy: bool) -> Result<()> {
+    let root = rustix::process::geteuid().is_root();
+    let mut reasons = Vec::new();
+    for program in if root { ["umount", "fusermount3"] } else { ["fusermount3", "fusermount"] } {
+        match run(program, mountpoint, lazy).await {
+            Ok(()) => return gone(mountpoint).await,
+            Err(why) => reasons.push(why),
+        }
+    }
+    let why = reasons.first().cloned().unwrap_or_default();
+    let error = Error::work(format!("cannot unmount {}: {why}", mountpoint.display()));
+    Err(match why.contains("busy") {
+        true => error.hint(format!(
+            "`fuser -vm {}` shows who uses it; --lazy lets go of it anyway",
+            mountpoint.display()
+        )),
+        false => error.hint("only root and the user who mounted may unmount"),
+    })
+}
+
+async fn run(program: &str, mountpoint: &Path, lazy: bool) -> std::result::Result<(), String> {
+    let mut command = tokio::process::Command::new(program);
+    if program != "umount" {
+        command.arg("-u");
+    }
+    if lazy {
+        command.arg(if program == "umount" { "-l" } else { "-z" });
+    }
+    command.arg("--").arg(mountpoint).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    let output = match tokio::time::timeout(UMOUNT_WAIT, command.output()).await {
+        Err(_) => return Err(format!("{program} took more than {} s", UMOUNT_WAIT.as_secs())),
+        Ok(Err(error)) => return Err(format!("{program}: {}", crate::error::reason(&error))),
+        Ok(Ok(output)) => output,
+    };
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(last_words(program, &output.stderr)),
+    }
+}
+
+fn last_words(program: &str, stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+    let line = line.trim_start_matches(&format!("{program}: ")).trim_end_matches('.');
+    line.rsplit(": ").next().unwrap_or(line).to_lowercase()
+}
+
+/// A lazy or detached unmount may still be under way: wait until the table says so.
+async fn gone(mountpoint: &Path) -> Result<()> {
+    let begin = Instant::now();
+    while kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse")) {
+        if begin.elapsed() > Duration::from_secs(5) {
+            return Err(Error::work(format!(
+                "cannot unmount {}: another mount is below it",
+                mountpoint.display()
+            ))
+            .hint("repeat the command"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+30 21 0:40 / /mnt/a\\040b rw,nosuid - fuse.covey covey rw,user_id=0
+31 21 0:41 / /mnt/c rw - tmpfs none rw
+32 31 0:42 / /mnt/c rw,nosuid - fuse.covey covey rw,user_id=0
+";
+
+    #[test]
+    fn the_mount_table_names_what_is_on_top() {
+        assert_eq!(kind_in(TABLE, Path::new("/mnt/a b")).as_deref(), Some("fuse.covey"));
+        assert_eq!(kind_in(TABLE, Path::new("/mnt/c")).as_deref(), Some("fuse.covey"));
+        assert_eq!(kind_in(TABLE, Path::new("/")).as_deref(), Some("ext4"));
+        assert_eq!(kind_in(TABLE, Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn the_reason_is_taken_from_the_last_line() {
+        assert_eq!(last_words("umount", b"umount: /mnt/x: target is busy.\n"), "target is busy");
+        assert_eq!(last_words("umount", b""), "no reason given");
+    }
+}

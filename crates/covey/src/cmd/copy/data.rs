@@ -1,0 +1,208 @@
+//! One file's bytes from one side to the other, several blocks in flight, holes left out.
+
+use super::{BLOCK_BYTES, BLOCKS_IN_FLIGHT, local};
+use crate::error::{Cannot, Result};
+use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::client::File;
+use covey_wire::Payload;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use indicatif::ProgressBar;
+use rustix::fs::{SeekFrom, seek};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::super::Session;
+
+/// Where bytes come from.
+pub enum Source {
+    /// This machine.
+    Local { file: Arc<std::fs::File>, name: String },
+    /// The file system.
+    Covey { file: File, name: String },
+}
+
+/// Where bytes go.
+pub enum Sink {
+    /// This machine.
+    Local { file: Arc<std::fs::File>, name: String },
+    /// The file system.
+    Covey { session: Session, file: File, name: String },
+}
+
+impl Source {
+    /// Up to `count` bytes from `offset`: fewer at the end only.
+    pub async fn read(&self, offset: u64, count: u64) -> Result<Payload> {
+        let count = usize::try_from(count).expect("blocks are small");
+        match self {
+            Source::Local { file, name } => {
+                let file = file.clone();
+                let bytes = local::blocking(move || local::read_at(&file, offset, count)).await;
+                Ok(Payload::from(bytes.cannot(|| format!("read {name}"))?))
+            }
+            Source::Covey { file, name } => {
+                file.read_at(offset, count).await.cannot(|| format!("read {name}"))
+            }
+        }
+    }
+
+    /// The next run of data at or after `offset`: its start and end. `None` when only a hole follows.
+    async fn data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>> {
+        match self {
+            Source::Local { file, name } => {
+                let file = file.clone();
+                let found = local::blocking(move || local_data(&file, offset)).await;
+                match found {
+                    Ok(run) => Ok(Some(run)),
+                    Err(rustix::io::Errno::NXIO) => Ok(None),
+                    // A file system that cannot tell.
+                    Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => {
+                        Ok(Some((offset, size)))
+                    }
+                    Err(error) => Err(error).cannot(|| format!("read {name}")),
+                }
+            }
+            Source::Covey { file, name } => match covey_data(file, offset).await {
+                Ok(run) => Ok(Some(run)),
+                Err(error) if error.code == Errno::ENXIO => Ok(None),
+                Err(error) => Err(error).cannot(|| format!("read {name}")),
+            },
+        }
+    }
+}
+
+fn local_data(file: &std::fs::File, offset: u64) -> rustix::io::Result<(u64, u64)> {
+    let start = seek(file, SeekFrom::Data(offset))?;
+    Ok((start, seek(file, SeekFrom::Hole(start))?))
+}
+
+async fn covey_data(file: &File, offset: u64) -> std::result::Result<(u64, u64), Errno> {
+    let start = file.seek(offset, false).await?;
+    Ok((start, file.seek(start, true).await?))
+}
+
+impl Sink {
+    /// All of `data` at `offset`.
+    pub async fn write(&self, offset: u64, data: Payload) -> Result<()> {
+        match self {
+            Sink::Local { file, name } => {
+                let file = file.clone();
+                let written = local::blocking(move || write_local(&file, offset, &data)).await;
+                written.cannot(|| format!("write {name}"))
+            }
+            Sink::Covey { file, name, .. } => {
+                file.write_at(offset, data).await.cannot(|| format!("write {name}"))
+            }
+        }
+    }
+
+    /// The size that a hole at the end gives the file.
+    async fn set_size(&self, size: u64) -> Result<()> {
+        match self {
+            Sink::Local { file, name } => {
+                let file = file.clone();
+                local::blocking(move || file.set_len(size)).await.cannot(|| format!("write {name}"))
+            }
+            Sink::Covey { session, file, name } => {
+                let set = SetAttr { size: Some(size), ..SetAttr::default() };
+                let stat = session.fs.setattr(&session.who, file.id(), set).await;
+                stat.map(|_| ()).cannot(|| format!("write {name}"))
+            }
+        }
+    }
+
+    /// What close(2) owes: errors of earlier writes.
+    pub async fn finish(&self) -> Result<()> {
+        match self {
+            Sink::Local { .. } => Ok(()),
+            Sink::Covey { file, name, .. } => file.flush().await.cannot(|| format!("write {name}")),
+        }
+    }
+}
+
+fn write_local(file: &std::fs::File, mut offset: u64, data: &Payload) -> std::io::Result<()> {
+    for piece in data.pieces() {
+        file.write_all_at(piece, offset)?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Which blocks there are to copy, in order.
+struct Blocks<'a> {
+    source: &'a Source,
+    at: u64,
+    run_end: u64,
+    size: u64,
+    is_sparse: bool,
+}
+
+impl Blocks<'_> {
+    async fn next(&mut self) -> Result<Option<(u64, u64)>> {
+        if self.at >= self.run_end {
+            let run = match (self.at >= self.size, self.is_sparse) {
+                (true, _) => None,
+                (false, false) => Some((self.at, self.size)),
+                (false, true) => self.source.data(self.at, self.size).await?,
+            };
+            let Some((start, end)) = run.filter(|(start, end)| *start >= self.at && end > start)
+            else {
+                return Ok(None);
+            };
+            (self.at, self.run_end) = (start, end.min(self.size));
+            if self.at >= self.run_end {
+                return Ok(None);
+            }
+        }
+        // Blocks end at multiples of their size, so that one block meets whole strips.
+        let block_end = (self.at / BLOCK_BYTES + 1) * BLOCK_BYTES;
+        let (start, end) = (self.at, block_end.min(self.run_end));
+        self.at = end;
+        Ok(Some((start, end - start)))
+    }
+}
+
+/// Copies `size` bytes; answers how many there were. A source that shrinks meanwhile gives what is
+/// left of it.
+pub async fn copy(
+    source: &Source,
+    sink: &Sink,
+    size: u64,
+    is_sparse: bool,
+    bar: &ProgressBar,
+) -> Result<u64> {
+    let mut blocks = Blocks { source, at: 0, run_end: 0, size, is_sparse };
+    let mut moving = FuturesUnordered::new();
+    let (mut end_written, mut has_shrunk, mut is_last) = (0, false, false);
+    loop {
+        while !is_last && moving.len() < BLOCKS_IN_FLIGHT {
+            match blocks.next().await? {
+                Some(block) => moving.push(copy_block(source, sink, block)),
+                None => is_last = true,
+            }
+        }
+        let Some(moved) = moving.next().await else { break };
+        let (offset, wanted, got) = moved?;
+        bar.inc(got);
+        has_shrunk |= got < wanted;
+        is_last |= has_shrunk;
+        end_written = if got > 0 { end_written.max(offset + got) } else { end_written };
+    }
+    if end_written < size && !has_shrunk {
+        sink.set_size(size).await?;
+        end_written = size;
+    }
+    Ok(end_written)
+}
+
+async fn copy_block(
+    source: &Source,
+    sink: &Sink,
+    (offset, count): (u64, u64),
+) -> Result<(u64, u64, u64)> {
+    let data = source.read(offset, count).await?;
+    let got = data.len() as u64;
+    if got > 0 {
+        sink.write(offset, data).await?;
+    }
+    Ok((offset, count, got))
+}

@@ -1,0 +1,105 @@
+//! Attributes as both sides understand them.
+
+use super::super::path::kind;
+use super::super::touch::to_time;
+use covey_ninep::tree::{SetAttr, SetTime};
+use covey_stripe::ops::{Inode, Nanos};
+use covey_wire::Name;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// What is copied of a file besides its bytes.
+#[derive(Clone, Debug)]
+pub struct Meta {
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Last read.
+    pub atime: Nanos,
+    /// Last change.
+    pub mtime: Nanos,
+    /// It may have holes.
+    pub is_sparse: bool,
+    /// A symbolic link's target.
+    pub target: Name,
+    /// Device and inode of a local file.
+    pub identity: Option<(u64, u64)>,
+}
+
+impl Meta {
+    /// Of a file of this machine.
+    pub fn local(meta: &Metadata, target: Option<PathBuf>) -> Meta {
+        let nanos = |seconds: i64, nanos: i64| {
+            u64::try_from(i128::from(seconds) * 1_000_000_000 + i128::from(nanos)).unwrap_or(0)
+        };
+        Meta {
+            mode: meta.mode(),
+            uid: meta.uid(),
+            gid: meta.gid(),
+            size: meta.size(),
+            atime: nanos(meta.atime(), meta.atime_nsec()),
+            mtime: nanos(meta.mtime(), meta.mtime_nsec()),
+            is_sparse: meta.blocks() * 512 < meta.size(),
+            target: target
+                .map_or(Name::from(""), |target| Name::from(target.as_os_str().as_bytes())),
+            identity: Some((meta.dev(), meta.ino())),
+        }
+    }
+
+    /// Of a file of the file system.
+    pub fn covey(inode: &Inode) -> Meta {
+        Meta {
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            size: inode.size,
+            atime: inode.atime,
+            mtime: inode.mtime,
+            is_sparse: inode.sparse,
+            target: inode.target.clone(),
+            identity: None,
+        }
+    }
+
+    /// The type bits.
+    pub fn kind(&self) -> u32 {
+        self.mode & kind::MASK
+    }
+
+    /// The permission bits.
+    pub fn permissions(&self) -> u32 {
+        self.mode & 0o7777
+    }
+
+    /// What `-p` sets inside the file system: owners only for root, who alone may give files away.
+    pub fn set_attr(&self, is_root: bool) -> SetAttr {
+        SetAttr {
+            mode: Some(self.permissions()),
+            uid: is_root.then_some(self.uid),
+            gid: is_root.then_some(self.gid),
+            size: None,
+            atime: Some(SetTime::To(to_time(self.atime))),
+            mtime: Some(SetTime::To(to_time(self.mtime))),
+        }
+    }
+
+    /// What `-p` sets on this machine.
+    pub fn set_local(&self, file: &std::fs::File, is_root: bool) -> std::io::Result<()> {
+        if is_root {
+            std::os::unix::fs::fchown(file, Some(self.uid), Some(self.gid))?;
+        }
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(self.permissions()))?;
+        let time = |nanos: Nanos| SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
+        let times =
+            std::fs::FileTimes::new().set_accessed(time(self.atime)).set_modified(time(self.mtime));
+        file.set_times(times)
+    }
+}

@@ -1,0 +1,416 @@
+//! Trees: each job is one file, link or directory, and a directory makes the jobs of what it holds.
+
+use super::super::path::{Follow, below, is_kind, kind, shown};
+use super::super::{Context, Session, path::Failures, show};
+use super::data::{Sink, Source, copy};
+use super::meta::Meta;
+use super::{local, stream};
+use crate::error::{Cannot, Error, Result};
+use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::ops::{Id, Inode};
+use covey_wire::Name;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use indicatif::ProgressBar;
+use std::cell::{Cell, RefCell};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Directories too.
+    pub recursive: bool,
+    /// Modes, times and (as root) owners.
+    pub preserve: bool,
+    /// Files at the same time.
+    pub jobs: usize,
+    /// Bits that new files do not get.
+    pub umask: u32,
+}
+
+/// A file on either side.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// On this machine.
+    Local(PathBuf),
+    /// In the file system: the path for messages, the directory and the name in it.
+    Covey { path: Vec<u8>, dir: Id, name: Name },
+}
+
+/// One thing to copy.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// From where.
+    pub from: Place,
+    /// Its inode, when it is in the file system.
+    pub inode: Option<Inode>,
+    /// Follow it if it is a symbolic link.
+    pub follow: bool,
+    /// To where.
+    pub to: Place,
+}
+
+/// A copy under way.
+pub struct Copier<'a> {
+    session: &'a Session,
+    context: &'a Context,
+    options: Options,
+    /// Progress in bytes.
+    pub bar: ProgressBar,
+    /// Regular files and links done.
+    pub files: Cell<u64>,
+    /// Directories done.
+    pub directories: Cell<u64>,
+    /// Bytes done.
+    pub bytes: Cell<u64>,
+    /// Directories that get their attributes when everything is in them.
+    unfinished: RefCell<Vec<(Made, Meta)>>,
+}
+
+/// A directory of ours.
+#[derive(Clone, Debug)]
+enum Made {
+    Local(PathBuf),
+    Covey { path: Vec<u8>, id: Id },
+}
+
+impl<'a> Copier<'a> {
+    /// Nothing copied yet.
+    pub fn new(
+        session: &'a Session,
+        context: &'a Context,
+        options: Options,
+        bar: ProgressBar,
+    ) -> Self {
+        let (files, directories, bytes) = Default::default();
+        Copier {
+            session,
+            context,
+            options,
+            bar,
+            files,
+            directories,
+            bytes,
+            unfinished: RefCell::default(),
+        }
+    }
+
+    /// Does all jobs and what comes of them. Failures are told, and the rest goes on.
+    pub async fn run(&self, jobs: Vec<Job>, failures: &mut Failures) {
+        let mut ahead = jobs;
+        ahead.reverse();
+        let mut working = FuturesUnordered::new();
+        loop {
+            while working.len() < self.options.jobs {
+                let Some(job) = ahead.pop() else { break };
+                working.push(self.work(job));
+            }
+            let Some(done) = working.next().await else { break };
+            match done {
+                Ok(more) => ahead.extend(more),
+                Err(error) => self.bar.suspend(|| failures.tell(&error, self.context)),
+            }
+        }
+        // What lies deeper was made later: finish it first.
+        let unfinished = self.unfinished.take();
+        for (made, meta) in unfinished.into_iter().rev() {
+            if let Err(error) = self.finish_dir(&made, &meta).await {
+                self.bar.suspend(|| failures.tell(&error, self.context));
+            }
+        }
+    }
+
+    async fn work(&self, job: Job) -> Result<Vec<Job>> {
+        let meta = match (&job.from, &job.inode) {
+            (Place::Local(path), _) => {
+                let (meta, target) = local::look(path, job.follow).await?;
+                Meta::local(&meta, target)
+            }
+            (Place::Covey { .. }, Some(inode)) => Meta::covey(inode),
+            (Place::Covey { path, .. }, None) => {
+                let inode = self.session.find("read", path, Follow::NotLast).await?;
+                Meta::covey(&inode)
+            }
+        };
+        match meta.kind() {
+            kind::DIR if self.options.recursive => return self.directory(job, meta).await,
+            kind::DIR => {
+                return Err(Error::user(format!("cannot copy {}: it is a directory", job.from))
+                    .hint("-r copies it with everything in it"));
+            }
+            kind::SYMLINK => self.symlink(&job, &meta).await?,
+            kind::FILE => self.file(&job, &meta).await?,
+            other => {
+                let what = show::kind_of_bits(other);
+                return Err(Error::work(format!("cannot copy {}: it is a {what}", job.from))
+                    .hint("only files, directories and symbolic links are copied"));
+            }
+        }
+        self.files.set(self.files.get() + 1);
+        self.bar.set_message(format!("{} files", self.files.get()));
+        Ok(Vec::new())
+    }
+
+    async fn file(&self, job: &Job, meta: &Meta) -> Result<()> {
+        self.bar.inc_length(meta.size);
+        let source = self.source(job).await?;
+        let mode = meta.permissions() & !self.options.umask & 0o777;
+        let sink = self.sink(job, mode, meta).await?;
+        let bytes = match &source {
+            // A size of 0 is what /proc says of files that have content all the same.
+            Source::Local { file, name } if meta.size == 0 => {
+                let reader = file.try_clone().cannot(|| format!("read {name}"))?;
+                stream::in_from(Box::new(reader), name, &sink, &self.bar).await?
+            }
+            _ => copy(&source, &sink, meta.size, meta.is_sparse, &self.bar).await?,
+        };
+        sink.finish().await?;
+        if self.options.preserve {
+            self.preserve(&sink, meta).await?;
+        }
+        self.bytes.set(self.bytes.get() + bytes);
+        self.context.output.detail(format!("{} -> {}", job.from, job.to));
+        Ok(())
+    }
+
+    async fn source(&self, job: &Job) -> Result<Source> {
+        let name = job.from.to_string();
+        match (&job.from, &job.inode) {
+            (Place::Local(path), _) => {
+                Ok(Source::Local { file: Arc::new(local::open(path).await?), name })
+            }
+            (Place::Covey { path, .. }, inode) => {
+                let id = match inode {
+                    Some(inode) => inode.id,
+                    None => self.session.find("read", path, Follow::Last).await?.id,
+                };
+                let file = self.session.fs.open(&self.session.who, id, 4).await;
+                Ok(Source::Covey { file: file.cannot(|| format!("read {name}"))?, name })
+            }
+        }
+    }
+
+    async fn sink(&self, job: &Job, mode: u32, meta: &Meta) -> Result<Sink> {
+        let name = job.to.to_string();
+        match &job.to {
+            Place::Local(path) => {
+                let file = local::create(path, mode, meta.identity).await?;
+                Ok(Sink::Local { file: Arc::new(file), name })
+            }
+            Place::Covey { path, dir, name: entry } => {
+                let (fs, who) = (&self.session.fs, &self.session.who);
+                let file = match fs.create(who, *dir, entry, mode, true, 2).await {
+                    Ok((_, file)) => file,
+                    Err(error) if error.code == Errno::EEXIST => self.reopen(job, path).await?,
+                    Err(error) => return Err(error).cannot(|| format!("write {name}")),
+                };
+                Ok(Sink::Covey { session: self.session.clone(), file, name })
+            }
+        }
+    }
+
+    /// Opens a file that is there and empties it.
+    async fn reopen(&self, job: &Job, path: &[u8]) -> Result<covey_stripe::client::File> {
+        let what = || format!("write {}", job.to);
+        let inode = self.session.resolve(path, Follow::Last).await.cannot(what)?;
+        if !is_kind(&inode, kind::FILE) {
+            return Err(Error::work(format!(
+                "cannot {}: a {} is there",
+                what(),
+                show::kind_word(&inode)
+            ))
+            .hint("`covey rm` removes it"));
+        }
+        if job.inode.as_ref().is_some_and(|from| from.id == inode.id) {
+            return Err(Error::user(format!("cannot {}: it is the file that is read", what()))
+                .hint("choose another name"));
+        }
+        let (fs, who) = (&self.session.fs, &self.session.who);
+        let file = fs.open(who, inode.id, 2).await.cannot(what)?;
+        let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+        fs.setattr(who, inode.id, empty).await.cannot(what)?;
+        Ok(file)
+    }
+
+    async fn preserve(&self, sink: &Sink, meta: &Meta) -> Result<()> {
+        let is_root = rustix::process::geteuid().is_root();
+        match sink {
+            Sink::Local { file, name } => {
+                let (file, meta) = (file.clone(), meta.clone());
+                let set = local::blocking(move || meta.set_local(&file, is_root)).await;
+                set.cannot(|| format!("set the attributes of {name}"))
+            }
+            Sink::Covey { session, file, name } => {
+                let set = session.fs.setattr(&session.who, file.id(), meta.set_attr(is_root)).await;
+                set.map(|_| ()).cannot(|| format!("set the attributes of {name}"))
+            }
+        }
+    }
+
+    async fn symlink(&self, job: &Job, meta: &Meta) -> Result<()> {
+        let what = || format!("make link {}", job.to);
+        match &job.to {
+            Place::Local(path) => {
+                let (path, target) = (path.clone(), meta.target.clone());
+                local::blocking(move || local_symlink(&path, &target)).await.cannot(what)
+            }
+            Place::Covey { dir, name, .. } => {
+                let (fs, who) = (&self.session.fs, &self.session.who);
+                let mode = kind::SYMLINK | 0o777;
+                match fs.make(who, *dir, name, mode, 0, meta.target.clone()).await {
+                    Err(error) if error.code == Errno::EEXIST => {
+                        fs.unlink(who, *dir, name, false).await.cannot(what)?;
+                        fs.make(who, *dir, name, mode, 0, meta.target.clone())
+                            .await
+                            .map(|_| ())
+                            .cannot(what)
+                    }
+                    other => other.map(|_| ()).cannot(what),
+                }
+            }
+        }
+    }
+
+    async fn directory(&self, job: Job, meta: Meta) -> Result<Vec<Job>> {
+        let mode = match self.options.preserve {
+            true => meta.permissions(),
+            false => meta.permissions() & !self.options.umask & 0o1777,
+        };
+        // Until everything is in it, it must be ours to write.
+        let made = self.make_dir(&job.to, mode | 0o700).await?;
+        if self.options.preserve || mode & 0o700 != 0o700 {
+            self.unfinished
+                .borrow_mut()
+                .push((made.clone(), Meta { mode: kind::DIR | mode, ..meta }));
+        }
+        self.directories.set(self.directories.get() + 1);
+        let inner = self.inner(&job).await?;
+        // Jobs are taken from the end: the listing's own order is kept.
+        let job = |(name, from, inode): (Vec<u8>, Place, Option<Inode>)| {
+            let to = match &made {
+                Made::Local(dir) => Place::Local(dir.join(OsStr::from_bytes(&name))),
+                Made::Covey { path, id } => {
+                    Place::Covey { path: below(path, &name), dir: *id, name: name.into() }
+                }
+            };
+            Job { from, inode, follow: false, to }
+        };
+        Ok(inner.into_iter().rev().map(job).collect())
+    }
+
+    /// What a directory holds: name, place, inode.
+    async fn inner(&self, job: &Job) -> Result<Vec<(Vec<u8>, Place, Option<Inode>)>> {
+        match (&job.from, &job.inode) {
+            (Place::Local(dir), _) => {
+                let names = local::names(dir).await?.into_iter();
+                Ok(names
+                    .map(|name| (name.as_bytes().to_vec(), Place::Local(dir.join(&name)), None))
+                    .collect())
+            }
+            (Place::Covey { path, .. }, inode) => {
+                let id = match inode {
+                    Some(inode) => inode.id,
+                    None => self.session.find("list", path, Follow::Last).await?.id,
+                };
+                let entries =
+                    self.session.entries(id).await.cannot(|| format!("list {}", job.from))?;
+                let place = |(name, inode): (Name, Inode)| {
+                    let from = Place::Covey {
+                        path: below(path, name.as_bytes()),
+                        dir: id,
+                        name: name.clone(),
+                    };
+                    (name.as_bytes().to_vec(), from, Some(inode))
+                };
+                Ok(entries.into_iter().map(place).collect())
+            }
+        }
+    }
+
+    async fn make_dir(&self, to: &Place, mode: u32) -> Result<Made> {
+        let what = || format!("make directory {to}");
+        match to {
+            Place::Local(path) => {
+                let dir = path.clone();
+                local::blocking(move || local_mkdir(&dir, mode)).await.cannot(what)?;
+                Ok(Made::Local(path.clone()))
+            }
+            Place::Covey { path, dir, name } => {
+                let (fs, who) = (&self.session.fs, &self.session.who);
+                // `.` stands for a path that names no entry, such as the root: it is there.
+                let made = match name.as_bytes() {
+                    b"." => Err(Errno::EEXIST.into()),
+                    _ => fs.make(who, *dir, name, kind::DIR | mode, 0, Name::from("")).await,
+                };
+                let id = match made {
+                    Ok(inode) => inode.id,
+                    Err(error) if error.code == Errno::EEXIST => {
+                        let there = self.session.resolve(path, Follow::Last).await.cannot(what)?;
+                        if !is_kind(&there, kind::DIR) {
+                            return Err(Error::errno(what(), Errno::EEXIST.into()));
+                        }
+                        there.id
+                    }
+                    Err(error) => return Err(error).cannot(what),
+                };
+                Ok(Made::Covey { path: path.clone(), id })
+            }
+        }
+    }
+
+    async fn finish_dir(&self, made: &Made, meta: &Meta) -> Result<()> {
+        let is_root = rustix::process::geteuid().is_root();
+        let preserve = self.options.preserve;
+        match made {
+            Made::Local(path) => {
+                let (dir, meta) = (path.clone(), meta.clone());
+                let set = move || match preserve {
+                    true => meta.set_local(&std::fs::File::open(&dir)?, is_root),
+                    false => std::fs::set_permissions(
+                        &dir,
+                        std::os::unix::fs::PermissionsExt::from_mode(meta.permissions()),
+                    ),
+                };
+                local::blocking(set)
+                    .await
+                    .cannot(|| format!("set the attributes of {}", path.display()))
+            }
+            Made::Covey { path, id } => {
+                let only_mode = SetAttr { mode: Some(meta.permissions()), ..SetAttr::default() };
+                let set = if preserve { meta.set_attr(is_root) } else { only_mode };
+                let done = self.session.fs.setattr(&self.session.who, *id, set).await;
+                done.map(|_| ()).cannot(|| format!("set the attributes of :{}", shown(path)))
+            }
+        }
+    }
+}
+
+fn local_mkdir(dir: &std::path::Path, mode: u32) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    match std::fs::DirBuilder::new().mode(mode).create(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        other => other,
+    }
+}
+
+fn local_symlink(path: &std::path::Path, target: &Name) -> std::io::Result<()> {
+    let target = OsStr::from_bytes(target.as_bytes());
+    match std::os::unix::fs::symlink(target, path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(path)?;
+            std::os::unix::fs::symlink(target, path)
+        }
+        other => other,
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Local(path) => write!(f, "{}", path.display()),
+            Place::Covey { path, .. } => write!(f, ":{}", shown(path)),
+        }
+    }
+}

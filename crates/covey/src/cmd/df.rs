@@ -1,0 +1,75 @@
+//! `covey df`: space.
+
+use super::Context;
+use crate::config::size;
+use crate::error::{Cannot, Result};
+
+/// Show how much space the file system has and uses
+///
+/// The sum over all I/O servers. What others keep on the same disks counts as used.
+///
+/// EXAMPLES
+///
+///     covey df
+///     covey --json df
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment, disable_help_flag = true)]
+pub struct Args {
+    /// Sizes such as 1.50 GiB; without it, in bytes
+    #[arg(short, long)]
+    human_readable: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let config = context.config()?;
+    let session = context.session().await?;
+    let space = session.fs.space().await.cannot(|| "ask for the space");
+    let space = session.close(space).await?;
+    let used = space.bytes_total.saturating_sub(space.bytes_free);
+    let percent = percent(used, space.bytes_available);
+    let value = serde_json::json!({
+        "cluster": config.name, "bytes_total": space.bytes_total, "bytes_used": used,
+        "bytes_free": space.bytes_free, "bytes_available": space.bytes_available, "files": space.files,
+    });
+    context.output.result(&value, |out| {
+        let show =
+            |bytes: u64| if args.human_readable { size::rounded(bytes) } else { bytes.to_string() };
+        let row = vec![
+            show(space.bytes_total),
+            show(used),
+            show(space.bytes_available),
+            format!("{percent}%"),
+            space.files.to_string(),
+            config.name.clone(),
+        ];
+        crate::output::table(
+            out,
+            &[">SIZE", ">USED", ">AVAILABLE", ">USE", ">FILES", "CLUSTER"],
+            &[row],
+        );
+        Ok(())
+    })
+}
+
+/// Used of what users can have, rounded up as df does.
+fn percent(used: u64, available: u64) -> u64 {
+    let all = u128::from(used) + u128::from(available);
+    (u128::from(used) * 100).div_ceil(all.max(1)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn the_share_is_rounded_up_and_never_divides_by_zero() {
+        assert_eq!(
+            (percent(0, 0), percent(1, 999), percent(1, 1), percent(u64::MAX, 0)),
+            (0, 1, 50, 100)
+        );
+    }
+}

@@ -1,0 +1,156 @@
+//! `covey down`: the embedded cluster of this machine, stopped.
+
+use super::Context;
+use super::cluster::{Cluster, Process, mounts};
+use crate::error::{Error, Result};
+use crate::output::Output;
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a server may take to finish what it has begun.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// Stop the cluster that `covey up` started; its data stays
+///
+/// Unmounts what this cluster has mounted, then asks each server to stop and ends it by force when it
+/// does not within 10 s. Doing it twice is no error.
+///
+/// EXAMPLES
+///
+///     covey down
+///     covey down --dir /scratch/c
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let named = args.dir.is_some();
+    let cluster = Cluster::at(args.dir.as_deref())?;
+    if !cluster.dir.join("lock").is_file() {
+        if named && !cluster.dir.exists() {
+            return Err(Error::user(format!(
+                "cannot stop the cluster in {}: there is none",
+                cluster.dir.display()
+            ))
+            .hint("`covey up` tells where the cluster lives"));
+        }
+        return tell(&cluster, &[], context);
+    }
+    let _lock = cluster.lock(&context.output).await?;
+    let stopped = stop_all(&cluster, &context.output).await?;
+    tell(&cluster, &stopped, context)
+}
+
+/// Takes the lock and stops everything: for `covey up --foreground`.
+pub async fn take_down(cluster: &Cluster, output: &Output) -> Result<()> {
+    let _lock = cluster.lock(output).await?;
+    stop_all(cluster, output).await.map(|_| ())
+}
+
+async fn stop_all(cluster: &Cluster, output: &Output) -> Result<Vec<String>> {
+    for (file, process) in mounts::of(cluster) {
+        stop_mount(&file, &process, output).await;
+    }
+    let mut pid_files = pid_files(cluster);
+    // I/O servers last: the metadata server may still have objects to give back.
+    let meta = cluster.config().ok().map(|config| config.meta().name.clone());
+    pid_files.sort_by_key(|(name, _)| Some(name) != meta.as_ref());
+    let mut stopped = Vec::new();
+    let (first, rest) = pid_files.split_at(pid_files.len().min(1));
+    for group in [first, rest] {
+        stopped.extend(stop_group(cluster, group, output).await?);
+    }
+    Ok(stopped)
+}
+
+fn pid_files(cluster: &Cluster) -> Vec<(String, Process)> {
+    let entries = std::fs::read_dir(cluster.run_dir()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| {
+        let name = entry.file_name().to_string_lossy().strip_suffix(".pid")?.to_string();
+        (!name.starts_with("mount-")).then_some(name)
+    });
+    let mut found: Vec<_> = names
+        .filter_map(|name| Some((name.clone(), Process::read(&cluster.pid_file(&name))?)))
+        .collect();
+    found.sort_by(|left, right| left.0.cmp(&right.0));
+    found
+}
+
+async fn stop_group(
+    cluster: &Cluster,
+    group: &[(String, Process)],
+    output: &Output,
+) -> Result<Vec<String>> {
+    let mut stopped = Vec::new();
+    for (name, process) in group.iter().filter(|(_, process)| process.is_alive()) {
+        process.signal(Signal::TERM)?;
+        stopped.push(name.clone());
+    }
+    for (name, process) in group {
+        stop(name, process, output).await?;
+        remove(&cluster.pid_file(name));
+    }
+    Ok(stopped)
+}
+
+async fn stop(name: &str, process: &Process, output: &Output) -> Result<()> {
+    if process.wait(STOP_WAIT).await {
+        return Ok(());
+    }
+    output.say(format!(
+        "{name} (pid {}) did not stop within {} s: ending it by force",
+        process.pid,
+        STOP_WAIT.as_secs()
+    ));
+    process.signal(Signal::KILL)?;
+    match process.wait(STOP_WAIT).await {
+        true => Ok(()),
+        false => {
+            Err(Error::work(format!("cannot end {name}: pid {} does not go away", process.pid))
+                .hint("it waits inside the kernel, mostly for a disk: `dmesg` may say which"))
+        }
+    }
+}
+
+/// An unmount that fails because files are open becomes lazy: a cluster that stops serves them no more.
+async fn stop_mount(file: &Path, process: &Process, output: &Output) {
+    let mountpoint = Path::new(&process.note);
+    let is_fuse = || mounts::kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse"));
+    if is_fuse() {
+        if let Err(error) = mounts::umount(mountpoint, false).await {
+            output.say(format!("{}: letting go of it while in use", error.message));
+            if let Err(error) = mounts::umount(mountpoint, true).await {
+                output.tell(&error);
+            }
+        }
+    }
+    if !process.wait(Duration::from_secs(3)).await {
+        let _ = process.signal(Signal::TERM);
+        if let Err(error) = stop(&format!("the mount at {}", process.note), process, output).await {
+            output.tell(&error);
+        }
+    }
+    remove(file);
+}
+
+fn remove(file: &Path) {
+    let _ = std::fs::remove_file(file);
+}
+
+fn tell(cluster: &Cluster, stopped: &[String], context: &Context) -> Result<()> {
+    let value = serde_json::json!({ "dir": cluster.dir, "stopped": stopped });
+    context.output.result(&value, |out| {
+        use std::io::Write;
+        let dir = cluster.dir.display();
+        match stopped.len() {
+            0 => writeln!(out, "nothing was running in {dir}"),
+            count => writeln!(out, "stopped {count} servers; the data stays in {dir}"),
+        }
+    })
+}

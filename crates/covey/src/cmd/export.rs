@@ -1,0 +1,53 @@
+//! `covey export`: any directory over 9P.
+
+use super::Context;
+use crate::config::Address;
+use crate::error::{Cannot, Error, Result};
+use std::path::PathBuf;
+
+/// Serve a directory of this machine over 9P, without any cluster
+///
+/// What diod does: Linux mounts it (`mount -t 9p`), `covey 9p` reads and writes it. Clients are who the
+/// kernel says they are, and cannot leave the directory through symbolic links or `..`; devices are not
+/// opened. It stays in the foreground until SIGTERM or SIGINT.
+///
+/// EXAMPLES
+///
+///     covey export /srv/data                                at tcp!127.0.0.1!5640
+///     covey export /srv/data --listen unix!/run/data.sock --read-only
+///     mount -t 9p -o trans=tcp,port=5640,version=9p2000.L 127.0.0.1 /mnt
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Where to listen, tcp!HOST!PORT or unix!PATH; may be repeated [default: tcp!127.0.0.1!5640]
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<Address>,
+    /// Refuse every change
+    #[arg(long)]
+    read_only: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, _context: &Context) -> Result<()> {
+    let dir = args.dir.canonicalize().cannot(|| format!("export {}", args.dir.display()))?;
+    if !dir.is_dir() {
+        return Err(Error::user(format!("cannot export {}: it is not a directory", dir.display()))
+            .hint("name the directory that holds it"));
+    }
+    let listen = match args.listen.is_empty() {
+        true => vec![Address::tcp("127.0.0.1", crate::config::PORT_DEFAULT)],
+        false => args.listen,
+    };
+    if let Some(open) = listen.iter().find(|address| !address.is_local()) {
+        return Err(Error::user(format!(
+            "cannot export at {open}: other machines could reach it without proving a key"
+        ))
+        .hint("listen at a loopback address or a unix socket, and let ssh carry it: ssh -L"));
+    }
+    crate::node::export(&dir, &listen, args.read_only)
+        .await
+        .cannot(|| format!("export {}", dir.display()))
+}

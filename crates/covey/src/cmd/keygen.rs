@@ -1,0 +1,71 @@
+//! `covey keygen`: the cluster key.
+
+use super::Context;
+use crate::config::random_hex;
+use crate::error::{Cannot, Error, Result, reason};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// The key's length in bytes.
+const KEY_BYTES: usize = 32;
+
+/// Make a cluster key
+///
+/// Servers that listen beyond their own machine, and everyone who talks to them, prove that they hold
+/// the same key. It is 32 random bytes in hexadecimal, in a file that only its owner may read. Copy the
+/// file to every node by a way you trust, such as scp. An existing file is never overwritten.
+///
+/// EXAMPLES
+///
+///     covey keygen                     at the key_file of covey.toml
+///     covey keygen /etc/covey/key
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Where to write it [default: key_file of covey.toml]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let file = match args.file {
+        Some(file) => file,
+        None => from_config(context)?,
+    };
+    let key = random_hex(KEY_BYTES)?;
+    let mut out = match File::options().write(true).create_new(true).mode(0o600).open(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            return Err(exists(&file));
+        }
+        other => other.cannot(|| format!("write {}", file.display()))?,
+    };
+    let written = writeln!(out, "{key}").and_then(|()| out.sync_all());
+    if let Err(error) = written {
+        // Half a key would be taken for a whole one later.
+        let _ = std::fs::remove_file(&file);
+        return Err(Error::work(format!("cannot write {}: {}", file.display(), reason(&error))));
+    }
+    context.output.result(&serde_json::json!({ "key_file": file }), |text| {
+        writeln!(
+            text,
+            "wrote a new key to {}: copy it to every node, readable by root only",
+            file.display()
+        )
+    })
+}
+
+fn from_config(context: &Context) -> Result<PathBuf> {
+    let config = context.config()?;
+    config.key_file.clone().ok_or_else(|| {
+        Error::user(format!("cannot choose a file: {} names no key_file", config.file.display()))
+            .hint("`covey keygen FILE` writes it there")
+    })
+}
+
+fn exists(file: &std::path::Path) -> Error {
+    Error::user(format!("cannot write {}: it exists already", file.display()))
+        .hint("servers that run with this key would refuse one with another: remove it yourself if that is meant")
+}

@@ -1,0 +1,221 @@
+//! The commands: one file each, holding an `Args` whose doc comments are the help, and one `run`.
+//!
+//! Files that are no command: `path` finds things in the file system, `cluster` keeps the processes
+//! of the embedded cluster, `copy` moves bytes for `cp` and `cat`.
+
+mod cat;
+mod chmod;
+mod chown;
+mod cluster;
+mod completions;
+mod config;
+mod copy;
+mod cp;
+mod df;
+mod down;
+mod du;
+mod export;
+mod genconfig;
+mod init;
+mod keygen;
+//TMP mod layout;
+mod ln;
+mod ls;
+mod man;
+mod mkdir;
+mod mount;
+mod mv;
+mod names;
+//TMP mod ninep;
+mod path;
+mod ping;
+mod rm;
+mod serve;
+mod show;
+mod stat;
+mod status;
+mod systemd;
+mod touch;
+mod tree;
+mod truncate;
+mod umount;
+mod up;
+
+use crate::config::{Config, find, load};
+use crate::error::{Cannot, Result};
+use crate::output::Output;
+use clap::{Args, Parser, Subcommand};
+use covey_stripe::client::Fs;
+use covey_stripe::ops::Caller;
+use covey_wire::List;
+use std::path::PathBuf;
+
+/// A striped parallel file system over 9P, in one program
+///
+/// Covey joins the disks of a few Linux machines into one file system: files are striped over I/O
+/// servers, names live on a metadata server, and every program reaches them through a mount, through
+/// 9P, or through the commands below.
+///
+/// Start on one machine, without root:
+///
+///     covey up
+///     covey cp -r /usr/share/doc :/doc
+///     covey ls -l /doc
+///     covey down
+///
+/// Several machines share one file, covey.toml, written by `covey genconfig`.
+///
+/// EXIT CODES
+///
+/// 0 done; 1 the work failed; 2 the command or the configuration was wrong and nothing was tried.
+#[derive(Parser)]
+#[command(name = "covey", version, propagate_version = true, verbatim_doc_comment)]
+#[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// The command.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of every command")]
+pub struct Global {
+    /// Read the cluster's configuration from FILE
+    ///
+    /// Without it, the first that exists: ./covey.toml, the file of the cluster that `covey up`
+    /// started, ~/.config/covey/covey.toml, /etc/covey/covey.toml.
+    #[arg(long, global = true, env = "COVEY_CONFIG", value_name = "FILE", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+    /// Write results to stdout, and errors to stderr, as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say more of what happens; twice for still more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+macro_rules! commands {
+    ($($(#[$meta:meta])* $variant:ident = $module:ident,)*) => {
+        /// The commands, in the order of the help.
+        #[derive(Subcommand)]
+        #[allow(missing_docs)]
+        pub enum Command {
+            $($(#[$meta])* $variant($module::Args),)*
+        }
+
+        impl Command {
+            async fn run(self, context: &Context) -> Result<()> {
+                match self {
+                    $(Command::$variant(args) => $module::run(args, context).await,)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Up = up,
+    Down = down,
+    Status = status,
+    Ping = ping,
+    Mount = mount,
+    Umount = umount,
+    Ls = ls,
+    Cat = cat,
+    Cp = cp,
+    Mv = mv,
+    Rm = rm,
+    Mkdir = mkdir,
+    Ln = ln,
+    Stat = stat,
+    Touch = touch,
+    Chmod = chmod,
+    Chown = chown,
+    Truncate = truncate,
+    Df = df,
+    Du = du,
+    //TMP Layout = layout,
+    Genconfig = genconfig,
+    Config = config,
+    Keygen = keygen,
+    Init = init,
+    Serve = serve,
+    Export = export,
+    //TMP #[command(name = "9p")]
+    //TMP Ninep = ninep,
+    Systemd = systemd,
+    Completions = completions,
+    Man = man,
+}
+
+/// Runs one command.
+pub async fn run(arguments: Cli) -> Result<()> {
+    let Global { config, json, verbose } = arguments.global;
+    let context = Context { config_file: config, output: Output { json, verbose } };
+    arguments.command.run(&context).await
+}
+
+/// What every command is given.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// `--config`.
+    pub config_file: Option<PathBuf>,
+    /// How to talk.
+    pub output: Output,
+}
+
+impl Context {
+    /// The cluster's configuration, found and checked.
+    pub fn config(&self) -> Result<Config> {
+        load(&find(self.config_file.as_deref())?)
+    }
+
+    /// Connects to the file system as the user who runs the command.
+    pub async fn session(&self) -> Result<Session> {
+        let config = self.config()?;
+        let fs = crate::node::connect_fs(&config, false)
+            .await
+            .cannot(|| format!("connect to cluster {}", config.name))
+            .map_err(|error| match error.hints.is_empty() {
+                true => error.hint("`covey ping` shows which servers answer; `covey up` starts the cluster of this machine"),
+                false => error,
+            })?;
+        Ok(Session { fs, who: caller()? })
+    }
+}
+
+/// A connection to the file system, and on whose behalf it is used.
+#[derive(Clone)]
+pub struct Session {
+    /// The client.
+    pub fs: Fs,
+    /// The user.
+    pub who: Caller,
+}
+
+impl Session {
+    /// Ends the session, so that opens and locks go at once, and passes a result on.
+    pub async fn close<T>(self, result: Result<T>) -> Result<T> {
+        // A dead metadata server must not hold up a command that has its answer.
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), self.fs.bye()).await;
+        result
+    }
+}
+
+fn caller() -> Result<Caller> {
+    use rustix::process::{getegid, geteuid, getgroups};
+    let gid = getegid().as_raw();
+    let mut groups: Vec<u32> = getgroups()
+        .cannot(|| "read the groups of this process")?
+        .iter()
+        .map(|group| group.as_raw())
+        .collect();
+    if !groups.contains(&gid) {
+        groups.insert(0, gid);
+    }
+    Ok(Caller { uid: geteuid().as_raw(), gid, groups: List(groups) })
+}

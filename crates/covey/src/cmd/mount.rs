@@ -1,0 +1,212 @@
+//! `covey mount`: the file system as a directory of this machine.
+
+use super::Context;
+use super::cluster::{Cluster, Daemon, Process, detach, mounts, spawn};
+use crate::config::Config;
+use crate::error::{Cannot, Error, Result};
+use rustix::process::Signal;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The file system type that /proc/self/mountinfo shows.
+pub const KIND: &str = "fuse.covey";
+/// How long it may take until the mount is there.
+const START_WAIT: Duration = Duration::from_secs(15);
+
+/// Mount the file system
+///
+/// The mount is served by a process in the background until `covey umount`, `covey down` or the end of
+/// the machine. A user may mount at a directory of his own; the mount is then his alone unless
+/// --allow-other. A server that is dead costs requests to it an error after 3 s; with --hard they wait
+/// until it is back, or until a signal.
+///
+/// EXAMPLES
+///
+///     covey mount ~/covey
+///     covey mount /mnt/covey --hard --allow-other
+///     covey mount --foreground /mnt/covey      for systemd and for looking at errors
+///
+/// Linux's own client mounts the same files from any node: mount -t 9p, see `covey help export`.
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The directory, made if missing [default: /mnt/covey for root, else ~/covey]
+    #[arg(value_name = "MNT")]
+    mountpoint: Option<PathBuf>,
+    /// Stay in the foreground
+    #[arg(long)]
+    foreground: bool,
+    #[command(flatten)]
+    wish: Wish,
+    /// Leave the terminal's session: what a mount in the background is started with
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+/// How the mount shall behave.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Wish {
+    /// Wait for dead servers for as long as it takes, instead of an error
+    #[arg(long)]
+    hard: bool,
+    /// Let other users in; needs `user_allow_other` in /etc/fuse.conf unless root
+    #[arg(long)]
+    allow_other: bool,
+    /// Refuse every change
+    #[arg(long)]
+    read_only: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let config = context.config()?;
+    let mountpoint = args.mountpoint.clone().or_else(default_mountpoint).ok_or_else(|| {
+        Error::user("cannot choose a directory for the mount: HOME is not set")
+            .hint("covey mount MNT")
+    })?;
+    let mountpoint =
+        std::path::absolute(&mountpoint).cannot(|| format!("find {}", mountpoint.display()))?;
+    if args.foreground {
+        if args.detached {
+            detach();
+        }
+        return in_foreground(config, mountpoint, args.wish).await;
+    }
+    if mounts::kind_at(&mountpoint).is_some_and(|kind| kind == KIND) {
+        return Err(Error::user(format!(
+            "cannot mount at {}: Covey is mounted there already",
+            mountpoint.display()
+        ))
+        .hint(format!("`covey umount {}` unmounts it", mountpoint.display())));
+    }
+    in_background(&config, &mountpoint, &args.wish).await?;
+    let value = serde_json::json!({ "mount": mountpoint, "cluster": config.name });
+    context.output.result(&value, |out| {
+        use std::io::Write;
+        writeln!(out, "mounted cluster {} at {}", config.name, mountpoint.display())
+    })
+}
+
+fn default_mountpoint() -> Option<PathBuf> {
+    match rustix::process::geteuid().is_root() {
+        true => Some("/mnt/covey".into()),
+        false => std::env::var_os("HOME").map(|home| PathBuf::from(home).join("covey")),
+    }
+}
+
+/// The mount runs on a thread of its own, because it brings its own runtime.
+async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Result<()> {
+    let pid_file = Cluster::of(&config).map(|cluster| mounts::pid_file(&cluster, &mountpoint));
+    if let (Some(file), Some(mut me)) = (&pid_file, Process::now(std::process::id())) {
+        me.note = mountpoint.to_string_lossy().into_owned();
+        me.write(file)?;
+    }
+    let (done, ended) = tokio::sync::oneshot::channel();
+    let what = format!("mount at {}", mountpoint.display());
+    let options = crate::mount::Options {
+        hard: wish.hard,
+        allow_other: wish.allow_other,
+        read_only: wish.read_only,
+        threads: 1,
+    };
+    let thread = std::thread::Builder::new().name("mount".to_string()).spawn(move || {
+        let _ = done.send(crate::mount::mount_cluster(&config, &mountpoint, &options));
+    });
+    thread.cannot(|| "start a thread")?;
+    let result =
+        ended.await.unwrap_or_else(|_| Err(anyhow::anyhow!("the mount's thread has panicked")));
+    if let Some(file) = pid_file {
+        let _ = std::fs::remove_file(file);
+    }
+    result.cannot(|| what)
+}
+
+/// Starts the mount in the background and waits until it is there.
+pub async fn in_background(config: &Config, mountpoint: &Path, wish: &Wish) -> Result<()> {
+    may_mount(mountpoint)?;
+    if !mountpoint.exists() {
+        std::fs::create_dir_all(mountpoint)
+            .cannot(|| format!("make directory {}", mountpoint.display()))?;
+    }
+    let config_file = std::path::absolute(&config.file).cannot(|| "find the configuration")?;
+    let mut arguments: Vec<OsString> = vec![
+        "--config".into(),
+        config_file.into(),
+        "mount".into(),
+        "--foreground".into(),
+        "--detached".into(),
+    ];
+    let flags = [
+        ("--hard", wish.hard),
+        ("--allow-other", wish.allow_other),
+        ("--read-only", wish.read_only),
+    ];
+    arguments
+        .extend(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| OsString::from(flag)));
+    arguments.extend(["--".into(), mountpoint.into()]);
+    let mut daemon = spawn(&arguments, &log_file(config, mountpoint)?)?;
+    wait(&mut daemon, mountpoint).await
+}
+
+/// Tells the two common reasons before anything is started.
+fn may_mount(mountpoint: &Path) -> Result<()> {
+    let what = format!("cannot mount at {}", mountpoint.display());
+    if !Path::new("/dev/fuse").exists() {
+        return Err(Error::work(format!("{what}: there is no /dev/fuse here"))
+            .hint("load it with `modprobe fuse`; in a container pass --device /dev/fuse")
+            .hint("without a mount, `covey ls`, `covey cat`, `covey cp` reach the same files"));
+    }
+    match mountpoint.symlink_metadata() {
+        Ok(meta) if !meta.is_dir() => Err(Error::user(format!("{what}: it is not a directory"))
+            .hint("name a directory, or one that does not exist yet")),
+        _ => Ok(()),
+    }
+}
+
+async fn wait(daemon: &mut Daemon, mountpoint: &Path) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        if mounts::kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse")) {
+            return Ok(());
+        }
+        let late = begin.elapsed() > START_WAIT;
+        let end = daemon
+            .ended()
+            .or(late.then(|| format!("nothing was mounted within {} s", START_WAIT.as_secs())));
+        if let Some(end) = end {
+            let _ = daemon.process.signal(Signal::TERM);
+            return Err(failed(mountpoint, &end, &daemon.tail()));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The child has told its error in our own form: say it again as ours.
+fn failed(mountpoint: &Path, end: &str, tail: &str) -> Error {
+    let told = tail.lines().rfind(|line| line.starts_with("covey: "));
+    let hints = tail.lines().filter_map(|line| line.strip_prefix("hint: "));
+    let message = match told {
+        Some(line) => line.trim_start_matches("covey: ").to_string(),
+        None => format!("cannot mount at {}: {end}", mountpoint.display()),
+    };
+    let error = hints.fold(Error::work(message), |error, hint| error.hint(hint));
+    error.hint("without a mount, `covey ls`, `covey cat`, `covey cp` reach the same files")
+}
+
+fn log_file(config: &Config, mountpoint: &Path) -> Result<PathBuf> {
+    let name = format!("mount-{}", mountpoint.to_string_lossy().replace('/', "%"));
+    if let Some(cluster) = Cluster::of(config) {
+        return Ok(cluster.log_file(&name));
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(Path::new("/var/log/covey").join(format!("{name}.log")));
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let state = state.or_else(home).ok_or_else(|| {
+        Error::user("cannot choose a place for the log: HOME is not set")
+            .hint("--foreground needs no log")
+    })?;
+    Ok(state.join("covey").join(format!("{name}.log")))
+}

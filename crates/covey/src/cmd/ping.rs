@@ -1,0 +1,98 @@
+//! `covey ping`: is every server alive?
+
+use super::Context;
+use crate::config::{Config, Node};
+use crate::error::{Error, Result};
+use crate::node::PingReport;
+use crate::output::duration;
+use futures_util::future::join_all;
+use std::time::Duration;
+
+/// How long a server may take.
+pub const LIMIT: Duration = Duration::from_secs(3);
+
+/// Ask every server whether it is alive, and how fast it answers
+///
+/// Servers are asked at the same time; one that has not answered within 3 s is dead. Exit code 0 when
+/// all are alive, 1 when one is dead.
+///
+/// EXAMPLES
+///
+///     covey ping
+///     covey ping io1 io2
+///     covey --json ping | jq '.[] | select(.alive | not).node'
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Only these nodes
+    #[arg(value_name = "NODE")]
+    nodes: Vec<String>,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let config = context.config()?;
+    let nodes: Vec<&Node> = match args.nodes.is_empty() {
+        true => config.nodes.iter().collect(),
+        false => args.nodes.iter().map(|name| config.node(name)).collect::<Result<_>>()?,
+    };
+    let answers = join_all(nodes.iter().map(|node| ask(&config, node))).await;
+    let value: Vec<_> =
+        nodes.iter().zip(&answers).map(|(node, answer)| json(node, answer)).collect();
+    context.output.result(&value, |out| {
+        let rows: Vec<_> =
+            nodes.iter().zip(&answers).map(|(node, answer)| row(node, answer)).collect();
+        crate::output::table(
+            out,
+            &["NODE", "ROLE", "STATE", ">LATENCY", "ADDRESS", "REASON"],
+            &rows,
+        );
+        Ok(())
+    })?;
+    match answers.iter().filter(|answer| answer.is_err()).count() {
+        0 => Ok(()),
+        dead => Err(dead_servers(dead, nodes.len())),
+    }
+}
+
+/// Asks one server, for at most [`LIMIT`].
+pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport, String> {
+    match tokio::time::timeout(LIMIT, crate::node::ping(config, &node.name)).await {
+        Ok(Ok(report)) => Ok(report),
+        Ok(Err(error)) => Err(format!("{error:#}")),
+        Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+    }
+}
+
+fn dead_servers(dead: usize, all: usize) -> Error {
+    let who = if dead == all {
+        "none of the servers".to_string()
+    } else {
+        format!("{dead} of {all} servers")
+    };
+    let verb = if dead == all || dead == 1 { "answers" } else { "answer" };
+    let message = if dead == all {
+        format!("cannot reach the cluster: {who} {verb}")
+    } else {
+        format!("cannot reach {who}")
+    };
+    Error::work(message).hint("`covey up` starts those of this machine; on another, `systemctl status covey@NODE` tells more")
+}
+
+fn json(node: &Node, answer: &std::result::Result<PingReport, String>) -> serde_json::Value {
+    serde_json::json!({
+        "node": node.name, "roles": node.roles, "alive": answer.is_ok(),
+        "listen": node.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "latency_us": answer.as_ref().ok().map(|report| report.latency.as_micros() as u64),
+        "reason": answer.as_ref().err(),
+    })
+}
+
+fn row(node: &Node, answer: &std::result::Result<PingReport, String>) -> Vec<String> {
+    let (state, latency, reason) = match answer {
+        Ok(report) => ("alive", duration(report.latency), String::new()),
+        Err(why) => ("dead", "-".to_string(), why.clone()),
+    };
+    let address = node.listen.first().map_or("-".to_string(), ToString::to_string);
+    vec![node.name.clone(), node.roles_text(), state.to_string(), latency, address, reason]
+}

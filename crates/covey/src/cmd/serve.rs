@@ -1,0 +1,52 @@
+//! `covey serve`: one node, in the foreground.
+
+use super::{Context, cluster};
+use crate::error::{Cannot, Error, Result};
+
+/// Run one node of the cluster, in the foreground
+///
+/// Serves what the configuration says of the node (metadata, file data, /fs) until SIGTERM or SIGINT.
+/// The store must have been formatted with `covey init`. systemd runs this through covey@NODE.service,
+/// see `covey systemd`; `covey up` runs it for every node of the embedded cluster.
+///
+/// EXAMPLES
+///
+///     covey serve --node node1
+///     covey --config /etc/covey/covey.toml -v serve --node node1
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Which node of covey.toml [default: the one named like this host]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Leave the terminal's session: what `covey up` asks for
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    if args.detached {
+        cluster::detach();
+    }
+    let config = context.config()?;
+    let name = match args.node {
+        Some(name) => name,
+        None => this_host(&config)?,
+    };
+    config.node(&name)?;
+    crate::node::serve(&config, &name).await.cannot(|| format!("serve node {name}"))
+}
+
+/// The node that is named like this host, with or without its domain.
+pub fn this_host(config: &crate::config::Config) -> Result<String> {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let short = host.split('.').next().unwrap_or_default();
+    let found = config.nodes.iter().find(|node| node.name == host || node.name == short);
+    found.map(|node| node.name.clone()).ok_or_else(|| {
+        let known: Vec<&str> = config.nodes.iter().map(|node| node.name.as_str()).collect();
+        Error::user(format!("cannot choose a node: none is named like this host, {host}"))
+            .hint(format!("--node NAME chooses one of {}", known.join(", ")))
+    })
+}

@@ -1,0 +1,184 @@
+//! Attributes as people and scripts read them: modes, types, times.
+
+use super::path::{is_kind, kind, shown};
+use covey_stripe::ops::{Inode, Nanos};
+
+/// What a file is, in a word.
+pub fn kind_word(inode: &Inode) -> &'static str {
+    kind_of_bits(inode.mode & kind::MASK)
+}
+
+/// What the type bits of a mode say.
+pub fn kind_of_bits(bits: u32) -> &'static str {
+    match bits {
+        kind::DIR => "directory",
+        kind::SYMLINK => "symbolic link",
+        kind::FILE => "regular file",
+        kind::BLOCK => "block device",
+        kind::CHAR => "character device",
+        kind::FIFO => "fifo",
+        kind::SOCKET => "socket",
+        _ => "unknown",
+    }
+}
+
+/// Type and permissions as `ls -l` shows them: `drwxr-xr-x`.
+pub fn mode(mode: u32) -> String {
+    let kind = match mode & kind::MASK {
+        kind::DIR => 'd',
+        kind::SYMLINK => 'l',
+        kind::FILE => '-',
+        kind::BLOCK => 'b',
+        kind::CHAR => 'c',
+        kind::FIFO => 'p',
+        kind::SOCKET => 's',
+        _ => '?',
+    };
+    let bit = |bit: u32, letter: char| if mode & bit != 0 { letter } else { '-' };
+    let run = |run: u32, special: u32, both: char| match (mode & run != 0, mode & special != 0) {
+        (true, true) => both,
+        (false, true) => both.to_ascii_uppercase(),
+        (true, false) => 'x',
+        (false, false) => '-',
+    };
+    let letters = [
+        kind,
+        bit(0o400, 'r'),
+        bit(0o200, 'w'),
+        run(0o100, 0o4000, 's'),
+        bit(0o040, 'r'),
+        bit(0o020, 'w'),
+        run(0o010, 0o2000, 's'),
+        bit(0o004, 'r'),
+        bit(0o002, 'w'),
+        run(0o001, 0o1000, 't'),
+    ];
+    letters.iter().collect()
+}
+
+/// A time in UTC: `2026-11-21 07:31:05`, with nine more digits when `exact`.
+pub fn time(nanos: Nanos, exact: bool) -> String {
+    let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let (year, month, day) = date(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let text = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}");
+    match exact {
+        true => format!("{text}:{second:02}.{fraction:09} UTC"),
+        false => text,
+    }
+}
+
+/// The date that many days after 1970-01-01, by counting 400-year cycles from March of year 0.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (cycle, day_of_cycle) = (days / 146_097, days % 146_097);
+    let year_of_cycle =
+        (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
+    let day_of_year =
+        day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (cycle * 400 + year_of_cycle + u64::from(month <= 2), month, day)
+}
+
+/// Reads a time: `@SECONDS`, `2026-11-21`, `2026-11-21 07:31`, `2026-11-21T07:31:05Z`; always UTC.
+pub fn parse_time(text: &str) -> Result<Nanos, String> {
+    let wrong =
+        || format!("`{text}` is not a time such as 2026-11-21T07:31:05 (UTC) or @1795000000");
+    let in_nanos = |seconds: u64| seconds.checked_mul(1_000_000_000).ok_or_else(wrong);
+    if let Some(seconds) = text.strip_prefix('@') {
+        return in_nanos(seconds.parse().map_err(|_| wrong())?);
+    }
+    let text_only = text.trim_end_matches('Z').trim_end_matches(" UTC");
+    let (day, clock) = text_only.split_once(['T', ' ']).unwrap_or((text_only, "00:00"));
+    let numbers = |text: &str, separator: char| -> Option<Vec<u64>> {
+        text.split(separator).map(|part| part.parse().ok()).collect()
+    };
+    let (day, clock) =
+        (numbers(day, '-').ok_or_else(wrong)?, numbers(clock, ':').ok_or_else(wrong)?);
+    let (hour, minute, second) = match clock[..] {
+        [hour, minute] => (hour, minute, 0),
+        [hour, minute, second] => (hour, minute, second),
+        _ => return Err(wrong()),
+    };
+    let &[year, month, day] = &day[..] else { return Err(wrong()) };
+    if !(1970..=2500).contains(&year) || hour > 23 || minute > 59 || second > 59 {
+        return Err(wrong());
+    }
+    let days = day_number(year, month, day).ok_or_else(wrong)?;
+    in_nanos(days * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
+/// Days from 1970-01-01, if there is such a date.
+fn day_number(year: u64, month: u64, day: u64) -> Option<u64> {
+    let guess = (year - 1970) * 365 + (month.checked_sub(1)?) * 28;
+    // Leap days and the days by which months exceed 28: never more than this.
+    (guess..guess + 200).find(|days| date(*days) == (year, month, day))
+}
+
+/// A name with what follows it in long listings: a link's target.
+pub fn name_and_target(name: &[u8], inode: &Inode) -> Vec<u8> {
+    match is_kind(inode, kind::SYMLINK) {
+        true => [name, b" -> ", inode.target.as_bytes()].concat(),
+        false => name.to_vec(),
+    }
+}
+
+/// Everything about a file, for `--json`.
+pub fn json(path: &[u8], inode: &Inode, blocks: Option<u64>) -> serde_json::Value {
+    let target = is_kind(inode, kind::SYMLINK).then(|| inode.target.lossy());
+    serde_json::json!({
+        "path": shown(path), "id": inode.id, "type": kind_word(inode),
+        "mode": format!("{:04o}", inode.mode & 0o7777), "uid": inode.uid, "gid": inode.gid,
+        "links": inode.nlink, "size": inode.size, "blocks": blocks, "target": target,
+        "atime_ns": inode.atime, "mtime_ns": inode.mtime, "ctime_ns": inode.ctime, "btime_ns": inode.btime,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_read_as_in_ls() {
+        let cases = [
+            (0o040_755, "drwxr-xr-x"),
+            (0o100_644, "-rw-r--r--"),
+            (0o104_755, "-rwsr-xr-x"),
+            (0o102_644, "-rw-r-Sr--"),
+            (0o041_777, "drwxrwxrwt"),
+            (0o120_777, "lrwxrwxrwx"),
+            (0o020_600, "crw-------"),
+        ];
+        cases.iter().for_each(|(bits, text)| assert_eq!(mode(*bits), *text));
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_shown() {
+        for seconds in [0, 951_782_400, 1_709_251_199, 1_795_246_265, 4_107_542_399] {
+            let text = time(seconds * 1_000_000_000, true);
+            let plain = &text[..19];
+            assert_eq!(parse_time(plain), Ok(seconds * 1_000_000_000), "{text}");
+        }
+        assert_eq!(time(1_709_164_800_000_000_000, false), "2024-02-29 00:00");
+        assert_eq!(parse_time("@5"), Ok(5_000_000_000));
+        assert_eq!(parse_time("2024-02-29T01:00Z"), Ok(1_709_168_400_000_000_000));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "",
+            "now",
+            "2023-02-29",
+            "2024-13-01",
+            "2024-01-01 24:00",
+            "1969-12-31",
+            "@x",
+            "2024-00-10",
+        ] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+}

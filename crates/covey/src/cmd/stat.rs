@@ -1,0 +1,92 @@
+//! `covey stat`: everything about a file.
+
+use super::ls::{major, minor};
+use super::names::{Kind, Names};
+use super::path::{Failures, Follow, inside, is_kind, kind, shown};
+use super::{Context, show};
+use crate::error::{Cannot, Result};
+use covey_stripe::client::Stat;
+use std::ffi::OsString;
+use std::io::Write;
+
+/// Show everything about files
+///
+/// Times are UTC. A symbolic link is shown itself unless -L.
+///
+/// EXAMPLES
+///
+///     covey stat /doc/README
+///     covey --json stat /doc | jq '.[0].size'
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// What to look at
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// Follow symbolic links
+    #[arg(short = 'L', long)]
+    dereference: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let session = context.session().await?;
+    let mut failures = Failures::default();
+    let follow = if args.dereference { Follow::Last } else { Follow::NotLast };
+    let mut found: Vec<(Vec<u8>, Stat)> = Vec::new();
+    for path in args.paths.iter().map(|path| inside(path)) {
+        let stat = async {
+            let inode = session.find("look at", &path, follow).await?;
+            session.fs.stat(inode.id).await.cannot(|| format!("look at {}", shown(&path)))
+        };
+        let stat = failures.take(stat.await, context);
+        found.extend(stat.map(|stat| (path, stat)));
+    }
+    let json: Vec<_> =
+        found.iter().map(|(path, stat)| show::json(path, &stat.inode, Some(stat.blocks))).collect();
+    let result = context.output.result(&json, |out| {
+        let (users, groups) = (Names::local(Kind::User), Names::local(Kind::Group));
+        found.iter().try_for_each(|(path, stat)| write(out, path, stat, &users, &groups))
+    });
+    session.close(result).await?;
+    failures.result()
+}
+
+fn write(
+    out: &mut Vec<u8>,
+    path: &[u8],
+    stat: &Stat,
+    users: &Names,
+    groups: &Names,
+) -> std::io::Result<()> {
+    let inode = &stat.inode;
+    out.extend(b"  File: ");
+    out.extend(show::name_and_target(path, inode));
+    writeln!(
+        out,
+        "\n  Size: {:<15} Blocks: {:<10} {}",
+        inode.size,
+        stat.blocks,
+        show::kind_word(inode)
+    )?;
+    write!(out, "    Id: {:<15} Links: {:<11}", inode.id, inode.nlink)?;
+    if is_kind(inode, kind::CHAR) || is_kind(inode, kind::BLOCK) {
+        write!(out, " Device: {},{}", major(inode.rdev), minor(inode.rdev))?;
+    }
+    let (mode, bits) = (show::mode(inode.mode), inode.mode & 0o7777);
+    let (user, group) = (users.name(inode.uid), groups.name(inode.gid));
+    writeln!(
+        out,
+        "\nAccess: ({bits:04o}/{mode})  Uid: ({}/{user})  Gid: ({}/{group})",
+        inode.uid, inode.gid
+    )?;
+    for (name, time) in [
+        ("Access", inode.atime),
+        ("Modify", inode.mtime),
+        ("Change", inode.ctime),
+        (" Birth", inode.btime),
+    ] {
+        writeln!(out, "{name}: {}", show::time(time, true))?;
+    }
+    Ok(())
+}

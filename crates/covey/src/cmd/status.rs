@@ -1,0 +1,134 @@
+//! `covey status`: the servers of the cluster at a glance.
+
+use super::cluster::{Cluster, mounts};
+use super::{Context, ping};
+use crate::config::{Config, Node, size};
+use crate::error::Result;
+use crate::node::PingReport;
+use crate::output::duration;
+use futures_util::future::join_all;
+use std::path::Path;
+
+/// Show every server: role, process, store, space, latency, version
+///
+/// A server is asked for at most 3 s. Exit code 0 also when some are down: `covey ping` is the command
+/// that tells by its exit code.
+///
+/// EXAMPLES
+///
+///     covey status
+///     covey --json status
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {}
+
+/// What is known of one server.
+#[derive(serde::Serialize)]
+struct Row {
+    node: String,
+    role: String,
+    pid: Option<u32>,
+    up: bool,
+    reason: Option<String>,
+    address: String,
+    store: Option<String>,
+    bytes_total: Option<u64>,
+    bytes_free: Option<u64>,
+    latency_us: Option<u64>,
+    version: Option<String>,
+}
+
+/// Runs the command.
+pub async fn run(_args: Args, context: &Context) -> Result<()> {
+    let config = context.config()?;
+    let cluster = Cluster::of(&config);
+    let answers = join_all(config.nodes.iter().map(|node| ping::ask(&config, node))).await;
+    let rows: Vec<Row> = config
+        .nodes
+        .iter()
+        .zip(answers)
+        .map(|(node, answer)| gather(cluster.as_ref(), node, answer))
+        .collect();
+    let mounts = cluster.as_ref().map(live_mounts).unwrap_or_default();
+    let value = serde_json::json!({
+        "cluster": config.name, "id": config.id, "config": config.file, "nodes": rows, "mounts": mounts,
+    });
+    context.output.result(&value, |out| write(out, &config, &rows, &mounts))
+}
+
+fn gather(
+    cluster: Option<&Cluster>,
+    node: &Node,
+    answer: std::result::Result<PingReport, String>,
+) -> Row {
+    let report = answer.as_ref().ok();
+    // A store on this machine can be measured even while its server is down.
+    let local = cluster.and(node.store.as_deref()).and_then(space);
+    let told = report.and_then(|report| report.bytes_total.zip(report.bytes_free));
+    let (total, free) = told.or(local).unzip();
+    Row {
+        node: node.name.clone(),
+        role: node.roles_text(),
+        pid: cluster.and_then(|cluster| cluster.process(&node.name)).map(|process| process.pid),
+        up: report.is_some(),
+        reason: answer.as_ref().err().cloned(),
+        address: node.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        store: node.store.as_ref().map(|store| store.display().to_string()),
+        bytes_total: total,
+        bytes_free: free,
+        latency_us: report.map(|report| report.latency.as_micros() as u64),
+        version: report.map(|report| report.version.clone()),
+    }
+}
+
+fn space(store: &Path) -> Option<(u64, u64)> {
+    let stat = rustix::fs::statvfs(store).ok()?;
+    Some((stat.f_blocks.checked_mul(stat.f_frsize)?, stat.f_bavail.checked_mul(stat.f_frsize)?))
+}
+
+fn live_mounts(cluster: &Cluster) -> Vec<String> {
+    let alive = mounts::of(cluster).into_iter().filter(|(_, process)| process.is_alive());
+    alive.map(|(_, process)| process.note).collect()
+}
+
+fn write(
+    out: &mut Vec<u8>,
+    config: &Config,
+    rows: &[Row],
+    mounts: &[String],
+) -> std::io::Result<()> {
+    use std::io::Write;
+    writeln!(out, "cluster {} ({})\n", config.name, config.file.display())?;
+    let heading = [
+        "NODE", "ROLE", ">PID", "STATE", ">LATENCY", ">USED", ">FREE", "VERSION", "STORE",
+        "ADDRESS",
+    ];
+    let cells: Vec<_> = rows.iter().map(cells).collect();
+    crate::output::table(out, &heading, &cells);
+    for mount in mounts {
+        writeln!(out, "\nmounted at {mount}")?;
+    }
+    for row in rows {
+        if let Some(reason) = &row.reason {
+            writeln!(out, "\n{} is dead: {reason}", row.node)?;
+        }
+    }
+    Ok(())
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let dash = || "-".to_string();
+    let used = row.bytes_total.zip(row.bytes_free).map(|(total, free)| total.saturating_sub(free));
+    vec![
+        row.node.clone(),
+        row.role.clone(),
+        row.pid.map_or_else(dash, |pid| pid.to_string()),
+        if row.up { "up" } else { "dead" }.to_string(),
+        row.latency_us.map_or_else(dash, |us| duration(std::time::Duration::from_micros(us))),
+        used.map_or_else(dash, size::rounded),
+        row.bytes_free.map_or_else(dash, size::rounded),
+        row.version.clone().unwrap_or_else(dash),
+        row.store.clone().unwrap_or_else(dash),
+        row.address.clone(),
+    ]
+}

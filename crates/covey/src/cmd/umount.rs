@@ -1,0 +1,63 @@
+//! `covey umount`: ends a mount.
+
+use super::Context;
+use super::cluster::mounts;
+use crate::error::{Cannot, Error, Result};
+use std::path::PathBuf;
+
+/// Unmount a file system that `covey mount` has mounted
+///
+/// What was written is written back first. The process that served the mount ends by itself. Returns at
+/// once also when servers are dead.
+///
+/// EXAMPLES
+///
+///     covey umount ~/covey
+///     covey umount --lazy /mnt/covey    also while programs use it
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The directory
+    #[arg(value_name = "MNT")]
+    mountpoint: PathBuf,
+    /// Let go of it now, and clean up when the last program has closed its files
+    #[arg(long, short)]
+    lazy: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let mountpoint = real_path(&args.mountpoint)?;
+    match mounts::kind_at(&mountpoint) {
+        Some(kind) if kind.starts_with("fuse") => {}
+        Some(kind) => {
+            return Err(Error::user(format!(
+                "cannot unmount {}: it is a {kind} mount, not Covey's",
+                mountpoint.display()
+            ))
+            .hint("`umount` unmounts any file system"));
+        }
+        None => {
+            return Err(Error::user(format!(
+                "cannot unmount {}: nothing is mounted there",
+                mountpoint.display()
+            ))
+            .hint("`covey status` and `findmnt -t fuse.covey` list the mounts"));
+        }
+    }
+    mounts::umount(&mountpoint, args.lazy).await?;
+    context.output.result(&serde_json::json!({ "unmounted": mountpoint }), |out| {
+        use std::io::Write;
+        writeln!(out, "unmounted {}", mountpoint.display())
+    })
+}
+
+/// The path without symbolic links, resolved in the parent only: a dead mount cannot be looked at.
+fn real_path(path: &std::path::Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path).cannot(|| format!("find {}", path.display()))?;
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    Ok(match (parent, path.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => path,
+    })
+}

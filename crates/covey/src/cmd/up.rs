@@ -1,0 +1,297 @@
+//! `covey up`: the embedded cluster of this machine, started.
+
+use super::cluster::{Cluster, Daemon, Process, Shape, make, mounts, spawn};
+use super::{Context, mount};
+use crate::config::{Config, Node, Role, parse_strip};
+use crate::error::{Cannot, Error, Result};
+use rustix::process::Signal;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long a server may take until it answers.
+const START_WAIT: Duration = Duration::from_secs(20);
+
+/// Start a cluster on this machine
+///
+/// The first time, a cluster is made: one metadata server and a few I/O servers, each a process of its
+/// own that listens at a unix socket. No root is needed. Later, the same cluster starts again with
+/// everything in it; what runs already is left alone, what has died is started.
+///
+/// EXAMPLES
+///
+///     covey up                        4 I/O servers in the default directory
+///     covey up -n 8 --dir /scratch/c  another cluster elsewhere
+///     covey up --mount ~/covey        with a mount; `covey mount` adds one later
+///     covey up --tcp 5640             reachable by other 9P clients of this machine as well
+///
+/// For several machines see `covey genconfig`.
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// How many I/O servers a new cluster gets [default: 4]
+    #[arg(short = 'n', value_name = "IO_SERVERS", value_parser = clap::value_parser!(u16).range(1..=256))]
+    io_servers: Option<u16>,
+    /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Mount the file system there too; where FUSE is not permitted, say so and go on
+    #[arg(long, value_name = "MNT")]
+    mount: Option<PathBuf>,
+    /// Listen on loopback TCP too: the metadata server at PORT, the I/O servers at the ports after it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    tcp: Option<u16>,
+    /// Strip size of new files, such as `64 KiB` [default: 64 KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_strip)]
+    strip: Option<u32>,
+    /// Stay in the foreground, and take the cluster down at SIGINT or SIGTERM
+    #[arg(long)]
+    foreground: bool,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let cluster = Cluster::at(args.dir.as_deref().or(context_dir(context).as_deref()))?;
+    cluster.make_dirs()?;
+    let lock = cluster.lock(&context.output).await?;
+    let shape = Shape { io_servers: args.io_servers, tcp: args.tcp, strip_bytes: args.strip };
+    let config = make(&cluster, &shape, &context.output).await?;
+    let started = start(&cluster, &config).await?;
+    let mounted = match &args.mount {
+        Some(mountpoint) => try_mount(&config, mountpoint, context).await?,
+        None => None,
+    };
+    drop(lock);
+    tell(&cluster, &config, &started, mounted.as_deref(), context)?;
+    match args.foreground {
+        true => stay(&cluster, &config, context).await,
+        false => Ok(()),
+    }
+}
+
+/// `--config DIR/covey.toml` of an embedded cluster means that cluster.
+fn context_dir(context: &Context) -> Option<PathBuf> {
+    let dir = std::path::absolute(context.config_file.as_ref()?).ok()?.parent()?.to_path_buf();
+    dir.join("lock").is_file().then_some(dir)
+}
+
+/// Starts what does not run, all at once, then waits for each. What this call started and cannot be
+/// used is ended again.
+async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
+    let mut daemons = Vec::new();
+    let dead = config.nodes.iter().filter(|node| cluster.process(&node.name).is_none());
+    let mut result = Ok(());
+    for node in dead {
+        match start_node(cluster, config, node) {
+            Ok(daemon) => daemons.push((node, daemon)),
+            Err(error) => result = Err(error),
+        }
+    }
+    for node in config.nodes.iter().take_while(|_| result.is_ok()).collect::<Vec<_>>() {
+        let daemon = daemons.iter_mut().find(|(other, _)| other.name == node.name);
+        result = wait_for(config, node, daemon.map(|(_, daemon)| daemon)).await;
+    }
+    if result.is_err() {
+        for (node, daemon) in &mut daemons {
+            stop_again(cluster, node, daemon).await;
+        }
+    }
+    result.map(|()| daemons.iter().map(|(node, _)| node.name.clone()).collect())
+}
+
+fn start_node(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon> {
+    let arguments: [OsString; 6] = [
+        "--config".into(),
+        config.file.clone().into(),
+        "serve".into(),
+        "--node".into(),
+        node.name.clone().into(),
+        "--detached".into(),
+    ];
+    let daemon = spawn(&arguments, &cluster.log_file(&node.name))?;
+    daemon.process.write(&cluster.pid_file(&node.name))?;
+    Ok(daemon)
+}
+
+async fn wait_for(config: &Config, node: &Node, mut daemon: Option<&mut Daemon>) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let ping = crate::node::ping(config, &node.name);
+        let why = match tokio::time::timeout(Duration::from_secs(3), ping).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_) => "no answer within 3 s".to_string(),
+        };
+        if let Some(end) = daemon.as_mut().and_then(|daemon| daemon.ended()) {
+            return Err(did_not_start(node, &end, daemon.as_deref()));
+        }
+        if begin.elapsed() > START_WAIT {
+            let why = format!("it does not answer after {} s ({why})", START_WAIT.as_secs());
+            return Err(did_not_start(node, &why, daemon.as_deref()));
+        }
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+}
+
+fn did_not_start(node: &Node, why: &str, daemon: Option<&Daemon>) -> Error {
+    let mut message = format!("cannot start node {}: {why}", node.name);
+    let tail = daemon.map(Daemon::tail).unwrap_or_default();
+    if !tail.is_empty() {
+        message.push_str(&format!("; the end of its log:\n{}", indented(&tail)));
+    }
+    Error::work(message)
+        .hint(format!("`covey serve --node {}` runs it in the foreground", node.name))
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+async fn stop_again(cluster: &Cluster, node: &Node, daemon: &mut Daemon) {
+    let _ = daemon.process.signal(Signal::TERM);
+    if !daemon.process.wait(Duration::from_secs(5)).await {
+        daemon.kill();
+    }
+    let _ = daemon.ended();
+    let _ = std::fs::remove_file(cluster.pid_file(&node.name));
+}
+
+/// A mount that cannot be had is told and not an error: the cluster is of use without it.
+async fn try_mount(
+    config: &Config,
+    mountpoint: &std::path::Path,
+    context: &Context,
+) -> Result<Option<PathBuf>> {
+    let mountpoint =
+        std::path::absolute(mountpoint).cannot(|| format!("find {}", mountpoint.display()))?;
+    if mounts::kind_at(&mountpoint).is_some_and(|kind| kind == mount::KIND) {
+        return Ok(Some(mountpoint));
+    }
+    match mount::in_background(config, &mountpoint, &mount::Wish::default()).await {
+        Ok(()) => Ok(Some(mountpoint)),
+        Err(error) => {
+            context.output.say(format!("going on without the mount: {}", error.message));
+            error.hints.iter().for_each(|hint| context.output.say(format!("hint: {hint}")));
+            Ok(None)
+        }
+    }
+}
+
+fn tell(
+    cluster: &Cluster,
+    config: &Config,
+    started: &[String],
+    mounted: Option<&std::path::Path>,
+    context: &Context,
+) -> Result<()> {
+    let nodes: Vec<_> = config.nodes.iter().map(|node| node_json(cluster, node, started)).collect();
+    let value = serde_json::json!({
+        "dir": cluster.dir, "config": config.file, "cluster": config.name, "id": config.id,
+        "mount": mounted, "nodes": nodes,
+    });
+    context.output.result(&value, |out| {
+        use std::io::Write;
+        let (count, dir) = (config.data().count(), cluster.dir.display());
+        let what = if started.is_empty() { "was up already" } else { "is up" };
+        writeln!(
+            out,
+            "cluster {} {what}: {count} I/O servers and a metadata server, in {dir}\n",
+            config.name
+        )?;
+        let rows: Vec<_> = config.nodes.iter().map(|node| row(cluster, node)).collect();
+        crate::output::table(out, &["NODE", "ROLE", ">PID", "LISTENS AT"], &rows);
+        if let Some(mountpoint) = mounted {
+            writeln!(out, "\nmounted at {}", mountpoint.display())?;
+        }
+        writeln!(out, "\n{}", who_may())?;
+        writeln!(out, "\ntry:\n{}", next(cluster, mounted))
+    })
+}
+
+fn node_json(cluster: &Cluster, node: &Node, started: &[String]) -> serde_json::Value {
+    serde_json::json!({
+        "name": node.name, "roles": node.roles, "store": node.store,
+        "pid": cluster.process(&node.name).map(|process| process.pid),
+        "listen": node.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "started": started.contains(&node.name),
+    })
+}
+
+fn row(cluster: &Cluster, node: &Node) -> Vec<String> {
+    let role = if node.is(Role::Meta) { "metadata server" } else { "I/O server" };
+    let pid =
+        cluster.process(&node.name).map_or("-".to_string(), |process| process.pid.to_string());
+    let listen: Vec<_> = node.listen.iter().map(ToString::to_string).collect();
+    vec![node.name.clone(), role.to_string(), pid, listen.join(" ")]
+}
+
+fn who_may() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    let others = if uid == 0 {
+        "only root acts".to_string()
+    } else {
+        format!("only root and uid {uid} act")
+    };
+    format!(
+        "who may: users of this machine, each as the kernel names them; {others} for others.\n\
+         Nothing listens beyond this machine, so no key is needed."
+    )
+}
+
+/// The next commands; they find the default cluster by themselves.
+fn next(cluster: &Cluster, mounted: Option<&std::path::Path>) -> String {
+    let is_default = crate::config::embedded_dir().as_deref() == Some(&cluster.dir);
+    let mut lines = Vec::new();
+    let mut down = "covey down".to_string();
+    if !is_default {
+        lines.push(format!("  export COVEY_CONFIG={}", cluster.config_file().display()));
+        down = format!("covey down --dir {}", cluster.dir.display());
+    }
+    match mounted {
+        Some(mountpoint) => lines.push(format!("  cp -r /usr/share/doc {}", mountpoint.display())),
+        None => lines.push("  covey cp -r /usr/share/doc :/doc".to_string()),
+    }
+    lines.extend([
+        "  covey ls -l /".to_string(),
+        "  covey status".to_string(),
+        format!("  {down}"),
+    ]);
+    lines.join("\n")
+}
+
+/// In the foreground: until a signal, `covey down` from elsewhere, or the death of a node.
+async fn stay(cluster: &Cluster, config: &Config, context: &Context) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).cannot(|| "wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).cannot(|| "wait for signals")?;
+    tokio::select! {
+        _ = terminate.recv() => super::down::take_down(cluster, &context.output).await,
+        _ = interrupt.recv() => super::down::take_down(cluster, &context.output).await,
+        dead = first_death(cluster, config) => match dead {
+            None => Ok(()),
+            Some(name) => {
+                let tail = indented(&super::cluster::log_tail(&cluster.log_file(&name), 0));
+                super::down::take_down(cluster, &context.output).await?;
+                Err(Error::work(format!("cannot go on: node {name} has died; the end of its log:\n{tail}")))
+            }
+        },
+    }
+}
+
+/// The first node that died by itself; `None` when `covey down` took its pid file away.
+async fn first_death(cluster: &Cluster, config: &Config) -> Option<String> {
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for node in &config.nodes {
+            match Process::read(&cluster.pid_file(&node.name)) {
+                None => return None,
+                Some(process) if !process.is_alive() => {
+                    // `covey down` removes the pid file just after the end: give it the time.
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    return cluster.pid_file(&node.name).exists().then(|| node.name.clone());
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}

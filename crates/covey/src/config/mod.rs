@@ -1,0 +1,191 @@
+//! The cluster's configuration: `covey.toml`, the same file on every node.
+//!
+//! ```toml
+//! version = 1
+//! [cluster]
+//! name = "lab"
+//! id = "8f1c0d5e3b7a49c2a6d4e1f09b3c7a58"
+//! nodes = 2
+//! strip = "64 KiB"
+//! key_file = "/etc/covey/key"
+//! [[node]]
+//! name = "node1"
+//! roles = ["meta", "data"]
+//! listen = ["unix!/run/covey/node1.sock", "tcp!node1!5640"]
+//! store = "/var/lib/covey/node1"
+//! [[node]]
+//! name = "node2"
+//! roles = ["data"]
+//! listen = ["unix!/run/covey/node2.sock", "tcp!node2!5640"]
+//! store = "/var/lib/covey/node2"
+//! ```
+//!
+//! [`find`] says which file is meant, [`load`] reads and checks it. A [`Config`] that exists is
+//! valid: exactly one metadata server, at least one I/O server, no name, address or store twice,
+//! absolute stores, and a key file wherever something listens beyond this machine. The order of the
+//! data nodes in the file is the index by which layouts name them, so it must never change.
+
+mod address;
+mod check;
+mod find;
+pub mod hostlist;
+mod parse;
+mod render;
+pub mod size;
+
+pub use address::{Address, UNIX_PATH_MAX};
+pub use find::{embedded_dir, find};
+pub use parse::{Problem, load, parse};
+pub use render::render;
+
+use crate::error::{Error, Result};
+use std::path::PathBuf;
+
+/// The newest form of the file that is understood.
+pub const VERSION: u64 = 1;
+/// Strip size unless another is asked for, in bytes.
+pub const STRIP_BYTES_DEFAULT: u32 = 64 << 10;
+/// Least strip size in bytes; every strip size is a multiple of it.
+pub const STRIP_BYTES_MIN: u32 = 4 << 10;
+/// Greatest strip size in bytes.
+pub const STRIP_BYTES_MAX: u32 = 64 << 20;
+/// The port servers listen at unless another is asked for.
+pub const PORT_DEFAULT: u16 = 5640;
+/// Most nodes in one cluster: layouts count servers in 16 bits, people in fewer.
+pub const NODES_MAX: usize = 4096;
+
+/// A checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The file it came from.
+    pub file: PathBuf,
+    /// What people call the cluster.
+    pub name: String,
+    /// 32 hexadecimal digits: which cluster a store belongs to.
+    pub id: String,
+    /// Default strip size of new files in bytes.
+    pub strip_bytes: u32,
+    /// Where each node keeps the cluster key, when one is needed.
+    pub key_file: Option<PathBuf>,
+    /// The nodes in the file's order.
+    pub nodes: Vec<Node>,
+}
+
+/// One node: a process of `covey serve`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name, unique in the cluster.
+    pub name: String,
+    /// What it does; empty for a gateway that only serves `/fs`, which every node does.
+    pub roles: Vec<Role>,
+    /// Where it listens, nearest first.
+    pub listen: Vec<Address>,
+    /// Where it keeps objects and metadata: set for every node that has a role.
+    pub store: Option<PathBuf>,
+}
+
+/// What a node does besides serving `/fs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Keeps names and attributes: one node of the cluster.
+    Meta,
+    /// Keeps file data.
+    Data,
+}
+
+impl Role {
+    /// The word in the file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Role::Meta => "meta",
+            Role::Data => "data",
+        }
+    }
+}
+
+impl Config {
+    /// The node of that name.
+    pub fn node(&self, name: &str) -> Result<&Node> {
+        self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+            Error::user(format!("cannot find node {name}: it is not in {}", self.file.display()))
+                .hint(format!("the nodes are {}", known.join(", ")))
+        })
+    }
+
+    /// The metadata server.
+    pub fn meta(&self) -> &Node {
+        let meta = self.nodes.iter().find(|node| node.is(Role::Meta));
+        meta.expect("a checked configuration has one metadata server")
+    }
+
+    /// The I/O servers in the order in which layouts count them.
+    pub fn data(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.is(Role::Data))
+    }
+
+    /// The index by which layouts name an I/O server.
+    pub fn server_index(&self, name: &str) -> Option<u16> {
+        let index = self.data().position(|node| node.name == name)?;
+        u16::try_from(index).ok()
+    }
+
+    /// Whether something listens beyond this machine, so that the cluster key must be proven.
+    pub fn needs_key(&self) -> bool {
+        self.nodes.iter().flat_map(|node| &node.listen).any(|address| !address.is_local())
+    }
+}
+
+impl Node {
+    /// Whether it has the role.
+    pub fn is(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// Its first unix socket: how this machine reaches it.
+    pub fn unix_socket(&self) -> Option<&std::path::Path> {
+        self.listen.iter().find_map(Address::unix_path)
+    }
+
+    /// Its roles as people read them.
+    pub fn roles_text(&self) -> String {
+        match self.roles.is_empty() {
+            true => "gateway".to_string(),
+            false => self.roles.iter().map(|role| role.word()).collect::<Vec<_>>().join("+"),
+        }
+    }
+}
+
+/// A new cluster id: 16 random bytes in hexadecimal.
+pub fn new_id() -> Result<String> {
+    random_hex(16)
+}
+
+/// `count` random bytes in hexadecimal.
+pub fn random_hex(count: usize) -> Result<String> {
+    let mut bytes = vec![0; count];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::work(format!("cannot get random bytes: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Checks a strip size in bytes.
+pub fn checked_strip(bytes: u64) -> std::result::Result<u32, String> {
+    let (min, max) = (u64::from(STRIP_BYTES_MIN), u64::from(STRIP_BYTES_MAX));
+    match (min..=max).contains(&bytes) && bytes.is_multiple_of(min) {
+        true => Ok(bytes as u32),
+        false => Err(format!(
+            "strip size {} is outside the limits: a multiple of 4 KiB from 4 KiB to 64 MiB",
+            size::exact(bytes)
+        )),
+    }
+}
+
+/// Reads a strip size as people write it.
+pub fn parse_strip(text: &str) -> std::result::Result<u32, String> {
+    size::parse(text).and_then(checked_strip)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! From the text of `covey.toml` to a checked [`Config`], or to all that is wrong with it.
+
+use super::{Address, Config, Node, Role, STRIP_BYTES_DEFAULT, VERSION, check, parse_strip};
+use crate::error::{Error, Result, reason};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// Largest file that is read, in bytes: thousands of nodes fit.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// One thing that is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Problem {
+    /// Line in the file, from 1, when it is known.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+/// Reads and checks a file.
+pub fn load(file: &Path) -> Result<Config> {
+    let text = read(file)?;
+    parse(&text, file).map_err(|problems| too_wrong(file, &problems))
+}
+
+fn read(file: &Path) -> Result<String> {
+    let failed = |why: String| Error::config(format!("cannot read {}: {why}", file.display()));
+    let length = std::fs::metadata(file).map_err(|error| failed(reason(&error)))?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(failed(format!("it is {length} bytes, limit is {FILE_BYTES_MAX}")));
+    }
+    let bytes = std::fs::read(file).map_err(|error| {
+        failed(reason(&error)).hint("it must be readable by whoever runs covey")
+    })?;
+    String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8 text".to_string()))
+}
+
+fn too_wrong(file: &Path, problems: &[Problem]) -> Error {
+    let first = &problems[0];
+    let place = match first.line {
+        Some(line) => format!("{}:{line}", file.display()),
+        None => file.display().to_string(),
+    };
+    let error = Error::config(format!("cannot use {place}: {}", first.message)).hint(&first.hint);
+    match problems.len() {
+        1 => error,
+        count => error.hint(format!("`covey config check` lists all {count} problems")),
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: Option<Spanned<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "version")]
+    _version: u64,
+    cluster: Cluster,
+    #[serde(default)]
+    node: Vec<RawNode>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cluster {
+    name: Spanned<String>,
+    id: Spanned<String>,
+    nodes: Option<Spanned<usize>>,
+    strip: Option<Spanned<String>>,
+    key_file: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNode {
+    name: Spanned<String>,
+    #[serde(default)]
+    roles: Vec<Spanned<String>>,
+    listen: Vec<Spanned<String>>,
+    store: Option<Spanned<PathBuf>>,
+}
+
+/// Checks the text of a file; `file` is for messages. Never answers an empty list of problems.
+pub fn parse(text: &str, file: &Path) -> std::result::Result<Config, Vec<Problem>> {
+    let lines = Lines(text);
+    let syntax = |error: toml::de::Error| vec![syntax_problem(&lines, &error)];
+    let version: Version = toml::from_str(text).map_err(syntax)?;
+    version_is_known(&lines, version).map_err(|problem| vec![problem])?;
+    let raw: File = toml::from_str(text).map_err(syntax)?;
+    let mut problems = Vec::new();
+    let config = convert(raw, file, &lines, &mut problems);
+    match problems.is_empty() {
+        true => Ok(config),
+        false => Err(problems),
+    }
+}
+
+fn version_is_known(lines: &Lines, version: Version) -> std::result::Result<(), Problem> {
+    let Some(version) = version.version else {
+        let message = format!("version is missing, this covey knows version {VERSION}");
+        let hint = format!("the first line must be `version = {VERSION}`");
+        return Err(Problem { line: Some(1), message, hint });
+    };
+    match *version.get_ref() {
+        VERSION => Ok(()),
+        other => Err(Problem {
+            line: lines.of(&version),
+            message: format!("version is {other}, this covey knows version {VERSION}"),
+            hint:
+                "install the covey that wrote the file, or write a new one with `covey genconfig`"
+                    .into(),
+        }),
+    }
+}
+
+fn syntax_problem(lines: &Lines, error: &toml::de::Error) -> Problem {
+    let message = error.message().lines().collect::<Vec<_>>().join(", ");
+    let mut letters = message.chars();
+    let lower = letters.next().map_or(String::new(), |first| first.to_lowercase().to_string());
+    Problem {
+        line: error.span().map(|span| lines.at(span.start)),
+        message: lower + letters.as_str(),
+        hint:
+            "the file may be cut short or edited wrongly: compare it with another node's, or see \
+               `covey help config`"
+                .into(),
+    }
+}
+
+/// Finds lines from byte positions.
+pub(super) struct Lines<'a>(&'a str);
+
+impl Lines<'_> {
+    fn at(&self, position: usize) -> usize {
+        let end = position.min(self.0.len());
+        1 + self.0.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// The line a value stands on.
+    pub(super) fn of<T>(&self, value: &Spanned<T>) -> Option<usize> {
+        Some(self.at(value.span().start))
+    }
+}
+
+fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -> Config {
+    let strip_bytes = strip(raw.cluster.strip.as_ref(), lines, problems);
+    check::cluster_name(raw.cluster.name.get_ref(), lines.of(&raw.cluster.name), problems);
+    check::id(raw.cluster.id.get_ref(), lines.of(&raw.cluster.id), problems);
+    if let Some(count) = &raw.cluster.nodes {
+        check::count(*count.get_ref(), raw.node.len(), lines.of(count), problems);
+    }
+    if let Some(key_file) = &raw.cluster.key_file {
+        check::absolute("key_file", key_file.get_ref(), lines.of(key_file), problems);
+    }
+    let node_lines: Vec<_> = raw.node.iter().map(|node| lines.of(&node.name)).collect();
+    let nodes = raw.node.into_iter().map(|node| convert_node(node, lines, problems)).collect();
+    let config = Config {
+        file: file.to_path_buf(),
+        name: raw.cluster.name.into_inner(),
+        id: raw.cluster.id.into_inner(),
+        strip_bytes,
+        key_file: raw.cluster.key_file.map(Spanned::into_inner),
+        nodes,
+    };
+    check::whole(&config, &node_lines, problems);
+    config
+}
+
+fn strip(raw: Option<&Spanned<String>>, lines: &Lines, problems: &mut Vec<Problem>) -> u32 {
+    let Some(raw) = raw else { return STRIP_BYTES_DEFAULT };
+    parse_strip(raw.get_ref()).unwrap_or_else(|message| {
+        let hint = "64 KiB suits small requests, 1 MiB streaming: strip = \"64 KiB\"".into();
+        problems.push(Problem { line: lines.of(raw), message: format!("strip: {message}"), hint });
+        STRIP_BYTES_DEFAULT
+    })
+}
+
+fn convert_node(raw: RawNode, lines: &Lines, problems: &mut Vec<Problem>) -> Node {
+    let name = raw.name.get_ref().clone();
+    let mut problem = |line, message: String, hint: &str| {
+        problems.push(Problem {
+            line,
+            message: format!("node {name}: {message}"),
+            hint: hint.into(),
+        });
+    };
+    let mut roles = Vec::new();
+    for word in &raw.roles {
+        match word.get_ref().as_str() {
+            "meta" => roles.push(Role::Meta),
+            "data" => roles.push(Role::Data),
+            "fs" => {}
+            other => problem(
+                lines.of(word),
+                format!("role `{other}` is unknown"),
+                "roles are meta, data and fs",
+            ),
+        }
+    }
+    let mut listen = Vec::new();
+    for text in &raw.listen {
+        match text.get_ref().parse::<Address>() {
+            Ok(address) => listen.push(address),
+            Err(message) => problem(
+                lines.of(text),
+                format!("listen: {message}"),
+                "write tcp!HOST!PORT or unix!/PATH",
+            ),
+        }
+    }
+    let store_line = raw.store.as_ref().and_then(|store| lines.of(store));
+    if let Some(store) = &raw.store {
+        check::absolute(&format!("node {name}: store"), store.get_ref(), store_line, problems);
+    }
+    Node { name: raw.name.into_inner(), roles, listen, store: raw.store.map(Spanned::into_inner) }
+}

@@ -1,0 +1,242 @@
+//! Errors that speak to a person: what could not be done, why, and what to type next.
+//!
+//! The kind decides the exit code. A message reads `cannot X: reason`; hints are whole suggestions.
+//! Code below the command line answers `anyhow` errors; one that holds an [`Error`] keeps its kind
+//! and hints on the way up.
+
+use covey_ninep::tree::Errno;
+use std::fmt;
+
+/// What every command answers.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whose mistake it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The command was wrong: nothing was tried. Exit code 2.
+    User,
+    /// The configuration is wrong or missing: nothing was tried. Exit code 2.
+    Config,
+    /// The work failed. Exit code 1.
+    Work,
+    /// Failures were told one by one as they happened; nothing is left to say. Exit code 1.
+    Told,
+    /// Whoever read our output has gone. Exit code 0.
+    BrokenPipe,
+}
+
+impl Kind {
+    /// The process's exit code.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::BrokenPipe => 0,
+            Kind::Work | Kind::Told => 1,
+            Kind::User | Kind::Config => 2,
+        }
+    }
+
+    /// The word in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::User => "user",
+            Kind::Config => "config",
+            Kind::Work | Kind::Told => "work",
+            Kind::BrokenPipe => "broken-pipe",
+        }
+    }
+}
+
+/// An error with what to do about it.
+#[derive(Clone, Debug)]
+pub struct Error {
+    /// Whose mistake.
+    pub kind: Kind,
+    /// `cannot X: reason`, lower case, no full stop.
+    pub message: String,
+    /// What to try, each a line of its own.
+    pub hints: Vec<String>,
+}
+
+impl Error {
+    /// The command was wrong.
+    pub fn user(message: impl Into<String>) -> Self {
+        Error::new(Kind::User, message)
+    }
+
+    /// The configuration was wrong.
+    pub fn config(message: impl Into<String>) -> Self {
+        Error::new(Kind::Config, message)
+    }
+
+    /// The work failed.
+    pub fn work(message: impl Into<String>) -> Self {
+        Error::new(Kind::Work, message)
+    }
+
+    /// Everything was told already.
+    pub fn told() -> Self {
+        Error::new(Kind::Told, "")
+    }
+
+    /// An operation on a path of the file system failed.
+    pub fn errno(what: impl fmt::Display, errno: Errno) -> Self {
+        let error = Error::work(format!("cannot {what}: {errno}"));
+        match errno_hint(errno.code) {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+
+    /// Adds a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Error { kind, message: message.into(), hints: Vec::new() }
+    }
+
+    /// The error as the JSON that goes to stderr.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({ "error": {
+            "kind": self.kind.word(), "message": self.message, "hints": self.hints,
+        }})
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<anyhow::Error> for Error {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<Error>() {
+            Ok(own) => own,
+            Err(other) => Error::work(format!("{other:#}")),
+        }
+    }
+}
+
+/// Writing our own output failed.
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Error::new(Kind::BrokenPipe, "broken pipe"),
+            _ => Error::work(format!("cannot write the output: {}", reason(&error))),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        std::io::Error::from(error).into()
+    }
+}
+
+/// Turns a failure into `cannot X: reason`.
+pub trait Cannot<T> {
+    /// Names what was being done.
+    fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T>;
+}
+
+impl<T> Cannot<T> for std::io::Result<T> {
+    fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| {
+            let text = Error::work(format!("cannot {}: {}", what(), reason(&error)));
+            match error.raw_os_error().and_then(|code| local_hint(code as u32)) {
+                Some(hint) => text.hint(hint),
+                None => text,
+            }
+        })
+    }
+}
+
+impl<T> Cannot<T> for rustix::io::Result<T> {
+    fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(std::io::Error::from).cannot(what)
+    }
+}
+
+impl<T> Cannot<T> for std::result::Result<T, Errno> {
+    fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|errno| Error::errno(what(), errno))
+    }
+}
+
+impl<T> Cannot<T> for anyhow::Result<T> {
+    fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| match error.downcast::<Error>() {
+            Ok(own) => own,
+            Err(other) => Error::work(format!("cannot {}: {other:#}", what())),
+        })
+    }
+}
+
+/// The system's words, without Rust's "(os error 2)" and in lower case.
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => "unknown reason".to_string(),
+    }
+}
+
+fn local_hint(code: u32) -> Option<&'static str> {
+    Some(match code {
+        Errno::EACCES | Errno::EPERM => {
+            "run as the owner, or choose another place; `ls -ld` shows who may write there"
+        }
+        Errno::ENOSPC => "`df` shows which local file system is full",
+        Errno::EROFS => "the local file system is mounted read-only: choose another place",
+        _ => return None,
+    })
+}
+
+fn errno_hint(code: u32) -> Option<&'static str> {
+    Some(match code {
+        Errno::ENOENT => "`covey ls` on the directory above shows what is there",
+        Errno::EACCES | Errno::EPERM => "`covey stat` shows owner and mode",
+        Errno::EIO | Errno::ETIMEDOUT => "`covey ping` shows which servers are dead",
+        Errno::ENOSPC => "`covey df` shows what is free; deleting works on a full file system",
+        Errno::EROFS => "the server was started read-only",
+        Errno::ENOTEMPTY => "`covey rm -r` removes a directory with everything in it",
+        Errno::EISDIR => "it is a directory: most commands take -r for that",
+        Errno::ELOOP => "a symbolic link leads to itself; `covey stat` shows each link's target",
+        Errno::ENAMETOOLONG => "a name may have 255 bytes",
+        Errno::ESTALE => "someone removed the file meanwhile: try again",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_0_for_a_broken_pipe_1_for_work_2_for_a_wrong_command() {
+        let codes = [Kind::BrokenPipe, Kind::Work, Kind::Told, Kind::User, Kind::Config];
+        assert_eq!(codes.map(Kind::exit_code), [0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn an_error_keeps_its_kind_and_hints_through_anyhow() {
+        let inner = Error::config("cannot read x: it is torn").hint("write it again");
+        let outer: Error = anyhow::Error::from(inner).into();
+        assert_eq!(outer.kind, Kind::Config);
+        assert_eq!(outer.hints, ["write it again"]);
+    }
+
+    #[test]
+    fn system_reasons_are_lower_case_and_without_numbers() {
+        let error = std::io::Error::from_raw_os_error(2);
+        assert_eq!(reason(&error), "no such file or directory");
+    }
+}

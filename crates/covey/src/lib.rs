@@ -1,0 +1,95 @@
+//! `covey`: a few Linux machines as one computer that is driven through files.
+//!
+//! Each subcommand is one file under `cmd/`. What a node serves is under `node/`, the FUSE mount under
+//! `mount/`. This file parses the command line, runs one command and turns its error into words and an
+//! exit code: 0 done, 1 the work failed, 2 the command or configuration was wrong.
+
+//!
+//! The binary is `main.rs`, one call; everything is here so that tests reach it. Not a public interface:
+//! what a program wants of Covey is in `covey_stripe` and `covey_ninep`.
+
+#![forbid(unsafe_code)]
+
+pub mod cmd;
+pub mod config;
+pub mod error;
+pub mod mount;
+pub mod node;
+pub mod output;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use error::Error;
+use output::Output;
+use std::process::ExitCode;
+
+/// Runs the command line of this process.
+pub fn run_process() -> ExitCode {
+    let arguments = match cmd::Cli::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    let output = Output { json: arguments.global.json, verbose: arguments.global.verbose };
+    start_log(output.verbose);
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.tell(&error);
+            ExitCode::from(error.kind.exit_code())
+        }
+    }
+}
+
+fn run(arguments: cmd::Cli) -> error::Result<()> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|error| Error::work(format!("cannot start: {}", error::reason(&error))))?;
+    let result = tokio::task::LocalSet::new().block_on(&runtime, cmd::run(arguments));
+    // A blocking call that never returns (a dead NFS disk) must not keep a finished command.
+    runtime.shutdown_background();
+    result
+}
+
+/// Help and version are results; anything else was a wrong command, told in our own form.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let json = std::env::args_os().any(|argument| argument == "--json");
+    let error = in_our_words(error);
+    Output { json, verbose: 0 }.tell(&error);
+    ExitCode::from(error.kind.exit_code())
+}
+
+fn in_our_words(error: &clap::Error) -> Error {
+    let text = error.render().to_string();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Error::user("cannot guess what to do: a command is missing")
+            .hint("`covey help` lists the commands; `covey up` starts a cluster on this machine");
+    }
+    let mut parts = text.split("\n\n");
+    let what = parts.next().unwrap_or_default().trim_start_matches("error: ");
+    let what: Vec<&str> = what.lines().map(str::trim).collect();
+    let mut ours = Error::user(format!("cannot understand the command: {}", what.join(" ")));
+    for part in parts {
+        let part: Vec<&str> = part.lines().map(str::trim).collect();
+        let part = part.join(" ");
+        if let Some(tip) = part.trim().strip_prefix("tip: ") {
+            ours = ours.hint(tip);
+        } else if let Some(usage) = part.trim().strip_prefix("Usage: ") {
+            ours = ours.hint(format!("the form is `{usage}`"));
+        }
+    }
+    ours.hint("--help after the command tells more")
+}
+
+/// Logs go to stderr: warnings, more with each -v, or what COVEY_LOG says.
+fn start_log(verbose: u8) {
+    let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
+    let filter = tracing_subscriber::EnvFilter::try_from_env("COVEY_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

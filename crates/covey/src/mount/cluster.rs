@@ -1,0 +1,63 @@
+//! Mounting a cluster: the striping client behind the FUSE mount.
+
+use super::{MountOptions, attach, local_runtime, serve, unmount_on_signal};
+use crate::config::Config;
+use crate::node;
+use anyhow::Context;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+/// How a cluster is mounted.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Wait for dead servers instead of EIO after a while.
+    pub hard: bool,
+    /// Let other users in.
+    pub allow_other: bool,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Threads that serve requests, at least 1.
+    pub threads: usize,
+}
+
+/// Mounts the cluster's file system, and serves until it is unmounted or signalled.
+///
+/// The first thread runs the client's connections and serves the device too, so a request that it
+/// takes goes from the kernel to the servers and back without changing threads. More threads help
+/// where several programs keep one busy.
+pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> anyhow::Result<()> {
+    let runtime = local_runtime()?;
+    let fs = runtime.block_on(node::connect_fs(config, options.hard))?;
+    let how = MountOptions {
+        fsname: format!("covey:{}", config.name),
+        threads: options.threads.max(1),
+        allow_other: options.allow_other,
+        // The metadata server checks every operation; a check by the kernel would ask it for the
+        // attributes of each directory of a path first.
+        default_permissions: false,
+        read_only: options.read_only,
+        groups: Arc::new(groups),
+        ..MountOptions::default()
+    };
+    let device = attach(mountpoint, &how)
+        .with_context(|| format!("cannot mount on {}", mountpoint.display()))?;
+    let target = mountpoint.to_owned();
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        // What is still open after the grace is cut off.
+        let outcome = unmount_on_signal(&target);
+        std::process::exit(i32::from(outcome.is_err()));
+    })?;
+    runtime.block_on(async move {
+        let served = serve(device, Arc::new(fs.clone()), how).await;
+        fs.bye().await;
+        served
+    })
+}
+
+fn groups(uid: u32, gid: u32) -> Vec<u32> {
+    match covey_io::os::users::by_uid(uid) {
+        Ok(Some(account)) => account.groups.clone(),
+        _ => vec![gid],
+    }
+}

@@ -1,0 +1,104 @@
+//! What a mount needs of a file system: the striping client's own calls, as a trait, so that the
+//! mount can be tried over a model in memory.
+
+mod stripe;
+
+use covey_ninep::tree::SetAttr;
+use covey_stripe::client::{Page, Result, Space, Stat};
+use covey_stripe::ops::{Caller, Id, Inode, RangeLock};
+use covey_wire::{Name, Payload};
+use std::future::Future;
+
+/// A file system to be mounted. The methods are those of [`covey_stripe::client::Fs`] and its
+/// `File`, with the same promises. Futures may be dropped at any time: an interrupted request is.
+#[allow(missing_docs)]
+pub trait Files: Send + Sync + 'static {
+    /// An open file. Clones share it; the last one dropped closes it.
+    type File: Clone + Send + Sync + 'static;
+
+    fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> impl Future<Output = Result<Inode>>;
+    fn stat(&self, id: Id) -> impl Future<Output = Result<Stat>>;
+    fn setattr(&self, who: &Caller, id: Id, set: SetAttr) -> impl Future<Output = Result<Stat>>;
+    /// `access`: 4 read, 2 write. Not exclusive, an existing file is opened.
+    fn create(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        mode: u32,
+        exclusive: bool,
+        access: u8,
+    ) -> impl Future<Output = Result<(Inode, Self::File)>>;
+    fn make(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        mode: u32,
+        rdev: u64,
+        target: Name,
+    ) -> impl Future<Output = Result<Inode>>;
+    /// `access`: 4 read, 2 write, 1 execute.
+    fn open(&self, who: &Caller, id: Id, access: u8) -> impl Future<Output = Result<Self::File>>;
+    fn unlink(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        dir: bool,
+    ) -> impl Future<Output = Result<()>>;
+    fn rename(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        to: Id,
+        to_name: &Name,
+        flags: u32,
+    ) -> impl Future<Output = Result<()>>;
+    fn link(
+        &self,
+        who: &Caller,
+        id: Id,
+        parent: Id,
+        name: &Name,
+    ) -> impl Future<Output = Result<Inode>>;
+    /// Entries after `cookie` (0: `.` and `..` first) up to `limit` (0 on the first call).
+    fn readdir(
+        &self,
+        who: &Caller,
+        id: Id,
+        cookie: u64,
+        limit: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> impl Future<Output = Result<Page>>;
+    /// Grows a file to at least `size`, as fallocate(2) does; never cuts it.
+    fn extend(&self, who: &Caller, id: Id, size: u64) -> impl Future<Output = Result<()>>;
+    fn space(&self) -> impl Future<Output = Result<Space>>;
+    fn sync(&self, id: Id) -> impl Future<Output = Result<()>>;
+    /// Dropping the future of a waiting lock gives up.
+    fn lock(&self, id: Id, lock: RangeLock, wait: bool) -> impl Future<Output = Result<()>>;
+    fn unlock(&self, id: Id, lock: RangeLock) -> impl Future<Output = Result<()>>;
+    fn getlock(&self, id: Id, lock: RangeLock) -> impl Future<Output = Result<Option<RangeLock>>>;
+
+    fn read_at(
+        &self,
+        file: &Self::File,
+        offset: u64,
+        count: usize,
+    ) -> impl Future<Output = Result<Payload>>;
+    fn write_at(
+        &self,
+        file: &Self::File,
+        offset: u64,
+        data: Payload,
+    ) -> impl Future<Output = Result<()>>;
+    /// At the end, whoever else appends; answers where it went.
+    fn append(&self, file: &Self::File, data: Payload) -> impl Future<Output = Result<u64>>;
+    fn fsync(&self, file: &Self::File) -> impl Future<Output = Result<()>>;
+    fn flush(&self, file: &Self::File) -> impl Future<Output = Result<()>>;
+    /// The next data (or `hole`) at or after `offset`.
+    fn seek(&self, file: &Self::File, offset: u64, hole: bool)
+    -> impl Future<Output = Result<u64>>;
+}

@@ -1,0 +1,136 @@
+//! The striping client as a file system to mount.
+
+use super::Files;
+use covey_ninep::tree::SetAttr;
+use covey_stripe::client::{File, Fs, Page, Result, Space, Stat};
+use covey_stripe::ops::{Caller, Id, Inode, RangeLock};
+use covey_wire::{Name, Payload};
+
+impl Files for Fs {
+    type File = File;
+
+    async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
+        Fs::lookup(self, who, parent, name).await
+    }
+
+    async fn stat(&self, id: Id) -> Result<Stat> {
+        Fs::stat(self, id).await
+    }
+
+    async fn setattr(&self, who: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
+        Fs::setattr(self, who, id, set).await
+    }
+
+    async fn create(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        mode: u32,
+        exclusive: bool,
+        access: u8,
+    ) -> Result<(Inode, File)> {
+        Fs::create(self, who, parent, name, mode, exclusive, access).await
+    }
+
+    async fn make(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        mode: u32,
+        rdev: u64,
+        target: Name,
+    ) -> Result<Inode> {
+        Fs::make(self, who, parent, name, mode, rdev, target).await
+    }
+
+    async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
+        Fs::open(self, who, id, access).await
+    }
+
+    async fn unlink(&self, who: &Caller, parent: Id, name: &Name, dir: bool) -> Result<()> {
+        Fs::unlink(self, who, parent, name, dir).await
+    }
+
+    async fn rename(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        to: Id,
+        to_name: &Name,
+        flags: u32,
+    ) -> Result<()> {
+        Fs::rename(self, who, parent, name, to, to_name, flags).await
+    }
+
+    async fn link(&self, who: &Caller, id: Id, parent: Id, name: &Name) -> Result<Inode> {
+        Fs::link(self, who, id, parent, name).await
+    }
+
+    async fn readdir(
+        &self,
+        who: &Caller,
+        id: Id,
+        cookie: u64,
+        limit: u64,
+        bytes_max: u32,
+        plus: bool,
+    ) -> Result<Page> {
+        Fs::readdir(self, who, id, cookie, limit, bytes_max, plus).await
+    }
+
+    // A truncation by somebody else between the two calls would be undone. It takes an operation of
+    // its own to do better.
+    async fn extend(&self, who: &Caller, id: Id, size: u64) -> Result<()> {
+        if Fs::stat(self, id).await?.inode.size < size {
+            Fs::setattr(self, who, id, SetAttr { size: Some(size), ..SetAttr::default() }).await?;
+        }
+        Ok(())
+    }
+
+    async fn space(&self) -> Result<Space> {
+        Fs::space(self).await
+    }
+
+    async fn sync(&self, id: Id) -> Result<()> {
+        Fs::sync(self, id).await
+    }
+
+    async fn lock(&self, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
+        Fs::lock(self, id, lock, wait).await
+    }
+
+    async fn unlock(&self, id: Id, lock: RangeLock) -> Result<()> {
+        Fs::unlock(self, id, lock).await
+    }
+
+    async fn getlock(&self, id: Id, lock: RangeLock) -> Result<Option<RangeLock>> {
+        Fs::getlock(self, id, lock).await
+    }
+
+    async fn read_at(&self, file: &File, offset: u64, count: usize) -> Result<Payload> {
+        file.read_at(offset, count).await
+    }
+
+    async fn write_at(&self, file: &File, offset: u64, data: Payload) -> Result<()> {
+        file.write_at(offset, data).await
+    }
+
+    async fn append(&self, file: &File, data: Payload) -> Result<u64> {
+        file.append(data).await
+    }
+
+    async fn fsync(&self, file: &File) -> Result<()> {
+        file.fsync().await
+    }
+
+    async fn flush(&self, file: &File) -> Result<()> {
+        file.flush().await
+    }
+
+    async fn seek(&self, file: &File, offset: u64, hole: bool) -> Result<u64> {
+        file.seek(offset, hole).await
+    }
+}

@@ -1,0 +1,157 @@
+//! From FUSE requests to calls of the file system: one async function per message.
+//!
+//! Inode numbers are file ids, which are stable and never reused: there is nothing to remember
+//! between LOOKUP and FORGET. What is remembered is what is open ([`table`]) and which lock owners
+//! there are. Nothing is cached here, and the kernel is told to cache nothing unless the mount
+//! options say so.
+
+mod attrs;
+mod data;
+mod dirs;
+mod init;
+mod locks;
+mod names;
+mod table;
+
+use super::MountOptions;
+use super::abi::{Header, Request};
+use super::files::Files;
+use super::transport::{Answer, Service};
+use covey_ninep::tree::Errno;
+use covey_stripe::ops::{Caller, Id};
+use covey_wire::List;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use table::Table;
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// One mounted file system: what all its threads share.
+pub struct Session<F: Files> {
+    files: Arc<F>,
+    options: MountOptions,
+    open: Table<OpenFile<F::File>>,
+    dirs: Table<OpenDir<F::File>>,
+    /// Who has asked for fcntl locks on what: close owes them an unlock.
+    lock_owners: Mutex<HashSet<(Id, u64)>>,
+}
+
+/// What a file handle stands for.
+struct OpenFile<T> {
+    file: T,
+    writable: bool,
+}
+
+/// What a directory handle stands for.
+struct OpenDir<T> {
+    /// Keeps the directory while it is open.
+    _file: T,
+    /// Who opened it: permission was checked then.
+    who: Caller,
+    /// Where the listing ends that is being read: entries made later are left out.
+    limit: Mutex<u64>,
+}
+
+impl<F: Files> Session<F> {
+    /// A session with nothing open.
+    pub fn new(files: Arc<F>, options: MountOptions) -> Self {
+        Session {
+            files,
+            options,
+            open: Table::default(),
+            dirs: Table::default(),
+            lock_owners: Mutex::default(),
+        }
+    }
+
+    fn caller(&self, header: &Header) -> Caller {
+        let groups = (self.options.groups)(header.uid, header.gid);
+        Caller { uid: header.uid, gid: header.gid, groups: List(groups) }
+    }
+
+    async fn dispatch(self: Arc<Self>, header: Header, request: Request) -> Result<Answer> {
+        use Request::*;
+        let id = header.nodeid;
+        match request {
+            Lookup { name } => self.lookup(&header, name).await,
+            Getattr { .. } => self.getattr(id).await,
+            Setattr { .. } => self.setattr(&header, request).await,
+            Readlink {} => self.readlink(id).await,
+            Symlink { name, target } => self.symlink(&header, name, target).await,
+            Mknod { mode, rdev, name, .. } => self.mknod(&header, name, mode, rdev).await,
+            Mkdir { mode, name, .. } => self.mkdir(&header, name, mode).await,
+            Unlink { name } => self.unlink(&header, name, false).await,
+            Rmdir { name } => self.unlink(&header, name, true).await,
+            Rename { newdir, name, newname } => {
+                self.rename(&header, name, newdir, newname, 0).await
+            }
+            Rename2 { newdir, flags, name, newname, .. } => {
+                self.rename(&header, name, newdir, newname, flags).await
+            }
+            Link { oldnodeid, name } => self.link(&header, oldnodeid, name).await,
+            Create { flags, mode, name, .. } => self.create(&header, name, mode, flags).await,
+            Open { flags, .. } => self.open(&header, flags).await,
+            Read { fh, offset, size, .. } => self.read(fh, offset, size).await,
+            Write { .. } => self.write(request).await,
+            Lseek { fh, offset, whence, .. } => self.lseek(fh, offset, whence).await,
+            Fallocate { fh, offset, length, mode, .. } => {
+                self.fallocate(&header, fh, offset, length, mode).await
+            }
+            Fsync { fh, .. } => self.fsync(fh).await,
+            Flush { fh, lock_owner, .. } => self.flush(id, fh, lock_owner).await,
+            Release { fh, release_flags, lock_owner, .. } => {
+                self.release(id, fh, release_flags, lock_owner).await
+            }
+            Opendir { .. } => self.opendir(&header).await,
+            Readdir { fh, offset, size, .. } => self.readdir(id, fh, offset, size, false).await,
+            Readdirplus { fh, offset, size, .. } => self.readdir(id, fh, offset, size, true).await,
+            Fsyncdir { .. } => self.files.sync(id).await.map(|()| Answer::Done),
+            Releasedir { fh, .. } => {
+                self.dirs.remove(fh);
+                Ok(Answer::Done)
+            }
+            Getlk { owner, start, end, kind, pid, lk_flags, .. } => {
+                let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
+                self.getlk(id, wanted).await
+            }
+            Setlk { owner, start, end, kind, pid, lk_flags, .. } => {
+                let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
+                self.setlk(id, wanted, false).await
+            }
+            Setlkw { owner, start, end, kind, pid, lk_flags, .. } => {
+                let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
+                self.setlk(id, wanted, true).await
+            }
+            Access { mask, .. } => self.access(&header, mask).await,
+            Statfs {} => self.statfs().await,
+            Ioctl { .. } => Err(Errno::because(ENOTTY, "no ioctl is known here")),
+            Init { .. } => init::init(&self.options, &request),
+            Destroy {} => Ok(Answer::Done),
+            // The transport keeps these to itself.
+            Forget { .. } | BatchForget { .. } | Interrupt { .. } => Ok(Answer::Done),
+        }
+    }
+}
+
+impl<F: Files> Service for Session<F> {
+    fn handle(
+        self: Arc<Self>,
+        header: Header,
+        request: Request,
+    ) -> impl Future<Output = Result<Answer>> + 'static {
+        self.dispatch(header, request)
+    }
+
+    /// A wait for a lock ends at once. Anything else is only waited for by people when a server is
+    /// gone: programs that take signals all the time (Go's do) must not see EINTR from a healthy
+    /// file system, nor a create that happened and was denied.
+    fn patience(&self, request: &Request) -> Duration {
+        match request {
+            Request::Setlkw { .. } => Duration::ZERO,
+            _ => self.options.interrupt_grace,
+        }
+    }
+}
+
+const ENOTTY: u32 = 25;

@@ -1,0 +1,94 @@
+//! fcntl and flock locks: GETLK, SETLK, SETLKW, and what close owes.
+
+use super::{Result, Session};
+use crate::mount::abi::flags::{lk, lock_type};
+use crate::mount::abi::reply::{LkOut, encode};
+use crate::mount::files::Files;
+use crate::mount::transport::Answer;
+use covey_ninep::tree::Errno;
+use covey_stripe::ops::{Id, RangeLock};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+/// The fields of a lock request.
+pub(super) struct Wanted {
+    pub owner: u64,
+    pub start: u64,
+    pub end: u64,
+    pub kind: u32,
+    pub pid: u32,
+    pub lk_flags: u32,
+}
+
+impl Wanted {
+    fn range(&self) -> RangeLock {
+        let whole = self.lk_flags & lk::FLOCK != 0;
+        RangeLock {
+            exclusive: self.kind == lock_type::WRLCK,
+            whole,
+            start: if whole { 0 } else { self.start },
+            end: if whole || self.end >= OFFSET_MAX { u64::MAX } else { self.end },
+            owner: self.owner,
+            pid: self.pid,
+        }
+    }
+}
+
+impl<F: Files> Session<F> {
+    pub(super) async fn getlk(&self, id: Id, wanted: Wanted) -> Result<Answer> {
+        let held = self.files.getlock(id, wanted.range()).await?;
+        Ok(Answer::Small(encode(&match held {
+            Some(held) => LkOut {
+                start: held.start,
+                end: held.end.min(OFFSET_MAX),
+                kind: if held.exclusive { lock_type::WRLCK } else { lock_type::RDLCK },
+                pid: held.pid,
+            },
+            None => LkOut { start: wanted.start, end: wanted.end, kind: lock_type::UNLCK, pid: 0 },
+        })))
+    }
+
+    pub(super) async fn setlk(&self, id: Id, wanted: Wanted, wait: bool) -> Result<Answer> {
+        let range = wanted.range();
+        match wanted.kind {
+            lock_type::UNLCK => self.files.unlock(id, range).await?,
+            lock_type::RDLCK | lock_type::WRLCK => {
+                // Before it is granted: the answer may get lost, close must not forget.
+                if !range.whole {
+                    self.owners().insert((id, range.owner));
+                }
+                self.files.lock(id, range, wait).await?;
+            }
+            _ => return Err(Errno::EINVAL.into()),
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Gives back all fcntl locks of an owner on a file, if it ever asked for one.
+    pub(super) async fn unlock_owner(self: Arc<Self>, id: Id, owner: u64) -> Result<()> {
+        if !self.owners().remove(&(id, owner)) {
+            return Ok(());
+        }
+        self.unlock_all(id, owner, false).await
+    }
+
+    /// Gives back an owner's flock.
+    pub(super) async fn unlock_whole(self: Arc<Self>, id: Id, owner: u64) -> Result<()> {
+        self.unlock_all(id, owner, true).await
+    }
+
+    /// Goes on by itself when the request is interrupted: nobody would ask again.
+    async fn unlock_all(self: Arc<Self>, id: Id, owner: u64, whole: bool) -> Result<()> {
+        let everything =
+            RangeLock { exclusive: true, whole, start: 0, end: u64::MAX, owner, pid: 0 };
+        let unlock = async move { self.files.unlock(id, everything).await };
+        let done = tokio::task::spawn_local(unlock).await;
+        done.unwrap_or_else(|lost| Err(Errno::because(Errno::EIO, lost.to_string())))
+    }
+
+    fn owners(&self) -> MutexGuard<'_, std::collections::HashSet<(Id, u64)>> {
+        self.lock_owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The kernel's end of a lock that reaches to the end of the file.
+const OFFSET_MAX: u64 = i64::MAX as u64;

@@ -1,0 +1,139 @@
+//! Names: LOOKUP and everything that makes, moves or removes one.
+
+use super::{OpenFile, Result, Session};
+use crate::mount::abi::flags::open;
+use crate::mount::abi::reply::encode;
+use crate::mount::abi::{Header, Text};
+use crate::mount::files::Files;
+use crate::mount::transport::Answer;
+use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::ops::{Id, Inode, rename};
+use covey_wire::{Field, Name};
+
+impl<F: Files> Session<F> {
+    pub(super) async fn lookup(&self, header: &Header, name: Text) -> Result<Answer> {
+        let who = self.caller(header);
+        let inode = self.files.lookup(&who, header.nodeid, &checked(name)?).await?;
+        Ok(self.entry_out(&inode))
+    }
+
+    pub(super) async fn readlink(&self, id: Id) -> Result<Answer> {
+        let target = self.files.stat(id).await?.inode.target;
+        Ok(Answer::Small(target.as_bytes().to_vec()))
+    }
+
+    pub(super) async fn symlink(
+        &self,
+        header: &Header,
+        name: Text,
+        target: Text,
+    ) -> Result<Answer> {
+        self.make(header, name, S_IFLNK | 0o777, 0, target.0).await
+    }
+
+    pub(super) async fn mkdir(&self, header: &Header, name: Text, mode: u32) -> Result<Answer> {
+        self.make(header, name, S_IFDIR | mode & 0o7777, 0, Name::EMPTY).await
+    }
+
+    pub(super) async fn mknod(
+        &self,
+        header: &Header,
+        name: Text,
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Answer> {
+        if mode & S_IFMT != S_IFREG {
+            return self.make(header, name, mode, u64::from(rdev), Name::EMPTY).await;
+        }
+        let (who, name) = (self.caller(header), checked(name)?);
+        let (inode, _closed_at_once) =
+            self.files.create(&who, header.nodeid, &name, mode & 0o7777, true, 0).await?;
+        Ok(self.entry_out(&inode))
+    }
+
+    pub(super) async fn create(
+        &self,
+        header: &Header,
+        name: Text,
+        mode: u32,
+        flags: u32,
+    ) -> Result<Answer> {
+        let (who, name) = (self.caller(header), checked(name)?);
+        let exclusive = flags & open::EXCL != 0;
+        let access = super::data::access_of(flags);
+        let (mut inode, file) =
+            self.files.create(&who, header.nodeid, &name, mode & 0o7777, exclusive, access).await?;
+        // Somebody else made it since the kernel looked.
+        if flags & open::TRUNC != 0 && inode.size > 0 {
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
+            inode = self.files.setattr(&who, inode.id, set).await?.inode;
+        }
+        let handle = self.open.insert(OpenFile { file, writable: access & 2 != 0 });
+        let mut out = encode(&self.entry(&inode, None));
+        super::data::open_out(handle).put((), &mut out);
+        Ok(Answer::Small(out))
+    }
+
+    pub(super) async fn unlink(&self, header: &Header, name: Text, dir: bool) -> Result<Answer> {
+        let who = self.caller(header);
+        self.files.unlink(&who, header.nodeid, &checked(name)?, dir).await?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) async fn rename(
+        &self,
+        header: &Header,
+        name: Text,
+        to: Id,
+        to_name: Text,
+        flags: u32,
+    ) -> Result<Answer> {
+        if flags & !(rename::NOREPLACE | rename::EXCHANGE) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let who = self.caller(header);
+        let (name, to_name) = (checked(name)?, checked(to_name)?);
+        self.files.rename(&who, header.nodeid, &name, to, &to_name, flags).await?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) async fn link(&self, header: &Header, id: Id, name: Text) -> Result<Answer> {
+        let who = self.caller(header);
+        let inode = self.files.link(&who, id, header.nodeid, &checked(name)?).await?;
+        Ok(self.entry_out(&inode))
+    }
+
+    async fn make(
+        &self,
+        header: &Header,
+        name: Text,
+        mode: u32,
+        rdev: u64,
+        target: Name,
+    ) -> Result<Answer> {
+        let who = self.caller(header);
+        let inode =
+            self.files.make(&who, header.nodeid, &checked(name)?, mode, rdev, target).await?;
+        Ok(self.entry_out(&inode))
+    }
+
+    fn entry_out(&self, inode: &Inode) -> Answer {
+        Answer::Small(encode(&self.entry(inode, None)))
+    }
+}
+
+/// The kernel lets longer names through.
+fn checked(name: Text) -> Result<Name> {
+    match name.0.len() <= NAME_BYTES_MAX {
+        true => Ok(name.0),
+        false => Err(Errno::ENAMETOOLONG.into()),
+    }
+}
+
+/// Of one name, in bytes.
+pub(super) const NAME_BYTES_MAX: usize = 255;
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFDIR: u32 = 0o040_000;
+const S_IFLNK: u32 = 0o120_000;

@@ -1,0 +1,260 @@
+//! The FUSE device on the runtime's own poller: requests in, replies out, waits that a signal ends.
+//!
+//! ```text
+//!   /dev/fuse ──read(2)──► parse ──► a task per request ──► Service::handle ──► writev(2)
+//!                            └─ INTERRUPT ──► the task drops the handler and answers EINTR
+//! ```
+//!
+//! One [`serve`] runs per thread, each on its own clone of the device. A reply must go to the clone
+//! that the request was read from, so a request never leaves its thread. A handler that waits costs
+//! a task, never a thread. Every request is answered exactly once: by its handler, by EINTR, or,
+//! should the handler panic or be dropped, by EIO.
+
+mod buffers;
+mod interrupts;
+
+pub use interrupts::Interrupts;
+
+use super::abi::reply::{OutHeader, encode};
+use super::abi::{self, Header, Request};
+use buffers::Buffers;
+use covey_ninep::tree::Errno;
+use covey_wire::{Blame, Bytes, Payload};
+use rustix::io::Errno as OsError;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A successful answer.
+#[derive(Debug)]
+pub enum Answer {
+    /// Nothing but success.
+    Done,
+    /// An encoded struct.
+    Small(Vec<u8>),
+    /// Data, sent without being copied.
+    Data(Payload),
+}
+
+/// What the requests are for.
+pub trait Service: Send + Sync + 'static {
+    /// Answers a request. The future is dropped when the request is interrupted.
+    fn handle(
+        self: Arc<Self>,
+        header: Header,
+        request: Request,
+    ) -> impl Future<Output = Result<Answer, Errno>> + 'static;
+
+    /// How long a request may go on after its process got a signal.
+    fn patience(&self, request: &Request) -> Duration;
+}
+
+/// Serves one clone of the device until the file system is unmounted. To be run on a
+/// [`tokio::runtime::LocalRuntime`]; requests still unanswered end with the runtime.
+pub async fn serve<S: Service>(
+    fd: OwnedFd,
+    service: Arc<S>,
+    interrupts: Arc<Interrupts>,
+) -> io::Result<()> {
+    let device = Rc::new(Device::new(fd)?);
+    let mut buffers = Buffers::new(REQUEST_BYTES_MAX);
+    while let Some(message) = device.receive(&mut buffers).await? {
+        admit(&device, &service, &interrupts, message);
+        // The new task may send its own requests before the next read of the device.
+        let_others_run().await;
+    }
+    Ok(())
+}
+
+/// Starts what the message asks for. Messages that cannot be read are the kernel's error, or ours:
+/// they are logged, and refused where there is someone to refuse.
+fn admit<S: Service>(
+    device: &Rc<Device>,
+    service: &Arc<S>,
+    interrupts: &Arc<Interrupts>,
+    message: Bytes,
+) {
+    let (header, body) = match abi::parse(message) {
+        Ok(parts) => parts,
+        Err(blame) => return tracing::error!("fuse: {blame}"),
+    };
+    let request = match body {
+        Ok(request) => request,
+        Err(blame) => return device.reply(header.unique, refuse(&header, &blame)),
+    };
+    match request {
+        Request::Forget { .. } | Request::BatchForget { .. } => {}
+        Request::Interrupt { unique } => interrupts.interrupt(unique),
+        request => {
+            let interrupted = interrupts.enter(header.unique);
+            let reply = PendingReply { device: device.clone(), unique: Some(header.unique) };
+            tokio::task::spawn_local(answer(service.clone(), header, request, interrupted, reply));
+        }
+    }
+}
+
+fn refuse(header: &Header, blame: &Blame) -> Result<Answer, Errno> {
+    match blame {
+        Blame::Unsupported(_) => {
+            tracing::debug!("fuse: {blame}");
+            Err(Errno::ENOSYS.into())
+        }
+        _ => {
+            tracing::error!("fuse: request {}: {blame}", header.unique);
+            Err(Errno::because(Errno::EIO, blame.to_string()))
+        }
+    }
+}
+
+/// The life of one request.
+async fn answer<S: Service>(
+    service: Arc<S>,
+    header: Header,
+    request: Request,
+    interrupted: interrupts::Interrupted,
+    reply: PendingReply,
+) {
+    let patience = service.patience(&request);
+    let name = request.name();
+    let ended = async {
+        interrupted.wait().await;
+        tokio::time::sleep(patience).await;
+    };
+    let outcome = tokio::select! {
+        biased;
+        outcome = service.handle(header, request) => outcome,
+        () = ended => Err(Errno::because(Errno::EINTR, "a signal ended the wait")),
+    };
+    if let Err(error) = &outcome {
+        tracing::trace!("fuse: {name}: {error}");
+    }
+    // Out of the table before the reply: the kernel sends no interrupt for what it has an answer to.
+    drop(interrupted);
+    reply.send(outcome);
+}
+
+/// Answers EIO when it is dropped unsent, so that no process ever waits for a lost request.
+struct PendingReply {
+    device: Rc<Device>,
+    unique: Option<u64>,
+}
+
+impl PendingReply {
+    fn send(mut self, outcome: Result<Answer, Errno>) {
+        if let Some(unique) = self.unique.take() {
+            self.device.reply(unique, outcome);
+        }
+    }
+}
+
+impl Drop for PendingReply {
+    fn drop(&mut self) {
+        if let Some(unique) = self.unique.take() {
+            self.device.reply(unique, Err(Errno::because(Errno::EIO, "the handler was lost")));
+        }
+    }
+}
+
+/// One clone of /dev/fuse, non-blocking.
+struct Device {
+    fd: AsyncFd<OwnedFd>,
+}
+
+impl Device {
+    fn new(fd: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        // Deprecated because a type may lie about its descriptor; an OwnedFd does not, and the
+        // replacement is unsafe.
+        #[allow(deprecated)]
+        let fd = AsyncFd::with_interest(fd, WAKE)?;
+        Ok(Device { fd })
+    }
+
+    /// The next message; none once the file system is unmounted.
+    async fn receive(&self, buffers: &mut Buffers) -> io::Result<Option<Bytes>> {
+        loop {
+            let mut guard = self.fd.ready(WAKE).await?;
+            match buffers.fill(|room| rustix::io::read(self.fd.get_ref(), room)) {
+                Ok(message) => return Ok(Some(message)),
+                Err(OsError::AGAIN) => guard.clear_ready(),
+                // NOENT: the request was taken back while it was being copied.
+                Err(OsError::INTR | OsError::NOENT) => {}
+                Err(OsError::NODEV | OsError::CONNABORTED) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Writes the reply in one call. A reply that the kernel does not take is replaced by EIO: a
+    /// process must not wait for ever because of our mistake.
+    fn reply(&self, unique: u64, outcome: Result<Answer, Errno>) {
+        let sent = match &outcome {
+            Ok(Answer::Done) => self.write(unique, 0, &[]),
+            Ok(Answer::Small(bytes)) => self.write(unique, 0, &[bytes]),
+            Ok(Answer::Data(data)) => self.write_payload(unique, data),
+            Err(error) => self.write(unique, error_number(error), &[]),
+        };
+        match sent {
+            // NOENT: the request is gone, its process was killed. NODEV: unmounted.
+            Ok(()) | Err(OsError::NOENT | OsError::NODEV) => {}
+            Err(error) => {
+                tracing::error!("fuse: the kernel refused a reply: {error}");
+                let _ = self.write(unique, Errno::EIO, &[]);
+            }
+        }
+    }
+
+    fn write_payload(&self, unique: u64, data: &Payload) -> Result<(), OsError> {
+        // One slot is the header's.
+        if data.pieces().len() < IOV_MAX {
+            let pieces: Vec<&[u8]> = data.pieces().iter().map(|piece| &piece[..]).collect();
+            return self.write(unique, 0, &pieces);
+        }
+        self.write(unique, 0, &[&data.clone().into_bytes()])
+    }
+
+    fn write(&self, unique: u64, error: u32, pieces: &[&[u8]]) -> Result<(), OsError> {
+        let length = OutHeader::BYTES + pieces.iter().map(|p| p.len()).sum::<usize>();
+        let len = u32::try_from(length).map_err(|_| OsError::INVAL)?;
+        let header = encode(&OutHeader { len, error: error.wrapping_neg(), unique });
+        let mut slices = Vec::with_capacity(pieces.len() + 1);
+        slices.push(IoSlice::new(&header));
+        slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+        rustix::io::retry_on_intr(|| rustix::io::writev(self.fd.get_ref(), &slices)).map(|_| ())
+    }
+}
+
+/// The errno to be sent: the kernel takes 1 to 511 only.
+fn error_number(error: &Errno) -> u32 {
+    if (1..512).contains(&error.code) { error.code } else { Errno::EIO }
+}
+
+/// Goes to the end of the run queue, without asking the poller as tokio's yield does.
+async fn let_others_run() {
+    let mut waited = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+/// What ends a wait for the device: a request, or EPOLLERR, which is all that an unmount says.
+const WAKE: Interest = Interest::READABLE.add(Interest::ERROR);
+
+/// The largest WRITE payload and READ reply in bytes: 256 pages, the kernel's own limit.
+pub const DATA_BYTES_MAX: u32 = 1 << 20;
+
+/// The device refuses reads with less room than this.
+const REQUEST_BYTES_MAX: usize = DATA_BYTES_MAX as usize + 4096;
+
+const IOV_MAX: usize = 1024;

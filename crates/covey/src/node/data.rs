@@ -1,0 +1,509 @@
+//! A data server's tree: one flat directory of objects, kept as files of a local directory.
+//!
+//! An object is named by its file's id and stands at an epoch (see `covey_stripe::objects`). The epoch is
+//! part of the file's name on disk, `ID` at epoch 0 and `ID.EPOCH` later, so that raising it is one
+//! rename. Objects at a raised epoch are few; their epochs are kept in memory, found by a scan at
+//! start. Reads and writes go inline where they cannot block and to the blocking pool elsewhere.
+//!
+//! A cut first raises the epoch in memory, so that requests of the old one are refused, waits for the
+//! writes that are still under way, then truncates, then renames. Repeating it is harmless.
+
+use covey_io::os::file::DataFile;
+use covey_ninep::message::Qid;
+use covey_ninep::tree::{
+    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
+};
+use covey_stripe::objects::{self, DataOp, DataReply, Object as Listed};
+use covey_stripe::ops::Id;
+use covey_wire::{Bytes, List, Name};
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File, OpenOptions};
+use std::io::IoSlice;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Subdirectories that objects are spread over, by the low byte of the id.
+const FANOUT: u64 = 256;
+/// How many removed ids are remembered, so that a late write does not bring an object back.
+const GONE_MAX: usize = 1 << 16;
+/// A write is refused when fewer bytes than this would stay free: deleting needs space too.
+const RESERVE_BYTES_MAX: u64 = 64 << 20;
+/// Free space is looked at again after this many written bytes.
+const RESERVE_CHECK_BYTES: u64 = 8 << 20;
+
+/// The objects of one data server.
+pub struct DataTree {
+    objects_dir: PathBuf,
+    own_uid: u32,
+    /// Epochs above 0, by id.
+    epochs: RefCell<HashMap<Id, u32>>,
+    held: RefCell<HashMap<Id, Weak<Object>>>,
+    gone: RefCell<(VecDeque<Id>, std::collections::HashSet<Id>)>,
+    unchecked_bytes: Cell<u64>,
+    counters: super::stats::DataCounters,
+}
+
+/// An object that some fid holds.
+pub struct Object {
+    id: Id,
+    epoch: Cell<u32>,
+    file: RefCell<Option<Arc<DataFile>>>,
+    /// Its name may not be on disk yet.
+    is_name_dirty: Cell<bool>,
+    writes_running: Cell<u32>,
+    writes_done: Notify,
+    version: Cell<u32>,
+}
+
+/// What a fid holds.
+#[derive(Clone)]
+pub enum Node {
+    /// The directory of objects.
+    Root,
+    /// An object, good for one epoch or (by hand) for any.
+    Object(Rc<Object>, Option<u32>),
+}
+
+impl DataTree {
+    /// The tree over `store`, whose `objects` directory is made when missing.
+    pub fn open(store: &Path) -> std::io::Result<DataTree> {
+        let objects_dir = store.join("objects");
+        for low in 0..FANOUT {
+            fs::create_dir_all(objects_dir.join(format!("{low:02x}")))?;
+        }
+        let tree = DataTree {
+            objects_dir,
+            own_uid: rustix::process::geteuid().as_raw(),
+            epochs: RefCell::default(),
+            held: RefCell::default(),
+            gone: RefCell::default(),
+            unchecked_bytes: Cell::new(u64::MAX / 2),
+            counters: Default::default(),
+        };
+        for low in 0..FANOUT {
+            for (id, epoch, path) in tree.scan(low)? {
+                tree.note_epoch(id, epoch, &path)?;
+            }
+        }
+        Ok(tree)
+    }
+
+    /// What this server has counted since it started.
+    pub fn counters(&self) -> &super::stats::DataCounters {
+        &self.counters
+    }
+
+    /// Takes an object into the index. Of two names of one object (a crash within a cut cannot make
+    /// them, a copied directory can) the newer epoch counts.
+    fn note_epoch(&self, id: Id, epoch: u32, path: &Path) -> std::io::Result<()> {
+        let known = self.epochs.borrow().get(&id).copied();
+        match known {
+            Some(other) if other > epoch => fs::remove_file(path),
+            _ if epoch > 0 => {
+                self.epochs.borrow_mut().insert(id, epoch);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn scan(&self, low: u64) -> std::io::Result<Vec<(Id, u32, PathBuf)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.objects_dir.join(format!("{low:02x}")))? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if let Some((id, epoch)) = objects::parse(name.as_encoded_bytes()) {
+                found.push((id, epoch.unwrap_or(0), entry.path()));
+            }
+        }
+        found.sort_unstable_by_key(|&(id, epoch, _)| (id, epoch));
+        Ok(found)
+    }
+
+    fn path(&self, id: Id, epoch: u32) -> PathBuf {
+        let directory = self.objects_dir.join(format!("{:02x}", id % FANOUT));
+        match epoch {
+            0 => directory.join(format!("{id:016x}")),
+            epoch => directory.join(format!("{id:016x}.{epoch}")),
+        }
+    }
+
+    fn epoch_of(&self, id: Id) -> u32 {
+        self.epochs.borrow().get(&id).copied().unwrap_or(0)
+    }
+
+    fn object(&self, id: Id) -> Rc<Object> {
+        let mut held = self.held.borrow_mut();
+        if let Some(object) = held.get(&id).and_then(Weak::upgrade) {
+            return object;
+        }
+        let object = Rc::new(Object {
+            id,
+            epoch: Cell::new(self.epoch_of(id)),
+            file: RefCell::default(),
+            is_name_dirty: Cell::new(true),
+            writes_running: Cell::new(0),
+            writes_done: Notify::new(),
+            version: Cell::new(0),
+        });
+        held.insert(id, Rc::downgrade(&object));
+        object
+    }
+
+    /// The object's file; None when it was never written and `create` is off.
+    fn file(&self, object: &Object, create: bool) -> Result<Option<Arc<DataFile>>> {
+        if let Some(file) = &*object.file.borrow() {
+            return Ok(Some(file.clone()));
+        }
+        if create && self.gone.borrow().1.contains(&object.id) {
+            return Err(Errno::because(Errno::ESTALE, "the file was removed"));
+        }
+        let path = self.path(object.id, object.epoch.get());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(create).mode(0o600);
+        match options.open(path) {
+            Ok(file) => {
+                let file = Arc::new(DataFile::new(file)?);
+                *object.file.borrow_mut() = Some(file.clone());
+                Ok(Some(file))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !create => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Refuses a request whose fid is of another epoch than the object.
+    fn admit(&self, object: &Object, epoch: Option<u32>) -> Result<()> {
+        if epoch.is_none_or(|epoch| epoch == object.epoch.get()) {
+            return Ok(());
+        }
+        Err(Errno::because(Errno::ESTALE, format!("object is at epoch {}", object.epoch.get())))
+    }
+
+    /// Looks at the free space now and then: the last of it is kept for deletes and the metadata.
+    fn check_reserve(&self, bytes: u64) -> Result<()> {
+        let unchecked = self.unchecked_bytes.get().saturating_add(bytes);
+        self.unchecked_bytes.set(unchecked);
+        if unchecked < RESERVE_CHECK_BYTES {
+            return Ok(());
+        }
+        let space = rustix::fs::statvfs(&self.objects_dir).map_err(std::io::Error::from)?;
+        let unit = space.f_frsize;
+        let reserve = RESERVE_BYTES_MAX.min(space.f_blocks * unit / 20);
+        if space.f_bavail * unit < reserve + bytes {
+            let what = "the last of the disk is kept for deletes";
+            return Err(Errno::because(Errno::ENOSPC, what));
+        }
+        self.unchecked_bytes.set(0);
+        Ok(())
+    }
+
+    fn command(self: &Rc<Self>, op: DataOp) -> Outcome<DataReply> {
+        match op {
+            DataOp::Cut { id, epoch, size } => {
+                let tree = self.clone();
+                Outcome::later(async move { tree.cut(id, epoch, size).await })
+            }
+            DataOp::Remove { ids } => self.remove_all(&ids.0).into(),
+            DataOp::Objects { after, count } => self.list(after, count).into(),
+            DataOp::Allocated { id } => self.allocated(id).into(),
+        }
+    }
+
+    async fn cut(&self, id: Id, epoch: u32, size: u64) -> Result<DataReply> {
+        let object = self.object(id);
+        if object.epoch.get() >= epoch && self.epoch_of(id) >= epoch {
+            return Ok(DataReply::Done {});
+        }
+        let before = self.epoch_of(id);
+        object.epoch.set(epoch);
+        while object.writes_running.get() > 0 {
+            object.writes_done.notified().await;
+        }
+        let old = self.path(id, before);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&old)?;
+        if file.metadata()?.len() > size {
+            file.set_len(size)?;
+        }
+        fs::rename(&old, self.path(id, epoch))?;
+        object.is_name_dirty.set(true);
+        object.version.set(object.version.get() + 1);
+        self.epochs.borrow_mut().insert(id, epoch);
+        Ok(DataReply::Done {})
+    }
+
+    fn remove_all(&self, ids: &[Id]) -> Result<DataReply> {
+        for &id in ids {
+            self.remember_gone(id);
+            match fs::remove_file(self.path(id, self.epoch_of(id))) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error.into());
+                }
+                _ => {}
+            }
+            self.epochs.borrow_mut().remove(&id);
+            self.counters.objects_removed.add(1);
+        }
+        Ok(DataReply::Done {})
+    }
+
+    fn remember_gone(&self, id: Id) {
+        let mut gone = self.gone.borrow_mut();
+        if gone.1.insert(id) {
+            gone.0.push_back(id);
+        }
+        if gone.0.len() > GONE_MAX {
+            let oldest = gone.0.pop_front().expect("it has more than none");
+            gone.1.remove(&oldest);
+        }
+    }
+
+    /// Objects in the order of (low byte, id), so that a page costs one or a few directories.
+    fn list(&self, after: Id, count: u32) -> Result<DataReply> {
+        let mut found = Vec::new();
+        for low in after % FANOUT..FANOUT {
+            for (id, epoch, path) in self.scan(low)? {
+                if low == after % FANOUT && id <= after {
+                    continue;
+                }
+                let bytes = fs::metadata(&path).map_or(0, |meta| meta.len());
+                found.push(Listed { id, epoch, bytes });
+                if found.len() >= count as usize {
+                    return Ok(DataReply::Objects { objects: List(found) });
+                }
+            }
+        }
+        Ok(DataReply::Objects { objects: List(found) })
+    }
+
+    fn allocated(&self, id: Id) -> Result<DataReply> {
+        let bytes = match fs::metadata(self.path(id, self.epoch_of(id))) {
+            Ok(meta) => meta.blocks() * 512,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(DataReply::Allocated { bytes })
+    }
+
+    /// The tree itself, where an answer has to outlive the call.
+    fn write_object(
+        &self,
+        object: &Rc<Object>,
+        epoch: Option<u32>,
+        offset: u64,
+        data: Bytes,
+    ) -> Outcome<u32> {
+        let length = data.len() as u64;
+        let admitted = self.admit(object, epoch).and_then(|()| self.check_reserve(length));
+        let file = match admitted.and_then(|()| self.file(object, true)) {
+            Ok(file) => file.expect("it was made"),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        self.counters.bytes_written.add(length);
+        self.counters.writes.add(1);
+        object.version.set(object.version.get().wrapping_add(1));
+        match file.write_now(offset, &[IoSlice::new(&data)]) {
+            Ok(Some(count)) if count == data.len() => Outcome::Now(Ok(count as u32)),
+            Ok(_) => {
+                let running = Running::begin(object);
+                Outcome::later(async move {
+                    // The guard lives in the task, which a dropped wait does not stop.
+                    let task = tokio::task::spawn_local(async move {
+                        let written = file.write(offset, vec![data]).await;
+                        drop(running);
+                        written
+                    });
+                    let written = task.await.map_err(|e| Errno::because(Errno::EIO, e.to_string()))?;
+                    Ok(written? as u32)
+                })
+            }
+            Err(error) => Outcome::Now(Err(error.into())),
+        }
+    }
+}
+
+/// A write that a cut has to wait for.
+struct Running(Rc<Object>);
+
+impl Running {
+    fn begin(object: &Rc<Object>) -> Running {
+        object.writes_running.set(object.writes_running.get() + 1);
+        Running(object.clone())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.writes_running.set(self.0.writes_running.get() - 1);
+        self.0.writes_done.notify_waiters();
+    }
+}
+
+/// The data server as a 9P tree. A newtype so that commands can hold the tree while they wait.
+#[derive(Clone)]
+pub struct DataServer(pub Rc<DataTree>);
+
+fn root_qid() -> Qid {
+    Qid { kind: Qid::DIR, version: 0, path: 0 }
+}
+
+fn qid(object: &Object) -> Qid {
+    Qid { kind: Qid::FILE, version: object.version.get(), path: object.id }
+}
+
+impl Tree for DataServer {
+    type Node = Node;
+
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
+        super::attach_trusted(&attach, self.0.own_uid).map(|user| (user, root_qid(), Node::Root)).into()
+    }
+
+    fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        let (Node::Root, [name]) = (from, names) else { return Errno::ENOENT.into() };
+        let Some((id, epoch)) = objects::parse(name.as_bytes()) else {
+            return Errno::ENOENT.into();
+        };
+        let object = self.0.object(id);
+        let found = match epoch {
+            Some(_) => self.0.admit(&object, epoch),
+            None => self.0.file(&object, false).and_then(|file| match file {
+                Some(_) => Ok(()),
+                None => Err(Errno::ENOENT.into()),
+            }),
+        };
+        found.map(|()| vec![(qid(&object), Node::Object(object, epoch))]).into()
+    }
+
+    fn open(&self, _: &Rc<User>, node: &Node, _flags: u32) -> Outcome<Opened<Node>> {
+        let qid = match node {
+            Node::Root => root_qid(),
+            Node::Object(object, _) => qid(object),
+        };
+        Outcome::Now(Ok(Opened { qid, node: node.clone(), blocking: false }))
+    }
+
+    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        let Node::Object(object, epoch) = node else { return Errno::EISDIR.into() };
+        let tree = &self.0;
+        let file = match tree.admit(object, *epoch).and_then(|()| tree.file(object, false)) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Outcome::Now(Ok(Bytes::new())),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        tree.counters.reads.add(1);
+        tree.counters.bytes_read.add(u64::from(count));
+        match file.read_now(offset, count as usize) {
+            Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
+            Ok(None) => Outcome::later(async move {
+                Ok(file.read(offset, count as usize).await?)
+            }),
+            Err(error) => Outcome::Now(Err(error.into())),
+        }
+    }
+
+    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+        match node {
+            Node::Object(object, epoch) => self.0.write_object(object, *epoch, offset, data),
+            Node::Root => Errno::EISDIR.into(),
+        }
+    }
+
+    fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
+        let Node::Object(object, _) = node else {
+            return Outcome::Now(Ok(Attr {
+                qid: root_qid(),
+                mode: 0o040700,
+                uid: self.0.own_uid,
+                nlink: 2,
+                ..Attr::default()
+            }));
+        };
+        let attr = |meta: fs::Metadata| Attr {
+            qid: qid(object),
+            mode: 0o100600,
+            uid: self.0.own_uid,
+            nlink: 1,
+            size: meta.len(),
+            blksize: 4096,
+            blocks: meta.blocks(),
+            mtime: Time { sec: meta.mtime() as u64, nsec: meta.mtime_nsec() as u64 },
+            ..Attr::default()
+        };
+        match self.0.file(object, false) {
+            Ok(Some(file)) => file.file().metadata().map(attr).map_err(Errno::from).into(),
+            Ok(None) => Outcome::Now(Ok(Attr { qid: qid(object), mode: 0o100600, nlink: 1, ..Attr::default() })),
+            Err(error) => Outcome::Now(Err(error)),
+        }
+    }
+
+    fn setattr(&self, _: &Rc<User>, _: &Node, set: SetAttr) -> Outcome<()> {
+        // Linux's client sets times it does not care about; sizes go by Cut only.
+        match set.size {
+            None => Outcome::Now(Ok(())),
+            Some(_) => Errno::EOPNOTSUPP.into(),
+        }
+    }
+
+    fn readdir(&self, _: &Rc<User>, node: &Node, cookie: u64, bytes_max: u32) -> Outcome<Vec<Entry>> {
+        let Node::Root = node else { return Errno::ENOTDIR.into() };
+        let listed = match self.0.list(cookie, bytes_max / 64) {
+            Ok(DataReply::Objects { objects }) => objects.0,
+            Ok(_) => Vec::new(),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let entry = |object: Listed| Entry {
+            qid: Qid { kind: Qid::FILE, version: 0, path: object.id },
+            cookie: object.id,
+            kind: 8,
+            name: Name::from(format!("{:016x}", object.id)),
+        };
+        Outcome::Now(Ok(listed.into_iter().map(entry).collect()))
+    }
+
+    fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
+        let Node::Object(object, epoch) = node else { return Outcome::Now(Ok(())) };
+        let file = match self.0.admit(object, *epoch).and_then(|()| self.0.file(object, false)) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Outcome::Now(Ok(())),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        self.0.counters.fsyncs.add(1);
+        let directory = object.is_name_dirty.get().then(|| {
+            let path = self.0.path(object.id, object.epoch.get());
+            path.parent().expect("objects lie in directories").to_owned()
+        });
+        let object = object.clone();
+        Outcome::later(async move {
+            let synced = tokio::task::spawn_blocking(move || {
+                file.file().sync_all()?;
+                directory.map_or(Ok(()), |path| File::open(path)?.sync_all())
+            });
+            synced.await.map_err(|e| Errno::because(Errno::EIO, e.to_string()))??;
+            object.is_name_dirty.set(false);
+            Ok(())
+        })
+    }
+
+    fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+        match objects::parse(name.as_bytes()) {
+            Some((id, None)) if !is_dir => self.0.remove_all(&[id]).map(|_| ()).into(),
+            _ => Errno::ENOENT.into(),
+        }
+    }
+
+    fn statfs(&self, _: &Rc<User>, _: &Node) -> Outcome<Statfs> {
+        super::statfs_of(&self.0.objects_dir).into()
+    }
+
+    fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
+        let Node::Root = node else { return Errno::EINVAL.into() };
+        match DataOp::decode(body) {
+            Ok(op) => self.0.command(op).map(|reply| reply.encode().into()),
+            Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
+        }
+    }
+}

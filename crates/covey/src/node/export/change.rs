@@ -1,0 +1,117 @@
+//! Changes to objects: attributes, new names, hard links.
+//!
+//! Everything acts on descriptors. Where a system call insists on a path, the object's entry in
+//! `/proc/self/fd` is that path; it leads to the object itself, even when it has no name any more.
+
+use super::object::{Handle, Object, errno};
+use covey_ninep::tree::{Errno, Make, Result, SetAttr, SetTime};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The open directory `/proc/self/fd`.
+#[derive(Debug)]
+pub(super) struct ProcFd(OwnedFd);
+
+impl ProcFd {
+    pub fn open() -> rustix::io::Result<ProcFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map(ProcFd)
+    }
+
+    /// Opens the object itself. The caller has checked that it is a file or a directory.
+    pub fn reopen(&self, object: &Object, flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        rustix::fs::openat(&self.0, object.proc_name(), flags, Mode::empty()).map_err(errno)
+    }
+
+    /// Changes attributes in the order that keeps what is asked for: a change of owner may clear mode
+    /// bits, and every change touches the times.
+    pub fn set_attr(&self, object: &Object, set: &SetAttr) -> Result<()> {
+        if let Some(size) = set.size {
+            self.set_size(object, size)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+            rustix::fs::chownat(object, "", uid, gid, AtFlags::EMPTY_PATH).map_err(errno)?;
+        }
+        if let Some(mode) = set.mode {
+            self.set_mode(object, mode)?;
+        }
+        if set.atime.is_some() || set.mtime.is_some() {
+            let times = Timestamps {
+                last_access: timespec(set.atime),
+                last_modification: timespec(set.mtime),
+            };
+            let name = object.proc_name();
+            rustix::fs::utimensat(&self.0, name, &times, AtFlags::empty()).map_err(errno)?;
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, object: &Object, size: u64) -> Result<()> {
+        match &object.handle {
+            // Open for writing is enough, whatever the mode says by now.
+            Handle::File { data, writable: true } => rustix::fs::ftruncate(data, size),
+            _ if object.is_dir() => return Err(Errno::EISDIR.into()),
+            _ if object.kind != FileType::RegularFile => return Err(Errno::EINVAL.into()),
+            _ => rustix::fs::ftruncate(self.reopen(object, OFlags::WRONLY)?, size),
+        }
+        .map_err(errno)
+    }
+
+    fn set_mode(&self, object: &Object, mode: u32) -> Result<()> {
+        if object.kind == FileType::Symlink {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        let name = object.proc_name();
+        rustix::fs::chmodat(&self.0, name, permissions(mode), AtFlags::empty()).map_err(errno)
+    }
+
+    /// A hard link to the object itself.
+    pub fn link(&self, object: &Object, dir: impl AsFd, name: &[u8]) -> Result<()> {
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(&self.0, object.proc_name(), dir, name, flags).map_err(errno)
+    }
+}
+
+/// Makes a new file and opens it; EEXIST when the name is taken by anything.
+pub(super) fn create(dir: impl AsFd, name: &[u8], flags: OFlags, mode: u32) -> Result<OwnedFd> {
+    let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, permissions(mode)).map_err(errno)
+}
+
+/// Makes what is not a plain open file. Devices are never made.
+pub(super) fn make(dir: impl AsFd, name: &[u8], make: &Make) -> Result<()> {
+    match make {
+        Make::Dir { mode } => rustix::fs::mkdirat(dir, name, permissions(*mode)),
+        Make::Symlink { target } => rustix::fs::symlinkat(target.as_bytes(), dir, name),
+        Make::Special { mode, .. } => {
+            let kind = match FileType::from_raw_mode(*mode) {
+                kind @ (FileType::Fifo | FileType::Socket | FileType::RegularFile) => kind,
+                FileType::CharacterDevice | FileType::BlockDevice => {
+                    return Err(Errno::because(Errno::EPERM, "devices are not made over 9P"));
+                }
+                _ => return Err(Errno::EINVAL.into()),
+            };
+            rustix::fs::mknodat(dir, name, kind, permissions(*mode), 0)
+        }
+    }
+    .map_err(errno)
+}
+
+fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o7777)
+}
+
+fn timespec(set: Option<SetTime>) -> Timespec {
+    match set {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        // A time that the kernel refuses becomes EINVAL there.
+        Some(SetTime::To(time)) => {
+            Timespec { tv_sec: time.sec.cast_signed(), tv_nsec: time.nsec.cast_signed() }
+        }
+    }
+}

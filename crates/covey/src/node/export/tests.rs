@@ -1,0 +1,384 @@
+use super::*;
+use covey_ninep::tree::{Peer, SetTime, Time};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+/// An export of a temporary directory, used as the server's own user.
+struct Export {
+    dir: tempfile::TempDir,
+    tree: ExportTree,
+    user: Rc<User>,
+    root: Node,
+}
+
+fn now<T>(outcome: Outcome<T>) -> Result<T> {
+    match outcome {
+        Outcome::Now(result) => result,
+        Outcome::Later(future) => tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime")
+            .block_on(future),
+    }
+}
+
+fn code<T>(outcome: Outcome<T>) -> u32 {
+    now(outcome).err().map_or(0, |error| error.code)
+}
+
+fn attach(aname: &str) -> Attach {
+    let uid = rustix::process::getuid().as_raw();
+    let peer = Peer { name: "test".into(), uid: Some(uid), has_key: false };
+    Attach { peer, uname: Name::EMPTY, n_uname: None, aname: aname.into() }
+}
+
+impl Export {
+    fn new() -> Export {
+        Export::of(tempfile::tempdir().unwrap(), false)
+    }
+
+    fn of(dir: tempfile::TempDir, is_read_only: bool) -> Export {
+        let tree = ExportTree::open(dir.path(), is_read_only).unwrap();
+        let (user, _, root) = now(tree.attach(attach("/"))).unwrap();
+        Export { dir, tree, user: Rc::new(user), root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn walk(&self, names: &[&str]) -> Result<Vec<(Qid, Node)>> {
+        let names: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
+        now(self.tree.walk(&self.user, &self.root, &names))
+    }
+
+    fn node(&self, names: &[&str]) -> Node {
+        let found = self.walk(names).unwrap();
+        assert_eq!(found.len(), names.len());
+        found.into_iter().last().unwrap().1
+    }
+
+    fn open(&self, node: &Node, flags: i32) -> Result<Node> {
+        now(self.tree.open(&self.user, node, flags as u32)).map(|opened| opened.node)
+    }
+
+    fn create(&self, name: &str, flags: i32) -> Result<Node> {
+        let flags = flags as u32;
+        let created = self.tree.create(&self.user, &self.root, name.into(), flags, 0o640, 0);
+        now(created).map(|opened| opened.node)
+    }
+
+    fn attr(&self, node: &Node) -> Attr {
+        now(self.tree.getattr(&self.user, node)).unwrap()
+    }
+
+    fn list(&self, node: &Node, cookie: u64, bytes_max: u32) -> Vec<Entry> {
+        now(self.tree.readdir(&self.user, node, cookie, bytes_max)).unwrap()
+    }
+}
+
+#[test]
+fn symbolic_links_are_shown_and_never_followed() {
+    let export = Export::new();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), "x").unwrap();
+    symlink(outside.path(), export.path("dir")).unwrap();
+    symlink(outside.path().join("secret"), export.path("file")).unwrap();
+    let (qid, link) = export.walk(&["dir"]).unwrap().remove(0);
+    assert_eq!(qid.kind, Qid::SYMLINK);
+    assert_eq!(export.attr(&link).mode & 0o170_000, 0o120_000);
+    let found = export.walk(&["dir", "secret"]).unwrap();
+    assert_eq!(found.len(), 1, "the walk ends at the link");
+    let file = export.node(&["file"]);
+    assert_eq!(export.open(&file, libc::O_RDONLY).err().unwrap().code, Errno::ELOOP);
+    let target = now(export.tree.readlink(&export.user, &link)).unwrap();
+    assert_eq!(target.as_bytes(), outside.path().as_os_str().as_bytes());
+    assert_eq!(code(export.tree.readlink(&export.user, &export.root)), Errno::EINVAL);
+    let opened = export.create("file", libc::O_RDWR);
+    assert_eq!(opened.err().unwrap().code, Errno::ELOOP, "create does not follow either");
+}
+
+#[test]
+fn dot_dot_ends_at_the_root() {
+    let export = Export::new();
+    fs::create_dir_all(export.path("a/b")).unwrap();
+    let found = export.walk(&["..", "..", "a", "b", "..", "..", "..", ".."]).unwrap();
+    assert_eq!(found.len(), 8);
+    assert_eq!(found[7].0.path, found[0].0.path);
+    assert_eq!(found[0].0.path, export.root.0.path);
+    let root = now(export.tree.open(&export.user, &export.root, 0)).unwrap();
+    let entries = export.list(&root.node, 0, 4096);
+    let up = entries.iter().find(|entry| entry.name.as_bytes() == b"..").unwrap();
+    assert_eq!(up.qid.path, export.root.0.path, "nothing above the root is shown");
+}
+
+#[test]
+fn a_directory_that_was_moved_out_leads_nowhere() {
+    let export = Export::new();
+    let outside = tempfile::tempdir().unwrap();
+    fs::create_dir_all(export.path("a/b")).unwrap();
+    let inner = export.node(&["a", "b"]);
+    fs::rename(export.path("a"), outside.path().join("a")).unwrap();
+    let up = export.tree.walk(&export.user, &inner, &["..".into()]);
+    assert_eq!(code(up), Errno::ESTALE);
+}
+
+#[test]
+fn fifos_sockets_and_devices_are_not_opened_and_devices_not_made() {
+    let export = Export::new();
+    let make = |name: &str, mode| {
+        let special = Make::Special { mode, major: 1, minor: 3 };
+        export.tree.make(&export.user, &export.root, name.into(), special, 0)
+    };
+    now(make("fifo", 0o010_644)).unwrap();
+    now(make("socket", 0o140_644)).unwrap();
+    assert_eq!(code(make("null", 0o020_666)), Errno::EPERM);
+    assert_eq!(code(make("disk", 0o060_666)), Errno::EPERM);
+    for name in ["fifo", "socket"] {
+        let node = export.node(&[name]);
+        assert_eq!(export.open(&node, libc::O_RDWR).err().unwrap().code, Errno::ENXIO);
+        let opened = export.create(name, libc::O_WRONLY);
+        assert_eq!(opened.err().unwrap().code, Errno::ENXIO, "nor by way of create");
+        now(export.tree.unlink(&export.user, &export.root, name.into(), false)).unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_lies_in_the_directory_is_not_opened() {
+    let tree = ExportTree::open(Path::new("/dev"), true).unwrap();
+    let (user, _, root) = now(tree.attach(attach(""))).unwrap();
+    let user = Rc::new(user);
+    let (_, null) = now(tree.walk(&user, &root, &["null".into()])).unwrap().remove(0);
+    assert_eq!(code(tree.open(&user, &null, 0)), Errno::ENXIO);
+}
+
+#[test]
+fn an_unlinked_file_goes_on_for_those_who_hold_it() {
+    let export = Export::new();
+    let open = export.create("file", libc::O_RDWR | libc::O_EXCL).unwrap();
+    let closed = export.node(&["file"]);
+    now(export.tree.write(&export.user, &open, 0, Bytes::from_static(b"hello"))).unwrap();
+    now(export.tree.unlink(&export.user, &export.root, "file".into(), false)).unwrap();
+    for node in [&open, &closed] {
+        let attr = export.attr(node);
+        assert_eq!((attr.size, attr.nlink), (5, 0));
+    }
+    let cut = SetAttr { size: Some(2), mode: Some(0o600), ..SetAttr::default() };
+    now(export.tree.setattr(&export.user, &open, cut)).unwrap();
+    assert_eq!((export.attr(&open).size, export.attr(&open).mode), (2, 0o100_600));
+    let times = SetAttr {
+        size: Some(4),
+        uid: Some(rustix::process::getuid().as_raw()),
+        mtime: Some(SetTime::To(Time { sec: 77, nsec: 5 })),
+        ..SetAttr::default()
+    };
+    now(export.tree.setattr(&export.user, &closed, times)).unwrap();
+    let attr = export.attr(&open);
+    assert_eq!((attr.size, attr.mtime), (4, Time { sec: 77, nsec: 5 }));
+    assert_eq!(now(export.tree.read(&export.user, &open, 0, 10)).unwrap(), &b"he\0\0"[..]);
+    let again = export.open(&closed, libc::O_RDONLY).unwrap();
+    assert_eq!(now(export.tree.read(&export.user, &again, 1, 1)).unwrap(), &b"e"[..]);
+}
+
+#[test]
+fn a_renamed_file_is_the_same_object() {
+    let export = Export::new();
+    fs::create_dir(export.path("dir")).unwrap();
+    let dir = export.node(&["dir"]);
+    let open = export.create("old", libc::O_RDWR).unwrap();
+    let closed = export.node(&["old"]);
+    let rename = |old: &str, to, new: &str| {
+        now(export.tree.rename(&export.user, &export.root, old.into(), to, new.into()))
+    };
+    rename("old", &dir, "new").unwrap();
+    now(export.tree.write(&export.user, &open, 0, Bytes::from_static(b"x"))).unwrap();
+    assert_eq!(fs::read(export.path("dir/new")).unwrap(), b"x");
+    assert_eq!(export.attr(&closed).size, 1);
+    rename("dir", &export.root, "moved").unwrap();
+    assert_eq!(export.attr(&dir).qid.path, export.node(&["moved"]).0.path);
+}
+
+#[test]
+fn a_file_made_without_write_permission_is_written_through_its_open() {
+    let export = Export::new();
+    let flags = (libc::O_RDWR | libc::O_CREAT) as u32;
+    let created = export.tree.create(&export.user, &export.root, "f".into(), flags, 0o400, 0);
+    let node = now(created).unwrap().node;
+    now(export.tree.write(&export.user, &node, 0, Bytes::from_static(b"12345"))).unwrap();
+    let cut = SetAttr { size: Some(3), ..SetAttr::default() };
+    now(export.tree.setattr(&export.user, &node, cut)).unwrap();
+    assert_eq!(fs::metadata(export.path("f")).unwrap().len(), 3);
+    assert_eq!(fs::metadata(export.path("f")).unwrap().permissions().mode() & 0o777, 0o400);
+}
+
+#[test]
+fn cookies_stay_good_while_entries_are_removed() {
+    let export = Export::new();
+    for n in 0..200 {
+        fs::write(export.path(&format!("file-{n:03}")), "").unwrap();
+    }
+    let dir = export.open(&export.root, libc::O_RDONLY | libc::O_DIRECTORY).unwrap();
+    let mut seen = Vec::new();
+    let mut cookie = 0;
+    loop {
+        let entries = export.list(&dir, cookie, 500);
+        let Some(last) = entries.last() else { break };
+        cookie = last.cookie;
+        assert!(entries.iter().map(|entry| 24 + entry.name.len()).sum::<usize>() <= 500);
+        for entry in entries.iter().filter(|entry| entry.name.as_bytes().starts_with(b"file")) {
+            let name = entry.name.clone();
+            now(export.tree.unlink(&export.user, &export.root, name, false)).unwrap();
+        }
+        seen.extend(entries.into_iter().map(|entry| entry.name));
+    }
+    seen.sort();
+    let expected = (0..200).map(|n| Name::from(format!("file-{n:03}")));
+    assert_eq!(seen, [".".into(), "..".into()].into_iter().chain(expected).collect::<Vec<Name>>());
+    assert_eq!(export.list(&dir, 0, 500).len(), 2, "from the start again, afresh");
+}
+
+#[test]
+fn a_listing_goes_on_from_any_cookie() {
+    let export = Export::new();
+    for n in 0..20 {
+        fs::write(export.path(&format!("{n}")), "").unwrap();
+    }
+    let dir = export.open(&export.root, libc::O_RDONLY).unwrap();
+    let all = export.list(&dir, 0, 8192);
+    assert_eq!(all.len(), 22);
+    for at in [20, 3, 11] {
+        assert_eq!(export.list(&dir, all[at].cookie, 8192), all[at + 1..]);
+    }
+    let inode = fs::metadata(export.path("7")).unwrap().ino();
+    let seven = all.iter().find(|entry| entry.name.as_bytes() == b"7").unwrap();
+    assert_eq!((seven.qid.path, seven.kind), (inode, 8));
+    assert_eq!(code(export.tree.readdir(&export.user, &dir, 0, 24)), Errno::EINVAL);
+}
+
+#[test]
+fn links_and_names_are_made_as_asked() {
+    let export = Export::new();
+    let file = export.create("file", libc::O_RDWR).unwrap();
+    now(export.tree.link(&export.user, &file, &export.root, "hard".into())).unwrap();
+    assert_eq!(export.attr(&file).nlink, 2);
+    let make =
+        |name: &str, make| now(export.tree.make(&export.user, &export.root, name.into(), make, 0));
+    assert_eq!(make("dir", Make::Dir { mode: 0o1770 }).unwrap().kind, Qid::DIR);
+    assert_eq!(export.attr(&export.node(&["dir"])).mode, 0o041_770);
+    let symlink = make("soft", Make::Symlink { target: "/nowhere".into() }).unwrap();
+    assert_eq!(symlink.kind, Qid::SYMLINK);
+    let soft = export.node(&["soft"]);
+    now(export.tree.link(&export.user, &soft, &export.root, "soft2".into())).unwrap();
+    assert_eq!(export.node(&["soft2"]).0.path, soft.0.path, "a link to the link itself");
+    assert_eq!(make("dir", Make::Dir { mode: 0o700 }).err().unwrap().code, Errno::EEXIST);
+    let again = export.create("file", libc::O_RDWR | libc::O_EXCL);
+    assert_eq!(again.err().unwrap().code, Errno::EEXIST);
+    assert_eq!(export.create("file", libc::O_RDWR).unwrap().0.path, file.0.path);
+}
+
+#[test]
+fn the_version_changes_with_the_content() {
+    let export = Export::new();
+    let file = export.create("file", libc::O_RDWR).unwrap();
+    let before = export.attr(&file).qid;
+    now(export.tree.write(&export.user, &file, 0, Bytes::from_static(b"x"))).unwrap();
+    let after = export.attr(&file).qid;
+    assert_eq!(before.path, after.path);
+    assert_ne!(before.version, after.version);
+}
+
+#[test]
+fn a_read_only_export_refuses_every_change() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "text").unwrap();
+    let export = Export::of(dir, true);
+    let (tree, user, root) = (&export.tree, &export.user, &export.root);
+    let file = export.node(&["file"]);
+    let open = export.open(&file, libc::O_RDONLY).unwrap();
+    assert_eq!(now(tree.read(user, &open, 0, 9)).unwrap(), &b"text"[..]);
+    let refused = [
+        code(tree.open(user, &file, libc::O_WRONLY as u32)),
+        code(tree.open(user, &file, libc::O_RDWR as u32)),
+        code(tree.open(user, &file, libc::O_TRUNC as u32)),
+        code(tree.create(user, root, "new".into(), 0, 0o600, 0)),
+        code(tree.make(user, root, "new".into(), Make::Dir { mode: 0o700 }, 0)),
+        code(tree.setattr(user, &file, SetAttr { mode: Some(0), ..SetAttr::default() })),
+        code(tree.link(user, &file, root, "new".into())),
+        code(tree.rename(user, root, "file".into(), root, "new".into())),
+        code(tree.unlink(user, root, "file".into(), false)),
+    ];
+    assert_eq!(refused, [Errno::EROFS; 9]);
+    assert_eq!(fs::read_dir(export.dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn locks_keep_owners_apart_and_end_with_the_last_fid() {
+    let export = Export::new();
+    let one = export.create("file", libc::O_RDWR).unwrap();
+    let two = export.open(&export.node(&["file"]), libc::O_RDWR).unwrap();
+    let lock = |kind, proc_id| Lock { kind, start: 0, length: 10, proc_id, client_id: "c".into() };
+    let set = |node: &Node, lock| now(export.tree.lock(&export.user, node, lock)).unwrap();
+    assert_eq!(set(&one, lock(1, 7)), LockStatus::Success);
+    assert_eq!(set(&two, lock(0, 8)), LockStatus::Blocked);
+    assert_eq!(set(&two, lock(1, 7)), LockStatus::Success, "the same owner by another fid");
+    let found = now(export.tree.getlock(&export.user, &two, lock(0, 8))).unwrap();
+    assert_eq!((found.kind, found.length, found.proc_id), (1, 10, 7));
+    export.tree.clunk(&export.user, one);
+    assert_eq!(set(&two, lock(0, 8)), LockStatus::Blocked, "the owner still has a fid");
+    let three = export.open(&export.node(&["file"]), libc::O_RDWR).unwrap();
+    export.tree.clunk(&export.user, two);
+    assert_eq!(set(&three, lock(0, 8)), LockStatus::Success);
+    let found = now(export.tree.getlock(&export.user, &three, lock(1, 8))).unwrap();
+    assert_eq!(found.kind, 2, "nothing is in the way");
+}
+
+#[test]
+fn locks_of_local_programs_are_seen() {
+    use covey_io::os::ofd::{LockKind, Range, try_lock};
+    let export = Export::new();
+    let node = export.create("file", libc::O_RDWR).unwrap();
+    let local = fs::File::options().write(true).open(export.path("file")).unwrap();
+    assert!(try_lock(&local, LockKind::Write, Range { start: 5, length: 1 }).unwrap());
+    let lock = Lock { kind: 0, start: 0, length: 0, proc_id: 1, client_id: "c".into() };
+    let status = now(export.tree.lock(&export.user, &node, lock.clone())).unwrap();
+    assert_eq!(status, LockStatus::Blocked);
+    let found = now(export.tree.getlock(&export.user, &node, lock)).unwrap();
+    assert_eq!((found.kind, found.start, found.length), (1, 5, 1));
+}
+
+#[test]
+fn an_attach_may_begin_below_the_root() {
+    let export = Export::new();
+    fs::create_dir_all(export.path("a/b")).unwrap();
+    let own = export.path("a").into_os_string().into_string().unwrap();
+    for aname in ["a", "/a", &own] {
+        let (_, qid, _) = now(export.tree.attach(attach(aname))).unwrap();
+        assert_eq!(qid.path, export.node(&["a"]).0.path, "{aname}");
+    }
+    assert_eq!(code(export.tree.attach(attach("a/../.."))), Errno::EINVAL);
+    assert_eq!(code(export.tree.attach(attach("nowhere"))), Errno::ENOENT);
+}
+
+#[test]
+fn a_root_server_acts_with_the_rights_of_the_user() {
+    let export = Export::new();
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    fs::set_permissions(export.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(export.path("secret"), "x").unwrap();
+    fs::set_permissions(export.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    let claimed = Attach { n_uname: Some(4321), ..attach("/") };
+    let (user, _, root) = now(export.tree.attach(claimed)).unwrap();
+    let user = Rc::new(user);
+    let secret = export.node(&["secret"]);
+    assert_eq!(code(export.tree.open(&user, &secret, 0)), Errno::EACCES);
+    let chmod = SetAttr { mode: Some(0o666), ..SetAttr::default() };
+    assert_eq!(code(export.tree.setattr(&user, &secret, chmod)), Errno::EPERM);
+    now(export.tree.create(&user, &root, "mine".into(), 2, 0o600, 0)).unwrap();
+    assert_eq!(fs::metadata(export.path("mine")).unwrap().uid(), 4321);
+    assert_ne!(fs::metadata(export.path("mine")).unwrap().gid(), 0, "not in root's group");
+    let mine = export.node(&["mine"]);
+    now(export.tree.open(&user, &mine, 2)).unwrap();
+    now(export.tree.link(&user, &mine, &root, "link".into())).unwrap();
+}

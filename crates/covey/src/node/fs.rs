@@ -1,0 +1,372 @@
+//! The file system as a 9P tree: what a node serves as `/fs`, so that Linux's v9fs and any other 9P
+//! client see the same files as the mount.
+//!
+//! A node holds a file's id, which no rename disturbs; an opened one holds the file open in this
+//! server's session, so that it lives on after its last name is gone.
+
+use super::identity::Users;
+use covey_ninep::message::Qid;
+use covey_ninep::tree::{
+    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, Statfs,
+    Time, Tree, User,
+};
+use covey_stripe::client::{File, Fs, Stat};
+use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock};
+use covey_wire::{Bytes, List, Name, Payload};
+use std::cell::{Cell, OnceCell};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::Pin;
+use std::rc::Rc;
+
+const S_IFMT: u32 = 0o170000;
+const S_IFDIR: u32 = 0o040000;
+const S_IFLNK: u32 = 0o120000;
+const O_ACCMODE: u32 = 3;
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
+const O_APPEND: u32 = 0o2000;
+
+/// The file system, served.
+#[derive(Clone)]
+pub struct FsTree {
+    /// The client, from the first attach on: a server must not wait for itself at its start.
+    fs: Rc<OnceCell<Fs>>,
+    connect: Connect,
+    users: Rc<Users>,
+}
+
+/// Makes the client when it is first needed.
+pub type Connect = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Fs>>>>>;
+
+/// A file, and how it is open.
+#[derive(Clone)]
+pub struct Node {
+    id: Id,
+    open: Option<Rc<Open>>,
+}
+
+struct Open {
+    file: File,
+    append: bool,
+    /// The last cookie in use when a listing of this fid began.
+    limit: Cell<u64>,
+}
+
+impl FsTree {
+    /// A tree over the client that `connect` makes.
+    pub fn new(connect: Connect, users: Rc<Users>) -> FsTree {
+        FsTree { fs: Rc::default(), connect, users }
+    }
+
+    /// The client. Every node but an attach's own has come from it.
+    fn client(&self) -> Option<Fs> {
+        self.fs.get().cloned()
+    }
+}
+
+/// Runs the body with a clone of the client, later.
+macro_rules! later {
+    ($self:ident, $fs:ident, $body:block) => {{
+        let Some($fs) = $self.client() else { return Errno::EIO.into() };
+        Outcome::later(async move { $body })
+    }};
+}
+
+impl Tree for FsTree {
+    type Node = Node;
+
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
+        let user = match self.users.admit(&attach) {
+            Ok(user) => user,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let tree = self.clone();
+        Outcome::later(async move {
+            let fs = match tree.client() {
+                Some(fs) => fs,
+                None => {
+                    let fs = (tree.connect)().await?;
+                    tree.fs.get_or_init(|| fs).clone()
+                }
+            };
+            let inode = fs.inode(ROOT).await?;
+            Ok((user, qid(&inode), node(&inode)))
+        })
+    }
+
+    fn walk(&self, user: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        let (who, from, names) = (caller(user), from.id, names.to_vec());
+        later!(self, fs, {
+            let inodes = fs.walk(&who, from, &names).await?;
+            Ok(inodes.iter().map(|inode| (qid(inode), node(inode))).collect())
+        })
+    }
+
+    fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
+        let id = node.id;
+        later!(self, fs, { Ok(attr(&fs.stat(id).await?)) })
+    }
+
+    fn setattr(&self, user: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
+        let (who, id) = (caller(user), node.id);
+        later!(self, fs, { fs.setattr(&who, id, set).await.map(|_| ()) })
+    }
+
+    fn open(&self, user: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
+        let (who, node) = (caller(user), node.clone());
+        later!(self, fs, {
+            let mut access = access(flags);
+            if flags & O_TRUNC != 0 {
+                access |= 2;
+            }
+            let file = fs.open(&who, node.id, access).await?;
+            if flags & O_TRUNC != 0 {
+                let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                fs.setattr(&who, node.id, cut).await?;
+            }
+            let inode = fs.inode(node.id).await?;
+            Ok(opened(&inode, file, flags))
+        })
+    }
+
+    fn create(
+        &self,
+        user: &Rc<User>,
+        dir: &Node,
+        name: Name,
+        flags: u32,
+        mode: u32,
+        gid: u32,
+    ) -> Outcome<Opened<Node>> {
+        let (who, dir) = (Caller { gid, ..caller(user) }, dir.id);
+        later!(self, fs, {
+            let exclusive = flags & O_EXCL != 0;
+            let (inode, file) =
+                fs.create(&who, dir, &name, mode, exclusive, access(flags)).await?;
+            if flags & O_TRUNC != 0 && inode.size > 0 {
+                let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                fs.setattr(&who, inode.id, cut).await?;
+            }
+            Ok(opened(&inode, file, flags))
+        })
+    }
+
+    fn make(&self, user: &Rc<User>, dir: &Node, name: Name, make: Make, gid: u32) -> Outcome<Qid> {
+        let (who, dir) = (Caller { gid, ..caller(user) }, dir.id);
+        later!(self, fs, {
+            let (mode, rdev, target) = match make {
+                Make::Dir { mode } => (S_IFDIR | mode & 0o7777, 0, Name::EMPTY),
+                Make::Symlink { target } => (S_IFLNK | 0o777, 0, target),
+                Make::Special { mode, major, minor } => {
+                    (mode, rustix::fs::makedev(major, minor), Name::EMPTY)
+                }
+            };
+            Ok(qid(&fs.make(&who, dir, &name, mode, rdev, target).await?))
+        })
+    }
+
+    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
+        Outcome::later(async move {
+            Ok(open.file.read_at(offset, count as usize).await?.into_bytes())
+        })
+    }
+
+    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+        let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
+        Outcome::later(async move {
+            let (count, data) = (data.len() as u32, Payload::from(data));
+            match open.append {
+                true => open.file.append(data).await.map(|_| count),
+                false => open.file.write_at(offset, data).await.map(|()| count),
+            }
+        })
+    }
+
+    fn readdir(&self, user: &Rc<User>, node: &Node, cookie: u64, bytes: u32) -> Outcome<Vec<Entry>> {
+        let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
+        let (who, id) = (caller(user), node.id);
+        later!(self, fs, {
+            let limit = if cookie == 0 { 0 } else { open.limit.get() };
+            let page = fs.readdir(&who, id, cookie, limit, bytes, false).await?;
+            open.limit.set(page.limit);
+            let entry = |entry: covey_stripe::ops::DirEntry| Entry {
+                qid: Qid { kind: kind(u32::from(entry.kind) << 12), version: 0, path: entry.id },
+                cookie: entry.cookie,
+                kind: entry.kind,
+                name: entry.name,
+            };
+            Ok(page.entries.into_iter().map(entry).collect())
+        })
+    }
+
+    fn readlink(&self, _: &Rc<User>, node: &Node) -> Outcome<Name> {
+        let id = node.id;
+        later!(self, fs, {
+            let inode = fs.inode(id).await?;
+            match inode.mode & S_IFMT {
+                S_IFLNK => Ok(inode.target),
+                _ => Err(Errno::EINVAL.into()),
+            }
+        })
+    }
+
+    fn link(&self, user: &Rc<User>, node: &Node, dir: &Node, name: Name) -> Outcome<()> {
+        let (who, id, dir) = (caller(user), node.id, dir.id);
+        later!(self, fs, { fs.link(&who, id, dir, &name).await.map(|_| ()) })
+    }
+
+    fn rename(&self, user: &Rc<User>, from: &Node, old: Name, to: &Node, new: Name) -> Outcome<()> {
+        let (who, from, to) = (caller(user), from.id, to.id);
+        later!(self, fs, { fs.rename(&who, from, &old, to, &new, 0).await })
+    }
+
+    fn unlink(&self, user: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+        let (who, dir) = (caller(user), dir.id);
+        later!(self, fs, { fs.unlink(&who, dir, &name, is_dir).await })
+    }
+
+    fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
+        let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
+        Outcome::later(async move { open.file.fsync().await })
+    }
+
+    fn statfs(&self, _: &Rc<User>, _: &Node) -> Outcome<Statfs> {
+        later!(self, fs, {
+            let space = fs.space().await?;
+            Ok(Statfs {
+                bsize: STATFS_UNIT as u32,
+                blocks: space.bytes_total / STATFS_UNIT,
+                bfree: space.bytes_free / STATFS_UNIT,
+                bavail: space.bytes_available / STATFS_UNIT,
+                files: space.files,
+                ffree: FILES_FREE,
+                fsid: 0,
+                namelen: 255,
+            })
+        })
+    }
+
+    fn lock(&self, _: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
+        const F_UNLCK: u8 = 2;
+        let (id, range, release) = (node.id, range(&lock), lock.kind == F_UNLCK);
+        later!(self, fs, {
+            if release {
+                return fs.unlock(id, range).await.map(|()| LockStatus::Success);
+            }
+            match fs.lock(id, range, false).await {
+                Ok(()) => Ok(LockStatus::Success),
+                Err(error) if error.code == Errno::EAGAIN => Ok(LockStatus::Blocked),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn getlock(&self, _: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
+        let id = node.id;
+        later!(self, fs, {
+            const F_UNLCK: u8 = 2;
+            Ok(match fs.getlock(id, range(&lock)).await? {
+                None => Lock { kind: F_UNLCK, ..lock },
+                Some(held) => Lock {
+                    kind: u8::from(held.exclusive),
+                    start: held.start,
+                    length: if held.end == u64::MAX { 0 } else { held.end - held.start + 1 },
+                    proc_id: held.pid,
+                    client_id: lock.client_id,
+                },
+            })
+        })
+    }
+
+    fn clunk(&self, _: &Rc<User>, node: Node) {
+        let Some(open) = node.open else { return };
+        if Rc::strong_count(&open) == 1 && !open.append {
+            tokio::task::spawn_local(async move {
+                // Close owes the exact times; whoever wanted errors has called fsync.
+                let _ = open.file.flush().await;
+            });
+        }
+    }
+}
+
+const STATFS_UNIT: u64 = 4096;
+/// Inodes are limited by the metadata server's disk only: a number that df shows as plenty.
+const FILES_FREE: u64 = 1 << 40;
+
+fn caller(user: &User) -> Caller {
+    Caller { uid: user.uid, gid: user.gid, groups: List(user.groups.clone()) }
+}
+
+fn access(flags: u32) -> u8 {
+    match flags & O_ACCMODE {
+        0 => 4,
+        1 => 2,
+        _ => 6,
+    }
+}
+
+fn kind(mode: u32) -> u8 {
+    match mode & S_IFMT {
+        S_IFDIR => Qid::DIR,
+        S_IFLNK => Qid::SYMLINK,
+        _ => Qid::FILE,
+    }
+}
+
+fn qid(inode: &Inode) -> Qid {
+    Qid { kind: kind(inode.mode), version: inode.version as u32, path: inode.id }
+}
+
+fn node(inode: &Inode) -> Node {
+    Node { id: inode.id, open: None }
+}
+
+fn opened(inode: &Inode, file: File, flags: u32) -> Opened<Node> {
+    let open = Open { file, append: flags & O_APPEND != 0, limit: Cell::new(0) };
+    let node = Node { open: Some(Rc::new(open)), ..node(inode) };
+    Opened { qid: qid(inode), node, blocking: false }
+}
+
+fn time(nanos: Nanos) -> Time {
+    Time { sec: nanos / 1_000_000_000, nsec: nanos % 1_000_000_000 }
+}
+
+fn attr(stat: &Stat) -> Attr {
+    let inode = &stat.inode;
+    Attr {
+        qid: qid(inode),
+        mode: inode.mode,
+        uid: inode.uid,
+        gid: inode.gid,
+        nlink: u64::from(inode.nlink),
+        rdev: inode.rdev,
+        size: inode.size,
+        blksize: 1 << 20,
+        blocks: stat.blocks,
+        atime: time(inode.atime),
+        mtime: time(inode.mtime),
+        ctime: time(inode.ctime),
+        btime: time(inode.btime),
+    }
+}
+
+/// 9P's lock as a range: its owner is the pair of process and node.
+fn range(lock: &Lock) -> RangeLock {
+    const F_WRLCK: u8 = 1;
+    let mut owner = DefaultHasher::new();
+    (lock.proc_id, lock.client_id.as_bytes()).hash(&mut owner);
+    let end = match lock.length {
+        0 => u64::MAX,
+        length => lock.start.saturating_add(length - 1),
+    };
+    RangeLock {
+        exclusive: lock.kind == F_WRLCK,
+        whole: false,
+        start: lock.start,
+        end,
+        owner: owner.finish(),
+        pid: lock.proc_id,
+    }
+}
+

@@ -1,0 +1,530 @@
+//! The metadata server: the store of `covey_stripe::meta`, served.
+//!
+//! Clients of the cluster send operations with Tcall on the tree's root; they are applied at once, in
+//! the order they came, and answered when the log holds them ([`journal`]). What has to be done on
+//! the data servers is carried out beside ([`reclaim`]). Any 9P client may also walk the names and
+//! read a file's layout as text.
+//!
+//! A session ends when its client has had no connection for the grace of ten seconds: then its locks
+//! go, its appends end, and unlinked files that it alone had open are reclaimed.
+
+pub mod journal;
+pub mod reclaim;
+
+use super::stats::MetaCounters;
+use covey_ninep::message::Qid;
+use covey_ninep::tree::{
+    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
+};
+use covey_stripe::client::{Link, Net, Options};
+use covey_stripe::meta::{Applied, Store, WaitId, Work};
+use covey_stripe::ops::{Caller, Inode, Nanos, Op, ROOT, Reply, Request};
+use covey_wire::{Bytes, Field, List, Name, Reader};
+use journal::{Journal, Lmdb};
+use reclaim::{Cut, Pending};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::{Notify, oneshot};
+
+/// How long a session outlives its last connection.
+pub const SESSION_GRACE: Duration = Duration::from_secs(10);
+
+/// The metadata server's state. Everything runs on one thread.
+pub struct Meta {
+    store: RefCell<Store<Lmdb>>,
+    journal: Rc<Journal>,
+    waiting: RefCell<HashMap<WaitId, oneshot::Sender<Reply>>>,
+    pending: RefCell<Pending>,
+    removals_due: Notify,
+    links: Vec<Arc<Link>>,
+    options: Options,
+    /// Live connections of each session.
+    connections: RefCell<HashMap<u64, usize>>,
+    last_now: Cell<Nanos>,
+    own_uid: u32,
+    dir: PathBuf,
+    counters: Rc<MetaCounters>,
+}
+
+/// The metadata server as a tree.
+#[derive(Clone)]
+pub struct MetaServer(pub Rc<Meta>);
+
+/// What a fid holds.
+#[derive(Clone)]
+pub enum Node {
+    /// The root of an attach: where operations are sent, and the root directory.
+    Root(Rc<Connection>),
+    /// A file, for reading by hand.
+    File(u64),
+}
+
+/// One attach of a client; when its last fid is gone, so is the connection.
+pub struct Connection {
+    meta: Weak<Meta>,
+    session: Cell<u64>,
+}
+
+impl Meta {
+    /// Opens the store in `dir` and begins the server's own tasks. Must run inside a `LocalSet`.
+    pub fn start(dir: &Path, net: Arc<dyn Net>) -> anyhow::Result<Rc<Meta>> {
+        let counters = Rc::new(MetaCounters::default());
+        let (store, journal) = Journal::open(dir, counters.clone())?;
+        let options = Options { name: "metadata server".into(), ..Options::default() };
+        let link = |server: &Name| {
+            Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None)
+        };
+        let links = store.servers().iter().map(link).collect();
+        let meta = Rc::new(Meta {
+            store: RefCell::new(store),
+            journal: Rc::new(journal),
+            waiting: RefCell::default(),
+            pending: RefCell::default(),
+            removals_due: Notify::new(),
+            links,
+            options,
+            connections: RefCell::default(),
+            last_now: Cell::new(0),
+            own_uid: rustix::process::geteuid().as_raw(),
+            dir: dir.to_owned(),
+            counters,
+        });
+        meta.take_up_pending()?;
+        meta.spawn_tasks();
+        Ok(meta)
+    }
+
+    /// What this server has counted since it started.
+    pub fn counters(&self) -> &MetaCounters {
+        &self.counters
+    }
+
+    /// Sessions now: number, client's name, open files.
+    pub fn sessions(&self) -> Vec<covey_stripe::meta::SessionInfo> {
+        self.store.borrow().sessions()
+    }
+
+    /// The last checkpoint, at an orderly end.
+    pub fn stop(&self) -> anyhow::Result<()> {
+        self.journal.checkpoint(&mut self.store.borrow_mut())
+    }
+
+    fn take_up_pending(self: &Rc<Self>) -> Result<()> {
+        let (cuts, removals, sessions) = {
+            let store = self.store.borrow();
+            let all = usize::MAX;
+            (store.pending_cuts((0, 0), all)?, store.pending_reclaims((0, 0), all)?, store.sessions())
+        };
+        for cut in cuts {
+            let (id, epoch, size, layout) = (cut.id, cut.epoch, cut.size, cut.layout);
+            self.begin_cut(Cut { id, epoch, size, layout });
+        }
+        removals.into_iter().for_each(|r| self.begin_removal(r.id, r.epoch, r.layout));
+        sessions.into_iter().for_each(|info| self.watch_session(info.session));
+        let meta = self.clone();
+        tokio::task::spawn_local(async move {
+            // Whoever still had an unlinked file open has told so by then.
+            tokio::time::sleep(SESSION_GRACE).await;
+            let asked = meta.store.borrow_mut().drop_orphans();
+            meta.do_work(asked);
+        });
+        Ok(())
+    }
+
+    /// Does what the store has asked for; a failure of the store itself ends the server.
+    fn do_work(self: &Rc<Self>, asked: Result<()>) {
+        if let Err(error) = asked {
+            self.give_up(&format!("the metadata store failed: {error}"));
+        }
+        let work = self.store.borrow_mut().take_work();
+        work.into_iter().for_each(|work| self.work(work));
+    }
+
+    fn spawn_tasks(self: &Rc<Self>) {
+        let meta = self.clone();
+        tokio::task::spawn_local(async move { meta.flush_batches().await });
+        let meta = self.clone();
+        tokio::task::spawn_local(async move { meta.make_checkpoints().await });
+        tokio::task::spawn_local(self.journal.clone().sync_each_second());
+        tokio::task::spawn_local(self.clone().remove_objects());
+        for server in 0..self.links.len() {
+            tokio::task::spawn_local(self.clone().reconcile_each(server));
+        }
+    }
+
+    async fn flush_batches(self: Rc<Self>) {
+        loop {
+            self.journal.flush_is_due().await;
+            if let Err(error) = self.journal.flush() {
+                self.give_up(&format!("the metadata log cannot be written: {error}"));
+            }
+        }
+    }
+
+    async fn make_checkpoints(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if self.journal.checkpoint_is_due()
+                && let Err(error) = self.journal.checkpoint(&mut self.store.borrow_mut())
+            {
+                self.give_up(&format!("the metadata store cannot be brought to disk: {error}"));
+            }
+        }
+    }
+
+    /// The store can no longer be trusted to hold what it shows: a restart replays the log.
+    fn give_up(&self, why: &str) -> ! {
+        tracing::error!("{why}; ending, so that a restart recovers from the log");
+        eprintln!("covey: {why}");
+        std::process::exit(1);
+    }
+
+    fn now(&self) -> Nanos {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = (since.as_nanos() as Nanos).max(self.last_now.get());
+        self.last_now.set(now);
+        now
+    }
+
+    /// Applies one of the server's own operations, logged like any other.
+    pub fn apply_own(self: &Rc<Self>, op: Op) {
+        if let Applied::Fatal(error) = self.apply(own_request(op)) {
+            self.give_up(&format!("the metadata store failed: {error}"));
+        }
+    }
+
+    /// Asks the store something on the server's own behalf.
+    pub fn ask_own(&self, op: Op) -> Reply {
+        match self.store.borrow_mut().apply(&own_request(op)) {
+            Applied::Reply(reply) => reply,
+            _ => Reply::Error { code: Errno::EIO, reason: Name::EMPTY },
+        }
+    }
+
+    fn apply(self: &Rc<Self>, mut request: Request) -> Applied {
+        request.now = self.now();
+        self.counters.operations.add(1);
+        let applied = self.store.borrow_mut().apply(&request);
+        if Store::<Lmdb>::is_logged(&request.op) && !applied.is_refused() {
+            self.journal.keep(&request);
+        }
+        self.do_work(Ok(()));
+        applied
+    }
+
+    fn work(self: &Rc<Self>, work: Work) {
+        match work {
+            Work::Answer(wait, reply) => {
+                if let Some(waiter) = self.waiting.borrow_mut().remove(&wait) {
+                    // A waiter that gave up has cancelled its wait, or is about to.
+                    let _ = waiter.send(reply);
+                }
+            }
+            Work::Apply(request) => self.apply_own(request.op),
+            Work::Remove { id, epoch, layout } => self.begin_removal(id, epoch, layout),
+            Work::Cut { id, epoch, size, layout } => self.begin_cut(Cut { id, epoch, size, layout }),
+        }
+    }
+
+    /// A client's request: answered now, or when the log, the data servers or other clients allow.
+    fn request(self: &Rc<Self>, request: Request) -> Outcome<Reply> {
+        if Store::<Lmdb>::is_internal(&request.op) {
+            return Errno::EPERM.into();
+        }
+        if grows(&request.op) && self.journal.is_full() {
+            let what = "the metadata server's disk is full; hint: remove files or add space";
+            return Outcome::Now(Err(Errno::because(Errno::ENOSPC, what)));
+        }
+        let syncs = matches!(request.op, Op::Fsync { .. });
+        match self.apply(request) {
+            Applied::Fatal(error) => self.give_up(&format!("the metadata store failed: {error}")),
+            Applied::Reply(reply) if syncs => {
+                self.counters.fsyncs.add(1);
+                let journal = self.journal.clone();
+                Outcome::later(async move { journal.sync().await.map(|()| reply) })
+            }
+            Applied::Reply(reply) if !self.journal.is_behind() => Outcome::Now(Ok(reply)),
+            Applied::Reply(reply) => {
+                let caught_up = self.journal.caught_up();
+                Outcome::later(async move { caught_up.await.map(|()| reply) })
+            }
+            Applied::AfterCut { id, epoch, reply } => {
+                let (meta, caught_up) = (self.clone(), self.journal.caught_up());
+                Outcome::later(async move {
+                    caught_up.await?;
+                    meta.cut_done(id, epoch).await.map(|()| reply)
+                })
+            }
+            Applied::Wait(wait) => self.wait(wait),
+        }
+    }
+
+    fn wait(self: &Rc<Self>, wait: WaitId) -> Outcome<Reply> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.borrow_mut().insert(wait, sender);
+        let guard = WaitGuard { meta: self.clone(), wait };
+        Outcome::later(async move {
+            let reply = receiver.await.map_err(|_| Errno::from(Errno::EINTR))?;
+            guard.meta.journal.caught_up().await?;
+            Ok(reply)
+        })
+    }
+
+    fn connected(&self, session: u64) {
+        *self.connections.borrow_mut().entry(session).or_default() += 1;
+    }
+
+    fn disconnected(self: &Rc<Self>, session: u64) {
+        if let Some(count) = self.connections.borrow_mut().get_mut(&session) {
+            *count -= 1;
+        }
+        self.watch_session(session);
+    }
+
+    fn is_connected(&self, session: u64) -> bool {
+        self.connections.borrow().get(&session).is_some_and(|&count| count > 0)
+    }
+
+    /// Ends the session after the grace, unless its client is back by then.
+    fn watch_session(self: &Rc<Self>, session: u64) {
+        let meta = self.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(SESSION_GRACE).await;
+            if meta.is_connected(session) {
+                return;
+            }
+            meta.connections.borrow_mut().remove(&session);
+            if meta.store.borrow().sessions().iter().any(|info| info.session == session) {
+                meta.counters.sessions_expired.add(1);
+                let asked = meta.store.borrow_mut().session_expired(session);
+                meta.do_work(asked);
+            }
+        });
+    }
+}
+
+/// Gives up a wait whose client no longer wants it.
+struct WaitGuard {
+    meta: Rc<Meta>,
+    wait: WaitId,
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        let unanswered = self.meta.waiting.borrow_mut().remove(&self.wait).is_some();
+        if unanswered {
+            self.meta.store.borrow_mut().cancel_wait(self.wait);
+            self.meta.do_work(Ok(()));
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let (Some(meta), session @ 1..) = (self.meta.upgrade(), self.session.get()) {
+            meta.disconnected(session);
+        }
+    }
+}
+
+fn own_request(op: Op) -> Request {
+    Request { session: 0, seq: 0, seq_done: 0, now: 0, caller: Caller::default(), op }
+}
+
+/// Operations that a full disk refuses; whatever gives space back is let through.
+fn grows(op: &Op) -> bool {
+    matches!(op, Op::Create { .. } | Op::Link { .. } | Op::SetLayout { .. })
+}
+
+impl MetaServer {
+    fn command(&self, connection: &Rc<Connection>, body: Bytes) -> Outcome<Bytes> {
+        let request = match Request::get((), &mut Reader::new(body)) {
+            Ok(request) => request,
+            Err(blame) => {
+                return Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string())));
+            }
+        };
+        let is_hello = matches!(request.op, Op::Hello { .. });
+        let outcome = self.0.request(request);
+        if is_hello {
+            let (meta, connection) = (self.0.clone(), connection.clone());
+            return outcome.map(move |reply| {
+                if let Reply::Session { session, .. } = reply {
+                    connection.session.set(session);
+                    meta.connected(session);
+                }
+                encode(&reply)
+            });
+        }
+        match outcome {
+            // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
+            Outcome::Now(Err(error)) => Outcome::Now(Ok(encode(&refusal(&error)))),
+            Outcome::Now(Ok(reply)) => Outcome::Now(Ok(encode(&reply))),
+            Outcome::Later(later) => Outcome::later(async move {
+                Ok(later.await.map_or_else(|error| encode(&refusal(&error)), |reply| encode(&reply)))
+            }),
+        }
+    }
+
+    /// The state of the disk that the store is on.
+    pub fn space(&self) -> Outcome<Statfs> {
+        super::statfs_of(&self.0.dir).into()
+    }
+
+    fn inode(&self, id: u64) -> Result<Inode> {
+        match self.0.ask_own(Op::Getattr { id }) {
+            Reply::Node { inode } => Ok(inode),
+            Reply::Error { code, .. } => Err(code.into()),
+            _ => Err(Errno::EIO.into()),
+        }
+    }
+}
+
+fn refusal(error: &Errno) -> Reply {
+    Reply::Error { code: error.code, reason: Name::from(error.reason.as_str()) }
+}
+
+fn encode(reply: &Reply) -> Bytes {
+    let mut out = Vec::with_capacity(reply.size(()));
+    reply.put((), &mut out);
+    out.into()
+}
+
+fn id_of(node: &Node) -> u64 {
+    match node {
+        Node::Root(_) => ROOT,
+        Node::File(id) => *id,
+    }
+}
+
+fn qid(inode: &Inode) -> Qid {
+    let kind = match inode.mode & 0o170000 {
+        0o040000 => Qid::DIR,
+        0o120000 => Qid::SYMLINK,
+        _ => Qid::FILE,
+    };
+    Qid { kind, version: inode.version as u32, path: inode.id }
+}
+
+/// What a file says of itself here: where its data is.
+fn text(inode: &Inode, servers: &[Name]) -> String {
+    let mut out = format!("id {:016x}\nsize {}\nepoch {}\n", inode.id, inode.size, inode.epoch);
+    if let Some(layout) = &inode.layout {
+        out += &format!("distribution {}\nstrip {}\n", layout.kind, layout.strip_bytes);
+        for &at in &layout.servers.0 {
+            let name = servers.get(usize::from(at)).map_or("?".into(), |name| name.lossy());
+            out += &format!("server {name}\n");
+        }
+    }
+    out
+}
+
+impl Tree for MetaServer {
+    type Node = Node;
+
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
+        let root = || -> Result<_> {
+            let user = super::attach_trusted(&attach, self.0.own_uid)?;
+            let connection = Connection { meta: Rc::downgrade(&self.0), session: Cell::new(0) };
+            Ok((user, qid(&self.inode(ROOT)?), Node::Root(Rc::new(connection))))
+        };
+        root().into()
+    }
+
+    fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
+        match node {
+            Node::Root(connection) => self.command(connection, body),
+            Node::File(_) => Errno::EINVAL.into(),
+        }
+    }
+
+    fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        let walk = Op::Walk { from: id_of(from), names: List(names.to_vec()) };
+        match self.0.ask_own(walk) {
+            Reply::Nodes { inodes } => {
+                let node = |inode: &Inode| (qid(inode), Node::File(inode.id));
+                Outcome::Now(Ok(inodes.0.iter().map(node).collect()))
+            }
+            Reply::Error { code, .. } => code.into(),
+            _ => Errno::EIO.into(),
+        }
+    }
+
+    fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
+        let time = |nanos: Nanos| Time { sec: nanos / 1_000_000_000, nsec: nanos % 1_000_000_000 };
+        let attr = |inode: Inode| Attr {
+            qid: qid(&inode),
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            nlink: u64::from(inode.nlink),
+            rdev: inode.rdev,
+            size: inode.size,
+            blksize: 4096,
+            blocks: 0,
+            atime: time(inode.atime),
+            mtime: time(inode.mtime),
+            ctime: time(inode.ctime),
+            btime: time(inode.btime),
+        };
+        self.inode(id_of(node)).map(attr).into()
+    }
+
+    fn setattr(&self, _: &Rc<User>, _: &Node, _: SetAttr) -> Outcome<()> {
+        Errno::EROFS.into()
+    }
+
+    fn open(&self, _: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
+        if flags & 3 != 0 {
+            return Errno::EROFS.into();
+        }
+        let opened =
+            |inode: Inode| Opened { qid: qid(&inode), node: node.clone(), blocking: false };
+        self.inode(id_of(node)).map(opened).into()
+    }
+
+    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        let read = || -> Result<Bytes> {
+            let inode = self.inode(id_of(node))?;
+            let text = Bytes::from(text(&inode, self.0.store.borrow().servers()));
+            let start = text.len().min(offset as usize);
+            Ok(text.slice(start..text.len().min(start + count as usize)))
+        };
+        read().into()
+    }
+
+    fn readlink(&self, _: &Rc<User>, node: &Node) -> Outcome<Name> {
+        self.inode(id_of(node)).map(|inode| inode.target).into()
+    }
+
+    fn readdir(&self, _: &Rc<User>, node: &Node, cookie: u64, bytes: u32) -> Outcome<Vec<Entry>> {
+        let list = Op::Readdir {
+            id: id_of(node),
+            cookie,
+            limit: u64::MAX,
+            bytes_max: bytes,
+            plus: false,
+        };
+        match self.0.ask_own(list) {
+            Reply::Entries { entries, .. } => {
+                let entry = |entry: covey_stripe::ops::DirEntry| Entry {
+                    qid: Qid { kind: Qid::FILE, version: 0, path: entry.id },
+                    cookie: entry.cookie,
+                    kind: entry.kind,
+                    name: entry.name,
+                };
+                Outcome::Now(Ok(entries.0.into_iter().map(entry).collect()))
+            }
+            Reply::Error { code, .. } => code.into(),
+            _ => Errno::EIO.into(),
+        }
+    }
+
+    fn statfs(&self, _: &Rc<User>, _: &Node) -> Outcome<Statfs> {
+        self.space()
+    }
+}

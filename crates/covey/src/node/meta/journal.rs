@@ -1,0 +1,241 @@
+//! The metadata store on disk: a map and a batch log.
+//!
+//! All requests of one wake-up are applied inside the map's open transaction; those that must be
+//! kept are put together and leave for the log in one write, before any of their answers. What the
+//! log has taken survives the death of the process; it reaches the disk each second and whenever a
+//! client calls fsync. A checkpoint commits the map, and the log begins anew: after 32 MiB of
+//! log, and when the server has been idle for a moment.
+
+use super::super::stats::MetaCounters;
+use covey_io::os::kv::Kv;
+use covey_io::os::log::{self, Log, SyncHandle};
+use covey_ninep::tree::{Errno, Result};
+use covey_stripe::kv::Kv as Map;
+use covey_stripe::meta::Store;
+use covey_stripe::ops::Request;
+use covey_wire::{Bytes, Field, Reader};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, Notify, oneshot};
+
+/// The log's length that calls for a checkpoint.
+const LOG_BYTES_MAX: u64 = 32 << 20;
+/// A server that has been idle for so long makes its checkpoint.
+const IDLE: Duration = Duration::from_secs(2);
+/// The log reaches the disk at least this often.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Free space that is kept for deletes, in bytes.
+const RESERVE_BYTES_MAX: u64 = 32 << 20;
+/// Free space is looked at after this many logged operations.
+const SPACE_CHECK_EVERY: u64 = 256;
+/// Which log goes with a checkpoint: a row of this module's own in the map.
+const GENERATION: &[u8] = b"ggeneration";
+
+/// LMDB as the store's map.
+pub struct Lmdb(pub Kv);
+
+impl Map for Lmdb {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.0.get(key)?.map(<[u8]>::to_vec))
+    }
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.0.put(key, value)?)
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        Ok(self.0.delete(key)?)
+    }
+    fn scan(&self, from: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        Ok(self.0.scan(from, visit)?)
+    }
+}
+
+/// The log's side of the store.
+pub struct Journal {
+    dir: PathBuf,
+    log: RefCell<Log>,
+    sync: SyncHandle,
+    batch: RefCell<Batch>,
+    flush_due: Notify,
+    /// Log writes so far, and how many of them are known to be on disk.
+    appended: Cell<u64>,
+    synced: Cell<u64>,
+    syncing: Mutex<()>,
+    unchecked: Cell<u64>,
+    full: Cell<bool>,
+    last_append: Cell<Option<Instant>>,
+    counters: Rc<MetaCounters>,
+}
+
+#[derive(Default)]
+struct Batch {
+    records: Vec<Vec<u8>>,
+    waiters: Vec<oneshot::Sender<()>>,
+}
+
+impl Journal {
+    /// Opens the store in `dir`: the last checkpoint, and everything the log holds since.
+    pub fn open(dir: &Path, counters: Rc<MetaCounters>) -> anyhow::Result<(Store<Lmdb>, Journal)> {
+        let kv = Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?;
+        let generation = generation(&kv)?;
+        let mut store = Store::open(Lmdb(kv))?;
+        let found = log::replay(dir, generation, |record| replay_one(&mut store, record))?;
+        if let Some(torn) = &found.torn {
+            tracing::warn!("the log's last {} bytes were torn ({}): an unacknowledged batch was \
+                dropped", torn.bytes, torn.reason);
+        }
+        if found.records > 0 {
+            tracing::info!("replayed {} operations of the log", found.records);
+        }
+        let log = Log::open(dir, generation)?;
+        let sync = log.sync_handle();
+        let journal = Journal {
+            dir: dir.to_owned(),
+            log: RefCell::new(log),
+            sync,
+            batch: RefCell::default(),
+            flush_due: Notify::new(),
+            appended: Cell::new(0),
+            synced: Cell::new(0),
+            syncing: Mutex::new(()),
+            unchecked: Cell::new(SPACE_CHECK_EVERY),
+            full: Cell::new(false),
+            last_append: Cell::new(None),
+            counters,
+        };
+        journal.checkpoint(&mut store)?;
+        Ok((store, journal))
+    }
+
+    /// Puts an applied request into the batch.
+    pub fn keep(&self, request: &Request) {
+        let mut record = Vec::with_capacity(request.size(()));
+        request.put((), &mut record);
+        self.batch.borrow_mut().records.push(record);
+        self.counters.logged.add(1);
+        self.flush_due.notify_one();
+    }
+
+    /// Whether something was applied that the log does not hold yet.
+    pub fn is_behind(&self) -> bool {
+        !self.batch.borrow().records.is_empty()
+    }
+
+    /// Completes when everything applied so far is in the log.
+    pub fn caught_up(&self) -> impl Future<Output = Result<()>> + use<> {
+        let waiter = self.is_behind().then(|| {
+            let (sender, receiver) = oneshot::channel();
+            self.batch.borrow_mut().waiters.push(sender);
+            receiver
+        });
+        async move {
+            match waiter {
+                None => Ok(()),
+                Some(waiter) => waiter.await.map_err(|_| {
+                    Errno::because(Errno::EIO, "the metadata log cannot be written")
+                }),
+            }
+        }
+    }
+
+    /// Writes the batch and lets its answers go.
+    pub fn flush(&self) -> io::Result<()> {
+        let batch = self.batch.take();
+        if batch.records.is_empty() {
+            return Ok(());
+        }
+        let records: Vec<&[u8]> = batch.records.iter().map(Vec::as_slice).collect();
+        self.log.borrow_mut().append(&records)?;
+        self.appended.set(self.appended.get() + 1);
+        self.last_append.set(Some(Instant::now()));
+        self.counters.log_writes.add(1);
+        for waiter in batch.waiters {
+            // A client that went away meanwhile does not want its answer.
+            let _ = waiter.send(());
+        }
+        Ok(())
+    }
+
+    /// Waits until there is a batch.
+    pub async fn flush_is_due(&self) {
+        self.flush_due.notified().await;
+    }
+
+    /// Everything applied so far reaches the disk. Callers that come together share one sync.
+    pub async fn sync(&self) -> Result<()> {
+        self.caught_up().await?;
+        let wanted = self.appended.get();
+        let _turn = self.syncing.lock().await;
+        if self.synced.get() >= wanted {
+            return Ok(());
+        }
+        let reaching = self.appended.get();
+        let handle = self.sync.clone();
+        covey_io::os::file::blocking(move || handle.sync()).await?;
+        self.synced.set(reaching.max(self.synced.get()));
+        Ok(())
+    }
+
+    /// Whether the disk has no room for what makes the store grow.
+    pub fn is_full(&self) -> bool {
+        let unchecked = self.unchecked.get() + 1;
+        self.unchecked.set(unchecked);
+        if unchecked < SPACE_CHECK_EVERY && !self.full.get() {
+            return false;
+        }
+        self.unchecked.set(0);
+        let full = rustix::fs::statvfs(&self.dir).is_ok_and(|space| {
+            let reserve = RESERVE_BYTES_MAX.min(space.f_blocks * space.f_frsize / 20);
+            space.f_bavail * space.f_frsize < reserve
+        });
+        self.full.set(full);
+        full
+    }
+
+    /// Whether it is time for a checkpoint.
+    pub fn checkpoint_is_due(&self) -> bool {
+        let bytes = self.log.borrow().bytes();
+        let idle = self.last_append.get().is_some_and(|at| at.elapsed() >= IDLE);
+        bytes >= LOG_BYTES_MAX || (bytes > 0 && idle)
+    }
+
+    /// Commits the map and begins the log anew.
+    pub fn checkpoint(&self, store: &mut Store<Lmdb>) -> anyhow::Result<()> {
+        self.flush()?;
+        let next = self.log.borrow().generation() + 1;
+        store.save_replies()?;
+        store.kv_mut().put(GENERATION, &next.to_le_bytes())?;
+        store.kv_mut().0.checkpoint()?;
+        self.log.borrow_mut().rotate(next)?;
+        self.synced.set(self.appended.get());
+        self.last_append.set(None);
+        self.counters.checkpoints.add(1);
+        Ok(())
+    }
+
+    /// Brings the log to the disk each second, for as long as the journal lives.
+    pub async fn sync_each_second(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(SYNC_EVERY).await;
+            if self.synced.get() < self.appended.get()
+                && let Err(error) = self.sync().await
+            {
+                tracing::error!("the metadata log does not reach the disk: {error}");
+            }
+        }
+    }
+}
+
+fn generation(kv: &Kv) -> io::Result<u64> {
+    let bytes = kv.get(GENERATION)?.map(<[u8]>::to_vec);
+    Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
+}
+
+fn replay_one(store: &mut Store<Lmdb>, record: &[u8]) -> io::Result<()> {
+    let mut from = Reader::new(Bytes::copy_from_slice(record));
+    let request = Request::get((), &mut from)
+        .map_err(|blame| io::Error::other(format!("the log holds what this version cannot read: {blame}")))?;
+    store.replay(&request).map_err(|error| io::Error::other(error.to_string()))
+}

@@ -1,0 +1,235 @@
+//! What the metadata server does on the data servers: cuts, removals, reconciliation.
+//!
+//! Everything here is pending in the store until it is done, so a crash of either side only delays
+//! it. Cuts of one file are carried out in the order of their epochs. Removals are put together.
+
+use super::Meta;
+use covey_ninep::tree::{Errno, Result};
+use covey_stripe::client::{Link, data_call};
+use covey_stripe::distribution::{self, Distribution};
+use covey_stripe::objects::{DataOp, DataReply};
+use covey_stripe::ops::{Id, Layout, Op, Reply};
+use covey_wire::List;
+use futures_util::future::{join_all, try_join_all};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long what a dead server kept from being done waits for the next try.
+const RETRY: Duration = Duration::from_secs(1);
+/// Objects removed with one request.
+const REMOVE_MAX: usize = 1024;
+/// Objects listed with one request.
+const LIST_MAX: u32 = 4096;
+/// How often a returned server is looked for, and how often everything is compared anyway.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+const RECONCILE_EVERY: Duration = Duration::from_secs(3600);
+
+/// A truncation on its way to the data servers.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// The file.
+    pub id: Id,
+    /// The epoch it makes.
+    pub epoch: u32,
+    /// Bytes of the file that stay.
+    pub size: u64,
+    /// Where the objects are.
+    pub layout: Layout,
+}
+
+/// What is under way.
+#[derive(Default)]
+pub struct Pending {
+    cuts: HashMap<Id, VecDeque<Cut>>,
+    cut_waiters: HashMap<(Id, u32), Vec<oneshot::Sender<Result<()>>>>,
+    removals: Vec<(Id, u32, Layout)>,
+}
+
+impl Meta {
+    /// Begins a cut, or queues it behind those of the same file.
+    pub fn begin_cut(self: &Rc<Self>, cut: Cut) {
+        let mut pending = self.pending.borrow_mut();
+        let queue = pending.cuts.entry(cut.id).or_default();
+        let id = cut.id;
+        queue.push_back(cut);
+        if queue.len() == 1 {
+            let meta = self.clone();
+            tokio::task::spawn_local(async move { meta.carry_out_cuts(id).await });
+        }
+    }
+
+    /// Completes when the cut is done everywhere, with EIO when a data server does not answer: then
+    /// it goes on being tried.
+    pub async fn cut_done(self: &Rc<Self>, id: Id, epoch: u32) -> Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut pending = self.pending.borrow_mut();
+            let queued = pending.cuts.get(&id).is_some_and(|q| q.iter().any(|c| c.epoch == epoch));
+            if !queued {
+                return Ok(());
+            }
+            pending.cut_waiters.entry((id, epoch)).or_default().push(sender);
+        }
+        let late = || Errno::because(Errno::EIO, "the truncation waits for an I/O server");
+        match tokio::time::timeout(self.options.dead_after, receiver).await {
+            Ok(Ok(result)) => result,
+            _ => Err(late()),
+        }
+    }
+
+    async fn carry_out_cuts(self: Rc<Self>, id: Id) {
+        loop {
+            let next = self.pending.borrow().cuts.get(&id).and_then(|queue| queue.front().cloned());
+            let Some(cut) = next else {
+                self.pending.borrow_mut().cuts.remove(&id);
+                return;
+            };
+            let result = self.carry_out(&cut).await;
+            let done = result.is_ok();
+            let waiters = self.pending.borrow_mut().cut_waiters.remove(&(id, cut.epoch));
+            for waiter in waiters.into_iter().flatten() {
+                // Its client may have gone.
+                let _ = waiter.send(result.clone());
+            }
+            if done {
+                self.counters.cuts.add(1);
+                self.apply_own(Op::Reclaimed { id, epoch: cut.epoch });
+                let mut pending = self.pending.borrow_mut();
+                pending.cuts.get_mut(&id).expect("only this task removes it").pop_front();
+            } else {
+                tokio::time::sleep(RETRY).await;
+                if !self.exists(id) {
+                    self.pending.borrow_mut().cuts.remove(&id);
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn carry_out(&self, cut: &Cut) -> Result<()> {
+        let map = distribution::of(&cut.layout)?;
+        let cuts = cut.layout.servers.0.iter().enumerate().map(|(slot, &server)| {
+            let size = map.physical_size(slot, cut.size);
+            let op = DataOp::Cut { id: cut.id, epoch: cut.epoch, size };
+            async move { data_call(self.link(server)?, op).await }
+        });
+        try_join_all(cuts).await.map(|_| ())
+    }
+
+    /// Queues the removal of a file's objects.
+    pub fn begin_removal(&self, id: Id, epoch: u32, layout: Layout) {
+        self.pending.borrow_mut().removals.push((id, epoch, layout));
+        self.removals_due.notify_one();
+    }
+
+    /// Removes objects as they fall due, for as long as the server lives.
+    pub async fn remove_objects(self: Rc<Self>) {
+        loop {
+            let due = std::mem::take(&mut self.pending.borrow_mut().removals);
+            if due.is_empty() {
+                self.removals_due.notified().await;
+                continue;
+            }
+            let mut failed = Vec::new();
+            for chunk in due.chunks(REMOVE_MAX) {
+                failed.extend(self.remove_chunk(chunk).await);
+            }
+            if !failed.is_empty() {
+                self.pending.borrow_mut().removals.extend(failed);
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// Removes objects on all their servers at once; answers what has to be tried again.
+    async fn remove_chunk(self: &Rc<Self>, chunk: &[(Id, u32, Layout)]) -> Vec<(Id, u32, Layout)> {
+        let mut by_server: HashMap<u16, Vec<Id>> = HashMap::new();
+        for (id, _, layout) in chunk {
+            layout.servers.0.iter().for_each(|&at| by_server.entry(at).or_default().push(*id));
+        }
+        let asks = by_server.into_iter().map(|(server, ids)| async move {
+            let link = self.link(server)?;
+            data_call(link, DataOp::Remove { ids: List(ids) }).await.map_err(|e| (server, e).1)?;
+            Ok::<u16, Errno>(server)
+        });
+        let answered = join_all(asks).await;
+        let done: Vec<u16> = answered.into_iter().filter_map(Result::ok).collect();
+        let mut failed = Vec::new();
+        for (id, epoch, layout) in chunk {
+            if layout.servers.0.iter().all(|server| done.contains(server)) {
+                self.counters.reclaimed.add(1);
+                self.apply_own(Op::Reclaimed { id: *id, epoch: *epoch });
+            } else {
+                failed.push((*id, *epoch, layout.clone()));
+            }
+        }
+        failed
+    }
+
+    /// Compares each data server's objects with the store when the server is met anew and once an
+    /// hour, and removes objects whose file is gone.
+    pub async fn reconcile_each(self: Rc<Self>, server: usize) {
+        let link = self.links[server].clone();
+        let mut seen = 0;
+        let mut last = tokio::time::Instant::now();
+        loop {
+            if let Ok((generation, _)) = link.conn(link.now()).await
+                && (generation != seen || last.elapsed() >= RECONCILE_EVERY)
+            {
+                match self.reconcile(&link).await {
+                    Ok(removed) => {
+                        (seen, last) = (generation, tokio::time::Instant::now());
+                        if removed > 0 {
+                            tracing::info!("{}: removed {removed} objects without a file", link.server());
+                        }
+                    }
+                    Err(error) => tracing::warn!("{}: reconciling: {error}", link.server()),
+                }
+            }
+            tokio::time::sleep(WATCH_EVERY).await;
+        }
+    }
+
+    async fn reconcile(&self, link: &Arc<Link>) -> Result<usize> {
+        let (mut after, mut removed) = (0, 0);
+        loop {
+            let page = data_call(link, DataOp::Objects { after, count: LIST_MAX }).await?;
+            let DataReply::Objects { objects } = page else {
+                return Err(Errno::because(Errno::EPROTO, "an odd answer to Objects"));
+            };
+            let Some(last) = objects.0.last() else { return Ok(removed) };
+            after = last.id;
+            let ids: Vec<Id> = objects.0.iter().map(|object| object.id).collect();
+            let orphans = self.without_file(&ids);
+            if !orphans.is_empty() {
+                removed += orphans.len();
+                self.counters.orphan_objects.add(orphans.len() as u64);
+                data_call(link, DataOp::Remove { ids: List(orphans) }).await?;
+            }
+        }
+    }
+
+    fn without_file(self: &Meta, ids: &[Id]) -> Vec<Id> {
+        match self.ask_own(Op::Exist { ids: List(ids.to_vec()) }) {
+            Reply::Ids { ids: known } => {
+                let known: std::collections::HashSet<Id> = known.0.into_iter().collect();
+                ids.iter().copied().filter(|id| !known.contains(id)).collect()
+            }
+            // No answer is no reason to remove anything.
+            _ => Vec::new(),
+        }
+    }
+
+    fn exists(&self, id: Id) -> bool {
+        self.without_file(&[id]).is_empty()
+    }
+
+    fn link(&self, server: u16) -> Result<&Arc<Link>> {
+        self.links.get(usize::from(server)).ok_or_else(|| {
+            Errno::because(Errno::EIO, format!("no I/O server has the index {server}"))
+        })
+    }
+}

@@ -1,0 +1,303 @@
+//! What a node does: it keeps objects, or names, or both, and serves its tree.
+
+pub mod data;
+pub mod export;
+pub mod fs;
+pub mod identity;
+pub mod meta;
+pub mod net;
+pub mod serve;
+pub mod stats;
+pub mod tree;
+
+pub use identity::attach_trusted;
+
+use crate::config::{self, Config, Node, Role};
+use crate::error::Error;
+use anyhow::{Context, bail};
+use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
+use covey_io::os::net::{Address, Listener};
+use covey_ninep::client::Conn;
+use covey_ninep::message::Message;
+use covey_ninep::tree::{Errno, Result as TreeResult, Statfs};
+use covey_stripe::client::{Fs, Options};
+use covey_stripe::meta::Store;
+use covey_stripe::ops::LayoutHint;
+use covey_wire::{List, Name};
+use net::ClusterNet;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The answer of one server to a ping.
+#[derive(Clone, Debug)]
+pub struct PingReport {
+    /// Time of one request, there and back: the least of a few.
+    pub latency: Duration,
+    /// The server's version.
+    pub version: String,
+    /// Bytes its store can hold, when it has one.
+    pub bytes_total: Option<u64>,
+    /// Bytes still free for it.
+    pub bytes_free: Option<u64>,
+}
+
+/// Formats a node's storage directory. Refuses one that is in use or already formatted.
+pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
+    let node = config.node(name)?;
+    let Some(store) = &node.store else {
+        bail!("node {name} has no store: only nodes with a role are formatted");
+    };
+    let directory = StoreDir::create(store, &identity(config, node)).map_err(refused)?;
+    if node.is(Role::Meta) {
+        format_meta(config, &store.join("meta")).context("cannot format the metadata store")?;
+    }
+    if node.is(Role::Data) {
+        data::DataTree::open(store)?;
+    }
+    drop(directory);
+    Ok(())
+}
+
+fn identity(config: &Config, node: &Node) -> Identity {
+    Identity { cluster: config.id.clone(), node: node.name.clone(), role: node.roles_text() }
+}
+
+fn refused(error: DirectoryError) -> Error {
+    Error::work(format!("cannot use the store: {error}")).hint(error.hint())
+}
+
+fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let mut map = meta::journal::Lmdb(covey_io::os::kv::Kv::open(
+        dir,
+        covey_io::os::kv::MAP_BYTES_DEFAULT,
+    )?);
+    let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
+    let hint = LayoutHint {
+        kind: covey_stripe::distribution::SIMPLE_STRIPE,
+        strip_bytes: config.strip_bytes,
+        server_count: 0,
+    };
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    let owner =
+        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
+    map.0.checkpoint()?;
+    Ok(())
+}
+
+/// Serves a node until it is told to end.
+pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
+    let node = config.node(name)?.clone();
+    // Whatever may fail for want of a right or a port fails before the store is touched.
+    let key = read_key(config)?;
+    let listeners = listen(&node, key.is_some()).await?;
+    covey_io::os::limits::raise_open_files()?;
+    let _directory = match &node.store {
+        Some(store) => Some(StoreDir::open(store, &identity(config, &node)).map_err(refused)?),
+        None => None,
+    };
+    let config = Arc::new(config.clone());
+    let net = Arc::new(ClusterNet::new(config.clone(), key));
+    let tree = Rc::new(build(&config, &node, net)?);
+    for listener in listeners {
+        println!("covey: {name} serves {}", describe(&node, listener.address()));
+        let session = serve::ServeConfig { key, ..serve::ServeConfig::default() };
+        tokio::task::spawn_local(serve::serve_tree(listener, tree.clone(), session));
+    }
+    wait_for_end().await?;
+    if let Some(meta) = &tree.meta {
+        meta.0.stop()?;
+    }
+    println!("covey: {name} ended");
+    Ok(())
+}
+
+fn build(config: &Arc<Config>, node: &Node, net: Arc<ClusterNet>) -> anyhow::Result<tree::NodeTree> {
+    let store = || node.store.clone().context("a node with a role has a store");
+    let data = match node.is(Role::Data) {
+        true => Some(data::DataServer(Rc::new(data::DataTree::open(&store()?)?))),
+        false => None,
+    };
+    let meta = match node.is(Role::Meta) {
+        true => Some(meta::MetaServer(meta::Meta::start(&store()?.join("meta"), net.clone())?)),
+        false => None,
+    };
+    let options = Options { name: format!("{} /fs", node.name), ..Options::default() };
+    let meta_name = config.meta().name.clone();
+    let connect: fs::Connect = Rc::new(move || {
+        let (net, meta, options) = (net.clone(), meta_name.clone(), options.clone());
+        Box::pin(async move { Fs::connect(net, &meta, options).await })
+    });
+    let fs = fs::FsTree::new(connect, Rc::new(identity::Users::new()));
+    let text = config::render(config);
+    Ok(tree::NodeTree { fs, data, meta, config: text, name: node.name.clone() })
+}
+
+async fn listen(node: &Node, has_key: bool) -> anyhow::Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for address in &node.listen {
+        let address: Address = address.to_string().parse()?;
+        if !address.is_local() && !has_key {
+            return Err(Error::config(format!(
+                "cannot listen at {address}: that is beyond this machine and there is no cluster key"
+            ))
+            .hint("make one with covey keygen FILE, copy it to every node, and name it as \
+                key_file in covey.toml")
+            .into());
+        }
+        // Anyone on this machine may knock; who may attach what is decided from their credentials.
+        listeners.push(Listener::bind(&address, 0o666).await?);
+    }
+    Ok(listeners)
+}
+
+fn describe(node: &Node, address: &Address) -> String {
+    let mut what = vec!["/fs"];
+    if node.is(Role::Meta) {
+        what.push("/meta");
+    }
+    if node.is(Role::Data) {
+        what.push("/data");
+    }
+    let who = match address.is_local() {
+        true => "users of this machine (kernel credentials)",
+        false => "holders of the cluster key",
+    };
+    format!("{} at {address} to {who}", what.join(" "))
+}
+
+async fn wait_for_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// The cluster key, when the configuration names one.
+pub fn read_key(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
+    let Some(file) = &config.key_file else { return Ok(None) };
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Some(parse_key(&text).with_context(|| {
+            format!("cannot use the key in {}", file.display())
+        })?)),
+        // Users of this machine go through its sockets and need no key.
+        Err(error) if !config.needs_key() || error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read the key {}", file.display())),
+    }
+}
+
+fn parse_key(text: &str) -> anyhow::Result<[u8; 32]> {
+    let text = text.trim();
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        bail!("it is {} characters, a key is 64 hexadecimal digits", text.len());
+    }
+    let mut key = [0; 32];
+    for (at, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16)?;
+    }
+    Ok(key)
+}
+
+/// Serves a directory of this machine until it is told to end.
+pub async fn export(
+    dir: &Path,
+    listen: &[config::Address],
+    read_only: bool,
+) -> anyhow::Result<()> {
+    let listen: Vec<Address> =
+        listen.iter().map(|address| address.to_string().parse()).collect::<Result<_, _>>()?;
+    let kind = if read_only { "read-only" } else { "read-write" };
+    let ready = |addresses: &[Address], identity: &str| {
+        let at: Vec<String> = addresses.iter().map(Address::to_string).collect();
+        println!("covey: {} ({kind}) at {}: {identity}", dir.display(), at.join(" and "));
+    };
+    tokio::select! {
+        served = serve::serve_export(dir, &listen, read_only, ready) => match served? {},
+        ended = wait_for_end() => ended,
+    }
+}
+
+/// A client of the cluster's file system.
+pub async fn connect_fs(config: &Config, hard: bool) -> anyhow::Result<Fs> {
+    let key = read_key(config)?;
+    let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
+    let name = format!("pid {}", std::process::id());
+    let options = Options { hard, name, ..Options::default() };
+    Ok(Fs::connect(net, &config.meta().name, options).await?)
+}
+
+/// Asks a node for a sign of life.
+pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
+    const ROUNDS: usize = 5;
+    let key = read_key(config)?;
+    let runtime = tokio::runtime::Handle::current();
+    let mut failed = None;
+    for address in net::addresses(config, name)? {
+        let conn = match net::dial(&address, "/", key, &runtime).await {
+            Ok(conn) => conn,
+            Err(error) => {
+                failed = Some(error);
+                continue;
+            }
+        };
+        let mut latency = Duration::MAX;
+        let mut space = (None, None);
+        let mut version = String::new();
+        for _ in 0..ROUNDS {
+            let begun = Instant::now();
+            let reply = conn.call(Message::Tstatfs { fid: 0 }).await?;
+            latency = latency.min(begun.elapsed());
+            if let Message::Rstatfs { bsize, blocks, bavail, .. } = reply
+                && blocks > 0
+            {
+                let unit = u64::from(bsize);
+                space = (Some(blocks * unit), Some(bavail * unit));
+            }
+        }
+        if let Ok(text) = read_text(&conn, "version").await {
+            version = text.trim().to_owned();
+        }
+        let (bytes_total, bytes_free) = space;
+        return Ok(PingReport { latency, version, bytes_total, bytes_free });
+    }
+    Err(failed.map_or_else(|| anyhow::anyhow!("node {name} has no address"), Into::into))
+}
+
+/// Reads a small file of a node's root.
+async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
+    let fid = conn.fid();
+    let names = List(vec![Name::from(name)]);
+    let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
+    let open = conn.call(Message::Tlopen { fid, flags: 0 });
+    let read = conn.call(Message::Tread { fid, offset: 0, count: 4096 });
+    walk.await?;
+    open.await?;
+    match read.await? {
+        Message::Rread { data } => Ok(String::from_utf8_lossy(&data.into_bytes()).into_owned()),
+        other => bail!("Tread was answered with {}", other.name()),
+    }
+}
+
+/// The state of the file system that a directory is on.
+pub fn statfs_of(path: &Path) -> TreeResult<Statfs> {
+    let space = rustix::fs::statvfs(path).map_err(|errno| Errno::from(std::io::Error::from(errno)))?;
+    Ok(Statfs {
+        bsize: space.f_frsize as u32,
+        blocks: space.f_blocks,
+        bfree: space.f_bfree,
+        bavail: space.f_bavail,
+        files: space.f_files,
+        ffree: space.f_ffree,
+        fsid: space.f_fsid,
+        namelen: space.f_namemax as u32,
+    })
+}

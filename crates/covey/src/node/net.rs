@@ -1,0 +1,118 @@
+//! The cluster's network as the striping client sees it: tokio underneath.
+
+use crate::config::Config;
+use covey_io::os::net::{Address, Stream, connect};
+use covey_io::os::{random, run};
+use covey_ninep::client::{self, Conn};
+use covey_ninep::tree::{Errno, Result};
+use covey_stripe::client::{BoxFuture, Net};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+
+/// How long one address may take to accept a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Dials the nodes of a configuration. Tasks run on the runtime it was made in.
+pub struct ClusterNet {
+    config: Arc<Config>,
+    key: Option<[u8; 32]>,
+    runtime: Handle,
+}
+
+impl ClusterNet {
+    /// The network of `config`; `key` is proven to nodes that are not on this machine. Must be
+    /// called inside the runtime that is to run the connections.
+    pub fn new(config: Arc<Config>, key: Option<[u8; 32]>) -> ClusterNet {
+        ClusterNet { config, key, runtime: Handle::current() }
+    }
+}
+
+impl Net for ClusterNet {
+    fn dial(&self, server: &str, aname: &str) -> BoxFuture<Result<Conn>> {
+        let addresses = addresses(&self.config, server);
+        let (key, runtime, aname) = (self.key, self.runtime.clone(), aname.to_owned());
+        Box::pin(async move { dial_any(&addresses?, &aname, key, &runtime).await })
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+
+    fn spawn(&self, task: BoxFuture<()>) {
+        self.runtime.spawn(task);
+    }
+}
+
+/// A node's addresses, those on this machine first.
+pub fn addresses(config: &Config, server: &str) -> Result<Vec<Address>> {
+    let unknown = || Errno::because(Errno::EIO, format!("no node is called {server}"));
+    let node = config.nodes.iter().find(|node| node.name == server).ok_or_else(unknown)?;
+    let parse = |text: String| {
+        text.parse::<Address>().map_err(|error| Errno::because(Errno::EIO, error.to_string()))
+    };
+    let all = node.listen.iter().map(|a| parse(a.to_string())).collect::<Result<Vec<_>>>()?;
+    let is_here = |address: &Address| match address {
+        Address::Unix(path) => path.exists(),
+        _ => true,
+    };
+    // A unix socket that is not here belongs to another machine, unless there is nothing else.
+    let (mut here, away): (Vec<_>, Vec<_>) = all.into_iter().partition(is_here);
+    if here.is_empty() {
+        here = away;
+    }
+    here.sort_by_key(|address| !matches!(address, Address::Unix(_)));
+    Ok(here)
+}
+
+async fn dial_any(
+    addresses: &[Address],
+    aname: &str,
+    key: Option<[u8; 32]>,
+    runtime: &Handle,
+) -> Result<Conn> {
+    let mut last = Errno::because(Errno::EIO, "the node has no address");
+    for address in addresses {
+        match dial(address, aname, key, runtime).await {
+            Ok(conn) => return Ok(conn),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Connects to one address and attaches with fid 0.
+pub async fn dial(
+    address: &Address,
+    aname: &str,
+    key: Option<[u8; 32]>,
+    runtime: &Handle,
+) -> Result<Conn> {
+    let stream = connect(address, CONNECT_PATIENCE).await.map_err(|error| {
+        Errno::because(Errno::EIO, format!("{address}: {}", covey_io::os::net::error_text(&error)))
+    })?;
+    let conn = drive(stream, runtime);
+    conn.version().await?;
+    let key = if address.is_local() { None } else { key };
+    let nonce = random::nonce().map_err(Errno::from)?;
+    let uid = rustix::process::geteuid().as_raw();
+    conn.auth_and_attach(0, uid.to_string(), Some(uid), aname, key, nonce).await?;
+    Ok(conn)
+}
+
+/// Runs a client machine over a stream until either ends.
+pub fn drive(stream: Stream, runtime: &Handle) -> Conn {
+    // A server that dies is noticed while nobody asks it anything, and then costs nobody a wait.
+    let config = client::Config { heartbeat_idle: true, ..client::Config::default() };
+    let (conn, machine) = client::pair(config);
+    runtime.spawn(async move {
+        if let Err(blame) = run::run(machine, stream).await {
+            tracing::debug!("connection ended: {blame}");
+        }
+    });
+    conn
+}

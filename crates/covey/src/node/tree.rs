@@ -1,0 +1,414 @@
+//! A node's whole tree: its parts bound under one root, absent where they are off.
+//!
+//! ```text
+//!   /fs/     the file system            /data/   this node's objects, if it is an I/O server
+//!   /stats   counters, one per line     /meta/   the names, if it is the metadata server
+//!   /config  the cluster's configuration
+//! ```
+//!
+//! A part decides for itself who may attach it; walking into it from the root is attaching it.
+
+use super::{data, fs, meta};
+use covey_ninep::message::Qid;
+use covey_ninep::tree::{
+    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, Statfs,
+    Tree, User,
+};
+use covey_wire::{Bytes, Name};
+use std::rc::Rc;
+
+/// Everything a node serves.
+pub struct NodeTree {
+    /// The file system.
+    pub fs: fs::FsTree,
+    /// Objects.
+    pub data: Option<data::DataServer>,
+    /// Names.
+    pub meta: Option<meta::MetaServer>,
+    /// The text of `/config`.
+    pub config: String,
+    /// What the node is called.
+    pub name: String,
+}
+
+/// A file of one of the parts.
+#[derive(Clone)]
+pub enum Node {
+    /// The root, with the attach that led there: its parts judge it again.
+    Root(Rc<Attach>),
+    /// A text file of the root.
+    Text(Text),
+    /// A file of the file system.
+    Fs(fs::Node),
+    /// An object.
+    Data(data::Node),
+    /// A name.
+    Meta(meta::Node),
+}
+
+/// The root's text files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// Counters.
+    Stats,
+    /// The configuration.
+    Config,
+    /// The program's version.
+    Version,
+}
+
+impl Text {
+    const ALL: [(Text, &str, u64); 3] =
+        [(Text::Stats, "stats", 4), (Text::Config, "config", 5), (Text::Version, "version", 6)];
+
+    fn qid(self) -> Qid {
+        let number = Text::ALL.iter().find(|(text, ..)| *text == self).map_or(0, |entry| entry.2);
+        Qid { kind: Qid::FILE, version: 0, path: ROOT_PATHS + number }
+    }
+}
+
+/// The root's own files have qid paths that no part uses.
+const ROOT_PATHS: u64 = 0xffff_ffff_0000_0000;
+
+fn root_qid(number: u64) -> Qid {
+    Qid { kind: Qid::DIR, version: 0, path: ROOT_PATHS + number }
+}
+
+impl NodeTree {
+    fn text(&self, text: Text) -> String {
+        match text {
+            Text::Config => self.config.clone(),
+            Text::Version => concat!(env!("CARGO_PKG_VERSION"), "\n").to_owned(),
+            Text::Stats => {
+                let mut out = format!("node {}\n", self.name);
+                let data = self.data.iter().flat_map(|data| data.0.counters().list());
+                data.for_each(|(name, value)| out += &format!("data.{name} {value}\n"));
+                if let Some(meta) = &self.meta {
+                    for (name, value) in meta.0.counters().list() {
+                        out += &format!("meta.{name} {value}\n");
+                    }
+                    let sessions = meta.0.sessions();
+                    out += &format!("meta.sessions {}\n", sessions.len());
+                    for one in sessions {
+                        out += &format!("session {} {} {}\n", one.session, one.name, one.open_files);
+                    }
+                }
+                out
+            }
+        }
+    }
+
+    fn part(&self, name: &[u8], attach: Attach) -> Outcome<(User, Qid, Node)> {
+        match name {
+            b"fs" => self.fs.attach(attach).map(|(user, qid, node)| (user, qid, Node::Fs(node))),
+            b"data" => match &self.data {
+                Some(data) => {
+                    data.attach(attach).map(|(user, qid, node)| (user, qid, Node::Data(node)))
+                }
+                None => Errno::ENOENT.into(),
+            },
+            b"meta" => match &self.meta {
+                Some(meta) => {
+                    meta.attach(attach).map(|(user, qid, node)| (user, qid, Node::Meta(node)))
+                }
+                None => Errno::ENOENT.into(),
+            },
+            _ => Errno::ENOENT.into(),
+        }
+    }
+
+    fn walk_root(&self, attach: &Rc<Attach>, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        let [first, rest @ ..] = names else { return Outcome::Now(Ok(Vec::new())) };
+        if first.as_bytes() == b".." {
+            return Outcome::Now(Ok(vec![(root_qid(0), Node::Root(attach.clone()))]));
+        }
+        let text = Text::ALL.iter().find(|(_, name, _)| name.as_bytes() == first.as_bytes());
+        if let Some(&(text, ..)) = text {
+            return Outcome::Now(Ok(vec![(text.qid(), Node::Text(text))]));
+        }
+        if !rest.is_empty() {
+            // The part is entered first; the rest is walked from there by the next request. 9P allows
+            // an answer of fewer names only as a failure, so longer walks go one step at a time.
+            return self.walk_through(first, rest, attach);
+        }
+        self.part(first.as_bytes(), (**attach).clone()).map(|(_, qid, node)| vec![(qid, node)])
+    }
+
+    fn walk_through(
+        &self,
+        first: &Name,
+        rest: &[Name],
+        attach: &Rc<Attach>,
+    ) -> Outcome<Vec<(Qid, Node)>> {
+        let entered = self.part(first.as_bytes(), (**attach).clone());
+        let parts = Parts { fs: self.fs.clone(), data: self.data.clone(), meta: self.meta.clone() };
+        let rest = rest.to_vec();
+        Outcome::later(async move {
+            let (user, qid, node) = finish(entered).await?;
+            let mut found = vec![(qid, node.clone())];
+            if let Ok(more) = finish(parts.walk(&Rc::new(user), &node, &rest)).await {
+                found.extend(more);
+            }
+            Ok(found)
+        })
+    }
+}
+
+async fn finish<T>(outcome: Outcome<T>) -> Result<T> {
+    match outcome {
+        Outcome::Now(result) => result,
+        Outcome::Later(future) => future.await,
+    }
+}
+
+/// The parts alone, for a walk that goes on after it has waited.
+struct Parts {
+    fs: fs::FsTree,
+    data: Option<data::DataServer>,
+    meta: Option<meta::MetaServer>,
+}
+
+impl Parts {
+    fn walk(&self, user: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        fn wrap<N>(found: Vec<(Qid, N)>, node: fn(N) -> Node) -> Vec<(Qid, Node)> {
+            found.into_iter().map(|(qid, inner)| (qid, node(inner))).collect()
+        }
+        match (from, &self.data, &self.meta) {
+            (Node::Fs(from), ..) => {
+                self.fs.walk(user, from, names).map(|found| wrap(found, Node::Fs))
+            }
+            (Node::Data(from), Some(data), _) => {
+                data.walk(user, from, names).map(|found| wrap(found, Node::Data))
+            }
+            (Node::Meta(from), _, Some(meta)) => {
+                meta.walk(user, from, names).map(|found| wrap(found, Node::Meta))
+            }
+            _ => Errno::ENOTDIR.into(),
+        }
+    }
+}
+
+/// Hands an operation to the part that the node belongs to.
+macro_rules! to_part {
+    ($self:ident, $node:expr, |$tree:ident, $inner:ident| $call:expr, $own:expr) => {
+        match $node {
+            Node::Fs($inner) => {
+                let $tree = &$self.fs;
+                $call
+            }
+            Node::Data($inner) => match &$self.data {
+                Some($tree) => $call,
+                None => Errno::ENOENT.into(),
+            },
+            Node::Meta($inner) => match &$self.meta {
+                Some($tree) => $call,
+                None => Errno::ENOENT.into(),
+            },
+            _ => $own,
+        }
+    };
+}
+
+fn reopen<N>(opened: Opened<N>, node: fn(N) -> Node) -> Opened<Node> {
+    Opened { qid: opened.qid, node: node(opened.node), blocking: opened.blocking }
+}
+
+impl Tree for NodeTree {
+    type Node = Node;
+
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
+        let path = attach.aname.lossy().into_owned();
+        match path.trim_matches('/') {
+            "" => {
+                // The parts judge for themselves; the root shows nothing that is anyone's own.
+                let user = User { uid: attach.peer.uid.unwrap_or(u32::MAX), gid: 0, groups: vec![] };
+                if attach.peer.uid.is_none() && !attach.peer.has_key {
+                    let what = format!("{} has not proven the cluster key", attach.peer.name);
+                    return Outcome::Now(Err(Errno::because(Errno::EACCES, what)));
+                }
+                Outcome::Now(Ok((user, root_qid(0), Node::Root(Rc::new(attach)))))
+            }
+            part => {
+                let part = part.to_owned();
+                self.part(part.as_bytes(), attach)
+            }
+        }
+    }
+
+    fn walk(&self, user: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        match from {
+            Node::Root(attach) => self.walk_root(attach, names),
+            Node::Text(_) => Errno::ENOTDIR.into(),
+            part => {
+                let fs = self.fs.clone();
+                let parts = Parts { fs, data: self.data.clone(), meta: self.meta.clone() };
+                parts.walk(user, part, names)
+            }
+        }
+    }
+
+    fn getattr(&self, user: &Rc<User>, node: &Node) -> Outcome<Attr> {
+        to_part!(self, node, |tree, inner| tree.getattr(user, inner), {
+            let (qid, mode, size) = match node {
+                Node::Text(text) => (text.qid(), 0o100444, self.text(*text).len() as u64),
+                _ => (root_qid(0), 0o040555, 0),
+            };
+            Outcome::Now(Ok(Attr { qid, mode, nlink: 1, size, blksize: 4096, ..Attr::default() }))
+        })
+    }
+
+    fn setattr(&self, user: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
+        to_part!(self, node, |tree, inner| tree.setattr(user, inner, set), Errno::EROFS.into())
+    }
+
+    fn open(&self, user: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
+        match node {
+            Node::Fs(inner) => {
+                self.fs.open(user, inner, flags).map(|opened| reopen(opened, Node::Fs))
+            }
+            Node::Data(inner) => match &self.data {
+                Some(tree) => tree.open(user, inner, flags).map(|o| reopen(o, Node::Data)),
+                None => Errno::ENOENT.into(),
+            },
+            Node::Meta(inner) => match &self.meta {
+                Some(tree) => tree.open(user, inner, flags).map(|o| reopen(o, Node::Meta)),
+                None => Errno::ENOENT.into(),
+            },
+            own if flags & 3 == 0 => {
+                let qid = match own {
+                    Node::Text(text) => text.qid(),
+                    _ => root_qid(0),
+                };
+                Outcome::Now(Ok(Opened { qid, node: own.clone(), blocking: false }))
+            }
+            _ => Errno::EROFS.into(),
+        }
+    }
+
+    fn create(
+        &self,
+        user: &Rc<User>,
+        dir: &Node,
+        name: Name,
+        flags: u32,
+        mode: u32,
+        gid: u32,
+    ) -> Outcome<Opened<Node>> {
+        match dir {
+            Node::Fs(dir) => {
+                self.fs.create(user, dir, name, flags, mode, gid).map(|o| reopen(o, Node::Fs))
+            }
+            _ => Errno::EROFS.into(),
+        }
+    }
+
+    fn make(&self, user: &Rc<User>, dir: &Node, name: Name, make: Make, gid: u32) -> Outcome<Qid> {
+        to_part!(self, dir, |tree, dir| tree.make(user, dir, name, make, gid), Errno::EROFS.into())
+    }
+
+    fn read(&self, user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        to_part!(self, node, |tree, inner| tree.read(user, inner, offset, count), {
+            let Node::Text(text) = node else { return Errno::EISDIR.into() };
+            let text = Bytes::from(self.text(*text));
+            let start = text.len().min(offset as usize);
+            Outcome::Now(Ok(text.slice(start..text.len().min(start + count as usize))))
+        })
+    }
+
+    fn write(&self, user: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+        to_part!(self, node, |tree, inner| tree.write(user, inner, offset, data), {
+            Errno::EBADF.into()
+        })
+    }
+
+    fn readdir(&self, user: &Rc<User>, node: &Node, cookie: u64, bytes: u32) -> Outcome<Vec<Entry>> {
+        to_part!(self, node, |tree, inner| tree.readdir(user, inner, cookie, bytes), {
+            let Node::Root(_) = node else { return Errno::ENOTDIR.into() };
+            Outcome::Now(Ok(self.root_entries().into_iter().filter(|e| e.cookie > cookie).collect()))
+        })
+    }
+
+    fn readlink(&self, user: &Rc<User>, node: &Node) -> Outcome<Name> {
+        to_part!(self, node, |tree, inner| tree.readlink(user, inner), Errno::EINVAL.into())
+    }
+
+    fn link(&self, user: &Rc<User>, node: &Node, dir: &Node, name: Name) -> Outcome<()> {
+        match (node, dir) {
+            (Node::Fs(node), Node::Fs(dir)) => self.fs.link(user, node, dir, name),
+            _ => Errno::EXDEV.into(),
+        }
+    }
+
+    fn rename(&self, user: &Rc<User>, from: &Node, old: Name, to: &Node, new: Name) -> Outcome<()> {
+        match (from, to) {
+            (Node::Fs(from), Node::Fs(to)) => self.fs.rename(user, from, old, to, new),
+            _ => Errno::EXDEV.into(),
+        }
+    }
+
+    fn unlink(&self, user: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+        to_part!(self, dir, |tree, dir| tree.unlink(user, dir, name, is_dir), Errno::EROFS.into())
+    }
+
+    fn fsync(&self, user: &Rc<User>, node: &Node, datasync: bool) -> Outcome<()> {
+        to_part!(self, node, |tree, inner| tree.fsync(user, inner, datasync), Outcome::Now(Ok(())))
+    }
+
+    fn statfs(&self, user: &Rc<User>, node: &Node) -> Outcome<Statfs> {
+        to_part!(self, node, |tree, inner| tree.statfs(user, inner), {
+            match (&self.meta, &self.data) {
+                (_, Some(data)) => data.statfs(user, &data::Node::Root),
+                (Some(meta), _) => meta.space(),
+                _ => Outcome::Now(Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() })),
+            }
+        })
+    }
+
+    fn lock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
+        to_part!(self, node, |tree, inner| tree.lock(user, inner, lock), Errno::EOPNOTSUPP.into())
+    }
+
+    fn getlock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
+        to_part!(self, node, |tree, inner| tree.getlock(user, inner, lock), {
+            Errno::EOPNOTSUPP.into()
+        })
+    }
+
+    fn call(&self, user: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
+        to_part!(self, node, |tree, inner| tree.call(user, inner, body), Errno::EOPNOTSUPP.into())
+    }
+
+    fn clunk(&self, user: &Rc<User>, node: Node) {
+        if let Node::Fs(node) = node {
+            self.fs.clunk(user, node);
+        }
+    }
+}
+
+impl NodeTree {
+    fn root_entries(&self) -> Vec<Entry> {
+        const DT_DIR: u8 = 4;
+        const DT_REG: u8 = 8;
+        let entry = |cookie: u64, name: &str, qid: Qid, kind: u8| Entry {
+            qid,
+            cookie,
+            kind,
+            name: Name::from(name),
+        };
+        let mut entries = vec![
+            entry(1, ".", root_qid(0), DT_DIR),
+            entry(2, "..", root_qid(0), DT_DIR),
+            entry(3, "fs", root_qid(1), DT_DIR),
+        ];
+        if self.data.is_some() {
+            entries.push(entry(4, "data", root_qid(2), DT_DIR));
+        }
+        if self.meta.is_some() {
+            entries.push(entry(5, "meta", root_qid(3), DT_DIR));
+        }
+        for (text, name, number) in Text::ALL {
+            entries.push(entry(number + 2, name, text.qid(), DT_REG));
+        }
+        entries
+    }
+}

@@ -1,0 +1,152 @@
+//! Results to stdout, talk to stderr: the only place that knows about terminals and JSON.
+
+use crate::error::{Error, Kind, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+/// How this run talks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Output {
+    /// Results and errors as JSON.
+    pub json: bool,
+    /// How much is said of the work: 0 only what matters.
+    pub verbose: u8,
+}
+
+impl Output {
+    /// Writes a result: JSON when asked for, else what `plain` writes. One write for all of it.
+    pub fn result<T: Serialize>(
+        &self,
+        value: &T,
+        plain: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let mut text = Vec::new();
+        match self.json {
+            true => {
+                serde_json::to_writer_pretty(&mut text, value)?;
+                text.push(b'\n');
+            }
+            false => plain(&mut text)?,
+        }
+        write_out(&text)
+    }
+
+    /// Something the reader should know that is no result. Lost rather than an error.
+    pub fn say(&self, text: impl std::fmt::Display) {
+        if !self.json {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    /// Something only a curious reader wants to know (`-v`).
+    pub fn detail(&self, text: impl std::fmt::Display) {
+        if self.verbose > 0 {
+            self.say(text);
+        }
+    }
+
+    /// Tells an error on stderr.
+    pub fn tell(&self, error: &Error) {
+        if matches!(error.kind, Kind::BrokenPipe | Kind::Told) {
+            return;
+        }
+        let mut text = match self.json {
+            true => format!("{}\n", error.json()),
+            false => format!("covey: {}\n", error.message),
+        };
+        if !self.json {
+            error.hints.iter().for_each(|hint| text.push_str(&format!("hint: {hint}\n")));
+        }
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    /// A bar for `bytes_total` bytes of work, unseen for 250 ms, off a terminal and with `--json`.
+    pub fn progress(&self, bytes_total: u64) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(Some(bytes_total), ProgressDrawTarget::hidden());
+        if self.json || !std::io::stderr().is_terminal() {
+            return bar;
+        }
+        bar.set_style(bar_style());
+        let shown = bar.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            if !shown.is_finished() {
+                shown.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            }
+        });
+        bar
+    }
+}
+
+fn bar_style() -> ProgressStyle {
+    let form =
+        "{msg:.dim} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+    ProgressStyle::with_template(form).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Writes bytes to stdout, at once.
+pub fn write_out(bytes: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Rows under a heading, columns padded to their widest cell; the last one is left ragged. Columns
+/// whose heading begins with `>` are aligned to the right.
+pub fn table(out: &mut Vec<u8>, heading: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([heading[column].trim_start_matches('>').len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
+    let mut line = |cells: Vec<&str>| {
+        let mut text = String::new();
+        for (column, cell) in cells.iter().enumerate() {
+            let width = widths[column];
+            match (heading[column].starts_with('>'), column + 1 == cells.len()) {
+                (true, _) => text.push_str(&format!("{cell:>width$}")),
+                (false, true) => text.push_str(cell),
+                (false, false) => text.push_str(&format!("{cell:<width$}")),
+            }
+            text.push_str("  ");
+        }
+        out.extend_from_slice(text.trim_end().as_bytes());
+        out.push(b'\n');
+    };
+    line(heading.iter().map(|name| name.trim_start_matches('>')).collect());
+    rows.iter().for_each(|row| line(row.iter().map(String::as_str).collect()));
+}
+
+/// A latency as a person reads it.
+pub fn duration(time: Duration) -> String {
+    match time.as_secs_f64() {
+        seconds if seconds >= 1.0 => format!("{seconds:.2} s"),
+        seconds if seconds >= 1e-3 => format!("{:.2} ms", seconds * 1e3),
+        seconds => format!("{:.0} us", seconds * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_pads_all_but_the_last_column() {
+        let mut out = Vec::new();
+        let rows = [
+            vec!["a".into(), "1".into(), "x".into()],
+            vec!["bcd".into(), "22".into(), "yy".into()],
+        ];
+        table(&mut out, &["NAME", ">N", "REST"], &rows);
+        assert_eq!(String::from_utf8(out).unwrap(), "NAME   N  REST\na      1  x\nbcd   22  yy\n");
+    }
+
+    #[test]
+    fn durations_carry_the_unit_that_suits_them() {
+        let text = [12, 1_500, 2_500_000].map(|us| duration(Duration::from_micros(us)));
+        assert_eq!(text, ["12 us", "1.50 ms", "2.50 s"]);
+    }
+}

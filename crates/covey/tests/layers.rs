@@ -1,0 +1,244 @@
+//! The table of who may import whom, and the few rules of form that no lint knows.
+//!
+//! Every crate of the workspace stands in [`TABLE`]; a new crate fails here until it does.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A crate, the crates of ours that it may import, and what it may do that others may not.
+struct Rule {
+    name: &'static str,
+    may_import: &'static [&'static str],
+    unsafe_code: bool,
+    runtime: bool,
+}
+
+const fn pure(name: &'static str, may_import: &'static [&'static str]) -> Rule {
+    Rule { name, may_import, unsafe_code: false, runtime: false }
+}
+
+const TABLE: &[Rule] = &[
+    pure("wire", &[]),
+    Rule { unsafe_code: true, ..pure("layout", &["wire"]) },
+    pure("ninep", &["wire"]),
+    pure("stripe", &["ninep", "layout", "wire"]),
+    pure("iscsi", &["wire"]),
+    pure("uzura", &["layout", "wire"]),
+    pure("launch", &["ninep", "wire"]),
+    Rule { unsafe_code: true, ..pure("cell", &["ninep", "wire"]) },
+    pure("tune", &[]),
+    Rule { unsafe_code: true, runtime: true, ..pure("io", &["wire"]) },
+    Rule {
+        unsafe_code: true,
+        ..pure("capi", &["uzura", "layout", "cell", "stripe", "ninep", "io", "wire"])
+    },
+    Rule {
+        runtime: true,
+        ..pure(
+            "covey",
+            &[
+                "wire", "layout", "ninep", "stripe", "iscsi", "uzura", "launch", "cell", "tune",
+                "io",
+            ],
+        )
+    },
+];
+
+/// Crates that own the world: sockets, files, clocks, threads.
+const WORLDLY: [&str; 3] = ["io", "covey", "capi"];
+
+/// What only a worldly crate may name.
+const WORLD: [&str; 9] = [
+    "std::fs",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "Instant::now",
+    "SystemTime::now",
+    "rustix::",
+    "libc::",
+];
+
+/// A longer file hides two ideas.
+const LINES_MAX: usize = 700;
+
+#[test]
+fn every_crate_stands_in_the_table_under_its_package_name() {
+    for folder in crates() {
+        let name = name_of(&folder);
+        assert!(TABLE.iter().any(|rule| rule.name == name), "crates/{name} is not in the table");
+        let package = manifest(&folder)["package"]["name"].as_str().expect("a name").to_owned();
+        let expected = if name == "covey" { name.clone() } else { format!("covey-{name}") };
+        assert_eq!(package, expected, "crates/{name}/Cargo.toml");
+    }
+}
+
+#[test]
+fn a_crate_imports_only_what_the_table_permits() {
+    for (folder, rule) in ruled() {
+        for dependency in dependencies(&folder) {
+            let Some(ours) = ours(&dependency) else { continue };
+            assert!(
+                rule.may_import.contains(&ours.as_str()),
+                "crates/{} imports {ours}; it may import {:?}",
+                rule.name,
+                rule.may_import
+            );
+        }
+    }
+}
+
+#[test]
+fn tokio_appears_only_where_the_world_is() {
+    for (folder, rule) in ruled() {
+        let tokio = dependencies(&folder).iter().any(|name| name.starts_with("tokio"));
+        assert!(rule.runtime || !tokio, "crates/{} depends on tokio", rule.name);
+    }
+}
+
+#[test]
+fn a_protocol_crate_never_touches_sockets_files_clocks_or_threads() {
+    for (folder, rule) in ruled().into_iter().filter(|(_, rule)| !WORLDLY.contains(&rule.name)) {
+        for file in sources(&folder.join("src")) {
+            for (number, line) in code(&file) {
+                let world = WORLD.iter().find(|word| line.contains(*word));
+                assert!(
+                    world.is_none(),
+                    "{}:{number} names {}: crates/{} does no I/O",
+                    file.display(),
+                    world.unwrap_or(&""),
+                    rule.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_forbidden_except_where_the_table_permits_it() {
+    for (folder, _) in ruled().into_iter().filter(|(_, rule)| !rule.unsafe_code) {
+        for root in ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root)) {
+            let Ok(text) = fs::read_to_string(&root) else { continue };
+            assert!(
+                text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]"),
+                "{} does not forbid unsafe code",
+                root.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn no_source_file_grows_beyond_its_limit() {
+    for file in crates().iter().flat_map(|folder| sources(folder)) {
+        let lines = read(&file).lines().count();
+        assert!(
+            lines <= LINES_MAX,
+            "{} has {lines} lines, limit is {LINES_MAX}: split it",
+            file.display()
+        );
+    }
+}
+
+#[test]
+fn no_function_is_named_get() {
+    // In one piece it would find itself.
+    let word = ["fn", "get_"].join(" ");
+    for file in crates().iter().flat_map(|folder| sources(folder)) {
+        for (number, line) in code(&file) {
+            assert!(
+                !line.contains(&word),
+                "{}:{number}: name it for what it answers, without get_",
+                file.display()
+            );
+        }
+    }
+}
+
+fn crates() -> Vec<PathBuf> {
+    let parent = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/ is above");
+    let entries = fs::read_dir(parent).expect("crates/ can be read");
+    let folders = entries.map(|entry| entry.expect("an entry").path());
+    let mut found: Vec<_> = folders.filter(|path| path.join("Cargo.toml").is_file()).collect();
+    found.sort();
+    assert!(found.len() >= 5, "only {} crates in {}", found.len(), parent.display());
+    found
+}
+
+fn ruled() -> Vec<(PathBuf, &'static Rule)> {
+    let rule = |name: &str| TABLE.iter().find(|rule| rule.name == name);
+    crates()
+        .into_iter()
+        .filter_map(|folder| Some((folder.clone(), rule(&name_of(&folder))?)))
+        .collect()
+}
+
+fn name_of(folder: &Path) -> String {
+    folder.file_name().expect("a folder has a name").to_string_lossy().into_owned()
+}
+
+fn manifest(folder: &Path) -> toml::Table {
+    let file = folder.join("Cargo.toml");
+    read(&file).parse().unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// Names of all crates it depends on: for use, for building, for tests, and for one platform only.
+fn dependencies(folder: &Path) -> BTreeSet<String> {
+    let manifest = manifest(folder);
+    let mut found = BTreeSet::new();
+    collect(&manifest, &mut found);
+    if let Some(targets) = manifest.get("target").and_then(|target| target.as_table()) {
+        targets.values().filter_map(|one| one.as_table()).for_each(|one| collect(one, &mut found));
+    }
+    found
+}
+
+fn collect(table: &toml::Table, found: &mut BTreeSet<String>) {
+    for section in ["dependencies", "build-dependencies", "dev-dependencies"] {
+        let Some(list) = table.get(section).and_then(|list| list.as_table()) else { continue };
+        for (name, value) in list {
+            // `short = { package = "covey-ninep" }` must not slip through.
+            let package = value.get("package").and_then(|package| package.as_str());
+            found.insert(package.unwrap_or(name).to_owned());
+        }
+    }
+}
+
+/// The folder of one of our own crates.
+fn ours(package: &str) -> Option<String> {
+    match package {
+        "covey" => Some("covey".to_owned()),
+        other => other.strip_prefix("covey-").map(str::to_owned),
+    }
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(folder) else { return found };
+    for path in entries.map(|entry| entry.expect("an entry").path()) {
+        let name = path.file_name().expect("an entry has a name");
+        if path.is_dir() && name != "target" {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Lines that are not comments, numbered from 1, up to the unit tests at the bottom.
+fn code(file: &Path) -> Vec<(usize, String)> {
+    let text = read(file);
+    let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line.to_owned()));
+    let is_tests = file.file_name().is_some_and(|name| name == "tests.rs");
+    numbered
+        .take_while(|(_, line)| !is_tests && line.trim() != "#[cfg(test)]")
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .collect()
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}

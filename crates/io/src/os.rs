@@ -1,0 +1,16 @@
+//! The real world: Linux.
+
+pub mod clock;
+pub mod credentials;
+pub mod directory;
+pub mod file;
+pub mod kv;
+pub mod limits;
+pub mod lock;
+pub mod log;
+pub mod mount;
+pub mod net;
+pub mod ofd;
+pub mod random;
+pub mod run;
+pub mod users;

@@ -1,0 +1,25 @@
+//! The clocks.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Instant;
+
+/// Seconds and nanoseconds since 1970.
+pub fn wall() -> (u64, u32) {
+    split(ClockId::Realtime)
+}
+
+/// Like [`wall`], but as of the last timer tick: what the kernel itself stamps files with.
+pub fn wall_coarse() -> (u64, u32) {
+    split(ClockId::RealtimeCoarse)
+}
+
+/// The clock that only goes forward: what machines are given.
+pub fn monotonic() -> Instant {
+    Instant::now()
+}
+
+fn split(clock: ClockId) -> (u64, u32) {
+    let now = clock_gettime(clock);
+    // A machine whose clock says it is before 1970 has no times worth keeping.
+    (u64::try_from(now.tv_sec).unwrap_or(0), now.tv_nsec as u32)
+}

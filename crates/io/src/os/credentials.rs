@@ -1,0 +1,124 @@
+//! Acting on files as another user, for the length of one operation.
+//!
+//! A server that runs as root lets the kernel decide what a user may do: it takes on the user's file
+//! system identity (fsuid, fsgid, supplementary groups) for each operation. Linux keeps these per
+//! thread; the calls here change the calling thread only. With fsuid not 0 the kernel also takes away
+//! the capabilities that override file permissions, and gives them back afterwards.
+
+use rustix::thread::set_thread_groups;
+use std::io;
+
+/// A user's file system identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// User id.
+    pub uid: u32,
+    /// Group id, which new files get.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: &'a [u32],
+}
+
+/// Whether this process can act as others: it runs as root.
+pub fn can_switch() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The user and group that the process runs as.
+pub fn own() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// Runs `work` on this thread as `identity`. To be called only where [`can_switch`] holds; fails,
+/// without running `work`, when the identity cannot be taken on. A thread that cannot get its own
+/// identity back must not go on: the process ends.
+pub fn act_as<T>(identity: &Identity<'_>, work: impl FnOnce() -> T) -> io::Result<T> {
+    let own = Own::remember()?;
+    take_on(identity)?;
+    let result = work();
+    drop(own);
+    Ok(result)
+}
+
+/// The thread's own identity, which it gets back when this is dropped, after a panic as well.
+struct Own {
+    uid: u32,
+    gid: u32,
+    groups: Vec<rustix::process::Gid>,
+}
+
+impl Own {
+    fn remember() -> io::Result<Own> {
+        let (uid, gid) = own();
+        Ok(Own { uid, gid, groups: rustix::process::getgroups()? })
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // First the user: that brings back the capability to set groups.
+        let is_back = set_fsuid(self.uid) && set_fsgid(self.gid);
+        if !is_back || set_thread_groups(&self.groups).is_err() {
+            eprintln!("covey: a thread cannot return to user {}, stopping", self.uid);
+            std::process::abort();
+        }
+    }
+}
+
+fn take_on(identity: &Identity<'_>) -> io::Result<()> {
+    let groups: Vec<_> =
+        identity.groups.iter().map(|&gid| rustix::process::Gid::from_raw(gid)).collect();
+    set_thread_groups(&groups)?;
+    // Last the user: without root's capabilities no group can be set.
+    if set_fsgid(identity.gid) && set_fsuid(identity.uid) {
+        return Ok(());
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
+}
+
+/// setfsuid(2) reports no errors: only asking again tells whether it worked.
+fn set_fsuid(uid: u32) -> bool {
+    // SAFETY: the call has no memory arguments and changes only this thread's credentials; an
+    // impossible id (-1) changes nothing and answers the present one.
+    unsafe {
+        libc::setfsuid(uid);
+        libc::setfsuid(u32::MAX).cast_unsigned() == uid
+    }
+}
+
+fn set_fsgid(gid: u32) -> bool {
+    // SAFETY: as in `set_fsuid`.
+    unsafe {
+        libc::setfsgid(gid);
+        libc::setfsgid(u32::MAX).cast_unsigned() == gid
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    #[test]
+    fn files_made_as_another_user_belong_to_it_and_root_comes_back() {
+        if !can_switch() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let path = dir.path().join("theirs");
+        let identity = Identity { uid: 4321, gid: 1234, groups: &[1234, 77] };
+        act_as(&identity, || fs::write(&path, "x")).unwrap().unwrap();
+        let made = fs::metadata(&path).unwrap();
+        assert_eq!((made.uid(), made.gid()), (4321, 1234));
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "x").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let error = act_as(&identity, || fs::read(&secret)).unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        fs::read(&secret).unwrap();
+        fs::write(dir.path().join("ours"), "x").unwrap();
+        assert_eq!(fs::metadata(dir.path().join("ours")).unwrap().uid(), 0);
+    }
+}

@@ -1,0 +1,276 @@
+//! The batch log: records appended in order, each with a checksum, in one file per generation.
+//!
+//! ```text
+//!   DIR/log.00000003:   len u32 | crc32 of payload u32 | payload | len | crc | payload | ...
+//! ```
+//!
+//! What `append` has taken survives the death of the process; what `sync` has reached survives a
+//! power cut. A generation ends with a checkpoint of the store that the log protects: `rotate` begins
+//! the next file and removes the older ones. Space is taken from the disk in large steps ahead of
+//! the records, so that a full disk is noticed before anything is written.
+//!
+//! A record is never empty, so that the zeroes behind a torn tail are no records.
+
+use rustix::fs::{FallocateFlags, fallocate, fdatasync, fsync, ftruncate};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Longest record in bytes; a length beyond it is damage.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
+/// An open log.
+#[derive(Debug)]
+pub struct Log {
+    dir: PathBuf,
+    generation: u64,
+    file: Arc<File>,
+    /// Where the next record goes.
+    end: u64,
+    /// How far space is reserved.
+    reserved: u64,
+    /// Records of one append, put together.
+    batch: Vec<u8>,
+    sync: SyncHandle,
+}
+
+/// Brings the log to the disk, from any thread. Follows the log through its generations.
+#[derive(Clone, Debug)]
+pub struct SyncHandle {
+    current: Arc<Mutex<Arc<File>>>,
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// Good records.
+    pub records: u64,
+    /// Their length with headers: where the log goes on.
+    pub bytes: u64,
+    /// What ended the log early, if anything.
+    pub torn: Option<Torn>,
+}
+
+/// Bytes behind the last good record, now cut off. After a crash they are an append that was never
+/// acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// How many bytes were cut off.
+    pub bytes: u64,
+    /// What was wrong with them.
+    pub reason: &'static str,
+}
+
+impl Log {
+    /// Opens the log of `generation` in `dir` behind its last good record, or makes it. A torn tail
+    /// is cut off, and files of older generations are removed.
+    pub fn open(dir: &Path, generation: u64) -> io::Result<Log> {
+        let end = replay(dir, generation, |_| Ok(()))?.bytes;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path_of(dir, generation))?;
+        sync_dir(dir)?;
+        remove_older(dir, generation)?;
+        let file = Arc::new(file);
+        let sync = SyncHandle { current: Arc::new(Mutex::new(file.clone())) };
+        let dir = dir.to_owned();
+        Ok(Log { dir, generation, file, end, reserved: end, batch: Vec::new(), sync })
+    }
+
+    /// Appends records, all or none, with one write. ENOSPC comes before anything is written.
+    pub fn append(&mut self, records: &[&[u8]]) -> io::Result<()> {
+        self.batch.clear();
+        for record in records {
+            check_length(record)?;
+            self.batch.extend_from_slice(&(record.len() as u32).to_le_bytes());
+            self.batch.extend_from_slice(&crc32fast::hash(record).to_le_bytes());
+            self.batch.extend_from_slice(record);
+        }
+        self.reserve(self.batch.len() as u64)?;
+        if let Err(error) = self.file.write_all_at(&self.batch, self.end) {
+            // Half a batch must not be taken for a whole one after a restart.
+            ftruncate(&self.file, self.end)?;
+            self.reserved = self.end;
+            return Err(error);
+        }
+        self.end += self.batch.len() as u64;
+        self.batch.shrink_to(BATCH_BYTES_KEPT);
+        Ok(())
+    }
+
+    /// For the thread that syncs.
+    pub fn sync_handle(&self) -> SyncHandle {
+        self.sync.clone()
+    }
+
+    /// The generation that records go to.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Bytes of records in this generation.
+    pub fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Begins the empty log of `generation`, a later one, and removes the older ones. To be called
+    /// when the store has a durable checkpoint that says `generation`. After an error the old
+    /// generation is still in use.
+    pub fn rotate(&mut self, generation: u64) -> io::Result<()> {
+        if generation <= self.generation {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "generations only grow"));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path_of(&self.dir, generation))?;
+        sync_dir(&self.dir)?;
+        self.file = Arc::new(file);
+        (self.generation, self.end, self.reserved) = (generation, 0, 0);
+        *self.sync.lock() = self.file.clone();
+        remove_older(&self.dir, generation)
+    }
+
+    /// Makes sure that the disk has room for `bytes` more.
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        let wanted = self.end + bytes;
+        if wanted <= self.reserved {
+            return Ok(());
+        }
+        let ahead = wanted.next_multiple_of(STEP_BYTES);
+        // Near the end of the disk a whole step may be too much, and the records may still fit.
+        self.reserved = match self.fallocate(ahead) {
+            Err(Errno::NOSPC) => self.fallocate(wanted).map(|()| wanted),
+            taken => taken.map(|()| ahead),
+        }?;
+        Ok(())
+    }
+
+    fn fallocate(&self, until: u64) -> Result<(), Errno> {
+        let length = until - self.reserved;
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.reserved, length) {
+            // This file system cannot say ahead of time.
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl SyncHandle {
+    /// Waits until every record appended before the call is on the disk.
+    pub fn sync(&self) -> io::Result<()> {
+        // A record of a generation that ends meanwhile is in the checkpoint that ended it.
+        let file = self.lock().clone();
+        Ok(fdatasync(&file)?)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<File>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives every good record of `generation` to `visit`, in order, and cuts off what is behind the last
+/// one. A log that is not there has no records. An error of `visit` ends the replay and cuts nothing.
+pub fn replay(
+    dir: &Path,
+    generation: u64,
+    mut visit: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<Replay> {
+    let path = path_of(dir, generation);
+    let file = match OpenOptions::new().read(true).write(true).open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Replay::default()),
+        Err(error) => return Err(error),
+    };
+    let length = file.metadata()?.len();
+    let mut from = BufReader::with_capacity(1 << 20, &file);
+    let mut found = Replay::default();
+    let mut record = Vec::new();
+    while found.bytes < length {
+        if let Err(reason) = read_record(&mut from, length - found.bytes, &mut record)? {
+            found.torn = Some(Torn { bytes: length - found.bytes, reason });
+            cut(&file, found.bytes)?;
+            break;
+        }
+        visit(&record)?;
+        found.records += 1;
+        found.bytes += HEADER_BYTES + record.len() as u64;
+    }
+    Ok(found)
+}
+
+/// Reads one record; the inner error says why there is none.
+fn read_record(
+    from: &mut impl Read,
+    left: u64,
+    record: &mut Vec<u8>,
+) -> io::Result<Result<(), &'static str>> {
+    if left < HEADER_BYTES {
+        return Ok(Err("the header is cut off"));
+    }
+    let (mut length, mut crc) = ([0; 4], [0; 4]);
+    from.read_exact(&mut length)?;
+    from.read_exact(&mut crc)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length == 0 || length > RECORD_BYTES_MAX {
+        return Ok(Err("the length is impossible"));
+    }
+    if length as u64 > left - HEADER_BYTES {
+        return Ok(Err("the record is cut off"));
+    }
+    record.resize(length, 0);
+    from.read_exact(record)?;
+    let is_good = crc32fast::hash(record) == u32::from_le_bytes(crc);
+    Ok(if is_good { Ok(()) } else { Err("the checksum is wrong") })
+}
+
+fn cut(file: &File, at: u64) -> io::Result<()> {
+    ftruncate(file, at)?;
+    Ok(fsync(file)?)
+}
+
+fn check_length(record: &[u8]) -> io::Result<()> {
+    if (1..=RECORD_BYTES_MAX).contains(&record.len()) {
+        return Ok(());
+    }
+    let text = format!("log record is {} bytes, limit is 1 to {RECORD_BYTES_MAX}", record.len());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+fn path_of(dir: &Path, generation: u64) -> PathBuf {
+    dir.join(format!("log.{generation:08}"))
+}
+
+fn remove_older(dir: &Path, generation: u64) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
+        if number.is_some_and(|number| number < generation) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the names in a directory durable.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    Ok(fsync(File::open(dir)?)?)
+}
+
+const HEADER_BYTES: u64 = 8;
+/// Space is reserved in steps of this.
+const STEP_BYTES: u64 = 8 << 20;
+/// Memory that is kept for the next batch.
+const BATCH_BYTES_KEPT: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests;

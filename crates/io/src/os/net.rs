@@ -1,0 +1,350 @@
+//! Addresses, listeners and connections: TCP and Unix sockets behind one type.
+//!
+//! An address is written the Plan 9 way, `tcp!HOST!PORT` or `unix!PATH`. A listener tells of each peer
+//! what the kernel vouches for: on a Unix socket the peer's credentials, on a loopback TCP
+//! connection the owner of the socket at its other end, otherwise nothing.
+
+mod owner;
+mod stream;
+
+pub use owner::socket_owner;
+pub use stream::Stream;
+
+use rustix::net::sockopt;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// `tcp!HOST!PORT`; the host `*` is every interface, to listen on.
+    Tcp {
+        /// Name or number of the host.
+        host: String,
+        /// Port number; 0 lets the kernel choose one.
+        port: u16,
+    },
+    /// `unix!PATH`.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Whether only this machine can reach it: a Unix socket or a loopback host.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Unix(_) => true,
+            Address::Tcp { host, .. } if host.eq_ignore_ascii_case("localhost") => true,
+            Address::Tcp { host, .. } => {
+                host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp { host, port } => write!(f, "tcp!{host}!{port}"),
+            Address::Unix(path) => write!(f, "unix!{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let error = |fact: &str| AddressError { text: text.to_owned(), fact: fact.to_owned() };
+        match text.split_once('!') {
+            Some(("tcp", rest)) => {
+                let (host, port) = rest.rsplit_once('!').ok_or_else(|| error("has no port"))?;
+                if host.is_empty() || host.contains('!') {
+                    return Err(error("has no host"));
+                }
+                let port = port
+                    .parse()
+                    .map_err(|_| error(&format!("has port {port:?}, not a number up to 65535")))?;
+                Ok(Address::Tcp { host: host.to_owned(), port })
+            }
+            Some(("unix", "")) => Err(error("has no path")),
+            Some(("unix", path)) => Ok(Address::Unix(path.into())),
+            Some((net, _)) => Err(error(&format!("names the unknown network {net:?}"))),
+            None => Err(error("names no network")),
+        }
+    }
+}
+
+/// A text that is no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressError {
+    text: String,
+    fact: String,
+}
+
+impl AddressError {
+    /// What to write instead.
+    pub fn hint(&self) -> &'static str {
+        "write tcp!HOST!PORT or unix!PATH, such as tcp!127.0.0.1!5640 or unix!/run/covey.sock; quote \
+         the ! for your shell"
+    }
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "address {:?} {}", self.text, self.fact)
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+/// What is known of a peer before it has said anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// For logs: `unix` with the process id, or the peer's TCP address.
+    pub name: String,
+    /// The user that the kernel vouches for.
+    pub uid: Option<u32>,
+    /// The process that connected, on a Unix socket.
+    pub pid: Option<u32>,
+    /// Whether the peer is on this machine.
+    pub loopback: bool,
+}
+
+/// A listening socket. A Unix socket's file is removed with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: Address,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    /// With device and inode of the socket's file, so that nobody else's is removed.
+    Unix(UnixListener, (u64, u64)),
+}
+
+impl Listener {
+    /// Listens on `address`; a Unix socket's file gets the permission bits `mode` (0o666 where every
+    /// local user may connect and the peer's credentials decide). Must be called within a runtime.
+    ///
+    /// The error names the address. Its kind is `AddrInUse` when another process listens there.
+    pub async fn bind(address: &Address, mode: u32) -> io::Result<Listener> {
+        let bound = match address {
+            Address::Tcp { host, port } => bind_tcp(host, *port).await,
+            Address::Unix(path) => bind_unix(path, mode),
+        };
+        bound.map_err(|error| explain(&format!("cannot listen on {address}"), error))
+    }
+
+    /// Where it listens, with the port that the kernel chose.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next connection. Errors are those of one connection or a lack of descriptors: the caller
+    /// logs them, waits a little and goes on.
+    pub async fn accept(&self) -> io::Result<(Stream, PeerInfo)> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                tune(&stream)?;
+                let info = tcp_peer(peer, stream.local_addr()?);
+                Ok((Stream::Tcp(stream), info))
+            }
+            Socket::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                let info = unix_peer(&stream)?;
+                Ok((Stream::Unix(stream), info))
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let (Socket::Unix(_, ours), Address::Unix(path)) = (&self.socket, &self.address) else {
+            return;
+        };
+        if file_id(path).is_ok_and(|there| there == *ours) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Connects to `address`, trying each address of a host name, within `patience`.
+///
+/// The error names the address; its kind tells a refusal from a time-out.
+pub async fn connect(address: &Address, patience: Duration) -> io::Result<Stream> {
+    let attempt = async {
+        match address {
+            Address::Tcp { host, port } => connect_tcp(host, *port).await,
+            Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        }
+    };
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {patience:?}"));
+    let connected = tokio::time::timeout(patience, attempt).await.map_err(late).flatten();
+    connected.map_err(|error| explain(&format!("cannot connect to {address}"), error))
+}
+
+async fn connect_tcp(host: &str, port: u16) -> io::Result<Stream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in tokio::net::lookup_host((host, port)).await? {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                tune(&stream)?;
+                return Ok(Stream::Tcp(stream));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn bind_tcp(host: &str, port: u16) -> io::Result<Listener> {
+    let addresses: Vec<SocketAddr> = match host {
+        "*" => vec![(std::net::Ipv6Addr::UNSPECIFIED, port).into(), ([0, 0, 0, 0], port).into()],
+        host => tokio::net::lookup_host((host, port)).await?.collect(),
+    };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in addresses {
+        match listen_tcp(address) {
+            Ok(listener) => {
+                let port = listener.local_addr()?.port();
+                let address = Address::Tcp { host: host.to_owned(), port };
+                return Ok(Listener { socket: Socket::Tcp(listener), address });
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                return Err(io::Error::new(error.kind(), format!("port {port} is in use")));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// No delay for small messages, and a dead machine is noticed although nobody writes to it.
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?)
+}
+
+fn tcp_peer(peer: SocketAddr, local: SocketAddr) -> PeerInfo {
+    let loopback = peer.ip().to_canonical().is_loopback();
+    let uid = if loopback { socket_owner(peer, local) } else { None };
+    PeerInfo {
+        name: format!("tcp!{}!{}", peer.ip().to_canonical(), peer.port()),
+        uid,
+        pid: None,
+        loopback,
+    }
+}
+
+fn unix_peer(stream: &UnixStream) -> io::Result<PeerInfo> {
+    let credentials = stream.peer_cred()?;
+    let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok());
+    let name = pid.map_or("unix".to_owned(), |pid| format!("unix!pid {pid}"));
+    Ok(PeerInfo { name, uid: Some(credentials.uid()), pid, loopback: true })
+}
+
+fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
+    remove_stale(path)?;
+    let socket = unix_socket()?;
+    let name = rustix::net::SocketAddrUnix::new(path).map_err(|error| match error {
+        rustix::io::Errno::NAMETOOLONG => io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path is longer than the 107 bytes that a socket may have",
+        ),
+        error => error.into(),
+    })?;
+    rustix::net::bind(&socket, &name)?;
+    // Before listening, so that nobody connects under wider permissions than were asked for.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    rustix::net::listen(&socket, BACKLOG as i32)?;
+    let listener = UnixListener::from_std(socket.into())?;
+    let address = Address::Unix(path.to_owned());
+    Ok(Listener { socket: Socket::Unix(listener, file_id(path)?), address })
+}
+
+fn unix_socket() -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Removes the socket file of a dead server; a live one, or a file of another kind, is an error.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a file that is not a socket is there",
+        ));
+    }
+    let busy = || io::Error::new(io::ErrorKind::AddrInUse, "another server listens there");
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(other) => Err(match sockopt::socket_peercred(other.as_fd()) {
+            Ok(peer) => io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("another server listens there, process {}", peer.pid.as_raw_nonzero()),
+            ),
+            Err(_) => busy(),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        // A full backlog is a live server, too.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(busy()),
+        Err(error) => Err(error),
+    }
+}
+
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// The same error with what was tried before its own text.
+fn explain(what: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {}", error_text(&error)))
+}
+
+/// An error's text in this project's style, without Rust's "(os error 13)".
+pub fn error_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error ") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// Silence before the peer's machine is probed.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+/// Time between probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Probes without an answer before the connection is given up.
+const KEEPALIVE_COUNT: u32 = 4;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use super::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn addresses_print_as_they_were_written() {
+    for text in ["tcp!127.0.0.1!564", "tcp!::1!5640", "tcp!*!0", "unix!/run/a b!c.sock"] {
+        assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn what_is_no_address_says_why() {
+    let text = |text: &str| text.parse::<Address>().unwrap_err().to_string();
+    assert_eq!(text("localhost:564"), r#"address "localhost:564" names no network"#);
+    assert_eq!(text("tcp!localhost"), r#"address "tcp!localhost" has no port"#);
+    assert_eq!(text("tcp!!5"), r#"address "tcp!!5" has no host"#);
+    assert!(text("tcp!a!70000").contains("not a number up to 65535"));
+    assert!(text("udp!a!7").contains(r#"unknown network "udp""#));
+    assert!(text("unix!").contains("has no path"));
+}
+
+#[test]
+fn only_loopback_and_unix_are_local() {
+    let local = |text: &str| text.parse::<Address>().unwrap().is_local();
+    assert!(local("unix!/x") && local("tcp!127.9.0.1!1") && local("tcp!::1!1"));
+    assert!(local("tcp!localhost!1") && local("tcp!::ffff:127.0.0.1!1"));
+    assert!(!local("tcp!*!1") && !local("tcp!0.0.0.0!1") && !local("tcp!node1!1"));
+}
+
+#[test]
+fn a_unix_peer_is_known_by_its_credentials() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = Address::Unix(dir.path().join("s"));
+    block_on(async {
+        let listener = Listener::bind(&address, 0o600).await.unwrap();
+        let mut client = connect(&address, Duration::from_secs(5)).await.unwrap();
+        let (mut server, info) = listener.accept().await.unwrap();
+        assert_eq!(info.uid, Some(rustix::process::getuid().as_raw()));
+        assert_eq!(info.pid, Some(std::process::id()));
+        client.write_all(b"hello").await.unwrap();
+        let mut got = [0; 5];
+        server.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"hello");
+    });
+    assert!(!dir.path().join("s").exists(), "the socket file goes with its listener");
+}
+
+#[test]
+fn a_loopback_peer_is_known_by_its_socket() {
+    block_on(async {
+        let listener = Listener::bind(&"tcp!127.0.0.1!0".parse().unwrap(), 0).await.unwrap();
+        let _client = connect(listener.address(), Duration::from_secs(5)).await.unwrap();
+        let (_server, info) = listener.accept().await.unwrap();
+        assert_eq!(info.uid, Some(rustix::process::getuid().as_raw()));
+        assert!(info.loopback);
+    });
+}
+
+#[test]
+fn a_live_servers_socket_is_refused_and_a_dead_ones_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let address = Address::Unix(path.clone());
+    block_on(async {
+        let live = Listener::bind(&address, 0o666).await.unwrap();
+        let error = Listener::bind(&address, 0o666).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains("another server listens there"), "{error}");
+        drop(live);
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "a dead server leaves its socket");
+        Listener::bind(&address, 0o666).await.unwrap();
+    });
+}
+
+#[test]
+fn a_plain_file_in_the_way_is_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("precious");
+    fs::write(&path, "data").unwrap();
+    block_on(async {
+        let error = Listener::bind(&Address::Unix(path.clone()), 0o666).await.unwrap_err();
+        assert!(error.to_string().contains("not a socket"), "{error}");
+    });
+    assert_eq!(fs::read(&path).unwrap(), b"data");
+}
+
+#[test]
+fn a_port_in_use_and_a_refusal_name_the_address() {
+    block_on(async {
+        let listener = Listener::bind(&"tcp!127.0.0.1!0".parse().unwrap(), 0).await.unwrap();
+        let address = listener.address().clone();
+        let error = Listener::bind(&address, 0).await.unwrap_err().to_string();
+        assert!(error.contains(&address.to_string()) && error.contains("is in use"), "{error}");
+        drop(listener);
+        let error = connect(&address, Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let expected = format!("cannot connect to {address}: connection refused");
+        assert_eq!(error.to_string(), expected);
+    });
+}

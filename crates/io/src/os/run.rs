@@ -1,0 +1,268 @@
+//! The one loop that runs any protocol machine over a byte stream.
+//!
+//! A turn of the loop reads once, lets the machine work, and writes everything it answered with one
+//! gathered write; the task sleeps only after a turn in which nothing moved. A quiet request costs
+//! three system calls: a read, a write and the wait for the next event.
+//!
+//! What always holds:
+//! - a large message is received into one contiguous buffer of its own, so that its payload can be
+//!   split off without a copy; small messages share a buffer;
+//! - no timer is touched unless the machine's deadline moved to an earlier time;
+//! - a machine that is full, or whose peer does not take its output, is given no more input;
+//! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
+
+use bytes::{BufMut, BytesMut};
+use covey_wire::{Blame, Machine, Segments};
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+
+/// A byte stream that the loop can run on: tokio's `TcpStream`, `UnixStream` and the like.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+/// Runs `machine` over `stream` until the peer closes it in good order (`Ok`), breaks the protocol,
+/// or the stream fails. What the machine has to say last is sent before this returns, if the peer
+/// takes it within a second.
+pub async fn run<M: Machine, S: Stream>(machine: M, stream: S) -> Result<(), Blame> {
+    let mut link = Link::new(machine, stream);
+    let end = poll_fn(|context| link.poll_turns(context)).await;
+    if link.can_write {
+        link.last_words().await;
+    }
+    end
+}
+
+/// A machine, its stream, and what is on the way between them.
+struct Link<M, S> {
+    machine: M,
+    stream: S,
+    input: BytesMut,
+    output: Segments,
+    alarm: Alarm,
+    /// The largest message met since the input buffer was last made: what to make the next one for.
+    expected_bytes: usize,
+    can_write: bool,
+}
+
+/// What one turn of the loop came to.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    /// Something moved: turn again.
+    Moved,
+    /// Nothing moved, and all wakers are set.
+    Still,
+    /// The peer has closed its side.
+    Closed,
+}
+
+impl<M: Machine, S: Stream> Link<M, S> {
+    fn new(machine: M, stream: S) -> Self {
+        Link {
+            machine,
+            stream,
+            input: BytesMut::new(),
+            output: Segments::new(),
+            alarm: Alarm::default(),
+            expected_bytes: 0,
+            can_write: true,
+        }
+    }
+
+    fn poll_turns(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
+        for _ in 0..TURNS_MAX {
+            match self.turn(context)? {
+                Turn::Moved => continue,
+                Turn::Still => return Poll::Pending,
+                Turn::Closed => return Poll::Ready(self.closed()),
+            }
+        }
+        // Other connections of this thread want their turn, too.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn turn(&mut self, context: &mut Context<'_>) -> Result<Turn, Blame> {
+        let read = self.read(context)?;
+        let rang = self.ring(context)?;
+        let acted = match self.machine.poll_user(context) {
+            Poll::Ready(result) => result.map(|()| true)?,
+            Poll::Pending => false,
+        };
+        let wrote = self.write(context)?;
+        Ok(match read {
+            Turn::Still if rang || acted || wrote => Turn::Moved,
+            read => read,
+        })
+    }
+
+    /// Reads once and hands what came to the machine.
+    fn read(&mut self, context: &mut Context<'_>) -> Result<Turn, Blame> {
+        if self.machine.is_full() || self.output.len() > OUTPUT_BYTES_MAX {
+            return Ok(Turn::Still);
+        }
+        let limit = self.make_room();
+        let mut room = (&mut self.input).limit(limit);
+        let Poll::Ready(count) = pin!(self.stream.read_buf(&mut room)).poll(context) else {
+            return Ok(Turn::Still);
+        };
+        match count.map_err(|error| self.broken("read", error))? {
+            0 => Ok(Turn::Closed),
+            count => {
+                self.note_large(count);
+                self.machine.handle_input(now(), &mut self.input)?;
+                Ok(Turn::Moved)
+            }
+        }
+    }
+
+    /// Makes the buffer large enough for the message that has begun, and answers how much to read:
+    /// of a large message exactly its rest, so that the next one starts in a buffer of its own;
+    /// otherwise all that fits.
+    fn make_room(&mut self) -> usize {
+        let wanted = self.machine.bytes_wanted(&self.input).max(1);
+        let spare = self.input.capacity() - self.input.len();
+        if spare < wanted.max(SPARE_BYTES_MIN) {
+            self.input.reserve(wanted.max(READ_BYTES).max(self.expected_bytes));
+            self.expected_bytes = 0;
+        }
+        if wanted > READ_BYTES {
+            self.note_large(self.input.len() + wanted);
+            return wanted;
+        }
+        self.input.capacity() - self.input.len()
+    }
+
+    fn note_large(&mut self, count: usize) {
+        if count > READ_BYTES {
+            self.expected_bytes = self.expected_bytes.max(count);
+        }
+    }
+
+    /// Wakes the machine when its deadline has come; whether it did.
+    fn ring(&mut self, context: &mut Context<'_>) -> Result<bool, Blame> {
+        let Some(deadline) = self.machine.poll_deadline() else { return Ok(false) };
+        if self.alarm.poll(deadline, context).is_pending() {
+            return Ok(false);
+        }
+        self.machine.handle_timeout(now())?;
+        Ok(true)
+    }
+
+    /// Writes until nothing is left or the stream takes no more; whether anything was written.
+    fn write(&mut self, context: &mut Context<'_>) -> Result<bool, Blame> {
+        let mut wrote = false;
+        loop {
+            while self.output.len() < OUTPUT_BYTES_MAX
+                && self.machine.poll_output(&mut self.output, OUTPUT_BYTES_MAX)
+            {}
+            if self.output.is_empty() {
+                return Ok(wrote);
+            }
+            match self.write_once(context) {
+                Poll::Pending => return Ok(wrote),
+                Poll::Ready(Ok(())) => wrote = true,
+                Poll::Ready(Err(error)) => {
+                    self.can_write = false;
+                    return Err(self.broken("write", error));
+                }
+            }
+        }
+    }
+
+    fn write_once(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        for (slice, run) in slices.iter_mut().zip(self.output.runs()) {
+            *slice = IoSlice::new(run);
+            count += 1;
+        }
+        let stream = Pin::new(&mut self.stream);
+        let written = ready!(stream.poll_write_vectored(context, &slices[..count]))?;
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.output.advance(written);
+        Poll::Ready(Ok(()))
+    }
+
+    /// The peer has closed: in good order only between messages.
+    fn closed(&self) -> Result<(), Blame> {
+        match self.input.len() {
+            0 => Ok(()),
+            got => {
+                let wanted = self.machine.bytes_wanted(&self.input);
+                Err(Blame::Malformed(format!(
+                    "connection closed inside a message, after {got} bytes with {wanted} to come"
+                )))
+            }
+        }
+    }
+
+    fn broken(&self, what: &str, error: io::Error) -> Blame {
+        Blame::Io(format!("cannot {what} the connection: {error}"))
+    }
+
+    /// Sends what the machine still has, for a peer that still listens.
+    async fn last_words(&mut self) {
+        let patience = Instant::now() + LAST_WORDS_MAX;
+        let mut alarm = Alarm::default();
+        poll_fn(|context| {
+            let failed = self.write(context).is_err();
+            if failed || self.output.is_empty() {
+                return Poll::Ready(());
+            }
+            alarm.poll(patience, context)
+        })
+        .await
+    }
+}
+
+/// A timer that is set anew only when it would ring too late.
+#[derive(Default)]
+struct Alarm {
+    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Alarm {
+    /// Ready when `deadline` has passed.
+    fn poll(&mut self, deadline: Instant, context: &mut Context<'_>) -> Poll<()> {
+        let deadline = tokio::time::Instant::from_std(deadline);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if deadline < sleep.deadline() {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(context));
+            // It may have rung for an older, earlier deadline.
+            if deadline <= tokio::time::Instant::now() {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+/// Tokio's clock, so that a test may stop it.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// What is read at once when messages are small.
+const READ_BYTES: usize = 64 << 10;
+/// A buffer with less room than this is replaced, so that reads do not become tiny.
+const SPARE_BYTES_MIN: usize = 16 << 10;
+/// How much output is held for a peer that does not take it, before input is refused.
+const OUTPUT_BYTES_MAX: usize = 4 << 20;
+/// Runs per write. More than this never pays.
+const SLICES_MAX: usize = 64;
+/// Turns before the thread is given to others.
+const TURNS_MAX: usize = 32;
+/// How long a connection that is over waits for the peer to take what was said last.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+use super::*;
+use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+
+/// Answers each frame (a 32-bit length, then that many bytes) with the same frame. A frame of the one
+/// byte `!` is a violation; a `?` is answered when the deadline comes.
+#[derive(Default)]
+struct Echo {
+    replies: VecDeque<Bytes>,
+    deadline: Option<Instant>,
+    /// Length of each frame, and how many bytes had been read past it.
+    frames: Vec<(usize, usize)>,
+}
+
+impl Machine for Echo {
+    fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+        while self.bytes_wanted(input) == 0 {
+            let length = input.get_u32_le() as usize;
+            let frame = input.split_to(length).freeze();
+            match &frame[..] {
+                b"!" => return Err(Blame::Violation("a shout".into())),
+                b"?" => self.deadline = Some(now + Duration::from_millis(10)),
+                _ => {
+                    self.frames.push((length, input.len()));
+                    self.replies.push_back(frame);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame> {
+        assert!(self.deadline.take().is_some_and(|deadline| deadline <= now));
+        self.replies.push_back(Bytes::from_static(b"late"));
+        Ok(())
+    }
+
+    fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
+        let before = out.len();
+        while out.len() < bytes_max {
+            let Some(reply) = self.replies.pop_front() else { break };
+            out.small(|out| out.put_u32_le(reply.len() as u32));
+            out.shared(reply);
+        }
+        out.len() > before
+    }
+
+    fn poll_deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    fn bytes_wanted(&self, input: &[u8]) -> usize {
+        match input.first_chunk::<4>() {
+            None => 4 - input.len(),
+            Some(header) => (4 + u32::from_le_bytes(*header) as usize).saturating_sub(input.len()),
+        }
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+async fn send(stream: &mut UnixStream, frame: &[u8]) {
+    stream.write_u32_le(frame.len() as u32).await.unwrap();
+    stream.write_all(frame).await.unwrap();
+}
+
+async fn receive(stream: &mut UnixStream) -> Vec<u8> {
+    let mut frame = vec![0; stream.read_u32_le().await.unwrap() as usize];
+    stream.read_exact(&mut frame).await.unwrap();
+    frame
+}
+
+#[test]
+fn frames_of_all_sizes_come_back_and_a_close_is_a_good_end() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let server = tokio::spawn(run(Echo::default(), server));
+        for size in [2, 1, 5000, 1 << 20, 65_532, 65_536, 3, (1 << 20) + 24, 1 << 20, 7] {
+            let frame: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+            send(&mut client, &frame).await;
+            assert_eq!(receive(&mut client).await, frame, "frame of {size} bytes");
+        }
+        drop(client);
+        assert_eq!(server.await.unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn many_pipelined_frames_come_back_in_order() {
+    block_on(async {
+        let (client, server) = UnixStream::pair().unwrap();
+        tokio::spawn(run(Echo::default(), server));
+        let (mut reader, mut writer) = client.into_split();
+        let all: Vec<u8> = (0..20_000u32)
+            .flat_map(|n| [8u32.to_le_bytes(), n.to_le_bytes(), n.to_le_bytes()].concat())
+            .collect();
+        let expected = all.clone();
+        tokio::spawn(async move { writer.write_all(&all).await });
+        let mut got = vec![0; expected.len()];
+        reader.read_exact(&mut got).await.unwrap();
+        assert!(got == expected);
+    });
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_not_read_from_without_bound() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        tokio::spawn(run(Echo::default(), server));
+        let frame = vec![7; 1 << 20];
+        let mut sent = 0;
+        let push = async {
+            loop {
+                send(&mut client, &frame).await;
+                sent += frame.len();
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(300), push).await;
+        assert!(sent >= 1 << 20, "sent {sent}");
+        assert!(sent <= OUTPUT_BYTES_MAX + (4 << 20), "sent {sent}");
+    });
+}
+
+#[test]
+fn a_deadline_wakes_the_machine() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        tokio::spawn(run(Echo::default(), server));
+        send(&mut client, b"?").await;
+        assert_eq!(receive(&mut client).await, b"late");
+        send(&mut client, b"?").await;
+        assert_eq!(receive(&mut client).await, b"late");
+    });
+}
+
+#[test]
+fn what_was_answered_before_a_violation_is_still_sent() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let server = tokio::spawn(run(Echo::default(), server));
+        client.write_all(b"\x02\0\0\0hi\x01\0\0\0!").await.unwrap();
+        assert_eq!(receive(&mut client).await, b"hi");
+        assert_eq!(server.await.unwrap(), Err(Blame::Violation("a shout".into())));
+    });
+}
+
+#[test]
+fn a_close_inside_a_message_is_blamed_on_the_peer() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let server = tokio::spawn(run(Echo::default(), server));
+        client.write_all(b"\x09\0\0\0half").await.unwrap();
+        drop(client);
+        let Err(Blame::Malformed(what)) = server.await.unwrap() else { panic!("no blame") };
+        assert_eq!(what, "connection closed inside a message, after 8 bytes with 5 to come");
+    });
+}
+
+#[test]
+fn nothing_is_read_past_a_large_message() {
+    block_on(async {
+        let (client, server) = UnixStream::pair().unwrap();
+        let mut link = Link::new(Echo::default(), server);
+        let (mut reader, mut writer) = client.into_split();
+        let mut frame = (1u32 << 20).to_le_bytes().to_vec();
+        frame.resize(4 + (1 << 20), 9);
+        let send = async {
+            for _ in 0..4 {
+                writer.write_all(&frame).await.unwrap();
+            }
+            drop(writer);
+        };
+        let receive = async {
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).await.unwrap();
+            assert!(all == frame.repeat(4));
+        };
+        let serve = async {
+            let end = poll_fn(|context| link.poll_turns(context)).await;
+            link.last_words().await;
+            let frames = std::mem::take(&mut link.machine.frames);
+            drop(link);
+            (end, frames)
+        };
+        let ((end, frames), (), ()) = tokio::join!(serve, send, receive);
+        assert_eq!(end, Ok(()));
+        assert_eq!(frames, [(1 << 20, 0); 4]);
+    });
+}

@@ -1,0 +1,207 @@
+//! A connection that comes back: one per server.
+//!
+//! A `Link` dials when it is first used and again, by itself, whenever its connection is lost. While a
+//! server is away, callers wait for it at most `dead_after` from the moment their own request
+//! began; once that long has passed since the connection was lost the server counts as dead and
+//! callers are refused at once, until a dial succeeds. Hard clients wait for as long as it takes.
+
+use super::{BoxFuture, Net, Options, Result};
+use covey_ninep::client::Conn;
+use covey_ninep::tree::Errno;
+use futures_util::future::{Either, select};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// What is done with a fresh connection before anyone may use it.
+pub type Greet = Box<dyn Fn(Conn) -> BoxFuture<Result<()>> + Send + Sync>;
+
+/// One server, reconnected to for as long as the link is held.
+pub struct Link {
+    net: Arc<dyn Net>,
+    server: String,
+    aname: String,
+    options: Options,
+    greet: Option<Greet>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    up: Option<Conn>,
+    /// Counts connections: a fid is good for one generation.
+    generation: u64,
+    dialing: bool,
+    down_since: Option<Instant>,
+    dead: bool,
+    reason: String,
+    changes: u64,
+    waiters: Vec<Waker>,
+}
+
+impl Link {
+    /// A link that nobody has used yet: nothing is dialled.
+    pub fn new(
+        net: Arc<dyn Net>,
+        server: &str,
+        aname: &str,
+        options: Options,
+        greet: Option<Greet>,
+    ) -> Arc<Link> {
+        let (server, aname) = (server.to_owned(), aname.to_owned());
+        Arc::new(Link { net, server, aname, options, greet, state: Mutex::default() })
+    }
+
+    /// The server's name.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Whether the server is known to be dead right now.
+    pub fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+
+    /// The clock, for the start of a request.
+    pub fn now(&self) -> Instant {
+        self.net.now()
+    }
+
+    /// The live connection and its generation, waiting for it within the request's time.
+    pub async fn conn(self: &Arc<Self>, started: Instant) -> Result<(u64, Conn)> {
+        loop {
+            let seen = {
+                let mut state = self.lock();
+                match &state.up {
+                    Some(conn) if !conn.is_lost() => return Ok((state.generation, conn.clone())),
+                    Some(_) => self.went_down(&mut state, "connection lost"),
+                    None => {}
+                }
+                self.dial_if_needed(&mut state);
+                if !self.options.hard && (state.dead || self.is_over(started)) {
+                    return Err(self.dead_error(&state));
+                }
+                state.changes
+            };
+            self.changed_or_over(seen, started).await;
+        }
+    }
+
+    /// Whether a request begun at `started` has had all the time it gets.
+    pub fn is_over(&self, started: Instant) -> bool {
+        !self.options.hard && self.net.now().duration_since(started) >= self.options.dead_after
+    }
+
+    /// The error of a request that a lost connection ended for good.
+    pub fn lost_error(&self, why: &str) -> Errno {
+        Errno::because(Errno::EIO, format!("server {}: {why}", self.server))
+    }
+
+    async fn changed_or_over(&self, seen: u64, started: Instant) {
+        let changed = poll_fn(|context| {
+            let mut state = self.lock();
+            if state.changes != seen {
+                return Poll::Ready(());
+            }
+            state.waiters.push(context.waker().clone());
+            Poll::Pending
+        });
+        if self.options.hard {
+            return changed.await;
+        }
+        let left = (started + self.options.dead_after).saturating_duration_since(self.net.now());
+        match select(pin!(changed), self.net.sleep(left)).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+
+    fn dead_error(&self, state: &State) -> Errno {
+        let why = if state.reason.is_empty() { "no answer" } else { &state.reason };
+        Errno::because(Errno::EIO, format!("server {} is not reachable: {why}", self.server))
+    }
+
+    fn went_down(&self, state: &mut State, reason: &str) {
+        state.up = None;
+        state.down_since = Some(self.net.now());
+        state.reason = reason.to_owned();
+        state.announce();
+    }
+
+    fn dial_if_needed(self: &Arc<Self>, state: &mut State) {
+        if state.dialing || state.up.is_some() {
+            return;
+        }
+        state.dialing = true;
+        state.down_since.get_or_insert(self.net.now());
+        let task = dial_until_up(Arc::downgrade(self), self.net.clone());
+        self.net.spawn(Box::pin(task));
+    }
+
+    async fn dial_once(&self) -> Result<Conn> {
+        let conn = self.net.dial(&self.server, &self.aname).await?;
+        if let Some(greet) = &self.greet {
+            greet(conn.clone()).await?;
+        }
+        Ok(conn)
+    }
+
+    fn came_up(&self, conn: Conn) {
+        let mut state = self.lock();
+        state.up = Some(conn);
+        state.generation += 1;
+        state.dialing = false;
+        state.dead = false;
+        state.down_since = None;
+        state.announce();
+    }
+
+    fn dial_failed(&self, error: &Errno) {
+        let mut state = self.lock();
+        state.reason = error.to_string();
+        let since = state.down_since.unwrap_or_else(|| self.net.now());
+        if self.net.now().duration_since(since) >= self.options.dead_after && !state.dead {
+            state.dead = true;
+            state.announce();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+}
+
+impl State {
+    fn announce(&mut self) {
+        self.changes += 1;
+        self.waiters.drain(..).for_each(Waker::wake);
+    }
+}
+
+const REDIAL_FIRST: Duration = Duration::from_millis(20);
+const REDIAL_MAX: Duration = Duration::from_millis(500);
+
+/// Dials until it succeeds, then stays to see the connection end and dials again, as long as
+/// anyone holds the link.
+async fn dial_until_up(link: Weak<Link>, net: Arc<dyn Net>) {
+    let mut pause = REDIAL_FIRST;
+    loop {
+        let Some(held) = link.upgrade() else { return };
+        match held.dial_once().await {
+            Ok(conn) => {
+                held.came_up(conn.clone());
+                drop(held);
+                let why = conn.closed().await;
+                let Some(held) = link.upgrade() else { return };
+                let mut state = held.lock();
+                held.went_down(&mut state, &why);
+                state.dialing = true;
+                pause = REDIAL_FIRST;
+            }
+            Err(error) => held.dial_failed(&error),
+        }
+        net.sleep(pause).await;
+        pause = (pause * 2).min(REDIAL_MAX);
+    }
+}

@@ -1,0 +1,458 @@
+//! The metadata server's pure core: names, inodes, sizes, sessions and locks over an ordered map.
+//!
+//! [`Store::apply`] is the one entry. It runs one operation to its end inside the transaction that
+//! the map stands for: everything is checked first and written then, so a refused operation leaves
+//! nothing behind. There is no clock, no randomness and no I/O here.
+//!
+//! ```text
+//!   Request ──► apply ──► Reply | AfterCut | Wait | Fatal
+//!                 │
+//!                 └──► take_work: answers to those who waited, objects to remove or cut,
+//!                      operations of the server's own to be logged and applied
+//! ```
+//!
+//! **What the server does around it.** It stamps the time on each request, applies it, and writes
+//! to its log those for which [`Store::is_logged`] holds and that were not refused, before any of
+//! their replies leave. Every few seconds it calls [`Store::save_replies`] and commits. After a
+//! crash it opens the last commit, calls [`Store::replay`] for what the log holds since, commits, and
+//! tells the store of the sessions that did not come back within the grace. A [`Applied::Fatal`]
+//! leaves the transaction and this value unusable: abort, and start over from the last commit.
+//!
+//! **What is where.** Everything that must outlive the server is in the map: `keys` lists the rows.
+//! The counters and the stored replies are kept in memory between checkpoints, since the log
+//! rebuilds them. Opens, locks and waits are volatile: they are never consulted by a logged
+//! operation, with one exception that `attr` explains. So an unlinked file always becomes an orphan
+//! first, and the decision that nobody has it open is an operation of its own ([`Op::Drop`]).
+
+mod append;
+mod attr;
+mod create;
+mod fault;
+mod keys;
+mod lock;
+mod names;
+mod permission;
+mod read;
+mod remove;
+mod rename;
+mod session;
+
+pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
+pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
+pub use permission::{access, mode};
+pub use remove::{PendingCut, Reclaim};
+pub use session::{REPLIES_KEPT_MAX, SessionInfo};
+
+use crate::kv::Kv;
+use crate::ops::{Caller, Id, Inode, Layout, LayoutHint, Nanos, Op, ROOT, Reply, Request};
+use covey_ninep::tree::Errno;
+use covey_wire::{List, Name};
+use fault::{Fault, refuse};
+use keys::{Counters, Stored, Superblock};
+use lock::Locks;
+use session::Sessions;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The format this program reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// A wait that [`Work::Answer`] ends. Never used again while the store is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaitId(pub u64);
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Applied {
+    /// Answer this, once the log holds the request.
+    Reply(Reply),
+    /// The same, but not before every data server has seen the cut of this file at this epoch.
+    /// It is in the work (or pending since before, when the request is a repeated one).
+    AfterCut {
+        /// The file.
+        id: Id,
+        /// The epoch that the cut made.
+        epoch: u32,
+        /// What to answer then.
+        reply: Reply,
+    },
+    /// The answer comes later, in the work; until then [`Store::cancel_wait`] gives up.
+    Wait(WaitId),
+    /// The map failed, or holds damage. Abort the transaction and open the store again.
+    Fatal(Errno),
+}
+
+impl Applied {
+    /// Whether nothing was changed because the request was refused: such a request is not logged.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Applied::Reply(Reply::Error { .. }))
+    }
+}
+
+/// What the server must do elsewhere.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// Answer a request that waited.
+    Answer(WaitId, Reply),
+    /// Apply this operation of the server's own, with its time stamped and logged like any other.
+    Apply(Request),
+    /// Remove the file's objects of this epoch or an older one, everywhere in the layout; then
+    /// apply [`Op::Reclaimed`]. Repeated by [`Store::pending_reclaims`].
+    Remove {
+        /// The file.
+        id: Id,
+        /// Objects of a later epoch stay.
+        epoch: u32,
+        /// Where they are.
+        layout: Layout,
+    },
+    /// Cut the file's objects to this size and raise them to this epoch, everywhere in the layout
+    /// and in the order of the epochs; then apply [`Op::Reclaimed`]. Repeated by
+    /// [`Store::pending_cuts`].
+    Cut {
+        /// The file.
+        id: Id,
+        /// The epoch from now on.
+        epoch: u32,
+        /// Bytes of the whole file that stay.
+        size: u64,
+        /// Where the objects are.
+        layout: Layout,
+    },
+}
+
+/// The metadata of one file system. See the module's story.
+pub struct Store<K: Kv> {
+    kv: K,
+    superblock: Superblock,
+    counters: Counters,
+    boot: u64,
+    sessions: Sessions,
+    locks: Locks,
+    /// Who waits, and for what.
+    waits: BTreeMap<WaitId, Waiting>,
+    wait_next: u64,
+    /// Orphans whose end is under way: nobody can open them again.
+    dropping: BTreeSet<Id>,
+    work: Vec<Work>,
+    replaying: bool,
+}
+
+/// Somebody who waits.
+struct Waiting {
+    session: u64,
+    id: Id,
+    what: Awaited,
+}
+
+/// What is waited for.
+enum Awaited {
+    /// A lock; the queue in `lock` knows which.
+    Lock,
+    /// The file's size to reach this.
+    Size(u64),
+}
+
+impl<K: Kv> Store<K> {
+    /// Makes an empty file system in `kv`: the superblock and the root directory (mode 0755, owned
+    /// by `owner`: uid and gid). `servers` are the I/O servers; files made with `hint` lie on them.
+    ///
+    /// EEXIST when there is one already, EINVAL when the servers or the hint make no sense.
+    pub fn format(
+        kv: &mut K,
+        cluster_id: &str,
+        servers: &[String],
+        hint: LayoutHint,
+        now: Nanos,
+        owner: (u32, u32),
+    ) -> Result<(), Errno> {
+        if kv.get(keys::SUPER)?.is_some() {
+            return Err(Errno::because(Errno::EEXIST, "the store is formatted already"));
+        }
+        if servers.is_empty() || servers.len() > SERVERS_MAX {
+            let text = format!("{} I/O servers, must be 1 to {SERVERS_MAX}", servers.len());
+            return Err(Errno::because(Errno::EINVAL, text));
+        }
+        create::check_hint(&hint, servers.len()).map_err(Fault::into_errno)?;
+        let superblock = Superblock {
+            magic: Name::from(MAGIC),
+            format: FORMAT,
+            cluster: Name::from(cluster_id),
+            servers: List(servers.iter().map(|name| Name::from(name.as_str())).collect()),
+        };
+        let counters = Counters { id_next: ROOT + 1, session_next: 1, files: 1, bytes: 0 };
+        keys::put_row(kv, &keys::inode(ROOT), &root(hint, now, owner))?;
+        keys::put_row(kv, keys::COUNTERS, &counters)?;
+        keys::put_row(kv, keys::BOOT, &0u64)?;
+        keys::put_row(kv, keys::SUPER, &superblock)
+    }
+
+    /// Opens a formatted map and counts the start. The server commits this with the replayed log.
+    ///
+    /// ENODATA when it was never formatted, EINVAL when it is not a metadata store, EOPNOTSUPP when
+    /// its format is not this program's.
+    pub fn open(mut kv: K) -> Result<Self, Errno> {
+        let superblock = read_superblock(&kv)?;
+        let missing = |what: &str| Errno::because(Errno::EIO, format!("{what} missing"));
+        let counters =
+            keys::row(&kv, keys::COUNTERS)?.ok_or_else(|| missing("counters are"))?;
+        let boot: u64 = keys::row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
+        keys::put_row(&mut kv, keys::BOOT, &(boot + 1))?;
+        let mut store = Store {
+            kv,
+            superblock,
+            counters,
+            boot: boot + 1,
+            sessions: Sessions::default(),
+            locks: Locks::default(),
+            waits: BTreeMap::new(),
+            wait_next: 1,
+            dropping: BTreeSet::new(),
+            work: Vec::new(),
+            replaying: false,
+        };
+        store.load_sessions().map_err(Fault::into_errno)?;
+        Ok(store)
+    }
+
+    /// Runs one operation.
+    pub fn apply(&mut self, request: &Request) -> Applied {
+        match self.admit(request) {
+            Ok(applied) => applied,
+            Err(Fault::Refused(error)) => Applied::Reply(error_reply(&error)),
+            Err(Fault::Broken(error)) => Applied::Fatal(error),
+        }
+    }
+
+    /// Runs one operation of the log again: what it leaves in the map counts, its answer does not,
+    /// and nothing volatile comes of it.
+    pub fn replay(&mut self, request: &Request) -> Result<(), Errno> {
+        self.replaying = true;
+        let applied = self.apply(request);
+        self.replaying = false;
+        self.work.clear();
+        self.waits.clear();
+        match applied {
+            Applied::Fatal(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an operation, unless it was refused, must be in the log before it is acknowledged.
+    pub fn is_logged(op: &Op) -> bool {
+        match op {
+            Op::Bye { .. }
+            | Op::Walk { .. }
+            | Op::Getattr { .. }
+            | Op::Open { .. }
+            | Op::Release { .. }
+            | Op::Readdir { .. }
+            | Op::Statfs { .. }
+            | Op::Lock { .. }
+            | Op::Unlock { .. }
+            | Op::Getlock { .. }
+            | Op::Fsync { .. }
+            | Op::Cluster { .. }
+            | Op::Exist { .. } => false,
+            Op::Hello { .. }
+            | Op::Setattr { .. }
+            | Op::Create { .. }
+            | Op::Unlink { .. }
+            | Op::Rename { .. }
+            | Op::Link { .. }
+            | Op::Extend { .. }
+            | Op::Reserve { .. }
+            | Op::Commit { .. }
+            | Op::SetLayout { .. }
+            | Op::Reclaimed { .. }
+            | Op::SessionOver { .. }
+            | Op::Touch { .. }
+            | Op::Dense { .. }
+            | Op::Drop { .. } => true,
+        }
+    }
+
+    /// Whether an operation is the server's own: from a client it must be refused.
+    pub fn is_internal(op: &Op) -> bool {
+        matches!(op, Op::Reclaimed { .. } | Op::SessionOver { .. } | Op::Drop { .. })
+    }
+
+    /// What the server must do elsewhere, in order; what is not done is lost, but for removals and
+    /// cuts, which stay pending in the map.
+    pub fn take_work(&mut self) -> Vec<Work> {
+        std::mem::take(&mut self.work)
+    }
+
+    /// Writes what is kept in memory between checkpoints. Call it before each commit.
+    pub fn save_replies(&mut self) -> Result<(), Errno> {
+        keys::put_row(&mut self.kv, keys::COUNTERS, &self.counters)?;
+        self.save_sessions().map_err(Fault::into_errno)
+    }
+
+    /// How often the store was opened, this time included.
+    pub fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    /// The cluster's id.
+    pub fn cluster_id(&self) -> &Name {
+        &self.superblock.cluster
+    }
+
+    /// Names of the I/O servers in the order that layouts index them.
+    pub fn servers(&self) -> &[Name] {
+        &self.superblock.servers.0
+    }
+
+    /// The map.
+    pub fn kv(&self) -> &K {
+        &self.kv
+    }
+
+    /// The map, for the server to commit. Rows are not to be touched.
+    pub fn kv_mut(&mut self) -> &mut K {
+        &mut self.kv
+    }
+
+    /// Gives the map back.
+    pub fn into_kv(self) -> K {
+        self.kv
+    }
+
+    /// Sessions and repeated requests; then the operation itself.
+    fn admit(&mut self, request: &Request) -> Result<Applied, Fault> {
+        if !Self::is_logged(&request.op) {
+            return self.volatile(request);
+        }
+        if let Some(applied) = self.repeated(request)? {
+            return Ok(applied);
+        }
+        let applied = self.mutate(request)?;
+        self.remember(request, &applied);
+        Ok(applied)
+    }
+
+    fn mutate(&mut self, request: &Request) -> Result<Applied, Fault> {
+        match &request.op {
+            Op::Hello { session, files, name } => self.hello(*session, &files.0, name),
+            Op::Setattr { .. } => self.setattr(request),
+            Op::Create { .. } => self.create(request),
+            Op::Unlink { parent, name, dir } => self.unlink(request, *parent, name, *dir),
+            Op::Rename { .. } => self.rename(request),
+            Op::Link { id, parent, name } => self.link(request, *id, *parent, name),
+            Op::Extend { id, epoch, end, hole } => self.extend(request, *id, *epoch, *end, *hole),
+            Op::Reserve { id, length } => self.reserve(request, *id, *length),
+            Op::Commit { id, offset, length } => self.commit(request, *id, *offset, *length),
+            Op::SetLayout { id, hint } => self.set_layout(request, *id, hint),
+            Op::Reclaimed { id, epoch } => self.reclaimed(*id, *epoch),
+            Op::SessionOver { session } => self.session_over(*session, request.now),
+            Op::Touch { id } => self.touch(request, *id),
+            Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
+            Op::Drop { id } => self.drop_orphan(*id),
+            other => refuse(Errno::EOPNOTSUPP, format!("{} is not logged", other.name())),
+        }
+    }
+
+    fn volatile(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let caller = &request.caller;
+        match &request.op {
+            Op::Bye {} => self.bye(request.session),
+            Op::Walk { from, names } => self.walk(caller, *from, &names.0),
+            Op::Getattr { id } => Ok(node(self.stored(*id)?.inode)),
+            Op::Open { id, access } => self.open_file(request, *id, *access),
+            Op::Release { id } => self.release(request.session, *id),
+            Op::Readdir { .. } => self.readdir(request),
+            Op::Statfs {} => Ok(self.statfs()),
+            Op::Lock { id, lock, wait } => self.lock(request, *id, lock, *wait),
+            Op::Unlock { id, lock } => self.unlock(request, *id, lock),
+            Op::Getlock { id, lock } => self.getlock(request, *id, lock),
+            Op::Fsync { id } => self.stored(*id).map(|_| done()),
+            Op::Cluster {} => Ok(self.cluster()),
+            Op::Exist { ids } => self.exist(&ids.0),
+            other => refuse(Errno::EOPNOTSUPP, format!("{} is logged", other.name())),
+        }
+    }
+
+    /// A new wait. During replay nobody waits, but the answer's shape is the same.
+    fn wait_for(&mut self, session: u64, id: Id, what: Awaited) -> WaitId {
+        let wait = WaitId(self.wait_next);
+        self.wait_next += 1;
+        self.waits.insert(wait, Waiting { session, id, what });
+        wait
+    }
+
+    fn answer(&mut self, wait: WaitId, reply: Reply) {
+        if self.waits.remove(&wait).is_some() {
+            self.work.push(Work::Answer(wait, reply));
+        }
+    }
+
+    /// Asks the server for an operation of its own. In replay the log holds it already, or the
+    /// server finds what is pending afterwards.
+    fn ask(&mut self, op: Op) {
+        if !self.replaying {
+            let caller = Caller::default();
+            let own = Request { session: 0, seq: 0, seq_done: 0, now: 0, caller, op };
+            self.work.push(Work::Apply(own));
+        }
+    }
+}
+
+fn read_superblock<K: Kv>(kv: &K) -> Result<Superblock, Errno> {
+    let Some(superblock) = keys::row::<Superblock>(kv, keys::SUPER)? else {
+        return Err(Errno::because(Errno::ENODATA, "the metadata store is not formatted"));
+    };
+    if superblock.magic.as_bytes() != MAGIC.as_bytes() {
+        return Err(Errno::because(Errno::EINVAL, "this is not a metadata store"));
+    }
+    if superblock.format != FORMAT {
+        let age = if superblock.format > FORMAT { "newer" } else { "older" };
+        let text = format!(
+            "the metadata store has format {}, {age} than format {FORMAT} of this program",
+            superblock.format
+        );
+        return Err(Errno::because(Errno::EOPNOTSUPP, text));
+    }
+    Ok(superblock)
+}
+
+fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
+    let inode = Inode {
+        id: ROOT,
+        mode: mode::DIRECTORY | 0o755,
+        uid: owner.0,
+        gid: owner.1,
+        nlink: 2,
+        rdev: 0,
+        size: 0,
+        epoch: 0,
+        version: 1,
+        sparse: false,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        target: Name::EMPTY,
+        layout: None,
+        hint: Some(hint),
+        parent: ROOT,
+    };
+    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0 }
+}
+
+fn done() -> Applied {
+    Applied::Reply(Reply::Done {})
+}
+
+fn node(inode: Inode) -> Applied {
+    Applied::Reply(Reply::Node { inode })
+}
+
+fn error_reply(error: &Errno) -> Reply {
+    Reply::Error { code: error.code, reason: Name::from(error.reason.as_str()) }
+}
+
+/// Indexes into the server list are 16 bits wide.
+const SERVERS_MAX: usize = u16::MAX as usize;
+
+/// The superblock's first field.
+const MAGIC: &str = "covey metadata";

@@ -1,0 +1,148 @@
+//! Appends from many clients at once.
+//!
+//! An append reserves its place (`tail` moves), writes its data, and commits. Places may be written
+//! in any order, but the size moves over them in their own order, so that nobody ever reads a place
+//! that is not written yet. A commit therefore waits until the size covers it. Reservations are rows
+//! of their own: they outlive the server as the clients that hold them do.
+
+use super::attr::{check_end, must_be_regular};
+use super::fault::{Fault, refuse};
+use super::keys::{self, Reserved, Stored};
+use super::names::changed;
+use super::{Applied, Awaited, Store, WaitId, done};
+use crate::kv::Kv;
+use crate::ops::{Id, Nanos, Reply, Request};
+use covey_ninep::tree::Errno;
+use covey_wire::List;
+
+/// Appends under way in one file at once.
+const RESERVED_MAX: usize = 16 * 1024;
+
+impl<K: Kv> Store<K> {
+    pub(super) fn reserve(
+        &mut self,
+        request: &Request,
+        id: Id,
+        length: u64,
+    ) -> Result<Applied, Fault> {
+        self.must_be_live(request.session)?;
+        let mut stored = self.stored(id)?;
+        must_be_regular(&stored.inode)?;
+        let offset = stored.tail;
+        let end = offset.saturating_add(length);
+        check_end(end)?;
+        let mut reserved = self.reserved(id)?;
+        if reserved.len() >= RESERVED_MAX {
+            return refuse(
+                Errno::EAGAIN,
+                format!("file {id} has {RESERVED_MAX} appends under way"),
+            );
+        }
+
+        if length > 0 {
+            reserved.push(Reserved { offset, end, session: request.session, done: false });
+            self.put_reserved(id, reserved)?;
+            stored.tail = end;
+            self.save(&stored)?;
+        }
+        Ok(Applied::Reply(Reply::Offset { offset, epoch: stored.inode.epoch }))
+    }
+
+    /// The data of an append is written. An append that is not known any more was answered before,
+    /// or cut since: either way it is done.
+    pub(super) fn commit(
+        &mut self,
+        request: &Request,
+        id: Id,
+        offset: u64,
+        length: u64,
+    ) -> Result<Applied, Fault> {
+        self.must_be_live(request.session)?;
+        let mut stored = self.stored(id)?;
+        must_be_regular(&stored.inode)?;
+        let end = offset.saturating_add(length);
+        let mut reserved = self.reserved(id)?;
+        let mine = reserved.iter_mut().find(|reserved| {
+            (reserved.offset, reserved.end, reserved.session) == (offset, end, request.session)
+        });
+        let Some(mine) = mine else { return Ok(done()) };
+        if !mine.done {
+            mine.done = true;
+            self.put_reserved(id, reserved)?;
+            self.settle_appends(&mut stored)?;
+            self.write_done(request, &mut stored)?;
+        }
+        if stored.inode.size >= end {
+            return Ok(done());
+        }
+        Ok(Applied::Wait(self.wait_for(request.session, id, Awaited::Size(end))))
+    }
+
+    /// Moves the size over the appends that are done and answers those who wait for it. The caller
+    /// saves the inode.
+    pub(super) fn settle_appends(&mut self, stored: &mut Stored) -> Result<(), Fault> {
+        let id = stored.inode.id;
+        let mut left = Vec::new();
+        let mut blocked = false;
+        for reserved in self.reserved(id)? {
+            // One that the size covers already (a write beyond it did that) holds nobody up.
+            blocked |= !reserved.done && reserved.end > stored.inode.size;
+            match reserved.done && !blocked {
+                true => self.raise(stored, reserved.end),
+                false => left.push(reserved),
+            }
+        }
+        left.retain(|reserved| !(reserved.done && reserved.end <= stored.inode.size));
+        self.put_reserved(id, left)?;
+        self.answer_sizes(id, stored.inode.size);
+        Ok(())
+    }
+
+    /// A session is over: what it reserved and did not write stays a hole.
+    pub(super) fn end_appends(&mut self, session: u64, now: Nanos) -> Result<(), Fault> {
+        for (rest, List(mut reserved)) in self.rows::<List<Reserved>>(b"a", b"a", usize::MAX)? {
+            let id = keys::number_of(&rest)?;
+            let before = reserved.len();
+            reserved.retain(|reserved| reserved.done || reserved.session != session);
+            if reserved.len() == before {
+                continue;
+            }
+            let mut stored = self.stored(id)?;
+            self.put_reserved(id, reserved)?;
+            self.settle_appends(&mut stored)?;
+            stored.inode.sparse = true;
+            changed(&mut stored.inode, now);
+            self.save(&stored)?;
+        }
+        Ok(())
+    }
+
+    /// The file was cut or is gone: whoever waits was written before that.
+    pub(super) fn forget_appends(&mut self, id: Id) -> Result<(), Fault> {
+        self.delete(&keys::appends(id))?;
+        self.answer_sizes(id, u64::MAX);
+        Ok(())
+    }
+
+    fn answer_sizes(&mut self, id: Id, size: u64) {
+        let reached = |(wait, waiting): (&WaitId, &super::Waiting)| match waiting.what {
+            Awaited::Size(end) if waiting.id == id && end <= size => Some(*wait),
+            _ => None,
+        };
+        let waits: Vec<_> = self.waits.iter().filter_map(reached).collect();
+        waits.into_iter().for_each(|wait| self.answer(wait, Reply::Done {}));
+    }
+
+    /// A file's appends under way, by offset.
+    fn reserved(&self, id: Id) -> Result<Vec<Reserved>, Fault> {
+        let row = self.row::<List<Reserved>>(&keys::appends(id))?;
+        Ok(row.map(|List(reserved)| reserved).unwrap_or_default())
+    }
+
+    fn put_reserved(&mut self, id: Id, reserved: Vec<Reserved>) -> Result<(), Fault> {
+        match reserved.is_empty() {
+            true => self.delete(&keys::appends(id)).map(|_| ()),
+            false => self.put_row(&keys::appends(id), &List(reserved)),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Attributes and sizes.
+//!
+//! The one place where a logged operation looks at something volatile: a file may be cut by a
+//! session that has it open for writing, whatever its mode says by now. Only accepted requests are
+//! logged, so in replay that question is not asked again.
+
+use super::fault::{Fault, refuse};
+use super::keys::{self, CutRow, Stored};
+use super::names::{changed, touched};
+use super::permission::{access, check, may, mode, without_privilege, written_by};
+use super::{Applied, Store, Work, create, done, node};
+use crate::kv::Kv;
+use crate::ops::{Caller, Id, Inode, LayoutHint, Op, Reply, Request, set};
+use covey_ninep::tree::Errno;
+
+/// The largest size: off_t is signed.
+pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// What Setattr asks beside a size: fields count when their bit is in the mask.
+#[derive(Clone, Copy)]
+struct Asked {
+    mask: u32,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    atime: u64,
+    mtime: u64,
+}
+
+impl Asked {
+    fn has(&self, bits: u32) -> bool {
+        self.mask & bits != 0
+    }
+}
+
+impl<K: Kv> Store<K> {
+    pub(super) fn setattr(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let Op::Setattr { id, mask, mode, uid, gid, size, atime, mtime } = request.op else {
+            return refuse(Errno::EINVAL, "no attributes");
+        };
+        let asked = Asked { mask, mode, uid, gid, atime, mtime };
+        let (caller, now) = (&request.caller, request.now);
+        let mut stored = self.stored(id)?;
+        if asked.has(set::SIZE) {
+            self.check_size(request, &stored.inode, size)?;
+        }
+        check_owner(caller, &stored.inode, &asked)?;
+        check_mode(caller, &stored.inode, &asked)?;
+        check_times(caller, &stored.inode, &asked)?;
+        if mask == 0 {
+            return Ok(node(stored.inode));
+        }
+
+        touched(&mut stored.inode, now);
+        set_owner(caller, &mut stored.inode, &asked);
+        let cut =
+            if asked.has(set::SIZE) { self.resize(request, &mut stored, size)? } else { None };
+        set_times(&mut stored.inode, &asked, now);
+        self.save(&stored)?;
+        let reply = Reply::Node { inode: stored.inode };
+        Ok(match cut {
+            Some(epoch) => Applied::AfterCut { id, epoch, reply },
+            None => Applied::Reply(reply),
+        })
+    }
+
+    fn check_size(&self, request: &Request, inode: &Inode, size: u64) -> Result<(), Fault> {
+        must_be_regular(inode)?;
+        check_end(size)?;
+        if size < inode.size && inode.epoch == u32::MAX {
+            return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
+        }
+        if self.replaying || self.is_writer(request.session, inode.id) {
+            return Ok(());
+        }
+        check(&request.caller, inode, access::WRITE)
+    }
+
+    /// Sets the size; the new epoch when data servers must be told.
+    fn resize(
+        &mut self,
+        request: &Request,
+        stored: &mut Stored,
+        size: u64,
+    ) -> Result<Option<u32>, Fault> {
+        let inode = &mut stored.inode;
+        inode.mtime = request.now;
+        written_by(&request.caller, inode);
+        if size >= inode.size {
+            inode.sparse |= size > inode.size;
+            self.grow(stored, size)?;
+            return Ok(None);
+        }
+        self.counters.bytes -= inode.size - size;
+        (inode.size, stored.tail) = (size, size);
+        inode.epoch += 1;
+        let (id, epoch) = (inode.id, inode.epoch);
+        self.forget_appends(id)?;
+        if let Some(layout) = inode.layout.clone() {
+            self.put_row(&keys::cut(id, epoch), &CutRow { size, layout: layout.clone() })?;
+            self.work.push(Work::Cut { id, epoch, size, layout });
+        }
+        Ok(Some(epoch))
+    }
+
+    /// Raises the size to `end` if it is smaller, and lets appends below show. The caller saves.
+    pub(super) fn grow(&mut self, stored: &mut Stored, end: u64) -> Result<(), Fault> {
+        let has_appends = stored.tail > stored.inode.size;
+        self.raise(stored, end);
+        stored.tail = stored.tail.max(end);
+        if has_appends { self.settle_appends(stored) } else { Ok(()) }
+    }
+
+    /// Raises the size alone.
+    pub(super) fn raise(&mut self, stored: &mut Stored, end: u64) {
+        let size = &mut stored.inode.size;
+        self.counters.bytes += end.saturating_sub(*size);
+        *size = end.max(*size);
+    }
+
+    /// A write ended at `end`.
+    pub(super) fn extend(
+        &mut self,
+        request: &Request,
+        id: Id,
+        epoch: u32,
+        end: u64,
+        hole: bool,
+    ) -> Result<Applied, Fault> {
+        let mut stored = self.stored(id)?;
+        must_be_regular(&stored.inode)?;
+        check_end(end)?;
+        if epoch != stored.inode.epoch {
+            let current = stored.inode.epoch;
+            return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
+        }
+        stored.inode.sparse |= hole;
+        self.grow(&mut stored, end)?;
+        self.write_done(request, &mut stored)?;
+        Ok(node(stored.inode))
+    }
+
+    /// Content was written within the size.
+    pub(super) fn touch(&mut self, request: &Request, id: Id) -> Result<Applied, Fault> {
+        let mut stored = self.stored(id)?;
+        must_be_regular(&stored.inode)?;
+        self.write_done(request, &mut stored)?;
+        Ok(node(stored.inode))
+    }
+
+    /// What every write does to the inode; saves it.
+    pub(super) fn write_done(
+        &mut self,
+        request: &Request,
+        stored: &mut Stored,
+    ) -> Result<(), Fault> {
+        changed(&mut stored.inode, request.now);
+        written_by(&request.caller, &mut stored.inode);
+        self.save(stored)
+    }
+
+    /// The file had no holes when it was counted; that still holds if it did not change since.
+    pub(super) fn dense(&mut self, id: Id, epoch: u32, size: u64) -> Result<Applied, Fault> {
+        let mut stored = self.stored(id)?;
+        must_be_regular(&stored.inode)?;
+        let same = stored.inode.epoch == epoch && stored.inode.size == size && stored.tail == size;
+        if same && stored.inode.sparse {
+            stored.inode.sparse = false;
+            self.save(&stored)?;
+        }
+        Ok(done())
+    }
+
+    /// A directory's hint for new files, or the layout of a file that holds nothing yet.
+    pub(super) fn set_layout(
+        &mut self,
+        request: &Request,
+        id: Id,
+        hint: &LayoutHint,
+    ) -> Result<Applied, Fault> {
+        let mut stored = self.stored(id)?;
+        must_own(&request.caller, &stored.inode)?;
+        create::check_hint(hint, self.servers().len())?;
+        if stored.inode.is_dir() {
+            stored.inode.hint = Some(hint.clone());
+        } else {
+            must_be_regular(&stored.inode)?;
+            self.relay(&mut stored, hint)?;
+        }
+        touched(&mut stored.inode, request.now);
+        self.save(&stored)?;
+        Ok(node(stored.inode))
+    }
+
+    /// Gives an empty file another layout. Objects that writers may have made under the old one go,
+    /// and the new epoch refuses those writers.
+    fn relay(&mut self, stored: &mut Stored, hint: &LayoutHint) -> Result<(), Fault> {
+        let inode = &mut stored.inode;
+        if stored.tail > 0 || inode.size > 0 || inode.epoch == u32::MAX {
+            return refuse(Errno::ENOTEMPTY, format!("file {} has data", inode.id));
+        }
+        let old = inode.layout.replace(self.layout_for(inode.id, hint));
+        let (id, epoch) = (inode.id, inode.epoch);
+        inode.epoch += 1;
+        self.forget_cuts(id)?;
+        old.map_or(Ok(()), |old| self.reclaim(id, epoch, old))
+    }
+}
+
+/// Refuses sizes and writes on anything but a regular file.
+pub(super) fn must_be_regular(inode: &Inode) -> Result<(), Fault> {
+    match inode.type_bits() {
+        mode::REGULAR => Ok(()),
+        mode::DIRECTORY => refuse(Errno::EISDIR, format!("file {} is a directory", inode.id)),
+        _ => refuse(Errno::EINVAL, format!("file {} is not a regular file", inode.id)),
+    }
+}
+
+/// Refuses a size or an end that no file can have.
+pub(super) fn check_end(end: u64) -> Result<(), Fault> {
+    match end {
+        0..=SIZE_MAX => Ok(()),
+        _ => refuse(Errno::EFBIG, format!("a file of {end} bytes, limit is {SIZE_MAX}")),
+    }
+}
+
+fn must_own(caller: &Caller, inode: &Inode) -> Result<(), Fault> {
+    match caller.owns(inode) {
+        true => Ok(()),
+        false => refuse(Errno::EPERM, format!("uid {} does not own file {}", caller.uid, inode.id)),
+    }
+}
+
+fn check_owner(caller: &Caller, inode: &Inode, asked: &Asked) -> Result<(), Fault> {
+    if asked.has(set::UID) && !caller.is_root() {
+        must_own(caller, inode)?;
+        if asked.uid != inode.uid {
+            return refuse(Errno::EPERM, "only root gives files away");
+        }
+    }
+    if asked.has(set::GID) && !caller.is_root() {
+        must_own(caller, inode)?;
+        if asked.gid != inode.gid && !caller.is_in(asked.gid) {
+            let (uid, gid) = (caller.uid, asked.gid);
+            return refuse(Errno::EPERM, format!("uid {uid} is not in group {gid}"));
+        }
+    }
+    Ok(())
+}
+
+fn check_mode(caller: &Caller, inode: &Inode, asked: &Asked) -> Result<(), Fault> {
+    if !asked.has(set::MODE) {
+        return Ok(());
+    }
+    if inode.type_bits() == mode::SYMLINK {
+        return refuse(Errno::EOPNOTSUPP, "symbolic links have no mode of their own");
+    }
+    must_own(caller, inode)
+}
+
+/// Any time needs the owner; the present time also whoever may write.
+fn check_times(caller: &Caller, inode: &Inode, asked: &Asked) -> Result<(), Fault> {
+    let given = |field, now| asked.has(field) && !asked.has(now);
+    if given(set::ATIME, set::ATIME_NOW) || given(set::MTIME, set::MTIME_NOW) {
+        return must_own(caller, inode);
+    }
+    let any = asked.has(set::ATIME_NOW | set::MTIME_NOW);
+    if any && !caller.owns(inode) && !may(caller, inode, access::WRITE) {
+        return check(caller, inode, access::WRITE);
+    }
+    Ok(())
+}
+
+/// Owner and mode. As Linux does, even for root, a new owner does not inherit the power of a
+/// set-user-ID program.
+fn set_owner(caller: &Caller, inode: &mut Inode, asked: &Asked) {
+    if asked.has(set::UID) {
+        inode.uid = asked.uid;
+    }
+    if asked.has(set::GID) {
+        inode.gid = asked.gid;
+    }
+    if asked.has(set::UID | set::GID) && !inode.is_dir() {
+        inode.mode = without_privilege(inode.mode);
+    }
+    if asked.has(set::MODE) {
+        let mut bits = asked.mode & mode::PERMISSIONS;
+        if !caller.is_root() && !caller.is_in(inode.gid) {
+            bits &= !mode::SETGID;
+        }
+        inode.mode = inode.type_bits() | bits;
+    }
+}
+
+fn set_times(inode: &mut Inode, asked: &Asked, now: u64) {
+    if asked.has(set::ATIME | set::ATIME_NOW) {
+        inode.atime = if asked.has(set::ATIME_NOW) { now } else { asked.atime };
+    }
+    if asked.has(set::MTIME | set::MTIME_NOW) {
+        inode.mtime = if asked.has(set::MTIME_NOW) { now } else { asked.mtime };
+    }
+}

@@ -1,0 +1,250 @@
+//! New names: files of all types, and hard links.
+
+use super::fault::{Fault, refuse};
+use super::keys::{Named, Stored};
+use super::names::{COOKIE_FIRST, check_name, is_dots, must_be_alive, touched};
+use super::permission::{access, check, mode};
+use super::{Applied, Store, node};
+use crate::kv::Kv;
+use crate::ops::{Caller, Id, Inode, Layout, LayoutHint, Op, Reply, Request};
+use covey_ninep::tree::Errno;
+use covey_wire::{List, Name};
+
+/// The longest target of a symbolic link, in bytes.
+pub const TARGET_BYTES_MAX: usize = 4095;
+
+/// The most names one file may have.
+pub const LINKS_MAX: u32 = 65_000;
+
+/// Distributions there are; see `distribution::Kind`.
+const KINDS: std::ops::RangeInclusive<u8> = 1..=1;
+
+/// What Create asks for.
+struct New<'a> {
+    mode: u32,
+    gid: u32,
+    rdev: u64,
+    target: &'a Name,
+}
+
+impl<K: Kv> Store<K> {
+    pub(super) fn create(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let Op::Create { parent, name, mode: bits, gid, rdev, target, exclusive, open, access } =
+            &request.op
+        else {
+            return refuse(Errno::EINVAL, "not a creation");
+        };
+        let caller = &request.caller;
+        let new = New { mode: with_type(*bits)?, gid: *gid, rdev: *rdev, target };
+        let must_be_new = *exclusive || new.mode & mode::TYPE != mode::REGULAR;
+        check_name(name)?;
+        if is_dots(name) {
+            let code = if must_be_new { Errno::EEXIST } else { Errno::EISDIR };
+            return refuse(code, format!("{name} is in every directory"));
+        }
+        let mut dir = self.dir_to_search(*parent, caller)?;
+        match self.named(*parent, name)? {
+            Some(_) if must_be_new => {
+                return refuse(Errno::EEXIST, format!("{name} exists in directory {parent}"));
+            }
+            Some(named) => return self.create_existing(request, &named, *open, *access),
+            None => {}
+        }
+        must_be_alive(&dir.inode)?;
+        check(caller, &dir.inode, access::WRITE)?;
+        new.check(caller)?;
+        let gid = new.group(caller, &dir.inode)?;
+        let made = self.made(request, &new, &dir.inode, gid);
+
+        self.counters.id_next += 1;
+        self.counters.files += 1;
+        self.add_entry(&mut dir, name, &made.inode, request.now)?;
+        dir.inode.nlink += u32::from(made.inode.is_dir());
+        self.save(&dir)?;
+        self.save(&made)?;
+        if *open && made.inode.is_regular() {
+            self.add_open(request.session, made.inode.id, *access);
+        }
+        Ok(Applied::Reply(Reply::Created { inode: made.inode, created: true }))
+    }
+
+    /// Not exclusive, and there is a file already: it is opened instead.
+    fn create_existing(
+        &mut self,
+        request: &Request,
+        named: &Named,
+        open: bool,
+        wanted: u8,
+    ) -> Result<Applied, Fault> {
+        let inode = self.entry_inode(named)?.inode;
+        match inode.type_bits() {
+            mode::DIRECTORY => return refuse(Errno::EISDIR, "it is a directory"),
+            mode::SYMLINK => return refuse(Errno::ELOOP, "it is a symbolic link"),
+            _ => check(&request.caller, &inode, wanted)?,
+        }
+        if open && inode.is_regular() {
+            self.add_open(request.session, inode.id, wanted);
+        }
+        Ok(Applied::Reply(Reply::Created { inode, created: false }))
+    }
+
+    /// The inode that a creation makes.
+    fn made(&self, request: &Request, new: &New<'_>, dir: &Inode, gid: u32) -> Stored {
+        let (id, now) = (self.counters.id_next, request.now);
+        let hint = dir.hint.clone();
+        let mut inode = Inode {
+            id,
+            mode: new.mode_in(&request.caller, dir, gid),
+            uid: request.caller.uid,
+            gid,
+            nlink: 1,
+            rdev: 0,
+            size: 0,
+            epoch: 0,
+            version: 1,
+            sparse: false,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            target: Name::EMPTY,
+            layout: None,
+            hint: None,
+            parent: 0,
+        };
+        match inode.type_bits() {
+            mode::REGULAR => inode.layout = hint.map(|hint| self.layout_for(id, &hint)),
+            mode::DIRECTORY => (inode.nlink, inode.parent, inode.hint) = (2, dir.id, hint),
+            mode::SYMLINK => {
+                inode.size = new.target.len() as u64;
+                inode.target = new.target.clone();
+            }
+            _ => inode.rdev = new.rdev,
+        }
+        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0 }
+    }
+
+    /// Files begin on different servers, so that small ones spread.
+    pub(super) fn layout_for(&self, id: Id, hint: &LayoutHint) -> Layout {
+        let all = self.servers().len();
+        let count = match usize::from(hint.server_count) {
+            0 => all,
+            count => count.min(all),
+        };
+        let first = (id % all as u64) as usize;
+        let servers = (0..count).map(|index| ((first + index) % all) as u16).collect();
+        Layout { kind: hint.kind, strip_bytes: hint.strip_bytes, servers: List(servers) }
+    }
+
+    pub(super) fn link(
+        &mut self,
+        request: &Request,
+        id: Id,
+        parent: Id,
+        name: &Name,
+    ) -> Result<Applied, Fault> {
+        check_name(name)?;
+        let mut file = self.stored(id)?;
+        let mut dir = self.dir_to_search(parent, &request.caller)?;
+        if is_dots(name) || self.named(parent, name)?.is_some() {
+            return refuse(Errno::EEXIST, format!("{name} exists in directory {parent}"));
+        }
+        must_be_alive(&dir.inode)?;
+        check(&request.caller, &dir.inode, access::WRITE)?;
+        if file.inode.is_dir() {
+            return refuse(Errno::EPERM, "directories have one name");
+        }
+        match file.inode.nlink {
+            0 => return refuse(Errno::ENOENT, format!("file {id} was unlinked")),
+            LINKS_MAX.. => {
+                return refuse(Errno::EMLINK, format!("file {id} has {LINKS_MAX} names"));
+            }
+            _ => file.inode.nlink += 1,
+        }
+        touched(&mut file.inode, request.now);
+
+        self.add_entry(&mut dir, name, &file.inode, request.now)?;
+        self.save(&dir)?;
+        self.save(&file)?;
+        Ok(node(file.inode))
+    }
+}
+
+impl New<'_> {
+    /// What the type demands.
+    fn check(&self, caller: &Caller) -> Result<(), Fault> {
+        match self.mode & mode::TYPE {
+            mode::SYMLINK if self.target.is_empty() => {
+                refuse(Errno::ENOENT, "the link's target is empty")
+            }
+            mode::SYMLINK if self.target.len() > TARGET_BYTES_MAX => {
+                let length = self.target.len();
+                let text = format!("the target has {length} bytes, limit is {TARGET_BYTES_MAX}");
+                refuse(Errno::ENAMETOOLONG, text)
+            }
+            mode::BLOCK | mode::CHARACTER if !caller.is_root() => {
+                refuse(Errno::EPERM, "only root makes devices")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The group: the directory's where that is set-group-ID, else the one asked for (all ones for
+    /// the caller's), which must be the caller's own.
+    fn group(&self, caller: &Caller, dir: &Inode) -> Result<u32, Fault> {
+        if dir.mode & mode::SETGID != 0 {
+            return Ok(dir.gid);
+        }
+        match self.gid {
+            u32::MAX => Ok(caller.gid),
+            gid if caller.is_root() || caller.is_in(gid) => Ok(gid),
+            gid => refuse(Errno::EPERM, format!("uid {} is not in group {gid}", caller.uid)),
+        }
+    }
+
+    /// The mode: directories inherit set-group-ID, and a program does not get it for a group that
+    /// its maker is not in.
+    fn mode_in(&self, caller: &Caller, dir: &Inode, gid: u32) -> u32 {
+        let inherits = dir.mode & mode::SETGID != 0;
+        match self.mode & mode::TYPE {
+            mode::SYMLINK => mode::SYMLINK | 0o777,
+            mode::DIRECTORY if inherits => self.mode | mode::SETGID,
+            mode::DIRECTORY => self.mode,
+            _ if inherits && self.mode & 0o010 != 0 && !caller.is_root() && !caller.is_in(gid) => {
+                self.mode & !mode::SETGID
+            }
+            _ => self.mode,
+        }
+    }
+}
+
+/// A mode reduced to what can be stored; no type means a regular file.
+fn with_type(bits: u32) -> Result<u32, Fault> {
+    let permissions = bits & mode::PERMISSIONS;
+    match bits & mode::TYPE {
+        0 => Ok(mode::REGULAR | permissions),
+        kind @ (mode::SOCKET
+        | mode::SYMLINK
+        | mode::REGULAR
+        | mode::BLOCK
+        | mode::DIRECTORY
+        | mode::CHARACTER
+        | mode::FIFO) => Ok(kind | permissions),
+        _ => refuse(Errno::EINVAL, format!("mode {bits:o} names no file type")),
+    }
+}
+
+/// Refuses a hint that no layout can follow.
+pub(super) fn check_hint(hint: &LayoutHint, servers: usize) -> Result<(), Fault> {
+    if !KINDS.contains(&hint.kind) {
+        return refuse(Errno::EINVAL, format!("distribution {} is not known", hint.kind));
+    }
+    if hint.strip_bytes == 0 {
+        return refuse(Errno::EINVAL, "strips have no bytes");
+    }
+    if usize::from(hint.server_count) > servers {
+        let count = hint.server_count;
+        return refuse(Errno::EINVAL, format!("{count} servers asked for, there are {servers}"));
+    }
+    Ok(())
+}

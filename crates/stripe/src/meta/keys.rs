@@ -1,0 +1,259 @@
+//! The map's rows: how keys are made so that they sort, and what their values hold.
+//!
+//! ```text
+//!   's' word                  superblock, counters, start counter
+//!   'i' id                    Stored: the inode with what clients never see
+//!   'n' parent name           Named: where a name leads
+//!   'c' parent cookie         Listed: the same entry in the order of listings
+//!   'o' id                    an unlinked file that may still be open (empty value)
+//!   'r' id epoch              Layout of objects that must be removed
+//!   't' id epoch              Cut that data servers may not have seen
+//!   'a' id                    List<Reserved>: appends under way
+//!   'e' session               Kept: a session with its stored replies
+//! ```
+//!
+//! Numbers in keys are big-endian, so that they sort as numbers. Every value begins with a version
+//! byte.
+
+use super::{Fault, Store};
+use crate::kv::Kv;
+use crate::ops::{Id, Inode, Layout};
+use bytes::{Buf, BufMut};
+use covey_ninep::tree::Errno;
+use covey_wire::{Field, List, Name, Reader, record};
+
+/// The version byte that rows are written with.
+const ROW_VERSION: u8 = 1;
+
+pub(super) const SUPER: &[u8] = b"ssuper";
+pub(super) const COUNTERS: &[u8] = b"scounters";
+pub(super) const BOOT: &[u8] = b"sboot";
+
+record! {
+    /// What makes a map a metadata store.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Superblock for () {
+        /// Says that this is ours.
+        pub magic: Name,
+        /// The store's format.
+        pub format: u32,
+        /// Which cluster.
+        pub cluster: Name,
+        /// I/O servers in the order that layouts index them.
+        pub servers: List<Name>,
+    }
+}
+
+record! {
+    /// Counters kept in memory and written at checkpoints; replaying the log rebuilds them.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Counters for () {
+        /// The next file's number.
+        pub id_next: u64,
+        /// The next session's number.
+        pub session_next: u64,
+        /// Inodes in use.
+        pub files: u64,
+        /// Sizes of regular files, added up.
+        pub bytes: u64,
+    }
+}
+
+record! {
+    /// An inode with what clients never see.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Stored for () {
+        /// What clients see.
+        pub inode: Inode,
+        /// A directory's next cookie.
+        pub cookie_next: u64,
+        /// Where a regular file's next append goes; at least its size.
+        pub tail: u64,
+    }
+}
+
+record! {
+    /// Where a name leads.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Named for () {
+        /// The file.
+        pub id: Id,
+        /// Its type: the S_IFMT bits shifted right by 12.
+        pub kind: u8,
+        /// Its place in listings.
+        pub cookie: u64,
+    }
+}
+
+record! {
+    /// An entry in the order of listings.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Listed for () {
+        /// The file.
+        pub id: Id,
+        /// Its type.
+        pub kind: u8,
+        /// Its name.
+        pub name: Name,
+    }
+}
+
+record! {
+    /// A truncation that data servers may not have seen.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct CutRow for () {
+        /// The size it left.
+        pub size: u64,
+        /// Where the objects are.
+        pub layout: Layout,
+    }
+}
+
+record! {
+    /// Bytes set aside for an append.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Reserved for () {
+        /// First byte.
+        pub offset: u64,
+        /// The byte after the last.
+        pub end: u64,
+        /// Whose.
+        pub session: u64,
+        /// Its data is written; an earlier append keeps it from showing.
+        pub done: bool,
+    }
+}
+
+impl<K: Kv> Store<K> {
+    pub(super) fn row<T: Field>(&self, key: &[u8]) -> Result<Option<T>, Fault> {
+        row(&self.kv, key).map_err(Fault::Broken)
+    }
+
+    pub(super) fn put_row<T: Field>(&mut self, key: &[u8], value: &T) -> Result<(), Fault> {
+        put_row(&mut self.kv, key, value).map_err(Fault::Broken)
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8]) -> Result<bool, Fault> {
+        self.kv.delete(key).map_err(Fault::Broken)
+    }
+
+    /// Rows from `from` on that begin with `prefix`, at most `count_max`: keys without the prefix.
+    pub(super) fn rows<T: Field>(
+        &self,
+        prefix: &[u8],
+        from: &[u8],
+        count_max: usize,
+    ) -> Result<Vec<(Vec<u8>, T)>, Fault> {
+        let mut rows = Vec::new();
+        let mut bad = None;
+        let mut visit = |key: &[u8], value: &[u8]| {
+            let Some(rest) = key.strip_prefix(prefix) else { return false };
+            if rows.len() == count_max {
+                return false;
+            }
+            match decode(value.to_vec()) {
+                Ok(row) => rows.push((rest.to_vec(), row)),
+                Err(error) => bad = Some(error),
+            }
+            bad.is_none()
+        };
+        self.kv.scan(from, &mut visit).map_err(Fault::Broken)?;
+        match bad {
+            Some(error) => Err(Fault::Broken(error)),
+            None => Ok(rows),
+        }
+    }
+}
+
+pub(super) fn row<T: Field>(kv: &impl Kv, key: &[u8]) -> Result<Option<T>, Errno> {
+    kv.get(key)?.map(decode).transpose()
+}
+
+pub(super) fn put_row<T: Field>(kv: &mut impl Kv, key: &[u8], value: &T) -> Result<(), Errno> {
+    let mut row = Vec::with_capacity(1 + value.size(()));
+    row.push(ROW_VERSION);
+    value.put((), &mut row);
+    kv.put(key, &row)
+}
+
+/// A value's record. What we wrote ourselves and cannot read is damage: EIO.
+fn decode<T: Field>(value: Vec<u8>) -> Result<T, Errno> {
+    let mut reader = Reader::new(value.into());
+    let damaged = |what: String| Errno::because(Errno::EIO, format!("damaged row: {what}"));
+    match reader.u8().map_err(|blame| damaged(blame.to_string()))? {
+        ROW_VERSION => {}
+        other => return Err(damaged(format!("row version {other}, only {ROW_VERSION} is known"))),
+    }
+    let record = T::get((), &mut reader).map_err(|blame| damaged(blame.to_string()))?;
+    reader.finish().map_err(|blame| damaged(blame.to_string()))?;
+    Ok(record)
+}
+
+pub(super) fn inode(id: Id) -> Vec<u8> {
+    numbered(b'i', id)
+}
+
+pub(super) fn name(parent: Id, name: &[u8]) -> Vec<u8> {
+    let mut key = numbered(b'n', parent);
+    key.extend_from_slice(name);
+    key
+}
+
+pub(super) fn cookie(parent: Id, cookie: u64) -> Vec<u8> {
+    numbered_pair(b'c', parent, cookie)
+}
+
+pub(super) fn orphan(id: Id) -> Vec<u8> {
+    numbered(b'o', id)
+}
+
+pub(super) fn reclaim(id: Id, epoch: u32) -> Vec<u8> {
+    with_epoch(b'r', id, epoch)
+}
+
+pub(super) fn cut(id: Id, epoch: u32) -> Vec<u8> {
+    with_epoch(b't', id, epoch)
+}
+
+pub(super) fn appends(id: Id) -> Vec<u8> {
+    numbered(b'a', id)
+}
+
+pub(super) fn session(session: u64) -> Vec<u8> {
+    numbered(b'e', session)
+}
+
+/// A table's letter and a number.
+pub(super) fn numbered(table: u8, number: u64) -> Vec<u8> {
+    let mut key = Vec::with_capacity(32);
+    key.push(table);
+    key.put_u64(number);
+    key
+}
+
+fn numbered_pair(table: u8, first: u64, second: u64) -> Vec<u8> {
+    let mut key = numbered(table, first);
+    key.put_u64(second);
+    key
+}
+
+fn with_epoch(table: u8, id: Id, epoch: u32) -> Vec<u8> {
+    let mut key = numbered(table, id);
+    key.put_u32(epoch);
+    key
+}
+
+/// The number at the front of a key's rest.
+pub(super) fn number_of(mut rest: &[u8]) -> Result<u64, Fault> {
+    rest.try_get_u64().map_err(|_| short_key())
+}
+
+/// The number and the epoch that a key's rest consists of.
+pub(super) fn epoch_of(mut rest: &[u8]) -> Result<(Id, u32), Fault> {
+    let id = rest.try_get_u64().map_err(|_| short_key())?;
+    Ok((id, rest.try_get_u32().map_err(|_| short_key())?))
+}
+
+fn short_key() -> Fault {
+    Fault::Broken(Errno::because(Errno::EIO, "damaged row: its key is too short"))
+}

@@ -1,0 +1,154 @@
+//! Operations that change nothing: walks, listings, totals.
+
+use super::fault::{Fault, refuse};
+use super::keys::{self, Listed};
+use super::names::{COOKIE_FIRST, check_name, must_be_dir};
+use super::permission::{access, check, may};
+use super::{Applied, Store};
+use crate::kv::Kv;
+use crate::ops::{Caller, DirEntry, Id, Inode, Op, Reply, Request};
+use covey_ninep::tree::Errno;
+use covey_wire::{Field, List, Name};
+
+/// Names of one walk.
+const WALK_NAMES_MAX: usize = 2048;
+
+/// Entries of one listing, whatever room there is.
+const ENTRIES_MAX: usize = 16 * 1024;
+
+impl<K: Kv> Store<K> {
+    /// Down the names. Where a later one cannot be followed the walk ends early; the first failing
+    /// is an error.
+    pub(super) fn walk(&self, caller: &Caller, from: Id, names: &[Name]) -> Result<Applied, Fault> {
+        if names.len() > WALK_NAMES_MAX {
+            let text = format!("{} names in one walk, limit is {WALK_NAMES_MAX}", names.len());
+            return refuse(Errno::E2BIG, text);
+        }
+        let mut here = self.stored(from)?.inode;
+        let mut inodes: Vec<Inode> = Vec::with_capacity(names.len());
+        for name in names {
+            match self.step(caller, &here, name) {
+                Ok(next) => here = next,
+                Err(Fault::Refused(_)) if !inodes.is_empty() => break,
+                Err(fault) => return Err(fault),
+            }
+            inodes.push(here.clone());
+        }
+        Ok(Applied::Reply(Reply::Nodes { inodes: List(inodes) }))
+    }
+
+    fn step(&self, caller: &Caller, dir: &Inode, name: &Name) -> Result<Inode, Fault> {
+        check_name(name)?;
+        must_be_dir(dir)?;
+        check(caller, dir, access::EXECUTE)?;
+        Ok(match name.as_bytes() {
+            b"." => dir.clone(),
+            b".." => self.stored(dir.parent)?.inode,
+            _ => self.existing(dir.id, name)?.1.inode,
+        })
+    }
+
+    /// Entries after a cookie, in the order of cookies.
+    pub(super) fn readdir(&self, request: &Request) -> Result<Applied, Fault> {
+        let Op::Readdir { id, cookie, limit, bytes_max, plus } = request.op else {
+            return refuse(Errno::EINVAL, "not a listing");
+        };
+        let dir = self.dir(id)?;
+        check(&request.caller, &dir.inode, access::READ)?;
+        let limit = if limit == 0 { dir.cookie_next - 1 } else { limit };
+        // Attributes need the right to search, names only the right to read.
+        let plus = plus && may(&request.caller, &dir.inode, access::EXECUTE);
+        let mut page = Page { entries: Vec::new(), room: bytes_max as usize, plus };
+        let end = self.list_dots(&mut page, &dir.inode, cookie)?
+            && self.list(&mut page, id, cookie.max(COOKIE_FIRST - 1), limit)?;
+        Ok(Applied::Reply(Reply::Entries { entries: List(page.entries), end, limit }))
+    }
+
+    /// `.` and `..`; whether both had room.
+    fn list_dots(&self, page: &mut Page, dir: &Inode, cookie: u64) -> Result<bool, Fault> {
+        if cookie < 1 && !page.add(self, dir.kind(), Name::from("."), dir.id, 1)? {
+            return Ok(false);
+        }
+        Ok(cookie >= 2 || page.add(self, dir.kind(), Name::from(".."), dir.parent, 2)?)
+    }
+
+    /// Entries above `cookie` and not above `limit`; whether all had room.
+    fn list(&self, page: &mut Page, dir: Id, cookie: u64, limit: u64) -> Result<bool, Fault> {
+        let prefix = keys::numbered(b'c', dir);
+        let mut after = cookie;
+        loop {
+            let Some(from) = after.checked_add(1) else { return Ok(true) };
+            let rows = self.rows::<Listed>(&prefix, &keys::cookie(dir, from), page.rows_max())?;
+            if rows.is_empty() {
+                return Ok(true);
+            }
+            for (rest, listed) in rows {
+                after = keys::number_of(&rest)?;
+                if after > limit {
+                    return Ok(true);
+                }
+                if !page.add(self, listed.kind, listed.name, listed.id, after)? {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    pub(super) fn statfs(&self) -> Applied {
+        let (files, bytes) = (self.counters.files, self.counters.bytes);
+        Applied::Reply(Reply::Totals { files, bytes })
+    }
+
+    pub(super) fn cluster(&self) -> Applied {
+        let superblock = &self.superblock;
+        let (id, servers) = (superblock.cluster.clone(), superblock.servers.clone());
+        Applied::Reply(Reply::Cluster { id, servers })
+    }
+
+    /// Those of the ids that exist, unlinked ones that are still open included.
+    pub(super) fn exist(&self, ids: &[Id]) -> Result<Applied, Fault> {
+        let mut found = Vec::new();
+        for id in ids {
+            if self.exists(*id)? {
+                found.push(*id);
+            }
+        }
+        Ok(Applied::Reply(Reply::Ids { ids: List(found) }))
+    }
+}
+
+/// A listing being filled.
+struct Page {
+    entries: Vec<DirEntry>,
+    /// Bytes left.
+    room: usize,
+    plus: bool,
+}
+
+impl Page {
+    /// Adds an entry if it has room; the first one always has, or the listing would never end.
+    fn add<K: Kv>(
+        &mut self,
+        store: &Store<K>,
+        kind: u8,
+        name: Name,
+        id: Id,
+        cookie: u64,
+    ) -> Result<bool, Fault> {
+        let inode = if self.plus { Some(store.stored(id)?.inode) } else { None };
+        let entry = DirEntry { id, kind, cookie, name, inode };
+        let size = entry.size(());
+        let full = size > self.room || self.entries.len() == ENTRIES_MAX;
+        if full && !self.entries.is_empty() {
+            return Ok(false);
+        }
+        self.room = self.room.saturating_sub(size);
+        self.entries.push(entry);
+        Ok(true)
+    }
+
+    /// How many rows are worth reading at once: an entry has some thirty bytes.
+    fn rows_max(&self) -> usize {
+        (self.room / 32).clamp(1, 1024)
+    }
+}

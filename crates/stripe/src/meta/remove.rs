@@ -1,0 +1,224 @@
+//! The end of names and of files.
+//!
+//! ```text
+//!   Unlink (last name) ──► orphan ──► nobody has it open: Op::Drop ──► reclaim ──► Op::Reclaimed
+//!                          inode stays                    inode goes    objects go
+//! ```
+//!
+//! Each arrow is logged. Only the decision in the middle looks at opens, which the log does not
+//! know; so it is the server's own operation, asked for as [`Work::Apply`](super::Work).
+
+use super::fault::{Fault, refuse};
+use super::keys::{self, CutRow, Stored};
+use super::names::{check_name, touched};
+use super::permission::{access, check, check_sticky};
+use super::{Applied, Store, Work, done};
+use crate::kv::Kv;
+use crate::ops::{Id, Layout, Nanos, Op, Request};
+use covey_ninep::tree::Errno;
+use covey_wire::Name;
+
+/// Objects that must be removed: see [`Work::Remove`](super::Work).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reclaim {
+    /// The file that was.
+    pub id: Id,
+    /// Objects of a later epoch stay.
+    pub epoch: u32,
+    /// Where they are.
+    pub layout: Layout,
+}
+
+/// Objects that must be cut: see [`Work::Cut`](super::Work).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingCut {
+    /// The file.
+    pub id: Id,
+    /// The epoch that the cut made.
+    pub epoch: u32,
+    /// Bytes of the whole file that stay.
+    pub size: u64,
+    /// Where the objects are.
+    pub layout: Layout,
+}
+
+impl<K: Kv> Store<K> {
+    /// Removals not yet reported done, after `(id, epoch)` in order ((0, 0) for the first).
+    pub fn pending_reclaims(
+        &self,
+        after: (Id, u32),
+        count_max: usize,
+    ) -> Result<Vec<Reclaim>, Errno> {
+        let mut from = keys::reclaim(after.0, after.1);
+        from.push(0);
+        let rows = self.rows::<Layout>(b"r", &from, count_max).map_err(Fault::into_errno)?;
+        let reclaim = |(rest, layout): (Vec<u8>, Layout)| {
+            let (id, epoch) = keys::epoch_of(&rest).map_err(Fault::into_errno)?;
+            Ok(Reclaim { id, epoch, layout })
+        };
+        rows.into_iter().map(reclaim).collect()
+    }
+
+    /// Cuts not yet reported done, after `(id, epoch)` in order ((0, 0) for the first). A file may
+    /// have several; data servers must see them in this order.
+    pub fn pending_cuts(
+        &self,
+        after: (Id, u32),
+        count_max: usize,
+    ) -> Result<Vec<PendingCut>, Errno> {
+        let mut from = keys::cut(after.0, after.1);
+        from.push(0);
+        let rows = self.rows::<CutRow>(b"t", &from, count_max).map_err(Fault::into_errno)?;
+        let cut = |(rest, row): (Vec<u8>, CutRow)| {
+            let (id, epoch) = keys::epoch_of(&rest).map_err(Fault::into_errno)?;
+            Ok(PendingCut { id, epoch, size: row.size, layout: row.layout })
+        };
+        rows.into_iter().map(cut).collect()
+    }
+
+    /// Asks, as work, for the end of every orphan that nobody has open. The server calls this once
+    /// the grace after a start is over: by then all who live have said Hello.
+    pub fn drop_orphans(&mut self) -> Result<(), Errno> {
+        for id in self.orphans().map_err(Fault::into_errno)? {
+            self.drop_if_unused(id).map_err(Fault::into_errno)?;
+        }
+        Ok(())
+    }
+
+    fn orphans(&self) -> Result<Vec<Id>, Fault> {
+        let mut orphans = Vec::new();
+        let mut visit = |key: &[u8], _: &[u8]| {
+            let rest = key.strip_prefix(b"o");
+            rest.is_some_and(|rest| {
+                orphans.push(keys::number_of(rest));
+                true
+            })
+        };
+        self.kv.scan(b"o", &mut visit).map_err(Fault::Broken)?;
+        orphans.into_iter().collect()
+    }
+
+    pub(super) fn unlink(
+        &mut self,
+        request: &Request,
+        parent: Id,
+        name: &Name,
+        as_dir: bool,
+    ) -> Result<Applied, Fault> {
+        check_name(name)?;
+        match (name.as_bytes(), as_dir) {
+            (b".", true) => return refuse(Errno::EINVAL, ". cannot be removed"),
+            (b"..", true) => return refuse(Errno::ENOTEMPTY, ".. is never empty"),
+            (b"." | b"..", false) => return refuse(Errno::EISDIR, "it is a directory"),
+            _ => {}
+        }
+        let caller = &request.caller;
+        let mut dir = self.dir_to_search(parent, caller)?;
+        let (named, mut victim) = self.existing(parent, name)?;
+        check(caller, &dir.inode, access::WRITE)?;
+        check_sticky(caller, &dir.inode, &victim.inode)?;
+        check_removable(&victim, name, as_dir)?;
+
+        self.remove_entry(&mut dir, name, &named, request.now)?;
+        dir.inode.nlink -= u32::from(as_dir);
+        self.save(&dir)?;
+        self.lose_name(&mut victim, request.now)?;
+        Ok(done())
+    }
+
+    /// A file lost a name (a directory: its only one).
+    pub(super) fn lose_name(&mut self, victim: &mut Stored, now: Nanos) -> Result<(), Fault> {
+        let id = victim.inode.id;
+        victim.inode.nlink = if victim.inode.is_dir() { 0 } else { victim.inode.nlink - 1 };
+        touched(&mut victim.inode, now);
+        self.save(victim)?;
+        if victim.inode.nlink == 0 {
+            self.kv.put(&keys::orphan(id), b"").map_err(Fault::Broken)?;
+            self.drop_if_unused(id)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the end of an orphan that nobody has open. From then on nobody can open it.
+    pub(super) fn drop_if_unused(&mut self, id: Id) -> Result<(), Fault> {
+        if self.replaying || self.is_open(id) || self.dropping.contains(&id) {
+            return Ok(());
+        }
+        if self.is_orphan(id)? {
+            self.dropping.insert(id);
+            self.ask(Op::Drop { id });
+        }
+        Ok(())
+    }
+
+    fn is_orphan(&self, id: Id) -> Result<bool, Fault> {
+        Ok(self.kv.get(&keys::orphan(id)).map_err(Fault::Broken)?.is_some())
+    }
+
+    /// The logged end of an orphan: the inode goes, a regular file's objects are to be removed.
+    ///
+    /// Even an empty file may have objects, of a writer that died before it reported a size.
+    pub(super) fn drop_orphan(&mut self, id: Id) -> Result<Applied, Fault> {
+        self.dropping.remove(&id);
+        if !self.is_orphan(id)? {
+            return Ok(done());
+        }
+        let inode = self.stored(id)?.inode;
+        self.delete(&keys::orphan(id))?;
+        self.delete(&keys::inode(id))?;
+        self.counters.files -= 1;
+        self.forget_appends(id)?;
+        self.forget_locks(id);
+        self.forget_cuts(id)?;
+        if let Some(layout) = inode.layout {
+            self.counters.bytes -= inode.size;
+            self.reclaim(id, inode.epoch, layout)?;
+        }
+        Ok(done())
+    }
+
+    /// Objects up to this epoch are to be removed.
+    pub(super) fn reclaim(&mut self, id: Id, epoch: u32, layout: Layout) -> Result<(), Fault> {
+        self.put_row(&keys::reclaim(id, epoch), &layout)?;
+        self.work.push(Work::Remove { id, epoch, layout });
+        Ok(())
+    }
+
+    /// Objects were removed, or cut, everywhere.
+    pub(super) fn reclaimed(&mut self, id: Id, epoch: u32) -> Result<Applied, Fault> {
+        self.delete(&keys::reclaim(id, epoch))?;
+        self.delete(&keys::cut(id, epoch))?;
+        Ok(done())
+    }
+
+    pub(super) fn is_cut_pending(&self, id: Id, epoch: u32) -> Result<bool, Fault> {
+        Ok(self.row::<CutRow>(&keys::cut(id, epoch))?.is_some())
+    }
+
+    /// Cuts of objects that are to be removed anyway.
+    pub(super) fn forget_cuts(&mut self, id: Id) -> Result<(), Fault> {
+        let prefix = keys::numbered(b't', id);
+        for (rest, _) in self.rows::<CutRow>(&prefix, &prefix, usize::MAX)? {
+            let key = [&prefix[..], &rest[..]].concat();
+            self.delete(&key)?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses to remove a directory as a file, a file as a directory, or what is in use.
+fn check_removable(victim: &Stored, name: &Name, as_dir: bool) -> Result<(), Fault> {
+    match (victim.inode.is_dir(), as_dir) {
+        (true, false) => refuse(Errno::EISDIR, format!("{name} is a directory")),
+        (false, true) => refuse(Errno::ENOTDIR, format!("{name} is not a directory")),
+        (true, true) => check_empty(victim),
+        (false, false) => Ok(()),
+    }
+}
+
+pub(super) fn check_empty(dir: &Stored) -> Result<(), Fault> {
+    match dir.inode.size {
+        0 => Ok(()),
+        _ => refuse(Errno::ENOTEMPTY, format!("directory {} has entries", dir.inode.id)),
+    }
+}

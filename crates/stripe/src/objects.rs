@@ -1,0 +1,107 @@
+//! What a data server is asked beyond plain 9P, and how its objects are named.
+//!
+//! A data server is a 9P server with one flat directory of objects. An object's name is the file's
+//! id in 16 hexadecimal digits; walking `ID.EPOCH` gives a fid that is good for that epoch only:
+//! after a truncation has raised the epoch, its reads and writes answer ESTALE. A name with an epoch
+//! can be walked before the object exists; the first write makes it.
+
+use crate::ops::Id;
+use covey_wire::{Field, List, Name, Reader, messages, record};
+
+/// The name of the object of `id` at `epoch`.
+pub fn name(id: Id, epoch: u32) -> Name {
+    Name::from(format!("{id:016x}.{epoch}"))
+}
+
+/// Takes a name apart: id, and the epoch when it has one.
+pub fn parse(name: &[u8]) -> Option<(Id, Option<u32>)> {
+    let text = std::str::from_utf8(name).ok()?;
+    let (id, epoch) = match text.split_once('.') {
+        Some((id, epoch)) => (id, Some(epoch.parse().ok()?)),
+        None => (text, None),
+    };
+    if id.len() != 16 {
+        return None;
+    }
+    Some((Id::from_str_radix(id, 16).ok()?, epoch))
+}
+
+record! {
+    /// One object in a listing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Object for () {
+        /// The file it belongs to.
+        pub id: Id,
+        /// The epoch it is at.
+        pub epoch: u32,
+        /// Length in bytes.
+        pub bytes: u64,
+    }
+}
+
+messages! {
+    /// An operation on a data server's root, carried by Tcall. Only the cluster itself may ask.
+    pub enum DataOp for () {
+        /// raises the object's epoch and cuts it to `size` physical bytes; done already is done
+        1 Cut { id: u64, epoch: u32, size: u64 },
+        /// removes objects; those that are not there are fine
+        2 Remove { ids: List<u64> },
+        /// objects with an id above `after`, in order, at most `count`
+        3 Objects { after: u64, count: u32 },
+        /// bytes allocated for an object
+        4 Allocated { id: u64 },
+    }
+}
+
+messages! {
+    /// The answers.
+    pub enum DataReply for () {
+        /// it failed
+        1 Error { code: u32, reason: Name },
+        /// done
+        2 Done {},
+        /// a listing
+        3 Objects { objects: List<Object> },
+        /// bytes on disk
+        4 Allocated { bytes: u64 },
+    }
+}
+
+macro_rules! coded {
+    ($type:ident) => {
+        impl $type {
+            /// The bytes of it, for a Tcall or Rcall.
+            pub fn encode(&self) -> Vec<u8> {
+                let mut out = vec![self.number()];
+                self.put_body((), &mut out);
+                out
+            }
+
+            /// Reads it back.
+            pub fn decode(bytes: covey_wire::Bytes) -> Result<Self, covey_wire::Blame> {
+                let mut from = Reader::new(bytes);
+                let number = from.u8()?;
+                let value = Self::take_body(number, (), &mut from)?;
+                from.finish()?;
+                Ok(value)
+            }
+        }
+    };
+}
+coded!(DataOp);
+coded!(DataReply);
+const _: fn(&Object) -> usize = |object| Field::<()>::size(object, ());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back() {
+        assert_eq!(parse(name(0x2a, 7).as_bytes()), Some((0x2a, Some(7))));
+        assert_eq!(parse(b"000000000000002a"), Some((0x2a, None)));
+        for bad in [&b"2a"[..], b"", b"000000000000002a.x", b"..", b"zzzzzzzzzzzzzzzz"] {
+            assert_eq!(parse(bad), None);
+        }
+    }
+}
