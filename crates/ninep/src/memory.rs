@@ -37,7 +37,7 @@ pub struct Inode {
     readers: RefCell<Vec<Waker>>,
 }
 
-const FILE_BYTES_MAX: usize = 1 << 30;
+const FILE_BYTES_MAX: usize = 1 << 28;
 const S_IFMT: u32 = 0o170000;
 const S_IFIFO: u32 = 0o010000;
 const S_IFDIR: u32 = 0o040000;

@@ -233,7 +233,8 @@ impl<T: Tree> Session<T> {
         }
     }
 
-    /// Keeps the first error, which ends the connection.
+    /// Goes on with what was woken and what there is room for now. The first error is kept: it ends
+    /// the connection.
     fn step(&mut self) {
         if self.failure.is_none() {
             self.run_tasks();
@@ -275,20 +276,12 @@ impl<T: Tree> Machine for Session<T> {
     fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
         let dialect = self.dialect.unwrap_or(Dialect::Linux);
         let before = out.len();
-        loop {
-            while out.len() - before < bytes_max {
-                let Some((tag, reply)) = self.replies.pop_front() else { break };
-                self.load.reply_bytes -= payload(&reply);
-                reply.put(tag, dialect, out);
-            }
-            if self.backlog.is_empty() || self.is_full() || self.failure.is_some() {
-                return out.len() > before;
-            }
-            self.step();
-            if self.replies.is_empty() || out.len() - before >= bytes_max {
-                return out.len() > before;
-            }
+        while out.len() - before < bytes_max {
+            let Some((tag, reply)) = self.replies.pop_front() else { break };
+            self.load.reply_bytes -= payload(&reply);
+            reply.put(tag, dialect, out);
         }
+        out.len() > before
     }
 
     fn poll_deadline(&self) -> Option<Instant> {
