@@ -1,15 +1,12 @@
 //! Mounting a cluster: the striping client behind the FUSE mount.
 
-use super::handlers::Session;
-use super::transport::{self, Interrupts};
-use super::{MountOptions, serve_thread, syscalls, unmount_on_signal};
+use super::{MountOptions, attach, local_runtime, serve, unmount_on_signal};
 use crate::config::Config;
 use crate::node;
 use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use tokio::runtime::{Builder, LocalOptions};
 
 /// How a cluster is mounted.
 #[derive(Clone, Debug, Default)]
@@ -30,10 +27,7 @@ pub struct Options {
 /// takes goes from the kernel to the servers and back without changing threads. More threads help
 /// where several programs keep one busy.
 pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> anyhow::Result<()> {
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build_local(LocalOptions::default())
-        .context("cannot start a runtime")?;
+    let runtime = local_runtime()?;
     let fs = runtime.block_on(node::connect_fs(config, options.hard))?;
     let how = MountOptions {
         fsname: format!("covey:{}", config.name),
@@ -46,7 +40,7 @@ pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> a
         groups: Arc::new(groups),
         ..MountOptions::default()
     };
-    let device = syscalls::fuse_mount(mountpoint, &how)
+    let device = attach(mountpoint, &how)
         .with_context(|| format!("cannot mount on {}", mountpoint.display()))?;
     let target = mountpoint.to_owned();
     thread::Builder::new().name("signals".into()).spawn(move || {
@@ -54,22 +48,10 @@ pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> a
         let outcome = unmount_on_signal(&target);
         std::process::exit(i32::from(outcome.is_err()));
     })?;
-    let session = Arc::new(Session::new(Arc::new(fs.clone()), how.clone()));
-    let interrupts = Arc::new(Interrupts::default());
-    for index in 1..how.threads {
-        let device = syscalls::clone_fd(&device).context("cannot clone the FUSE device")?;
-        let (session, interrupts) = (session.clone(), interrupts.clone());
-        thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
-            if let Err(error) = serve_thread(device, session, interrupts) {
-                tracing::error!("a FUSE thread ended: {error:#}");
-            }
-        })?;
-    }
     runtime.block_on(async move {
-        // As a task of its own it is woken without a system call.
-        let served = tokio::task::spawn_local(transport::serve(device, session, interrupts)).await;
+        let served = serve(device, Arc::new(fs.clone()), how).await;
         fs.bye().await;
-        served?.context("the FUSE device failed")
+        served
     })
 }
 

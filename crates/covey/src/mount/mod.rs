@@ -12,21 +12,21 @@ pub mod abi;
 mod cluster;
 mod files;
 mod handlers;
-mod syscalls;
 mod transport;
 
 pub use cluster::{Options, mount_cluster};
 pub use files::Files;
 
 use anyhow::Context;
+use covey_io::os::mount::clone_fd;
 use handlers::Session;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::signal::unix::{SignalKind, signal};
 use transport::Interrupts;
 
@@ -74,72 +74,65 @@ impl Default for MountOptions {
     }
 }
 
-/// Mounts `files` and serves them in the foreground until they are unmounted. SIGTERM, SIGINT and
-/// SIGHUP unmount lazily: what is open goes on for [`LAZY_GRACE`] at most.
-pub fn mount<F: Files>(
-    files: Arc<F>,
-    mountpoint: &Path,
-    options: MountOptions,
-) -> anyhow::Result<()> {
-    let at = || format!("cannot mount on {}", mountpoint.display());
-    let fd = syscalls::fuse_mount(mountpoint, &options).with_context(at)?;
-    let (ended, end) = mpsc::channel();
-    let target = mountpoint.to_path_buf();
-    thread::Builder::new().name("fuse-signals".into()).spawn({
-        let ended = ended.clone();
-        move || {
-            let outcome = unmount_on_signal(&target);
-            let _ = ended.send(outcome);
-        }
-    })?;
-    thread::Builder::new().name("fuse".into()).spawn(move || {
-        let _ = ended.send(serve_fuse(fd, files, options));
-    })?;
-    end.recv().context("all threads are gone")?
+/// Mounts a FUSE file system and answers its device, which must be served before anybody looks at
+/// `target`.
+pub fn attach(target: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let how = covey_io::os::mount::MountOptions {
+        allow_other: options.allow_other,
+        default_permissions: options.default_permissions,
+        read_only: options.read_only,
+        read_bytes_max: transport::DATA_BYTES_MAX,
+    };
+    covey_io::os::mount::fuse_mount(target, &options.fsname, "covey", &how)
 }
 
-/// Serves a mounted device until it is unmounted, on `options.threads` threads of its own.
-pub fn serve_fuse<F: Files>(
-    fd: OwnedFd,
+/// Serves a mounted device until it is unmounted, on this thread and `options.threads - 1` more.
+/// To be run on a [`LocalRuntime`](tokio::runtime::LocalRuntime): that of the file system's own
+/// connections, so that a request goes from the kernel to a server and back on one thread.
+pub async fn serve<F: Files>(
+    device: OwnedFd,
     files: Arc<F>,
     options: MountOptions,
 ) -> anyhow::Result<()> {
-    let threads = options.threads.max(1);
+    let threads = options.threads;
     let session = Arc::new(Session::new(files, options));
     let interrupts = Arc::new(Interrupts::default());
-    let mut clones = Vec::with_capacity(threads);
-    for _ in 1..threads {
-        clones.push(syscalls::clone_fd(&fd).context("cannot clone the FUSE device")?);
-    }
-    clones.push(fd);
-    let (ended, end) = mpsc::channel();
-    for (index, fd) in clones.into_iter().enumerate() {
-        let (session, interrupts, ended) = (session.clone(), interrupts.clone(), ended.clone());
+    for index in 1..threads {
+        let device = clone_fd(&device).context("cannot clone the FUSE device")?;
+        let (session, interrupts) = (session.clone(), interrupts.clone());
+        let serving = move || {
+            let runtime = local_runtime()?;
+            runtime.block_on(serve_device(device, session, interrupts))
+        };
         thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
-            let _ = ended.send(serve_thread(fd, session, interrupts));
+            if let Err(error) = serving() {
+                // The kernel waits for answers to what this thread has read: they will not come.
+                tracing::error!("a thread of the mount ended: {error:#}");
+            }
         })?;
     }
-    drop(ended);
-    // A thread that failed ends it all: the kernel gives its requests to nobody else.
-    end.iter().collect()
+    serve_device(device, session, interrupts).await
 }
 
-fn serve_thread<F: Files>(
-    fd: OwnedFd,
+async fn serve_device<F: Files>(
+    device: OwnedFd,
     session: Arc<Session<F>>,
     interrupts: Arc<Interrupts>,
 ) -> anyhow::Result<()> {
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .build_local(LocalOptions::default())
-        .context("cannot start a runtime")?;
     // As a task of its own it is woken without a system call.
-    let serving =
-        async { tokio::task::spawn_local(transport::serve(fd, session, interrupts)).await };
-    runtime.block_on(serving)?.context("the FUSE device failed")
+    let serving = tokio::task::spawn_local(transport::serve(device, session, interrupts));
+    serving.await.context("the mount's task is lost")?.context("the FUSE device failed")
 }
 
-fn unmount_on_signal(target: &Path) -> anyhow::Result<()> {
+/// A runtime for [`serve`].
+pub fn local_runtime() -> anyhow::Result<LocalRuntime> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().build_local(LocalOptions::default()).context("cannot start a runtime")
+}
+
+/// Waits for SIGTERM, SIGINT or SIGHUP and unmounts lazily. Returns when what is still open has had
+/// [`LAZY_GRACE`], or at the next signal.
+pub fn unmount_on_signal(target: &Path) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
@@ -153,10 +146,9 @@ fn unmount_on_signal(target: &Path) -> anyhow::Result<()> {
             }
         };
         any().await;
-        if let Err(error) = syscalls::unmount(target) {
+        if let Err(error) = covey_io::os::mount::umount(target) {
             tracing::warn!("cannot unmount {}: {error}", target.display());
         }
-        // A second signal does not wait for what is open.
         let _ = tokio::time::timeout(LAZY_GRACE, any()).await;
         Ok(())
     })

@@ -28,8 +28,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{Interest, Ready};
 
 /// A successful answer.
 #[derive(Debug)]
@@ -172,17 +172,17 @@ impl Device {
         // Deprecated because a type may lie about its descriptor; an OwnedFd does not, and the
         // replacement is unsafe.
         #[allow(deprecated)]
-        let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
+        let fd = AsyncFd::with_interest(fd, WAKE)?;
         Ok(Device { fd })
     }
 
     /// The next message; none once the file system is unmounted.
     async fn receive(&self, buffers: &mut Buffers) -> io::Result<Option<Bytes>> {
         loop {
-            let mut guard = self.fd.readable().await?;
+            let mut guard = self.fd.ready(WAKE).await?;
             match buffers.fill(|room| rustix::io::read(self.fd.get_ref(), room)) {
                 Ok(message) => return Ok(Some(message)),
-                Err(OsError::AGAIN) => guard.clear_ready_matching(Ready::READABLE),
+                Err(OsError::AGAIN) => guard.clear_ready(),
                 // NOENT: the request was taken back while it was being copied.
                 Err(OsError::INTR | OsError::NOENT) => {}
                 Err(OsError::NODEV | OsError::CONNABORTED) => return Ok(None),
@@ -247,6 +247,9 @@ async fn let_others_run() {
     })
     .await
 }
+
+/// What ends a wait for the device: a request, or EPOLLERR, which is all that an unmount says.
+const WAKE: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// The largest WRITE payload and READ reply in bytes: 256 pages, the kernel's own limit.
 pub const DATA_BYTES_MAX: u32 = 1 << 20;

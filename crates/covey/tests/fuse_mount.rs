@@ -1,0 +1,10 @@
+//! The mount over a model in memory, through the real kernel. Needs root and /dev/fuse; each test
+//! says so and passes where they are missing.
+
+#[path = "fuse_mount/model.rs"]
+mod model;
+#[path = "fuse_mount/mounted.rs"]
+mod mounted;
+
+#[path = "fuse_mount/basics.rs"]
+mod basics;
