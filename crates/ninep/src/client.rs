@@ -25,6 +25,7 @@ mod fid;
 mod machine;
 mod session;
 mod state;
+mod tags;
 
 pub use call::{Call, CallError};
 pub use fid::Fid;

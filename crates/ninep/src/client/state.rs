@@ -1,6 +1,7 @@
 //! What the handle and the machine share: tags, queues, fid numbers.
 
 use super::call::CallError;
+use super::tags::{CALL_TAGS, Slot, Tags};
 use super::{Config, WINDOW_BYTES, WINDOW_REQUESTS};
 use crate::frame::{Frame, weight};
 use crate::message::{Dialect, HEADER_BYTES, Message, NOTAG};
@@ -10,9 +11,6 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-
-/// Tags from here on are kept for Tflush and Tclunk, so that nothing is left behind.
-const CALL_TAGS: usize = 0xff00;
 
 /// The state behind its lock. Wakers ring after the lock is given back.
 pub(super) struct Shared {
@@ -52,9 +50,7 @@ pub(super) struct State {
     has_news: bool,
     /// No handle is left.
     is_left: bool,
-    slots: Vec<Slot>,
-    free_tags: Vec<u16>,
-    version: Slot,
+    tags: Tags,
     /// Tflush, which passes requests that have not left.
     control: VecDeque<(u16, Message)>,
     requests: VecDeque<(u16, Message)>,
@@ -68,35 +64,6 @@ pub(super) struct State {
     fids_free: Vec<u32>,
 }
 
-/// What a tag is used for.
-enum Slot {
-    Free,
-    /// A call: number and weight of the request, whether it has left, who waits.
-    Waiting {
-        number: u8,
-        weight: usize,
-        is_sent: bool,
-        waker: Option<Waker>,
-    },
-    /// A call that is over and has not been looked at.
-    Done(Result<Message, CallError>),
-    /// Nobody waits for the reply, after which the fid number is free.
-    Detached {
-        number: u8,
-        weight: usize,
-        is_sent: bool,
-        release: Option<u32>,
-    },
-    /// A dropped call: its reply does not matter, Rflush does.
-    Flushed {
-        weight: usize,
-    },
-    /// A Tflush of that tag.
-    Flush(u16),
-    /// A Tflush of no tag.
-    Heartbeat,
-}
-
 impl State {
     fn new(config: Config) -> State {
         State {
@@ -108,9 +75,7 @@ impl State {
             has_heartbeat: false,
             has_news: false,
             is_left: false,
-            slots: Vec::new(),
-            free_tags: Vec::new(),
-            version: Slot::Free,
+            tags: Tags::new(),
             control: VecDeque::new(),
             requests: VecDeque::new(),
             sent: 0,
@@ -149,7 +114,7 @@ impl State {
         tag: u16,
         context: &mut Context<'_>,
     ) -> Poll<Result<Message, CallError>> {
-        let slot = self.slot(tag);
+        let slot = self.tags.slot(tag);
         if let Slot::Waiting { waker, .. } = slot {
             if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
                 *waker = Some(context.waker().clone());
@@ -158,7 +123,7 @@ impl State {
         }
         match mem::replace(slot, Slot::Free) {
             Slot::Done(result) => {
-                self.free_tag(tag);
+                self.tags.free(tag);
                 Poll::Ready(result)
             }
             _ => unreachable!("a call's tag is waiting or done until the call is over"),
@@ -167,17 +132,17 @@ impl State {
 
     /// The call `tag` is dropped.
     pub fn cancel(&mut self, tag: u16) {
-        let slot = self.slot(tag);
+        let slot = self.tags.slot(tag);
         match mem::replace(slot, Slot::Free) {
             Slot::Waiting { is_sent: false, .. } => {
                 self.requests.retain(|(queued, _)| *queued != tag);
                 self.due -= 1;
-                self.free_tag(tag);
+                self.tags.free(tag);
             }
             Slot::Waiting { number, weight, is_sent, .. } => {
                 // Without a tag for Tflush, or with a Tversion, the reply is simply ignored.
-                let flush = if tag == NOTAG { None } else { self.take_tag(usize::from(NOTAG)) };
-                *self.slot(tag) = match flush {
+                let flush = if tag == NOTAG { None } else { self.tags.take(usize::from(NOTAG)) };
+                *self.tags.slot(tag) = match flush {
                     Some(_) => Slot::Flushed { weight },
                     None => Slot::Detached { number, weight, is_sent, release: None },
                 };
@@ -185,19 +150,19 @@ impl State {
                     self.push_control(flush, Slot::Flush(tag), tag);
                 }
             }
-            _ => self.free_tag(tag),
+            _ => self.tags.free(tag),
         }
     }
 
     /// Nobody waits for the call `tag`, after which the number `fid` is free.
     pub fn detach(&mut self, tag: u16, fid: u32) {
         let release = Some(fid);
-        match mem::replace(self.slot(tag), Slot::Free) {
+        match mem::replace(self.tags.slot(tag), Slot::Free) {
             Slot::Waiting { number, weight, is_sent, .. } => {
-                *self.slot(tag) = Slot::Detached { number, weight, is_sent, release };
+                *self.tags.slot(tag) = Slot::Detached { number, weight, is_sent, release };
             }
             _ => {
-                self.free_tag(tag);
+                self.tags.free(tag);
                 self.release_fid(fid);
             }
         }
@@ -229,7 +194,7 @@ impl State {
         self.requests.clear();
         self.control.clear();
         self.due = 0;
-        for slot in self.slots.iter_mut().chain([&mut self.version]) {
+        for slot in self.tags.all() {
             if let Slot::Waiting { waker, .. } = slot {
                 self.wakers.extend(waker.take());
                 *slot = Slot::Done(Err(CallError::Lost(reason.into())));
@@ -288,12 +253,12 @@ impl State {
     pub fn handle_reply(&mut self, frame: Frame) -> Result<(), Blame> {
         let tag = frame.tag;
         let (_, reply) = Message::get(frame.bytes, self.dialect.unwrap_or(Dialect::Linux))?;
-        self.check_type(tag, &reply)?;
-        match mem::replace(self.slot(tag), Slot::Free) {
+        self.tags.check_reply(tag, &reply)?;
+        match mem::replace(self.tags.slot(tag), Slot::Free) {
             Slot::Waiting { weight, waker, .. } => {
                 self.arrived(weight);
                 self.wakers.extend(waker);
-                *self.slot(tag) = Slot::Done(match reply {
+                *self.tags.slot(tag) = Slot::Done(match reply {
                     Message::Rlerror { ecode } => Err(CallError::Errno(ecode.into())),
                     reply => Ok(reply),
                 });
@@ -301,24 +266,24 @@ impl State {
             Slot::Detached { weight, release, .. } => {
                 self.arrived(weight);
                 self.fids_free.extend(release);
-                self.free_tag(tag);
+                self.tags.free(tag);
             }
             // The reply was faster than the flush: the tag stays taken until Rflush.
-            flushed @ Slot::Flushed { .. } => *self.slot(tag) = flushed,
+            flushed @ Slot::Flushed { .. } => *self.tags.slot(tag) = flushed,
             Slot::Flush(old) => {
                 self.due -= 1;
-                self.free_tag(tag);
-                if let Slot::Flushed { weight } = mem::replace(self.slot(old), Slot::Free) {
+                self.tags.free(tag);
+                if let Slot::Flushed { weight } = mem::replace(self.tags.slot(old), Slot::Free) {
                     self.arrived(weight);
-                    self.free_tag(old);
+                    self.tags.free(old);
                 }
             }
             Slot::Heartbeat => {
                 self.has_heartbeat = false;
                 self.due -= 1;
-                self.free_tag(tag);
+                self.tags.free(tag);
             }
-            Slot::Free | Slot::Done(_) => unreachable!("checked by check_type"),
+            Slot::Free | Slot::Done(_) => unreachable!("refused by check_reply"),
         }
         Ok(())
     }
@@ -328,7 +293,7 @@ impl State {
         if self.dialect.is_none() || self.has_heartbeat {
             return;
         }
-        if let Some(tag) = self.take_tag(usize::from(NOTAG)) {
+        if let Some(tag) = self.tags.take(usize::from(NOTAG)) {
             self.has_heartbeat = true;
             self.push_control(tag, Slot::Heartbeat, NOTAG);
         }
@@ -348,7 +313,7 @@ impl State {
             return misuse(Errno::E2BIG, what);
         }
         match (request, self.dialect) {
-            (Message::Tversion { .. }, _) if !matches!(self.version, Slot::Free) => {
+            (Message::Tversion { .. }, _) if !matches!(self.tags.slot(NOTAG), Slot::Free) => {
                 misuse(Errno::EBUSY, "Tversion is on its way".into())
             }
             (Message::Tversion { .. }, _) => Ok(NOTAG),
@@ -356,7 +321,7 @@ impl State {
             (Message::Tcall { .. }, Some(Dialect::Linux)) => {
                 misuse(Errno::EOPNOTSUPP, "Tcall in 9P2000.L".into())
             }
-            _ => match self.take_tag(tags_max) {
+            _ => match self.tags.take(tags_max) {
                 Some(tag) => Ok(tag),
                 None => misuse(Errno::EAGAIN, format!("{tags_max} calls are on their way")),
             },
@@ -364,7 +329,7 @@ impl State {
     }
 
     fn enqueue(&mut self, tag: u16, slot: Slot, request: Message) {
-        *self.slot(tag) = slot;
+        *self.tags.slot(tag) = slot;
         // An answer becomes due where none was: silence counts from now on.
         self.is_unstamped |= self.due == 0;
         self.due += 1;
@@ -373,7 +338,7 @@ impl State {
     }
 
     fn push_control(&mut self, tag: u16, slot: Slot, oldtag: u16) {
-        *self.slot(tag) = slot;
+        *self.tags.slot(tag) = slot;
         self.due += 1;
         self.control.push_back((tag, Message::Tflush { oldtag }));
         self.tell_machine();
@@ -397,7 +362,7 @@ impl State {
     }
 
     fn set_sent(&mut self, tag: u16) {
-        let sent_weight = match self.slot(tag) {
+        let sent_weight = match self.tags.slot(tag) {
             Slot::Waiting { weight, is_sent, .. } | Slot::Detached { weight, is_sent, .. } => {
                 *is_sent = true;
                 *weight
@@ -406,44 +371,5 @@ impl State {
         };
         self.sent += 1;
         self.sent_bytes += sent_weight;
-    }
-
-    /// Refuses a reply that no request awaits.
-    fn check_type(&mut self, tag: u16, reply: &Message) -> Result<(), Blame> {
-        let number = reply.number();
-        let is_known = tag == NOTAG || usize::from(tag) < self.slots.len();
-        let fits = match self.slot(tag) {
-            _ if !is_known => false,
-            Slot::Waiting { number: asked, is_sent, .. }
-            | Slot::Detached { number: asked, is_sent, .. } => {
-                *is_sent && (number == *asked + 1 || matches!(reply, Message::Rlerror { .. }))
-            }
-            Slot::Flushed { .. } => !number.is_multiple_of(2),
-            Slot::Flush(_) | Slot::Heartbeat => matches!(reply, Message::Rflush {}),
-            Slot::Free | Slot::Done(_) => false,
-        };
-        if fits {
-            return Ok(());
-        }
-        Err(Blame::Violation(format!("{} with tag {tag} answers no request", reply.name())))
-    }
-
-    fn take_tag(&mut self, limit: usize) -> Option<u16> {
-        if let Some(tag) = self.free_tags.pop() {
-            return Some(tag);
-        }
-        let tag = u16::try_from(self.slots.len()).ok().filter(|tag| usize::from(*tag) < limit)?;
-        self.slots.push(Slot::Free);
-        Some(tag)
-    }
-
-    fn free_tag(&mut self, tag: u16) {
-        if tag != NOTAG {
-            self.free_tags.push(tag);
-        }
-    }
-
-    fn slot(&mut self, tag: u16) -> &mut Slot {
-        self.slots.get_mut(usize::from(tag)).unwrap_or(&mut self.version)
     }
 }

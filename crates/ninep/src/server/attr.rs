@@ -1,8 +1,12 @@
 //! Attributes and directory entries between the wire and the tree.
 
-use crate::message::{Dialect, Message};
+use crate::message::{Dialect, Message, NAME_BYTES_MAX};
 use crate::tree::{Attr, Entry, Errno, Result, SetAttr, SetTime, Statfs, Time};
 use covey_wire::Field;
+
+const ENTRY_HEADER_BYTES: usize = 24;
+/// Room for one directory entry with the longest name.
+pub(super) const ENTRY_BYTES_MAX: u32 = (ENTRY_HEADER_BYTES + NAME_BYTES_MAX) as u32;
 
 /// The bits of Tgetattr that are answered with attributes every file has.
 const GETATTR_BASIC: u64 = 0x7ff;
@@ -105,7 +109,7 @@ pub(super) fn entries(entries: Vec<Entry>, bytes_max: u32) -> Result<Message> {
 }
 
 fn entry_bytes(entry: &Entry) -> usize {
-    24 + entry.name.len()
+    ENTRY_HEADER_BYTES + entry.name.len()
 }
 
 /// Rstatfs, with the file system type that Linux gives 9P.

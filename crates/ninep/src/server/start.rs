@@ -1,9 +1,10 @@
 //! The first half of each request: check it against the fids, then ask the tree.
 
+use super::Session;
 use super::answer::{Answers, Asked};
+use super::attr::{self, ENTRY_BYTES_MAX};
 use super::fids::{Auth, Fid, File, Open, check_name, check_step, check_target};
 use super::finish::Then;
-use super::{Session, attr};
 use crate::auth;
 use crate::message::{Dialect, IOHDRSZ, Message, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX};
 use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User};
@@ -179,7 +180,9 @@ impl<T: Tree> Session<T> {
             Message::Treaddir { fid, offset, count } => {
                 let bytes_max = count.min(self.payload_max());
                 let file = self.fids.readable(fid)?;
-                let asked = self.tree.readdir(&file.user, &file.node, offset, bytes_max).into();
+                // A tree never mistakes room for not even one entry for the end of the directory.
+                let room = bytes_max.max(ENTRY_BYTES_MAX);
+                let asked = self.tree.readdir(&file.user, &file.node, offset, room).into();
                 Ok(Started::Asked(asked, Then::Readdir { bytes_max }))
             }
             other => Err(unsupported(&other)),

@@ -80,7 +80,7 @@ impl<T> Drop for Wait<T> {
 }
 
 fn qid(path: &str) -> Qid {
-    let path = path.bytes().fold(7, |hash: u64, byte| hash * 31 + u64::from(byte));
+    let path = path.bytes().fold(7, |hash: u64, byte| hash.rotate_left(7) ^ u64::from(byte));
     Qid { kind: Qid::FILE, version: 0, path }
 }
 

@@ -5,7 +5,7 @@ use covey_ninep::server::{Config, Session};
 use covey_ninep::tree::{Peer, Tree};
 use covey_wire::{Blame, Bytes, BytesMut, Machine, Segments};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 pub struct Raw<T: Tree> {
@@ -58,7 +58,7 @@ impl<T: Tree> Raw<T> {
         let mut out = Segments::new();
         loop {
             while self.session.poll_output(&mut out, 64 << 10) {}
-            if let Poll::Pending = self.session.poll_user(&mut context) {
+            if self.session.poll_user(&mut context).is_pending() {
                 break;
             }
         }

@@ -1,0 +1,90 @@
+# What programs expect of a file system, through Linux's v9fs, on `covey export`.
+# Runs as root in a guest whose /mnt is its own; $1 is the covey binary.
+covey=$1
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+
+mkdir -p /mnt/served /mnt/one /mnt/two
+chmod 777 /mnt/served
+"$covey" export /mnt/served --listen 'unix!/mnt/socket' --listen 'tcp!127.0.0.1!5640' \
+    > /mnt/log 2>&1 &
+server=$!
+for _ in $(seq 100); do grep -q tcp /mnt/log && break; sleep 0.1; done
+common=version=9p2000.L,msize=1048576,cache=none,uname=root
+mount -t 9p -o "trans=unix,access=client,$common" /mnt/socket /mnt/one || { cat /mnt/log; exit 1; }
+mount -t 9p -o "trans=tcp,port=5640,access=user,$common" 127.0.0.1 /mnt/two || { cat /mnt/log; exit 1; }
+cd /mnt/one || exit 1
+
+# Names.
+echo hello > a && [ "$(cat a)" = hello ] || fail "create and read"
+mkdir -p d/e/f && mv a d/e/f/b && ln d/e/f/b hard && ln -s d/e/f/b soft || fail "make names"
+[ "$(cat soft)" = hello ] || fail "a symbolic link leads on"
+[ "$(stat -c %h hard)" = 2 ] || fail "hard links are counted"
+rmdir d 2>/dev/null && fail "a directory with entries was removed"
+mv d moved && [ "$(cat moved/e/f/b)" = hello ] || fail "rename a directory"
+ln -s /etc/passwd escape
+[ -L /mnt/served/escape ] || fail "a link is kept as it is"
+
+# Sizes and content.
+truncate -s 3 hard && [ "$(cat moved/e/f/b)" = hel ] || fail "truncate"
+dd if=/dev/urandom of=/mnt/random bs=1M count=20 2> /dev/null
+cp /mnt/random big && cmp /mnt/random /mnt/served/big && cmp /mnt/random /mnt/two/big || fail "big file"
+path=deep
+for _ in $(seq 60); do path=$path/dddddddddddddddddddddddddddddddddddddddddddddddddd; done
+mkdir -p "$path" && echo x > "$path/y" && [ "$(cat "$path/y")" = x ] || fail "a path of 3 KB"
+cp -a /usr/include/linux tree && diff -r /usr/include/linux tree || fail "copy a tree"
+
+# Files without a name, times, many entries, locks, special files.
+python3 - <<'EOF' || fail "python"
+import fcntl, os, struct
+f = os.open("gone", os.O_RDWR | os.O_CREAT, 0o600)
+os.write(f, b"12345"); os.unlink("gone")
+assert os.fstat(f).st_size == 5
+os.ftruncate(f, 2)
+assert os.fstat(f).st_size == 2 and os.pread(f, 10, 0) == b"12"
+os.fchmod(f, 0o640)
+assert os.fstat(f).st_mode & 0o777 == 0o640
+os.fsync(f); os.close(f)
+
+os.mkdir("many")
+for i in range(2500): open(f"many/{i}", "w").close()
+assert len(os.listdir("many")) == 2500
+seen = 0
+for entry in os.scandir("many"):
+    os.unlink("many/" + entry.name); seen += 1
+assert seen == 2500 and os.listdir("many") == []
+
+a = os.open("lock", os.O_RDWR | os.O_CREAT)
+fcntl.lockf(a, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 5)
+if os.fork() == 0:
+    b = os.open("lock", os.O_RDWR)
+    try: fcntl.lockf(b, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 7); os._exit(1)
+    except OSError: pass
+    fcntl.lockf(b, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 0)
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+    found = struct.unpack("hhqqi4x", fcntl.fcntl(b, fcntl.F_GETLK, asked))
+    os._exit(found != (fcntl.F_WRLCK, 0, 5, 10, os.getppid()))
+assert os.wait()[1] == 0
+
+os.utime("lock", (5, 6))
+assert os.stat("lock").st_mtime == 6
+os.mkfifo("fifo")
+assert os.stat("fifo").st_mode & 0o170000 == 0o010000
+o = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+os.write(o, b"a"); os.write(o, b"b"); os.close(o)
+assert open("log").read() == "ab"
+EOF
+
+# Users have their own rights and no more.
+user() { setpriv --reuid 1234 --regid 1234 --clear-groups "$@"; }
+user touch /mnt/two/mine && [ "$(stat -c %u /mnt/served/mine)" = 1234 ] || fail "a user's own file"
+chmod 600 /mnt/served/big
+user cat /mnt/two/big > /dev/null 2>&1 && fail "a user read a file that is not for it"
+mknod null c 1 3 2> /dev/null && fail "a device was made"
+
+cd /
+umount /mnt/one /mnt/two || fail "umount"
+kill -0 $server || { fail "the server is gone"; cat /mnt/log; }
+kill $server && wait $server
+[ -e /mnt/socket ] && fail "the socket file was left behind"
+exit $failed
