@@ -141,9 +141,8 @@ impl Fs {
         session.start().await?;
         let reply = session.ask(&Caller::default(), Op::Cluster {}).await?;
         let Reply::Cluster { servers, .. } = reply else { return Err(unexpected(&reply)) };
-        let link = |server: &Name| {
-            Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None)
-        };
+        let link =
+            |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
         let data = servers.0.iter().map(link).collect();
         let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
@@ -429,7 +428,8 @@ impl Shared {
         }
         let link = |&at: &u16| {
             self.data.get(usize::from(at)).cloned().ok_or_else(|| {
-                let what = format!("layout names I/O server {at}, the cluster has {}", self.data.len());
+                let what =
+                    format!("layout names I/O server {at}, the cluster has {}", self.data.len());
                 Errno::because(Errno::EIO, what)
             })
         };

@@ -143,7 +143,12 @@ pub fn parts(map: &impl Distribution, offset: u64, length: u64, part_bytes_max: 
             part.physical + part.length == spot.physical && part.length < part_bytes_max
         });
         let at = joined.unwrap_or_else(|| {
-            parts.push(Part { slot: spot.slot, physical: spot.physical, length: 0, pieces: vec![] });
+            parts.push(Part {
+                slot: spot.slot,
+                physical: spot.physical,
+                length: 0,
+                pieces: vec![],
+            });
             parts.len() - 1
         });
         open[spot.slot] = Some(at);

@@ -193,8 +193,7 @@ impl<K: Kv> Store<K> {
     pub fn open(mut kv: K) -> Result<Self, Errno> {
         let superblock = read_superblock(&kv)?;
         let missing = |what: &str| Errno::because(Errno::EIO, format!("{what} missing"));
-        let counters =
-            keys::row(&kv, keys::COUNTERS)?.ok_or_else(|| missing("counters are"))?;
+        let counters = keys::row(&kv, keys::COUNTERS)?.ok_or_else(|| missing("counters are"))?;
         let boot: u64 = keys::row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
         keys::put_row(&mut kv, keys::BOOT, &(boot + 1))?;
         let mut store = Store {

@@ -304,7 +304,9 @@ impl<C: Copy, T: Field<C>> Field<C> for List<T> {
         2 + self.0.iter().map(|item| item.size(c)).sum::<usize>()
     }
     fn put(&self, c: C, out: &mut Vec<u8>) {
-        out.put_u16_le(u16::try_from(self.0.len()).expect("lists are bounded before they are sent"));
+        out.put_u16_le(
+            u16::try_from(self.0.len()).expect("lists are bounded before they are sent"),
+        );
         self.0.iter().for_each(|item| item.put(c, out));
     }
     fn get(c: C, from: &mut Reader) -> Result<Self, Blame> {

@@ -225,7 +225,8 @@ impl DataTree {
             object.writes_done.notified().await;
         }
         let old = self.path(id, before);
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&old)?;
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&old)?;
         if file.metadata()?.len() > size {
             file.set_len(size)?;
         }
@@ -317,7 +318,8 @@ impl DataTree {
                         drop(running);
                         written
                     });
-                    let written = task.await.map_err(|e| Errno::because(Errno::EIO, e.to_string()))?;
+                    let written =
+                        task.await.map_err(|e| Errno::because(Errno::EIO, e.to_string()))?;
                     Ok(written? as u32)
                 })
             }
@@ -359,7 +361,9 @@ impl Tree for DataServer {
     type Node = Node;
 
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
-        super::attach_trusted(&attach, self.0.own_uid).map(|user| (user, root_qid(), Node::Root)).into()
+        super::attach_trusted(&attach, self.0.own_uid)
+            .map(|user| (user, root_qid(), Node::Root))
+            .into()
     }
 
     fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
@@ -398,9 +402,7 @@ impl Tree for DataServer {
         tree.counters.bytes_read.add(u64::from(count));
         match file.read_now(offset, count as usize) {
             Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
-            Ok(None) => Outcome::later(async move {
-                Ok(file.read(offset, count as usize).await?)
-            }),
+            Ok(None) => Outcome::later(async move { Ok(file.read(offset, count as usize).await?) }),
             Err(error) => Outcome::Now(Err(error.into())),
         }
     }
@@ -435,7 +437,12 @@ impl Tree for DataServer {
         };
         match self.0.file(object, false) {
             Ok(Some(file)) => file.file().metadata().map(attr).map_err(Errno::from).into(),
-            Ok(None) => Outcome::Now(Ok(Attr { qid: qid(object), mode: 0o100600, nlink: 1, ..Attr::default() })),
+            Ok(None) => Outcome::Now(Ok(Attr {
+                qid: qid(object),
+                mode: 0o100600,
+                nlink: 1,
+                ..Attr::default()
+            })),
             Err(error) => Outcome::Now(Err(error)),
         }
     }
@@ -448,7 +455,13 @@ impl Tree for DataServer {
         }
     }
 
-    fn readdir(&self, _: &Rc<User>, node: &Node, cookie: u64, bytes_max: u32) -> Outcome<Vec<Entry>> {
+    fn readdir(
+        &self,
+        _: &Rc<User>,
+        node: &Node,
+        cookie: u64,
+        bytes_max: u32,
+    ) -> Outcome<Vec<Entry>> {
         let Node::Root = node else { return Errno::ENOTDIR.into() };
         let listed = match self.0.list(cookie, bytes_max / 64) {
             Ok(DataReply::Objects { objects }) => objects.0,

@@ -141,8 +141,7 @@ impl Tree for FsTree {
         let (who, dir) = (Caller { gid, ..caller(user) }, dir.id);
         later!(self, fs, {
             let exclusive = flags & O_EXCL != 0;
-            let (inode, file) =
-                fs.create(&who, dir, &name, mode, exclusive, access(flags)).await?;
+            let (inode, file) = fs.create(&who, dir, &name, mode, exclusive, access(flags)).await?;
             if flags & O_TRUNC != 0 && inode.size > 0 {
                 let cut = SetAttr { size: Some(0), ..SetAttr::default() };
                 fs.setattr(&who, inode.id, cut).await?;
@@ -167,9 +166,9 @@ impl Tree for FsTree {
 
     fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
-        Outcome::later(async move {
-            Ok(open.file.read_at(offset, count as usize).await?.into_bytes())
-        })
+        Outcome::later(
+            async move { Ok(open.file.read_at(offset, count as usize).await?.into_bytes()) },
+        )
     }
 
     fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
@@ -183,7 +182,13 @@ impl Tree for FsTree {
         })
     }
 
-    fn readdir(&self, user: &Rc<User>, node: &Node, cookie: u64, bytes: u32) -> Outcome<Vec<Entry>> {
+    fn readdir(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        cookie: u64,
+        bytes: u32,
+    ) -> Outcome<Vec<Entry>> {
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
         let (who, id) = (caller(user), node.id);
         later!(self, fs, {
@@ -369,4 +374,3 @@ fn range(lock: &Lock) -> RangeLock {
         pid: lock.proc_id,
     }
 }
-

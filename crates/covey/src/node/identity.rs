@@ -46,8 +46,11 @@ pub fn attach_trusted(attach: &Attach, own_uid: u32) -> Result<User> {
     if is_trusted(attach, own_uid) {
         return Ok(User { uid: own_uid, gid: 0, groups: vec![] });
     }
-    let what = format!("{} is not of this cluster: objects and names are served to the cluster \
-        only; attach /fs instead", attach.peer.name);
+    let what = format!(
+        "{} is not of this cluster: objects and names are served to the cluster \
+        only; attach /fs instead",
+        attach.peer.name
+    );
     Err(Errno::because(Errno::EACCES, what))
 }
 

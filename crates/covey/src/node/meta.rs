@@ -75,9 +75,8 @@ impl Meta {
         let counters = Rc::new(MetaCounters::default());
         let (store, journal) = Journal::open(dir, counters.clone())?;
         let options = Options { name: "metadata server".into(), ..Options::default() };
-        let link = |server: &Name| {
-            Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None)
-        };
+        let link =
+            |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
         let links = store.servers().iter().map(link).collect();
         let meta = Rc::new(Meta {
             store: RefCell::new(store),
@@ -117,7 +116,11 @@ impl Meta {
         let (cuts, removals, sessions) = {
             let store = self.store.borrow();
             let all = usize::MAX;
-            (store.pending_cuts((0, 0), all)?, store.pending_reclaims((0, 0), all)?, store.sessions())
+            (
+                store.pending_cuts((0, 0), all)?,
+                store.pending_reclaims((0, 0), all)?,
+                store.sessions(),
+            )
         };
         for cut in cuts {
             let (id, epoch, size, layout) = (cut.id, cut.epoch, cut.size, cut.layout);
@@ -226,7 +229,9 @@ impl Meta {
             }
             Work::Apply(request) => self.apply_own(request.op),
             Work::Remove { id, epoch, layout } => self.begin_removal(id, epoch, layout),
-            Work::Cut { id, epoch, size, layout } => self.begin_cut(Cut { id, epoch, size, layout }),
+            Work::Cut { id, epoch, size, layout } => {
+                self.begin_cut(Cut { id, epoch, size, layout })
+            }
         }
     }
 
@@ -365,7 +370,9 @@ impl MetaServer {
             Outcome::Now(Err(error)) => Outcome::Now(Ok(encode(&refusal(&error)))),
             Outcome::Now(Ok(reply)) => Outcome::Now(Ok(encode(&reply))),
             Outcome::Later(later) => Outcome::later(async move {
-                Ok(later.await.map_or_else(|error| encode(&refusal(&error)), |reply| encode(&reply)))
+                Ok(later
+                    .await
+                    .map_or_else(|error| encode(&refusal(&error)), |reply| encode(&reply)))
             }),
         }
     }
@@ -502,13 +509,8 @@ impl Tree for MetaServer {
     }
 
     fn readdir(&self, _: &Rc<User>, node: &Node, cookie: u64, bytes: u32) -> Outcome<Vec<Entry>> {
-        let list = Op::Readdir {
-            id: id_of(node),
-            cookie,
-            limit: u64::MAX,
-            bytes_max: bytes,
-            plus: false,
-        };
+        let list =
+            Op::Readdir { id: id_of(node), cookie, limit: u64::MAX, bytes_max: bytes, plus: false };
         match self.0.ask_own(list) {
             Reply::Entries { entries, .. } => {
                 let entry = |entry: covey_stripe::ops::DirEntry| Entry {

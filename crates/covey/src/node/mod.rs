@@ -71,10 +71,8 @@ fn refused(error: DirectoryError) -> Error {
 
 fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
-    let mut map = meta::journal::Lmdb(covey_io::os::kv::Kv::open(
-        dir,
-        covey_io::os::kv::MAP_BYTES_DEFAULT,
-    )?);
+    let mut map =
+        meta::journal::Lmdb(covey_io::os::kv::Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?);
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
     let hint = LayoutHint {
         kind: covey_stripe::distribution::SIMPLE_STRIPE,
@@ -82,8 +80,7 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
         server_count: 0,
     };
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-    let owner =
-        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
     map.0.checkpoint()?;
     Ok(())
@@ -116,7 +113,11 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn build(config: &Arc<Config>, node: &Node, net: Arc<ClusterNet>) -> anyhow::Result<tree::NodeTree> {
+fn build(
+    config: &Arc<Config>,
+    node: &Node,
+    net: Arc<ClusterNet>,
+) -> anyhow::Result<tree::NodeTree> {
     let store = || node.store.clone().context("a node with a role has a store");
     let data = match node.is(Role::Data) {
         true => Some(data::DataServer(Rc::new(data::DataTree::open(&store()?)?))),
@@ -184,11 +185,14 @@ async fn wait_for_end() -> anyhow::Result<()> {
 pub fn read_key(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
     let Some(file) = &config.key_file else { return Ok(None) };
     match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(parse_key(&text).with_context(|| {
-            format!("cannot use the key in {}", file.display())
-        })?)),
+        Ok(text) => Ok(Some(
+            parse_key(&text)
+                .with_context(|| format!("cannot use the key in {}", file.display()))?,
+        )),
         // Users of this machine go through its sockets and need no key.
-        Err(error) if !config.needs_key() || error.kind() == std::io::ErrorKind::PermissionDenied => {
+        Err(error)
+            if !config.needs_key() || error.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
             Ok(None)
         }
         Err(error) => Err(error).with_context(|| format!("cannot read the key {}", file.display())),
@@ -208,11 +212,7 @@ fn parse_key(text: &str) -> anyhow::Result<[u8; 32]> {
 }
 
 /// Serves a directory of this machine until it is told to end.
-pub async fn export(
-    dir: &Path,
-    listen: &[config::Address],
-    read_only: bool,
-) -> anyhow::Result<()> {
+pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> anyhow::Result<()> {
     let listen = listen.iter().map(|address| address.to_string().parse());
     let listen = listen.collect::<Result<Vec<Address>, _>>()?;
     covey_io::os::limits::raise_open_files()?;
@@ -291,7 +291,8 @@ async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
 
 /// The state of the file system that a directory is on.
 pub fn statfs_of(path: &Path) -> TreeResult<Statfs> {
-    let space = rustix::fs::statvfs(path).map_err(|errno| Errno::from(std::io::Error::from(errno)))?;
+    let space =
+        rustix::fs::statvfs(path).map_err(|errno| Errno::from(std::io::Error::from(errno)))?;
     Ok(Statfs {
         bsize: space.f_frsize as u32,
         blocks: space.f_blocks,

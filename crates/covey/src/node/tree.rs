@@ -90,7 +90,8 @@ impl NodeTree {
                     let sessions = meta.0.sessions();
                     out += &format!("meta.sessions {}\n", sessions.len());
                     for one in sessions {
-                        out += &format!("session {} {} {}\n", one.session, one.name, one.open_files);
+                        out +=
+                            &format!("session {} {} {}\n", one.session, one.name, one.open_files);
                     }
                 }
                 out
@@ -221,7 +222,8 @@ impl Tree for NodeTree {
         match path.trim_matches('/') {
             "" => {
                 // The parts judge for themselves; the root shows nothing that is anyone's own.
-                let user = User { uid: attach.peer.uid.unwrap_or(u32::MAX), gid: 0, groups: vec![] };
+                let user =
+                    User { uid: attach.peer.uid.unwrap_or(u32::MAX), gid: 0, groups: vec![] };
                 if attach.peer.uid.is_none() && !attach.peer.has_key {
                     let what = format!("{} has not proven the cluster key", attach.peer.name);
                     return Outcome::Now(Err(Errno::because(Errno::EACCES, what)));
@@ -321,10 +323,20 @@ impl Tree for NodeTree {
         })
     }
 
-    fn readdir(&self, user: &Rc<User>, node: &Node, cookie: u64, bytes: u32) -> Outcome<Vec<Entry>> {
+    fn readdir(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        cookie: u64,
+        bytes: u32,
+    ) -> Outcome<Vec<Entry>> {
         to_part!(self, node, |tree, inner| tree.readdir(user, inner, cookie, bytes), {
             let Node::Root(_) = node else { return Errno::ENOTDIR.into() };
-            Outcome::Now(Ok(self.root_entries().into_iter().filter(|e| e.cookie > cookie).collect()))
+            Outcome::Now(Ok(self
+                .root_entries()
+                .into_iter()
+                .filter(|e| e.cookie > cookie)
+                .collect()))
         })
     }
 

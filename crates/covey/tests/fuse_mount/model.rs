@@ -441,7 +441,8 @@ impl Files for Model {
 
     async fn space(&self) -> Result<Space> {
         let files = self.state().count() as u64;
-        Ok(Space { bytes_total: 1 << 40, bytes_free: 1 << 39, bytes_available: 1 << 38, files })
+        let (bytes_total, bytes_free, bytes_available) = (1 << 40, 1 << 39, 1 << 38);
+        Ok(Space { bytes_total, bytes_free, bytes_available, files, servers_missing: 0 })
     }
 
     async fn sync(&self, _: Id) -> Result<()> {

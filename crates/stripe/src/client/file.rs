@@ -113,11 +113,9 @@ impl OpenFile {
         if wanted_end <= known {
             return self.read_range(fs, offset, wanted_end, epoch).await;
         }
-        let (fresh, first) = join(
-            self.ask_size(&fs.session),
-            self.read_range(fs, offset, known.max(offset), epoch),
-        )
-        .await;
+        let (fresh, first) =
+            join(self.ask_size(&fs.session), self.read_range(fs, offset, known.max(offset), epoch))
+                .await;
         let (end, first) = (fresh?.min(wanted_end), first?);
         let had = offset + first.len() as u64;
         if self.lock().epoch != epoch {
@@ -146,8 +144,7 @@ impl OpenFile {
                 let extend = Op::Extend { id: self.id, epoch, end, hole: offset > size };
                 let nobody = Caller::default();
                 let told = fs.session.change(&nobody, extend);
-                let (written, told) =
-                    join(self.write_range(fs, offset, &data, epoch), told).await;
+                let (written, told) = join(self.write_range(fs, offset, &data, epoch), told).await;
                 written.and(told.map(|_| ()))
             } else {
                 self.write_range(fs, offset, &data, epoch).await

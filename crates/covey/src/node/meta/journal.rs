@@ -83,8 +83,12 @@ impl Journal {
         let mut store = Store::open(Lmdb(kv))?;
         let found = log::replay(dir, generation, |record| replay_one(&mut store, record))?;
         if let Some(torn) = &found.torn {
-            tracing::warn!("the log's last {} bytes were torn ({}): an unacknowledged batch was \
-                dropped", torn.bytes, torn.reason);
+            tracing::warn!(
+                "the log's last {} bytes were torn ({}): an unacknowledged batch was \
+                dropped",
+                torn.bytes,
+                torn.reason
+            );
         }
         if found.records > 0 {
             tracing::info!("replayed {} operations of the log", found.records);
@@ -133,9 +137,9 @@ impl Journal {
         async move {
             match waiter {
                 None => Ok(()),
-                Some(waiter) => waiter.await.map_err(|_| {
-                    Errno::because(Errno::EIO, "the metadata log cannot be written")
-                }),
+                Some(waiter) => waiter
+                    .await
+                    .map_err(|_| Errno::because(Errno::EIO, "the metadata log cannot be written")),
             }
         }
     }
@@ -235,7 +239,8 @@ fn generation(kv: &Kv) -> io::Result<u64> {
 
 fn replay_one(store: &mut Store<Lmdb>, record: &[u8]) -> io::Result<()> {
     let mut from = Reader::new(Bytes::copy_from_slice(record));
-    let request = Request::get((), &mut from)
-        .map_err(|blame| io::Error::other(format!("the log holds what this version cannot read: {blame}")))?;
+    let request = Request::get((), &mut from).map_err(|blame| {
+        io::Error::other(format!("the log holds what this version cannot read: {blame}"))
+    })?;
     store.replay(&request).map_err(|error| io::Error::other(error.to_string()))
 }

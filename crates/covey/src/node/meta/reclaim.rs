@@ -183,7 +183,10 @@ impl Meta {
                     Ok(removed) => {
                         (seen, last) = (generation, tokio::time::Instant::now());
                         if removed > 0 {
-                            tracing::info!("{}: removed {removed} objects without a file", link.server());
+                            tracing::info!(
+                                "{}: removed {removed} objects without a file",
+                                link.server()
+                            );
                         }
                     }
                     Err(error) => tracing::warn!("{}: reconciling: {error}", link.server()),
