@@ -30,8 +30,12 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let named = args.dir.is_some();
-    let cluster = Cluster::at(args.dir.as_deref())?;
+    let dir = match args.dir {
+        Some(dir) => Some(dir),
+        None => Cluster::named_by(context)?,
+    };
+    let named = dir.is_some();
+    let cluster = Cluster::at(dir.as_deref())?;
     if !cluster.dir.join("lock").is_file() {
         if named && !cluster.dir.exists() {
             return Err(Error::user(format!(
@@ -130,11 +134,10 @@ async fn stop_mount(file: &Path, process: &Process, output: &Output) {
             }
         }
     }
+    // With nothing mounted there is nothing left to write back.
     if !process.wait(Duration::from_secs(3)).await {
-        let _ = process.signal(Signal::TERM);
-        if let Err(error) = stop(&format!("the mount at {}", process.note), process, output).await {
-            output.tell(&error);
-        }
+        let _ = process.signal(Signal::KILL);
+        process.wait(STOP_WAIT).await;
     }
     remove(file);
 }

@@ -51,7 +51,11 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let cluster = Cluster::at(args.dir.as_deref().or(context_dir(context).as_deref()))?;
+    let dir = match &args.dir {
+        Some(dir) => Some(dir.clone()),
+        None => Cluster::named_by(context)?,
+    };
+    let cluster = Cluster::at(dir.as_deref())?;
     cluster.make_dirs()?;
     let lock = cluster.lock(&context.output).await?;
     let shape = Shape { io_servers: args.io_servers, tcp: args.tcp, strip_bytes: args.strip };
@@ -67,12 +71,6 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         true => stay(&cluster, &config, context).await,
         false => Ok(()),
     }
-}
-
-/// `--config DIR/covey.toml` of an embedded cluster means that cluster.
-fn context_dir(context: &Context) -> Option<PathBuf> {
-    let dir = std::path::absolute(context.config_file.as_ref()?).ok()?.parent()?.to_path_buf();
-    dir.join("lock").is_file().then_some(dir)
 }
 
 /// Starts what does not run, all at once, then waits for each. What this call started and cannot be
