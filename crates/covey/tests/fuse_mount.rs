@@ -6,5 +6,8 @@ mod model;
 #[path = "fuse_mount/mounted.rs"]
 mod mounted;
 
+#[path = "support/skip.rs"]
+mod skip;
+
 #[path = "fuse_mount/basics.rs"]
 mod basics;

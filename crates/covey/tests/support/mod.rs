@@ -13,12 +13,13 @@
 pub mod bytes;
 pub mod command;
 pub mod network;
+mod skip;
 
-pub use command::{Finished, covey, run};
+pub use command::{Finished, covey, run, run_within};
+pub use skip::skip;
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -29,15 +30,6 @@ use tempfile::TempDir;
 const TEST_LIMIT: Duration = Duration::from_secs(240);
 /// How long something that must come true may take; never the thing that is measured.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Says why a test is not run. Goes past the test harness, which hides what passing tests print.
-pub fn skip(reason: impl AsRef<str>) {
-    let thread = std::thread::current();
-    let name = thread.name().unwrap_or("a test");
-    // One write, so that tests that run beside this one do not cut the line.
-    let line = format!("skipped: {name}: {}\n", reason.as_ref());
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
 
 /// Why FUSE cannot be used here, if it cannot.
 pub fn no_fuse() -> Option<String> {
@@ -217,6 +209,18 @@ impl Cluster {
         until("the end of a killed node", || {
             fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "))
         });
+    }
+
+    /// Kills the process that serves a mount, as the end of its machine would.
+    pub fn kill_mount(&self, mountpoint: &Path) {
+        let serves = |file: &PathBuf| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            text.lines().nth(1) == mountpoint.to_str()
+        };
+        let files = pid_files(&self.dir);
+        let file = files.iter().find(|file| serves(file)).expect("a mount has a pid file");
+        let pid = read_pid(file).expect("it names a process");
+        kill_process(pid, Signal::KILL).expect("the mount runs");
     }
 
     /// How many objects lie in the stores of all I/O servers.

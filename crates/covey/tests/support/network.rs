@@ -3,8 +3,10 @@
 //! Packets can be dropped between them without any filter: when the namespace has lost its address,
 //! what arrives is not for it and is thrown away in silence, as a switch that has died would.
 
-use super::{covey, has_program, is_root, run, skip};
-use std::process::Command;
+use super::{Cluster, covey, has_program, is_root, run, skip, until};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 /// The host's end and the namespace's end, with an address each.
 pub struct Network {
@@ -53,8 +55,6 @@ impl Network {
         ip(&["-n", ns, "link", "set", &peer, "up"])?;
         self.join()?;
         // The hardware address stays known, or the host would learn by ARP that nobody answers.
-        let link = std::fs::read_to_string(format!("/sys/class/net/{device}/address"));
-        let _ = link.map_err(|error| error.to_string())?;
         let shown = ip(&["-n", ns, "-o", "link", "show", &peer])?;
         let address = shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1);
         let address = address.ok_or("no hardware address")?;
@@ -90,6 +90,62 @@ impl Network {
         command.args(["netns", "exec", &self.namespace]).arg(covey().get_program());
         command.env_remove("COVEY_CONFIG").current_dir("/");
         command
+    }
+
+    /// Makes a cluster over both machines and starts it: meta, io1, io2 and io3 here, io4 there, all
+    /// over TCP under a key.
+    pub fn spread(&self, cluster: &Cluster) -> Servers {
+        let dir = &cluster.dir;
+        for name in ["run", "log", "store"] {
+            fs::create_dir_all(dir.join(name)).expect("directories");
+        }
+        fs::write(dir.join("lock"), "").expect("a file");
+        fs::write(cluster.config(), self.config(dir)).expect("a file");
+        cluster.covey(&["keygen"]);
+        cluster.covey(&["init", "--all"]);
+        let mut servers = Servers(Vec::new());
+        for node in NODES {
+            let mut command = if node == "io4" { self.covey_there() } else { covey() };
+            let log = fs::File::create(dir.join(format!("log/{node}.log"))).expect("a log");
+            let again = log.try_clone().expect("a descriptor");
+            command.arg("--config").arg(cluster.config()).args(["serve", "--node", node]);
+            command.stdin(Stdio::null()).stdout(log).stderr(again);
+            servers.0.push(command.spawn().expect("covey runs"));
+        }
+        until("the answer of every server", || cluster.try_covey(&["ping"]).ok);
+        servers
+    }
+
+    fn config(&self, dir: &Path) -> String {
+        let dir = dir.display();
+        let mut text = format!(
+            "version = 1\n[cluster]\nname = \"spread\"\nid = \"{:032x}\"\nkey_file = \"{dir}/key\"\n",
+            std::process::id()
+        );
+        for (index, node) in NODES.iter().enumerate() {
+            let role = if index == 0 { "meta" } else { "data" };
+            let host = if *node == "io4" { &self.there } else { &self.here };
+            text += &format!(
+                "[[node]]\nname = \"{node}\"\nroles = [\"{role}\"]\nlisten = [\"tcp!{host}!{}\"]\n\
+                 store = \"{dir}/store/{node}\"\n",
+                5700 + index
+            );
+        }
+        text
+    }
+}
+
+const NODES: [&str; 5] = ["meta", "io1", "io2", "io3", "io4"];
+
+/// Servers that end with the test.
+pub struct Servers(Vec<Child>);
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
