@@ -91,7 +91,7 @@ impl<K: Kv> Store<K> {
             self.grow(stored, size)?;
             return Ok(None);
         }
-        self.counters.bytes -= inode.size - size;
+        self.count_bytes(inode.size, size);
         (inode.size, stored.tail) = (size, size);
         inode.epoch += 1;
         let (id, epoch) = (inode.id, inode.epoch);
@@ -114,8 +114,14 @@ impl<K: Kv> Store<K> {
     /// Raises the size alone.
     pub(super) fn raise(&mut self, stored: &mut Stored, end: u64) {
         let size = &mut stored.inode.size;
-        self.counters.bytes += end.saturating_sub(*size);
+        self.count_bytes(*size, end.max(*size));
         *size = end.max(*size);
+    }
+
+    /// A file's size changed.
+    pub(super) fn count_bytes(&mut self, before: u64, after: u64) {
+        let bytes = &mut self.counters.bytes;
+        *bytes = bytes.wrapping_sub(before).wrapping_add(after);
     }
 
     /// A write ended at `end`.
