@@ -5,9 +5,19 @@
 mod model;
 #[path = "fuse_mount/mounted.rs"]
 mod mounted;
+#[path = "fuse_mount/process.rs"]
+mod process;
 
 #[path = "support/skip.rs"]
 mod skip;
 
 #[path = "fuse_mount/basics.rs"]
 mod basics;
+#[path = "fuse_mount/directories.rs"]
+mod directories;
+#[path = "fuse_mount/interrupts.rs"]
+mod interrupts;
+#[path = "fuse_mount/locks.rs"]
+mod locks;
+#[path = "fuse_mount/mapping.rs"]
+mod mapping;

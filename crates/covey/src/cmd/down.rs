@@ -126,12 +126,12 @@ async fn stop(name: &str, process: &Process, output: &Output) -> Result<()> {
 async fn stop_mount(file: &Path, process: &Process, output: &Output) {
     let mountpoint = Path::new(&process.note);
     let is_fuse = || mounts::kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse"));
-    if is_fuse() {
-        if let Err(error) = mounts::umount(mountpoint, false).await {
-            output.say(format!("{}: letting go of it while in use", error.message));
-            if let Err(error) = mounts::umount(mountpoint, true).await {
-                output.tell(&error);
-            }
+    if is_fuse()
+        && let Err(error) = mounts::umount(mountpoint, false).await
+    {
+        output.say(format!("{}: letting go of it while in use", error.message));
+        if let Err(error) = mounts::umount(mountpoint, true).await {
+            output.tell(&error);
         }
     }
     // With nothing mounted there is nothing left to write back.

@@ -4,7 +4,9 @@ use crate::mounted::Mounted;
 use rustix::fs::{AtFlags, CWD, Mode, RenameFlags, renameat_with};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{
+    FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
+};
 use std::time::{Duration, SystemTime};
 
 #[test]
@@ -219,7 +221,7 @@ fn fsync_and_o_dsync_ask_for_stable_storage() {
     assert_eq!(mounted.model.state().fsyncs, 0);
     file.sync_all().expect("fsync");
     assert_eq!(mounted.model.state().fsyncs, 1);
-    use std::os::unix::fs::OpenOptionsExt;
+    drop(file);
     let flag = rustix::fs::OFlags::DSYNC.bits() as i32;
     let mut file = OpenOptions::new().write(true).custom_flags(flag).open(&path).expect("open");
     file.write_all(b"y").expect("write");

@@ -40,6 +40,8 @@ pub struct State {
     pub appends: usize,
     /// Number of Fsyncs.
     pub fsyncs: usize,
+    /// Number of pages of listings with attributes.
+    pub listed_with_attributes: usize,
 }
 
 struct Node {
@@ -63,6 +65,7 @@ impl Default for State {
             writes: Vec::new(),
             appends: 0,
             fsyncs: 0,
+            listed_with_attributes: 0,
         };
         let root = state.add(&Caller::default(), S_IFDIR | 0o755, 0, Name::EMPTY);
         state.node(root).expect("the root").inode.parent = root;
@@ -119,6 +122,11 @@ impl State {
     /// How many files exist, the root and unlinked ones included.
     pub fn count(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// How many locks are held.
+    pub fn lock_count(&self) -> usize {
+        self.locks.len()
     }
 
     fn child(&mut self, parent: Id, name: &Name) -> Result<Id> {
@@ -408,6 +416,7 @@ impl Files for Model {
         plus: bool,
     ) -> Result<Page> {
         let mut state = self.state();
+        state.listed_with_attributes += usize::from(plus);
         let limit = if limit == 0 { state.last_cookie } else { limit };
         let parent = state.node(id)?.inode.parent;
         let dots = [(1, Name::from("."), id), (2, Name::from(".."), parent)];
@@ -441,8 +450,13 @@ impl Files for Model {
 
     async fn space(&self) -> Result<Space> {
         let files = self.state().count() as u64;
-        let (bytes_total, bytes_free, bytes_available) = (1 << 40, 1 << 39, 1 << 38);
-        Ok(Space { bytes_total, bytes_free, bytes_available, files, servers_missing: 0 })
+        Ok(Space {
+            bytes_total: 1 << 40,
+            bytes_free: 1 << 39,
+            bytes_available: 1 << 38,
+            files,
+            servers_missing: 0,
+        })
     }
 
     async fn sync(&self, _: Id) -> Result<()> {

@@ -30,6 +30,7 @@ impl Mounted {
                 return None;
             }
         };
+        abort_when_stuck(dir.path());
         let files = Arc::new(model.clone());
         let server =
             std::thread::spawn(move || local_runtime()?.block_on(serve(fd, files, options)));
@@ -60,6 +61,16 @@ impl Mounted {
         let server = self.server.take().expect("unmounted once");
         server.join().expect("the server does not panic").expect("the server ends well");
     }
+}
+
+/// Server and client are one process here: killed while it waits for itself, it could never go. So
+/// a mount that is still there after a while is aborted, which fails every request.
+fn abort_when_stuck(target: &Path) {
+    let target = target.to_owned();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(90));
+        let _ = rustix::mount::unmount(&target, rustix::mount::UnmountFlags::FORCE);
+    });
 }
 
 impl Drop for Mounted {

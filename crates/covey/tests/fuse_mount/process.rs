@@ -1,0 +1,67 @@
+//! Other processes: this test binary again, told by its environment what to do. Locks and signals
+//! belong to processes, so threads will not do.
+
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// What another process does with one file. It ends when its standard input does.
+#[derive(Clone, Copy, Debug)]
+pub enum Deed {
+    /// Takes a whole-file fcntl lock, waiting for it, and keeps it.
+    KeepFcntl,
+    /// Takes a flock, waiting for it, and keeps it.
+    KeepFlock,
+    /// Reads the file.
+    Read,
+}
+
+/// Starts a process that does the deed. It prints a line when it is done with it.
+pub fn start(deed: Deed, file: &Path) -> Child {
+    let this = std::env::current_exe().expect("this binary");
+    let mut command = Command::new(this);
+    command.args(["--exact", "process::deed", "--nocapture", "--test-threads=1"]);
+    command.env(VARIABLE, format!("{deed:?}")).env(FILE, file);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().expect("this binary starts again")
+}
+
+/// Waits until the process has done its deed.
+pub fn await_done(child: &mut Child) {
+    let stdout = child.stdout.as_mut().expect("piped");
+    let mut seen = Vec::new();
+    while !seen.ends_with(DONE.as_bytes()) {
+        let mut byte = [0];
+        stdout.read_exact(&mut byte).expect("the deed is done before the process ends");
+        seen.push(byte[0]);
+    }
+}
+
+/// Lets the process go, and expects that it ends well.
+pub fn finish(mut child: Child) {
+    drop(child.stdin.take());
+    // What the test harness prints has to go somewhere.
+    let mut rest = Vec::new();
+    child.stdout.take().expect("piped").read_to_end(&mut rest).expect("its output");
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// No test by itself: the other process.
+#[test]
+fn deed() {
+    let (Ok(deed), Some(file)) = (std::env::var(VARIABLE), std::env::var_os(FILE)) else { return };
+    let mut file = OpenOptions::new().read(true).write(true).open(file).expect("open");
+    match deed.as_str() {
+        "KeepFcntl" => fcntl_lock(&file, FlockOperation::LockExclusive).expect("fcntl"),
+        "KeepFlock" => flock(&file, FlockOperation::LockExclusive).expect("flock"),
+        _ => drop(file.read_to_end(&mut Vec::new()).expect("read")),
+    }
+    println!("{DONE}");
+    std::io::stdin().read_to_end(&mut Vec::new()).expect("stdin");
+}
+
+const VARIABLE: &str = "COVEY_TEST_DEED";
+const FILE: &str = "COVEY_TEST_FILE";
+const DONE: &str = "the deed is done";
