@@ -85,7 +85,11 @@ async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
             Err(error) => result = Err(error),
         }
     }
-    for node in config.nodes.iter().take_while(|_| result.is_ok()).collect::<Vec<_>>() {
+    for node in &config.nodes {
+        // The first that cannot start decides: a later one that can must not hide it.
+        if result.is_err() {
+            break;
+        }
         let daemon = daemons.iter_mut().find(|(other, _)| other.name == node.name);
         result = wait_for(config, node, daemon.map(|(_, daemon)| daemon)).await;
     }
