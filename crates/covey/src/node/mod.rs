@@ -107,7 +107,7 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
     }
     wait_for_end().await?;
     if let Some(meta) = &tree.meta {
-        meta.0.stop()?;
+        meta.0.stop().await?;
     }
     println!("covey: {name} ended");
     Ok(())
