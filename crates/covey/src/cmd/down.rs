@@ -70,7 +70,18 @@ async fn stop_all(cluster: &Cluster, output: &Output) -> Result<Vec<String>> {
     for group in [first, rest] {
         stopped.extend(stop_group(cluster, group, output).await?);
     }
+    remove_short_sockets(cluster);
     Ok(stopped)
+}
+
+/// Sockets that had to go elsewhere, for their paths were too long, leave an empty directory.
+fn remove_short_sockets(cluster: &Cluster) {
+    let Ok(config) = cluster.config() else { return };
+    for dir in config.nodes.iter().filter_map(|node| node.unix_socket()?.parent()) {
+        if dir != cluster.run_dir() {
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
 }
 
 fn pid_files(cluster: &Cluster) -> Vec<(String, Process)> {

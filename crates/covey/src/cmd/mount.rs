@@ -191,6 +191,14 @@ fn failed(mountpoint: &Path, end: &str, tail: &str) -> Error {
         None => format!("cannot mount at {}: {end}", mountpoint.display()),
     };
     let error = hints.fold(Error::work(message), |error, hint| error.hint(hint));
+    let is_forbidden =
+        tail.contains("/dev/fuse") && tail.to_lowercase().contains("permission denied");
+    let error = match is_forbidden {
+        true => error.hint(
+            "FUSE is not permitted to users here: root may allow it with `chmod 666 /dev/fuse`",
+        ),
+        false => error,
+    };
     error.hint("without a mount, `covey ls`, `covey cat`, `covey cp` reach the same files")
 }
 
