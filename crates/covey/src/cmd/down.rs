@@ -13,8 +13,8 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// Stop the cluster that `covey up` started; its data stays
 ///
-/// Unmounts what this cluster has mounted, then asks each server to stop and ends it by force when it
-/// does not within 10 s. Doing it twice is no error.
+/// Unmounts what this cluster has mounted, then asks each server to stop and ends it by force when
+/// it does not within 10 s. Doing it twice is no error.
 ///
 /// EXAMPLES
 ///
@@ -133,7 +133,8 @@ async fn stop(name: &str, process: &Process, output: &Output) -> Result<()> {
     }
 }
 
-/// An unmount that fails because files are open becomes lazy: a cluster that stops serves them no more.
+/// An unmount that fails because files are open becomes lazy: a cluster that stops serves them no
+/// more.
 async fn stop_mount(file: &Path, process: &Process, output: &Output) {
     let mountpoint = Path::new(&process.note);
     let is_fuse = || mounts::kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse"));

@@ -53,8 +53,8 @@ use std::path::PathBuf;
 /// A striped parallel file system over 9P, in one program
 ///
 /// Covey joins the disks of a few Linux machines into one file system: files are striped over I/O
-/// servers, names live on a metadata server, and every program reaches them through a mount, through
-/// 9P, or through the commands below.
+/// servers, names live on a metadata server, and every program reaches them through a mount,
+/// through 9P, or through the commands below.
 ///
 /// Start on one machine, without root:
 ///
