@@ -8,6 +8,8 @@ mod mounted;
 #[path = "fuse_mount/process.rs"]
 mod process;
 
+#[path = "fuse_mount/attributes.rs"]
+mod attributes;
 #[path = "fuse_mount/basics.rs"]
 mod basics;
 #[path = "fuse_mount/directories.rs"]
