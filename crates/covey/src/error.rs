@@ -80,7 +80,10 @@ impl Error {
 
     /// An operation on a path of the file system failed.
     pub fn errno(what: impl fmt::Display, errno: Errno) -> Self {
-        let error = Error::work(format!("cannot {what}: {errno}"));
+        let error = match says_all(errno.code) {
+            true => Error::work(format!("cannot {what}: {}", errno.text())),
+            false => Error::work(format!("cannot {what}: {errno}")),
+        };
         match errno_hint(errno.code) {
             Some(hint) => error.hint(hint),
             None => error,
@@ -189,6 +192,11 @@ pub fn reason(error: &std::io::Error) -> String {
     }
 }
 
+/// Errors about names: the path was told, and the server's reason speaks of numbers.
+fn says_all(code: u32) -> bool {
+    [Errno::ENOENT, Errno::EEXIST, Errno::ENOTDIR, Errno::EISDIR, Errno::ENOTEMPTY].contains(&code)
+}
+
 fn local_hint(code: u32) -> Option<&'static str> {
     Some(match code {
         Errno::EACCES | Errno::EPERM => {
@@ -207,6 +215,9 @@ fn errno_hint(code: u32) -> Option<&'static str> {
         Errno::EIO | Errno::ETIMEDOUT => "`covey ping` shows which servers are dead",
         Errno::ENOSPC => "`covey df` shows what is free; deleting works on a full file system",
         Errno::EROFS => "the server was started read-only",
+        Errno::EEXIST => {
+            "choose another name, or remove what is there; `mv` replaces it without -n"
+        }
         Errno::ENOTEMPTY => "`covey rm -r` removes a directory with everything in it",
         Errno::EISDIR => "it is a directory: most commands take -r for that",
         Errno::ELOOP => "a symbolic link leads to itself; `covey stat` shows each link's target",

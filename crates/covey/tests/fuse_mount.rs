@@ -8,6 +8,9 @@ mod mounted;
 #[path = "fuse_mount/process.rs"]
 mod process;
 
+#[path = "support/skip.rs"]
+mod skip;
+
 #[path = "fuse_mount/attributes.rs"]
 mod attributes;
 #[path = "fuse_mount/basics.rs"]

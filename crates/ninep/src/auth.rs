@@ -4,11 +4,13 @@
 //! It runs over the authentication file that Tauth opens:
 //!
 //! ```text
-//!   client                                   server
+//!   client                                 server
 //!   Twrite nonce_c (32)               ──►
-//!                                     ◄──    Rread nonce_s (32), HMAC(key, "covey server" nonce_c nonce_s)
+//!                                     ◄──  Rread nonce_s (32),
+//!                                          HMAC(key, "covey server" nonce_c nonce_s)
 //!   (verifies, or gives up)
-//!   Twrite HMAC(key, "covey client" nonce_s nonce_c) ──►  (verifies, or EACCES and the file is dead)
+//!   Twrite HMAC(key,                  ──►  (verifies, or EACCES and the file is dead)
+//!     "covey client" nonce_s nonce_c)
 //! ```
 //!
 //! HMAC is HMAC-SHA256. The two labels keep one side's proof from serving as the other's; both

@@ -5,19 +5,19 @@
 //!   Call ◄──────── replies ◄──────────┘◄──────────── bytes
 //! ```
 //!
-//! [`pair`] makes both. A loop drives the [`Client`] as [`covey_wire::Machine`] describes, on whatever
-//! thread; [`Conn`] is cloned and used from any other. What always holds:
+//! [`pair`] makes both. A loop drives the [`Client`] as [`covey_wire::Machine`] describes, on
+//! whatever thread; [`Conn`] is cloned and used from any other. What always holds:
 //!
-//! - A request is queued when [`Conn::call`] returns, not when its future is polled: calls made in a
-//!   row leave in that order, as many as there are in one write.
+//! - A request is queued when [`Conn::call`] returns, not when its future is polled: calls made in
+//!   a row leave in that order, as many as there are in one write.
 //! - Dropping a [`Call`] before its reply sends Tflush; the tag is not used again before Rflush. A
 //!   request that has not left yet is just forgotten.
 //! - At most [`WINDOW_BYTES`] of payload and [`WINDOW_REQUESTS`] requests are on their way at once;
 //!   the rest wait here, so that no server has to stop reading, heartbeats included.
-//! - While an answer is due, silence for [`Config::heartbeat`] sends a Tflush of no tag, which every
-//!   server answers at once; silence for [`Config::dead_after`] ends the connection. Silence counts
-//!   from the last receipt or from the first request after an idle time, whichever is later (a
-//!   request within a quarter of a heartbeat of the last receipt counts from that receipt).
+//! - While an answer is due, silence for [`Config::heartbeat`] sends a Tflush of no tag, which
+//!   every server answers at once; silence for [`Config::dead_after`] ends the connection. Silence
+//!   counts from the last receipt or from the first request after an idle time, whichever is later
+//!   (a request within a quarter of a heartbeat of the last receipt counts from that receipt).
 //! - When the connection ends, every call ends with [`CallError::Lost`].
 
 mod call;
@@ -144,8 +144,8 @@ impl Conn {
         self.shared().with(|state| state.release_fid(fid));
     }
 
-    /// As [`Conn::release_fid`], once `call` is answered, whose reply nobody waits for any more: it is
-    /// the fid's Tclunk or Tremove.
+    /// As [`Conn::release_fid`], once `call` is answered, whose reply nobody waits for any more: it
+    /// is the fid's Tclunk or Tremove.
     pub fn release_fid_after(&self, fid: u32, call: Call) {
         call.detach(fid);
     }

@@ -1,18 +1,19 @@
 //! 9P2000.L, and Covey's small extension of it, as pure client and server machines.
 //!
 //! The crate turns bytes into requests on a file tree and back: it negotiates, keeps fids and tags,
-//! orders and flushes requests, proves the cluster key, and notices a dead peer. It does no I/O, reads
-//! no clock, starts no thread, makes no random number and knows no runtime: you bring the sockets, the
-//! time and the nonces, and a loop that drives a [`Machine`](covey_wire::Machine). 9P2000 and
-//! 9P2000.u are in the message table but are not served yet, and extended attributes are refused.
+//! orders and flushes requests, proves the cluster key, and notices a dead peer. It does no I/O,
+//! reads no clock, starts no thread, makes no random number and knows no runtime: you bring the
+//! sockets, the time and the nonces, and a loop that drives a [`Machine`](covey_wire::Machine).
+//! 9P2000 and 9P2000.u are in the message table but are not served yet, and extended attributes are
+//! refused.
 //!
 //! ```text
 //!   your code ──► Conn ─ Client ──► bytes ──► Session ──► your Tree
 //!              ◄── Call    (machine)  ◄──    (machine)  ◄── Outcome::Now or Later
 //! ```
 //!
-//! A tree is a type with a few methods; [`memory`] is a complete one. A loop moves bytes between the
-//! two machines; here it is three lines, over sockets it is the one in the `io` crate:
+//! A tree is a type with a few methods; [`memory`] is a complete one. A loop moves bytes between
+//! the two machines; here it is three lines, over sockets it is the one in the `io` crate:
 //!
 //! ```
 //! use covey_ninep::{client, memory::MemoryTree, message::Message, server, tree::Peer};
@@ -37,7 +38,8 @@
 //!     let made = conn.call(Message::Tlcreate {
 //!         fid: 0, name: "greeting".into(), flags: 2, mode: 0o644, gid: 0,
 //!     });
-//!     let written = conn.call(Message::Twrite { fid: 0, offset: 0, data: b"hello".to_vec().into() });
+//!     let data = b"hello".to_vec().into();
+//!     let written = conn.call(Message::Twrite { fid: 0, offset: 0, data });
 //!     made.await?;
 //!     written.await
 //! });

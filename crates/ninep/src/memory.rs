@@ -1,9 +1,9 @@
 //! A complete file tree in memory: the shortest answer to how a [`Tree`] is written.
 //!
-//! It has files, directories, symbolic and hard links, and FIFOs, whose reads wait for a write. A node
-//! counts references to an inode and is never a path: a renamed or unlinked file goes on under the
-//! fids that hold it, and its memory goes with the last of them. There are no permissions, and time
-//! is a count of changes. Tests serve it; nothing in it is fit for real data.
+//! It has files, directories, symbolic and hard links, and FIFOs, whose reads wait for a write. A
+//! node counts references to an inode and is never a path: a renamed or unlinked file goes on under
+//! the fids that hold it, and its memory goes with the last of them. There are no permissions, and
+//! time is a count of changes. Tests serve it; nothing in it is fit for real data.
 
 use crate::message::Qid;
 use crate::tree::*;
@@ -37,7 +37,7 @@ pub struct Inode {
     readers: RefCell<Vec<Waker>>,
 }
 
-const FILE_BYTES_MAX: usize = 1 << 30;
+const FILE_BYTES_MAX: usize = 1 << 28;
 const S_IFMT: u32 = 0o170000;
 const S_IFIFO: u32 = 0o010000;
 const S_IFDIR: u32 = 0o040000;

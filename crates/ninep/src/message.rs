@@ -1,7 +1,8 @@
 //! The message table of 9P: 9P2000, 9P2000.u, 9P2000.L and Covey's own extension.
 //!
-//! Numbers, names and field order are the specification's (Plan 9 manual section 5; the .u RFC draft;
-//! diod's protocol.md for .L). A field that only some dialects carry has a type that knows so.
+//! Numbers, names and field order are the specification's (Plan 9 manual section 5; the .u RFC
+//! draft; diod's protocol.md for .L). A field that only some dialects carry has a type that knows
+//! so.
 //!
 //! `size[4] number[1] tag[2] fields...`, integers little-endian.
 
@@ -82,7 +83,8 @@ impl Field<Dialect> for Number {
 }
 
 record! {
-    /// The server's name of a file: unique for its life, with a version that changes with its content.
+    /// The server's name of a file: unique for its life, with a version that changes with its
+    /// content.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct Qid for Dialect {
         /// What it is: QTDIR and the like.
@@ -158,7 +160,8 @@ messages! {
         50 Tfsync { fid: u32, datasync: u32 },
         51 Rfsync {},
         /// .L: byte-range lock
-        52 Tlock { fid: u32, kind: u8, flags: u32, start: u64, length: u64, proc_id: u32, client_id: Name },
+        52 Tlock { fid: u32, kind: u8, flags: u32, start: u64, length: u64, proc_id: u32,
+                   client_id: Name },
         53 Rlock { status: u8 },
         /// .L: test for a lock
         54 Tgetlock { fid: u32, kind: u8, start: u64, length: u64, proc_id: u32, client_id: Name },

@@ -9,15 +9,15 @@
 //!
 //! - On one fid, open, create, setattr, clunk, remove and a walk that makes or moves the fid are
 //!   barriers: all before, then it, then all after. Reads and writes that overlap keep their order,
-//!   unless both are reads; fsync waits for the writes before it. A walk from a fid waits for changes
-//!   of names under that fid (mkdir, unlink, rename ...) and they for it. Everything else may finish
-//!   in any order. So a client may send walk, open and read in one write.
-//! - Files opened as `blocking` have no order among reads and writes, and no barrier waits for them:
-//!   clunk and remove cancel them (EINTR).
-//! - Tflush is answered at once, and the flushed request never after it. A request that was queued or
-//!   waiting is dropped; the fids are as if it had never been sent.
-//! - Every fid that goes (clunk, remove, walk onto itself, a new Tversion, the end of the connection)
-//!   is told to [`Tree::clunk`] once.
+//!   unless both are reads; fsync waits for the writes before it. A walk from a fid waits for
+//!   changes of names under that fid (mkdir, unlink, rename ...) and they for it. Everything else
+//!   may finish in any order. So a client may send walk, open and read in one write.
+//! - Files opened as `blocking` have no order among reads and writes, and no barrier waits for
+//!   them: clunk and remove cancel them (EINTR).
+//! - Tflush is answered at once, and the flushed request never after it. A request that was queued
+//!   or waiting is dropped; the fids are as if it had never been sent.
+//! - Every fid that goes (clunk, remove, walk onto itself, a new Tversion, the end of the
+//!   connection) is told to [`Tree::clunk`] once.
 //!
 //! [`Session`] is made with the tree and what is known of the peer, then driven by a loop as
 //! [`Machine`] describes. Replies to all input that was handled together leave together.
@@ -47,7 +47,8 @@ use turn::Request;
 
 /// Most bytes of payload, received, asked for or to be sent, before no more input is wanted.
 const BYTES_MAX: usize = 64 << 20;
-/// Most outstanding requests before no more input is wanted; and as many may wait on blocking files.
+/// Most outstanding requests before no more input is wanted; and as many may wait on blocking
+/// files.
 const REQUESTS_MAX: usize = 16384;
 /// How often futures that wake one another are polled before output is given a turn.
 const ROUNDS_MAX: usize = 8;
@@ -232,7 +233,8 @@ impl<T: Tree> Session<T> {
         }
     }
 
-    /// Keeps the first error, which ends the connection.
+    /// Goes on with what was woken and what there is room for now. The first error is kept: it ends
+    /// the connection.
     fn step(&mut self) {
         if self.failure.is_none() {
             self.run_tasks();
@@ -274,20 +276,12 @@ impl<T: Tree> Machine for Session<T> {
     fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
         let dialect = self.dialect.unwrap_or(Dialect::Linux);
         let before = out.len();
-        loop {
-            while out.len() - before < bytes_max {
-                let Some((tag, reply)) = self.replies.pop_front() else { break };
-                self.load.reply_bytes -= payload(&reply);
-                reply.put(tag, dialect, out);
-            }
-            if self.backlog.is_empty() || self.is_full() || self.failure.is_some() {
-                return out.len() > before;
-            }
-            self.step();
-            if self.replies.is_empty() || out.len() - before >= bytes_max {
-                return out.len() > before;
-            }
+        while out.len() - before < bytes_max {
+            let Some((tag, reply)) = self.replies.pop_front() else { break };
+            self.load.reply_bytes -= payload(&reply);
+            reply.put(tag, dialect, out);
         }
+        out.len() > before
     }
 
     fn poll_deadline(&self) -> Option<Instant> {

@@ -1,14 +1,14 @@
 //! What a file tree must do to be served: the one interface behind every 9P server of Covey.
 //!
-//! A tree names its files by a `Node` of its own choosing: cheap to clone, and an object rather than
-//! a path, so that renaming or unlinking a file does not disturb the fids that hold it. Each method
-//! answers [`Outcome::Now`] or, when it has to wait, [`Outcome::Later`] with a future. Dropping the
-//! future cancels the wait: Tflush, Tclunk and a lost connection do exactly that.
+//! A tree names its files by a `Node` of its own choosing: cheap to clone, and an object rather
+//! than a path, so that renaming or unlinking a file does not disturb the fids that hold it. Each
+//! method answers [`Outcome::Now`] or, when it has to wait, [`Outcome::Later`] with a future.
+//! Dropping the future cancels the wait: Tflush, Tclunk and a lost connection do exactly that.
 //!
 //! The server has checked the protocol before a method is called: fids exist, names are single
-//! components of 1 to 255 bytes that are neither `.` nor `..` nor hold a slash or NUL (walks may hold
-//! `..`), counts fit the message size, reads and writes come only on opened fids in the right mode.
-//! Requests on one fid arrive in the order rules of [`crate::server`].
+//! components of 1 to 255 bytes that are neither `.` nor `..` nor hold a slash or NUL (walks may
+//! hold `..`), counts fit the message size, reads and writes come only on opened fids in the right
+//! mode. Requests on one fid arrive in the order rules of [`crate::server`].
 //!
 //! Every method has a default that answers EOPNOTSUPP, so a small tree is a few methods.
 
@@ -350,7 +350,8 @@ pub trait Tree: 'static {
         Errno::EOPNOTSUPP.into()
     }
 
-    /// Opens with Linux flags (O_RDONLY 0, O_WRONLY 1, O_RDWR 2, O_TRUNC 0o1000, O_APPEND 0o2000, ...).
+    /// Opens with Linux flags (O_RDONLY 0, O_WRONLY 1, O_RDWR 2, O_TRUNC 0o1000, O_APPEND 0o2000,
+    /// ...).
     fn open(&self, user: &Rc<User>, node: &Self::Node, flags: u32) -> Outcome<Opened<Self::Node>> {
         Errno::EOPNOTSUPP.into()
     }

@@ -1,7 +1,7 @@
 //! The bytes of every message, written down once from the layouts of the specification.
 //!
-//! Each line is `size[4] number[1] tag[2]`, then the fields; the tag is 0x0102 throughout, and QID is
-//! a directory of version 1 and path 2.
+//! Each line is `size[4] number[1] tag[2]`, then the fields; the tag is 0x0102 throughout, and QID
+//! is a directory of version 1 and path 2.
 
 use covey_ninep::message::Message::*;
 use covey_ninep::message::{Dialect, Message, NOFID, NONUNAME, Number, Qid};

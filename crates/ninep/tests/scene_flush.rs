@@ -2,12 +2,15 @@
 
 mod pair;
 
-use covey_ninep::message::{Message, NOTAG};
+use covey_ninep::client::{self, Client};
+use covey_ninep::message::{Dialect, Message, NOTAG};
 use covey_ninep::tree::Errno;
+use covey_wire::{Bytes, BytesMut, Machine, Segments};
 use pair::gate::Gate;
 use pair::raw::{Raw, ecode};
 use pair::*;
 use std::rc::Rc;
+use std::time::Instant;
 
 fn flush(oldtag: u16) -> Message {
     Message::Tflush { oldtag }
@@ -137,9 +140,9 @@ fn a_dropped_call_is_flushed_and_its_tag_kept_until_rflush() {
     pair.settle();
     assert_eq!(gate.log(), ["drop getattr"]);
     let again = pair.conn.call(Message::Tgetattr { fid: 0, request_mask: 1 });
-    let mut sent = covey_wire::Segments::new();
+    let mut sent = Segments::new();
     let client = pair.client.as_mut().expect("connected");
-    assert!(covey_wire::Machine::poll_output(client, &mut sent, 1000));
+    assert!(Machine::poll_output(client, &mut sent, 1000));
     let sent: Vec<u8> = sent.runs().flatten().copied().collect();
     assert_eq!(sent[4..7], [24, 2, 0], "tags 0 and 1 wait for Rflush");
     drop(again);
@@ -169,4 +172,48 @@ fn a_flush_that_comes_too_late_does_no_harm() {
     pair.settle();
     assert!(pair.client_error.is_none() && pair.server_error.is_none());
     assert!(pair.call(Message::Tgetattr { fid: 0, request_mask: 1 }).is_ok());
+}
+
+/// Number and tag of each message that the client has to send.
+fn sent(client: &mut Client) -> Vec<(u8, u16)> {
+    let mut out = Segments::new();
+    while client.poll_output(&mut out, 1 << 16) {}
+    let mut bytes = Bytes::from(out.runs().flatten().copied().collect::<Vec<u8>>());
+    let mut messages = Vec::new();
+    while let Some(&[a, b, c, d]) = bytes.first_chunk() {
+        let size = u32::from_le_bytes([a, b, c, d]) as usize;
+        let (tag, message) = Message::get(bytes.split_to(size), Dialect::Linux).unwrap();
+        messages.push((message.number(), tag));
+    }
+    messages
+}
+
+fn receive(client: &mut Client, tag: u16, message: Message) {
+    let mut out = Segments::new();
+    message.put(tag, Dialect::Linux, &mut out);
+    let mut input: BytesMut = out.runs().flatten().copied().collect::<Vec<u8>>()[..].into();
+    client.handle_input(Instant::now(), &mut input).unwrap();
+}
+
+#[test]
+fn a_reply_that_is_faster_than_rflush_does_not_free_its_tag() {
+    const TCLUNK: u8 = 120;
+    const TFLUSH: u8 = 108;
+    let (conn, mut client) = client::pair(client::Config::default());
+    let mut version = Box::pin(conn.version());
+    assert!(poll_once(version.as_mut()).is_none());
+    sent(&mut client);
+    let answer = Message::Rversion { msize: 8192, version: "9P2000.L".into() };
+    receive(&mut client, NOTAG, answer);
+    assert_eq!(poll_once(version.as_mut()), Some(Ok(Dialect::Linux)));
+    let call = conn.call(Message::Tclunk { fid: 1 });
+    assert_eq!(sent(&mut client), [(TCLUNK, 0)]);
+    drop(call);
+    assert_eq!(sent(&mut client), [(TFLUSH, 1)]);
+    receive(&mut client, 0, Message::Rclunk {});
+    conn.send(Message::Tclunk { fid: 2 });
+    assert_eq!(sent(&mut client), [(TCLUNK, 2)]);
+    receive(&mut client, 1, Message::Rflush {});
+    conn.send(Message::Tclunk { fid: 3 });
+    assert_eq!(sent(&mut client), [(TCLUNK, 0)]);
 }

@@ -30,8 +30,12 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let named = args.dir.is_some();
-    let cluster = Cluster::at(args.dir.as_deref())?;
+    let dir = match args.dir {
+        Some(dir) => Some(dir),
+        None => Cluster::named_by(context)?,
+    };
+    let named = dir.is_some();
+    let cluster = Cluster::at(dir.as_deref())?;
     if !cluster.dir.join("lock").is_file() {
         if named && !cluster.dir.exists() {
             return Err(Error::user(format!(
@@ -122,19 +126,18 @@ async fn stop(name: &str, process: &Process, output: &Output) -> Result<()> {
 async fn stop_mount(file: &Path, process: &Process, output: &Output) {
     let mountpoint = Path::new(&process.note);
     let is_fuse = || mounts::kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse"));
-    if is_fuse() {
-        if let Err(error) = mounts::umount(mountpoint, false).await {
-            output.say(format!("{}: letting go of it while in use", error.message));
-            if let Err(error) = mounts::umount(mountpoint, true).await {
-                output.tell(&error);
-            }
-        }
-    }
-    if !process.wait(Duration::from_secs(3)).await {
-        let _ = process.signal(Signal::TERM);
-        if let Err(error) = stop(&format!("the mount at {}", process.note), process, output).await {
+    if is_fuse()
+        && let Err(error) = mounts::umount(mountpoint, false).await
+    {
+        output.say(format!("{}: letting go of it while in use", error.message));
+        if let Err(error) = mounts::umount(mountpoint, true).await {
             output.tell(&error);
         }
+    }
+    // With nothing mounted there is nothing left to write back.
+    if !process.wait(Duration::from_secs(3)).await {
+        let _ = process.signal(Signal::KILL);
+        process.wait(STOP_WAIT).await;
     }
     remove(file);
 }

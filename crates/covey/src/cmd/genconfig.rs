@@ -142,8 +142,12 @@ fn ask(args: &Args, answers: &mut impl BufRead, talk: &mut impl Write) -> Result
         write!(talk, "{text}{default_text}: ").and_then(|()| talk.flush()).cannot(|| "ask")?;
         let mut line = String::new();
         match answers.read_line(&mut line).cannot(|| "read the answer")? {
-            0 => Err(Error::user(format!("cannot ask \"{text}\": the input has ended"))
-                .hint("--io HOSTS and the other options answer without questions")),
+            0 => {
+                // The prompt's line ends here, so that the error stands on its own.
+                let _ = writeln!(talk);
+                Err(Error::user(format!("cannot ask \"{text}\": the input has ended"))
+                    .hint("--io HOSTS and the other options answer without questions"))
+            }
             _ => Ok(if line.trim().is_empty() {
                 default.to_string()
             } else {

@@ -18,7 +18,7 @@ mod export;
 mod genconfig;
 mod init;
 mod keygen;
-//TMP mod layout;
+mod layout;
 mod ln;
 mod ls;
 mod man;
@@ -26,7 +26,7 @@ mod mkdir;
 mod mount;
 mod mv;
 mod names;
-//TMP mod ninep;
+mod ninep;
 mod path;
 mod ping;
 mod rm;
@@ -138,15 +138,15 @@ commands! {
     Truncate = truncate,
     Df = df,
     Du = du,
-    //TMP Layout = layout,
+    Layout = layout,
     Genconfig = genconfig,
     Config = config,
     Keygen = keygen,
     Init = init,
     Serve = serve,
     Export = export,
-    //TMP #[command(name = "9p")]
-    //TMP Ninep = ninep,
+    #[command(name = "9p")]
+    Ninep = ninep,
     Systemd = systemd,
     Completions = completions,
     Man = man,

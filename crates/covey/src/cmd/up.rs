@@ -51,7 +51,11 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let cluster = Cluster::at(args.dir.as_deref().or(context_dir(context).as_deref()))?;
+    let dir = match &args.dir {
+        Some(dir) => Some(dir.clone()),
+        None => Cluster::named_by(context)?,
+    };
+    let cluster = Cluster::at(dir.as_deref())?;
     cluster.make_dirs()?;
     let lock = cluster.lock(&context.output).await?;
     let shape = Shape { io_servers: args.io_servers, tcp: args.tcp, strip_bytes: args.strip };
@@ -69,12 +73,6 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
-/// `--config DIR/covey.toml` of an embedded cluster means that cluster.
-fn context_dir(context: &Context) -> Option<PathBuf> {
-    let dir = std::path::absolute(context.config_file.as_ref()?).ok()?.parent()?.to_path_buf();
-    dir.join("lock").is_file().then_some(dir)
-}
-
 /// Starts what does not run, all at once, then waits for each. What this call started and cannot be
 /// used is ended again.
 async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
@@ -87,7 +85,11 @@ async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
             Err(error) => result = Err(error),
         }
     }
-    for node in config.nodes.iter().take_while(|_| result.is_ok()).collect::<Vec<_>>() {
+    for node in &config.nodes {
+        // The first that cannot start decides: a later one that can must not hide it.
+        if result.is_err() {
+            break;
+        }
         let daemon = daemons.iter_mut().find(|(other, _)| other.name == node.name);
         result = wait_for(config, node, daemon.map(|(_, daemon)| daemon)).await;
     }

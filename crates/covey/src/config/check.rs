@@ -62,9 +62,9 @@ pub(super) fn absolute(what: &str, path: &Path, line: Line, problems: &mut Vec<P
 
 /// What concerns the nodes together. `lines` are those of the nodes' names.
 pub(super) fn whole(config: &Config, lines: &[Line], problems: &mut Vec<Problem>) {
-    roles(config, problems);
     each(config, lines, problems);
     twice(config, lines, problems);
+    roles(config, problems);
     if config.needs_key() && config.key_file.is_none() {
         let message = "a node listens beyond this machine and there is no key_file";
         let hint = "add `key_file = \"/etc/covey/key\"` under [cluster] and make it with `covey keygen /etc/covey/key`";

@@ -26,7 +26,7 @@ impl Mounted {
         let fd = match attach(dir.path(), &options) {
             Ok(fd) => fd,
             Err(error) => {
-                eprintln!("SKIPPED: needs root and /dev/fuse: {error}");
+                crate::skip::skip(format!("needs root and /dev/fuse: {error}"));
                 return None;
             }
         };

@@ -86,7 +86,8 @@ impl Machine for Client {
                 }
                 return Ok(());
             }
-            // So late a call means that this side slept, not the peer: the peer gets its time again.
+            // So late a call means that this side slept, not the peer: the peer gets its time
+            // again.
             if now > deadline + config.heartbeat {
                 *quiet_since = now;
             }

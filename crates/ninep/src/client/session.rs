@@ -37,8 +37,9 @@ impl Conn {
         Err(CallError::Lost("server speaks no 9P2000.L".into()))
     }
 
-    /// Makes `fid` the root of the tree `aname`, for the user called `uname`, by number `n_uname` if
-    /// there is one. With a key, both sides prove first that they know it; `nonce` is 32 random bytes.
+    /// Makes `fid` the root of the tree `aname`, for the user called `uname`, by number `n_uname`
+    /// if there is one. With a key, both sides prove first that they know it; `nonce` is 32 random
+    /// bytes.
     pub async fn auth_and_attach(
         &self,
         fid: u32,

@@ -1,9 +1,9 @@
 //! Which requests wait for which: the order rules, as a table of lanes.
 //!
-//! A request claims one or two fids, each with an [`Access`]. Every fid with outstanding requests has
-//! a lane: their claims in order of arrival, running or queued. A request starts when nothing before
-//! it in its lanes stands in its way. A fid with no outstanding request has no lane, so that a request
-//! that is answered at once leaves no trace here.
+//! A request claims one or two fids, each with an [`Access`]. Every fid with outstanding requests
+//! has a lane: their claims in order of arrival, running or queued. A request starts when nothing
+//! before it in its lanes stands in its way. A fid with no outstanding request has no lane, so that
+//! a request that is answered at once leaves no trace here.
 
 use crate::message::{Message, NOFID};
 use std::collections::HashMap;

@@ -190,9 +190,10 @@ async fn dial_until_up(link: Weak<Link>, net: Arc<dyn Net>) {
         let Some(held) = link.upgrade() else { return };
         match held.dial_once().await {
             Ok(conn) => {
-                held.came_up(conn.clone());
+                let closed = conn.closed();
+                held.came_up(conn);
                 drop(held);
-                let why = conn.closed().await;
+                let why = closed.await;
                 let Some(held) = link.upgrade() else { return };
                 let mut state = held.lock();
                 held.went_down(&mut state, &why);

@@ -48,6 +48,21 @@ impl Cluster {
         Ok(Cluster { dir })
     }
 
+    /// The directory of the one that `--config` or COVEY_CONFIG names, if any does.
+    pub fn named_by(context: &super::Context) -> Result<Option<PathBuf>> {
+        let Some(file) = &context.config_file else { return Ok(None) };
+        let absolute = std::path::absolute(file).cannot(|| format!("find {}", file.display()))?;
+        match absolute.parent() {
+            Some(dir) if dir.join("lock").is_file() => Ok(Some(dir.to_path_buf())),
+            _ => Err(Error::user(format!(
+                "cannot use {}: `covey up` did not make that cluster",
+                file.display()
+            ))
+            .hint("--dir DIR names one that it made or shall make; else leave out --config and COVEY_CONFIG")
+            .hint("nodes of a cluster that `covey genconfig` described are started with `covey serve`")),
+        }
+    }
+
     /// The one whose configuration file this is, if `covey up` made it.
     pub fn of(config: &Config) -> Option<Cluster> {
         let dir = std::path::absolute(&config.file).ok()?.parent()?.to_path_buf();

@@ -38,7 +38,7 @@ pub fn kind_at(mountpoint: &Path) -> Option<String> {
 fn kind_in(table: &str, mountpoint: &Path) -> Option<String> {
     let escaped = escape(&mountpoint.to_string_lossy());
     let here = |line: &&str| line.split(' ').nth(4) == Some(&escaped);
-    let line = table.lines().filter(here).next_back()?;
+    let line = table.lines().rfind(here)?;
     line.split(" - ").nth(1)?.split(' ').next().map(str::to_string)
 }
 

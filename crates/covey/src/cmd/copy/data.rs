@@ -176,16 +176,16 @@ pub async fn copy(
     loop {
         while !is_last && moving.len() < BLOCKS_IN_FLIGHT {
             match blocks.next().await? {
-                Some(block) => moving.push(copy_block(source, sink, block)),
+                Some(block) => moving.push(copy_block(source, sink, block, is_sparse)),
                 None => is_last = true,
             }
         }
         let Some(moved) = moving.next().await else { break };
-        let (offset, wanted, got) = moved?;
+        let Moved { end, wanted, got, is_written } = moved?;
         bar.inc(got);
         has_shrunk |= got < wanted;
         is_last |= has_shrunk;
-        end_written = if got > 0 { end_written.max(offset + got) } else { end_written };
+        end_written = if is_written { end_written.max(end) } else { end_written };
     }
     if end_written < size && !has_shrunk {
         sink.set_size(size).await?;
@@ -194,15 +194,28 @@ pub async fn copy(
     Ok(end_written)
 }
 
+/// What came of one block.
+struct Moved {
+    end: u64,
+    wanted: u64,
+    got: u64,
+    is_written: bool,
+}
+
+/// Blocks of zeros in a file with holes are left out: not every source can say where its holes are.
 async fn copy_block(
     source: &Source,
     sink: &Sink,
-    (offset, count): (u64, u64),
-) -> Result<(u64, u64, u64)> {
-    let data = source.read(offset, count).await?;
+    (offset, wanted): (u64, u64),
+    is_sparse: bool,
+) -> Result<Moved> {
+    let data = source.read(offset, wanted).await?;
     let got = data.len() as u64;
-    if got > 0 {
+    let is_hole =
+        || is_sparse && data.pieces().iter().all(|piece| piece.iter().all(|byte| *byte == 0));
+    let is_written = got > 0 && !is_hole();
+    if is_written {
         sink.write(offset, data).await?;
     }
-    Ok((offset, count, got))
+    Ok(Moved { end: offset + got, wanted, got, is_written })
 }

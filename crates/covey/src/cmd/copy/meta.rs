@@ -102,4 +102,19 @@ impl Meta {
             std::fs::FileTimes::new().set_accessed(time(self.atime)).set_modified(time(self.mtime));
         file.set_times(times)
     }
+
+    /// What `-p` sets of a symbolic link itself on this machine: it has times and owners, but no mode.
+    pub fn set_local_link(&self, path: &std::path::Path, is_root: bool) -> std::io::Result<()> {
+        use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+        if is_root {
+            std::os::unix::fs::lchown(path, Some(self.uid), Some(self.gid))?;
+        }
+        let time = |nanos: Nanos| Timespec {
+            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (nanos % 1_000_000_000) as _,
+        };
+        let times =
+            Timestamps { last_access: time(self.atime), last_modification: time(self.mtime) };
+        Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
 }

@@ -235,7 +235,7 @@ impl<'a> Copier<'a> {
     }
 
     async fn preserve(&self, sink: &Sink, meta: &Meta) -> Result<()> {
-        let is_root = rustix::process::geteuid().is_root();
+        let is_root = is_root();
         match sink {
             Sink::Local { file, name } => {
                 let (file, meta) = (file.clone(), meta.clone());
@@ -253,22 +253,28 @@ impl<'a> Copier<'a> {
         let what = || format!("make link {}", job.to);
         match &job.to {
             Place::Local(path) => {
-                let (path, target) = (path.clone(), meta.target.clone());
-                local::blocking(move || local_symlink(&path, &target)).await.cannot(what)
+                let (path, meta, preserve) = (path.clone(), meta.clone(), self.options.preserve);
+                let make = move || {
+                    local_symlink(&path, &meta.target)?;
+                    if preserve { meta.set_local_link(&path, is_root()) } else { Ok(()) }
+                };
+                local::blocking(make).await.cannot(what)
             }
             Place::Covey { dir, name, .. } => {
                 let (fs, who) = (&self.session.fs, &self.session.who);
                 let mode = kind::SYMLINK | 0o777;
-                match fs.make(who, *dir, name, mode, 0, meta.target.clone()).await {
+                let made = match fs.make(who, *dir, name, mode, 0, meta.target.clone()).await {
                     Err(error) if error.code == Errno::EEXIST => {
                         fs.unlink(who, *dir, name, false).await.cannot(what)?;
-                        fs.make(who, *dir, name, mode, 0, meta.target.clone())
-                            .await
-                            .map(|_| ())
-                            .cannot(what)
+                        fs.make(who, *dir, name, mode, 0, meta.target.clone()).await.cannot(what)?
                     }
-                    other => other.map(|_| ()).cannot(what),
+                    other => other.cannot(what)?,
+                };
+                if self.options.preserve {
+                    let set = SetAttr { mode: None, ..meta.set_attr(is_root()) };
+                    fs.setattr(who, made.id, set).await.cannot(what)?;
                 }
+                Ok(())
             }
         }
     }
@@ -361,7 +367,7 @@ impl<'a> Copier<'a> {
     }
 
     async fn finish_dir(&self, made: &Made, meta: &Meta) -> Result<()> {
-        let is_root = rustix::process::geteuid().is_root();
+        let is_root = is_root();
         let preserve = self.options.preserve;
         match made {
             Made::Local(path) => {
@@ -385,6 +391,10 @@ impl<'a> Copier<'a> {
             }
         }
     }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn local_mkdir(dir: &std::path::Path, mode: u32) -> std::io::Result<()> {

@@ -1,0 +1,41 @@
+//! What packagers take from the program: manual pages, completions, the unit.
+
+mod cli;
+
+use cli::Home;
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let home = Home::new();
+    home.run(["man", "pages"]).ok();
+    let pages: Vec<String> = std::fs::read_dir(home.path("pages"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    for name in
+        ["covey.1", "covey-up.1", "covey-cp.1", "covey-9p.1", "covey-9p-ls.1", "covey-layout-set.1"]
+    {
+        assert!(pages.iter().any(|page| page == name), "{name} is missing in {pages:?}");
+    }
+    let page = std::fs::read_to_string(home.path("pages/covey-up.1")).unwrap();
+    assert!(page.contains(".TH COVEY-UP 1"), "{page}");
+    assert!(page.contains("EXAMPLES"), "{page}");
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = Home::new().run(["completions", shell]).ok().stdout;
+        assert!(text.contains("genconfig"), "{shell}");
+    }
+}
+
+#[test]
+fn the_unit_is_the_packaged_one() {
+    let packaged = include_str!("../../../dist/covey@.service");
+    assert_eq!(Home::new().run(["systemd"]).ok().stdout, packaged);
+    assert!(
+        packaged
+            .contains("ExecStart=/usr/bin/covey --config /etc/covey/covey.toml serve --node %i")
+    );
+}
