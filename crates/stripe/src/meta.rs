@@ -14,9 +14,11 @@
 //! **What the server does around it.** It stamps the time on each request, applies it, and writes
 //! to its log those for which [`Store::is_logged`] holds and that were not refused, before any of
 //! their replies leave. Every few seconds it calls [`Store::save_replies`] and commits. After a
-//! crash it opens the last commit, calls [`Store::replay`] for what the log holds since, commits, and
-//! tells the store of the sessions that did not come back within the grace. A [`Applied::Fatal`]
-//! leaves the transaction and this value unusable: abort, and start over from the last commit.
+//! crash it opens the last commit, calls [`Store::replay`] for what the log holds since, saves and
+//! commits. It does what [`Store::pending_reclaims`] and [`Store::pending_cuts`] tell, and after the
+//! grace ends the [`Store::sessions`] that did not come back, then calls [`Store::drop_orphans`]. A
+//! [`Applied::Fatal`] leaves the transaction and this value unusable: abort, and start over from the
+//! last commit.
 //!
 //! **What is where.** Everything that must outlive the server is in the map: `keys` lists the rows.
 //! The counters and the stored replies are kept in memory between checkpoints, since the log
@@ -88,7 +90,8 @@ impl Applied {
     }
 }
 
-/// What the server must do elsewhere.
+/// What the server must do elsewhere, once its log holds everything applied so far: objects that
+/// were cut or removed for an operation that a crash then takes back would be lost.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
     /// Answer a request that waited.
@@ -275,8 +278,8 @@ impl<K: Kv> Store<K> {
         matches!(op, Op::Reclaimed { .. } | Op::SessionOver { .. } | Op::Drop { .. })
     }
 
-    /// What the server must do elsewhere, in order; what is not done is lost, but for removals and
-    /// cuts, which stay pending in the map.
+    /// What the server must do elsewhere, in order. Removals and cuts stay pending in the map until
+    /// they are reported; everything else comes once.
     pub fn take_work(&mut self) -> Vec<Work> {
         std::mem::take(&mut self.work)
     }

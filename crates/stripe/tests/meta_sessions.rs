@@ -139,6 +139,15 @@ fn sessions_are_listed_with_their_names_and_opens() {
 }
 
 #[test]
+fn a_clients_name_is_bounded() {
+    let mut lab = Lab::default();
+    let name = Name::from("x".repeat(256));
+    let hello = Op::Hello { session: 0, files: Default::default(), name };
+    assert_eq!(lab.code(0, hello), Errno::ENAMETOOLONG);
+    assert!(lab.store.sessions().is_empty());
+}
+
+#[test]
 fn an_unlinked_file_lives_until_its_last_close() {
     let mut lab = Lab::default();
     let ((a, _), (b, _)) = (lab.hello(0, &[]), lab.hello(0, &[]));

@@ -13,7 +13,7 @@ use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
 };
-use covey_stripe::objects::{self, DataOp, DataReply, Object as Listed};
+use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List, Name};
 use std::cell::{Cell, RefCell};
@@ -208,7 +208,7 @@ impl DataTree {
                 let tree = self.clone();
                 Outcome::later(async move { tree.cut(id, epoch, size).await })
             }
-            DataOp::Remove { ids } => self.remove_all(&ids.0).into(),
+            DataOp::Remove { objects } => self.remove_all(&objects.0).into(),
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
         }
@@ -234,13 +234,19 @@ impl DataTree {
         object.is_name_dirty.set(true);
         object.version.set(object.version.get() + 1);
         self.epochs.borrow_mut().insert(id, epoch);
+        // A file that was given another layout lives on here at its new epoch.
+        self.gone.borrow_mut().1.remove(&id);
         Ok(DataReply::Done {})
     }
 
-    fn remove_all(&self, ids: &[Id]) -> Result<DataReply> {
-        for &id in ids {
+    fn remove_all(&self, doomed: &[Doomed]) -> Result<DataReply> {
+        for &Doomed { id, epoch } in doomed {
+            let current = self.epoch_of(id);
+            if current > epoch {
+                continue;
+            }
             self.remember_gone(id);
-            match fs::remove_file(self.path(id, self.epoch_of(id))) {
+            match fs::remove_file(self.path(id, current)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(error.into());
                 }
@@ -257,7 +263,7 @@ impl DataTree {
         if gone.1.insert(id) {
             gone.0.push_back(id);
         }
-        if gone.0.len() > GONE_MAX {
+        while gone.0.len() > GONE_MAX {
             let oldest = gone.0.pop_front().expect("it has more than none");
             gone.1.remove(&oldest);
         }
@@ -503,7 +509,9 @@ impl Tree for DataServer {
 
     fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
         match objects::parse(name.as_bytes()) {
-            Some((id, None)) if !is_dir => self.0.remove_all(&[id]).map(|_| ()).into(),
+            Some((id, None)) if !is_dir => {
+                self.0.remove_all(&[Doomed { id, epoch: u32::MAX }]).map(|_| ()).into()
+            }
             _ => Errno::ENOENT.into(),
         }
     }

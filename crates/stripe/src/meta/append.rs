@@ -2,8 +2,8 @@
 //!
 //! An append reserves its place (`tail` moves), writes its data, and commits. Places may be written
 //! in any order, but the size moves over them in their own order, so that nobody ever reads a place
-//! that is not written yet. A commit therefore waits until the size covers it. Reservations are rows
-//! of their own: they outlive the server as the clients that hold them do.
+//! that is not written yet. A commit therefore waits until the size covers it. Reservations are
+//! rows of their own: they outlive the server as the clients that hold them do.
 
 use super::attr::{check_end, must_be_regular};
 use super::fault::{Fault, refuse};

@@ -54,7 +54,7 @@ record! {
         pub session_next: u64,
         /// Inodes in use.
         pub files: u64,
-        /// Sizes of regular files, added up.
+        /// Sizes of regular files, added up; modulo 2^64, for sparse files can be that large.
         pub bytes: u64,
     }
 }

@@ -1,8 +1,8 @@
 //! Directories: names, cookies, and what an entry's coming and going does to its directory.
 //!
 //! Each entry stands twice: by name, for walks, and by cookie, for listings. Cookies of a directory
-//! ascend and are never used again, so a listing that goes on after a cookie misses nothing that stayed
-//! and never sees an entry twice.
+//! ascend and are never used again, so a listing that goes on after a cookie misses nothing that
+//! stayed and never sees an entry twice.
 
 use super::Store;
 use super::fault::{Fault, refuse};

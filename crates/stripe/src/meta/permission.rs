@@ -113,8 +113,8 @@ pub(super) fn check_sticky(caller: &Caller, dir: &Inode, victim: &Inode) -> Resu
     )
 }
 
-/// The mode after somebody changed the content or the owner: no longer set-user-ID, nor set-group-ID
-/// where that means execution.
+/// The mode after somebody changed the content or the owner: no longer set-user-ID, nor
+/// set-group-ID where that means execution.
 pub(super) fn without_privilege(bits: u32) -> u32 {
     let group_runs = bits & 0o010 != 0;
     let gone = mode::SETUID | if group_runs { mode::SETGID } else { 0 };

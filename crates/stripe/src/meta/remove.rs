@@ -171,7 +171,7 @@ impl<K: Kv> Store<K> {
         self.forget_locks(id);
         self.forget_cuts(id)?;
         if let Some(layout) = inode.layout {
-            self.counters.bytes -= inode.size;
+            self.count_bytes(inode.size, 0);
             self.reclaim(id, inode.epoch, layout)?;
         }
         Ok(done())

@@ -1,10 +1,11 @@
 //! Sessions: a client's opens, and the stored replies that make its mutations repeatable.
 //!
 //! A session and its replies outlive the server: they change by logged operations only and are
-//! written at checkpoints. Its opens are volatile; a client that comes back tells which files it has
-//! open. A refusal is not stored: it changed nothing, so the request may as well be judged again.
+//! written at checkpoints. Its opens are volatile; a client that comes back tells which files it
+//! has open. A refusal is not stored: it changed nothing, so the request may as well be judged again.
 
 use super::fault::{Fault, refuse};
+use super::names::NAME_BYTES_MAX;
 use super::permission::{access, check, mode};
 use super::{Applied, Awaited, Store, WaitId, done, keys};
 use crate::kv::Kv;
@@ -172,6 +173,10 @@ impl<K: Kv> Store<K> {
         files: &[Id],
         name: &Name,
     ) -> Result<Applied, Fault> {
+        if name.len() > NAME_BYTES_MAX {
+            let text = format!("a client's name of {} bytes", name.len());
+            return refuse(Errno::ENAMETOOLONG, format!("{text}, limit is {NAME_BYTES_MAX}"));
+        }
         let known = self.sessions.live.contains_key(&asked);
         if !known && self.sessions.live.len() >= SESSIONS_MAX {
             return refuse(Errno::EMFILE, format!("there are {SESSIONS_MAX} sessions already"));
@@ -296,7 +301,7 @@ impl<K: Kv> Store<K> {
         Ok(super::node(inode))
     }
 
-    /// One open less. More releases than opens are no error: the client may have said Hello between.
+    /// One open less. More releases than opens are no error: Hello may have come between.
     pub(super) fn release(&mut self, session: u64, id: Id) -> Result<Applied, Fault> {
         let opens = self.sessions.live.get_mut(&session).map(|session| &mut session.opens);
         let Some(opens) = opens else { return Ok(done()) };

@@ -1,5 +1,5 @@
 //! A metadata store with a clock, a log and the server's own duties done at once.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 use covey_stripe::kv::{Kv, MemoryKv};
 use covey_stripe::meta::{Applied, Store, WaitId, Work, mode};

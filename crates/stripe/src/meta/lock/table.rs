@@ -1,9 +1,9 @@
 //! The lock table: what is held, who waits, and who is let in next.
 //!
 //! Waiting is first come, first served among those who conflict, so that readers coming and going
-//! cannot keep a writer out for ever. Two exceptions: a request that does not wait takes what is free;
-//! and an owner who holds something in the file already does not queue behind those who may be
-//! waiting for just that.
+//! cannot keep a writer out for ever. Two exceptions: a request that does not wait takes what is
+//! free; and an owner who holds something in the file already does not queue behind those who may
+//! be waiting for just that.
 
 use super::super::WaitId;
 use crate::ops::{Id, RangeLock};
@@ -89,8 +89,8 @@ impl Locks {
             return Ok(Taken { held: true, ended: space.let_in() });
         }
         if lock.whole {
-            // As flock(2) does: a lock that is converted is given up before the wait. So flock never
-            // deadlocks in one file, and across files it is the callers' own affair.
+            // As flock(2) does: a lock that is converted is given up before the wait. So flock
+            // never deadlocks in one file, and across files it is the callers' own affair.
             space.give_up(who, lock);
         }
         space.waiting.push_back((wait, claim.clone()));
