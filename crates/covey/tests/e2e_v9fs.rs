@@ -40,7 +40,7 @@ fn boot(work: &Path, script: &Path, init: &Path) -> String {
     std::fs::copy(script, here("script")).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_covey"), here("covey")).unwrap();
     let output = Command::new("timeout")
-        .args(["-k", "5", "240", "linux.uml", "mem=512M", "umid=guest"])
+        .args(["-k", "5", "540", "linux.uml", "mem=512M", "umid=guest"])
         .arg(format!("uml_dir={}/", work.display()))
         .args(["rootfstype=hostfs", "rootflags=/", "rw"])
         .arg(format!("init={}", here("init").display()))

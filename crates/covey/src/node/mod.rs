@@ -195,7 +195,13 @@ pub fn read_key(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
         {
             Ok(None)
         }
-        Err(error) => Err(error).with_context(|| format!("cannot read the key {}", file.display())),
+        Err(error) => Err(crate::error::Error::config(format!(
+            "cannot read the key {}: {}",
+            file.display(),
+            crate::error::reason(&error)
+        ))
+        .hint("copy it from another node, or make the first with `covey keygen`")
+        .into()),
     }
 }
 
