@@ -7,8 +7,9 @@
  *   fsbench create|stat|unlink DIR COUNT         empty files of one directory
  *   fsbench smallwrite|smallread DIR COUNT       files of 4 KiB: create and write, open and read
  *
- * Prints `OPERATIONS BYTES SECONDS`. Reads begin with what this client had cached dropped. No test
- * ends before close(2) has returned; write and overwrite end with fsync(2).
+ * Prints `OPERATIONS BYTES SECONDS CPU_SECONDS`, the last of this program alone. Reads begin with
+ * what this client had cached dropped. No test ends before close(2) has returned; write and overwrite
+ * end with fsync(2).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -38,8 +40,16 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static double cpu_of(int who) {
+    struct rusage usage;
+    getrusage(who, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec)
+           + (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
 static void report(uint64_t operations, uint64_t bytes, double seconds) {
-    printf("%llu %llu %.6f\n", (unsigned long long)operations, (unsigned long long)bytes, seconds);
+    printf("%llu %llu %.6f %.6f\n", (unsigned long long)operations, (unsigned long long)bytes, seconds,
+           cpu_of(RUSAGE_SELF) + cpu_of(RUSAGE_CHILDREN));
 }
 
 static uint64_t next_random(uint64_t *state) {

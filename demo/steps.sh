@@ -252,7 +252,7 @@ kill_a_server() {
 rate() {
     local field=$1 unit=$2 operations bytes seconds
     shift 2
-    read -r operations bytes seconds < <(fsbench "$@")
+    read -r operations bytes seconds _ < <(fsbench "$@")
     case $field in
     operations) divide "$operations" "$seconds" ;;
     bytes) divide "$bytes" "$(awk -v s="$seconds" -v u="$unit" 'BEGIN { print s * u }')" ;;

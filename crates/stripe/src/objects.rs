@@ -39,13 +39,24 @@ record! {
     }
 }
 
+record! {
+    /// An object to be removed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Doomed for () {
+        /// The file.
+        pub id: Id,
+        /// An object of a later epoch stays.
+        pub epoch: u32,
+    }
+}
+
 messages! {
     /// An operation on a data server's root, carried by Tcall. Only the cluster itself may ask.
     pub enum DataOp for () {
         /// raises the object's epoch and cuts it to `size` physical bytes; done already is done
         1 Cut { id: u64, epoch: u32, size: u64 },
-        /// removes objects; those that are not there are fine
-        2 Remove { ids: List<u64> },
+        /// removes objects up to an epoch; those that are not there are fine
+        2 Remove { objects: List<Doomed> },
         /// objects with an id above `after`, in order, at most `count`
         3 Objects { after: u64, count: u32 },
         /// bytes allocated for an object

@@ -12,6 +12,7 @@ pub mod journal;
 pub mod reclaim;
 
 use super::stats::MetaCounters;
+use anyhow::Context as _;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
@@ -22,7 +23,7 @@ use covey_stripe::ops::{Caller, Inode, Nanos, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
 use journal::{Journal, Lmdb};
 use reclaim::{Cut, Pending};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
@@ -35,7 +36,11 @@ pub const SESSION_GRACE: Duration = Duration::from_secs(10);
 
 /// The metadata server's state. Everything runs on one thread.
 pub struct Meta {
-    store: RefCell<Store<Lmdb>>,
+    /// None while a checkpoint has it.
+    store: RefCell<Option<Store<Lmdb>>>,
+    store_back: Notify,
+    /// What has to be done to the store as soon as it is back.
+    deferred: RefCell<Vec<Deferred>>,
     journal: Rc<Journal>,
     waiting: RefCell<HashMap<WaitId, oneshot::Sender<Reply>>>,
     pending: RefCell<Pending>,
@@ -49,6 +54,8 @@ pub struct Meta {
     dir: PathBuf,
     counters: Rc<MetaCounters>,
 }
+
+type Deferred = Box<dyn FnOnce(&Rc<Meta>)>;
 
 /// The metadata server as a tree.
 #[derive(Clone)]
@@ -79,7 +86,9 @@ impl Meta {
             |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
         let links = store.servers().iter().map(link).collect();
         let meta = Rc::new(Meta {
-            store: RefCell::new(store),
+            store: RefCell::new(Some(store)),
+            store_back: Notify::new(),
+            deferred: RefCell::default(),
             journal: Rc::new(journal),
             waiting: RefCell::default(),
             pending: RefCell::default(),
@@ -104,17 +113,20 @@ impl Meta {
 
     /// Sessions now: number, client's name, open files.
     pub fn sessions(&self) -> Vec<covey_stripe::meta::SessionInfo> {
-        self.store.borrow().sessions()
+        self.store.borrow().as_ref().map_or_else(Vec::new, Store::sessions)
     }
 
-    /// The last checkpoint, at an orderly end.
-    pub fn stop(&self) -> anyhow::Result<()> {
-        self.journal.checkpoint(&mut self.store.borrow_mut())
+    /// The last checkpoint, at an orderly end. The store does not come back from it.
+    pub async fn stop(&self) -> anyhow::Result<()> {
+        self.store_is_here().await;
+        let store = self.store.borrow_mut().take().context("the store is away")?;
+        self.journal.checkpoint(store).await.map(drop)
     }
 
-    fn take_up_pending(self: &Rc<Self>) -> Result<()> {
+    fn take_up_pending(self: &Rc<Self>) -> anyhow::Result<()> {
         let (cuts, removals, sessions) = {
             let store = self.store.borrow();
+            let store = store.as_ref().context("the store is away")?;
             let all = usize::MAX;
             (
                 store.pending_cuts((0, 0), all)?,
@@ -132,10 +144,50 @@ impl Meta {
         tokio::task::spawn_local(async move {
             // Whoever still had an unlinked file open has told so by then.
             tokio::time::sleep(SESSION_GRACE).await;
-            let asked = meta.store.borrow_mut().drop_orphans();
-            meta.do_work(asked);
+            meta.with_store(|meta| {
+                let asked = meta.store_mut().drop_orphans();
+                meta.do_work(asked);
+            });
         });
         Ok(())
+    }
+
+    /// The store, which must be here: see `with_store`.
+    fn store_mut(&self) -> RefMut<'_, Store<Lmdb>> {
+        RefMut::map(self.store.borrow_mut(), |store| store.as_mut().expect("the store is here"))
+    }
+
+    fn is_store_here(&self) -> bool {
+        self.store.borrow().is_some()
+    }
+
+    async fn store_is_here(&self) {
+        while !self.is_store_here() {
+            self.store_back.notified().await;
+        }
+    }
+
+    /// Does something to the store, now or as soon as it is back.
+    fn with_store(self: &Rc<Self>, act: impl FnOnce(&Rc<Meta>) + 'static) {
+        match self.is_store_here() {
+            true => act(self),
+            false => self.deferred.borrow_mut().push(Box::new(act)),
+        }
+    }
+
+    /// Lets a checkpoint have the store. Clients are kept waiting, not hanging: their connections
+    /// go on, heartbeats are answered, and however slow the disk is, this server is not dead.
+    async fn checkpoint(self: &Rc<Self>) {
+        let Some(store) = self.store.borrow_mut().take() else { return };
+        match self.journal.checkpoint(store).await {
+            Ok(store) => *self.store.borrow_mut() = Some(store),
+            Err(error) => {
+                self.give_up(&format!("the metadata store cannot be brought to disk: {error:#}"))
+            }
+        }
+        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
+        deferred.into_iter().for_each(|act| act(self));
+        self.store_back.notify_waiters();
     }
 
     /// Does what the store has asked for; a failure of the store itself ends the server.
@@ -143,7 +195,7 @@ impl Meta {
         if let Err(error) = asked {
             self.give_up(&format!("the metadata store failed: {error}"));
         }
-        let work = self.store.borrow_mut().take_work();
+        let work = self.store_mut().take_work();
         work.into_iter().for_each(|work| self.work(work));
     }
 
@@ -171,10 +223,8 @@ impl Meta {
     async fn make_checkpoints(self: Rc<Self>) {
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            if self.journal.checkpoint_is_due()
-                && let Err(error) = self.journal.checkpoint(&mut self.store.borrow_mut())
-            {
-                self.give_up(&format!("the metadata store cannot be brought to disk: {error}"));
+            if self.journal.checkpoint_is_due() {
+                self.checkpoint().await;
             }
         }
     }
@@ -195,14 +245,19 @@ impl Meta {
 
     /// Applies one of the server's own operations, logged like any other.
     pub fn apply_own(self: &Rc<Self>, op: Op) {
-        if let Applied::Fatal(error) = self.apply(own_request(op)) {
-            self.give_up(&format!("the metadata store failed: {error}"));
-        }
+        self.with_store(move |meta| {
+            if let Applied::Fatal(error) = meta.apply(own_request(op)) {
+                meta.give_up(&format!("the metadata store failed: {error}"));
+            }
+        });
     }
 
-    /// Asks the store something on the server's own behalf.
+    /// Asks the store something on the server's own behalf; EAGAIN while a checkpoint has it.
     pub fn ask_own(&self, op: Op) -> Reply {
-        match self.store.borrow_mut().apply(&own_request(op)) {
+        if !self.is_store_here() {
+            return Reply::Error { code: Errno::EAGAIN, reason: Name::EMPTY };
+        }
+        match self.store_mut().apply(&own_request(op)) {
             Applied::Reply(reply) => reply,
             _ => Reply::Error { code: Errno::EIO, reason: Name::EMPTY },
         }
@@ -211,7 +266,7 @@ impl Meta {
     fn apply(self: &Rc<Self>, mut request: Request) -> Applied {
         request.now = self.now();
         self.counters.operations.add(1);
-        let applied = self.store.borrow_mut().apply(&request);
+        let applied = self.store_mut().apply(&request);
         if Store::<Lmdb>::is_logged(&request.op) && !applied.is_refused() {
             self.journal.keep(&request);
         }
@@ -239,6 +294,16 @@ impl Meta {
     fn request(self: &Rc<Self>, request: Request) -> Outcome<Reply> {
         if Store::<Lmdb>::is_internal(&request.op) {
             return Errno::EPERM.into();
+        }
+        if !self.is_store_here() {
+            let meta = self.clone();
+            return Outcome::later(async move {
+                meta.store_is_here().await;
+                match meta.request(request) {
+                    Outcome::Now(result) => result,
+                    Outcome::Later(later) => later.await,
+                }
+            });
         }
         if grows(&request.op) && self.journal.is_full() {
             let what = "the metadata server's disk is full; hint: remove files or add space";
@@ -303,11 +368,13 @@ impl Meta {
                 return;
             }
             meta.connections.borrow_mut().remove(&session);
-            if meta.store.borrow().sessions().iter().any(|info| info.session == session) {
-                meta.counters.sessions_expired.add(1);
-                let asked = meta.store.borrow_mut().session_expired(session);
-                meta.do_work(asked);
-            }
+            meta.with_store(move |meta| {
+                if meta.sessions().iter().any(|info| info.session == session) {
+                    meta.counters.sessions_expired.add(1);
+                    let asked = meta.store_mut().session_expired(session);
+                    meta.do_work(asked);
+                }
+            });
         });
     }
 }
@@ -322,8 +389,11 @@ impl Drop for WaitGuard {
     fn drop(&mut self) {
         let unanswered = self.meta.waiting.borrow_mut().remove(&self.wait).is_some();
         if unanswered {
-            self.meta.store.borrow_mut().cancel_wait(self.wait);
-            self.meta.do_work(Ok(()));
+            let wait = self.wait;
+            self.meta.with_store(move |meta| {
+                meta.store_mut().cancel_wait(wait);
+                meta.do_work(Ok(()));
+            });
         }
     }
 }
@@ -437,7 +507,8 @@ impl Tree for MetaServer {
         let root = || -> Result<_> {
             let user = super::attach_trusted(&attach, self.0.own_uid)?;
             let connection = Connection { meta: Rc::downgrade(&self.0), session: Cell::new(0) };
-            Ok((user, qid(&self.inode(ROOT)?), Node::Root(Rc::new(connection))))
+            let root = Qid { kind: Qid::DIR, version: 0, path: ROOT };
+            Ok((user, root, Node::Root(Rc::new(connection))))
         };
         root().into()
     }
@@ -497,7 +568,7 @@ impl Tree for MetaServer {
     fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
         let read = || -> Result<Bytes> {
             let inode = self.inode(id_of(node))?;
-            let text = Bytes::from(text(&inode, self.0.store.borrow().servers()));
+            let text = Bytes::from(text(&inode, self.0.store_mut().servers()));
             let start = text.len().min(offset as usize);
             Ok(text.slice(start..text.len().min(start + count as usize)))
         };

@@ -107,7 +107,7 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
     }
     wait_for_end().await?;
     if let Some(meta) = &tree.meta {
-        meta.0.stop()?;
+        meta.0.stop().await?;
     }
     println!("covey: {name} ended");
     Ok(())
@@ -195,7 +195,13 @@ pub fn read_key(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
         {
             Ok(None)
         }
-        Err(error) => Err(error).with_context(|| format!("cannot read the key {}", file.display())),
+        Err(error) => Err(crate::error::Error::config(format!(
+            "cannot read the key {}: {}",
+            file.display(),
+            crate::error::reason(&error)
+        ))
+        .hint("copy it from another node, or make the first with `covey keygen`")
+        .into()),
     }
 }
 

@@ -187,7 +187,8 @@ impl<K: Kv> Store<K> {
         let mut stored = self.stored(id)?;
         must_own(&request.caller, &stored.inode)?;
         create::check_hint(hint, self.servers().len())?;
-        if stored.inode.is_dir() {
+        let is_dir = stored.inode.is_dir();
+        if is_dir {
             stored.inode.hint = Some(hint.clone());
         } else {
             must_be_regular(&stored.inode)?;
@@ -195,21 +196,35 @@ impl<K: Kv> Store<K> {
         }
         touched(&mut stored.inode, request.now);
         self.save(&stored)?;
-        Ok(node(stored.inode))
+        let epoch = stored.inode.epoch;
+        let reply = Reply::Node { inode: stored.inode };
+        Ok(if is_dir { Applied::Reply(reply) } else { Applied::AfterCut { id, epoch, reply } })
     }
 
-    /// Gives an empty file another layout. Objects that writers may have made under the old one go,
-    /// and the new epoch refuses those writers.
+    /// Gives an empty file that nobody has open another layout. Objects that writers may have left
+    /// under the old one go; the new servers hear of the new epoch by a cut.
     fn relay(&mut self, stored: &mut Stored, hint: &LayoutHint) -> Result<(), Fault> {
         let inode = &mut stored.inode;
+        let id = inode.id;
         if stored.tail > 0 || inode.size > 0 || inode.epoch == u32::MAX {
-            return refuse(Errno::ENOTEMPTY, format!("file {} has data", inode.id));
+            return refuse(Errno::ENOTEMPTY, format!("file {id} has data"));
         }
-        let old = inode.layout.replace(self.layout_for(inode.id, hint));
-        let (id, epoch) = (inode.id, inode.epoch);
+        // Whoever has it open deals its bytes by the old layout.
+        if !self.replaying && self.is_open(id) {
+            return refuse(Errno::EBUSY, format!("file {id} is open"));
+        }
+        let layout = self.layout_for(id, hint);
+        let old = inode.layout.replace(layout.clone());
+        let before = inode.epoch;
         inode.epoch += 1;
+        let epoch = inode.epoch;
         self.forget_cuts(id)?;
-        old.map_or(Ok(()), |old| self.reclaim(id, epoch, old))
+        if let Some(old) = old {
+            self.reclaim(id, before, old)?;
+        }
+        self.put_row(&keys::cut(id, epoch), &CutRow { size: 0, layout: layout.clone() })?;
+        self.work.push(Work::Cut { id, epoch, size: 0, layout });
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use super::Meta;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::client::{Link, data_call};
 use covey_stripe::distribution::{self, Distribution};
-use covey_stripe::objects::{DataOp, DataReply};
+use covey_stripe::objects::{DataOp, DataReply, Doomed};
 use covey_stripe::ops::{Id, Layout, Op, Reply};
 use covey_wire::List;
 use futures_util::future::{join_all, try_join_all};
@@ -110,6 +110,8 @@ impl Meta {
     }
 
     async fn carry_out(&self, cut: &Cut) -> Result<()> {
+        // The epoch must not outlive a power cut on a data server and be lost here.
+        self.journal.sync().await?;
         let map = distribution::of(&cut.layout)?;
         let cuts = cut.layout.servers.0.iter().enumerate().map(|(slot, &server)| {
             let size = map.physical_size(slot, cut.size);
@@ -133,6 +135,13 @@ impl Meta {
                 self.removals_due.notified().await;
                 continue;
             }
+            // A name that a power cut brings back must not lead to a file without objects.
+            if let Err(error) = self.journal.sync().await {
+                tracing::error!("the metadata log does not reach the disk: {error}");
+                self.pending.borrow_mut().removals.extend(due);
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
             let mut failed = Vec::new();
             for chunk in due.chunks(REMOVE_MAX) {
                 failed.extend(self.remove_chunk(chunk).await);
@@ -146,13 +155,14 @@ impl Meta {
 
     /// Removes objects on all their servers at once; answers what has to be tried again.
     async fn remove_chunk(self: &Rc<Self>, chunk: &[(Id, u32, Layout)]) -> Vec<(Id, u32, Layout)> {
-        let mut by_server: HashMap<u16, Vec<Id>> = HashMap::new();
-        for (id, _, layout) in chunk {
-            layout.servers.0.iter().for_each(|&at| by_server.entry(at).or_default().push(*id));
+        let mut by_server: HashMap<u16, Vec<Doomed>> = HashMap::new();
+        for &(id, epoch, ref layout) in chunk {
+            for &server in &layout.servers.0 {
+                by_server.entry(server).or_default().push(Doomed { id, epoch });
+            }
         }
-        let asks = by_server.into_iter().map(|(server, ids)| async move {
-            let link = self.link(server)?;
-            data_call(link, DataOp::Remove { ids: List(ids) }).await.map_err(|e| (server, e).1)?;
+        let asks = by_server.into_iter().map(|(server, objects)| async move {
+            data_call(self.link(server)?, DataOp::Remove { objects: List(objects) }).await?;
             Ok::<u16, Errno>(server)
         });
         let answered = join_all(asks).await;
@@ -210,7 +220,9 @@ impl Meta {
             if !orphans.is_empty() {
                 removed += orphans.len();
                 self.counters.orphan_objects.add(orphans.len() as u64);
-                data_call(link, DataOp::Remove { ids: List(orphans) }).await?;
+                let doomed = |id| Doomed { id, epoch: u32::MAX };
+                let objects = List(orphans.into_iter().map(doomed).collect());
+                data_call(link, DataOp::Remove { objects }).await?;
             }
         }
     }

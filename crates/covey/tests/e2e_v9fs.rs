@@ -1,5 +1,6 @@
-//! Linux's own 9P client against `covey export`: a User-Mode Linux kernel boots on this machine's root
-//! file system, starts the export inside, mounts it twice and runs `v9fs/export.sh`.
+//! Linux's own 9P client against `covey export` and against the `/fs` of a cluster's nodes: a
+//! User-Mode Linux kernel boots on this machine's root file system, starts the servers inside, mounts
+//! them and runs `v9fs/export.sh` or `v9fs/cluster.sh`.
 //!
 //! Needs the Debian package `user-mode-linux` and root (the guest sees this machine's files); says so
 //! and passes where they are not there.
@@ -7,14 +8,26 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+#[path = "support/skip.rs"]
+mod skip;
+
 #[test]
 fn linux_mounts_an_export_and_finds_a_file_system() {
+    run_in_guest("export.sh");
+}
+
+#[test]
+fn linux_mounts_two_nodes_of_a_cluster_and_finds_one_file_system() {
+    run_in_guest("cluster.sh");
+}
+
+fn run_in_guest(script: &str) {
     if !Path::new("/usr/bin/linux.uml").exists() || !rustix::process::geteuid().is_root() {
-        return eprintln!("not tested: needs root and the package user-mode-linux");
+        return skip::skip("needs root and the package user-mode-linux");
     }
     let work = tempfile::tempdir().unwrap();
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/v9fs");
-    let said = boot(work.path(), &scripts.join("export.sh"), &scripts.join("init.sh"));
+    let said = boot(work.path(), &scripts.join(script), &scripts.join("init.sh"));
     let status = std::fs::read_to_string(work.path().join("status")).unwrap_or_default();
     assert_eq!(status.trim(), "0", "the guest said:\n{said}");
 }
@@ -27,7 +40,7 @@ fn boot(work: &Path, script: &Path, init: &Path) -> String {
     std::fs::copy(script, here("script")).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_covey"), here("covey")).unwrap();
     let output = Command::new("timeout")
-        .args(["-k", "5", "240", "linux.uml", "mem=512M", "umid=v9fs"])
+        .args(["-k", "5", "540", "linux.uml", "mem=512M", "umid=guest"])
         .arg(format!("uml_dir={}/", work.display()))
         .args(["rootfstype=hostfs", "rootflags=/", "rw"])
         .arg(format!("init={}", here("init").display()))
