@@ -411,9 +411,10 @@ impl Fs {
         };
         let soon = self.shared.net.sleep(BLOCKS_WAIT);
         match select(pin!(asked), soon).await {
-            Either::Left((Some(Message::Rstatfs { bsize, blocks, bfree, bavail, fsid, .. }), _)) => {
-                Some(Statfs { bsize, blocks, bfree, bavail, fsid, ..Statfs::default() })
-            }
+            Either::Left((
+                Some(Message::Rstatfs { bsize, blocks, bfree, bavail, fsid, .. }),
+                _,
+            )) => Some(Statfs { bsize, blocks, bfree, bavail, fsid, ..Statfs::default() }),
             _ => None,
         }
     }
