@@ -176,7 +176,13 @@ impl<T> Cannot<T> for anyhow::Result<T> {
     fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
         self.map_err(|error| match error.downcast::<Error>() {
             Ok(own) => own,
-            Err(other) => Error::work(format!("cannot {}: {other:#}", what())),
+            Err(other) => {
+                let why = format!("{other:#}");
+                match why.starts_with("cannot ") {
+                    true => Error::work(why),
+                    false => Error::work(format!("cannot {}: {why}", what())),
+                }
+            }
         })
     }
 }

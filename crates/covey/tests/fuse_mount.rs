@@ -11,6 +11,8 @@ mod process;
 #[path = "support/skip.rs"]
 mod skip;
 
+#[path = "fuse_mount/attributes.rs"]
+mod attributes;
 #[path = "fuse_mount/basics.rs"]
 mod basics;
 #[path = "fuse_mount/directories.rs"]

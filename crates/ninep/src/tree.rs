@@ -12,116 +12,19 @@
 //!
 //! Every method has a default that answers EOPNOTSUPP, so a small tree is a few methods.
 
+mod bell;
+mod directory;
+mod errno;
+
+pub use bell::Bell;
+pub use directory::Directory;
+pub use errno::{Errno, Result};
+
 use crate::message::Qid;
 use covey_wire::{Bytes, Name};
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-
-/// A Linux error number with an optional reason for the log (9P2000.L sends the number only).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Errno {
-    /// The number, as in errno(3).
-    pub code: u32,
-    /// Why, for logs and for the text of 9P2000's Rerror.
-    pub reason: String,
-}
-
-macro_rules! errnos {
-    ($($name:ident = $code:literal $text:literal;)*) => {
-        #[allow(missing_docs)]
-        impl Errno {
-            $(pub const $name: u32 = $code;)*
-        }
-        fn text(code: u32) -> &'static str {
-            match code {
-                $($code => $text,)*
-                _ => "unknown error",
-            }
-        }
-    };
-}
-errnos! {
-    EPERM = 1 "operation not permitted";
-    ENOENT = 2 "no such file or directory";
-    EINTR = 4 "interrupted";
-    EIO = 5 "input/output error";
-    ENXIO = 6 "no such device or address";
-    E2BIG = 7 "argument list too long";
-    EBADF = 9 "bad file descriptor";
-    EAGAIN = 11 "try again";
-    ENOMEM = 12 "out of memory";
-    EACCES = 13 "permission denied";
-    EBUSY = 16 "busy";
-    EEXIST = 17 "file exists";
-    EXDEV = 18 "across file systems";
-    ENODEV = 19 "no such device";
-    ENOTDIR = 20 "not a directory";
-    EISDIR = 21 "is a directory";
-    EINVAL = 22 "invalid argument";
-    EMFILE = 24 "too many open files";
-    EFBIG = 27 "file too large";
-    ENOSPC = 28 "no space left";
-    ESPIPE = 29 "illegal seek";
-    EROFS = 30 "read-only file system";
-    EMLINK = 31 "too many links";
-    EPIPE = 32 "broken pipe";
-    ERANGE = 34 "out of range";
-    EDEADLK = 35 "would deadlock";
-    ENAMETOOLONG = 36 "name too long";
-    ENOLCK = 37 "no locks available";
-    ENOSYS = 38 "not implemented";
-    ENOTEMPTY = 39 "directory not empty";
-    ELOOP = 40 "too many symbolic links";
-    ENODATA = 61 "no data";
-    EPROTO = 71 "protocol error";
-    EOVERFLOW = 75 "value too large";
-    EOPNOTSUPP = 95 "operation not supported";
-    ETIMEDOUT = 110 "timed out";
-    ESTALE = 116 "stale file handle";
-    EDQUOT = 122 "quota exceeded";
-    ECANCELED = 125 "cancelled";
-}
-
-impl Errno {
-    /// An error with a reason.
-    pub fn because(code: u32, reason: impl Into<String>) -> Self {
-        Errno { code, reason: reason.into() }
-    }
-
-    /// The number's own words.
-    pub fn text(&self) -> &'static str {
-        text(self.code)
-    }
-}
-
-impl From<u32> for Errno {
-    fn from(code: u32) -> Self {
-        Errno { code, reason: String::new() }
-    }
-}
-
-impl From<std::io::Error> for Errno {
-    fn from(error: std::io::Error) -> Self {
-        let code = error.raw_os_error().map_or(Errno::EIO, |code| code as u32);
-        Errno::because(code, error.to_string())
-    }
-}
-
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.reason.is_empty() {
-            true => f.write_str(self.text()),
-            false => write!(f, "{}: {}", self.text(), self.reason),
-        }
-    }
-}
-
-impl std::error::Error for Errno {}
-
-/// A result of a tree's method.
-pub type Result<T> = std::result::Result<T, Errno>;
 
 /// An answer, now or later.
 pub enum Outcome<T> {
@@ -132,6 +35,11 @@ pub enum Outcome<T> {
 }
 
 impl<T: 'static> Outcome<T> {
+    /// What `answer` returns: lets a method that never waits use `?`.
+    pub fn now(answer: impl FnOnce() -> Result<T>) -> Self {
+        Outcome::Now(answer())
+    }
+
     /// An answer that waits.
     pub fn later(future: impl Future<Output = Result<T>> + 'static) -> Self {
         Outcome::Later(Box::pin(future))
@@ -204,6 +112,20 @@ pub struct Opened<N> {
     pub blocking: bool,
 }
 
+/// The flag of open(2) that empties the file.
+pub const O_TRUNC: u32 = 0o1000;
+
+/// The bits of [`Attr::mode`] that say what a file is.
+pub const S_IFMT: u32 = 0o170000;
+/// A FIFO.
+pub const S_IFIFO: u32 = 0o010000;
+/// A directory.
+pub const S_IFDIR: u32 = 0o040000;
+/// A plain file.
+pub const S_IFREG: u32 = 0o100000;
+/// A symbolic link.
+pub const S_IFLNK: u32 = 0o120000;
+
 /// Attributes, as Rgetattr has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -222,6 +144,58 @@ pub struct Attr {
     pub mtime: Time,
     pub ctime: Time,
     pub btime: Time,
+}
+
+impl Attr {
+    /// Of a new file with one name. `mode` has type bits; they decide the qid's kind, too.
+    pub fn new(path: u64, mode: u32, uid: u32, gid: u32, now: Time) -> Self {
+        let kind = match mode & S_IFMT {
+            S_IFDIR => Qid::DIR,
+            S_IFLNK => Qid::SYMLINK,
+            _ => Qid::FILE,
+        };
+        let qid = Qid { kind, version: 0, path };
+        let (atime, mtime, ctime) = (now, now, now);
+        Attr {
+            qid,
+            mode,
+            uid,
+            gid,
+            nlink: 1,
+            blksize: 4096,
+            atime,
+            mtime,
+            ctime,
+            ..Attr::default()
+        }
+    }
+
+    /// Counts a change of anything.
+    pub fn change(&mut self, now: Time) {
+        self.ctime = now;
+        self.qid.version = self.qid.version.wrapping_add(1);
+    }
+
+    /// Counts a change of the content.
+    pub fn change_content(&mut self, now: Time) {
+        self.mtime = now;
+        self.change(now);
+    }
+
+    /// Counts names that have come or gone.
+    pub fn change_links(&mut self, by: i64, now: Time) {
+        self.nlink = self.nlink.saturating_add_signed(by);
+        self.change(now);
+    }
+
+    /// Whether an unlink with this `is_dir` may remove the file: EISDIR or ENOTDIR if not.
+    pub fn check_unlink(&self, is_dir: bool) -> Result<()> {
+        match (self.mode & S_IFMT == S_IFDIR, is_dir) {
+            (true, false) => Err(Errno::EISDIR.into()),
+            (false, true) => Err(Errno::ENOTDIR.into()),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Seconds and nanoseconds since 1970.
@@ -244,6 +218,23 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
 }
 
+impl SetAttr {
+    /// Does what is asked to attributes that are kept in memory; the size is left to the caller.
+    pub fn apply(&self, attr: &mut Attr, now: Time) {
+        let time = |asked, old| match asked {
+            Some(SetTime::To(time)) => time,
+            Some(SetTime::Now) => now,
+            None => old,
+        };
+        attr.atime = time(self.atime, attr.atime);
+        attr.mtime = time(self.mtime.or(self.size.map(|_| SetTime::Now)), attr.mtime);
+        attr.mode = self.mode.map_or(attr.mode, |mode| attr.mode & !0o7777 | mode & 0o7777);
+        attr.uid = self.uid.unwrap_or(attr.uid);
+        attr.gid = self.gid.unwrap_or(attr.gid);
+        attr.change(now);
+    }
+}
+
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
@@ -263,6 +254,17 @@ pub enum Make {
     Symlink { target: Name },
     /// A device, FIFO or socket: mode with its type bits.
     Special { mode: u32, major: u32, minor: u32 },
+}
+
+impl Make {
+    /// The mode with its type bits, and a symbolic link's target.
+    pub fn into_mode_and_target(self) -> (u32, Name) {
+        match self {
+            Make::Dir { mode } => (S_IFDIR | mode & 0o7777, Name::default()),
+            Make::Symlink { target } => (S_IFLNK | 0o777, target),
+            Make::Special { mode, .. } => (mode, Name::default()),
+        }
+    }
 }
 
 /// One directory entry.
@@ -320,6 +322,24 @@ pub enum LockStatus {
     Grace = 3,
 }
 
+/// What [`Tree::walk`] answers, for a tree that finds one name at a time and never waits.
+pub fn walk_by<N: Clone>(
+    from: &N,
+    names: &[Name],
+    mut step: impl FnMut(&N, &Name) -> Result<(Qid, N)>,
+) -> Outcome<Vec<(Qid, N)>> {
+    let (mut at, mut steps) = (from.clone(), Vec::with_capacity(names.len()));
+    for name in names {
+        match step(&at, name) {
+            Ok(next) => steps.push(next.clone()),
+            Err(error) if steps.is_empty() => return Err(error).into(),
+            Err(_) => break,
+        }
+        at = steps[steps.len() - 1].1.clone();
+    }
+    Ok(steps).into()
+}
+
 /// A file tree. See the module's text for what is promised to it.
 #[allow(unused_variables)]
 pub trait Tree: 'static {
@@ -356,7 +376,8 @@ pub trait Tree: 'static {
         Errno::EOPNOTSUPP.into()
     }
 
-    /// Creates a plain file in `dir` and opens it.
+    /// Creates a plain file in `dir` and opens it. The default makes, walks to and opens it: for
+    /// trees that answer these three at once, and whose `make` takes a Special of type S_IFREG.
     fn create(
         &self,
         user: &Rc<User>,
@@ -366,7 +387,17 @@ pub trait Tree: 'static {
         mode: u32,
         gid: u32,
     ) -> Outcome<Opened<Self::Node>> {
-        Errno::EROFS.into()
+        let make = Make::Special { mode: S_IFREG | mode & 0o7777, major: 0, minor: 0 };
+        let made = match self.make(user, dir, name.clone(), make, gid) {
+            Outcome::Now(Ok(_)) => self.walk(user, dir, &[name]),
+            Outcome::Now(Err(error)) => return Err(error).into(),
+            Outcome::Later(_) => return Errno::EOPNOTSUPP.into(),
+        };
+        match made {
+            Outcome::Now(Ok(steps)) if steps.len() == 1 => self.open(user, &steps[0].1, flags),
+            Outcome::Now(Err(error)) => Err(error).into(),
+            _ => Errno::EOPNOTSUPP.into(),
+        }
     }
 
     /// Makes a directory, symbolic link or special file.
@@ -457,9 +488,9 @@ pub trait Tree: 'static {
         Outcome::Now(Ok(()))
     }
 
-    /// State of the file system.
+    /// State of the file system. The default is one without blocks, as /proc is.
     fn statfs(&self, user: &Rc<User>, node: &Self::Node) -> Outcome<Statfs> {
-        Errno::EOPNOTSUPP.into()
+        Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() }).into()
     }
 
     /// Takes or gives back a lock. Never waits: the client asks again when Blocked.

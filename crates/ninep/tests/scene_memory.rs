@@ -105,6 +105,20 @@ fn a_directory_moves_with_what_is_in_it_but_not_into_itself() {
 }
 
 #[test]
+fn a_rename_into_a_directory_that_is_gone_ends() {
+    let mut pair = tree();
+    mkdir(&mut pair, "a").unwrap();
+    pair.call(walk(0, 1, &["a"])).unwrap();
+    pair.call(Message::Tmkdir { dfid: 1, name: "b".into(), mode: 0o755, gid: 0 }).unwrap();
+    pair.call(walk(1, 2, &["b"])).unwrap();
+    pair.call(Message::Tunlinkat { dirfid: 1, name: "b".into(), flags: 0x200 }).unwrap();
+    pair.call(Message::Tclunk { fid: 1 }).unwrap();
+    unlink(&mut pair, "a", 0x200).unwrap();
+    create(&mut pair, 3, "f");
+    rename(&mut pair, "f", 2, "f").unwrap();
+}
+
+#[test]
 fn hard_links_are_counted_and_symbolic_links_read() {
     let mut pair = tree();
     create(&mut pair, 1, "f");

@@ -27,7 +27,7 @@ use covey_wire::{List, Name, Payload};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
 use session::{Session, unexpected};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, Weak};
@@ -303,18 +303,22 @@ impl Fs {
         }
     }
 
-    /// Space of all I/O servers that answer.
+    /// Space of all I/O servers that answer. Servers that share a file system count it once.
     pub async fn space(&self) -> Result<Space> {
         let files = match self.ask(&Caller::default(), Op::Statfs {}).await? {
             Reply::Totals { files, .. } => files,
             other => return Err(unexpected(&other)),
         };
         let mut space = Space { files, ..Space::default() };
+        let mut seen = HashSet::new();
         for stat in join_all(self.shared.data.iter().map(|link| self.statfs_of(link))).await {
             let Some(stat) = stat else {
                 space.servers_missing += 1;
                 continue;
             };
+            if stat.fsid != 0 && !seen.insert((stat.fsid, stat.blocks)) {
+                continue;
+            }
             let unit = u64::from(stat.bsize);
             space.bytes_total += stat.blocks * unit;
             space.bytes_free += stat.bfree * unit;
@@ -334,7 +338,7 @@ impl Fs {
     /// Takes a lock; waits for it when `wait` (dropping the future gives up), else EAGAIN.
     pub async fn lock(&self, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
         let nobody = Caller::default();
-        self.ask(&nobody, Op::Lock { id, lock: lock.clone(), wait }).await?;
+        self.ask(&nobody, Op::Lock { id, lock: lock.clone(), wait, again: false }).await?;
         self.shared.session.unlocked(id, &lock);
         self.shared.session.locked(id, lock);
         Ok(())
@@ -407,9 +411,10 @@ impl Fs {
         };
         let soon = self.shared.net.sleep(BLOCKS_WAIT);
         match select(pin!(asked), soon).await {
-            Either::Left((Some(Message::Rstatfs { bsize, blocks, bfree, bavail, .. }), _)) => {
-                Some(Statfs { bsize, blocks, bfree, bavail, ..Statfs::default() })
-            }
+            Either::Left((
+                Some(Message::Rstatfs { bsize, blocks, bfree, bavail, fsid, .. }),
+                _,
+            )) => Some(Statfs { bsize, blocks, bfree, bavail, fsid, ..Statfs::default() }),
             _ => None,
         }
     }

@@ -10,7 +10,8 @@ use std::ffi::OsString;
 
 /// Change permission bits
 ///
-/// MODE is octal, or letters as in chmod(1): who of `ugoa`, then `+`, `-` or `=`, then what of `rwxXst`.
+/// MODE is octal, or letters as in chmod(1): who of `ugoa`, then `+`, `-` or `=`, then what of
+/// `rwxXst`.
 ///
 /// EXAMPLES
 ///

@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 ///     listen = ["unix!/run/covey/node1.sock", "tcp!node1!5640"]
 ///     store = "/var/lib/covey/node1"
 ///
-/// It is the same on every node. The order of the I/O servers is their index in the layout of files:
-/// add new ones at the end.
+/// It is the same on every node. The order of the I/O servers is their index in the layout of
+/// files: add new ones at the end.
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]
 pub struct Args {
@@ -130,7 +130,8 @@ fn show(config: &Config, context: &Context) -> Result<()> {
         })
     };
     let value = serde_json::json!({
-        "file": config.file, "name": config.name, "id": config.id, "strip_bytes": config.strip_bytes,
+        "file": config.file, "name": config.name, "id": config.id,
+        "strip_bytes": config.strip_bytes,
         "key_file": config.key_file, "nodes": config.nodes.iter().map(node).collect::<Vec<_>>(),
     });
     context.output.result(&value, |out| {

@@ -14,9 +14,9 @@ use std::time::Instant;
 
 /// Copy files into, out of and within the file system
 ///
-/// A path that begins with `:` (or `covey:`) is in Covey, anything else is on this machine, `-` is stdin
-/// or stdout. Several files are copied at once, and several parts of each. Holes stay holes. What
-/// cannot be copied is told, the rest goes on, and the exit code is 1.
+/// A path that begins with `:` (or `covey:`) is in Covey, anything else is on this machine, `-` is
+/// stdin or stdout. Several files are copied at once, and several parts of each. Holes stay holes.
+/// What cannot be copied is told, the rest goes on, and the exit code is 1.
 ///
 /// With -r, symbolic links are copied as links; without it, what they lead to.
 ///
@@ -40,7 +40,8 @@ pub struct Args {
     #[arg(short, long)]
     preserve: bool,
     /// How many files at the same time
-    #[arg(short, long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(short, long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
 }
 

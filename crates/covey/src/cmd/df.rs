@@ -33,7 +33,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let percent = percent(used, space.bytes_available);
     let value = serde_json::json!({
         "cluster": config.name, "bytes_total": space.bytes_total, "bytes_used": used,
-        "bytes_free": space.bytes_free, "bytes_available": space.bytes_available, "files": space.files,
+        "bytes_free": space.bytes_free, "bytes_available": space.bytes_available,
+        "files": space.files,
     });
     context.output.result(&value, |out| {
         let show =

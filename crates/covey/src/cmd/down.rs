@@ -13,8 +13,8 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// Stop the cluster that `covey up` started; its data stays
 ///
-/// Unmounts what this cluster has mounted, then asks each server to stop and ends it by force when it
-/// does not within 10 s. Doing it twice is no error.
+/// Unmounts what this cluster has mounted, then asks each server to stop and ends it by force when
+/// it does not within 10 s. Doing it twice is no error.
 ///
 /// EXAMPLES
 ///
@@ -70,7 +70,18 @@ async fn stop_all(cluster: &Cluster, output: &Output) -> Result<Vec<String>> {
     for group in [first, rest] {
         stopped.extend(stop_group(cluster, group, output).await?);
     }
+    remove_short_sockets(cluster);
     Ok(stopped)
+}
+
+/// Sockets that had to go elsewhere, for their paths were too long, leave an empty directory.
+fn remove_short_sockets(cluster: &Cluster) {
+    let Ok(config) = cluster.config() else { return };
+    for dir in config.nodes.iter().filter_map(|node| node.unix_socket()?.parent()) {
+        if dir != cluster.run_dir() {
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
 }
 
 fn pid_files(cluster: &Cluster) -> Vec<(String, Process)> {
@@ -122,7 +133,8 @@ async fn stop(name: &str, process: &Process, output: &Output) -> Result<()> {
     }
 }
 
-/// An unmount that fails because files are open becomes lazy: a cluster that stops serves them no more.
+/// An unmount that fails because files are open becomes lazy: a cluster that stops serves them no
+/// more.
 async fn stop_mount(file: &Path, process: &Process, output: &Output) {
     let mountpoint = Path::new(&process.note);
     let is_fuse = || mounts::kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse"));

@@ -13,8 +13,8 @@ use std::io::Write;
 
 /// Show how much space files and directories take
 ///
-/// What is allocated on the I/O servers, holes left out; --apparent-size adds up sizes instead. A file
-/// with several names counts once.
+/// What is allocated on the I/O servers, holes left out; --apparent-size adds up sizes instead. A
+/// file with several names counts once.
 ///
 /// EXAMPLES
 ///

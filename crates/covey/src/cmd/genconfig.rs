@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// Write covey.toml for a cluster of several machines
 ///
 /// Without --io it asks: which hosts are I/O servers, which is the metadata server, the port, where
-/// each keeps its data, the strip size. Hosts are a list such as `node[1-4,7]` or `node[01-16],big`.
+/// each keeps its data, the strip size. Hosts are a list such as `node[1-4,7]` or
+/// `node[01-16],big`.
 ///
 /// EXAMPLES
 ///
@@ -104,7 +105,10 @@ fn refuse_overwrite(args: &Args) -> Result<()> {
 
 fn exists(file: &Path) -> Error {
     Error::user(format!("cannot write {}: it exists already", file.display()))
-        .hint("--force overwrites it; the new one has another cluster id and will not fit existing stores")
+        .hint(
+            "--force overwrites it; the new one has another cluster id and will not fit existing \
+               stores",
+        )
         .hint("--output FILE writes elsewhere")
 }
 
@@ -248,7 +252,8 @@ fn tell(config: &Config, context: &Context) -> Result<()> {
     let names: Vec<&str> = config.nodes.iter().map(|node| node.name.as_str()).collect();
     let value = serde_json::json!({
         "file": config.file, "id": config.id, "nodes": names, "meta": config.meta().name,
-        "io_servers": config.data().map(|node| &node.name).collect::<Vec<_>>(), "key_file": config.key_file,
+        "io_servers": config.data().map(|node| &node.name).collect::<Vec<_>>(),
+        "key_file": config.key_file,
     });
     context.output.result(&value, |out| {
         let (nodes, data) = (config.nodes.len(), config.data().count());

@@ -5,8 +5,9 @@ use crate::error::{Cannot, Result};
 
 /// Format the store of a node, once, before it serves for the first time
 ///
-/// Makes the directory that covey.toml names and marks it as this node's of this cluster. A directory
-/// that holds anything, or that belongs to another node or cluster, is refused and left as it is.
+/// Makes the directory that covey.toml names and marks it as this node's of this cluster. A
+/// directory that holds anything, or that belongs to another node or cluster, is refused and left
+/// as it is.
 ///
 /// EXAMPLES
 ///

@@ -13,9 +13,10 @@ const KEY_BYTES: usize = 32;
 
 /// Make a cluster key
 ///
-/// Servers that listen beyond their own machine, and everyone who talks to them, prove that they hold
-/// the same key. It is 32 random bytes in hexadecimal, in a file that only its owner may read. Copy the
-/// file to every node by a way you trust, such as scp. An existing file is never overwritten.
+/// Servers that listen beyond their own machine, and everyone who talks to them, prove that they
+/// hold the same key. It is 32 random bytes in hexadecimal, in a file that only its owner may read.
+/// Copy the file to every node by a way you trust, such as scp. An existing file is never
+/// overwritten.
 ///
 /// EXAMPLES
 ///
@@ -66,6 +67,8 @@ fn from_config(context: &Context) -> Result<PathBuf> {
 }
 
 fn exists(file: &std::path::Path) -> Error {
-    Error::user(format!("cannot write {}: it exists already", file.display()))
-        .hint("servers that run with this key would refuse one with another: remove it yourself if that is meant")
+    Error::user(format!("cannot write {}: it exists already", file.display())).hint(
+        "servers that run with this key would refuse one with another: remove it \
+               yourself if that is meant",
+    )
 }

@@ -12,7 +12,8 @@ use std::io::Write;
 /// Show or set how files are striped over the I/O servers
 ///
 /// For a file: its strip size, how much each server has, and which byte range lies where. For a
-/// directory: what files made in it will get. A file's layout is fixed when its first byte is written.
+/// directory: what files made in it will get. A file's layout is fixed when its first byte is
+/// written.
 ///
 /// EXAMPLES
 ///
@@ -46,7 +47,8 @@ enum Change {
 #[derive(clap::Args, Debug)]
 struct Set {
     /// Bytes per server before the next one, such as `1 MiB`
-    #[arg(long, value_name = "SIZE", value_parser = parse_strip, required_unless_present = "servers")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_strip,
+          required_unless_present = "servers")]
     strip: Option<u32>,
     /// How many servers each file uses; 0 for all
     #[arg(long, value_name = "N")]

@@ -9,8 +9,8 @@ use std::ffi::OsString;
 
 /// Make a hard link, or with -s a symbolic link
 ///
-/// A symbolic link keeps TARGET as it is written, and is followed from where the link lies. When LINK
-/// is a directory, the link goes into it under the target's name.
+/// A symbolic link keeps TARGET as it is written, and is followed from where the link lies. When
+/// LINK is a directory, the link goes into it under the target's name.
 ///
 /// EXAMPLES
 ///

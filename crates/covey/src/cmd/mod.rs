@@ -42,7 +42,7 @@ mod umount;
 mod up;
 
 use crate::config::{Config, find, load};
-use crate::error::{Cannot, Result};
+use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand};
 use covey_stripe::client::Fs;
@@ -53,8 +53,8 @@ use std::path::PathBuf;
 /// A striped parallel file system over 9P, in one program
 ///
 /// Covey joins the disks of a few Linux machines into one file system: files are striped over I/O
-/// servers, names live on a metadata server, and every program reaches them through a mount, through
-/// 9P, or through the commands below.
+/// servers, names live on a metadata server, and every program reaches them through a mount,
+/// through 9P, or through the commands below.
 ///
 /// Start on one machine, without root:
 ///
@@ -181,10 +181,21 @@ impl Context {
             .await
             .cannot(|| format!("connect to cluster {}", config.name))
             .map_err(|error| match error.hints.is_empty() {
-                true => error.hint("`covey ping` shows which servers answer; `covey up` starts the cluster of this machine"),
+                true => hint_at_connect(error),
                 false => error,
             })?;
         Ok(Session { fs, who: caller()? })
+    }
+}
+
+fn hint_at_connect(error: Error) -> Error {
+    match error.message.contains("permission denied") {
+        true => error
+            .hint("root and the user who runs the servers may; others go through a mount")
+            .hint("or through a node's /fs: `covey 9p ls unix!SOCKET /fs`, see `covey status`"),
+        false => error
+            .hint("`covey ping` shows which servers answer")
+            .hint("`covey up` starts the cluster of this machine"),
     }
 }
 

@@ -16,10 +16,10 @@ const START_WAIT: Duration = Duration::from_secs(15);
 
 /// Mount the file system
 ///
-/// The mount is served by a process in the background until `covey umount`, `covey down` or the end of
-/// the machine. A user may mount at a directory of his own; the mount is then his alone unless
-/// --allow-other. A server that is dead costs requests to it an error after 3 s; with --hard they wait
-/// until it is back, or until a signal.
+/// The mount is served by a process in the background until `covey umount`, `covey down` or the end
+/// of the machine. A user may mount at a directory of his own; the mount is then his alone unless
+/// --allow-other. A server that is dead costs requests to it an error after 3 s; with --hard they
+/// wait until it is back, or until a signal.
 ///
 /// EXAMPLES
 ///
@@ -191,6 +191,14 @@ fn failed(mountpoint: &Path, end: &str, tail: &str) -> Error {
         None => format!("cannot mount at {}: {end}", mountpoint.display()),
     };
     let error = hints.fold(Error::work(message), |error, hint| error.hint(hint));
+    let is_forbidden =
+        tail.contains("/dev/fuse") && tail.to_lowercase().contains("permission denied");
+    let error = match is_forbidden {
+        true => error.hint(
+            "FUSE is not permitted to users here: root may allow it with `chmod 666 /dev/fuse`",
+        ),
+        false => error,
+    };
     error.hint("without a mount, `covey ls`, `covey cat`, `covey cp` reach the same files")
 }
 

@@ -1,4 +1,5 @@
-//! Users and groups by name: /etc/passwd and /etc/group, and `getent` for what a directory service knows.
+//! Users and groups by name: /etc/passwd and /etc/group, and `getent` for what a directory service
+//! knows.
 
 use crate::error::{Error, Result};
 use std::collections::HashMap;

@@ -1,7 +1,8 @@
 //! Finding things in the file system by path, as the kernel would for a mount.
 //!
-//! The file system's own `walk` goes down names from a directory and knows nothing of symbolic links:
-//! they are followed here, at most [`LINKS_MAX`] in one path. `..` is the directory's real parent.
+//! The file system's own `walk` goes down names from a directory and knows nothing of symbolic
+//! links: they are followed here, at most [`LINKS_MAX`] in one path. `..` is the directory's real
+//! parent.
 
 use super::Session;
 use crate::error::{Cannot, Error, Result};
@@ -109,7 +110,8 @@ impl Session {
         self.resolve(path, follow).await.cannot(|| format!("{verb} {}", shown(path)))
     }
 
-    /// The directory of a path and its last name, or an error that says what the command was about to do.
+    /// The directory of a path and its last name, or an error that says what the command was about
+    /// to do.
     pub async fn find_parent(&self, verb: &str, path: &[u8]) -> Result<(Id, Name)> {
         self.resolve_parent(path).await.cannot(|| format!("{verb} {}", shown(path)))
     }

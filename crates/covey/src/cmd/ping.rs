@@ -13,8 +13,8 @@ pub const LIMIT: Duration = Duration::from_secs(3);
 
 /// Ask every server whether it is alive, and how fast it answers
 ///
-/// Servers are asked at the same time; one that has not answered within 3 s is dead. Exit code 0 when
-/// all are alive, 1 when one is dead.
+/// Servers are asked at the same time; one that has not answered within 3 s is dead. Exit code 0
+/// when all are alive, 1 when one is dead.
 ///
 /// EXAMPLES
 ///
@@ -76,7 +76,10 @@ fn dead_servers(dead: usize, all: usize) -> Error {
     } else {
         format!("cannot reach {who}")
     };
-    Error::work(message).hint("`covey up` starts those of this machine; on another, `systemctl status covey@NODE` tells more")
+    Error::work(message).hint(
+        "`covey up` starts those of this machine; on another, \
+         `systemctl status covey@NODE` tells more",
+    )
 }
 
 fn json(node: &Node, answer: &std::result::Result<PingReport, String>) -> serde_json::Value {

@@ -12,8 +12,8 @@ use std::ffi::OsString;
 
 /// Remove files
 ///
-/// A program that has a removed file open keeps it until it is closed. Removing works on a full file
-/// system.
+/// A program that has a removed file open keeps it until it is closed. Removing works on a full
+/// file system.
 ///
 /// EXAMPLES
 ///

@@ -5,9 +5,10 @@ use crate::error::{Cannot, Error, Result};
 
 /// Run one node of the cluster, in the foreground
 ///
-/// Serves what the configuration says of the node (metadata, file data, /fs) until SIGTERM or SIGINT.
-/// The store must have been formatted with `covey init`. systemd runs this through covey@NODE.service,
-/// see `covey systemd`; `covey up` runs it for every node of the embedded cluster.
+/// Serves what the configuration says of the node (metadata, file data, /fs) until SIGTERM or
+/// SIGINT. The store must have been formatted with `covey init`. systemd runs this through
+/// covey@NODE.service, see `covey systemd`; `covey up` runs it for every node of the embedded
+/// cluster.
 ///
 /// EXAMPLES
 ///

@@ -132,7 +132,8 @@ pub fn json(path: &[u8], inode: &Inode, blocks: Option<u64>) -> serde_json::Valu
         "path": shown(path), "id": inode.id, "type": kind_word(inode),
         "mode": format!("{:04o}", inode.mode & 0o7777), "uid": inode.uid, "gid": inode.gid,
         "links": inode.nlink, "size": inode.size, "blocks": blocks, "target": target,
-        "atime_ns": inode.atime, "mtime_ns": inode.mtime, "ctime_ns": inode.ctime, "btime_ns": inode.btime,
+        "atime_ns": inode.atime, "mtime_ns": inode.mtime, "ctime_ns": inode.ctime,
+        "btime_ns": inode.btime,
     })
 }
 

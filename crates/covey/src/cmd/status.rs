@@ -11,8 +11,8 @@ use std::path::Path;
 
 /// Show every server: role, process, store, space, latency, version
 ///
-/// A server is asked for at most 3 s. Exit code 0 also when some are down: `covey ping` is the command
-/// that tells by its exit code.
+/// A server is asked for at most 3 s. Exit code 0 also when some are down: `covey ping` is the
+/// command that tells by its exit code.
 ///
 /// EXAMPLES
 ///
@@ -51,7 +51,8 @@ pub async fn run(_args: Args, context: &Context) -> Result<()> {
         .collect();
     let mounts = cluster.as_ref().map(live_mounts).unwrap_or_default();
     let value = serde_json::json!({
-        "cluster": config.name, "id": config.id, "config": config.file, "nodes": rows, "mounts": mounts,
+        "cluster": config.name, "id": config.id, "config": config.file,
+        "nodes": rows, "mounts": mounts,
     });
     context.output.result(&value, |out| write(out, &config, &rows, &mounts))
 }

@@ -1,4 +1,5 @@
-//! Whole trees at once: listing one, and doing one thing to many files with several requests in flight.
+//! Whole trees at once: listing one, and doing one thing to many files with several requests in
+//! flight.
 
 use super::path::{below, is_kind, kind, shown};
 use super::{Context, Session, path::Failures};
@@ -13,8 +14,8 @@ pub const IN_FLIGHT: usize = 32;
 /// A file with its path.
 pub type Entry = (Vec<u8>, Inode);
 
-/// A file and everything below it, directories before what they hold. Directories that cannot be read
-/// are told and left out.
+/// A file and everything below it, directories before what they hold. Directories that cannot be
+/// read are told and left out.
 pub async fn list(
     session: &Session,
     verb: &str,

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// Unmount a file system that `covey mount` has mounted
 ///
-/// What was written is written back first. The process that served the mount ends by itself. Returns at
-/// once also when servers are dead.
+/// What was written is written back first. The process that served the mount ends by itself.
+/// Returns at once also when servers are dead.
 ///
 /// EXAMPLES
 ///

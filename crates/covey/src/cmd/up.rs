@@ -14,9 +14,9 @@ const START_WAIT: Duration = Duration::from_secs(20);
 
 /// Start a cluster on this machine
 ///
-/// The first time, a cluster is made: one metadata server and a few I/O servers, each a process of its
-/// own that listens at a unix socket. No root is needed. Later, the same cluster starts again with
-/// everything in it; what runs already is left alone, what has died is started.
+/// The first time, a cluster is made: one metadata server and a few I/O servers, each a process of
+/// its own that listens at a unix socket. No root is needed. Later, the same cluster starts again
+/// with everything in it; what runs already is left alone, what has died is started.
 ///
 /// EXAMPLES
 ///
@@ -30,7 +30,8 @@ const START_WAIT: Duration = Duration::from_secs(20);
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// How many I/O servers a new cluster gets [default: 4]
-    #[arg(short = 'n', value_name = "IO_SERVERS", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(short = 'n', value_name = "IO_SERVERS",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
     io_servers: Option<u16>,
     /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]
     #[arg(long, value_name = "DIR")]
@@ -38,7 +39,8 @@ pub struct Args {
     /// Mount the file system there too; where FUSE is not permitted, say so and go on
     #[arg(long, value_name = "MNT")]
     mount: Option<PathBuf>,
-    /// Listen on loopback TCP too: the metadata server at PORT, the I/O servers at the ports after it
+    /// Listen on loopback TCP too: the metadata server at PORT, the I/O servers at the ports after
+    /// it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     tcp: Option<u16>,
     /// Strip size of new files, such as `64 KiB` [default: 64 KiB]
@@ -274,7 +276,8 @@ async fn stay(cluster: &Cluster, config: &Config, context: &Context) -> Result<(
             Some(name) => {
                 let tail = indented(&super::cluster::log_tail(&cluster.log_file(&name), 0));
                 super::down::take_down(cluster, &context.output).await?;
-                Err(Error::work(format!("cannot go on: node {name} has died; the end of its log:\n{tail}")))
+                Err(Error::work(format!("cannot go on: node {name} has died; the end of its \
+                     log:\n{tail}")))
             }
         },
     }

@@ -28,7 +28,8 @@ impl Address {
         Address::Tcp { host: host.into(), port }
     }
 
-    /// Whether only this machine can reach it: a unix socket, or loopback by number or as `localhost`.
+    /// Whether only this machine can reach it: a unix socket, or loopback by number or as
+    /// `localhost`.
     pub fn is_local(&self) -> bool {
         match self {
             Address::Unix(_) => true,

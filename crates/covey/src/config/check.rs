@@ -40,7 +40,8 @@ pub(super) fn id(id: &str, line: Line, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The count guards against a file that was cut between two nodes: servers would change their index.
+/// The count guards against a file that was cut between two nodes: servers would change their
+/// index.
 pub(super) fn count(said: usize, found: usize, line: Line, problems: &mut Vec<Problem>) {
     if said != found {
         let message = format!("cluster says nodes = {said}, the file has {found}");
@@ -67,7 +68,8 @@ pub(super) fn whole(config: &Config, lines: &[Line], problems: &mut Vec<Problem>
     roles(config, problems);
     if config.needs_key() && config.key_file.is_none() {
         let message = "a node listens beyond this machine and there is no key_file";
-        let hint = "add `key_file = \"/etc/covey/key\"` under [cluster] and make it with `covey keygen /etc/covey/key`";
+        let hint = "add `key_file = \"/etc/covey/key\"` under [cluster] and make it with \
+                    `covey keygen /etc/covey/key`";
         add(problems, None, message.to_string(), hint);
     }
 }

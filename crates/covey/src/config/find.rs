@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 /// The file's name.
 const FILE: &str = "covey.toml";
 
-/// The configuration file: the one named, else the first that exists of the working directory's, the
-/// embedded cluster's, the user's and the machine's.
+/// The configuration file: the one named, else the first that exists of the working directory's,
+/// the embedded cluster's, the user's and the machine's.
 pub fn find(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(file) = named {
         return match file.exists() {
@@ -37,8 +37,14 @@ fn places() -> Vec<PathBuf> {
 fn none_found(places: &[PathBuf]) -> Error {
     let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     Error::config("cannot find the cluster's configuration: there is no covey.toml")
-        .hint("`covey up` starts a cluster on this machine; `covey genconfig` describes one of several")
-        .hint(format!("looked at {}; --config FILE or COVEY_CONFIG names another", looked.join(", ")))
+        .hint(
+            "`covey up` starts a cluster on this machine; \
+               `covey genconfig` describes one of several",
+        )
+        .hint(format!(
+            "looked at {}; --config FILE or COVEY_CONFIG names another",
+            looked.join(", ")
+        ))
 }
 
 /// Where `covey up` keeps its cluster: root's in /var/lib/covey, a user's in the data home.

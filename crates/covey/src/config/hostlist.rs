@@ -3,7 +3,8 @@
 /// More names than a cluster has servers: a typing error rather than a wish.
 const NAMES_MAX: usize = 4096;
 
-/// All the names a list stands for, in order. Leading zeros give the width: `n[08-10]` is n08, n09, n10.
+/// All the names a list stands for, in order. Leading zeros give the width: `n[08-10]` is n08, n09,
+/// n10.
 pub fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for part in split_outside_brackets(list)? {

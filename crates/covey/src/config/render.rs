@@ -33,7 +33,8 @@ fn write_cluster(text: &mut String, config: &Config) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "\n# The order of the nodes with the role data is their index in layouts: add at the end only."
+        "\n# The order of the nodes with the role data is their index in layouts: add at the \
+         end only."
     )
 }
 

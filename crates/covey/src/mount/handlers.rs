@@ -20,8 +20,8 @@ use super::transport::{Answer, Service};
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Caller, Id};
 use covey_wire::List;
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use table::Table;
 
@@ -33,12 +33,17 @@ pub struct Session<F: Files> {
     options: MountOptions,
     open: Table<OpenFile<F::File>>,
     dirs: Table<OpenDir<F::File>>,
+    /// How often each regular file is open.
+    opened: Mutex<HashMap<Id, usize>>,
+    /// Files that had set-user-id or set-group-id when their attributes were last told to the kernel.
+    privileged: Mutex<HashSet<Id>>,
     /// Who has asked for fcntl locks on what: close owes them an unlock.
     lock_owners: Mutex<HashSet<(Id, u64)>>,
 }
 
 /// What a file handle stands for.
 struct OpenFile<T> {
+    id: Id,
     file: T,
     writable: bool,
 }
@@ -61,12 +66,18 @@ impl<F: Files> Session<F> {
             options,
             open: Table::default(),
             dirs: Table::default(),
+            opened: Mutex::default(),
+            privileged: Mutex::default(),
             lock_owners: Mutex::default(),
         }
     }
 
     fn caller(&self, header: &Header) -> Caller {
-        let groups = (self.options.groups)(header.uid, header.gid);
+        // Root is not asked for its groups.
+        let groups = match header.uid {
+            0 => vec![header.gid],
+            uid => (self.options.groups)(uid, header.gid),
+        };
         Caller { uid: header.uid, gid: header.gid, groups: List(groups) }
     }
 
@@ -93,7 +104,7 @@ impl<F: Files> Session<F> {
             Create { flags, mode, name, .. } => self.create(&header, name, mode, flags).await,
             Open { flags, .. } => self.open(&header, flags).await,
             Read { fh, offset, size, .. } => self.read(fh, offset, size).await,
-            Write { .. } => self.write(request).await,
+            Write { .. } => self.write(&header, request).await,
             Lseek { fh, offset, whence, .. } => self.lseek(fh, offset, whence).await,
             Fallocate { fh, offset, length, mode, .. } => {
                 self.fallocate(&header, fh, offset, length, mode).await
@@ -152,6 +163,11 @@ impl<F: Files> Service for Session<F> {
             _ => self.options.interrupt_grace,
         }
     }
+}
+
+/// The tables are changed in single steps: one that a panic left behind is whole.
+fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const ENOTTY: u32 = 25;

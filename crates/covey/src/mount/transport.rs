@@ -15,7 +15,7 @@ mod interrupts;
 
 pub use interrupts::Interrupts;
 
-use super::abi::reply::{OutHeader, encode};
+use super::abi::reply::{InvalInode, OutHeader, encode};
 use super::abi::{self, Header, Request};
 use buffers::Buffers;
 use covey_ninep::tree::Errno;
@@ -40,6 +40,8 @@ pub enum Answer {
     Small(Vec<u8>),
     /// Data, sent without being copied.
     Data(Payload),
+    /// An encoded struct, sent after the kernel was told to forget the attributes of this file.
+    Forgetting(u64, Vec<u8>),
 }
 
 /// What the requests are for.
@@ -66,7 +68,7 @@ pub async fn serve<S: Service>(
     let mut buffers = Buffers::new(REQUEST_BYTES_MAX);
     while let Some(message) = device.receive(&mut buffers).await? {
         admit(&device, &service, &interrupts, message);
-        // The new task may send its own requests before the next read of the device.
+        // The new task's own requests are sent before the next read of the device.
         let_others_run().await;
     }
     Ok(())
@@ -198,6 +200,10 @@ impl Device {
             Ok(Answer::Done) => self.write(unique, 0, &[]),
             Ok(Answer::Small(bytes)) => self.write(unique, 0, &[bytes]),
             Ok(Answer::Data(data)) => self.write_payload(unique, data),
+            Ok(Answer::Forgetting(id, bytes)) => {
+                self.forget_attributes(*id);
+                self.write(unique, 0, &[bytes])
+            }
             Err(error) => self.write(unique, error_number(error), &[]),
         };
         match sent {
@@ -207,6 +213,16 @@ impl Device {
                 tracing::error!("fuse: the kernel refused a reply: {error}");
                 let _ = self.write(unique, Errno::EIO, &[]);
             }
+        }
+    }
+
+    /// A notification: an unasked reply. An inode that the kernel does not know is no error.
+    fn forget_attributes(&self, id: u64) {
+        let what = encode(&InvalInode { ino: id, off: u64::MAX, len: 0 });
+        if let Err(error) = self.write_raw(0, NOTIFY_INVAL_INODE, &[&what])
+            && !matches!(error, OsError::NOENT | OsError::NODEV)
+        {
+            tracing::error!("fuse: the kernel refused a notification: {error}");
         }
     }
 
@@ -220,9 +236,13 @@ impl Device {
     }
 
     fn write(&self, unique: u64, error: u32, pieces: &[&[u8]]) -> Result<(), OsError> {
-        let length = OutHeader::BYTES + pieces.iter().map(|p| p.len()).sum::<usize>();
+        self.write_raw(unique, error.wrapping_neg(), pieces)
+    }
+
+    fn write_raw(&self, unique: u64, error: u32, pieces: &[&[u8]]) -> Result<(), OsError> {
+        let length = OutHeader::BYTES + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let len = u32::try_from(length).map_err(|_| OsError::INVAL)?;
-        let header = encode(&OutHeader { len, error: error.wrapping_neg(), unique });
+        let header = encode(&OutHeader { len, error, unique });
         let mut slices = Vec::with_capacity(pieces.len() + 1);
         slices.push(IoSlice::new(&header));
         slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
@@ -235,13 +255,15 @@ fn error_number(error: &Errno) -> u32 {
     if (1..512).contains(&error.code) { error.code } else { Errno::EIO }
 }
 
-/// Goes to the end of the run queue, without asking the poller as tokio's yield does.
+/// Goes to the end of the run queue, without asking the poller as tokio's yield does, and again: the
+/// first round runs the handler, the second the connection that it gave its message to.
 async fn let_others_run() {
-    let mut waited = false;
+    let mut rounds = 2;
     poll_fn(|context| {
-        if std::mem::replace(&mut waited, true) {
+        if rounds == 0 {
             return Poll::Ready(());
         }
+        rounds -= 1;
         context.waker().wake_by_ref();
         Poll::Pending
     })
@@ -258,3 +280,6 @@ pub const DATA_BYTES_MAX: u32 = 1 << 20;
 const REQUEST_BYTES_MAX: usize = DATA_BYTES_MAX as usize + 4096;
 
 const IOV_MAX: usize = 1024;
+
+/// FUSE_NOTIFY_INVAL_INODE, where a reply has its error.
+const NOTIFY_INVAL_INODE: u32 = 2;

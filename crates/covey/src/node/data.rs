@@ -5,8 +5,10 @@
 //! rename. Objects at a raised epoch are few; their epochs are kept in memory, found by a scan at
 //! start. Reads and writes go inline where they cannot block and to the blocking pool elsewhere.
 //!
-//! A cut first raises the epoch in memory, so that requests of the old one are refused, waits for the
-//! writes that are still under way, then truncates, then renames. Repeating it is harmless.
+//! While an object is being cut every request on it is refused: the cut waits for the writes that are
+//! still under way, truncates, renames, and only then raises the epoch. Repeating it is harmless. A
+//! write that went to the pool goes on when its client no longer waits for it; later writes
+//! that overlap it wait until it is over.
 
 use covey_io::os::file::DataFile;
 use covey_ninep::message::Qid;
@@ -54,9 +56,19 @@ pub struct Object {
     file: RefCell<Option<Arc<DataFile>>>,
     /// Its name may not be on disk yet.
     is_name_dirty: Cell<bool>,
-    writes_running: Cell<u32>,
-    writes_done: Notify,
+    /// A cut has it: nothing else may touch it.
+    is_cutting: Cell<bool>,
+    /// Ranges of the writes that are in the pool: first byte and end.
+    writing: RefCell<Vec<(u64, u64)>>,
+    /// A write or a cut has ended.
+    ended: Notify,
     version: Cell<u32>,
+}
+
+impl Object {
+    fn is_writing(&self, start: u64, end: u64) -> bool {
+        self.writing.borrow().iter().any(|&(other, other_end)| start < other_end && other < end)
+    }
 }
 
 /// What a fid holds.
@@ -146,8 +158,9 @@ impl DataTree {
             epoch: Cell::new(self.epoch_of(id)),
             file: RefCell::default(),
             is_name_dirty: Cell::new(true),
-            writes_running: Cell::new(0),
-            writes_done: Notify::new(),
+            is_cutting: Cell::new(false),
+            writing: RefCell::default(),
+            ended: Notify::new(),
             version: Cell::new(0),
         });
         held.insert(id, Rc::downgrade(&object));
@@ -178,6 +191,9 @@ impl DataTree {
 
     /// Refuses a request whose fid is of another epoch than the object.
     fn admit(&self, object: &Object, epoch: Option<u32>) -> Result<()> {
+        if object.is_cutting.get() {
+            return Err(Errno::because(Errno::ESTALE, "object is being cut"));
+        }
         if epoch.is_none_or(|epoch| epoch == object.epoch.get()) {
             return Ok(());
         }
@@ -216,26 +232,30 @@ impl DataTree {
 
     async fn cut(&self, id: Id, epoch: u32, size: u64) -> Result<DataReply> {
         let object = self.object(id);
-        if object.epoch.get() >= epoch && self.epoch_of(id) >= epoch {
+        while object.is_cutting.get() {
+            object.ended.notified().await;
+        }
+        if self.epoch_of(id) >= epoch {
             return Ok(DataReply::Done {});
         }
-        let before = self.epoch_of(id);
-        object.epoch.set(epoch);
-        while object.writes_running.get() > 0 {
-            object.writes_done.notified().await;
+        let cutting = Cutting::begin(&object);
+        while !object.writing.borrow().is_empty() {
+            object.ended.notified().await;
         }
-        let old = self.path(id, before);
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&old)?;
+        let before = self.path(id, self.epoch_of(id));
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&before)?;
         if file.metadata()?.len() > size {
             file.set_len(size)?;
         }
-        fs::rename(&old, self.path(id, epoch))?;
+        fs::rename(&before, self.path(id, epoch))?;
+        object.epoch.set(epoch);
         object.is_name_dirty.set(true);
-        object.version.set(object.version.get() + 1);
+        object.version.set(object.version.get().wrapping_add(1));
         self.epochs.borrow_mut().insert(id, epoch);
         // A file that was given another layout lives on here at its new epoch.
         self.gone.borrow_mut().1.remove(&id);
+        drop(cutting);
         Ok(DataReply::Done {})
     }
 
@@ -253,6 +273,10 @@ impl DataTree {
                 _ => {}
             }
             self.epochs.borrow_mut().remove(&id);
+            if let Some(object) = self.held.borrow_mut().remove(&id).and_then(|held| held.upgrade())
+            {
+                *object.file.borrow_mut() = None;
+            }
             self.counters.objects_removed.add(1);
         }
         Ok(DataReply::Done {})
@@ -296,14 +320,26 @@ impl DataTree {
         Ok(DataReply::Allocated { bytes })
     }
 
-    /// The tree itself, where an answer has to outlive the call.
     fn write_object(
-        &self,
+        self: &Rc<Self>,
         object: &Rc<Object>,
         epoch: Option<u32>,
         offset: u64,
         data: Bytes,
     ) -> Outcome<u32> {
+        let end = offset.saturating_add(data.len() as u64);
+        if object.is_writing(offset, end) {
+            let (tree, object) = (self.clone(), object.clone());
+            return Outcome::later(async move {
+                while object.is_writing(offset, end) {
+                    object.ended.notified().await;
+                }
+                match tree.write_object(&object, epoch, offset, data) {
+                    Outcome::Now(result) => result,
+                    Outcome::Later(later) => later.await,
+                }
+            });
+        }
         let length = data.len() as u64;
         let admitted = self.admit(object, epoch).and_then(|()| self.check_reserve(length));
         let file = match admitted.and_then(|()| self.file(object, true)) {
@@ -315,39 +351,62 @@ impl DataTree {
         object.version.set(object.version.get().wrapping_add(1));
         match file.write_now(offset, &[IoSlice::new(&data)]) {
             Ok(Some(count)) if count == data.len() => Outcome::Now(Ok(count as u32)),
-            Ok(_) => {
-                let running = Running::begin(object);
-                Outcome::later(async move {
-                    // The guard lives in the task, which a dropped wait does not stop.
-                    let task = tokio::task::spawn_local(async move {
-                        let written = file.write(offset, vec![data]).await;
-                        drop(running);
-                        written
-                    });
-                    let written =
-                        task.await.map_err(|e| Errno::because(Errno::EIO, e.to_string()))?;
-                    Ok(written? as u32)
-                })
-            }
+            Ok(_) => write_in_pool(Writing::begin(object, offset, end), file, offset, data),
             Err(error) => Outcome::Now(Err(error.into())),
         }
     }
 }
 
-/// A write that a cut has to wait for.
-struct Running(Rc<Object>);
+/// Writes in the blocking pool. The task goes on, and keeps its range, when the wait is dropped.
+fn write_in_pool(writing: Writing, file: Arc<DataFile>, offset: u64, data: Bytes) -> Outcome<u32> {
+    let task = tokio::task::spawn_local(async move {
+        let written = file.write(offset, vec![data]).await;
+        drop(writing);
+        written
+    });
+    Outcome::later(async move {
+        let written = task.await.map_err(|error| Errno::because(Errno::EIO, error.to_string()))?;
+        Ok(written? as u32)
+    })
+}
 
-impl Running {
-    fn begin(object: &Rc<Object>) -> Running {
-        object.writes_running.set(object.writes_running.get() + 1);
-        Running(object.clone())
+/// A write in the pool: what overlaps it, and a cut, have to wait.
+struct Writing {
+    object: Rc<Object>,
+    range: (u64, u64),
+}
+
+impl Writing {
+    fn begin(object: &Rc<Object>, start: u64, end: u64) -> Writing {
+        object.writing.borrow_mut().push((start, end));
+        Writing { object: object.clone(), range: (start, end) }
     }
 }
 
-impl Drop for Running {
+impl Drop for Writing {
     fn drop(&mut self) {
-        self.0.writes_running.set(self.0.writes_running.get() - 1);
-        self.0.writes_done.notify_waiters();
+        let mut writing = self.object.writing.borrow_mut();
+        if let Some(at) = writing.iter().position(|&range| range == self.range) {
+            writing.swap_remove(at);
+        }
+        self.object.ended.notify_waiters();
+    }
+}
+
+/// A cut under way. A cut that is given up leaves the object as it was, or shorter at its old epoch.
+struct Cutting(Rc<Object>);
+
+impl Cutting {
+    fn begin(object: &Rc<Object>) -> Cutting {
+        object.is_cutting.set(true);
+        Cutting(object.clone())
+    }
+}
+
+impl Drop for Cutting {
+    fn drop(&mut self) {
+        self.0.is_cutting.set(false);
+        self.0.ended.notify_waiters();
     }
 }
 

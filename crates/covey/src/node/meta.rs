@@ -10,45 +10,50 @@
 
 pub mod journal;
 pub mod reclaim;
+mod sessions;
 
 use super::stats::MetaCounters;
+use anyhow::Context as _;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
 };
 use covey_stripe::client::{Link, Net, Options};
-use covey_stripe::meta::{Applied, Store, WaitId, Work};
+use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Caller, Inode, Nanos, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
 use journal::{Journal, Lmdb};
 use reclaim::{Cut, Pending};
-use std::cell::{Cell, RefCell};
+use sessions::{Connection, SESSION_GRACE, Sessions};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, oneshot};
 
-/// How long a session outlives its last connection.
-pub const SESSION_GRACE: Duration = Duration::from_secs(10);
-
 /// The metadata server's state. Everything runs on one thread.
 pub struct Meta {
-    store: RefCell<Store<Lmdb>>,
+    /// None while a checkpoint has it.
+    store: RefCell<Option<Store<Lmdb>>>,
+    store_back: Notify,
+    /// What has to be done to the store as soon as it is back.
+    deferred: RefCell<Vec<Deferred>>,
     journal: Rc<Journal>,
     waiting: RefCell<HashMap<WaitId, oneshot::Sender<Reply>>>,
     pending: RefCell<Pending>,
     removals_due: Notify,
     links: Vec<Arc<Link>>,
     options: Options,
-    /// Live connections of each session.
-    connections: RefCell<HashMap<u64, usize>>,
+    sessions: RefCell<Sessions>,
     last_now: Cell<Nanos>,
     own_uid: u32,
     dir: PathBuf,
     counters: Rc<MetaCounters>,
 }
+
+type Deferred = Box<dyn FnOnce(&Rc<Meta>)>;
 
 /// The metadata server as a tree.
 #[derive(Clone)]
@@ -63,12 +68,6 @@ pub enum Node {
     File(u64),
 }
 
-/// One attach of a client; when its last fid is gone, so is the connection.
-pub struct Connection {
-    meta: Weak<Meta>,
-    session: Cell<u64>,
-}
-
 impl Meta {
     /// Opens the store in `dir` and begins the server's own tasks. Must run inside a `LocalSet`.
     pub fn start(dir: &Path, net: Arc<dyn Net>) -> anyhow::Result<Rc<Meta>> {
@@ -79,14 +78,16 @@ impl Meta {
             |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
         let links = store.servers().iter().map(link).collect();
         let meta = Rc::new(Meta {
-            store: RefCell::new(store),
+            store: RefCell::new(Some(store)),
+            store_back: Notify::new(),
+            deferred: RefCell::default(),
             journal: Rc::new(journal),
             waiting: RefCell::default(),
             pending: RefCell::default(),
             removals_due: Notify::new(),
             links,
             options,
-            connections: RefCell::default(),
+            sessions: RefCell::default(),
             last_now: Cell::new(0),
             own_uid: rustix::process::geteuid().as_raw(),
             dir: dir.to_owned(),
@@ -103,18 +104,21 @@ impl Meta {
     }
 
     /// Sessions now: number, client's name, open files.
-    pub fn sessions(&self) -> Vec<covey_stripe::meta::SessionInfo> {
-        self.store.borrow().sessions()
+    pub fn session_list(&self) -> Vec<SessionInfo> {
+        self.store.borrow().as_ref().map_or_else(Vec::new, Store::sessions)
     }
 
-    /// The last checkpoint, at an orderly end.
-    pub fn stop(&self) -> anyhow::Result<()> {
-        self.journal.checkpoint(&mut self.store.borrow_mut())
+    /// The last checkpoint, at an orderly end. The store does not come back from it.
+    pub async fn stop(&self) -> anyhow::Result<()> {
+        self.store_is_here().await;
+        let store = self.store.borrow_mut().take().context("the store is away")?;
+        self.journal.checkpoint(store).await.map(drop)
     }
 
-    fn take_up_pending(self: &Rc<Self>) -> Result<()> {
+    fn take_up_pending(self: &Rc<Self>) -> anyhow::Result<()> {
         let (cuts, removals, sessions) = {
             let store = self.store.borrow();
+            let store = store.as_ref().context("the store is away")?;
             let all = usize::MAX;
             (
                 store.pending_cuts((0, 0), all)?,
@@ -127,15 +131,55 @@ impl Meta {
             self.begin_cut(Cut { id, epoch, size, layout });
         }
         removals.into_iter().for_each(|r| self.begin_removal(r.id, r.epoch, r.layout));
-        sessions.into_iter().for_each(|info| self.watch_session(info.session));
+        self.await_sessions(sessions.into_iter().map(|info| info.session));
         let meta = self.clone();
         tokio::task::spawn_local(async move {
             // Whoever still had an unlinked file open has told so by then.
             tokio::time::sleep(SESSION_GRACE).await;
-            let asked = meta.store.borrow_mut().drop_orphans();
-            meta.do_work(asked);
+            meta.with_store(|meta| {
+                let asked = meta.store_mut().drop_orphans();
+                meta.do_work(asked);
+            });
         });
         Ok(())
+    }
+
+    /// The store, which must be here: see `with_store`.
+    fn store_mut(&self) -> RefMut<'_, Store<Lmdb>> {
+        RefMut::map(self.store.borrow_mut(), |store| store.as_mut().expect("the store is here"))
+    }
+
+    fn is_store_here(&self) -> bool {
+        self.store.borrow().is_some()
+    }
+
+    async fn store_is_here(&self) {
+        while !self.is_store_here() {
+            self.store_back.notified().await;
+        }
+    }
+
+    /// Does something to the store, now or as soon as it is back.
+    fn with_store(self: &Rc<Self>, act: impl FnOnce(&Rc<Meta>) + 'static) {
+        match self.is_store_here() {
+            true => act(self),
+            false => self.deferred.borrow_mut().push(Box::new(act)),
+        }
+    }
+
+    /// Lets a checkpoint have the store. Clients are kept waiting, not hanging: their connections
+    /// go on, heartbeats are answered, and however slow the disk is, this server is not dead.
+    async fn checkpoint(self: &Rc<Self>) {
+        let Some(store) = self.store.borrow_mut().take() else { return };
+        match self.journal.checkpoint(store).await {
+            Ok(store) => *self.store.borrow_mut() = Some(store),
+            Err(error) => {
+                self.give_up(&format!("the metadata store cannot be brought to disk: {error:#}"))
+            }
+        }
+        let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
+        deferred.into_iter().for_each(|act| act(self));
+        self.store_back.notify_waiters();
     }
 
     /// Does what the store has asked for; a failure of the store itself ends the server.
@@ -143,7 +187,7 @@ impl Meta {
         if let Err(error) = asked {
             self.give_up(&format!("the metadata store failed: {error}"));
         }
-        let work = self.store.borrow_mut().take_work();
+        let work = self.store_mut().take_work();
         work.into_iter().for_each(|work| self.work(work));
     }
 
@@ -171,10 +215,8 @@ impl Meta {
     async fn make_checkpoints(self: Rc<Self>) {
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            if self.journal.checkpoint_is_due()
-                && let Err(error) = self.journal.checkpoint(&mut self.store.borrow_mut())
-            {
-                self.give_up(&format!("the metadata store cannot be brought to disk: {error}"));
+            if self.journal.checkpoint_is_due() {
+                self.checkpoint().await;
             }
         }
     }
@@ -195,14 +237,19 @@ impl Meta {
 
     /// Applies one of the server's own operations, logged like any other.
     pub fn apply_own(self: &Rc<Self>, op: Op) {
-        if let Applied::Fatal(error) = self.apply(own_request(op)) {
-            self.give_up(&format!("the metadata store failed: {error}"));
-        }
+        self.with_store(move |meta| {
+            if let Applied::Fatal(error) = meta.apply(own_request(op)) {
+                meta.give_up(&format!("the metadata store failed: {error}"));
+            }
+        });
     }
 
-    /// Asks the store something on the server's own behalf.
+    /// Asks the store something on the server's own behalf; EAGAIN while a checkpoint has it.
     pub fn ask_own(&self, op: Op) -> Reply {
-        match self.store.borrow_mut().apply(&own_request(op)) {
+        if !self.is_store_here() {
+            return Reply::Error { code: Errno::EAGAIN, reason: Name::EMPTY };
+        }
+        match self.store_mut().apply(&own_request(op)) {
             Applied::Reply(reply) => reply,
             _ => Reply::Error { code: Errno::EIO, reason: Name::EMPTY },
         }
@@ -211,7 +258,7 @@ impl Meta {
     fn apply(self: &Rc<Self>, mut request: Request) -> Applied {
         request.now = self.now();
         self.counters.operations.add(1);
-        let applied = self.store.borrow_mut().apply(&request);
+        let applied = self.store_mut().apply(&request);
         if Store::<Lmdb>::is_logged(&request.op) && !applied.is_refused() {
             self.journal.keep(&request);
         }
@@ -239,6 +286,13 @@ impl Meta {
     fn request(self: &Rc<Self>, request: Request) -> Outcome<Reply> {
         if Store::<Lmdb>::is_internal(&request.op) {
             return Errno::EPERM.into();
+        }
+        if !self.is_store_here() {
+            let meta = self.clone();
+            return Outcome::later(async move {
+                meta.store_is_here().await;
+                finish(meta.request(request)).await
+            });
         }
         if grows(&request.op) && self.journal.is_full() {
             let what = "the metadata server's disk is full; hint: remove files or add space";
@@ -278,38 +332,6 @@ impl Meta {
             Ok(reply)
         })
     }
-
-    fn connected(&self, session: u64) {
-        *self.connections.borrow_mut().entry(session).or_default() += 1;
-    }
-
-    fn disconnected(self: &Rc<Self>, session: u64) {
-        if let Some(count) = self.connections.borrow_mut().get_mut(&session) {
-            *count -= 1;
-        }
-        self.watch_session(session);
-    }
-
-    fn is_connected(&self, session: u64) -> bool {
-        self.connections.borrow().get(&session).is_some_and(|&count| count > 0)
-    }
-
-    /// Ends the session after the grace, unless its client is back by then.
-    fn watch_session(self: &Rc<Self>, session: u64) {
-        let meta = self.clone();
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep(SESSION_GRACE).await;
-            if meta.is_connected(session) {
-                return;
-            }
-            meta.connections.borrow_mut().remove(&session);
-            if meta.store.borrow().sessions().iter().any(|info| info.session == session) {
-                meta.counters.sessions_expired.add(1);
-                let asked = meta.store.borrow_mut().session_expired(session);
-                meta.do_work(asked);
-            }
-        });
-    }
 }
 
 /// Gives up a wait whose client no longer wants it.
@@ -322,16 +344,11 @@ impl Drop for WaitGuard {
     fn drop(&mut self) {
         let unanswered = self.meta.waiting.borrow_mut().remove(&self.wait).is_some();
         if unanswered {
-            self.meta.store.borrow_mut().cancel_wait(self.wait);
-            self.meta.do_work(Ok(()));
-        }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let (Some(meta), session @ 1..) = (self.meta.upgrade(), self.session.get()) {
-            meta.disconnected(session);
+            let wait = self.wait;
+            self.meta.with_store(move |meta| {
+                meta.store_mut().cancel_wait(wait);
+                meta.do_work(Ok(()));
+            });
         }
     }
 }
@@ -353,18 +370,23 @@ impl MetaServer {
                 return Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string())));
             }
         };
-        let is_hello = matches!(request.op, Op::Hello { .. });
-        let outcome = self.0.request(request);
-        if is_hello {
-            let (meta, connection) = (self.0.clone(), connection.clone());
-            return outcome.map(move |reply| {
-                if let Reply::Session { session, .. } = reply {
-                    connection.session.set(session);
-                    meta.connected(session);
-                }
-                encode(&reply)
-            });
+        if let Err(error) = self.0.fence(connection, &request) {
+            return Outcome::Now(Ok(encode(&refusal(&error))));
         }
+        let outcome = match &request.op {
+            Op::Hello { .. } => {
+                let (meta, connection) = (self.0.clone(), connection.clone());
+                self.0.request(request).map(move |reply| meta.greeted(&connection, reply))
+            }
+            Op::Lock { again: false, .. } if self.0.is_lock_grace() => {
+                let meta = self.0.clone();
+                Outcome::later(async move {
+                    meta.lock_grace_over().await;
+                    finish(meta.request(request)).await
+                })
+            }
+            _ => self.0.request(request),
+        };
         match outcome {
             // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
             Outcome::Now(Err(error)) => Outcome::Now(Ok(encode(&refusal(&error)))),
@@ -388,6 +410,13 @@ impl MetaServer {
             Reply::Error { code, .. } => Err(code.into()),
             _ => Err(Errno::EIO.into()),
         }
+    }
+}
+
+async fn finish<T>(outcome: Outcome<T>) -> Result<T> {
+    match outcome {
+        Outcome::Now(result) => result,
+        Outcome::Later(later) => later.await,
     }
 }
 
@@ -436,8 +465,8 @@ impl Tree for MetaServer {
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
         let root = || -> Result<_> {
             let user = super::attach_trusted(&attach, self.0.own_uid)?;
-            let connection = Connection { meta: Rc::downgrade(&self.0), session: Cell::new(0) };
-            Ok((user, qid(&self.inode(ROOT)?), Node::Root(Rc::new(connection))))
+            let root = Qid { kind: Qid::DIR, version: 0, path: ROOT };
+            Ok((user, root, Node::Root(Rc::new(Connection::new(&self.0)))))
         };
         root().into()
     }
@@ -497,7 +526,7 @@ impl Tree for MetaServer {
     fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
         let read = || -> Result<Bytes> {
             let inode = self.inode(id_of(node))?;
-            let text = Bytes::from(text(&inode, self.0.store.borrow().servers()));
+            let text = Bytes::from(text(&inode, self.0.store_mut().servers()));
             let start = text.len().min(offset as usize);
             Ok(text.slice(start..text.len().min(start + count as usize)))
         };

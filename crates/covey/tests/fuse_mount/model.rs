@@ -38,6 +38,8 @@ pub struct State {
     pub writes: Vec<usize>,
     /// Number of Appends.
     pub appends: usize,
+    /// Number of questions for attributes, lookups not counted.
+    pub stats: usize,
     /// Number of Fsyncs.
     pub fsyncs: usize,
     /// Number of pages of listings with attributes.
@@ -64,6 +66,7 @@ impl Default for State {
             reads: Vec::new(),
             writes: Vec::new(),
             appends: 0,
+            stats: 0,
             fsyncs: 0,
             listed_with_attributes: 0,
         };
@@ -122,6 +125,16 @@ impl State {
     /// How many files exist, the root and unlinked ones included.
     pub fn count(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Writes as another mount would: the kernel here does not know.
+    pub fn write_elsewhere(&mut self, id: Id, offset: u64, data: &[u8]) {
+        self.write(id, offset, data).expect("the file is there");
+    }
+
+    /// Whether nobody has the file open.
+    pub fn is_closed(&self, name: &str) -> bool {
+        self.nodes[&self.id_of(name)].opens == 0
     }
 
     /// How many locks are held.
@@ -282,7 +295,9 @@ impl Files for Model {
     }
 
     async fn stat(&self, id: Id) -> Result<Stat> {
-        self.state().stat(id)
+        let mut state = self.state();
+        state.stats += 1;
+        state.stat(id)
     }
 
     async fn setattr(&self, _: &Caller, id: Id, set: SetAttr) -> Result<Stat> {

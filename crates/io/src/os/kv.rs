@@ -1,6 +1,6 @@
 //! The ordered map on disk: LMDB with one write transaction that is always open.
 //!
-//! Everything is read and written inside that transaction, by the thread that opened the map, so a
+//! Everything is read and written inside that transaction, by whoever owns the map, so a
 //! caller sees its own changes at once and nobody else sees any. `checkpoint` makes all of them
 //! durable together; `rollback`, a crash or a power cut lead back to the last checkpoint. What must
 //! survive in between is the caller's to log.
@@ -9,7 +9,7 @@
 
 use super::lock::LockFile;
 use heed::types::Bytes;
-use heed::{Database, Env, EnvOpenOptions, MdbError, RwTxn, WithoutTls};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RwTxn, WithoutTls};
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -22,7 +22,8 @@ pub const MAP_BYTES_DEFAULT: usize = 64 << 30;
 /// Longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 511;
 
-/// An open map. Stays on the thread that opened it: LMDB's writer lock belongs to that thread.
+/// An open map. One thread at a time may use it; it may be handed from thread to thread, so that a
+/// checkpoint can wait for the disk elsewhere.
 ///
 /// After an error of `put` or `delete` the transaction may be unusable: roll back.
 pub struct Kv {
@@ -33,8 +34,14 @@ pub struct Kv {
     /// From `Box::leak`, freed in `drop` after the transaction has ended.
     environment: NonNull<Env<WithoutTls>>,
     _lock: LockFile,
-    _this_thread_only: PhantomData<*const ()>,
+    /// Neither Send nor Sync by itself; see below.
+    _one_thread_at_a_time: PhantomData<*const ()>,
 }
+
+// SAFETY: LMDB ties a write transaction to its thread by the writer mutex and by a reader slot in
+// thread-local storage. With NO_LOCK there is neither, and what is left is plain memory that its one
+// owner may take along.
+unsafe impl Send for Kv {}
 
 impl Kv {
     /// Opens the map in the directory `dir`, or makes it there. `map_bytes` bounds its size for
@@ -46,7 +53,10 @@ impl Kv {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map_bytes.next_multiple_of(PAGE_BYTES)).max_readers(1);
         // SAFETY: the mapped file must not change behind LMDB's back. The lock file keeps other
-        // processes of ours out, and nothing else writes into a storage directory.
+        // processes of ours out, and nothing else writes into a storage directory. NO_LOCK asks
+        // that accesses exclude one another: there is one `Kv`, and it is not Sync.
+        unsafe { options.flags(EnvFlags::NO_LOCK) };
+        // SAFETY: as above.
         let environment = unsafe { options.open(dir) }.map_err(into_io)?;
         // A transaction borrows its environment, and both live in one struct: the environment gets
         // an address of its own, and a lifetime that `drop` ends by hand.
@@ -59,7 +69,7 @@ impl Kv {
                 map,
                 environment: pointer,
                 _lock: lock,
-                _this_thread_only: PhantomData,
+                _one_thread_at_a_time: PhantomData,
             }),
             Err(error) => {
                 // SAFETY: the pointer is from `Box::leak` above, and the transaction that borrowed

@@ -188,7 +188,7 @@ impl Memory {
         };
         let locks = if remembers { Vec::new() } else { self.lock().locks.clone() };
         for (id, lock) in locks {
-            let again = Op::Lock { id, lock, wait: false };
+            let again = Op::Lock { id, lock, wait: false, again: true };
             call(conn, &self.request(0, &nobody, again)).await.map_err(Errno::from)?;
         }
         Ok(())

@@ -6,8 +6,8 @@
 //!   DIR/run/NODE.sock, NODE.pid              DIR/run/mount-*.pid, one per mount
 //! ```
 //!
-//! A pid file holds the process's start time and the boot it belongs to as well, so a number that the
-//! kernel has given to someone else since is never signalled.
+//! A pid file holds the process's start time and the boot it belongs to as well, so a number that
+//! the kernel has given to someone else since is never signalled.
 
 mod daemon;
 mod make;
@@ -58,8 +58,14 @@ impl Cluster {
                 "cannot use {}: `covey up` did not make that cluster",
                 file.display()
             ))
-            .hint("--dir DIR names one that it made or shall make; else leave out --config and COVEY_CONFIG")
-            .hint("nodes of a cluster that `covey genconfig` described are started with `covey serve`")),
+            .hint(
+                "--dir DIR names one that it made or shall make; else \
+                   leave out --config and COVEY_CONFIG",
+            )
+            .hint(
+                "nodes of a cluster that `covey genconfig` described are started \
+                   with `covey serve`",
+            )),
         }
     }
 
@@ -143,7 +149,8 @@ impl Cluster {
     fn locked(&self) -> Error {
         let seconds = LOCK_WAIT.as_secs();
         Error::work(format!(
-            "cannot change the cluster in {}: another covey up or down has been at it for {seconds} s",
+            "cannot change the cluster in {}: another covey up or down has been at it for \
+             {seconds} s",
             self.dir.display()
         ))
         .hint(format!("`fuser -v {}/lock` shows who holds the lock", self.dir.display()))

@@ -44,7 +44,8 @@ impl Process {
         written.cannot(|| format!("write {}", file.display()))
     }
 
-    /// Whether that very process still runs. One that has ended and was not yet waited for does not.
+    /// Whether that very process still runs. One that has ended and was not yet waited for does
+    /// not.
     pub fn is_alive(&self) -> bool {
         let ended = |state| matches!(state, 'Z' | 'X');
         state_and_start(self.pid)
@@ -78,7 +79,8 @@ impl Process {
     }
 }
 
-/// The state letter and start time. The command's name may hold blanks and brackets: count from the end of it.
+/// The state letter and start time. The command's name may hold blanks and brackets: count from the
+/// end of it.
 fn state_and_start(pid: u32) -> Option<(char, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut words = text.rsplit_once(") ")?.1.split(' ');

@@ -45,7 +45,8 @@ impl Source {
         }
     }
 
-    /// The next run of data at or after `offset`: its start and end. `None` when only a hole follows.
+    /// The next run of data at or after `offset`: its start and end. `None` when only a hole
+    /// follows.
     async fn data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>> {
         match self {
             Source::Local { file, name } => {

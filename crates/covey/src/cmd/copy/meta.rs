@@ -103,7 +103,8 @@ impl Meta {
         file.set_times(times)
     }
 
-    /// What `-p` sets of a symbolic link itself on this machine: it has times and owners, but no mode.
+    /// What `-p` sets of a symbolic link itself on this machine: it has times and owners, but no
+    /// mode.
     pub fn set_local_link(&self, path: &std::path::Path, is_root: bool) -> std::io::Result<()> {
         use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
         if is_root {

@@ -5,8 +5,8 @@
 //!   data: one file, several blocks in flight        stream: stdin, stdout, sizes not known
 //! ```
 //!
-//! Local disks are used from the blocking pool only: a disk that stalls must not keep the connections
-//! from answering the servers.
+//! Local disks are used from the blocking pool only: a disk that stalls must not keep the
+//! connections from answering the servers.
 
 mod data;
 mod local;

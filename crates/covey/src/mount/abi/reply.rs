@@ -139,6 +139,18 @@ record! {
 }
 
 record! {
+    /// Of the notification INVAL_INODE.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub struct InvalInode for () {
+        pub ino: u64,
+        /// Where pages are dropped from the cache; negative for attributes only.
+        pub off: u64,
+        pub len: u64,
+    }
+}
+
+record! {
     /// Answers INIT, at 7.23 and later.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     #[allow(missing_docs)]

@@ -1,6 +1,6 @@
 //! Attributes: GETATTR, SETATTR, ACCESS, STATFS, and the kernel's picture of an inode.
 
-use super::{Result, Session};
+use super::{Result, Session, locked};
 use crate::mount::abi::flags::fattr;
 use crate::mount::abi::reply::{Attr, AttrOut, Entry, StatfsOut, encode};
 use crate::mount::abi::{Header, Pad, Request};
@@ -60,14 +60,10 @@ impl<F: Files> Session<F> {
         })))
     }
 
-    /// The entry of an inode. `blocks` is unknown where only the metadata server was asked: then
-    /// it follows from the size, or, for a sparse file, must be asked for.
-    pub(super) fn entry(&self, inode: &Inode, blocks: Option<u64>) -> Entry {
-        let attr_valid = match blocks.is_none() && inode.sparse {
-            true => Duration::ZERO,
-            false => self.options.attr_timeout,
-        };
-        let entry_valid = self.options.entry_timeout;
+    /// The entry of an inode, from what the metadata server says alone.
+    pub(super) fn entry(&self, inode: &Inode) -> Entry {
+        self.note_privilege(inode);
+        let (entry_valid, attr_valid) = (self.options.entry_timeout, self.entry_attr_valid(inode));
         Entry {
             nodeid: inode.id,
             generation: 0,
@@ -75,11 +71,31 @@ impl<F: Files> Session<F> {
             entry_valid_nsec: entry_valid.subsec_nanos(),
             attr_valid: attr_valid.as_secs(),
             attr_valid_nsec: attr_valid.subsec_nanos(),
-            attr: attr(inode, blocks.unwrap_or_else(|| dense_blocks(inode.size))),
+            attr: attr(inode, dense_blocks(inode)),
+        }
+    }
+
+    /// How long the attributes in an entry are good.
+    ///
+    /// On a strict mount stat(2) would ask twice, LOOKUP and GETATTR. A nanosecond, which the kernel
+    /// rounds up to a tick of its clock, spares the second. It is safe for what is not open: the
+    /// next stat by name asks again, and OPEN makes the kernel forget. Directories stay out of it,
+    /// because `.` is reached without a LOOKUP.
+    fn entry_attr_valid(&self, inode: &Inode) -> Duration {
+        let is_dir = inode.mode & S_IFMT == S_IFDIR;
+        match self.options.attr_timeout {
+            // The blocks are not known: whoever wants them must ask.
+            _ if inode.sparse => Duration::ZERO,
+            Duration::ZERO if is_dir || locked(&self.opened).contains_key(&inode.id) => {
+                Duration::ZERO
+            }
+            Duration::ZERO => Duration::from_nanos(1),
+            timeout => timeout,
         }
     }
 
     fn attr_out(&self, stat: &Stat) -> Answer {
+        self.note_privilege(&stat.inode);
         let valid = self.options.attr_timeout;
         Answer::Small(encode(&AttrOut {
             attr_valid: valid.as_secs(),
@@ -88,6 +104,38 @@ impl<F: Files> Session<F> {
             attr: attr(&stat.inode, stat.blocks),
         }))
     }
+
+    fn note_privilege(&self, inode: &Inode) {
+        let mut privileged = locked(&self.privileged);
+        if without_privilege(inode.mode) != inode.mode {
+            privileged.insert(inode.id);
+        } else if !privileged.is_empty() {
+            privileged.remove(&inode.id);
+        }
+    }
+
+    /// Before a write by somebody who is not root: takes the file's privilege bits away, if it had
+    /// any when the kernel last heard of it. The metadata server does so for what it is asked to do
+    /// by that user, but does not hear of each write.
+    pub(super) async fn drop_privilege(&self, id: Id) -> Result<()> {
+        if !locked(&self.privileged).contains(&id) {
+            return Ok(());
+        }
+        let mode = without_privilege(self.files.stat(id).await?.inode.mode) & 0o7777;
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        self.files.setattr(&Caller::default(), id, set).await?;
+        locked(&self.privileged).remove(&id);
+        Ok(())
+    }
+}
+
+/// The mode without set-user-id, and without set-group-id where that is no mark for locking.
+fn without_privilege(mode: u32) -> u32 {
+    if mode & S_IFMT != S_IFREG {
+        return mode;
+    }
+    let group_runs = mode & 0o010 != 0;
+    mode & !(S_ISUID | if group_runs { S_ISGID } else { 0 })
 }
 
 fn attr(inode: &Inode, blocks: u64) -> Attr {
@@ -119,9 +167,12 @@ fn split(time: Nanos) -> (u64, u32) {
     (time / NANOS, (time % NANOS) as u32)
 }
 
-/// In units of 512 bytes, for a file without holes.
-fn dense_blocks(size: u64) -> u64 {
-    size.div_ceil(4096).saturating_mul(8)
+/// In units of 512 bytes, of what has no holes.
+fn dense_blocks(inode: &Inode) -> u64 {
+    match inode.mode & S_IFMT {
+        S_IFREG => inode.size.div_ceil(4096).saturating_mul(8),
+        _ => 0,
+    }
 }
 
 fn set_of(request: &Request) -> SetAttr {
@@ -186,10 +237,20 @@ const STATFS_BLOCK_BYTES: u32 = 4096;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
+const S_IFREG: u32 = 0o100_000;
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_takes_privilege_but_not_the_mark_for_mandatory_locks() {
+        assert_eq!(without_privilege(0o106_755), 0o100_755);
+        assert_eq!(without_privilege(0o106_745), 0o102_745);
+        assert_eq!(without_privilege(0o042_755), 0o042_755);
+    }
 
     #[test]
     fn times_before_1970_and_after_2554_become_the_nearest_that_can_be_kept() {

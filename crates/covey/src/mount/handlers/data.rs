@@ -1,6 +1,6 @@
 //! Open files: OPEN, READ, WRITE, FLUSH, RELEASE and what else goes by a file handle.
 
-use super::{OpenFile, Result, Session};
+use super::{OpenFile, Result, Session, locked};
 use crate::mount::abi::flags::{fopen, open, release, whence, write};
 use crate::mount::abi::reply::{LseekOut, OpenOut, WriteOut, encode};
 use crate::mount::abi::{Header, Pad, Request};
@@ -8,6 +8,7 @@ use crate::mount::files::Files;
 use crate::mount::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::ops::Id;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 impl<F: Files> Session<F> {
@@ -18,8 +19,24 @@ impl<F: Files> Session<F> {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
             self.files.setattr(&who, header.nodeid, set).await?;
         }
-        let handle = self.open.insert(OpenFile { file, writable: access & 2 != 0 });
-        Ok(Answer::Small(encode(&open_out(handle))))
+        let handle = self.opened(header.nodeid, file, access);
+        // What LOOKUP has just said may be used for a moment; an open file is asked about each time.
+        Ok(Answer::Forgetting(header.nodeid, encode(&open_out(handle))))
+    }
+
+    /// Enters a file into the table of open ones.
+    pub(super) fn opened(&self, id: Id, file: F::File, access: u8) -> u64 {
+        *locked(&self.opened).entry(id).or_default() += 1;
+        self.open.insert(OpenFile { id, file, writable: access & 2 != 0 })
+    }
+
+    fn closed(&self, id: Id) {
+        if let Entry::Occupied(mut count) = locked(&self.opened).entry(id) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     pub(super) async fn read(&self, fh: u64, offset: u64, size: u32) -> Result<Answer> {
@@ -28,7 +45,7 @@ impl<F: Files> Session<F> {
         Ok(Answer::Data(data))
     }
 
-    pub(super) async fn write(&self, request: Request) -> Result<Answer> {
+    pub(super) async fn write(&self, header: &Header, request: Request) -> Result<Answer> {
         let Request::Write { fh, offset, size, write_flags, flags, data, .. } = request else {
             return Err(Errno::EINVAL.into());
         };
@@ -38,6 +55,9 @@ impl<F: Files> Session<F> {
         }
         let open = self.open.find(fh)?;
         let file = &open.file;
+        if write_flags & write::KILL_SUIDGID != 0 {
+            self.drop_privilege(header.nodeid).await?;
+        }
         // The flags are the descriptor's at this moment: fcntl(F_SETFL) counts. The kernel's offset
         // is the end of the file as it knows it, which other mounts may have moved.
         match flags & open::APPEND != 0 && write_flags & write::CACHE == 0 {
@@ -104,6 +124,9 @@ impl<F: Files> Session<F> {
         owner: u64,
     ) -> Result<Answer> {
         let closed = self.open.remove(fh);
+        if let Some(open) = &closed {
+            self.closed(open.id);
+        }
         if flags & release::FLOCK_UNLOCK != 0 {
             self.unlock_whole(id, owner).await?;
         }

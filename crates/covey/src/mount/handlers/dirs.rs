@@ -4,14 +4,14 @@
 //! come and go. It ends at the last cookie that was in use when it began: a loop that makes a file
 //! for each entry it sees comes to an end.
 
-use super::{OpenDir, Result, Session};
+use super::{OpenDir, Result, Session, locked};
 use crate::mount::abi::reply::{Dirents, Entry, OpenOut, encode};
 use crate::mount::abi::{Header, reply};
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{DirEntry, Id};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 impl<F: Files> Session<F> {
     pub(super) async fn opendir(&self, header: &Header) -> Result<Answer> {
@@ -32,10 +32,10 @@ impl<F: Files> Session<F> {
         let dir = self.dirs.find(fh)?;
         let limit = match cookie {
             0 => 0,
-            _ => *dir.limit.lock().unwrap_or_else(PoisonError::into_inner),
+            _ => *locked(&dir.limit),
         };
         let page = self.files.readdir(&dir.who, id, cookie, limit, size, plus).await?;
-        *dir.limit.lock().unwrap_or_else(PoisonError::into_inner) = page.limit;
+        *locked(&dir.limit) = page.limit;
         if page.entries.is_empty() && !page.end {
             return Err(Errno::because(Errno::EIO, "an empty page in the middle of a directory"));
         }
@@ -55,7 +55,7 @@ impl<F: Files> Session<F> {
     fn entry_of(&self, entry: &DirEntry) -> Entry {
         let special = matches!(entry.name.as_bytes(), b"." | b"..");
         match &entry.inode {
-            Some(inode) if !special && !inode.sparse => self.entry(inode, None),
+            Some(inode) if !special && !inode.sparse => self.entry(inode),
             _ => Entry {
                 nodeid: 0,
                 generation: 0,

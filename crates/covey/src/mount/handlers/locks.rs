@@ -1,13 +1,13 @@
 //! fcntl and flock locks: GETLK, SETLK, SETLKW, and what close owes.
 
-use super::{Result, Session};
+use super::{Result, Session, locked};
 use crate::mount::abi::flags::{lk, lock_type};
 use crate::mount::abi::reply::{LkOut, encode};
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Id, RangeLock};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The fields of a lock request.
 pub(super) struct Wanted {
@@ -54,7 +54,7 @@ impl<F: Files> Session<F> {
             lock_type::RDLCK | lock_type::WRLCK => {
                 // Before it is granted: the answer may get lost, close must not forget.
                 if !range.whole {
-                    self.owners().insert((id, range.owner));
+                    locked(&self.lock_owners).insert((id, range.owner));
                 }
                 self.files.lock(id, range, wait).await?;
             }
@@ -65,7 +65,7 @@ impl<F: Files> Session<F> {
 
     /// Gives back all fcntl locks of an owner on a file, if it ever asked for one.
     pub(super) async fn unlock_owner(self: Arc<Self>, id: Id, owner: u64) -> Result<()> {
-        if !self.owners().remove(&(id, owner)) {
+        if !locked(&self.lock_owners).remove(&(id, owner)) {
             return Ok(());
         }
         self.unlock_all(id, owner, false).await
@@ -83,10 +83,6 @@ impl<F: Files> Session<F> {
         let unlock = async move { self.files.unlock(id, everything).await };
         let done = tokio::task::spawn_local(unlock).await;
         done.unwrap_or_else(|lost| Err(Errno::because(Errno::EIO, lost.to_string())))
-    }
-
-    fn owners(&self) -> MutexGuard<'_, std::collections::HashSet<(Id, u64)>> {
-        self.lock_owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names: LOOKUP and everything that makes, moves or removes one.
 
-use super::{OpenFile, Result, Session};
+use super::{Result, Session};
 use crate::mount::abi::flags::open;
 use crate::mount::abi::reply::encode;
 use crate::mount::abi::{Header, Text};
@@ -68,8 +68,8 @@ impl<F: Files> Session<F> {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
             inode = self.files.setattr(&who, inode.id, set).await?.inode;
         }
-        let handle = self.open.insert(OpenFile { file, writable: access & 2 != 0 });
-        let mut out = encode(&self.entry(&inode, None));
+        let handle = self.opened(inode.id, file, access);
+        let mut out = encode(&self.entry(&inode));
         super::data::open_out(handle).put((), &mut out);
         Ok(Answer::Small(out))
     }
@@ -118,7 +118,7 @@ impl<F: Files> Session<F> {
     }
 
     fn entry_out(&self, inode: &Inode) -> Answer {
-        Answer::Small(encode(&self.entry(inode, None)))
+        Answer::Small(encode(&self.entry(inode)))
     }
 }
 

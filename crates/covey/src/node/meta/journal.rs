@@ -7,6 +7,7 @@
 //! log, and when the server has been idle for a moment.
 
 use super::super::stats::MetaCounters;
+use anyhow::Context;
 use covey_io::os::kv::Kv;
 use covey_io::os::log::{self, Log, SyncHandle};
 use covey_ninep::tree::{Errno, Result};
@@ -55,7 +56,8 @@ impl Map for Lmdb {
 /// The log's side of the store.
 pub struct Journal {
     dir: PathBuf,
-    log: RefCell<Log>,
+    /// None while a checkpoint has it.
+    log: RefCell<Option<Log>>,
     sync: SyncHandle,
     batch: RefCell<Batch>,
     flush_due: Notify,
@@ -97,7 +99,7 @@ impl Journal {
         let sync = log.sync_handle();
         let journal = Journal {
             dir: dir.to_owned(),
-            log: RefCell::new(log),
+            log: RefCell::new(Some(log)),
             sync,
             batch: RefCell::default(),
             flush_due: Notify::new(),
@@ -109,7 +111,10 @@ impl Journal {
             last_append: Cell::new(None),
             counters,
         };
-        journal.checkpoint(&mut store)?;
+        {
+            let mut log = journal.log.borrow_mut();
+            commit(&mut store, log.as_mut().expect("nobody has it yet"))?;
+        }
         Ok((store, journal))
     }
 
@@ -151,7 +156,10 @@ impl Journal {
             return Ok(());
         }
         let records: Vec<&[u8]> = batch.records.iter().map(Vec::as_slice).collect();
-        self.log.borrow_mut().append(&records)?;
+        let mut log = self.log.borrow_mut();
+        // Nothing is applied while a checkpoint has the store, so there is nothing to write then.
+        log.as_mut().expect("a batch exists only while the log is here").append(&records)?;
+        drop(log);
         self.appended.set(self.appended.get() + 1);
         self.last_append.set(Some(Instant::now()));
         self.counters.log_writes.add(1);
@@ -200,23 +208,25 @@ impl Journal {
 
     /// Whether it is time for a checkpoint.
     pub fn checkpoint_is_due(&self) -> bool {
-        let bytes = self.log.borrow().bytes();
+        let bytes = self.log.borrow().as_ref().map_or(0, Log::bytes);
         let idle = self.last_append.get().is_some_and(|at| at.elapsed() >= IDLE);
         bytes >= LOG_BYTES_MAX || (bytes > 0 && idle)
     }
 
-    /// Commits the map and begins the log anew.
-    pub fn checkpoint(&self, store: &mut Store<Lmdb>) -> anyhow::Result<()> {
+    /// Commits the map and begins the log anew. The disk may take its time: that is waited for on
+    /// another thread, and the store is away meanwhile.
+    pub async fn checkpoint(&self, mut store: Store<Lmdb>) -> anyhow::Result<Store<Lmdb>> {
         self.flush()?;
-        let next = self.log.borrow().generation() + 1;
-        store.save_replies()?;
-        store.kv_mut().put(GENERATION, &next.to_le_bytes())?;
-        store.kv_mut().0.checkpoint()?;
-        self.log.borrow_mut().rotate(next)?;
+        let mut log = self.log.borrow_mut().take().context("the log is away")?;
+        let task = tokio::task::spawn_blocking(move || {
+            commit(&mut store, &mut log).map(|()| (store, log))
+        });
+        let (store, log) = task.await??;
+        *self.log.borrow_mut() = Some(log);
         self.synced.set(self.appended.get());
         self.last_append.set(None);
         self.counters.checkpoints.add(1);
-        Ok(())
+        Ok(store)
     }
 
     /// Brings the log to the disk each second, for as long as the journal lives.
@@ -230,6 +240,16 @@ impl Journal {
             }
         }
     }
+}
+
+/// The map's commit says which log goes on from it, so both change at once.
+fn commit(store: &mut Store<Lmdb>, log: &mut Log) -> anyhow::Result<()> {
+    let next = log.generation() + 1;
+    store.save_replies()?;
+    store.kv_mut().put(GENERATION, &next.to_le_bytes())?;
+    store.kv_mut().0.checkpoint()?;
+    log.rotate(next)?;
+    Ok(())
 }
 
 fn generation(kv: &Kv) -> io::Result<u64> {
