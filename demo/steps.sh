@@ -213,7 +213,7 @@ kill_a_server() {
         fail "a file was read whole without one of its servers"
     fi
     seconds=$(since "$begun")
-    say "reading \`striped\`: $(sed 's/.*: //' "$dir/error" | tail -1), after $seconds s"
+    say "reading \`striped\`: $(grep -v '^hint' "$dir/error" | tail -1 | sed 's/.*: //'), after $seconds s"
     at_most "$seconds" 5 || fail "the error took $seconds s; the promise is 3"
 
     begun=$(now)
