@@ -364,7 +364,7 @@ impl<K: Kv> Store<K> {
             Op::Release { id } => self.release(request.session, *id),
             Op::Readdir { .. } => self.readdir(request),
             Op::Statfs {} => Ok(self.statfs()),
-            Op::Lock { id, lock, wait } => self.lock(request, *id, lock, *wait),
+            Op::Lock { id, lock, wait, .. } => self.lock(request, *id, lock, *wait),
             Op::Unlock { id, lock } => self.unlock(request, *id, lock),
             Op::Getlock { id, lock } => self.getlock(request, *id, lock),
             Op::Fsync { id } => self.stored(*id).map(|_| done()),

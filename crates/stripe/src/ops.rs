@@ -216,8 +216,9 @@ messages! {
         15 Reserve { id: u64, length: u64 },
         /// the append at `offset` is done; answered when the size covers it (the wait is volatile)
         16 Commit { id: u64, offset: u64, length: u64 },
-        /// volatile: takes a lock, waiting for it when `wait`
-        17 Lock { id: u64, lock: RangeLock, wait: bool },
+        /// volatile: takes a lock, waiting for it when `wait`; `again` tells one held before the server
+        /// restarted, which goes before all new ones
+        17 Lock { id: u64, lock: RangeLock, wait: bool, again: bool },
         /// volatile: gives back what of the owner's locks lies in the range
         18 Unlock { id: u64, lock: RangeLock },
         /// read: what would stand in the way of the lock

@@ -36,11 +36,11 @@ fn whole(exclusive: bool) -> RangeLock {
 impl Locksmith {
     fn take(&mut self, session: u64, lock: RangeLock) -> u32 {
         let id = self.id;
-        self.lab.code(session, Op::Lock { id, lock, wait: false })
+        self.lab.code(session, Op::Lock { id, lock, wait: false, again: false })
     }
 
     fn wait_on(&mut self, id: Id, session: u64, lock: RangeLock) -> Result<Option<WaitId>, u32> {
-        match self.lab.send(session, 0, Op::Lock { id, lock, wait: true }) {
+        match self.lab.send(session, 0, Op::Lock { id, lock, wait: true, again: false }) {
             Applied::Wait(wait) => Ok(Some(wait)),
             Applied::Reply(DONE) => Ok(None),
             Applied::Reply(refused) => Err(code(&refused)),
@@ -112,7 +112,7 @@ fn ranges_to_the_end_of_the_file_do_not_overflow() {
     smith.unlock(a, range(true, 0, 0));
     assert_eq!(smith.test(b, range(true, 0, END)).map(|l| (l.start, l.end)), Some((1, END - 1)));
     let (id, lock) = (smith.id, range(true, 2, 1));
-    assert_eq!(smith.lab.code(a, Op::Lock { id, lock, wait: false }), Errno::EINVAL);
+    assert_eq!(smith.lab.code(a, Op::Lock { id, lock, wait: false, again: false }), Errno::EINVAL);
 }
 
 #[test]
@@ -202,7 +202,10 @@ fn those_who_would_wait_for_each_other_are_told() {
     smith.unlock(a, range(true, 0, 0));
     assert_eq!(smith.granted(), [wait]);
     let third = RangeLock { owner: 3, ..range(true, 0, 0) };
-    assert_eq!(smith.lab.code(a, Op::Lock { id: other, lock: third, wait: false }), Errno::EAGAIN);
+    assert_eq!(
+        smith.lab.code(a, Op::Lock { id: other, lock: third, wait: false, again: false }),
+        Errno::EAGAIN
+    );
     smith.lab.reply(b, Op::Unlock { id: other, lock: range(true, 0, END) });
     assert_eq!(smith.wait_on(other, a, range(true, 0, 0)), Ok(None));
 }
@@ -292,7 +295,10 @@ fn only_sessions_lock_and_only_files_that_exist() {
     let a = smith.a;
     assert_eq!(smith.take(0, range(true, 0, 9)), Errno::ESTALE);
     let lock = range(true, 0, 9);
-    assert_eq!(smith.lab.code(a, Op::Lock { id: 99, lock, wait: true }), Errno::ESTALE);
+    assert_eq!(
+        smith.lab.code(a, Op::Lock { id: 99, lock, wait: true, again: false }),
+        Errno::ESTALE
+    );
 }
 
 #[test]

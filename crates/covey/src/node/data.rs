@@ -273,7 +273,8 @@ impl DataTree {
                 _ => {}
             }
             self.epochs.borrow_mut().remove(&id);
-            if let Some(object) = self.held.borrow_mut().remove(&id).and_then(|held| held.upgrade()) {
+            if let Some(object) = self.held.borrow_mut().remove(&id).and_then(|held| held.upgrade())
+            {
                 *object.file.borrow_mut() = None;
             }
             self.counters.objects_removed.add(1);

@@ -8,13 +8,14 @@ use covey_io::os::users;
 use covey_ninep::tree::{Attach, Errno, Result, User};
 
 /// Decides on attaches to the file system.
+#[derive(Debug)]
 pub struct Users {
     own_uid: u32,
 }
 
 impl Users {
     /// For a server that runs as the calling process's user.
-    pub fn new() -> Users {
+    pub fn of_this_process() -> Users {
         Users { own_uid: rustix::process::geteuid().as_raw() }
     }
 

@@ -10,6 +10,7 @@
 
 pub mod journal;
 pub mod reclaim;
+mod sessions;
 
 use super::stats::MetaCounters;
 use anyhow::Context as _;
@@ -18,21 +19,19 @@ use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
 };
 use covey_stripe::client::{Link, Net, Options};
-use covey_stripe::meta::{Applied, Store, WaitId, Work};
+use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Caller, Inode, Nanos, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
 use journal::{Journal, Lmdb};
 use reclaim::{Cut, Pending};
+use sessions::{Connection, SESSION_GRACE, Sessions};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, oneshot};
-
-/// How long a session outlives its last connection.
-pub const SESSION_GRACE: Duration = Duration::from_secs(10);
 
 /// The metadata server's state. Everything runs on one thread.
 pub struct Meta {
@@ -47,8 +46,7 @@ pub struct Meta {
     removals_due: Notify,
     links: Vec<Arc<Link>>,
     options: Options,
-    /// Live connections of each session.
-    connections: RefCell<HashMap<u64, usize>>,
+    sessions: RefCell<Sessions>,
     last_now: Cell<Nanos>,
     own_uid: u32,
     dir: PathBuf,
@@ -70,12 +68,6 @@ pub enum Node {
     File(u64),
 }
 
-/// One attach of a client; when its last fid is gone, so is the connection.
-pub struct Connection {
-    meta: Weak<Meta>,
-    session: Cell<u64>,
-}
-
 impl Meta {
     /// Opens the store in `dir` and begins the server's own tasks. Must run inside a `LocalSet`.
     pub fn start(dir: &Path, net: Arc<dyn Net>) -> anyhow::Result<Rc<Meta>> {
@@ -95,7 +87,7 @@ impl Meta {
             removals_due: Notify::new(),
             links,
             options,
-            connections: RefCell::default(),
+            sessions: RefCell::default(),
             last_now: Cell::new(0),
             own_uid: rustix::process::geteuid().as_raw(),
             dir: dir.to_owned(),
@@ -112,7 +104,7 @@ impl Meta {
     }
 
     /// Sessions now: number, client's name, open files.
-    pub fn sessions(&self) -> Vec<covey_stripe::meta::SessionInfo> {
+    pub fn session_list(&self) -> Vec<SessionInfo> {
         self.store.borrow().as_ref().map_or_else(Vec::new, Store::sessions)
     }
 
@@ -139,7 +131,7 @@ impl Meta {
             self.begin_cut(Cut { id, epoch, size, layout });
         }
         removals.into_iter().for_each(|r| self.begin_removal(r.id, r.epoch, r.layout));
-        sessions.into_iter().for_each(|info| self.watch_session(info.session));
+        self.await_sessions(sessions.into_iter().map(|info| info.session));
         let meta = self.clone();
         tokio::task::spawn_local(async move {
             // Whoever still had an unlinked file open has told so by then.
@@ -299,10 +291,7 @@ impl Meta {
             let meta = self.clone();
             return Outcome::later(async move {
                 meta.store_is_here().await;
-                match meta.request(request) {
-                    Outcome::Now(result) => result,
-                    Outcome::Later(later) => later.await,
-                }
+                finish(meta.request(request)).await
             });
         }
         if grows(&request.op) && self.journal.is_full() {
@@ -343,40 +332,6 @@ impl Meta {
             Ok(reply)
         })
     }
-
-    fn connected(&self, session: u64) {
-        *self.connections.borrow_mut().entry(session).or_default() += 1;
-    }
-
-    fn disconnected(self: &Rc<Self>, session: u64) {
-        if let Some(count) = self.connections.borrow_mut().get_mut(&session) {
-            *count -= 1;
-        }
-        self.watch_session(session);
-    }
-
-    fn is_connected(&self, session: u64) -> bool {
-        self.connections.borrow().get(&session).is_some_and(|&count| count > 0)
-    }
-
-    /// Ends the session after the grace, unless its client is back by then.
-    fn watch_session(self: &Rc<Self>, session: u64) {
-        let meta = self.clone();
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep(SESSION_GRACE).await;
-            if meta.is_connected(session) {
-                return;
-            }
-            meta.connections.borrow_mut().remove(&session);
-            meta.with_store(move |meta| {
-                if meta.sessions().iter().any(|info| info.session == session) {
-                    meta.counters.sessions_expired.add(1);
-                    let asked = meta.store_mut().session_expired(session);
-                    meta.do_work(asked);
-                }
-            });
-        });
-    }
 }
 
 /// Gives up a wait whose client no longer wants it.
@@ -398,14 +353,6 @@ impl Drop for WaitGuard {
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let (Some(meta), session @ 1..) = (self.meta.upgrade(), self.session.get()) {
-            meta.disconnected(session);
-        }
-    }
-}
-
 fn own_request(op: Op) -> Request {
     Request { session: 0, seq: 0, seq_done: 0, now: 0, caller: Caller::default(), op }
 }
@@ -423,18 +370,23 @@ impl MetaServer {
                 return Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string())));
             }
         };
-        let is_hello = matches!(request.op, Op::Hello { .. });
-        let outcome = self.0.request(request);
-        if is_hello {
-            let (meta, connection) = (self.0.clone(), connection.clone());
-            return outcome.map(move |reply| {
-                if let Reply::Session { session, .. } = reply {
-                    connection.session.set(session);
-                    meta.connected(session);
-                }
-                encode(&reply)
-            });
+        if let Err(error) = self.0.fence(connection, &request) {
+            return Outcome::Now(Ok(encode(&refusal(&error))));
         }
+        let outcome = match &request.op {
+            Op::Hello { .. } => {
+                let (meta, connection) = (self.0.clone(), connection.clone());
+                self.0.request(request).map(move |reply| meta.greeted(&connection, reply))
+            }
+            Op::Lock { again: false, .. } if self.0.is_lock_grace() => {
+                let meta = self.0.clone();
+                Outcome::later(async move {
+                    meta.lock_grace_over().await;
+                    finish(meta.request(request)).await
+                })
+            }
+            _ => self.0.request(request),
+        };
         match outcome {
             // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
             Outcome::Now(Err(error)) => Outcome::Now(Ok(encode(&refusal(&error)))),
@@ -458,6 +410,13 @@ impl MetaServer {
             Reply::Error { code, .. } => Err(code.into()),
             _ => Err(Errno::EIO.into()),
         }
+    }
+}
+
+async fn finish<T>(outcome: Outcome<T>) -> Result<T> {
+    match outcome {
+        Outcome::Now(result) => result,
+        Outcome::Later(later) => later.await,
     }
 }
 
@@ -506,9 +465,8 @@ impl Tree for MetaServer {
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
         let root = || -> Result<_> {
             let user = super::attach_trusted(&attach, self.0.own_uid)?;
-            let connection = Connection { meta: Rc::downgrade(&self.0), session: Cell::new(0) };
             let root = Qid { kind: Qid::DIR, version: 0, path: ROOT };
-            Ok((user, root, Node::Root(Rc::new(connection))))
+            Ok((user, root, Node::Root(Rc::new(Connection::new(&self.0)))))
         };
         root().into()
     }

@@ -133,7 +133,7 @@ fn build(
         let (net, meta, options) = (net.clone(), meta_name.clone(), options.clone());
         Box::pin(async move { Fs::connect(net, &meta, options).await })
     });
-    let fs = fs::FsTree::new(connect, Rc::new(identity::Users::new()));
+    let fs = fs::FsTree::new(connect, Rc::new(identity::Users::of_this_process()));
     let text = config::render(config);
     Ok(tree::NodeTree { fs, data, meta, config: text, name: node.name.clone() })
 }

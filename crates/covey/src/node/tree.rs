@@ -87,7 +87,7 @@ impl NodeTree {
                     for (name, value) in meta.0.counters().list() {
                         out += &format!("meta.{name} {value}\n");
                     }
-                    let sessions = meta.0.sessions();
+                    let sessions = meta.0.session_list();
                     out += &format!("meta.sessions {}\n", sessions.len());
                     for one in sessions {
                         out +=

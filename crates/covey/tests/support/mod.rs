@@ -8,7 +8,7 @@
 //! the totals of `make test` see it, and the test returns.
 
 // Each test file uses its own part of this.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod bytes;
 pub mod command;

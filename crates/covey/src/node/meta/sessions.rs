@@ -1,0 +1,180 @@
+//! Which connection speaks for a session, and for how long a silent session lives.
+//!
+//! A session belongs to the connection that said Hello last. What its client sent on an older one,
+//! and gave up, may still arrive: it is refused, or a Release from before would close what the Hello
+//! has just told to be open. A session without a connection ends after [`SESSION_GRACE`].
+//!
+//! After a start the sessions of the store are expected back. Until they are, and for a moment
+//! longer, new locks wait: their clients may hold locks that this server has yet to hear of.
+
+use super::Meta;
+use covey_ninep::tree::{Errno, Result};
+use covey_stripe::ops::{Op, Reply, Request};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a session outlives its last connection.
+pub const SESSION_GRACE: Duration = Duration::from_secs(10);
+
+/// How long a client that came back has to tell its locks.
+const TELL_LOCKS: Duration = Duration::from_secs(1);
+
+/// One attach of a client; when its last fid is gone, so is the connection.
+pub struct Connection {
+    meta: Weak<Meta>,
+    /// Attaches are numbered in the order they came.
+    number: u64,
+    session: Cell<u64>,
+}
+
+/// Sessions and the connections that speak for them.
+#[derive(Default)]
+pub struct Sessions {
+    attaches: u64,
+    /// The connection of each session that has one.
+    owners: HashMap<u64, u64>,
+    /// How often each session without a connection was left: a watch is for one time only.
+    departures: HashMap<u64, u64>,
+    /// Sessions from before the start that have not come back.
+    expected: HashSet<u64>,
+    is_lock_grace: bool,
+    lock_grace_over: Rc<Notify>,
+}
+
+impl Connection {
+    /// A new attach.
+    pub fn new(meta: &Rc<Meta>) -> Connection {
+        let mut sessions = meta.sessions.borrow_mut();
+        sessions.attaches += 1;
+        Connection { meta: Rc::downgrade(meta), number: sessions.attaches, session: Cell::new(0) }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(meta) = self.meta.upgrade() {
+            meta.disconnected(self.number, self.session.get());
+        }
+    }
+}
+
+impl Meta {
+    /// Refuses what comes on a connection that does not speak for the request's session.
+    pub(super) fn fence(&self, connection: &Connection, request: &Request) -> Result<()> {
+        let late = || Errno::because(Errno::ESTALE, "the session has a newer connection");
+        let owner = |session| self.sessions.borrow().owners.get(&session).copied();
+        match &request.op {
+            Op::Hello { session: 0, .. } => Ok(()),
+            Op::Hello { session, .. } => match owner(*session) {
+                Some(owner) if owner > connection.number => Err(late()),
+                _ => {
+                    // From here on, not only from the answer on, the older connection is out.
+                    self.sessions.borrow_mut().owners.insert(*session, connection.number);
+                    Ok(())
+                }
+            },
+            _ if request.session == 0 => Ok(()),
+            _ if owner(request.session) == Some(connection.number) => Ok(()),
+            _ => Err(late()),
+        }
+    }
+
+    /// A Hello was answered: from now on its connection speaks for the session.
+    pub(super) fn greeted(self: &Rc<Self>, connection: &Connection, reply: Reply) -> Reply {
+        if let Reply::Session { session, .. } = reply {
+            let before = connection.session.replace(session);
+            if before != session {
+                self.disconnected(connection.number, before);
+            }
+            let all_back = {
+                let mut sessions = self.sessions.borrow_mut();
+                sessions.owners.insert(session, connection.number);
+                sessions.expected.remove(&session);
+                sessions.departures.remove(&session);
+                sessions.is_lock_grace && sessions.expected.is_empty()
+            };
+            if all_back {
+                self.end_lock_grace_after(TELL_LOCKS);
+            }
+        }
+        reply
+    }
+
+    /// The sessions of the store, after a start.
+    pub(super) fn await_sessions(self: &Rc<Self>, expected: impl Iterator<Item = u64>) {
+        let expected: HashSet<u64> = expected.collect();
+        expected.iter().for_each(|&session| self.watch_session(session));
+        if expected.is_empty() {
+            return;
+        }
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.expected = expected;
+        sessions.is_lock_grace = true;
+        drop(sessions);
+        self.end_lock_grace_after(SESSION_GRACE);
+    }
+
+    pub(super) fn is_lock_grace(&self) -> bool {
+        self.sessions.borrow().is_lock_grace
+    }
+
+    pub(super) async fn lock_grace_over(&self) {
+        while self.is_lock_grace() {
+            let over = self.sessions.borrow().lock_grace_over.clone();
+            over.notified().await;
+        }
+    }
+
+    fn end_lock_grace_after(self: &Rc<Self>, time: Duration) {
+        let meta = self.clone();
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(time).await;
+            let mut sessions = meta.sessions.borrow_mut();
+            sessions.is_lock_grace = false;
+            sessions.lock_grace_over.notify_waiters();
+        });
+    }
+
+    fn disconnected(self: &Rc<Self>, connection: u64, session: u64) {
+        let mut sessions = self.sessions.borrow_mut();
+        if sessions.owners.get(&session) != Some(&connection) {
+            return;
+        }
+        sessions.owners.remove(&session);
+        drop(sessions);
+        self.watch_session(session);
+    }
+
+    /// Ends the session after the grace, unless its client is back by then.
+    fn watch_session(self: &Rc<Self>, session: u64) {
+        let meta = self.clone();
+        let departure = {
+            let mut sessions = self.sessions.borrow_mut();
+            let count = sessions.departures.entry(session).or_default();
+            *count += 1;
+            *count
+        };
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(SESSION_GRACE).await;
+            {
+                let mut sessions = meta.sessions.borrow_mut();
+                if sessions.departures.get(&session) != Some(&departure)
+                    || sessions.owners.contains_key(&session)
+                {
+                    return;
+                }
+                sessions.departures.remove(&session);
+            }
+            meta.with_store(move |meta| {
+                if meta.session_list().iter().any(|info| info.session == session) {
+                    meta.counters.sessions_expired.add(1);
+                    let asked = meta.store_mut().session_expired(session);
+                    meta.do_work(asked);
+                }
+            });
+        });
+    }
+}
