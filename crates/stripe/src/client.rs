@@ -22,11 +22,11 @@ pub use link::{Greet, Link};
 
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{Caller, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set};
+use beside::beside;
 use covey_ninep::client::CallError;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
 use covey_wire::{List, Name, Payload};
-use beside::beside;
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
 use session::{Opened, Session, unexpected};

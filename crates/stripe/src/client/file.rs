@@ -241,7 +241,8 @@ impl OpenFile {
             let slots = state.slots.iter().enumerate();
             slots.filter(|(_, slot)| slot.is_dirty()).map(|(at, slot)| (at, slot.written)).collect()
         };
-        try_join_all(dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written))).await?;
+        try_join_all(dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written)))
+            .await?;
         fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await.map(|_| ())
     }
 

@@ -169,7 +169,12 @@ impl Session {
 
     /// Takes a place at the end of a file. One that is granted after the wait for it has ended is
     /// given back, or later appends would wait for it.
-    pub async fn reserve(self: &Arc<Self>, id: Id, length: u64, asker: Asker) -> Result<(u64, u32)> {
+    pub async fn reserve(
+        self: &Arc<Self>,
+        id: Id,
+        length: u64,
+        asker: Asker,
+    ) -> Result<(u64, u32)> {
         let mut task = self.task(&Caller::default(), Op::Reserve { id, length });
         task.asker = Some(asker);
         match self.send(&mut task).await {

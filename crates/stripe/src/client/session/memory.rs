@@ -141,8 +141,7 @@ impl Memory {
         for owed in std::mem::take(&mut state.owed) {
             if owed.until_greeting.is_none_or(|until| until == greetings) {
                 let caller = Caller::default();
-                let request =
-                    Request { session, seq: 0, seq_done: 0, now: 0, caller, op: owed.op };
+                let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op: owed.op };
                 conn.send(Message::Tcall { fid: super::ROOT_FID, body: super::body(&request) });
             }
         }
