@@ -37,13 +37,14 @@ pub struct Pair<T: Tree> {
 impl<T: Tree> Pair<T> {
     /// Connected; no version yet.
     pub fn raw(tree: Rc<T>, client: client::Config, server: server::Config) -> Self {
-        let (conn, client) = client::pair(client);
+        let now = Instant::now();
+        let (conn, client) = client::pair(client, now);
         let peer = Peer { name: "unix".into(), uid: Some(0), has_key: false };
         Pair {
             conn,
             client: Some(client),
             server: Some(Session::new(tree, peer, server)),
-            now: Instant::now(),
+            now,
             server_is_mute: false,
             client_writes: Vec::new(),
             server_writes: Vec::new(),
