@@ -148,7 +148,7 @@ async fn random(
     let worker = |seed: usize| {
         let data = data.clone();
         async move {
-            let (mut state, mut operations) = (0x9e37_79b9_7f4a_7c15_u64 ^ seed as u64 + 1, 0);
+            let (mut state, mut operations) = (0x9e37_79b9_7f4a_7c15_u64 ^ (seed as u64 + 1), 0);
             while begun.elapsed() < limit {
                 state ^= state << 13;
                 state ^= state >> 7;

@@ -122,6 +122,12 @@ impl Conn {
         self.shared().with(|state| state.lost.is_some())
     }
 
+    /// Whether the connection has ended because the peer was silent for [`Config::dead_after`]: to
+    /// connect again would most likely take as long.
+    pub fn died_silent(&self) -> bool {
+        self.shared().with(|state| state.is_silent)
+    }
+
     /// Completes with the reason when the connection has ended.
     pub fn closed(&self) -> impl Future<Output = String> + Send + 'static {
         let shared = self.shared().clone();

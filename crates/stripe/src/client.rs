@@ -11,7 +11,9 @@
 //!
 //! Every wait is bounded by `Options::dead_after`, or on hard clients ended by dropping the future.
 //! Dropping a future never loses what was acknowledged; what it was doing may or may not be done.
+//! An append that has begun goes on to its end, since later ones wait for it.
 
+mod beside;
 mod file;
 mod link;
 mod session;
@@ -20,13 +22,14 @@ pub use link::{Greet, Link};
 
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{Caller, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set};
+use beside::beside;
 use covey_ninep::client::CallError;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
 use covey_wire::{List, Name, Payload};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
-use session::{Session, unexpected};
+use session::{Opened, Session, unexpected};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -127,6 +130,7 @@ struct Handle {
     /// None for what has no data: directories and special files.
     open: Option<Arc<OpenFile>>,
     id: Id,
+    _opened: Opened,
 }
 
 /// How long a listing waits for an I/O server to count a sparse file's blocks.
@@ -192,9 +196,13 @@ impl Fs {
 
     /// Changes attributes.
     pub async fn setattr(&self, who: &Caller, id: Id, change: SetAttr) -> Result<Stat> {
+        let open = self.shared.open_file(id);
+        if let Some(open) = open.as_ref().filter(|_| change.mtime.is_some()) {
+            open.forget_touch();
+        }
         let reply = self.change(who, setattr_op(id, &change)).await?;
         let inode = node(reply)?;
-        if let Some(open) = self.shared.open_file(id) {
+        if let Some(open) = open {
             open.refresh(&inode);
         }
         Ok(self.with_blocks(inode).await)
@@ -221,13 +229,9 @@ impl Fs {
             open: true,
             access,
         };
-        match self.change(who, op).await? {
-            Reply::Created { inode, .. } => {
-                let file = self.handle(&inode)?;
-                Ok((inode, file))
-            }
-            other => Err(unexpected(&other)),
-        }
+        let (inode, opened) = self.shared.session.open(who, op).await?;
+        let file = self.handle(&inode, opened)?;
+        Ok((inode, file))
     }
 
     /// Makes a directory, symbolic link or special file: `mode` with its type bits.
@@ -259,8 +263,8 @@ impl Fs {
 
     /// Opens a regular file (or directory, to keep it). `access`: 4 read, 2 write, 1 execute.
     pub async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
-        let inode = node(self.ask(who, Op::Open { id, access }).await?)?;
-        self.handle(&inode)
+        let (inode, opened) = self.shared.session.open(who, Op::Open { id, access }).await?;
+        self.handle(&inode, opened)
     }
 
     /// Removes a name: of a directory with `dir`, of anything else without.
@@ -337,17 +341,12 @@ impl Fs {
 
     /// Takes a lock; waits for it when `wait` (dropping the future gives up), else EAGAIN.
     pub async fn lock(&self, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
-        let nobody = Caller::default();
-        self.ask(&nobody, Op::Lock { id, lock: lock.clone(), wait, again: false }).await?;
-        self.shared.session.unlocked(id, &lock);
-        self.shared.session.locked(id, lock);
-        Ok(())
+        self.shared.session.lock(id, lock, wait).await
     }
 
-    /// Gives back what the owner holds within the range.
+    /// Gives back what the owner holds within the range; after an error, when the server is back.
     pub async fn unlock(&self, id: Id, lock: RangeLock) -> Result<()> {
-        self.shared.session.unlocked(id, &lock);
-        self.ask(&Caller::default(), Op::Unlock { id, lock }).await.map(|_| ())
+        self.shared.session.unlock(id, lock).await
     }
 
     /// What stands in the way of a lock.
@@ -370,8 +369,7 @@ impl Fs {
 
     /// Ends the session at once: opens and locks go.
     pub async fn bye(&self) {
-        // A server that does not hear it forgets the session after its grace.
-        let _ = self.ask(&Caller::default(), Op::Bye {}).await;
+        self.shared.session.bye().await;
     }
 
     async fn ask(&self, who: &Caller, op: Op) -> Result<Reply> {
@@ -382,10 +380,9 @@ impl Fs {
         self.shared.session.change(who, op).await
     }
 
-    fn handle(&self, inode: &Inode) -> Result<File> {
+    fn handle(&self, inode: &Inode, opened: Opened) -> Result<File> {
         let shared = self.shared.clone();
-        shared.session.opened(inode.id);
-        let mut handle = Handle { shared, open: None, id: inode.id };
+        let mut handle = Handle { shared, open: None, id: inode.id, _opened: opened };
         if let Some(layout) = &inode.layout {
             let open = handle.shared.share_file(inode, layout)?;
             open.refresh(inode);
@@ -463,7 +460,15 @@ impl File {
 
     /// All of `data` at the end, whoever else appends; answers where it went.
     pub async fn append(&self, data: Payload) -> Result<u64> {
-        self.data()?.append(&self.handle.shared, data).await
+        let open = self.data()?.clone();
+        if data.is_empty() {
+            return open.size(&self.handle.shared).await;
+        }
+        let handle = self.handle.clone();
+        beside(&*self.handle.shared.net, |asker| async move {
+            open.append(&handle.shared, data, asker).await
+        })
+        .await
     }
 
     /// Everything written through any handle of this client reaches stable storage.
@@ -511,12 +516,6 @@ impl Drop for Handle {
                 open.close();
             }
         }
-        let (session, id) = (self.shared.session.clone(), self.id);
-        session.released(id);
-        self.shared.net.spawn(Box::pin(async move {
-            // A release that is lost is made good when the session ends or comes back.
-            let _ = session.ask(&Caller::default(), Op::Release { id }).await;
-        }));
     }
 }
 

@@ -92,6 +92,7 @@ impl Machine for Client {
                 *quiet_since = now;
             }
             if now >= *quiet_since + config.dead_after {
+                state.is_silent = state.lost.is_none();
                 let silence = config.dead_after.as_secs_f64();
                 return Err(Blame::Io(format!("server has been silent for {silence} s")));
             }

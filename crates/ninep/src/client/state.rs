@@ -40,6 +40,8 @@ pub(super) struct State {
     pub msize: u32,
     /// Why the connection has ended.
     pub lost: Option<String>,
+    /// It ended because the peer was silent for too long.
+    pub is_silent: bool,
     /// The machine is to look at the clock: an answer has become due after an idle time.
     pub is_unstamped: bool,
     /// Tags with an answer due.
@@ -70,6 +72,7 @@ impl State {
             dialect: None,
             msize: config.msize,
             lost: None,
+            is_silent: false,
             is_unstamped: config.heartbeat_idle,
             due: 0,
             has_heartbeat: false,

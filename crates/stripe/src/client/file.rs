@@ -11,10 +11,11 @@
 //! The known size never shrinks within an epoch. A truncation raises the epoch, and then the
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
 
+use super::beside::Asker;
 use super::link::Link;
 use super::session::{Session, unexpected};
 use super::{Result, Shared};
-use crate::distribution::{self, Part, SimpleStripe};
+use crate::distribution::{self, Distribution, Part, SimpleStripe};
 use crate::objects;
 use crate::ops::{Caller, Id, Inode, Layout, Op, Reply};
 use covey_ninep::client::{Call, CallError, Conn, Fid};
@@ -46,8 +47,10 @@ struct State {
 #[derive(Default)]
 struct Slot {
     fid: Option<ObjectFid>,
-    /// Something was written there since the last fsync.
-    dirty: bool,
+    /// Writes that are over, done or not, and how many of them are on stable storage. What was
+    /// written before the file was opened counts as one.
+    written: u64,
+    synced: u64,
 }
 
 /// A fid of one connection, good for one epoch; dropping it clunks it.
@@ -66,7 +69,9 @@ impl OpenFile {
     /// The shared state of a file just opened.
     pub fn new(inode: &Inode, layout: &Layout, links: Vec<Arc<Link>>) -> Result<OpenFile> {
         let map = distribution::of(layout)?;
-        let slots = links.iter().map(|_| Slot::default()).collect();
+        let written = |slot| u64::from(map.physical_size(slot, inode.size) > 0);
+        let slot = |slot| Slot { written: written(slot), ..Slot::default() };
+        let slots = (0..links.len()).map(slot).collect();
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
@@ -162,25 +167,16 @@ impl OpenFile {
         }
     }
 
-    /// Appends; see [`super::File::append`].
-    pub async fn append(&self, fs: &Shared, data: Payload) -> Result<u64> {
+    /// Appends; see [`super::File::append`]. Not to be dropped midway: nobody else commits.
+    pub async fn append(&self, fs: &Shared, data: Payload, asker: Asker) -> Result<u64> {
         let length = data.len() as u64;
-        let nobody = Caller::default();
         let started = fs.net.now();
         loop {
-            let reserve = Op::Reserve { id: self.id, length };
-            let (offset, epoch) = match fs.session.change(&nobody, reserve).await? {
-                Reply::Offset { offset, epoch } => (offset, epoch),
-                other => return Err(unexpected(&other)),
-            };
-            if self.lock().epoch != epoch {
-                self.ask_size(&fs.session).await?;
-            }
-            let written = self.write_range(fs, offset, &data, epoch).await;
+            let (offset, epoch) = fs.session.reserve(self.id, length, asker.clone()).await?;
+            let written = self.write_reserved(fs, offset, &data, epoch).await;
             // The reservation ends even when the data did not arrive, or later appends would wait.
-            let commit = Op::Commit { id: self.id, offset, length };
-            let told = fs.session.change(&nobody, commit).await;
-            match written.and(told.map(|_| ())) {
+            let told = fs.session.commit(self.id, offset, length).await;
+            match written.and(told) {
                 Ok(()) => {
                     self.wrote(fs, epoch, offset + length, true);
                     return Ok(offset);
@@ -193,6 +189,29 @@ impl OpenFile {
         }
     }
 
+    /// Writes to a place that was reserved. ESTALE only when a truncation has taken it away: else it
+    /// would stay a hole, and the append would go to another place.
+    async fn write_reserved(
+        &self,
+        fs: &Shared,
+        offset: u64,
+        data: &Payload,
+        epoch: u32,
+    ) -> Result<()> {
+        let started = fs.net.now();
+        loop {
+            match self.write_range(fs, offset, data, epoch).await {
+                Err(error) if error.code == Errno::ESTALE => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                    if self.lock().epoch != epoch {
+                        return Err(error);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
     /// The size now.
     pub async fn size(&self, fs: &Shared) -> Result<u64> {
         self.ask_size(&fs.session).await
@@ -200,27 +219,30 @@ impl OpenFile {
 
     /// Tells the metadata server of written content it has not heard of.
     pub async fn flush(&self, fs: &Shared) -> Result<()> {
-        if std::mem::take(&mut self.lock().touch_due) {
-            fs.session.change(&Caller::default(), Op::Touch { id: self.id }).await?;
+        if !std::mem::take(&mut self.lock().touch_due) {
+            return Ok(());
         }
+        let mut owed = OwedTouch { file: self, is_due: true };
+        fs.session.change(&Caller::default(), Op::Touch { id: self.id }).await?;
+        owed.is_due = false;
         Ok(())
+    }
+
+    /// The time of the last content change is about to be set to something else.
+    pub fn forget_touch(&self) {
+        self.lock().touch_due = false;
     }
 
     /// Objects and then the metadata to stable storage.
     pub async fn fsync(&self, fs: &Shared) -> Result<()> {
         self.flush(fs).await?;
-        let dirty: Vec<usize> = {
-            let mut state = self.lock();
-            let slots = state.slots.iter_mut().enumerate();
-            slots.filter_map(|(at, slot)| std::mem::take(&mut slot.dirty).then_some(at)).collect()
+        let dirty: Vec<(usize, u64)> = {
+            let state = self.lock();
+            let slots = state.slots.iter().enumerate();
+            slots.filter(|(_, slot)| slot.is_dirty()).map(|(at, slot)| (at, slot.written)).collect()
         };
-        let synced = try_join_all(dirty.iter().map(|&slot| self.sync_slot(fs, slot))).await;
-        if let Err(error) = synced {
-            // What failed must not look clean to the next fsync.
-            let mut state = self.lock();
-            dirty.iter().for_each(|&slot| state.slots[slot].dirty = true);
-            return Err(error);
-        }
+        try_join_all(dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written)))
+            .await?;
         fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await.map(|_| ())
     }
 
@@ -271,12 +293,9 @@ impl OpenFile {
         state.touch_due = !due;
         if due {
             state.touched_at = Some(now);
-            drop(state);
-            let (session, id) = (fs.session.clone(), self.id);
-            fs.net.spawn(Box::pin(async move {
-                // Late news of a time: the next flush tells it again if this one is lost.
-                let _ = session.change(&Caller::default(), Op::Touch { id }).await;
-            }));
+            // Queued at once, so that a time that is set later stays. One that gets lost is late
+            // news of a time only.
+            state.touch_due = !fs.session.tell(Op::Touch { id: self.id });
         }
     }
 
@@ -313,8 +332,9 @@ impl OpenFile {
     }
 
     async fn write_part(&self, fs: &Shared, part: &Part, epoch: u32, data: &Payload) -> Result<()> {
+        // Counted when it is over, dropped midway included: only an fsync after that is sure of it.
+        let _counted = Counted { file: self, slot: part.slot };
         let pieces = slices(data, &part.pieces);
-        self.lock().slots[part.slot].dirty = true;
         let mut done = 0;
         while done < part.length {
             let rest = if done == 0 { pieces.clone() } else { skip(&pieces, done) };
@@ -332,14 +352,24 @@ impl OpenFile {
         Ok(())
     }
 
-    async fn sync_slot(&self, fs: &Shared, slot: usize) -> Result<()> {
-        let epoch = self.lock().epoch;
-        let sync = |fid| Message::Tfsync { fid, datasync: 0 };
-        match self.io(fs, slot, epoch, sync).await {
-            // A truncation since then has synced what it left.
-            Err(error) if error.code == Errno::ESTALE => Ok(()),
-            other => other.map(|_| ()),
+    async fn sync_slot(&self, fs: &Shared, slot: usize, written: u64) -> Result<()> {
+        let started = fs.net.now();
+        loop {
+            let epoch = self.lock().epoch;
+            let sync = |fid| Message::Tfsync { fid, datasync: 0 };
+            match self.io(fs, slot, epoch, sync).await {
+                // What a truncation has left is to be synced all the same.
+                Err(error) if error.code == Errno::ESTALE => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                Err(error) => return Err(error),
+                Ok(_) => break,
+            }
         }
+        let mut state = self.lock();
+        let synced = &mut state.slots[slot].synced;
+        *synced = written.max(*synced);
+        Ok(())
     }
 
     /// One request on the object of `slot`, repeated on a new connection while there is time.
@@ -433,6 +463,36 @@ impl OpenFile {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
+    }
+}
+
+impl Slot {
+    fn is_dirty(&self) -> bool {
+        self.written > self.synced
+    }
+}
+
+/// A write on its way to a slot.
+struct Counted<'a> {
+    file: &'a OpenFile,
+    slot: usize,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.file.lock().slots[self.slot].written += 1;
+    }
+}
+
+/// A touch on its way: one that does not arrive stays due.
+struct OwedTouch<'a> {
+    file: &'a OpenFile,
+    is_due: bool,
+}
+
+impl Drop for OwedTouch<'_> {
+    fn drop(&mut self) {
+        self.file.lock().touch_due |= self.is_due;
     }
 }
 

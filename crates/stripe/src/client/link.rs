@@ -2,8 +2,11 @@
 //!
 //! A `Link` dials when it is first used and again, by itself, whenever its connection is lost. While a
 //! server is away, callers wait for it at most `dead_after` from the moment their own request
-//! began; once that long has passed since the connection was lost the server counts as dead and
-//! callers are refused at once, until a dial succeeds. Hard clients wait for as long as it takes.
+//! began. A server counts as dead when that long has passed since the connection was lost, and at
+//! once when it was lost by silence, which has taken that long already: then callers are refused at
+//! once, until a dial succeeds. Hard clients wait for as long as it takes.
+//!
+//! One task per link dials and watches; nobody else does, so a link never has two connections.
 
 use super::{BoxFuture, Net, Options, Result};
 use covey_ninep::client::Conn;
@@ -33,7 +36,8 @@ struct State {
     up: Option<Conn>,
     /// Counts connections: a fid is good for one generation.
     generation: u64,
-    dialing: bool,
+    /// The task that dials and watches was begun.
+    is_tended: bool,
     down_since: Option<Instant>,
     dead: bool,
     reason: String,
@@ -61,7 +65,7 @@ impl Link {
 
     /// Whether the server is known to be dead right now.
     pub fn is_dead(&self) -> bool {
-        self.lock().dead
+        self.counts_as_dead(&self.lock())
     }
 
     /// The clock, for the start of a request.
@@ -69,23 +73,28 @@ impl Link {
         self.net.now()
     }
 
+    /// The live connection, if there is one right now.
+    pub fn conn_now(&self) -> Option<Conn> {
+        self.lock().up.clone().filter(|conn| !conn.is_lost())
+    }
+
     /// The live connection and its generation, waiting for it within the request's time.
     pub async fn conn(self: &Arc<Self>, started: Instant) -> Result<(u64, Conn)> {
         loop {
-            let seen = {
+            let (seen, end) = {
                 let mut state = self.lock();
-                match &state.up {
-                    Some(conn) if !conn.is_lost() => return Ok((state.generation, conn.clone())),
-                    Some(_) => self.went_down(&mut state, "connection lost"),
-                    None => {}
+                self.look(&mut state);
+                if let Some(conn) = &state.up {
+                    return Ok((state.generation, conn.clone()));
                 }
-                self.dial_if_needed(&mut state);
-                if !self.options.hard && (state.dead || self.is_over(started)) {
+                self.tend(&mut state);
+                if !self.options.hard && (self.counts_as_dead(&state) || self.is_over(started)) {
                     return Err(self.dead_error(&state));
                 }
-                state.changes
+                let since = state.down_since.map_or(started, |since| since.min(started));
+                (state.changes, since + self.options.dead_after)
             };
-            self.changed_or_over(seen, started).await;
+            self.changed_or_over(seen, end).await;
         }
     }
 
@@ -99,22 +108,29 @@ impl Link {
         Errno::because(Errno::EIO, format!("server {}: {why}", self.server))
     }
 
-    async fn changed_or_over(&self, seen: u64, started: Instant) {
+    async fn changed_or_over(&self, seen: u64, end: Instant) {
         let changed = poll_fn(|context| {
             let mut state = self.lock();
             if state.changes != seen {
                 return Poll::Ready(());
             }
-            state.waiters.push(context.waker().clone());
+            if !state.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
+                state.waiters.push(context.waker().clone());
+            }
             Poll::Pending
         });
         if self.options.hard {
             return changed.await;
         }
-        let left = (started + self.options.dead_after).saturating_duration_since(self.net.now());
+        let left = end.saturating_duration_since(self.net.now());
         match select(pin!(changed), self.net.sleep(left)).await {
             Either::Left(_) | Either::Right(_) => {}
         }
+    }
+
+    fn counts_as_dead(&self, state: &State) -> bool {
+        let away = |since| self.net.now().duration_since(since) >= self.options.dead_after;
+        state.dead || state.down_since.is_some_and(away)
     }
 
     fn dead_error(&self, state: &State) -> Errno {
@@ -122,21 +138,24 @@ impl Link {
         Errno::because(Errno::EIO, format!("server {} is not reachable: {why}", self.server))
     }
 
-    fn went_down(&self, state: &mut State, reason: &str) {
-        state.up = None;
+    /// Notes that the connection has ended, whoever sees it first.
+    fn look(&self, state: &mut State) {
+        let Some(conn) = state.up.take_if(|conn| conn.is_lost()) else { return };
+        state.dead = conn.died_silent();
         state.down_since = Some(self.net.now());
-        state.reason = reason.to_owned();
+        state.reason = match state.dead {
+            true => "it has been silent for too long".into(),
+            false => "connection lost".into(),
+        };
         state.announce();
     }
 
-    fn dial_if_needed(self: &Arc<Self>, state: &mut State) {
-        if state.dialing || state.up.is_some() {
+    fn tend(self: &Arc<Self>, state: &mut State) {
+        if std::mem::replace(&mut state.is_tended, true) {
             return;
         }
-        state.dialing = true;
-        state.down_since.get_or_insert(self.net.now());
-        let task = dial_until_up(Arc::downgrade(self), self.net.clone());
-        self.net.spawn(Box::pin(task));
+        state.down_since = Some(self.net.now());
+        self.net.spawn(Box::pin(tend(Arc::downgrade(self), self.net.clone())));
     }
 
     async fn dial_once(&self) -> Result<Conn> {
@@ -151,7 +170,6 @@ impl Link {
         let mut state = self.lock();
         state.up = Some(conn);
         state.generation += 1;
-        state.dialing = false;
         state.dead = false;
         state.down_since = None;
         state.announce();
@@ -160,8 +178,7 @@ impl Link {
     fn dial_failed(&self, error: &Errno) {
         let mut state = self.lock();
         state.reason = error.to_string();
-        let since = state.down_since.unwrap_or_else(|| self.net.now());
-        if self.net.now().duration_since(since) >= self.options.dead_after && !state.dead {
+        if !state.dead && self.counts_as_dead(&state) {
             state.dead = true;
             state.announce();
         }
@@ -184,7 +201,7 @@ const REDIAL_MAX: Duration = Duration::from_millis(500);
 
 /// Dials until it succeeds, then stays to see the connection end and dials again, as long as
 /// anyone holds the link.
-async fn dial_until_up(link: Weak<Link>, net: Arc<dyn Net>) {
+async fn tend(link: Weak<Link>, net: Arc<dyn Net>) {
     let mut pause = REDIAL_FIRST;
     loop {
         let Some(held) = link.upgrade() else { return };
@@ -193,11 +210,9 @@ async fn dial_until_up(link: Weak<Link>, net: Arc<dyn Net>) {
                 let closed = conn.closed();
                 held.came_up(conn);
                 drop(held);
-                let why = closed.await;
+                closed.await;
                 let Some(held) = link.upgrade() else { return };
-                let mut state = held.lock();
-                held.went_down(&mut state, &why);
-                state.dialing = true;
+                held.look(&mut held.lock());
                 pause = REDIAL_FIRST;
             }
             Err(error) => held.dial_failed(&error),

@@ -1,68 +1,104 @@
 //! The client's side of the metadata server: calls that survive a lost connection.
 //!
 //! A mutation carries the session and a number; when the connection is lost before its answer came it
-//! is sent again on the next one, and the server answers what it answered the first time. A
-//! server that restarted has forgotten opens and locks: both are told again before anything else.
+//! is sent again on the next one, and the server answers what it answered the first time. When the
+//! server has forgotten the session by then, what was sent in it fails: nobody can say whether it
+//! was done. A server that restarted has forgotten opens and locks: both are told again before
+//! anything else ([`memory`]).
 
+mod memory;
+
+use super::beside::{Asker, beside};
 use super::link::Link;
 use super::{BoxFuture, Net, Options, Result};
-use crate::ops::{Caller, Id, Op, RangeLock, Reply, Request};
+use crate::ops::{Caller, Id, Inode, Op, RangeLock, Reply, Request};
 use covey_ninep::client::{CallError, Conn};
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
-use covey_wire::{Field, List, Name, Reader};
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use covey_wire::{Field, Payload, Reader};
+use futures_util::future::select;
+use memory::Memory;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// The fid of the metadata tree's root on every connection.
 const ROOT_FID: u32 = 0;
+/// How often what must come to its end is tried again while the server is away.
+const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A session on the metadata server.
 pub struct Session {
     link: Arc<Link>,
+    net: Arc<dyn Net>,
+    dead_after: Duration,
     memory: Arc<Memory>,
 }
 
-/// What a restarted server must be told again.
-#[derive(Default)]
-struct Memory {
-    name: String,
-    state: Mutex<State>,
+/// Why a request has no reply.
+enum Failure {
+    /// The server said no, or it is of no use to ask again.
+    Refused(Errno),
+    /// The server is away for too long: whether it was done is not known.
+    Away(Errno),
 }
 
-#[derive(Default)]
-struct State {
-    session: u64,
-    /// The server's start counter: another one has forgotten locks and waits.
-    boot: u64,
-    seq_next: u64,
-    seqs_open: BTreeSet<u64>,
-    opens: HashMap<Id, u32>,
-    locks: Vec<(Id, RangeLock)>,
+impl From<Failure> for Errno {
+    fn from(failure: Failure) -> Errno {
+        match failure {
+            Failure::Refused(errno) | Failure::Away(errno) => errno,
+        }
+    }
+}
+
+/// A request as often as it is sent.
+struct Task {
+    caller: Caller,
+    op: Op,
+    /// Keeps the number of a mutation open.
+    change: Option<Change>,
+    /// Who waits, when dropping the future is not how the wait ends.
+    asker: Option<Asker>,
+}
+
+/// A reply, and how many greetings had begun when its request was made.
+struct Answered {
+    reply: Reply,
+    greetings: u64,
 }
 
 impl Session {
     /// A session that begins with its first call.
     pub fn new(net: Arc<dyn Net>, server: &str, options: Options) -> Session {
-        let memory = Arc::new(Memory { name: options.name.clone(), ..Memory::default() });
+        let memory = Arc::new(Memory::new(&options.name));
         let greeted = memory.clone();
         let greet = move |conn: Conn| -> BoxFuture<Result<()>> {
             let memory = greeted.clone();
             Box::pin(async move { memory.greet(&conn).await })
         };
-        let link = Link::new(net, server, "/meta", options, Some(Box::new(greet)));
-        Session { link, memory }
+        let dead_after = options.dead_after;
+        let link = Link::new(net.clone(), server, "/meta", options, Some(Box::new(greet)));
+        Session { link, net, dead_after, memory }
     }
 
     /// Asks without changing anything that has to be answered once only.
     pub async fn ask(&self, caller: &Caller, op: Op) -> Result<Reply> {
-        self.send(0, caller, op).await
+        let mut task = Task { caller: caller.clone(), op, change: None, asker: None };
+        Ok(self.send(&mut task).await?.reply)
     }
 
     /// Changes something, once.
     pub async fn change(&self, caller: &Caller, op: Op) -> Result<Reply> {
-        let guard = SeqGuard { memory: &self.memory, seq: self.memory.next_seq() };
-        self.send(guard.seq, caller, op).await
+        Ok(self.send(&mut self.task(caller, op)).await?.reply)
+    }
+
+    /// Says something whose answer does not matter, before everything that is asked later; whether
+    /// it could be said.
+    pub fn tell(&self, op: Op) -> bool {
+        let Some(conn) = self.link.conn_now() else { return false };
+        let (request, _) = self.memory.request(0, &Caller::default(), op);
+        conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) });
+        true
     }
 
     /// Connects now, so that later calls find a session.
@@ -70,128 +106,220 @@ impl Session {
         self.link.conn(self.link.now()).await.map(|_| ())
     }
 
-    /// Counts an open that the server has granted.
-    pub fn opened(&self, id: Id) {
-        *self.memory.lock().opens.entry(id).or_default() += 1;
+    /// Ends the session. A server that does not hear it forgets the session after its grace.
+    pub async fn bye(&self) {
+        if self.link.conn_now().is_some() {
+            let nobody = Caller::default();
+            let said = self.ask(&nobody, Op::Bye {});
+            select(pin!(said), self.net.sleep(self.dead_after)).await;
+        }
     }
 
-    /// Counts an open given back.
-    pub fn released(&self, id: Id) {
-        let mut state = self.memory.lock();
-        if let Some(count) = state.opens.get_mut(&id) {
-            *count -= 1;
-            if *count == 0 {
-                state.opens.remove(&id);
+    /// Opens, with Open or Create. The server counts it until the [`Opened`] is dropped.
+    pub async fn open(self: &Arc<Self>, caller: &Caller, op: Op) -> Result<(Inode, Opened)> {
+        let (session, caller) = (self.clone(), caller.clone());
+        beside(&*self.net, |asker| async move {
+            let is_change = matches!(op, Op::Create { .. });
+            let change = is_change.then(|| Change::new(&session.memory));
+            let mut task = Task { caller, op, change, asker: Some(asker) };
+            loop {
+                let answered = session.send(&mut task).await?;
+                let (Reply::Node { inode } | Reply::Created { inode, .. }) = answered.reply else {
+                    return Err(unexpected(&answered.reply));
+                };
+                // A greeting that has begun since did not tell of it: then it is asked for again.
+                if session.memory.opened(inode.id, answered.greetings) {
+                    let opened = Opened { session: session.clone(), id: inode.id };
+                    return Ok((inode, opened));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Takes a lock. Given up, by dropping the future too, it is not held afterwards.
+    pub async fn lock(self: &Arc<Self>, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
+        let mut claim = Claim { session: self, id, range: Some(lock.clone()) };
+        let op = Op::Lock { id, lock: lock.clone(), wait, again: false };
+        let mut task = Task { caller: Caller::default(), op, change: None, asker: None };
+        loop {
+            match self.send(&mut task).await {
+                Ok(answered) if self.memory.locked(id, &lock, answered.greetings) => break,
+                // A greeting that has begun since did not tell of it.
+                Ok(_) => self.memory.unlocked(id, &lock),
+                Err(Failure::Refused(error)) => {
+                    claim.range = None;
+                    return Err(error);
+                }
+                Err(Failure::Away(error)) => return Err(error),
+            }
+        }
+        claim.range = None;
+        Ok(())
+    }
+
+    /// Gives back what the owner holds within the range, now or when the server is back.
+    pub async fn unlock(self: &Arc<Self>, id: Id, lock: RangeLock) -> Result<()> {
+        self.memory.unlocked(id, &lock);
+        let mut claim = Claim { session: self, id, range: Some(lock.clone()) };
+        self.ask(&Caller::default(), Op::Unlock { id, lock }).await?;
+        claim.range = None;
+        Ok(())
+    }
+
+    /// Takes a place at the end of a file. One that is granted after the wait for it has ended is
+    /// given back, or later appends would wait for it.
+    pub async fn reserve(
+        self: &Arc<Self>,
+        id: Id,
+        length: u64,
+        asker: Asker,
+    ) -> Result<(u64, u32)> {
+        let mut task = self.task(&Caller::default(), Op::Reserve { id, length });
+        task.asker = Some(asker);
+        match self.send(&mut task).await {
+            Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => Ok((offset, epoch)),
+            Ok(answered) => Err(unexpected(&answered.reply)),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Away(error)) => {
+                task.asker = None;
+                self.settle(task);
+                Err(error)
             }
         }
     }
 
-    /// Remembers a lock that was granted, for a server that restarts.
-    pub fn locked(&self, id: Id, lock: RangeLock) {
-        self.memory.lock().locks.push((id, lock));
-    }
-
-    /// Forgets what an unlock has given back; the rest of a lock that was cut stays.
-    pub fn unlocked(&self, id: Id, gone: &RangeLock) {
-        let mut state = self.memory.lock();
-        let locks = std::mem::take(&mut state.locks);
-        for (held_id, held) in locks {
-            let same = held_id == id && held.owner == gone.owner && held.whole == gone.whole;
-            if !same || held.end < gone.start || gone.end < held.start {
-                state.locks.push((held_id, held));
-                continue;
-            }
-            if held.start < gone.start {
-                state.locks.push((id, RangeLock { end: gone.start - 1, ..held.clone() }));
-            }
-            if gone.end < held.end {
-                state.locks.push((id, RangeLock { start: gone.end + 1, ..held }));
+    /// Says that an append is written, or that it never will be.
+    pub async fn commit(self: &Arc<Self>, id: Id, offset: u64, length: u64) -> Result<()> {
+        let mut task = self.task(&Caller::default(), Op::Commit { id, offset, length });
+        match self.send(&mut task).await {
+            Ok(_) => Ok(()),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Away(error)) => {
+                self.settle(task);
+                Err(error)
             }
         }
     }
 
-    async fn send(&self, seq: u64, caller: &Caller, op: Op) -> Result<Reply> {
+    fn task(&self, caller: &Caller, op: Op) -> Task {
+        let change = Some(Change::new(&self.memory));
+        Task { caller: caller.clone(), op, change, asker: None }
+    }
+
+    /// Brings a Reserve or Commit to its end, however long the server is away.
+    fn settle(self: &Arc<Self>, task: Task) {
+        self.net.spawn(Box::pin(settle(Arc::downgrade(self), self.net.clone(), task)));
+    }
+
+    async fn send(&self, task: &mut Task) -> std::result::Result<Answered, Failure> {
         let started = self.link.now();
         loop {
-            let (_, conn) = self.link.conn(started).await?;
-            let request = self.memory.request(seq, caller, op.clone());
+            let (_, conn) = self.link.conn(started).await.map_err(Failure::Away)?;
+            if task.asker.as_ref().is_some_and(Asker::is_gone) {
+                return Err(Failure::Refused(Errno::because(Errno::EINTR, "nobody waits for it")));
+            }
+            self.memory.pay(&conn);
+            let seq = task.change.as_ref().map_or(0, |change| change.seq);
+            let (request, greetings) = self.memory.request(seq, &task.caller, task.op.clone());
+            if let Some(change) = &mut task.change {
+                change.note_sent(request.session)?;
+            }
             match call(&conn, &request).await {
                 Ok(Reply::Error { code, reason }) => {
-                    return Err(Errno::because(code, reason.lossy().into_owned()));
+                    let error = Errno::because(code, reason.lossy().into_owned());
+                    return Err(Failure::Refused(error));
                 }
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => return Ok(Answered { reply, greetings }),
                 Err(CallError::Lost(why)) if self.link.is_over(started) => {
-                    return Err(self.link.lost_error(&why));
+                    return Err(Failure::Away(self.link.lost_error(&why)));
                 }
                 Err(CallError::Lost(_)) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Failure::Refused(error.into())),
             }
         }
     }
 }
 
-/// Keeps a mutation's number open until its answer has come or its caller has gone.
-struct SeqGuard<'a> {
-    memory: &'a Memory,
-    seq: u64,
+/// Asks again until there is an answer; a place that was reserved in vain is given back.
+async fn settle(session: Weak<Session>, net: Arc<dyn Net>, mut task: Task) {
+    loop {
+        net.sleep(SETTLE_PAUSE).await;
+        let Some(session) = session.upgrade() else { return };
+        match (session.send(&mut task).await, &task.op) {
+            (Err(Failure::Away(_)), _) => {}
+            (Ok(Answered { reply: Reply::Offset { offset, .. }, .. }), Op::Reserve { .. }) => {
+                let &Op::Reserve { id, length } = &task.op else { return };
+                task = session.task(&Caller::default(), Op::Commit { id, offset, length });
+            }
+            _ => return,
+        }
+    }
 }
 
-impl Drop for SeqGuard<'_> {
+/// An open that the server counts.
+pub struct Opened {
+    session: Arc<Session>,
+    id: Id,
+}
+
+impl Drop for Opened {
     fn drop(&mut self) {
-        self.memory.lock().seqs_open.remove(&self.seq);
+        let session = &self.session;
+        session.memory.released(self.id);
+        if let Some(conn) = session.link.conn_now() {
+            session.memory.pay(&conn);
+        }
     }
 }
 
-impl Memory {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder panics")
-    }
+/// A range of which nobody knows yet whether it is locked: dropped so, it is unlocked.
+struct Claim<'a> {
+    session: &'a Session,
+    id: Id,
+    range: Option<RangeLock>,
+}
 
-    fn next_seq(&self) -> u64 {
-        let mut state = self.lock();
-        state.seq_next += 1;
-        let seq = state.seq_next;
-        state.seqs_open.insert(seq);
-        seq
-    }
-
-    fn request(&self, seq: u64, caller: &Caller, op: Op) -> Request {
-        let state = self.lock();
-        let seq_done = state.seqs_open.first().copied().unwrap_or(state.seq_next + 1);
-        let session = state.session;
-        Request { session, seq, seq_done, now: 0, caller: caller.clone(), op }
-    }
-
-    /// Opens the session, or comes back to it, on a fresh connection.
-    async fn greet(&self, conn: &Conn) -> Result<()> {
-        let (session, files) = {
-            let state = self.lock();
-            let opens = state.opens.iter();
-            let files = opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect();
-            (state.session, files)
-        };
-        let name = Name::from(self.name.as_str());
-        let hello = Op::Hello { session, files: List(files), name };
-        let nobody = Caller::default();
-        let reply = call(conn, &self.request(0, &nobody, hello)).await.map_err(Errno::from)?;
-        let remembers = match reply {
-            Reply::Session { session, known, boot } => {
-                let mut state = self.lock();
-                let same_start = std::mem::replace(&mut state.boot, boot) == boot;
-                state.session = session;
-                known && same_start
-            }
-            Reply::Error { code, reason } => {
-                return Err(Errno::because(code, reason.lossy().into_owned()));
-            }
-            other => return Err(unexpected(&other)),
-        };
-        let locks = if remembers { Vec::new() } else { self.lock().locks.clone() };
-        for (id, lock) in locks {
-            let again = Op::Lock { id, lock, wait: false, again: true };
-            call(conn, &self.request(0, &nobody, again)).await.map_err(Errno::from)?;
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let Some(range) = self.range.take() else { return };
+        let session = self.session;
+        session.memory.owe_unlocks(self.id, &range);
+        // Queued before whatever the owner asks next.
+        if let Some(conn) = session.link.conn_now() {
+            session.memory.pay(&conn);
         }
-        Ok(())
+    }
+}
+
+/// A mutation's number, open until its answer has come or its caller has gone.
+struct Change {
+    memory: Arc<Memory>,
+    seq: u64,
+    /// The session it was sent in.
+    sent_in: Option<u64>,
+}
+
+impl Change {
+    fn new(memory: &Arc<Memory>) -> Change {
+        Change { memory: memory.clone(), seq: memory.next_seq(), sent_in: None }
+    }
+
+    /// It may be sent again within its session only: another one does not know it and would do it
+    /// twice.
+    fn note_sent(&mut self, session: u64) -> std::result::Result<(), Failure> {
+        if *self.sent_in.get_or_insert(session) == session {
+            return Ok(());
+        }
+        let what = "the metadata server has given up this client's session meanwhile; whether it \
+            was done is not known";
+        Err(Failure::Refused(Errno::because(Errno::EIO, what)))
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.memory.close_seq(self.seq);
     }
 }
 
@@ -200,13 +328,17 @@ pub fn unexpected(reply: &Reply) -> Errno {
     Errno::because(Errno::EPROTO, format!("metadata server answered {}", reply.name()))
 }
 
-async fn call(conn: &Conn, request: &Request) -> std::result::Result<Reply, CallError> {
+fn body(request: &Request) -> Payload {
     let mut body = Vec::with_capacity(request.size(()));
     request.put((), &mut body);
-    let call = conn.call(Message::Tcall { fid: ROOT_FID, body: body.into() });
+    body.into()
+}
+
+async fn call(conn: &Conn, request: &Request) -> std::result::Result<Reply, CallError> {
+    let call = conn.call(Message::Tcall { fid: ROOT_FID, body: body(request) });
     let Message::Rcall { body } = call.await? else {
-        return Err(CallError::Lost("Tcall was answered with another message".into()));
+        return Err(CallError::Errno(Errno::because(Errno::EPROTO, "Tcall got another message")));
     };
     Reply::get((), &mut Reader::new(body.into_bytes()))
-        .map_err(|blame| CallError::Lost(blame.to_string()))
+        .map_err(|blame| CallError::Errno(Errno::because(Errno::EPROTO, blame.to_string())))
 }

@@ -1,0 +1,208 @@
+//! What a client remembers of its session: numbers, opens and locks, to be told to a server that
+//! has lost them.
+
+use super::{call, unexpected};
+use crate::client::Result;
+use crate::ops::{Caller, Id, Op, RangeLock, Reply, Request};
+use covey_ninep::client::Conn;
+use covey_ninep::message::Message;
+use covey_ninep::tree::Errno;
+use covey_wire::{List, Name};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard};
+
+/// What a restarted server must be told again.
+pub(super) struct Memory {
+    name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    session: u64,
+    /// The session, and the server's start counter, that know our locks.
+    locks_known_to: Option<(u64, u64)>,
+    /// How many greetings have begun: each tells of the opens that there are then.
+    greetings: u64,
+    seq_next: u64,
+    seqs_open: BTreeSet<u64>,
+    opens: HashMap<Id, u32>,
+    locks: Vec<(Id, RangeLock)>,
+    owed: Vec<Owed>,
+}
+
+/// What is to be said before the next request.
+struct Owed {
+    op: Op,
+    /// A greeting that began since has said it.
+    until_greeting: Option<u64>,
+}
+
+impl Memory {
+    pub fn new(name: &str) -> Memory {
+        Memory { name: name.to_owned(), state: Mutex::default() }
+    }
+
+    pub fn next_seq(&self) -> u64 {
+        let mut state = self.lock();
+        state.seq_next += 1;
+        let seq = state.seq_next;
+        state.seqs_open.insert(seq);
+        seq
+    }
+
+    pub fn close_seq(&self, seq: u64) {
+        self.lock().seqs_open.remove(&seq);
+    }
+
+    /// A request in the session of now, and how many greetings have begun.
+    pub fn request(&self, seq: u64, caller: &Caller, op: Op) -> (Request, u64) {
+        let state = self.lock();
+        let seq_done = state.seqs_open.first().copied().unwrap_or(state.seq_next + 1);
+        let session = state.session;
+        let request = Request { session, seq, seq_done, now: 0, caller: caller.clone(), op };
+        (request, state.greetings)
+    }
+
+    /// Counts an open that was granted; false when a greeting has begun since it was asked for.
+    pub fn opened(&self, id: Id, greetings: u64) -> bool {
+        let mut state = self.lock();
+        if state.greetings == greetings {
+            *state.opens.entry(id).or_default() += 1;
+        }
+        state.greetings == greetings
+    }
+
+    /// Counts an open given back; the server is to be told.
+    pub fn released(&self, id: Id) {
+        let mut state = self.lock();
+        if let Some(count) = state.opens.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                state.opens.remove(&id);
+            }
+        }
+        let until_greeting = Some(state.greetings);
+        state.owed.push(Owed { op: Op::Release { id }, until_greeting });
+    }
+
+    /// Remembers a lock that was granted; false when a greeting has begun since it was asked for.
+    pub fn locked(&self, id: Id, lock: &RangeLock, greetings: u64) -> bool {
+        self.unlocked(id, lock);
+        let mut state = self.lock();
+        state.locks.push((id, lock.clone()));
+        state.greetings == greetings
+    }
+
+    /// Forgets what an unlock gives back; the rest of a lock that was cut stays.
+    pub fn unlocked(&self, id: Id, gone: &RangeLock) {
+        let mut state = self.lock();
+        let locks = std::mem::take(&mut state.locks);
+        for (held_id, held) in locks {
+            if held_id != id || !meets(&held, gone) {
+                state.locks.push((held_id, held));
+                continue;
+            }
+            if held.start < gone.start {
+                state.locks.push((id, RangeLock { end: gone.start - 1, ..held.clone() }));
+            }
+            if gone.end < held.end {
+                state.locks.push((id, RangeLock { start: gone.end + 1, ..held }));
+            }
+        }
+    }
+
+    /// The server is to unlock what of the range is not known to be held.
+    pub fn owe_unlocks(&self, id: Id, range: &RangeLock) {
+        let mut state = self.lock();
+        let of_file = state.locks.iter().filter(|(held_id, _)| *held_id == id);
+        let mut held: Vec<(u64, u64)> = of_file
+            .filter(|(_, held)| meets(held, range))
+            .map(|(_, held)| (held.start, held.end))
+            .collect();
+        held.sort_unstable();
+        let mut from = Some(range.start);
+        for (start, end) in held {
+            if let Some(from) = from.filter(|&from| from < start) {
+                state.owe_unlock(id, RangeLock { start: from, end: start - 1, ..range.clone() });
+            }
+            from = end.checked_add(1);
+        }
+        if let Some(start) = from.filter(|&from| from <= range.end) {
+            state.owe_unlock(id, RangeLock { start, ..range.clone() });
+        }
+    }
+
+    /// Says what is owed.
+    pub fn pay(&self, conn: &Conn) {
+        // Under the lock, so that nobody's request comes between.
+        let mut state = self.lock();
+        let (session, greetings) = (state.session, state.greetings);
+        for owed in std::mem::take(&mut state.owed) {
+            if owed.until_greeting.is_none_or(|until| until == greetings) {
+                let caller = Caller::default();
+                let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op: owed.op };
+                conn.send(Message::Tcall { fid: super::ROOT_FID, body: super::body(&request) });
+            }
+        }
+    }
+
+    /// Opens the session, or comes back to it, on a fresh connection.
+    pub async fn greet(&self, conn: &Conn) -> Result<()> {
+        let files = {
+            let mut state = self.lock();
+            state.greetings += 1;
+            let opens = state.opens.iter();
+            opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect()
+        };
+        let nobody = Caller::default();
+        let (mut request, _) = self.request(0, &nobody, Op::Bye {});
+        let name = Name::from(self.name.as_str());
+        request.op = Op::Hello { session: request.session, files: List(files), name };
+        let knows = match call(conn, &request).await.map_err(Errno::from)? {
+            Reply::Session { session, boot, .. } => {
+                self.lock().session = session;
+                (session, boot)
+            }
+            Reply::Error { code, reason } => {
+                return Err(Errno::because(code, reason.lossy().into_owned()));
+            }
+            other => return Err(unexpected(&other)),
+        };
+        if self.lock().locks_known_to != Some(knows) {
+            self.tell_locks(conn).await?;
+            self.lock().locks_known_to = Some(knows);
+        }
+        self.pay(conn);
+        Ok(())
+    }
+
+    async fn tell_locks(&self, conn: &Conn) -> Result<()> {
+        let locks = self.lock().locks.clone();
+        for (id, lock) in locks {
+            let op = Op::Lock { id, lock: lock.clone(), wait: false, again: true };
+            let (request, _) = self.request(0, &Caller::default(), op);
+            if let Reply::Error { .. } = call(conn, &request).await.map_err(Errno::from)? {
+                // Somebody else has it by now, or the file is gone.
+                self.unlocked(id, &lock);
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+}
+
+impl State {
+    fn owe_unlock(&mut self, id: Id, lock: RangeLock) {
+        self.owed.push(Owed { op: Op::Unlock { id, lock }, until_greeting: None });
+    }
+}
+
+/// Whether both are of one owner and one kind, and overlap.
+fn meets(held: &RangeLock, range: &RangeLock) -> bool {
+    let same = held.owner == range.owner && held.whole == range.whole;
+    same && held.start <= range.end && range.start <= held.end
+}
