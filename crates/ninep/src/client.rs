@@ -66,7 +66,7 @@ impl Default for Config {
     }
 }
 
-/// A new connection: the handle for its users and the machine for its loop.
+/// A new connection: the handle for its users and the machine for its loop, which begins at `now`.
 pub fn pair(config: Config, now: Instant) -> (Conn, Client) {
     let shared = Arc::new(Shared::new(config.clone()));
     let handle = Arc::new(Handle { shared: shared.clone() });

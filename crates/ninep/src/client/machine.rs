@@ -18,7 +18,10 @@ pub struct Client {
 
 impl Client {
     pub(super) fn new(shared: Arc<Shared>, config: Config, now: Instant) -> Client {
-        Client { shared, config, quiet_since: now }
+        // A long past instant means that no time is known yet: the first request asks for
+        // `handle_timeout` at once.
+        let quiet_since = now.checked_sub(Duration::from_secs(86400)).unwrap_or(now);
+        Client { shared, config, quiet_since }
     }
 
     /// Requests this soon after a receipt count from the receipt: a busy connection is not asked

@@ -37,14 +37,13 @@ pub struct Pair<T: Tree> {
 impl<T: Tree> Pair<T> {
     /// Connected; no version yet.
     pub fn raw(tree: Rc<T>, client: client::Config, server: server::Config) -> Self {
-        let now = Instant::now();
-        let (conn, client) = client::pair(client, now);
+        let (conn, client) = client::pair(client, std::time::Instant::now());
         let peer = Peer { name: "unix".into(), uid: Some(0), has_key: false };
         Pair {
             conn,
             client: Some(client),
             server: Some(Session::new(tree, peer, server)),
-            now,
+            now: Instant::now(),
             server_is_mute: false,
             client_writes: Vec::new(),
             server_writes: Vec::new(),
