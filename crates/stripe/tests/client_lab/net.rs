@@ -169,7 +169,7 @@ impl Net for SimNet {
             return Box::pin(async move { Err(refused) });
         }
         let config = client::Config { heartbeat_idle: true, ..client::Config::default() };
-        let (conn, machine) = client::pair(config);
+        let (conn, machine) = client::pair(config, state.now);
         state.new.push((None, Some(server.into()), Some(machine)));
         let aname = aname.to_owned();
         Box::pin(async move {
