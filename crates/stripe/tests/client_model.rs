@@ -122,7 +122,7 @@ struct Change {
 type States = BTreeMap<usize, Vec<BTreeSet<u8>>>;
 
 /// What may be there after the changes, in any order, those that are not certain done or not.
-fn outcomes(before: &[u8], changes: &[Change]) -> States {
+fn outcomes(before: &[u8], changes: &[Change], ghosts: &[Change]) -> States {
     let mut states = States::new();
     for order in orders(changes) {
         if let Some(after) = in_order(before, &order) {
@@ -142,6 +142,15 @@ fn outcomes(before: &[u8], changes: &[Change]) -> States {
                     set.insert(before.get(at).copied().unwrap_or(0));
                 }
             }
+        }
+    }
+    for ghost in ghosts {
+        let Op::Write { offset, count } = ghost.op else { continue };
+        for bytes in states.values_mut() {
+            let reached = bytes.iter_mut().skip(offset).take(count);
+            reached.filter(|set| set.contains(&0)).for_each(|set| {
+                set.insert(ghost.byte);
+            });
         }
     }
     states
@@ -239,6 +248,8 @@ struct Lab {
     /// What is in the files for certain, between batches.
     content: Vec<Vec<u8>>,
     ids: Vec<u64>,
+    /// Writes that were given up, by file: what they left beyond the end shows when the file grows.
+    ghosts: Vec<Vec<Change>>,
     byte: u8,
 }
 
@@ -253,13 +264,13 @@ impl Lab {
             let made = world.run(fs[0].create(&who, ROOT, &text, 0o644, true, 6));
             ids.push(made.unwrap().0.id);
         }
-        let mut clients = Vec::new();
+        let (mut clients, ghosts) = (Vec::new(), vec![Vec::new(); FILES]);
         for fs in fs {
             let who = root();
             let open = |id: &u64| Some(world.run(fs.open(&who, *id, 6)).unwrap());
             clients.push((fs.clone(), ids.iter().map(open).collect()));
         }
-        Lab { world, clients, content: vec![Vec::new(); FILES], ids, byte: 0 }
+        Lab { world, clients, content: vec![Vec::new(); FILES], ids, ghosts, byte: 0 }
     }
 
     fn batch(&mut self, batch: &Batch) {
@@ -309,7 +320,9 @@ impl Lab {
             offset: if let Seen::Offset(offset) = seen { Some(*offset) } else { None },
         };
         let changes: Vec<Change> = of_file().map(change).filter(|c| is_change(c.op)).collect();
-        let after = outcomes(&before, &changes);
+        let given_up = changes.iter().filter(|change| !change.is_done).copied();
+        self.ghosts[file].extend(given_up);
+        let after = outcomes(&before, &changes, &self.ghosts[file]);
         let mut content = None;
         for (_, files) in &self.clients {
             let open = files[file].as_ref().expect("it is open");
@@ -320,7 +333,7 @@ impl Lab {
         }
         self.content[file] = content.expect("there are clients");
         for (_, (step, seen)) in of_file() {
-            check_seen(step.op, seen, &before, &changes);
+            check_seen(step.op, seen, &before, &changes, &self.ghosts[file]);
         }
     }
 }
@@ -359,9 +372,9 @@ fn must_be_one_of(read: &[u8], states: &States, story: &str) {
 }
 
 /// What a client saw in the middle of it: any mixture of what there was on the way.
-fn check_seen(op: Op, seen: &Seen, before: &[u8], changes: &[Change]) {
+fn check_seen(op: Op, seen: &Seen, before: &[u8], changes: &[Change], ghosts: &[Change]) {
     let maybe: Vec<Change> = changes.iter().map(|c| Change { is_done: false, ..*c }).collect();
-    let states = outcomes(before, &maybe);
+    let states = outcomes(before, &maybe, ghosts);
     match (op, seen) {
         (Op::Read { offset, count }, Seen::Bytes(read)) => {
             let fits = |size: &usize| size.saturating_sub(offset).min(count) == read.len();
