@@ -19,6 +19,8 @@ use tokio::sync::oneshot;
 
 /// How long what a dead server kept from being done waits for the next try.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long removals are gathered.
+const GATHER: Duration = Duration::from_secs(1);
 /// Objects removed with one request.
 const REMOVE_MAX: usize = 1024;
 /// Objects listed with one request.
@@ -130,11 +132,12 @@ impl Meta {
     /// Removes objects as they fall due, for as long as the server lives.
     pub async fn remove_objects(self: Rc<Self>) {
         loop {
-            let due = std::mem::take(&mut self.pending.borrow_mut().removals);
-            if due.is_empty() {
+            if self.pending.borrow().removals.is_empty() {
                 self.removals_due.notified().await;
-                continue;
             }
+            // Nobody waits for the space of a moment ago, and many removals share one sync.
+            tokio::time::sleep(GATHER).await;
+            let due = std::mem::take(&mut self.pending.borrow_mut().removals);
             // A name that a power cut brings back must not lead to a file without objects.
             if let Err(error) = self.journal.sync().await {
                 tracing::error!("the metadata log does not reach the disk: {error}");
