@@ -37,6 +37,9 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         None => from_config(context)?,
     };
     let key = random_hex(KEY_BYTES)?;
+    if let Some(dir) = file.parent() {
+        std::fs::create_dir_all(dir).cannot(|| format!("make directory {}", dir.display()))?;
+    }
     let mut out = match File::options().write(true).create_new(true).mode(0o600).open(&file) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             return Err(exists(&file));

@@ -17,9 +17,9 @@ const START_WAIT: Duration = Duration::from_secs(15);
 /// Mount the file system
 ///
 /// The mount is served by a process in the background until `covey umount`, `covey down` or the end
-/// of the machine. A user may mount at a directory of his own; the mount is then his alone unless
-/// --allow-other. A server that is dead costs requests to it an error after 3 s; with --hard they
-/// wait until it is back, or until a signal.
+/// of the machine. Root, and the user who runs the servers, may mount; the mount is for whoever
+/// mounted it unless --allow-other. A server that is dead costs requests to it an error after 3 s;
+/// with --hard they wait until it is back, or until a signal.
 ///
 /// EXAMPLES
 ///

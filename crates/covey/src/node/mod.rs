@@ -25,6 +25,7 @@ use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
 use covey_wire::{List, Name};
 use net::ClusterNet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -123,8 +124,13 @@ fn build(
         true => Some(data::DataServer(Rc::new(data::DataTree::open(&store()?)?))),
         false => None,
     };
+    let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
     let meta = match node.is(Role::Meta) {
-        true => Some(meta::MetaServer(meta::Meta::start(&store()?.join("meta"), net.clone())?)),
+        true => Some(meta::MetaServer(meta::Meta::start(
+            &store()?.join("meta"),
+            &servers,
+            net.clone(),
+        )?)),
         false => None,
     };
     let options = Options { name: format!("{} /fs", node.name), ..Options::default() };
@@ -151,7 +157,11 @@ async fn listen(node: &Node, has_key: bool) -> anyhow::Result<Vec<Listener>> {
             .into());
         }
         // Anyone on this machine may knock; who may attach what is decided from their credentials.
-        listeners.push(Listener::bind(&address, 0o666).await?);
+        let bound = Listener::bind(&address, 0o666).await.map_err(|error| {
+            Error::work(error.to_string())
+                .hint("`covey status` shows what runs, `ss -ltnp` who listens where")
+        });
+        listeners.push(bound?);
     }
     Ok(listeners)
 }
@@ -184,6 +194,7 @@ async fn wait_for_end() -> anyhow::Result<()> {
 /// The cluster key, when the configuration names one.
 pub fn read_key(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
     let Some(file) = &config.key_file else { return Ok(None) };
+    check_key_is_private(file)?;
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(
             parse_key(&text)
@@ -202,6 +213,19 @@ pub fn read_key(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
         ))
         .hint("copy it from another node, or make the first with `covey keygen`")
         .into()),
+    }
+}
+
+/// Whoever reads the key is a node of the cluster, and may act for everyone.
+fn check_key_is_private(file: &Path) -> anyhow::Result<()> {
+    const OTHERS: u32 = 0o007;
+    match std::fs::metadata(file) {
+        Ok(meta) if meta.permissions().mode() & OTHERS != 0 => {
+            let file = file.display();
+            let text = format!("cannot use the key {file}: every user may read or change it");
+            Err(Error::config(text).hint(format!("chmod 600 {file}")).into())
+        }
+        _ => Ok(()),
     }
 }
 
