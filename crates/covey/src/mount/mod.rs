@@ -87,7 +87,7 @@ pub fn attach(target: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
 }
 
 /// Serves a mounted device until it is unmounted, on this thread and `options.threads - 1` more.
-/// To be run on a [`LocalRuntime`](tokio::runtime::LocalRuntime): that of the file system's own
+/// To be run on a [`tokio::runtime::LocalRuntime`]: that of the file system's own
 /// connections, so that a request goes from the kernel to a server and back on one thread.
 pub async fn serve<F: Files>(
     device: OwnedFd,
