@@ -36,16 +36,16 @@ table() {
             return number(middle) " (" range ") [" number(used) "]"
         }
         END {
-            columns = split(systems, system, " ")
+            columns = split(systems, name, " ")
             printf "\n| %s |", heading
-            for (c = 1; c <= columns; c++) printf " %s |", system[c]
+            for (c = 1; c <= columns; c++) printf " %s |", name[c]
             printf "\n|---|"
             for (c = 1; c <= columns; c++) printf "--:|"
             print ""
             rows = split(tests, test, " ")
             for (r = 1; r <= rows; r++) {
                 printf "| %s |", test[r]
-                for (c = 1; c <= columns; c++) printf " %s |", cell(system[c] SUBSEP test[r])
+                for (c = 1; c <= columns; c++) printf " %s |", cell(name[c] SUBSEP test[r])
                 print ""
             }
         }' "$results"

@@ -120,7 +120,7 @@ fn a_killed_io_server_costs_only_its_requests_and_loses_nothing_that_was_fsynced
 }
 
 #[test]
-fn a_server_killed_during_a_copy_leaves_what_was_fsynced_and_no_orphans() {
+fn an_io_server_killed_during_a_copy_costs_only_its_own_requests() {
     let mut cluster = Cluster::up(4);
     let Some(mount) = cluster.mount() else { return };
     let kept = Files::write(&mount.join("kept"));

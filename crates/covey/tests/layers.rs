@@ -157,9 +157,28 @@ fn no_function_is_named_get() {
     }
 }
 
+#[test]
+fn every_test_that_the_semantics_name_exists() {
+    let text = read(&workspace().join("docs/semantics.md"));
+    // Named in brackets and backquotes: (`a_test_name`).
+    let named = text.split("(`").skip(1).filter_map(|rest| rest.split_once("`)"));
+    let named: Vec<&str> = named.map(|(name, _)| name).collect();
+    assert!(named.len() >= 5, "only {} examples in docs/semantics.md", named.len());
+    let tests: String =
+        crates().iter().flat_map(|folder| sources(folder)).map(|file| read(&file)).collect();
+    for name in named {
+        assert!(tests.contains(&format!("fn {name}()")), "docs/semantics.md names {name}");
+    }
+}
+
+fn workspace() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("crates/covey lies in the workspace").to_owned()
+}
+
 fn crates() -> Vec<PathBuf> {
-    let parent = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/ is above");
-    let entries = fs::read_dir(parent).expect("crates/ can be read");
+    let parent = workspace().join("crates");
+    let entries = fs::read_dir(&parent).expect("crates/ can be read");
     let folders = entries.map(|entry| entry.expect("an entry").path());
     let mut found: Vec<_> = folders.filter(|path| path.join("Cargo.toml").is_file()).collect();
     found.sort();

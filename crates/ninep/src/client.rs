@@ -35,7 +35,7 @@ use crate::message::{Dialect, IOHDRSZ, MSIZE_DEFAULT, Message};
 use state::Shared;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most bytes of payload on their way at once (one request of any size always is).
 pub const WINDOW_BYTES: usize = 32 << 20;
@@ -66,11 +66,11 @@ impl Default for Config {
     }
 }
 
-/// A new connection: the handle for its users and the machine for its loop.
-pub fn pair(config: Config) -> (Conn, Client) {
+/// A new connection: the handle for its users and the machine for its loop, which begins at `now`.
+pub fn pair(config: Config, now: Instant) -> (Conn, Client) {
     let shared = Arc::new(Shared::new(config.clone()));
     let handle = Arc::new(Handle { shared: shared.clone() });
-    (Conn { handle }, Client::new(shared, config))
+    (Conn { handle }, Client::new(shared, config, now))
 }
 
 /// A handle on a connection: clones share it. When the last one is dropped, and what was sent has

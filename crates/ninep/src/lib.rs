@@ -27,7 +27,7 @@
 //!     to.handle_input(Instant::now(), &mut bytes).unwrap();
 //! }
 //!
-//! let (conn, mut client) = client::pair(client::Config::default());
+//! let (conn, mut client) = client::pair(client::Config::default(), Instant::now());
 //! let tree = Rc::new(MemoryTree::default());
 //! let mut session = server::Session::new(tree, Peer::default(), server::Config::default());
 //!

@@ -199,7 +199,7 @@ fn receive(client: &mut Client, tag: u16, message: Message) {
 fn a_reply_that_is_faster_than_rflush_does_not_free_its_tag() {
     const TCLUNK: u8 = 120;
     const TFLUSH: u8 = 108;
-    let (conn, mut client) = client::pair(client::Config::default());
+    let (conn, mut client) = client::pair(client::Config::default(), std::time::Instant::now());
     let mut version = Box::pin(conn.version());
     assert!(poll_once(version.as_mut()).is_none());
     sent(&mut client);

@@ -285,7 +285,8 @@ fn a_machine_that_is_full_keeps_what_it_was_given_until_there_is_room() {
 
 /// What a client makes of a server that answers each Tversion with the next of these.
 fn met(answers: &[(u32, &str)]) -> Result<Dialect, CallError> {
-    let (conn, mut client) = covey_ninep::client::pair(Config::default());
+    let (conn, mut client) =
+        covey_ninep::client::pair(Config::default(), std::time::Instant::now());
     let mut version = Box::pin(conn.version());
     for (msize, version_answered) in answers {
         assert!(poll_once(version.as_mut()).is_none());
@@ -339,7 +340,7 @@ fn what_cannot_be_sent_fails_alone() {
     let too_long = vec![0; MSIZE_DEFAULT as usize];
     assert_eq!(code(pair.call(write(1, 0, &too_long))), Errno::E2BIG);
     assert!(pair.call(walk(0, 1, &[])).is_ok());
-    let (conn, _client) = covey_ninep::client::pair(Config::default());
+    let (conn, _client) = covey_ninep::client::pair(Config::default(), std::time::Instant::now());
     let early = pair.run(conn.call(walk(0, 1, &[])));
     assert_eq!(code(early), Errno::EPROTO);
 }
@@ -351,7 +352,7 @@ fn the_machine_ends_when_the_last_handle_is_gone_and_all_is_answered() {
     pair.conn.send(walk(0, 1, &["f"]));
     pair.conn.send(Message::Tclunk { fid: 1 });
     gate.log();
-    let (spare, _) = covey_ninep::client::pair(Config::default());
+    let (spare, _) = covey_ninep::client::pair(Config::default(), std::time::Instant::now());
     pair.conn = spare;
     pair.settle();
     pair.settle();

@@ -13,7 +13,7 @@ use covey_ninep::tree::{
 use covey_stripe::client::{File, Fs, Stat};
 use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock};
 use covey_wire::{Bytes, List, Name, Payload};
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -50,12 +50,19 @@ struct Open {
     append: bool,
     /// The last cookie in use when a listing of this fid began.
     limit: Cell<u64>,
+    /// Everything that those have locked by this fid who have: it goes with the fid.
+    locks: RefCell<Vec<RangeLock>>,
 }
 
 impl FsTree {
     /// A tree over the client that `connect` makes.
     pub fn new(connect: Connect, users: Rc<Users>) -> FsTree {
         FsTree { fs: Rc::default(), connect, users }
+    }
+
+    /// The user that an attach acts as.
+    pub fn admit(&self, attach: &Attach) -> Result<User> {
+        self.users.admit(attach)
     }
 
     /// The client. Every node but an attach's own has come from it.
@@ -76,7 +83,7 @@ impl Tree for FsTree {
     type Node = Node;
 
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
-        let user = match self.users.admit(&attach) {
+        let user = match self.admit(&attach) {
             Ok(user) => user,
             Err(error) => return Outcome::Now(Err(error)),
         };
@@ -138,7 +145,7 @@ impl Tree for FsTree {
         mode: u32,
         gid: u32,
     ) -> Outcome<Opened<Node>> {
-        let (who, dir) = (Caller { gid, ..caller(user) }, dir.id);
+        let (who, dir) = (creator(user, gid), dir.id);
         later!(self, fs, {
             let exclusive = flags & O_EXCL != 0;
             let (inode, file) = fs.create(&who, dir, &name, mode, exclusive, access(flags)).await?;
@@ -151,7 +158,7 @@ impl Tree for FsTree {
     }
 
     fn make(&self, user: &Rc<User>, dir: &Node, name: Name, make: Make, gid: u32) -> Outcome<Qid> {
-        let (who, dir) = (Caller { gid, ..caller(user) }, dir.id);
+        let (who, dir) = (creator(user, gid), dir.id);
         later!(self, fs, {
             let (mode, rdev, target) = match make {
                 Make::Dir { mode } => (S_IFDIR | mode & 0o7777, 0, Name::EMPTY),
@@ -255,10 +262,12 @@ impl Tree for FsTree {
     fn lock(&self, _: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
         const F_UNLCK: u8 = 2;
         let (id, range, release) = (node.id, range(&lock), lock.kind == F_UNLCK);
+        let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
         later!(self, fs, {
             if release {
                 return fs.unlock(id, range).await.map(|()| LockStatus::Success);
             }
+            open.will_lock(&range);
             match fs.lock(id, range, false).await {
                 Ok(()) => Ok(LockStatus::Success),
                 Err(error) if error.code == Errno::EAGAIN => Ok(LockStatus::Blocked),
@@ -286,11 +295,27 @@ impl Tree for FsTree {
 
     fn clunk(&self, _: &Rc<User>, node: Node) {
         let Some(open) = node.open else { return };
-        if Rc::strong_count(&open) == 1 && !open.append {
-            tokio::task::spawn_local(async move {
-                // Close owes the exact times; whoever wanted errors has called fsync.
-                let _ = open.file.flush().await;
-            });
+        let Some(fs) = self.fs.get().filter(|_| Rc::strong_count(&open) == 1).cloned() else {
+            return;
+        };
+        tokio::task::spawn_local(async move {
+            // A client that was lost gives nothing back itself. After an error the unlock is said
+            // as soon as the metadata server is back.
+            for all in open.locks.take() {
+                let _ = fs.unlock(node.id, all).await;
+            }
+            // Close owes the exact times; whoever wanted errors has called fsync.
+            let _ = open.file.flush().await;
+        });
+    }
+}
+
+impl Open {
+    /// The lock's owner is noted, with the range of all it can have.
+    fn will_lock(&self, range: &RangeLock) {
+        let mut locks = self.locks.borrow_mut();
+        if !locks.iter().any(|known| known.owner == range.owner) {
+            locks.push(RangeLock { start: 0, end: u64::MAX, ..range.clone() });
         }
     }
 }
@@ -301,6 +326,14 @@ const FILES_FREE: u64 = 1 << 40;
 
 fn caller(user: &User) -> Caller {
     Caller { uid: user.uid, gid: user.gid, groups: List(user.groups.clone()) }
+}
+
+/// The user as who makes a file for a group: one of its own, or any if it is root. The number comes
+/// from the client; for another group the user's first one is taken, and the metadata server gives
+/// the directory's where that is the rule.
+fn creator(user: &User, gid: u32) -> Caller {
+    let is_own = user.uid == 0 || user.gid == gid || user.groups.contains(&gid);
+    Caller { gid: if is_own { gid } else { user.gid }, ..caller(user) }
 }
 
 fn access(flags: u32) -> u8 {
@@ -328,7 +361,12 @@ fn node(inode: &Inode) -> Node {
 }
 
 fn opened(inode: &Inode, file: File, flags: u32) -> Opened<Node> {
-    let open = Open { file, append: flags & O_APPEND != 0, limit: Cell::new(0) };
+    let open = Open {
+        file,
+        append: flags & O_APPEND != 0,
+        limit: Cell::new(0),
+        locks: RefCell::default(),
+    };
     let node = Node { open: Some(Rc::new(open)), ..node(inode) };
     Opened { qid: qid(inode), node, blocking: false }
 }
@@ -372,5 +410,21 @@ fn range(lock: &Lock) -> RangeLock {
         end,
         owner: owner.finish(),
         pid: lock.proc_id,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_for_a_group_of_its_maker_only() {
+        let alice = User { uid: 1001, gid: 100, groups: vec![100, 27] };
+        assert_eq!(creator(&alice, 27).gid, 27);
+        assert_eq!(creator(&alice, 100).gid, 100);
+        assert_eq!(creator(&alice, 0).gid, 100);
+        assert_eq!(creator(&alice, u32::MAX).gid, 100);
+        let root = User { uid: 0, gid: 0, groups: vec![0] };
+        assert_eq!(creator(&root, 1234).gid, 1234);
     }
 }

@@ -69,10 +69,11 @@ pub enum Node {
 }
 
 impl Meta {
-    /// Opens the store in `dir` and begins the server's own tasks. Must run inside a `LocalSet`.
-    pub fn start(dir: &Path, net: Arc<dyn Net>) -> anyhow::Result<Rc<Meta>> {
+    /// Opens the store in `dir` and begins the server's own tasks. `servers` are the cluster's I/O
+    /// servers in its order. Must run inside a `LocalSet`.
+    pub fn start(dir: &Path, servers: &[String], net: Arc<dyn Net>) -> anyhow::Result<Rc<Meta>> {
         let counters = Rc::new(MetaCounters::default());
-        let (store, journal) = Journal::open(dir, counters.clone())?;
+        let (store, journal) = Journal::open(dir, servers, counters.clone())?;
         let options = Options { name: "metadata server".into(), ..Options::default() };
         let link =
             |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);

@@ -124,8 +124,13 @@ fn build(
         true => Some(data::DataServer(Rc::new(data::DataTree::open(&store()?)?))),
         false => None,
     };
+    let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
     let meta = match node.is(Role::Meta) {
-        true => Some(meta::MetaServer(meta::Meta::start(&store()?.join("meta"), net.clone())?)),
+        true => Some(meta::MetaServer(meta::Meta::start(
+            &store()?.join("meta"),
+            &servers,
+            net.clone(),
+        )?)),
         false => None,
     };
     let options = Options { name: format!("{} /fs", node.name), ..Options::default() };

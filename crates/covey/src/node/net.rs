@@ -108,7 +108,7 @@ pub async fn dial(
 pub fn drive(stream: Stream, runtime: &Handle) -> Conn {
     // A server that dies is noticed while nobody asks it anything, and then costs nobody a wait.
     let config = client::Config { heartbeat_idle: true, ..client::Config::default() };
-    let (conn, machine) = client::pair(config);
+    let (conn, machine) = client::pair(config, std::time::Instant::now());
     runtime.spawn(async move {
         if let Err(blame) = run::run(machine, stream).await {
             tracing::debug!("connection ended: {blame}");

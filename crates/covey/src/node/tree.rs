@@ -221,13 +221,11 @@ impl Tree for NodeTree {
         let path = attach.aname.lossy().into_owned();
         match path.trim_matches('/') {
             "" => {
-                // The parts judge for themselves; the root shows nothing that is anyone's own.
-                let user =
-                    User { uid: attach.peer.uid.unwrap_or(u32::MAX), gid: 0, groups: vec![] };
-                if attach.peer.uid.is_none() && !attach.peer.has_key {
-                    let what = format!("{} has not proven the cluster key", attach.peer.name);
-                    return Outcome::Now(Err(Errno::because(Errno::EACCES, what)));
-                }
+                // The user of this attach is who walks on into the parts.
+                let user = match self.fs.admit(&attach) {
+                    Ok(user) => user,
+                    Err(error) => return Outcome::Now(Err(error)),
+                };
                 Outcome::Now(Ok((user, root_qid(0), Node::Root(Rc::new(attach)))))
             }
             part => {

@@ -32,7 +32,7 @@ cp /mnt/random big && cmp /mnt/random /mnt/two/big || fail "big file"
 path=deep
 for _ in $(seq 60); do path=$path/dddddddddddddddddddddddddddddddddddddddddddddddddd; done
 mkdir -p "$path" && echo x > "$path/y" && [ "$(cat "/mnt/two/$path/y")" = x ] || fail "a path of 3 KB"
-cp -a /usr/include/linux tree && diff -r /usr/include/linux /mnt/two/tree || fail "copy a tree"
+cp -a /usr/include/linux/netfilter tree && diff -r /usr/include/linux/netfilter /mnt/two/tree || fail "copy a tree"
 
 python3 - << 'EOF' || fail "python"
 import fcntl, os
@@ -44,8 +44,8 @@ assert os.fstat(f).st_size == 2 and os.pread(f, 10, 0) == b"12"
 os.fsync(f); os.close(f)
 
 os.mkdir("many")
-for i in range(1500): open(f"many/{i}", "w").close()
-assert sorted(os.listdir("/mnt/two/many"), key=int) == [str(i) for i in range(1500)]
+for i in range(600): open(f"many/{i}", "w").close()
+assert sorted(os.listdir("/mnt/two/many"), key=int) == [str(i) for i in range(600)]
 for entry in os.scandir("many"): os.unlink("many/" + entry.name)
 assert os.listdir("/mnt/two/many") == []
 

@@ -17,10 +17,9 @@ pub struct Client {
 }
 
 impl Client {
-    pub(super) fn new(shared: Arc<Shared>, config: Config) -> Client {
-        // Not a look at the clock but a long past instant, which means that no time is known yet:
-        // the first request asks for `handle_timeout` at once.
-        let now = Instant::now();
+    pub(super) fn new(shared: Arc<Shared>, config: Config, now: Instant) -> Client {
+        // A long past instant means that no time is known yet: the first request asks for
+        // `handle_timeout` at once.
         let quiet_since = now.checked_sub(Duration::from_secs(86400)).unwrap_or(now);
         Client { shared, config, quiet_since }
     }

@@ -37,7 +37,7 @@ pub struct Pair<T: Tree> {
 impl<T: Tree> Pair<T> {
     /// Connected; no version yet.
     pub fn raw(tree: Rc<T>, client: client::Config, server: server::Config) -> Self {
-        let (conn, client) = client::pair(client);
+        let (conn, client) = client::pair(client, std::time::Instant::now());
         let peer = Peer { name: "unix".into(), uid: Some(0), has_key: false };
         Pair {
             conn,

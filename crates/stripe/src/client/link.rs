@@ -197,7 +197,7 @@ impl State {
 }
 
 const REDIAL_FIRST: Duration = Duration::from_millis(20);
-const REDIAL_MAX: Duration = Duration::from_millis(500);
+const REDIAL_MAX: Duration = Duration::from_millis(200);
 
 /// Dials until it succeeds, then stays to see the connection end and dials again, as long as
 /// anyone holds the link.

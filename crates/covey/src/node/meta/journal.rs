@@ -78,8 +78,13 @@ struct Batch {
 }
 
 impl Journal {
-    /// Opens the store in `dir`: the last checkpoint, and everything the log holds since.
-    pub fn open(dir: &Path, counters: Rc<MetaCounters>) -> anyhow::Result<(Store<Lmdb>, Journal)> {
+    /// Opens the store in `dir`: the last checkpoint, and everything the log holds since. `servers`
+    /// are the cluster's I/O servers now.
+    pub fn open(
+        dir: &Path,
+        servers: &[String],
+        counters: Rc<MetaCounters>,
+    ) -> anyhow::Result<(Store<Lmdb>, Journal)> {
         let kv = Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?;
         let generation = generation(&kv)?;
         let mut store = Store::open(Lmdb(kv))?;
@@ -94,6 +99,10 @@ impl Journal {
         }
         if found.records > 0 {
             tracing::info!("replayed {} operations of the log", found.records);
+        }
+        let added = store.adopt_servers(servers)?;
+        if added > 0 {
+            tracing::info!("{added} I/O servers were added: new files lie on them too");
         }
         let log = Log::open(dir, generation)?;
         let sync = log.sync_handle();

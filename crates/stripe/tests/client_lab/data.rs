@@ -1,0 +1,128 @@
+//! An I/O server: objects with epochs, in memory.
+
+use covey_ninep::message::Qid;
+use covey_ninep::tree::*;
+use covey_stripe::objects::{self, DataOp, DataReply};
+use covey_stripe::ops::Id;
+use covey_wire::{Bytes, Name};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+#[derive(Default)]
+pub struct Objects {
+    objects: RefCell<BTreeMap<Id, (u32, Vec<u8>)>>,
+    /// How many writes were brought to stable storage, and how many there were.
+    pub synced: Cell<usize>,
+    pub writes: Cell<usize>,
+    /// Opened objects that were not clunked.
+    pub fids: Cell<isize>,
+}
+
+impl Objects {
+    pub fn cut(&self, id: Id, epoch: u32, size: u64) {
+        let mut objects = self.objects.borrow_mut();
+        let object = objects.entry(id).or_default();
+        if object.0 < epoch {
+            object.0 = epoch;
+            object.1.truncate(size as usize);
+        }
+    }
+
+    pub fn remove(&self, id: Id) {
+        self.objects.borrow_mut().remove(&id);
+    }
+
+    pub fn has(&self, id: Id) -> bool {
+        self.objects.borrow().contains_key(&id)
+    }
+
+    fn admit(&self, id: Id, epoch: u32) -> Result<()> {
+        let current = self.objects.borrow().get(&id).map_or(0, |object| object.0);
+        if current == epoch { Ok(()) } else { Err(Errno::ESTALE.into()) }
+    }
+}
+
+pub struct DataServer(pub Rc<Objects>);
+
+#[derive(Clone)]
+pub enum Node {
+    Root,
+    Object(Id, u32),
+}
+
+fn qid(path: u64) -> Qid {
+    Qid { kind: if path == 0 { Qid::DIR } else { Qid::FILE }, version: 0, path }
+}
+
+impl Tree for DataServer {
+    type Node = Node;
+
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
+        assert_eq!(attach.aname.as_bytes(), b"/data");
+        Outcome::Now(Ok((User { uid: 0, gid: 0, groups: vec![] }, qid(0), Node::Root)))
+    }
+
+    fn walk(&self, _: &Rc<User>, _: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        let Some((id, Some(epoch))) = objects::parse(names[0].as_bytes()) else {
+            return Errno::ENOENT.into();
+        };
+        let admitted = self.0.admit(id, epoch);
+        if admitted.is_ok() {
+            self.0.fids.set(self.0.fids.get() + 1);
+        }
+        admitted.map(|()| vec![(qid(id), Node::Object(id, epoch))]).into()
+    }
+
+    fn open(&self, _: &Rc<User>, node: &Node, _: u32) -> Outcome<Opened<Node>> {
+        Outcome::Now(Ok(Opened { qid: qid(1), node: node.clone(), blocking: false }))
+    }
+
+    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        let &Node::Object(id, epoch) = node else { return Errno::EISDIR.into() };
+        let read = |()| {
+            let objects = self.0.objects.borrow();
+            let bytes = objects.get(&id).map_or(&[][..], |object| &object.1);
+            let start = bytes.len().min(offset as usize);
+            let end = bytes.len().min(start + count as usize);
+            Bytes::copy_from_slice(&bytes[start..end])
+        };
+        self.0.admit(id, epoch).map(read).into()
+    }
+
+    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+        let &Node::Object(id, epoch) = node else { return Errno::EISDIR.into() };
+        let write = |()| {
+            let mut objects = self.0.objects.borrow_mut();
+            let bytes = &mut objects.entry(id).or_default().1;
+            let end = offset as usize + data.len();
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[offset as usize..end].copy_from_slice(&data);
+            self.0.writes.set(self.0.writes.get() + 1);
+            data.len() as u32
+        };
+        self.0.admit(id, epoch).map(write).into()
+    }
+
+    fn fsync(&self, _: &Rc<User>, node: &Node, _: bool) -> Outcome<()> {
+        let &Node::Object(id, epoch) = node else { return Outcome::Now(Ok(())) };
+        self.0.admit(id, epoch).map(|()| self.0.synced.set(self.0.writes.get())).into()
+    }
+
+    fn call(&self, _: &Rc<User>, _: &Node, body: Bytes) -> Outcome<Bytes> {
+        let reply = match DataOp::decode(body) {
+            Ok(DataOp::Allocated { id }) => {
+                let objects = self.0.objects.borrow();
+                DataReply::Allocated { bytes: objects.get(&id).map_or(0, |o| o.1.len() as u64) }
+            }
+            other => panic!("a client sends {other:?}"),
+        };
+        Outcome::Now(Ok(reply.encode().into()))
+    }
+
+    fn clunk(&self, _: &Rc<User>, node: Node) {
+        if let Node::Object(..) = node {
+            self.0.fids.set(self.0.fids.get() - 1);
+        }
+    }
+}

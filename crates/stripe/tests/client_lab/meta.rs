@@ -1,0 +1,342 @@
+//! The metadata server: the store with its log, its waits, its cuts and its sessions' grace.
+
+use super::data::Objects;
+use super::net::SimNet;
+use covey_ninep::message::Qid;
+use covey_ninep::tree::*;
+use covey_stripe::distribution::{self, Distribution};
+use covey_stripe::kv::MemoryKv;
+use covey_stripe::meta::{Applied, Store, WaitId, Work};
+use covey_stripe::ops::*;
+use covey_wire::{Bytes, Field, List, Name, Reader};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+const GRACE: Duration = Duration::from_secs(10);
+
+pub struct Meta {
+    state: RefCell<State>,
+    net: Arc<SimNet>,
+    data: Vec<Rc<Objects>>,
+    /// Cuts are kept from the I/O servers.
+    pub holds_cuts: Cell<bool>,
+    /// Operations by name, as they arrive.
+    pub log: RefCell<Vec<&'static str>>,
+}
+
+struct State {
+    store: Store<MemoryKv>,
+    checkpoint: MemoryKv,
+    logged: Vec<Request>,
+    answers: BTreeMap<WaitId, Reply>,
+    cuts: VecDeque<Cut>,
+    connected: BTreeMap<u64, usize>,
+    lost_at: BTreeMap<u64, Instant>,
+    orphans_due: Option<Instant>,
+    wakers: Vec<Waker>,
+    now: Nanos,
+}
+
+struct Cut {
+    id: Id,
+    epoch: u32,
+    size: u64,
+    layout: Layout,
+    /// Slots that have done it.
+    done: usize,
+}
+
+impl Meta {
+    pub fn new(net: Arc<SimNet>, data: Vec<Rc<Objects>>) -> Rc<Meta> {
+        let mut kv = MemoryKv::default();
+        let hint = LayoutHint { kind: 1, strip_bytes: super::STRIP as u32, server_count: 0 };
+        let servers: Vec<String> = (0..data.len()).map(super::data_name).collect();
+        Store::format(&mut kv, "sim", &servers, hint, 1, (0, 0)).unwrap();
+        let state = State {
+            store: Store::open(kv.clone()).unwrap(),
+            checkpoint: kv,
+            logged: Vec::new(),
+            answers: BTreeMap::new(),
+            cuts: VecDeque::new(),
+            connected: BTreeMap::new(),
+            lost_at: BTreeMap::new(),
+            orphans_due: None,
+            wakers: Vec::new(),
+            now: 1000,
+        };
+        let (state, log) = (RefCell::new(state), RefCell::default());
+        state.borrow_mut().save();
+        Rc::new(Meta { state, net, data, holds_cuts: Cell::new(false), log })
+    }
+
+    pub fn restart(&self) {
+        let now = self.net.now_time();
+        let mut state = self.state.borrow_mut();
+        let mut store = Store::open(state.checkpoint.clone()).unwrap();
+        state.logged.iter().for_each(|request| store.replay(request).unwrap());
+        let cuts = store.pending_cuts((0, 0), usize::MAX).unwrap();
+        let cut = |c: covey_stripe::meta::PendingCut| Cut {
+            id: c.id,
+            epoch: c.epoch,
+            size: c.size,
+            layout: c.layout,
+            done: 0,
+        };
+        state.cuts = cuts.into_iter().map(cut).collect();
+        state.lost_at = store.sessions().iter().map(|info| (info.session, now)).collect();
+        state.connected.clear();
+        state.answers.clear();
+        state.orphans_due = Some(now + GRACE);
+        state.store = store;
+        state.save();
+    }
+
+    pub fn checkpoint(&self) {
+        self.state.borrow_mut().save();
+    }
+
+    /// Ends all sessions, as if their clients had been away for too long.
+    pub fn forget_sessions(&self) {
+        let sessions = self.state.borrow().store.sessions();
+        for info in sessions {
+            self.state.borrow_mut().store.session_expired(info.session).unwrap();
+            self.serve();
+        }
+    }
+
+    /// Opens of all sessions together.
+    pub fn open_files(&self) -> usize {
+        self.state.borrow().store.sessions().iter().map(|info| info.open_files).sum()
+    }
+
+    pub fn ask(&self, op: Op) -> Reply {
+        match self.apply(own(op)) {
+            Applied::Reply(reply) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let state = self.state.borrow();
+        state.lost_at.values().map(|&at| at + GRACE).chain(state.orphans_due).min()
+    }
+
+    /// What the server does by itself: one step of a cut, sessions that are over.
+    pub fn turn(&self, chance: u64) -> bool {
+        let now = self.net.now_time();
+        let mut moved = self.end_sessions(now);
+        if chance == 0 || self.holds_cuts.get() {
+            return moved;
+        }
+        let done = {
+            let mut state = self.state.borrow_mut();
+            let Some(cut) = state.cuts.front_mut() else { return moved };
+            moved = true;
+            let server = cut.layout.servers.0[cut.done];
+            let map = distribution::of(&cut.layout).unwrap();
+            let size = map.physical_size(cut.done, cut.size);
+            self.data[usize::from(server)].cut(cut.id, cut.epoch, size);
+            cut.done += 1;
+            (cut.done == cut.layout.servers.0.len()).then_some((cut.id, cut.epoch))
+        };
+        if let Some((id, epoch)) = done {
+            self.state.borrow_mut().cuts.pop_front();
+            self.apply(own(Op::Reclaimed { id, epoch }));
+            self.wake();
+        }
+        moved
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.state.borrow().cuts.is_empty() && !self.holds_cuts.get()
+    }
+
+    fn end_sessions(&self, now: Instant) -> bool {
+        let due: Vec<u64> = {
+            let state = self.state.borrow();
+            let due = state.lost_at.iter().filter(|(_, at)| now >= **at + GRACE);
+            due.map(|(&session, _)| session).collect()
+        };
+        for session in &due {
+            self.state.borrow_mut().lost_at.remove(session);
+            self.state.borrow_mut().store.session_expired(*session).unwrap();
+            self.serve();
+        }
+        let orphans = self.state.borrow().orphans_due.is_some_and(|at| now >= at);
+        if orphans {
+            self.state.borrow_mut().orphans_due = None;
+            self.state.borrow_mut().store.drop_orphans().unwrap();
+            self.serve();
+        }
+        orphans || !due.is_empty()
+    }
+
+    fn apply(&self, mut request: Request) -> Applied {
+        let applied = {
+            let state = &mut *self.state.borrow_mut();
+            state.now += 1_000_000;
+            request.now = state.now;
+            let applied = state.store.apply(&request);
+            assert!(!matches!(applied, Applied::Fatal(_)), "{applied:?} of {request:?}");
+            if Store::<MemoryKv>::is_logged(&request.op) && !applied.is_refused() {
+                state.logged.push(request);
+            }
+            applied
+        };
+        self.serve();
+        applied
+    }
+
+    fn serve(&self) {
+        let work = self.state.borrow_mut().store.take_work();
+        for work in work {
+            match work {
+                Work::Answer(wait, reply) => {
+                    self.state.borrow_mut().answers.insert(wait, reply);
+                }
+                Work::Apply(request) => drop(self.apply(request)),
+                Work::Cut { id, epoch, size, layout } => {
+                    let cut = Cut { id, epoch, size, layout, done: 0 };
+                    self.state.borrow_mut().cuts.push_back(cut);
+                }
+                Work::Remove { id, epoch, .. } => {
+                    self.data.iter().for_each(|data| data.remove(id));
+                    self.apply(own(Op::Reclaimed { id, epoch }));
+                }
+            }
+        }
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let wakers = std::mem::take(&mut self.state.borrow_mut().wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn request(self: &Rc<Self>, request: Request) -> Outcome<Reply> {
+        match self.apply(request) {
+            Applied::Reply(reply) => Outcome::Now(Ok(reply)),
+            Applied::AfterCut { id, epoch, reply } => {
+                let meta = self.clone();
+                Outcome::later(poll_fn(move |context| {
+                    let mut state = meta.state.borrow_mut();
+                    if state.cuts.iter().any(|cut| (cut.id, cut.epoch) == (id, epoch)) {
+                        state.wakers.push(context.waker().clone());
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(reply.clone()))
+                }))
+            }
+            Applied::Wait(wait) => {
+                let guard = WaitGuard { meta: self.clone(), wait };
+                Outcome::later(poll_fn(move |context| {
+                    let mut state = guard.meta.state.borrow_mut();
+                    if let Some(reply) = state.answers.remove(&wait) {
+                        return Poll::Ready(Ok(reply));
+                    }
+                    state.wakers.push(context.waker().clone());
+                    Poll::Pending
+                }))
+            }
+            Applied::Fatal(error) => panic!("{error}"),
+        }
+    }
+
+    fn connected(&self, session: u64) {
+        let mut state = self.state.borrow_mut();
+        *state.connected.entry(session).or_default() += 1;
+        state.lost_at.remove(&session);
+    }
+
+    fn disconnected(&self, session: u64, boot: u64) {
+        let mut state = self.state.borrow_mut();
+        if state.store.boot() != boot {
+            return;
+        }
+        let count = state.connected.entry(session).or_default();
+        *count -= 1;
+        if *count == 0 {
+            state.lost_at.insert(session, self.net.now_time());
+        }
+    }
+}
+
+impl State {
+    fn save(&mut self) {
+        self.store.save_replies().unwrap();
+        self.checkpoint = self.store.kv().clone();
+        self.logged.clear();
+    }
+}
+
+struct WaitGuard {
+    meta: Rc<Meta>,
+    wait: WaitId,
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        self.meta.state.borrow_mut().store.cancel_wait(self.wait);
+        self.meta.serve();
+    }
+}
+
+fn own(op: Op) -> Request {
+    Request { session: 0, seq: 0, seq_done: 0, now: 0, caller: Caller::default(), op }
+}
+
+pub struct MetaServer(pub Rc<Meta>);
+
+pub struct Connection {
+    meta: Weak<Meta>,
+    session: Cell<u64>,
+    boot: Cell<u64>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let (Some(meta), session @ 1..) = (self.meta.upgrade(), self.session.get()) {
+            meta.disconnected(session, self.boot.get());
+        }
+    }
+}
+
+impl Tree for MetaServer {
+    type Node = Rc<Connection>;
+
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Rc<Connection>)> {
+        assert_eq!(attach.aname.as_bytes(), b"/meta");
+        let user = User { uid: 0, gid: 0, groups: vec![] };
+        let qid = Qid { kind: Qid::DIR, version: 0, path: ROOT };
+        let meta = Rc::downgrade(&self.0);
+        let connection = Connection { meta, session: Cell::new(0), boot: Cell::new(0) };
+        Outcome::Now(Ok((user, qid, Rc::new(connection))))
+    }
+
+    fn call(&self, _: &Rc<User>, node: &Rc<Connection>, body: Bytes) -> Outcome<Bytes> {
+        let request = Request::get((), &mut Reader::new(body)).unwrap();
+        self.0.log.borrow_mut().push(request.op.name());
+        let is_hello = matches!(request.op, Op::Hello { .. });
+        let outcome = self.0.request(request);
+        if let (true, Outcome::Now(Ok(Reply::Session { session, boot, .. }))) = (is_hello, &outcome)
+        {
+            (node.session.set(*session), node.boot.set(*boot));
+            self.0.connected(*session);
+        }
+        outcome.map(|reply| {
+            let mut out = Vec::new();
+            reply.put((), &mut out);
+            out.into()
+        })
+    }
+}
+
+/// Names for a walk.
+pub fn names(text: &str) -> List<Name> {
+    List(text.split('/').map(Name::from).collect())
+}

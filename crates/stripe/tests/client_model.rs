@@ -1,0 +1,411 @@
+//! Several clients at once, over connections that are cut and servers that start anew, against byte
+//! arrays.
+//!
+//! A batch is what some clients do at the same time. What may come of it is what comes of doing it
+//! one after another, in any order. Writes of one batch may overlap; then either may win, byte by byte.
+
+mod client_lab;
+
+use client_lab::*;
+use covey_ninep::tree::SetAttr;
+use covey_stripe::client::{File, Fs, Result};
+use covey_stripe::ops::ROOT;
+use futures_util::future::{Either, join_all, select};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+const CLIENTS: usize = 3;
+const FILES: usize = 2;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Read {
+        offset: usize,
+        count: usize,
+    },
+    Write {
+        offset: usize,
+        count: usize,
+    },
+    Append {
+        count: usize,
+    },
+    Truncate {
+        size: usize,
+    },
+    Stat,
+    Fsync,
+    /// Closes the client's handle and opens the file again.
+    Reopen,
+}
+
+/// What one client does in a batch; given up after so many rounds when there is a number.
+#[derive(Clone, Debug)]
+struct Step {
+    file: usize,
+    op: Op,
+    patience: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Batch {
+    steps: Vec<Step>,
+    events: Vec<(usize, Event)>,
+}
+
+fn offset() -> impl Strategy<Value = usize> {
+    prop_oneof![0..9 * STRIP, (0..9usize).prop_map(|strip| strip * STRIP), Just(0)]
+}
+
+fn count() -> impl Strategy<Value = usize> {
+    prop_oneof![1..100usize, 1..4 * STRIP, Just(STRIP), Just(3 * STRIP)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        5 => (offset(), count()).prop_map(|(offset, count)| Op::Write { offset, count }),
+        4 => (offset(), count()).prop_map(|(offset, count)| Op::Read { offset, count }),
+        2 => count().prop_map(|count| Op::Append { count }),
+        2 => offset().prop_map(|size| Op::Truncate { size }),
+        1 => Just(Op::Stat),
+        1 => Just(Op::Fsync),
+        1 => Just(Op::Reopen),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let patience = prop_oneof![6 => Just(None), 1 => (0..60usize).prop_map(Some)];
+    (0..FILES, op(), patience).prop_map(|(file, op, patience)| Step { file, op, patience })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (0..12usize, any::<bool>()).prop_map(|(conn, delivered)| Event::Cut { conn, delivered }),
+        2 => (0..SERVERS).prop_map(Event::RestartData),
+        2 => Just(Event::RestartMeta),
+        1 => Just(Event::Checkpoint),
+    ]
+}
+
+fn batch() -> impl Strategy<Value = Batch> {
+    let steps = prop::collection::vec(step(), CLIENTS);
+    let events = prop::collection::vec((0..80usize, event()), 0..3);
+    (steps, events).prop_map(|(steps, events)| Batch { steps, events })
+}
+
+/// What a client saw.
+#[derive(Debug)]
+enum Seen {
+    Nothing,
+    Bytes(Vec<u8>),
+    Size(u64),
+    Offset(u64),
+    GivenUp,
+}
+
+/// A change to one file, as the model does it: the byte it writes names it.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    op: Op,
+    byte: u8,
+    /// Whether it was certainly done.
+    is_done: bool,
+    /// Where an append says that it went.
+    offset: Option<u64>,
+}
+
+/// Which bytes may be where, for each size that the file may have.
+type States = BTreeMap<usize, Vec<BTreeSet<u8>>>;
+
+/// What may be there after the changes, in any order, those that are not certain done or not.
+fn outcomes(before: &[u8], changes: &[Change], ghosts: &[Change]) -> States {
+    let mut states = States::new();
+    for order in orders(changes) {
+        if let Some(after) = in_order(before, &order) {
+            let bytes =
+                states.entry(after.len()).or_insert_with(|| vec![BTreeSet::new(); after.len()]);
+            for (set, byte) in bytes.iter_mut().zip(&after) {
+                set.insert(*byte);
+            }
+        }
+    }
+    // A write that was given up may be done in part, wherever it reaches.
+    for change in changes.iter().filter(|change| !change.is_done) {
+        if let Op::Write { offset, count } = change.op {
+            for (&size, bytes) in &mut states {
+                for (at, set) in bytes.iter_mut().enumerate().take(size).skip(offset).take(count) {
+                    set.insert(change.byte);
+                    set.insert(before.get(at).copied().unwrap_or(0));
+                }
+            }
+        }
+    }
+    for ghost in ghosts {
+        let Op::Write { offset, count } = ghost.op else { continue };
+        for bytes in states.values_mut() {
+            let reached = bytes.iter_mut().skip(offset).take(count);
+            reached.filter(|set| set.contains(&0)).for_each(|set| {
+                set.insert(ghost.byte);
+            });
+        }
+    }
+    states
+}
+
+fn orders(changes: &[Change]) -> Vec<Vec<Change>> {
+    let Some((first, rest)) = changes.split_first() else { return vec![Vec::new()] };
+    let mut all = Vec::new();
+    for order in orders(rest) {
+        for at in 0..=order.len() {
+            let mut with = order.clone();
+            with.insert(at, *first);
+            all.push(with);
+        }
+        if !first.is_done {
+            all.push(order);
+        }
+    }
+    all
+}
+
+/// None when an append went to another place than it does in this order.
+fn in_order(before: &[u8], changes: &[Change]) -> Option<Vec<u8>> {
+    let mut bytes = before.to_vec();
+    for change in changes {
+        match change.op {
+            Op::Write { offset, count } => put(&mut bytes, offset, count, change.byte),
+            Op::Append { count } => {
+                let end = bytes.len();
+                if change.offset.is_some_and(|offset| offset != end as u64) {
+                    return None;
+                }
+                put(&mut bytes, end, count, change.byte);
+            }
+            Op::Truncate { size } => bytes.resize(size, 0),
+            _ => {}
+        }
+    }
+    Some(bytes)
+}
+
+fn put(bytes: &mut Vec<u8>, offset: usize, count: usize, byte: u8) {
+    bytes.resize(bytes.len().max(offset + count), 0);
+    bytes[offset..offset + count].fill(byte);
+}
+
+async fn act(fs: &Fs, file: &mut Option<File>, op: Op, byte: u8) -> Result<Seen> {
+    let open = file.clone().expect("it is open between batches");
+    Ok(match op {
+        Op::Read { offset, count } => {
+            Seen::Bytes(open.read_at(offset as u64, count).await?.into_bytes().to_vec())
+        }
+        Op::Write { offset, count } => {
+            open.write_at(offset as u64, vec![byte; count].into()).await?;
+            Seen::Nothing
+        }
+        Op::Append { count } => Seen::Offset(open.append(vec![byte; count].into()).await?),
+        Op::Truncate { size } => {
+            let size = Some(size as u64);
+            let stat =
+                fs.setattr(&root(), open.id(), SetAttr { size, ..SetAttr::default() }).await?;
+            Seen::Size(stat.inode.size)
+        }
+        Op::Stat => Seen::Size(fs.inode(open.id()).await?.size),
+        Op::Fsync => {
+            open.fsync().await?;
+            Seen::Nothing
+        }
+        Op::Reopen => {
+            let id = open.id();
+            (*file, _) = (None, open);
+            *file = Some(fs.open(&root(), id, 6).await?);
+            Seen::Nothing
+        }
+    })
+}
+
+/// Completes when it was polled so often.
+async fn rounds(count: Option<usize>) {
+    let Some(mut left) = count else { return std::future::pending().await };
+    poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+struct Lab {
+    world: World,
+    clients: Vec<(Fs, Vec<Option<File>>)>,
+    /// What is in the files for certain, between batches.
+    content: Vec<Vec<u8>>,
+    ids: Vec<u64>,
+    /// Writes that were given up, by file: what they left beyond the end shows when the file grows.
+    ghosts: Vec<Vec<Change>>,
+    byte: u8,
+}
+
+impl Lab {
+    fn new(seed: u64) -> Lab {
+        let mut world = World::new(seed);
+        // Hard clients: nothing fails, however long a server is away.
+        let fs: Vec<Fs> = (0..CLIENTS).map(|_| world.client(true)).collect();
+        let mut ids = Vec::new();
+        for at in 0..FILES {
+            let (who, text) = (root(), name(&format!("f{at}")));
+            let made = world.run(fs[0].create(&who, ROOT, &text, 0o644, true, 6));
+            ids.push(made.unwrap().0.id);
+        }
+        let (mut clients, ghosts) = (Vec::new(), vec![Vec::new(); FILES]);
+        for fs in fs {
+            let who = root();
+            let open = |id: &u64| Some(world.run(fs.open(&who, *id, 6)).unwrap());
+            clients.push((fs.clone(), ids.iter().map(open).collect()));
+        }
+        Lab { world, clients, content: vec![Vec::new(); FILES], ids, ghosts, byte: 0 }
+    }
+
+    fn batch(&mut self, batch: &Batch) {
+        let steps = tamed(&batch.steps, &self.content);
+        self.world.plan(batch.events.iter().copied());
+        let first = self.byte;
+        self.byte = self.byte % 200 + CLIENTS as u8;
+        let runs =
+            self.clients.iter_mut().zip(&steps).enumerate().map(|(at, ((fs, files), step))| {
+                let byte = first + at as u8 + 1;
+                async move {
+                    let acted = act(fs, &mut files[step.file], step.op, byte);
+                    match select(pin!(acted), pin!(rounds(step.patience))).await {
+                        Either::Left((seen, _)) => seen.expect("nothing fails"),
+                        Either::Right(_) => Seen::GivenUp,
+                    }
+                }
+            });
+        let seen = self.world.run(join_all(runs));
+        // What was given up comes to its end by itself, if at all.
+        self.world.rest(Duration::from_millis(700));
+        self.reopen();
+        for file in 0..FILES {
+            self.check(file, first, &steps, &seen);
+        }
+    }
+
+    /// What was given up may have left a client without its handle.
+    fn reopen(&mut self) {
+        for (fs, files) in &mut self.clients {
+            for (file, id) in files.iter_mut().zip(&self.ids) {
+                if file.is_none() {
+                    *file = Some(self.world.run(fs.open(&root(), *id, 6)).unwrap());
+                }
+            }
+        }
+    }
+
+    fn check(&mut self, file: usize, first: u8, steps: &[Step], seen: &[Seen]) {
+        let before = self.content[file].clone();
+        let of_file =
+            || steps.iter().zip(seen).enumerate().filter(|(_, (step, _))| step.file == file);
+        let change = |(at, (step, seen)): (usize, (&Step, &Seen))| Change {
+            op: step.op,
+            byte: first + at as u8 + 1,
+            is_done: !matches!(seen, Seen::GivenUp),
+            offset: if let Seen::Offset(offset) = seen { Some(*offset) } else { None },
+        };
+        let changes: Vec<Change> = of_file().map(change).filter(|c| is_change(c.op)).collect();
+        let given_up = changes.iter().filter(|change| !change.is_done).copied();
+        self.ghosts[file].extend(given_up);
+        let after = outcomes(&before, &changes, &self.ghosts[file]);
+        let mut content = None;
+        for (_, files) in &self.clients {
+            let open = files[file].as_ref().expect("it is open");
+            let read = self.world.run(open.read_at(0, 1 << 20)).unwrap().into_bytes().to_vec();
+            must_be_one_of(&read, &after, &format!("{before:?}\nafter {changes:?}"));
+            let all = content.get_or_insert_with(|| read.clone());
+            assert!(*all == read, "clients differ after {changes:?}");
+        }
+        self.content[file] = content.expect("there are clients");
+        for (_, (step, seen)) in of_file() {
+            check_seen(step.op, seen, &before, &changes, &self.ghosts[file]);
+        }
+    }
+}
+
+fn is_change(op: Op) -> bool {
+    matches!(op, Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. })
+}
+
+/// Where an append competes with a write beyond the end or with a cut for the same place, nothing is
+/// promised of who gets it: such steps become reads.
+fn tamed(steps: &[Step], content: &[Vec<u8>]) -> Vec<Step> {
+    let appends = |file| steps.iter().any(|s| s.file == file && matches!(s.op, Op::Append { .. }));
+    let tame = |step: &Step| {
+        let mut step = step.clone();
+        let end = content[step.file].len();
+        step.op = match step.op {
+            Op::Write { offset, count } if appends(step.file) && offset + count > end => {
+                Op::Read { offset, count }
+            }
+            Op::Truncate { size } if appends(step.file) && size > end => Op::Stat,
+            other => other,
+        };
+        step
+    };
+    steps.iter().map(tame).collect()
+}
+
+fn must_be_one_of(read: &[u8], states: &States, story: &str) {
+    let sizes: Vec<_> = states.keys().collect();
+    let Some(bytes) = states.get(&read.len()) else {
+        panic!("size {}, may be {sizes:?}; before: {} bytes {story}", read.len(), story.len())
+    };
+    for (at, (byte, set)) in read.iter().zip(bytes).enumerate() {
+        assert!(set.contains(byte), "byte {at} is {byte}, may be {set:?} of {story}");
+    }
+}
+
+/// What a client saw in the middle of it: any mixture of what there was on the way.
+fn check_seen(op: Op, seen: &Seen, before: &[u8], changes: &[Change], ghosts: &[Change]) {
+    let maybe: Vec<Change> = changes.iter().map(|c| Change { is_done: false, ..*c }).collect();
+    let states = outcomes(before, &maybe, ghosts);
+    match (op, seen) {
+        (Op::Read { offset, count }, Seen::Bytes(read)) => {
+            let fits = |size: &usize| size.saturating_sub(offset).min(count) == read.len();
+            assert!(states.keys().any(fits), "read {} bytes at {offset}", read.len());
+            for (at, byte) in read.iter().enumerate() {
+                let at = at + offset;
+                let is_there = states.values().any(|b| b.get(at).is_some_and(|s| s.contains(byte)));
+                // Where a write extends the file, its size may come first.
+                let is_coming = *byte == 0 && (at >= before.len() || has_cut(changes));
+                assert!(is_there || is_coming, "read {byte} at {at} of {changes:?}");
+            }
+        }
+        (Op::Stat, Seen::Size(size)) => {
+            assert!(states.contains_key(&(*size as usize)), "size {size} of {changes:?}");
+        }
+        _ => {}
+    }
+}
+
+fn has_cut(changes: &[Change]) -> bool {
+    changes.iter().any(|change| matches!(change.op, Op::Truncate { .. }))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #[test]
+    fn a_completed_write_is_what_every_later_read_sees(
+        seed in any::<u64>(),
+        batches in prop::collection::vec(batch(), 1..8),
+    ) {
+        let mut lab = Lab::new(seed);
+        batches.iter().for_each(|batch| lab.batch(batch));
+    }
+}

@@ -1,0 +1,365 @@
+//! Scenes of the striping client: lost connections, servers that start anew, futures that are dropped.
+
+mod client_lab;
+
+use client_lab::*;
+use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
+use covey_stripe::client::{File, Fs};
+use covey_stripe::ops::{Id, Inode, Op, ROOT, RangeLock, Reply};
+use futures_util::future::{join, join_all};
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+fn create(world: &mut World, fs: &Fs, text: &str) -> (Inode, File) {
+    let (who, name) = (root(), name(text));
+    world.run(fs.create(&who, ROOT, &name, 0o644, true, 6)).unwrap()
+}
+
+fn read(world: &mut World, file: &File) -> Vec<u8> {
+    world.run(file.read_at(0, 1 << 20)).unwrap().into_bytes().to_vec()
+}
+
+/// Polls a future for so many rounds and drops it then.
+async fn for_rounds<F: Future>(rounds: usize, future: F) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    let mut left = rounds;
+    poll_fn(move |context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+fn lock(start: u64, end: u64) -> RangeLock {
+    RangeLock { exclusive: true, whole: false, start, end, owner: 7, pid: 7 }
+}
+
+#[test]
+fn a_lost_connection_is_dialled_once() {
+    let mut world = World::new(1);
+    let fs = world.client(false);
+    let (_, file) = create(&mut world, &fs, "f");
+    world.run(file.write_at(0, vec![1; 4 * STRIP].into())).unwrap();
+    let before: Vec<usize> = (0..SERVERS).map(|at| world.net.dials(&data_name(at))).collect();
+    world.plan([(3, Event::RestartData(0)), (4, Event::RestartData(1))]);
+    let reads = (0..20).map(|_| file.read_at(0, 4 * STRIP));
+    world.run(join_all(reads)).into_iter().for_each(|read| drop(read.unwrap()));
+    world.rest(Duration::from_secs(2));
+    let after: Vec<usize> = (0..SERVERS).map(|at| world.net.dials(&data_name(at))).collect();
+    assert_eq!(after, [before[0] + 1, before[1] + 1, before[2]]);
+}
+
+#[test]
+fn a_server_that_fell_silent_is_refused_at_once_until_it_is_back() {
+    let mut world = World::new(2);
+    let fs = world.client(false);
+    let (_, file) = create(&mut world, &fs, "f");
+    world.run(file.write_at(0, vec![1; 4 * STRIP].into())).unwrap();
+    world.net.set_mute("io0", true);
+    world.net.set_mute("io1", true);
+    world.net.set_mute("io2", true);
+    assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code, Errno::EIO);
+    let begun = world.net.now_time();
+    for _ in 0..5 {
+        assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code, Errno::EIO);
+    }
+    assert_eq!(world.net.now_time(), begun);
+    (0..SERVERS).for_each(|at| world.net.set_mute(&data_name(at), false));
+    world.rest(Duration::from_secs(8));
+    assert_eq!(read(&mut world, &file).len(), 4 * STRIP);
+}
+
+#[test]
+fn a_request_waits_for_a_server_that_is_down_no_longer_than_since_it_went() {
+    let mut world = World::new(3);
+    let fs = world.client(false);
+    let (_, file) = create(&mut world, &fs, "f");
+    world.run(file.write_at(0, vec![1; 3 * STRIP].into())).unwrap();
+    for at in 0..SERVERS {
+        world.net.set_down(&data_name(at), true);
+        world.cut_all(&data_name(at));
+    }
+    world.rest(Duration::from_millis(2000));
+    let begun = world.net.now_time();
+    assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code, Errno::EIO);
+    assert!(world.net.now_time() - begun <= Duration::from_millis(1100));
+}
+
+#[test]
+fn a_mutation_of_a_forgotten_session_fails_rather_than_run_twice() {
+    let mut world = World::new(4);
+    let fs = world.client(true);
+    let (who, text) = (root(), name("f"));
+    // It arrives, its answer does not, and the session is gone when the client is back.
+    let conns = world.conn_count("meta");
+    assert_eq!(conns, 1);
+    world.net.set_down("meta", true);
+    let mkdir = fs.make(&who, ROOT, &text, 0o040755, 0, name(""));
+    let result = {
+        let mut mkdir = Box::pin(mkdir);
+        assert!(world.run(for_rounds(0, mkdir.as_mut())).is_none());
+        world.event(Event::Cut { conn: 0, delivered: true });
+        world.meta.forget_sessions();
+        world.net.set_down("meta", false);
+        world.run(mkdir)
+    };
+    let made = world.meta.log.borrow().iter().filter(|op| **op == "Create").count();
+    assert_eq!(made, 1, "it was sent once");
+    assert_eq!(result.unwrap_err().code, Errno::EIO);
+}
+
+#[test]
+fn a_mutation_whose_answer_was_lost_is_answered_again() {
+    let mut world = World::new(5);
+    let fs = world.client(false);
+    let (who, text) = (root(), name("f"));
+    for restart in [false, true] {
+        let mut mkdir = Box::pin(fs.make(&who, ROOT, &text, 0o040755, 0, name("")));
+        assert!(world.run(for_rounds(0, mkdir.as_mut())).is_none());
+        world.event(Event::Cut { conn: 0, delivered: true });
+        if restart {
+            world.event(Event::RestartMeta);
+        }
+        world.run(mkdir).unwrap();
+        world.run(fs.unlink(&who, ROOT, &text, true)).unwrap();
+    }
+}
+
+#[test]
+fn an_open_that_is_dropped_on_the_way_is_given_back() {
+    for rounds in 0..12 {
+        let mut world = World::new(6 + rounds as u64);
+        let fs = world.client(true);
+        let (inode, file) = create(&mut world, &fs, "f");
+        drop(file);
+        world.rest(Duration::from_millis(1));
+        let who = root();
+        let opened = world.run(for_rounds(rounds, fs.open(&who, inode.id, 4)));
+        drop(opened);
+        let made = name("g");
+        let created = world.run(for_rounds(rounds, fs.create(&who, ROOT, &made, 0o644, true, 6)));
+        drop(created);
+        world.rest(Duration::from_millis(100));
+        assert_eq!(world.meta.open_files(), 0, "after {rounds} rounds");
+    }
+}
+
+#[test]
+fn an_append_that_is_dropped_on_the_way_holds_nobody_up() {
+    for rounds in 0..30 {
+        let mut world = World::new(100 + rounds as u64);
+        let (a, b) = (world.client(true), world.client(true));
+        let (inode, ours) = create(&mut world, &a, "f");
+        let theirs = world.run(b.open(&root(), inode.id, 6)).unwrap();
+        let mine = world.run(for_rounds(rounds, ours.append(vec![1; 5000].into())));
+        let offset = world.run(theirs.append(vec![2; 10].into())).unwrap();
+        world.rest(Duration::from_millis(100));
+        let content = read(&mut world, &theirs);
+        let at = offset as usize;
+        assert_eq!(content[at..at + 10], [2; 10], "after {rounds} rounds");
+        let rest: Vec<u8> = [&content[..at], &content[at + 10..]].concat();
+        assert!(rest.is_empty() || rest == vec![1; 5000], "whole or not at all");
+        assert!(mine.is_none() || !rest.is_empty());
+    }
+}
+
+#[test]
+fn an_append_whose_place_was_granted_unheard_holds_nobody_up() {
+    let mut world = World::new(9);
+    let (a, b) = (world.client(false), world.client(false));
+    let (inode, ours) = create(&mut world, &a, "f");
+    let theirs = world.run(b.open(&root(), inode.id, 6)).unwrap();
+    // The server hears the request, and then nothing is heard of it for longer than anyone waits.
+    let mut append = Box::pin(ours.append(vec![1; 10].into()));
+    assert!(world.run(for_rounds(1, append.as_mut())).is_none());
+    world.net.set_down("meta", true);
+    (0..2).for_each(|_| world.event(Event::Cut { conn: 0, delivered: true }));
+    assert_eq!(world.run(append).unwrap_err().code, Errno::EIO);
+    world.net.set_down("meta", false);
+    world.rest(Duration::from_secs(1));
+    world.run(theirs.append(vec![2; 10].into())).unwrap();
+}
+
+#[test]
+fn an_append_that_meets_a_server_behind_the_truncation_leaves_no_hole() {
+    let mut world = World::new(10);
+    let (a, b) = (world.client(false), world.client(false));
+    let (inode, ours) = create(&mut world, &a, "f");
+    world.run(ours.write_at(0, vec![9; 3 * STRIP].into())).unwrap();
+    let theirs = world.run(b.open(&root(), inode.id, 6)).unwrap();
+    world.meta.holds_cuts.set(true);
+    let who = root();
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    let mut truncate = Box::pin(a.setattr(&who, inode.id, cut));
+    assert!(world.run(for_rounds(20, truncate.as_mut())).is_none());
+    let meta = world.meta.clone();
+    let release = async {
+        for_rounds(200, std::future::pending::<()>()).await;
+        meta.holds_cuts.set(false);
+    };
+    let (offset, ()) = world.run(join(theirs.append(vec![2; 10].into()), release));
+    assert_eq!(offset.unwrap(), 0);
+    world.run(truncate).unwrap();
+    assert_eq!(read(&mut world, &theirs), [2; 10]);
+}
+
+#[test]
+fn a_restarted_server_is_told_what_is_open_and_locked() {
+    let mut world = World::new(11);
+    let (a, b) = (world.client(false), world.client(false));
+    let (inode, file) = create(&mut world, &a, "f");
+    world.run(file.write_at(0, vec![5; 100].into())).unwrap();
+    world.run(a.unlink(&root(), ROOT, &name("f"), false)).unwrap();
+    let (other, _held) = create(&mut world, &a, "g");
+    world.run(a.lock(other.id, lock(0, 9), false)).unwrap();
+    world.event(Event::RestartMeta);
+    world.rest(Duration::from_secs(30));
+    assert_eq!(read(&mut world, &file), [5; 100]);
+    let refused = world.run(b.lock(other.id, lock(5, 5), false)).unwrap_err();
+    assert_eq!(refused.code, Errno::EAGAIN);
+    world.run(a.unlock(other.id, lock(0, u64::MAX))).unwrap();
+    world.run(b.lock(other.id, lock(5, 5), false)).unwrap();
+    drop(file);
+    world.rest(Duration::from_millis(100));
+    assert!(world.data.iter().all(|data| !data.has(inode.id)), "reclaimed with the last close");
+}
+
+#[test]
+fn a_close_while_the_connection_is_lost_counts_once() {
+    for rounds in 0..40 {
+        let mut world = World::new(200 + rounds as u64);
+        let fs = world.client(false);
+        let (inode, one) = create(&mut world, &fs, "f");
+        let two = world.run(fs.open(&root(), inode.id, 6)).unwrap();
+        world.run(two.write_at(0, vec![5; 100].into())).unwrap();
+        world.run(fs.unlink(&root(), ROOT, &name("f"), false)).unwrap();
+        let delivered = rounds % 2 == 0;
+        world.plan([(rounds, Event::Cut { conn: 0, delivered })]);
+        let drop_it = async {
+            for_rounds(20, std::future::pending::<()>()).await;
+            drop(one);
+        };
+        world.run(drop_it);
+        world.rest(Duration::from_secs(1));
+        assert_eq!(world.meta.open_files(), 1);
+        assert_eq!(read(&mut world, &two), [5; 100]);
+        drop(two);
+        world.rest(Duration::from_secs(1));
+        assert_eq!(world.meta.open_files(), 0);
+    }
+}
+
+#[test]
+fn a_wait_for_a_lock_that_is_dropped_holds_no_lock() {
+    for rounds in 0..20 {
+        let mut world = World::new(300 + rounds as u64);
+        let (a, b) = (world.client(true), world.client(true));
+        let (inode, _file) = create(&mut world, &a, "f");
+        world.run(a.lock(inode.id, lock(0, 9), false)).unwrap();
+        let waits = for_rounds(rounds, b.lock(inode.id, lock(0, 99), true));
+        let free = for_rounds(rounds, a.unlock(inode.id, lock(0, 9)));
+        let (waited, _) = world.run(join(waits, free));
+        world.rest(Duration::from_millis(100));
+        let taken = world.run(a.lock(inode.id, lock(0, 99), false));
+        let is_held = matches!(waited, Some(Ok(())));
+        assert_eq!(taken.is_err(), is_held, "after {rounds} rounds");
+    }
+}
+
+#[test]
+fn fsync_covers_what_was_written_before_the_file_was_opened() {
+    let mut world = World::new(12);
+    let fs = world.client(false);
+    let (inode, file) = create(&mut world, &fs, "f");
+    world.run(file.write_at(0, vec![1; 3 * STRIP].into())).unwrap();
+    drop(file);
+    world.rest(Duration::from_millis(10));
+    let again = world.run(fs.open(&root(), inode.id, 4)).unwrap();
+    world.run(again.fsync()).unwrap();
+    for data in &world.data {
+        assert!(data.writes.get() > 0);
+        assert_eq!(data.synced.get(), data.writes.get());
+    }
+}
+
+#[test]
+fn fsync_covers_a_write_that_another_fsync_has_overtaken() {
+    for rounds in 0..30 {
+        let mut world = World::new(400 + rounds as u64);
+        let fs = world.client(false);
+        let (_, file) = create(&mut world, &fs, "f");
+        let write = file.write_at(0, vec![1; 3 * STRIP].into());
+        let sync = for_rounds(rounds, file.fsync());
+        let (written, _) = world.run(join(write, sync));
+        written.unwrap();
+        world.run(file.fsync()).unwrap();
+        for data in &world.data {
+            assert_eq!(data.synced.get(), data.writes.get(), "after {rounds} rounds");
+        }
+    }
+}
+
+#[test]
+fn a_time_that_is_set_after_a_write_stays() {
+    let mut world = World::new(13);
+    let fs = world.client(false);
+    let (inode, file) = create(&mut world, &fs, "f");
+    world.run(file.write_at(0, vec![1; 100].into())).unwrap();
+    for wait in [0, 1500] {
+        world.rest(Duration::from_millis(wait));
+        world.run(file.write_at(0, vec![2; 100].into())).unwrap();
+        let mtime = Some(SetTime::To(Time { sec: 77, nsec: 0 }));
+        let set = SetAttr { mtime, ..SetAttr::default() };
+        world.run(fs.setattr(&root(), inode.id, set)).unwrap();
+        world.run(file.flush()).unwrap();
+        world.rest(Duration::from_millis(10));
+        assert_eq!(world.run(fs.inode(inode.id)).unwrap().mtime, 77_000_000_000);
+    }
+}
+
+#[test]
+fn objects_are_let_go_with_the_last_handle() {
+    let mut world = World::new(14);
+    let fs = world.client(false);
+    let (inode, file) = create(&mut world, &fs, "f");
+    world.run(file.write_at(0, vec![1; 3 * STRIP].into())).unwrap();
+    for _ in 0..3 {
+        let cut = SetAttr { size: Some(100), ..SetAttr::default() };
+        world.run(fs.setattr(&root(), inode.id, cut)).unwrap();
+        world.run(file.write_at(STRIP as u64, vec![1; 3 * STRIP].into())).unwrap();
+    }
+    drop(file);
+    world.rest(Duration::from_millis(10));
+    assert!(world.data.iter().all(|data| data.fids.get() == 0));
+}
+
+#[test]
+fn a_write_that_fits_no_file_is_refused() {
+    let mut world = World::new(15);
+    let fs = world.client(false);
+    let (inode, file) = create(&mut world, &fs, "f");
+    let end = i64::MAX as u64;
+    for offset in [end, end - 1, u64::MAX - 1] {
+        let refused = world.run(file.write_at(offset, vec![1; 2].into())).unwrap_err();
+        assert_eq!(refused.code, Errno::EFBIG);
+    }
+    assert_eq!(world.run(file.read_at(u64::MAX, 10)).unwrap().len(), 0);
+    world.run(file.write_at(end, Vec::new().into())).unwrap();
+    assert_eq!(stat_size(&world, inode.id), 0);
+    assert_eq!(world.run(file.append(Vec::new().into())).unwrap(), 0);
+}
+
+fn stat_size(world: &World, id: Id) -> u64 {
+    match world.meta.ask(Op::Getattr { id }) {
+        Reply::Node { inode } => inode.size,
+        other => panic!("{other:?}"),
+    }
+}
