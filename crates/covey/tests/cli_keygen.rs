@@ -31,8 +31,17 @@ fn an_existing_key_is_never_overwritten() {
 }
 
 #[test]
-fn a_place_that_is_not_there_is_told() {
-    let message = "cannot write no/key: no such file or directory";
-    let done = Home::new().run(["keygen", "no/key"]);
-    assert_eq!((done.code, done.stderr.trim_end()), (1, format!("covey: {message}").as_str()));
+fn the_directory_of_the_key_is_made() {
+    let home = Home::new();
+    home.run(["keygen", "etc/covey/key"]).ok();
+    assert_eq!(home.read("etc/covey/key").trim_end().len(), 64);
+}
+
+#[test]
+fn a_place_that_cannot_be_is_told() {
+    let home = Home::new();
+    home.write("file", "");
+    let done = home.run(["keygen", "file/key"]);
+    assert_eq!(done.code, 1);
+    assert!(done.stderr.starts_with("covey: cannot make directory file"), "{}", done.stderr);
 }

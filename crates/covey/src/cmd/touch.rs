@@ -13,7 +13,7 @@ use std::ffi::OsString;
 ///
 ///     covey touch /doc/new
 ///     covey touch -d 2026-11-21T07:31:00 /doc/new      UTC
-///     covey touch -c -m /doc/*.txt
+///     covey touch -c -m /doc/a /doc/b
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
