@@ -348,3 +348,29 @@ fn a_server_without_a_key_refuses_to_listen_beyond_its_machine() {
     fs::write(cluster.config(), config).unwrap();
     cluster.refused(&["serve", "--node", "n"]).says(&["key"]);
 }
+
+#[test]
+fn an_io_server_that_lost_a_truncation_with_its_power_is_told_again() {
+    let mut cluster = Cluster::up(2);
+    let Some(mount) = cluster.mount() else { return };
+    let file = mount.join("file");
+    fs::write(&file, vec![b'x'; 300_000]).unwrap();
+    fs::write(&file, b"new").unwrap();
+    // The renames that took the objects to their new epoch had not reached the disk.
+    let mut undone = 0;
+    for node in ["io1", "io2"] {
+        cluster.kill(node);
+        for directory in fs::read_dir(cluster.store(node).join("objects")).unwrap() {
+            for object in fs::read_dir(directory.unwrap().path()).unwrap() {
+                let cut = object.unwrap().path();
+                assert_eq!(cut.extension().unwrap(), "1");
+                fs::rename(&cut, cut.with_extension("")).unwrap();
+                undone += 1;
+            }
+        }
+    }
+    assert_eq!(undone, 2);
+    cluster.restart();
+    until("the truncation to be carried out again", || fs::read(&file).is_ok());
+    assert_eq!(fs::read(&file).unwrap(), b"new");
+}

@@ -254,7 +254,8 @@ impl<K: Kv> Store<K> {
             | Op::Getlock { .. }
             | Op::Fsync { .. }
             | Op::Cluster { .. }
-            | Op::Exist { .. } => false,
+            | Op::Exist { .. }
+            | Op::Recut { .. } => false,
             Op::Hello { .. }
             | Op::Setattr { .. }
             | Op::Create { .. }

@@ -241,6 +241,8 @@ messages! {
         27 Exist { ids: List<u64> },
         /// server's own: an unlinked file that nobody has open any more goes for good
         28 Drop { id: u64 },
+        /// volatile: a data server is behind the file's epoch (it lost a cut with its power): cut again
+        29 Recut { id: u64, epoch: u32 },
     }
 }
 

@@ -386,6 +386,7 @@ impl MetaServer {
                     finish(meta.request(request)).await
                 })
             }
+            &Op::Recut { id, epoch } => self.0.recut(id, epoch),
             _ => self.0.request(request),
         };
         match outcome {

@@ -275,6 +275,10 @@ impl OpenFile {
             let what = "an I/O server has not heard of the file's truncation yet";
             return Err(Errno::because(Errno::EIO, what));
         }
+        // Most often the cut is on its way; a server that lost it with its power needs it again. A
+        // failure is no answer to the request itself, which is tried until its time is over.
+        let again = Op::Recut { id: self.id, epoch: tried };
+        let _ = fs.session.ask(&Caller::default(), again).await;
         fs.net.sleep(RETRY_PAUSE).await;
         Ok(())
     }

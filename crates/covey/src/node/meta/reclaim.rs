@@ -4,7 +4,7 @@
 //! it. Cuts of one file are carried out in the order of their epochs. Removals are put together.
 
 use super::Meta;
-use covey_ninep::tree::{Errno, Result};
+use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::{Link, data_call};
 use covey_stripe::distribution::{self, Distribution};
 use covey_stripe::objects::{DataOp, DataReply, Doomed};
@@ -80,6 +80,22 @@ impl Meta {
             Ok(Ok(result)) => result,
             _ => Err(late()),
         }
+    }
+
+    /// Cuts a file again at the epoch it has: servers that are at this epoch do nothing.
+    pub fn recut(self: &Rc<Self>, id: Id, epoch: u32) -> Outcome<Reply> {
+        let inode = match self.ask_own(Op::Getattr { id }) {
+            Reply::Node { inode } => inode,
+            refused => return Outcome::Now(Ok(refused)),
+        };
+        let Some(layout) = inode.layout.filter(|_| inode.epoch == epoch) else {
+            return Outcome::Now(Ok(Reply::Done {}));
+        };
+        if !self.pending.borrow().cuts.contains_key(&id) {
+            self.begin_cut(Cut { id, epoch, size: inode.size, layout });
+        }
+        let meta = self.clone();
+        Outcome::later(async move { meta.cut_done(id, epoch).await.map(|()| Reply::Done {}) })
     }
 
     async fn carry_out_cuts(self: Rc<Self>, id: Id) {
