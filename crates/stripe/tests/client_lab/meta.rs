@@ -325,7 +325,8 @@ impl Tree for MetaServer {
         let outcome = self.0.request(request);
         if let (true, Outcome::Now(Ok(Reply::Session { session, boot, .. }))) = (is_hello, &outcome)
         {
-            (node.session.set(*session), node.boot.set(*boot));
+            node.session.set(*session);
+            node.boot.set(*boot);
             self.0.connected(*session);
         }
         outcome.map(|reply| {
