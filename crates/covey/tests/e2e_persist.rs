@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::bytes::{describe, hash, make_tree, noise};
 use support::network::Network;
-use support::{Cluster, covey, is_root, run, skip};
+use support::{Cluster, covey, is_root, run, skip, until};
 
 /// A cluster with a tree in it, to be found again.
 struct Kept {

@@ -7,7 +7,7 @@ use crate::error::{Cannot, Result};
 /// Show how much space the file system has and uses
 ///
 /// The sum over all I/O servers. What others keep on the same disks counts as used, and a disk that
-/// several servers share counts once for each.
+/// several servers share counts once.
 ///
 /// EXAMPLES
 ///
