@@ -208,6 +208,23 @@ impl Fs {
         Ok(self.with_blocks(inode).await)
     }
 
+    /// Makes a file at least `end` bytes long, with a hole where it grows; what others append or
+    /// cut meanwhile stays.
+    pub async fn extend(&self, who: &Caller, id: Id, end: u64) -> Result<()> {
+        loop {
+            let inode = self.inode(id).await?;
+            if inode.size >= end {
+                return Ok(());
+            }
+            let extend = Op::Extend { id, epoch: inode.epoch, end, hole: true };
+            match self.change(who, extend).await {
+                // Cut since it was looked at: it is looked at again.
+                Err(error) if error.code == Errno::ESTALE => {}
+                other => return other.map(|_| ()),
+            }
+        }
+    }
+
     /// Creates (or, not exclusive, opens) a regular file. `access`: 4 read, 2 write.
     pub async fn create(
         &self,

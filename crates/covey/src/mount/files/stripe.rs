@@ -81,13 +81,8 @@ impl Files for Fs {
         Fs::readdir(self, who, id, cookie, limit, bytes_max, plus).await
     }
 
-    // A truncation by somebody else between the two calls would be undone. It takes an operation of
-    // its own to do better.
     async fn extend(&self, who: &Caller, id: Id, size: u64) -> Result<()> {
-        if Fs::stat(self, id).await?.inode.size < size {
-            Fs::setattr(self, who, id, SetAttr { size: Some(size), ..SetAttr::default() }).await?;
-        }
-        Ok(())
+        Fs::extend(self, who, id, size).await
     }
 
     async fn space(&self) -> Result<Space> {
