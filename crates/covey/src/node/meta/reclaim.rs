@@ -10,7 +10,7 @@ use covey_stripe::distribution::{self, Distribution};
 use covey_stripe::objects::{DataOp, DataReply, Doomed};
 use covey_stripe::ops::{Id, Layout, Op, Reply};
 use covey_wire::List;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -136,7 +136,8 @@ impl Meta {
             let op = DataOp::Cut { id: cut.id, epoch: cut.epoch, size };
             async move { data_call(self.link(server)?, op).await }
         });
-        try_join_all(cuts).await.map(|_| ())
+        // All of them, even when one fails: a dead server must not keep the others from their epoch.
+        join_all(cuts).await.into_iter().try_for_each(|cut| cut.map(|_| ()))
     }
 
     /// Queues the removal of a file's objects.
