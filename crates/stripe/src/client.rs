@@ -62,13 +62,21 @@ pub struct Options {
     pub hard: bool,
     /// How long a request to a dead server may take before EIO.
     pub dead_after: Duration,
+    /// How long a read or write on a server that is alive but slow may take before EIO; a disk that
+    /// hangs is not a dead server. Nothing bounds it on hard clients, and nothing bounds an fsync.
+    pub io_deadline: Duration,
     /// A name for logs and status: host and pid.
     pub name: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { hard: false, dead_after: Duration::from_secs(3), name: String::new() }
+        Options {
+            hard: false,
+            dead_after: Duration::from_secs(3),
+            io_deadline: Duration::from_secs(30),
+            name: String::new(),
+        }
     }
 }
 

@@ -22,7 +22,8 @@ use covey_ninep::client::{Call, CallError, Conn, Fid};
 use covey_ninep::message::{IOHDRSZ, MSIZE_DEFAULT, Message};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Payload};
-use futures_util::future::{join, try_join_all};
+use futures_util::future::{Either, join, select, try_join_all};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -389,10 +390,27 @@ impl OpenFile {
         loop {
             let (generation, conn) = link.conn(started).await?;
             let (fid, opening) = self.object_fid(slot, generation, epoch, &conn);
-            let call = conn.call(message(fid));
-            let result = match opening {
-                None => call.await,
-                Some(opening) => self.open_and(slot, fid, opening, call).await,
+            let message = message(fid);
+            let deadline = match &message {
+                Message::Tfsync { .. } => None,
+                _ => link.io_deadline(),
+            };
+            let call = conn.call(message);
+            let answer = pin!(async {
+                match opening {
+                    None => call.await,
+                    Some(opening) => self.open_and(slot, fid, opening, call).await,
+                }
+            });
+            let result = match deadline {
+                None => answer.await,
+                Some(time) => match select(answer, fs.net.sleep(time)).await {
+                    Either::Left((result, _)) => result,
+                    Either::Right(_) => {
+                        let why = format!("alive, but no answer within {} s", time.as_secs());
+                        return Err(link.lost_error(&why));
+                    }
+                },
             };
             match result {
                 Ok(reply) => return Ok(reply),

@@ -68,6 +68,11 @@ impl Link {
         self.counts_as_dead(&self.lock())
     }
 
+    /// How long a read or write may take on the live server.
+    pub fn io_deadline(&self) -> Option<Duration> {
+        (!self.options.hard).then_some(self.options.io_deadline)
+    }
+
     /// The clock, for the start of a request.
     pub fn now(&self) -> Instant {
         self.net.now()
