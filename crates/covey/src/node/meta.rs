@@ -295,7 +295,11 @@ impl Meta {
                 finish(meta.request(request)).await
             });
         }
-        if grows(&request.op) && self.journal.is_full() {
+        // A client that comes back on a full disk must get in: it may want to remove things.
+        let is_logged =
+            Store::<Lmdb>::is_logged(&request.op) && !matches!(request.op, Op::Hello { .. });
+        if (grows(&request.op) && self.journal.is_full()) || (is_logged && !self.journal.has_room())
+        {
             let what = "the metadata server's disk is full; hint: remove files or add space";
             return Outcome::Now(Err(Errno::because(Errno::ENOSPC, what)));
         }

@@ -139,8 +139,8 @@ impl Log {
         remove_older(&self.dir, generation)
     }
 
-    /// Makes sure that the disk has room for `bytes` more.
-    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+    /// Makes sure that the disk has room for `bytes` more; ENOSPC when it has not.
+    pub fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         let wanted = self.end + bytes;
         if wanted <= self.reserved {
             return Ok(());

@@ -32,6 +32,10 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const RESERVE_BYTES_MAX: u64 = 32 << 20;
 /// Free space is looked at after this many logged operations.
 const SPACE_CHECK_EVERY: u64 = 256;
+/// Room in the log that one client's operation must find: its own, and what the server adds.
+const ROOM_BYTES: u64 = 256 << 10;
+/// Free space without which no checkpoint is begun.
+const CHECKPOINT_BYTES: u64 = 8 << 20;
 /// Which log goes with a checkpoint: a row of this module's own in the map.
 const GENERATION: &[u8] = b"ggeneration";
 
@@ -215,8 +219,22 @@ impl Journal {
         full
     }
 
-    /// Whether it is time for a checkpoint.
+    /// Whether the log has room for another operation besides those that wait to be written. Asked
+    /// before anything is applied: what was applied must never fail to be written.
+    pub fn has_room(&self) -> bool {
+        let waiting: usize =
+            self.batch.borrow().records.iter().map(|record| record.len() + 8).sum();
+        let wanted = waiting as u64 + ROOM_BYTES;
+        self.log.borrow_mut().as_mut().is_some_and(|log| log.reserve(wanted).is_ok())
+    }
+
+    /// Whether it is time for a checkpoint, and the disk has room for one. Without room the log goes
+    /// on in the space it has.
     pub fn checkpoint_is_due(&self) -> bool {
+        let space = rustix::fs::statvfs(&self.dir);
+        if space.is_ok_and(|space| space.f_bavail * space.f_frsize < CHECKPOINT_BYTES) {
+            return false;
+        }
         let bytes = self.log.borrow().as_ref().map_or(0, Log::bytes);
         let idle = self.last_append.get().is_some_and(|at| at.elapsed() >= IDLE);
         bytes >= LOG_BYTES_MAX || (bytes > 0 && idle)
