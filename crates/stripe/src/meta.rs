@@ -56,7 +56,7 @@ use session::Sessions;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The format this program reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// A wait that [`Work::Answer`] ends. Never used again while the store is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -457,6 +457,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         epoch: 0,
         version: 1,
         sparse: false,
+        inline: 0,
         atime: now,
         mtime: now,
         ctime: now,

@@ -75,11 +75,7 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     let mut map =
         meta::journal::Lmdb(covey_io::os::kv::Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?);
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
-    let hint = LayoutHint {
-        kind: covey_stripe::distribution::SIMPLE_STRIPE,
-        strip_bytes: config.strip_bytes,
-        server_count: 0,
-    };
+    let hint = LayoutHint::simple_stripe(config.strip_bytes, 0);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
