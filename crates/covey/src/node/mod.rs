@@ -5,11 +5,12 @@ pub mod export;
 pub mod fs;
 pub mod identity;
 pub mod meta;
-pub mod net;
 pub mod serve;
 pub mod stats;
 pub mod tree;
 
+pub use covey_cluster::key::read as read_key;
+pub use covey_cluster::net;
 pub use identity::attach_trusted;
 
 use crate::config::{self, Config, Node, Role};
@@ -27,7 +28,6 @@ use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
 use covey_wire::{List, Name};
 use net::ClusterNet;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -192,56 +192,6 @@ async fn wait_for_end() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The cluster key, when the configuration names one.
-pub fn read_key(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
-    let Some(file) = &config.key_file else { return Ok(None) };
-    check_key_is_private(file)?;
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(
-            parse_key(&text)
-                .with_context(|| format!("cannot use the key in {}", file.display()))?,
-        )),
-        // Users of this machine go through its sockets and need no key.
-        Err(error)
-            if !config.needs_key() || error.kind() == std::io::ErrorKind::PermissionDenied =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(crate::error::Error::config(format!(
-            "cannot read the key {}: {}",
-            file.display(),
-            crate::error::reason(&error)
-        ))
-        .hint("copy it from another node, or make the first with `covey keygen`")
-        .into()),
-    }
-}
-
-/// Whoever reads the key is a node of the cluster, and may act for everyone.
-fn check_key_is_private(file: &Path) -> anyhow::Result<()> {
-    const OTHERS: u32 = 0o007;
-    match std::fs::metadata(file) {
-        Ok(meta) if meta.permissions().mode() & OTHERS != 0 => {
-            let file = file.display();
-            let text = format!("cannot use the key {file}: every user may read or change it");
-            Err(Error::config(text).hint(format!("chmod 600 {file}")).into())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn parse_key(text: &str) -> anyhow::Result<[u8; 32]> {
-    let text = text.trim();
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        bail!("it is {} characters, a key is 64 hexadecimal digits", text.len());
-    }
-    let mut key = [0; 32];
-    for (at, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16)?;
-    }
-    Ok(key)
-}
-
 /// Serves a directory of this machine until it is told to end.
 pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> anyhow::Result<()> {
     let listen = listen.iter().map(|address| address.to_string().parse());
@@ -261,11 +211,8 @@ pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> 
 
 /// A client of the cluster's file system.
 pub async fn connect_fs(config: &Config, hard: bool) -> anyhow::Result<Fs> {
-    let key = read_key(config)?;
-    let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
     let name = format!("pid {}", std::process::id());
-    let options = Options { hard, name, ..Options::default() };
-    Ok(Fs::connect(net, &config.meta().name, options).await?)
+    covey_cluster::connect(config, Options { hard, name, ..Options::default() }).await
 }
 
 /// Asks a node for a sign of life.
