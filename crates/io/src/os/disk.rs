@@ -3,7 +3,7 @@
 use super::file::DataFile;
 use crate::disk::{Disk, DiskFile, FileStat, Open, Space};
 use bytes::Bytes;
-use rustix::fs::{FallocateFlags, fallocate, fdatasync, fsync, statvfs};
+use rustix::fs::{FallocateFlags, fallocate, fsync, statvfs};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, IoSlice};
@@ -89,7 +89,7 @@ impl DiskFile for DataFile {
     }
 
     fn sync_blocking(&self, data_only: bool) -> io::Result<()> {
-        Ok(if data_only { fdatasync(self.file())? } else { fsync(self.file())? })
+        if data_only { self.file().sync_data() } else { self.file().sync_all() }
     }
 
     fn stat(&self) -> io::Result<FileStat> {
