@@ -201,7 +201,10 @@ fn a_file_without_a_name_ends_when_it_is_closed_or_its_client_dies() {
     lab.serve();
     assert_eq!(lab.code(0, Op::Getattr { id: lost.id }), Errno::ESTALE);
     assert_eq!(lab.totals(), before);
-    assert_eq!(lab.code(0, Op::Tmpfile { parent: ROOT, mode: 0, gid: 0, access: 6 }), Errno::ESTALE);
+    assert_eq!(
+        lab.code(0, Op::Tmpfile { parent: ROOT, mode: 0, gid: 0, access: 6 }),
+        Errno::ESTALE
+    );
 }
 
 #[test]
@@ -209,7 +212,8 @@ fn a_large_value_travels_whole() {
     let mut lab = Lab::default();
     let id = lab.file("f").id;
     let value: Vec<u8> = (0..XATTR_VALUE_BYTES_MAX).map(|at| (at * 7 % 251) as u8).collect();
-    let op = Op::Setxattr { id, name: "user.v".into(), value: Payload::from(value.clone()), flags: 0 };
+    let op =
+        Op::Setxattr { id, name: "user.v".into(), value: Payload::from(value.clone()), flags: 0 };
     assert_eq!(lab.code(0, op), 0);
     let [again, living] = lab.replayed();
     assert!(again == living);

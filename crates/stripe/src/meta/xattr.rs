@@ -96,12 +96,7 @@ impl<K: Kv> Store<K> {
         Ok(done())
     }
 
-    pub(super) fn getxattr(
-        &self,
-        caller: &Caller,
-        id: Id,
-        name: &Name,
-    ) -> Result<Applied, Fault> {
+    pub(super) fn getxattr(&self, caller: &Caller, id: Id, name: &Name) -> Result<Applied, Fault> {
         let space = space_of(name)?;
         let inode = self.stored(id)?.inode;
         may_see(caller, &inode, space, name)?;
@@ -166,7 +161,10 @@ impl<K: Kv> Store<K> {
         }
         if totals.file_bytes > XATTR_FILE_BYTES_MAX {
             let (id, limit) = (inode.id, XATTR_FILE_BYTES_MAX);
-            return refuse(Errno::ENOSPC, format!("the attributes of file {id} pass {limit} bytes"));
+            return refuse(
+                Errno::ENOSPC,
+                format!("the attributes of file {id} pass {limit} bytes"),
+            );
         }
         Ok(())
     }
