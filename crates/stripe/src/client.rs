@@ -17,6 +17,7 @@ mod beside;
 mod file;
 mod link;
 mod session;
+mod xattr;
 
 pub use link::{Greet, Link};
 

@@ -350,6 +350,7 @@ mod tests {
             layout: None,
             hint: None,
             parent: 0,
+            has_xattrs: false,
         }
     }
 

@@ -18,11 +18,11 @@ pub const TARGET_BYTES_MAX: usize = 4095;
 pub const LINKS_MAX: u32 = 65_000;
 
 /// What Create asks for.
-struct New<'a> {
-    mode: u32,
-    gid: u32,
-    rdev: u64,
-    target: &'a Name,
+pub(super) struct New<'a> {
+    pub mode: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    pub target: &'a Name,
 }
 
 impl<K: Kv> Store<K> {
@@ -87,7 +87,7 @@ impl<K: Kv> Store<K> {
     }
 
     /// The inode that a creation makes.
-    fn made(&self, request: &Request, new: &New<'_>, dir: &Inode, gid: u32) -> Stored {
+    pub(super) fn made(&self, request: &Request, new: &New<'_>, dir: &Inode, gid: u32) -> Stored {
         let (id, now) = (self.counters.id_next, request.now);
         let hint = dir.hint.clone();
         let mut inode = Inode {
@@ -110,6 +110,7 @@ impl<K: Kv> Store<K> {
             layout: None,
             hint: None,
             parent: 0,
+            has_xattrs: false,
         };
         match inode.type_bits() {
             mode::REGULAR => inode.layout = hint.map(|hint| self.layout_for(id, &hint)),
@@ -156,7 +157,7 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::EPERM, "directories have one name");
         }
         match file.inode.nlink {
-            0 => return refuse(Errno::ENOENT, format!("file {id} was unlinked")),
+            0 => self.name_orphan(&mut file)?,
             LINKS_MAX.. => {
                 return refuse(Errno::EMLINK, format!("file {id} has {LINKS_MAX} names"));
             }
@@ -192,7 +193,7 @@ impl New<'_> {
 
     /// The group: the directory's where that is set-group-ID, else the one asked for (all ones for
     /// the caller's), which must be the caller's own.
-    fn group(&self, caller: &Caller, dir: &Inode) -> Result<u32, Fault> {
+    pub(super) fn group(&self, caller: &Caller, dir: &Inode) -> Result<u32, Fault> {
         if dir.mode & mode::SETGID != 0 {
             return Ok(dir.gid);
         }

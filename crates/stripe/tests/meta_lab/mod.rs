@@ -200,6 +200,14 @@ impl Lab {
         }
     }
 
+    /// Names of extended attributes, as the caller sees them.
+    pub fn xattr_names(&mut self, id: Id) -> Vec<String> {
+        match self.reply(0, Op::Listxattr { id }) {
+            Reply::XattrNames { names } => names.0.iter().map(|n| n.lossy().into()).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn totals(&mut self) -> (u64, u64) {
         match self.reply(0, Op::Statfs {}) {
             Reply::Totals { files, bytes } => (files, bytes),
