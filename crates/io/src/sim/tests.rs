@@ -129,7 +129,7 @@ fn datagrams_get_lost_doubled_and_out_of_order() {
     let got = sim
         .run(MINUTE, async move {
             let (from, to) = (Socket::bind(1).unwrap(), Socket::bind(2).unwrap());
-            sent.for_each(|n| from.send_to(("world", 2), Bytes::from(n.to_be_bytes().to_vec())));
+            sent.for_each(|n| from.send_to(("world", 2), Bytes::from(n.to_le_bytes().to_vec())));
             let mut got = Vec::new();
             while let Some(one) = task::timeout(Duration::from_secs(1), to.receive()).await {
                 got.push(one.bytes);
