@@ -37,11 +37,7 @@ impl Segments {
 
     /// Where up to `bytes_max` bytes are appended, without moving what is there already. Whatever
     /// `write` appends is taken, more than `bytes_max`, too.
-    pub fn append_with<T>(
-        &mut self,
-        bytes_max: usize,
-        write: impl FnOnce(&mut Vec<u8>) -> T,
-    ) -> T {
+    pub fn append_with<T>(&mut self, bytes_max: usize, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         self.make_room(bytes_max);
         let before = self.tail.len();
         let result = write(&mut self.tail);

@@ -82,7 +82,9 @@ impl DataFile {
     pub fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<bool> {
         let flags = match self.inner.kind {
             FileKind::Memory => 0,
-            FileKind::Other if self.inner.refuses_nowait.load(Ordering::Relaxed) => return Ok(false),
+            FileKind::Other if self.inner.refuses_nowait.load(Ordering::Relaxed) => {
+                return Ok(false);
+            }
             FileKind::Other => libc::RWF_NOWAIT,
         };
         let before = out.len();
