@@ -54,6 +54,7 @@
 pub mod client;
 pub mod distribution;
 pub mod kv;
+pub mod list;
 pub mod meta;
 pub mod objects;
 pub mod ops;
