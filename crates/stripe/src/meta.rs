@@ -28,10 +28,12 @@
 
 mod append;
 mod attr;
+mod check;
 mod create;
 mod fault;
 mod keys;
 mod lock;
+mod mend;
 mod names;
 mod permission;
 mod read;
@@ -138,6 +140,7 @@ pub struct Store<K: Kv> {
     dropping: BTreeSet<Id>,
     work: Vec<Work>,
     replaying: bool,
+    census: Option<check::Running>,
 }
 
 /// Somebody who waits.
@@ -211,6 +214,7 @@ impl<K: Kv> Store<K> {
             dropping: BTreeSet::new(),
             work: Vec::new(),
             replaying: false,
+            census: None,
         };
         store.load_sessions().map_err(Fault::into_errno)?;
         Ok(store)
@@ -221,6 +225,10 @@ impl<K: Kv> Store<K> {
         match self.admit(request) {
             Ok(applied) => applied,
             Err(Fault::Refused(error)) => Applied::Reply(error_reply(&error)),
+            // A damaged row must not take the server from everybody who does not need it.
+            Err(Fault::Broken(error)) if only_reads(&request.op) => {
+                Applied::Reply(error_reply(&error))
+            }
             Err(Fault::Broken(error)) => Applied::Fatal(error),
         }
     }
@@ -255,6 +263,9 @@ impl<K: Kv> Store<K> {
             | Op::Fsync { .. }
             | Op::Cluster { .. }
             | Op::Exist { .. }
+            | Op::Check { .. }
+            | Op::Look { .. }
+            | Op::Rows { .. }
             | Op::Recut { .. } => false,
             Op::Hello { .. }
             | Op::Setattr { .. }
@@ -270,6 +281,7 @@ impl<K: Kv> Store<K> {
             | Op::SessionOver { .. }
             | Op::Touch { .. }
             | Op::Dense { .. }
+            | Op::Mend { .. }
             | Op::Drop { .. } => true,
         }
     }
@@ -378,6 +390,7 @@ impl<K: Kv> Store<K> {
             Op::Touch { id } => self.touch(request, *id),
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
             Op::Drop { id } => self.drop_orphan(*id),
+            Op::Mend { finding } => self.mend(request, finding),
             other => refuse(Errno::EOPNOTSUPP, format!("{} is not logged", other.name())),
         }
     }
@@ -398,6 +411,9 @@ impl<K: Kv> Store<K> {
             Op::Fsync { id } => self.stored(*id).map(|_| done()),
             Op::Cluster {} => Ok(self.cluster()),
             Op::Exist { ids } => self.exist(&ids.0),
+            Op::Check { .. } => self.check(request),
+            Op::Look { ids } => self.look(&ids.0, request.now),
+            Op::Rows { from, bytes_max } => self.raw_rows(from, *bytes_max),
             other => refuse(Errno::EOPNOTSUPP, format!("{} is logged", other.name())),
         }
     }
@@ -467,6 +483,21 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         parent: ROOT,
     };
     Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0 }
+}
+
+/// Operations that leave everything as it is, what is kept in memory included.
+fn only_reads(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Walk { .. }
+            | Op::Getattr { .. }
+            | Op::Readdir { .. }
+            | Op::Getlock { .. }
+            | Op::Exist { .. }
+            | Op::Check { .. }
+            | Op::Look { .. }
+            | Op::Rows { .. }
+    )
 }
 
 fn done() -> Applied {

@@ -23,7 +23,7 @@ use covey_ninep::tree::Errno;
 use covey_wire::{Field, List, Name, Reader, record};
 
 /// The version byte that rows are written with.
-const ROW_VERSION: u8 = 1;
+pub(super) const ROW_VERSION: u8 = 1;
 
 pub(super) const SUPER: &[u8] = b"ssuper";
 pub(super) const COUNTERS: &[u8] = b"scounters";

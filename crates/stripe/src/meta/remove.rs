@@ -165,6 +165,7 @@ impl<K: Kv> Store<K> {
         }
         let inode = self.stored(id)?.inode;
         self.delete(&keys::orphan(id))?;
+        self.census_drops(&inode);
         self.delete(&keys::inode(id))?;
         self.counters.files -= 1;
         self.forget_appends(id)?;

@@ -59,7 +59,7 @@ struct Opens {
 record! {
     /// What of a session outlives the server.
     #[derive(Clone, Debug, Default, PartialEq)]
-    struct Kept for () {
+    pub(super) struct Kept for () {
         /// What the client calls itself.
         name: Name,
         /// Mutations below were answered, and the answer arrived.
@@ -72,7 +72,7 @@ record! {
 record! {
     /// A mutation that was done.
     #[derive(Clone, Debug, PartialEq)]
-    struct Done for () {
+    pub(super) struct Done for () {
         /// Its number.
         seq: u64,
         /// Its answer, unless there were too many.
