@@ -68,6 +68,8 @@
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod disk;
 pub mod os;
+pub mod task;
 
 pub use os::run::{Stream, run};

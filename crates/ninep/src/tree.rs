@@ -8,7 +8,7 @@
 //! The server has checked the protocol before a method is called: fids exist, names are single
 //! components of 1 to 255 bytes that are neither `.` nor `..` nor hold a slash or NUL (walks may
 //! hold `..`), counts fit the message size, reads and writes come only on opened fids in the right
-//! mode. Requests on one fid arrive in the order rules of [`crate::server`].
+//! mode, names of extended attributes have 1 to 255 bytes without NUL. Requests on one fid arrive in the order rules of [`crate::server`].
 //!
 //! Every method has a default that answers EOPNOTSUPP, so a small tree is a few methods.
 
@@ -322,6 +322,20 @@ pub enum LockStatus {
     Grace = 3,
 }
 
+/// Whether an extended attribute may be there before it is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetXattr {
+    /// It may or may not.
+    Any,
+    /// It must not be there: EEXIST (XATTR_CREATE).
+    Create,
+    /// It must be there: ENODATA (XATTR_REPLACE).
+    Replace,
+}
+
+/// Longest value of an extended attribute in bytes, and of the list of their names: Linux's limits.
+pub const XATTR_BYTES_MAX: usize = 65536;
+
 /// What [`Tree::walk`] answers, for a tree that finds one name at a time and never waits.
 pub fn walk_by<N: Clone>(
     from: &N,
@@ -500,6 +514,33 @@ pub trait Tree: 'static {
 
     /// What would stand in the way of `lock`: that lock, or `lock` with kind F_UNLCK.
     fn getlock(&self, user: &Rc<User>, node: &Self::Node, lock: Lock) -> Outcome<Lock> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// The names of the file's extended attributes that this user may see.
+    fn list_xattrs(&self, user: &Rc<User>, node: &Self::Node) -> Outcome<Vec<Name>> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// The value of an extended attribute: ENODATA when it has no such attribute.
+    fn get_xattr(&self, user: &Rc<User>, node: &Self::Node, name: Name) -> Outcome<Bytes> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Sets an extended attribute to `value`, of at most [`XATTR_BYTES_MAX`] bytes.
+    fn set_xattr(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        name: Name,
+        value: Bytes,
+        rule: SetXattr,
+    ) -> Outcome<()> {
+        Errno::EOPNOTSUPP.into()
+    }
+
+    /// Removes an extended attribute: ENODATA when it is not there.
+    fn remove_xattr(&self, user: &Rc<User>, node: &Self::Node, name: Name) -> Outcome<()> {
         Errno::EOPNOTSUPP.into()
     }
 

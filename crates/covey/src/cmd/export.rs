@@ -47,7 +47,20 @@ pub async fn run(args: Args, _context: &Context) -> Result<()> {
         ))
         .hint("listen at a loopback address or a unix socket, and let ssh carry it: ssh -L"));
     }
-    crate::node::export(&dir, &listen, args.read_only)
-        .await
-        .cannot(|| format!("export {}", dir.display()))
+    let served = crate::node::export(&dir, &listen, args.read_only).await;
+    let is_busy = served.as_ref().is_err_and(is_address_in_use);
+    let result = served.cannot(|| format!("export {}", dir.display()));
+    match is_busy {
+        true => result.map_err(|error| {
+            error.hint("name another place: --listen tcp!127.0.0.1!PORT, or unix!PATH")
+        }),
+        false => result,
+    }
+}
+
+fn is_address_in_use(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::AddrInUse)
+    })
 }

@@ -45,7 +45,7 @@ pub struct Args {
 }
 
 /// How the mount shall behave.
-#[derive(clap::Args, Clone, Debug, Default)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Wish {
     /// Wait for dead servers for as long as it takes, instead of an error
     #[arg(long)]
@@ -56,6 +56,15 @@ pub struct Wish {
     /// Refuse every change
     #[arg(long)]
     read_only: bool,
+    /// Threads that serve the mount; more than one helps only where one is busy all the time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Wish { hard: false, allow_other: false, read_only: false, threads: 1 }
+    }
 }
 
 /// Runs the command.
@@ -108,7 +117,7 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Resul
         hard: wish.hard,
         allow_other: wish.allow_other,
         read_only: wish.read_only,
-        threads: 1,
+        threads: usize::from(wish.threads),
     };
     let thread = std::thread::Builder::new().name("mount".to_string()).spawn(move || {
         let _ = done.send(crate::mount::mount_cluster(&config, &mountpoint, &options));
@@ -144,6 +153,7 @@ pub async fn in_background(config: &Config, mountpoint: &Path, wish: &Wish) -> R
     ];
     arguments
         .extend(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| OsString::from(flag)));
+    arguments.extend(["--threads".into(), wish.threads.to_string().into()]);
     arguments.extend(["--".into(), mountpoint.into()]);
     let mut daemon = spawn(&arguments, &log_file(config, mountpoint)?)?;
     wait(&mut daemon, mountpoint).await

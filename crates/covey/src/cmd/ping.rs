@@ -5,6 +5,7 @@ use crate::config::{Config, Node};
 use crate::error::{Error, Result};
 use crate::node::PingReport;
 use crate::output::duration;
+use covey_ninep::tree::Errno;
 use futures_util::future::join_all;
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ pub const LIMIT: Duration = Duration::from_secs(3);
 
 /// Ask every server whether it is alive, and how fast it answers
 ///
-/// Servers are asked at the same time; one that has not answered within 3 s is dead. Exit code 0
-/// when all are alive, 1 when one is dead.
+/// Servers are asked at the same time; one that has not answered within 3 s is dead, one that lives
+/// but denies us is told as `refused`. Exit code 0 when all are alive, else 1.
 ///
 /// EXAMPLES
 ///
@@ -55,13 +56,38 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
+/// Why a server gave no answer.
+#[derive(Debug)]
+pub struct Silence {
+    /// It lives, but does not let us in.
+    pub is_refusal: bool,
+    /// In words.
+    pub reason: String,
+}
+
+impl Silence {
+    /// The word for the STATE column.
+    pub fn state(&self) -> &'static str {
+        if self.is_refusal { "refused" } else { "dead" }
+    }
+}
+
 /// Asks one server, for at most [`LIMIT`].
-pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport, String> {
+pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport, Silence> {
     match tokio::time::timeout(LIMIT, crate::node::ping(config, &node.name)).await {
         Ok(Ok(report)) => Ok(report),
-        Ok(Err(error)) => Err(format!("{error:#}")),
-        Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
+        Ok(Err(error)) => Err(silence(&error)),
+        Err(_) => {
+            let reason = format!("no answer within {} s", LIMIT.as_secs());
+            Err(Silence { is_refusal: false, reason })
+        }
     }
+}
+
+fn silence(error: &anyhow::Error) -> Silence {
+    let errno = error.downcast_ref::<Errno>().map(|error| error.code);
+    let is_refusal = matches!(errno, Some(Errno::EACCES | Errno::EPERM));
+    Silence { is_refusal, reason: format!("{error:#}") }
 }
 
 fn dead_servers(dead: usize, all: usize) -> Error {
@@ -82,19 +108,19 @@ fn dead_servers(dead: usize, all: usize) -> Error {
     )
 }
 
-fn json(node: &Node, answer: &std::result::Result<PingReport, String>) -> serde_json::Value {
+fn json(node: &Node, answer: &std::result::Result<PingReport, Silence>) -> serde_json::Value {
     serde_json::json!({
         "node": node.name, "roles": node.roles, "alive": answer.is_ok(),
         "listen": node.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "latency_us": answer.as_ref().ok().map(|report| report.latency.as_micros() as u64),
-        "reason": answer.as_ref().err(),
+        "reason": answer.as_ref().err().map(|silence| &silence.reason),
     })
 }
 
-fn row(node: &Node, answer: &std::result::Result<PingReport, String>) -> Vec<String> {
+fn row(node: &Node, answer: &std::result::Result<PingReport, Silence>) -> Vec<String> {
     let (state, latency, reason) = match answer {
         Ok(report) => ("alive", duration(report.latency), String::new()),
-        Err(why) => ("dead", "-".to_string(), why.clone()),
+        Err(why) => (why.state(), "-".to_string(), why.reason.clone()),
     };
     let address = node.listen.first().map_or("-".to_string(), ToString::to_string);
     vec![node.name.clone(), node.roles_text(), state.to_string(), latency, address, reason]

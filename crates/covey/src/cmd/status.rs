@@ -29,6 +29,7 @@ struct Row {
     role: String,
     pid: Option<u32>,
     up: bool,
+    state: &'static str,
     reason: Option<String>,
     address: String,
     store: Option<String>,
@@ -60,7 +61,7 @@ pub async fn run(_args: Args, context: &Context) -> Result<()> {
 fn gather(
     cluster: Option<&Cluster>,
     node: &Node,
-    answer: std::result::Result<PingReport, String>,
+    answer: std::result::Result<PingReport, ping::Silence>,
 ) -> Row {
     let report = answer.as_ref().ok();
     // A store on this machine can be measured even while its server is down.
@@ -72,7 +73,8 @@ fn gather(
         role: node.roles_text(),
         pid: cluster.and_then(|cluster| cluster.process(&node.name)).map(|process| process.pid),
         up: report.is_some(),
-        reason: answer.as_ref().err().cloned(),
+        state: answer.as_ref().map_or_else(ping::Silence::state, |_| "up"),
+        reason: answer.as_ref().err().map(|silence| silence.reason.clone()),
         address: node.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
         store: node.store.as_ref().map(|store| store.display().to_string()),
         bytes_total: total,
@@ -111,7 +113,7 @@ fn write(
     }
     for row in rows {
         if let Some(reason) = &row.reason {
-            writeln!(out, "\n{} is dead: {reason}", row.node)?;
+            writeln!(out, "\n{} is {}: {reason}", row.node, row.state)?;
         }
     }
     Ok(())
@@ -124,7 +126,7 @@ fn cells(row: &Row) -> Vec<String> {
         row.node.clone(),
         row.role.clone(),
         row.pid.map_or_else(dash, |pid| pid.to_string()),
-        if row.up { "up" } else { "dead" }.to_string(),
+        row.state.to_string(),
         row.latency_us.map_or_else(dash, |us| duration(std::time::Duration::from_micros(us))),
         used.map_or_else(dash, size::rounded),
         row.bytes_free.map_or_else(dash, size::rounded),

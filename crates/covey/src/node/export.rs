@@ -24,7 +24,8 @@ mod who;
 pub use object::Node;
 
 use change::ProcFd;
-use covey_io::os::file::{DataFile, FileKind, blocking};
+use covey_io::os::file::{DataFile, FileKind};
+use covey_io::task::blocking;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, Statfs,

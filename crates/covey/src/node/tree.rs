@@ -11,8 +11,8 @@
 use super::{data, fs, meta};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, Statfs,
-    Tree, User,
+    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
+    Statfs, Tree, User,
 };
 use covey_wire::{Bytes, Name};
 use std::rc::Rc;
@@ -380,6 +380,37 @@ impl Tree for NodeTree {
 
     fn getlock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
         to_part!(self, node, |tree, inner| tree.getlock(user, inner, lock), {
+            Errno::EOPNOTSUPP.into()
+        })
+    }
+
+    fn list_xattrs(&self, user: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {
+        to_part!(self, node, |tree, inner| tree.list_xattrs(user, inner), {
+            Errno::EOPNOTSUPP.into()
+        })
+    }
+
+    fn get_xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
+        to_part!(self, node, |tree, inner| tree.get_xattr(user, inner, name), {
+            Errno::EOPNOTSUPP.into()
+        })
+    }
+
+    fn set_xattr(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        name: Name,
+        value: Bytes,
+        rule: SetXattr,
+    ) -> Outcome<()> {
+        to_part!(self, node, |tree, inner| tree.set_xattr(user, inner, name, value, rule), {
+            Errno::EOPNOTSUPP.into()
+        })
+    }
+
+    fn remove_xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<()> {
+        to_part!(self, node, |tree, inner| tree.remove_xattr(user, inner, name), {
             Errno::EOPNOTSUPP.into()
         })
     }

@@ -5,6 +5,7 @@
 //! cache can answer (`RWF_NOWAIT`). Everything else goes to the blocking pool. A file system that
 //! refuses `RWF_NOWAIT` (overlay, FUSE) is asked once per file and not again.
 
+use crate::task::blocking;
 use bytes::Bytes;
 use rustix::fs::fstatfs;
 use rustix::io::{Errno, pwritev};
@@ -133,17 +134,6 @@ impl DataFile {
 impl AsFd for DataFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.file.as_fd()
-    }
-}
-
-/// Runs `work` on the runtime's blocking pool. Dropping the future does not stop work that has begun.
-pub async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Err(io::Error::other("the process is ending")),
     }
 }
 
