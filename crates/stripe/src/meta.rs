@@ -81,7 +81,8 @@ pub enum Applied {
     },
     /// The answer comes later, in the work; until then [`Store::cancel_wait`] gives up.
     Wait(WaitId),
-    /// The map failed, or holds damage. Abort the transaction and open the store again.
+    /// The map failed, or holds damage, after something was written. Abort the transaction and open
+    /// the store again.
     Fatal(Errno),
 }
 
@@ -140,6 +141,8 @@ pub struct Store<K: Kv> {
     dropping: BTreeSet<Id>,
     work: Vec<Work>,
     replaying: bool,
+    /// This operation has written something.
+    wrote: bool,
     census: Option<check::Running>,
 }
 
@@ -214,6 +217,7 @@ impl<K: Kv> Store<K> {
             dropping: BTreeSet::new(),
             work: Vec::new(),
             replaying: false,
+            wrote: false,
             census: None,
         };
         store.load_sessions().map_err(Fault::into_errno)?;
@@ -222,13 +226,12 @@ impl<K: Kv> Store<K> {
 
     /// Runs one operation.
     pub fn apply(&mut self, request: &Request) -> Applied {
+        self.wrote = false;
         match self.admit(request) {
             Ok(applied) => applied,
             Err(Fault::Refused(error)) => Applied::Reply(error_reply(&error)),
             // A damaged row must not take the server from everybody who does not need it.
-            Err(Fault::Broken(error)) if only_reads(&request.op) => {
-                Applied::Reply(error_reply(&error))
-            }
+            Err(Fault::Broken(error)) if !self.wrote => Applied::Reply(error_reply(&error)),
             Err(Fault::Broken(error)) => Applied::Fatal(error),
         }
     }
@@ -483,21 +486,6 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         parent: ROOT,
     };
     Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0 }
-}
-
-/// Operations that leave everything as it is, what is kept in memory included.
-fn only_reads(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Walk { .. }
-            | Op::Getattr { .. }
-            | Op::Readdir { .. }
-            | Op::Getlock { .. }
-            | Op::Exist { .. }
-            | Op::Check { .. }
-            | Op::Look { .. }
-            | Op::Rows { .. }
-    )
 }
 
 fn done() -> Applied {

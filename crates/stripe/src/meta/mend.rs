@@ -49,7 +49,7 @@ impl<K: Kv> Store<K> {
                 self.counters.id_next = self.counters.id_next.max(finding.wanted);
             }
             Class::Forgotten => {
-                self.kv.put(&keys::orphan(id), b"").map_err(Fault::Broken)?;
+                self.put_mark(&keys::orphan(id))?;
                 self.drop_if_unused(id)?;
             }
             Class::WrongOrphan => self.delete(&keys::orphan(id)).map(drop)?,

@@ -133,7 +133,7 @@ impl<K: Kv> Store<K> {
         touched(&mut victim.inode, now);
         self.save(victim)?;
         if victim.inode.nlink == 0 {
-            self.kv.put(&keys::orphan(id), b"").map_err(Fault::Broken)?;
+            self.put_mark(&keys::orphan(id))?;
             self.drop_if_unused(id)?;
         }
         Ok(())
