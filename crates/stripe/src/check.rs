@@ -19,6 +19,9 @@
 mod links;
 mod objects;
 mod pages;
+mod text;
+
+pub use text::describe;
 
 use crate::objects::{DataOp, DataReply};
 use crate::ops::check::{Class, Finding, Severity};
@@ -113,6 +116,20 @@ impl Report {
     /// Findings that count and were not repaired.
     pub fn left(&self) -> u64 {
         self.counted(|(found, repaired)| found - repaired)
+    }
+
+    /// Takes in another pass over the same file system: what was found is added up, what there is
+    /// counts once.
+    pub fn add_pass(&mut self, next: Report) {
+        for (class, (found, repaired)) in next.findings {
+            let of = self.findings.entry(class).or_default();
+            // What the pass before could not repair was counted then.
+            let again = of.0 - of.1;
+            of.0 += found.saturating_sub(again);
+            of.1 += repaired;
+        }
+        (self.rows, self.files, self.objects) = (next.rows, next.files, next.objects);
+        (self.busy, self.unasked) = (next.busy, next.unasked);
     }
 
     fn counted(&self, count: impl Fn(&(u64, u64)) -> u64) -> u64 {

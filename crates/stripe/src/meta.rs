@@ -30,6 +30,7 @@ mod append;
 mod attr;
 mod check;
 mod create;
+mod dump;
 mod fault;
 mod keys;
 mod lock;
@@ -42,6 +43,7 @@ mod rename;
 mod session;
 
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
+pub use dump::{Record, records};
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
 pub use permission::{access, mode};
 pub use remove::{PendingCut, Reclaim};

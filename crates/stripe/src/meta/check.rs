@@ -80,6 +80,8 @@ impl<K: Kv> Store<K> {
         };
         let from = match (after.is_empty(), table) {
             (true, table::BRIEFS | table::FILES) => keys::inode(low),
+            // Keys are never empty, not even one that only says where to begin.
+            (true, table::ALL) => vec![0],
             (true, _) => prefix.clone(),
             (false, _) => [after.as_bytes(), &[0]].concat(),
         };
@@ -207,7 +209,8 @@ impl<K: Kv> Store<K> {
             rows.push(Row { key: Name::from(key), value: Payload::from(value.to_vec()) });
             true
         };
-        self.kv.scan(from.as_bytes(), &mut visit).map_err(Fault::Broken)?;
+        let from = if from.is_empty() { &[0] } else { from.as_bytes() };
+        self.kv.scan(from, &mut visit).map_err(Fault::Broken)?;
         Ok(Applied::Reply(Reply::Rows { rows: List(rows), end }))
     }
 

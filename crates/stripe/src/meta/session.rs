@@ -61,11 +61,11 @@ record! {
     #[derive(Clone, Debug, Default, PartialEq)]
     pub(super) struct Kept for () {
         /// What the client calls itself.
-        name: Name,
+        pub(super) name: Name,
         /// Mutations below were answered, and the answer arrived.
-        floor: u64,
+        pub(super) floor: u64,
         /// Mutations done since, ascending.
-        done: List<Done>,
+        pub(super) done: List<Done>,
     }
 }
 
