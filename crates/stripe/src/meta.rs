@@ -41,6 +41,8 @@ mod read;
 mod remove;
 mod rename;
 mod session;
+mod tmpfile;
+mod xattr;
 
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
@@ -48,6 +50,7 @@ pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
 pub use permission::{access, mode};
 pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
+pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Layout, LayoutHint, Nanos, Op, ROOT, Reply, Request};
@@ -60,7 +63,7 @@ use session::Sessions;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The format this program reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// A wait that [`Work::Answer`] ends. Never used again while the store is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -271,6 +274,8 @@ impl<K: Kv> Store<K> {
             | Op::Check { .. }
             | Op::Look { .. }
             | Op::Rows { .. }
+            | Op::Getxattr { .. }
+            | Op::Listxattr { .. }
             | Op::Recut { .. } => false,
             Op::Hello { .. }
             | Op::Setattr { .. }
@@ -287,6 +292,9 @@ impl<K: Kv> Store<K> {
             | Op::Touch { .. }
             | Op::Dense { .. }
             | Op::Mend { .. }
+            | Op::Setxattr { .. }
+            | Op::Removexattr { .. }
+            | Op::Tmpfile { .. }
             | Op::Drop { .. } => true,
         }
     }
@@ -396,6 +404,9 @@ impl<K: Kv> Store<K> {
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
             Op::Drop { id } => self.drop_orphan(*id),
             Op::Mend { finding } => self.mend(request, finding),
+            Op::Setxattr { .. } => self.setxattr(request),
+            Op::Removexattr { id, name } => self.removexattr(request, *id, name),
+            Op::Tmpfile { .. } => self.tmpfile(request),
             other => refuse(Errno::EOPNOTSUPP, format!("{} is not logged", other.name())),
         }
     }
@@ -419,6 +430,8 @@ impl<K: Kv> Store<K> {
             Op::Check { .. } => self.check(request),
             Op::Look { ids } => self.look(&ids.0, request.now),
             Op::Rows { from, bytes_max } => self.raw_rows(from, *bytes_max),
+            Op::Getxattr { id, name } => self.getxattr(caller, *id, name),
+            Op::Listxattr { id } => self.listxattr(caller, *id),
             other => refuse(Errno::EOPNOTSUPP, format!("{} is logged", other.name())),
         }
     }
@@ -478,6 +491,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         epoch: 0,
         version: 1,
         sparse: false,
+        inline: 0,
         atime: now,
         mtime: now,
         ctime: now,
@@ -486,6 +500,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         layout: None,
         hint: Some(hint),
         parent: ROOT,
+        has_xattrs: false,
     };
     Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0 }
 }

@@ -7,7 +7,7 @@
 
 pub mod check;
 
-use covey_wire::{Field, List, Name, Reader, messages, record};
+use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
 /// A file's number: the owner server in the top 16 bits, never reused. 1 is the root directory.
 pub type Id = u64;
@@ -22,10 +22,12 @@ record! {
     /// How a file's bytes lie on the I/O servers. Fixed when the file is created.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Layout for () {
-        /// Which distribution: see `distribution::Kind` (1 simple_stripe).
+        /// Which distribution: see [`crate::distribution::KINDS`].
         pub kind: u8,
-        /// Bytes per server before the next one.
+        /// Bytes per server before the next one, where the strips have one size.
         pub strip_bytes: u32,
+        /// What else the kind has: see [`crate::distribution`].
+        pub params: List<u32>,
         /// The I/O servers by index in the cluster's list, in the order of the strips.
         pub servers: List<u16>,
     }
@@ -41,6 +43,8 @@ record! {
         pub strip_bytes: u32,
         /// How many servers; 0 for all.
         pub server_count: u16,
+        /// What else the kind has: see [`crate::distribution`].
+        pub params: List<u32>,
     }
 }
 
@@ -68,6 +72,8 @@ record! {
         pub version: u64,
         /// A regular file that may have holes: its blocks must be asked of the data servers.
         pub sparse: bool,
+        /// Bytes of content that are kept with the inode.
+        pub inline: u32,
         /// Last read (relatime), last content change, last change, birth.
         pub atime: Nanos,
         /// Content changed.
@@ -84,6 +90,8 @@ record! {
         pub hint: Option<LayoutHint>,
         /// A directory's parent (the root's is itself); 0 for anything else.
         pub parent: Id,
+        /// Whether it has any extended attributes: most have none, and nobody needs to ask.
+        pub has_xattrs: bool,
     }
 }
 
@@ -170,6 +178,13 @@ pub mod set {
     pub const MTIME_NOW: u32 = 128;
 }
 
+/// [`Op::Setxattr`]'s flags, as in setxattr(2): at most one.
+pub mod xattr {
+    #![allow(missing_docs)]
+    pub const CREATE: u32 = 1;
+    pub const REPLACE: u32 = 2;
+}
+
 /// Bits of [`Op::Rename`]'s flags, as in renameat2(2).
 pub mod rename {
     #![allow(missing_docs)]
@@ -254,6 +269,16 @@ messages! {
         62 Mend { finding: check::Finding },
         /// read: rows as they are, from `from` on, together about `bytes_max`
         63 Rows { from: Name, bytes_max: u32 },
+        /// sets an extended attribute; flags: see `xattr`
+        40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 },
+        /// removes an extended attribute
+        41 Removexattr { id: u64, name: Name },
+        /// read: an extended attribute's value
+        42 Getxattr { id: u64, name: Name },
+        /// read: the names of the extended attributes that the caller may see
+        43 Listxattr { id: u64 },
+        /// makes a regular file without a name, opened in the session; a later Link may name it
+        44 Tmpfile { parent: u64, mode: u32, gid: u32, access: u8 },
     }
 }
 
@@ -290,6 +315,10 @@ messages! {
         31 Looked { files: List<check::Looked>, now: Nanos },
         /// rows, and whether they were the last
         32 Rows { rows: List<check::Row>, end: bool },
+        /// an extended attribute's value
+        20 Xattr { value: Payload },
+        /// names of extended attributes
+        21 XattrNames { names: List<Name> },
     }
 }
 

@@ -103,6 +103,11 @@ fn json_of(record: &Record) -> Value {
             "type": "session", "session": session, "name": name.lossy(), "answered": answered,
             "replies": kept,
         }),
+        Record::Xattr { id, name, value } => {
+            let mut text = json!({ "type": "xattr", "id": id, "value_hex": hex(value) });
+            put_text(&mut text, "name", name.as_bytes());
+            text
+        }
         Record::Unknown { key, value } => {
             json!({ "type": "unknown", "key_hex": hex(key), "value_hex": hex(value) })
         }
@@ -132,7 +137,7 @@ fn inode_of(inode: &Inode, cookie_next: u64, tail: u64) -> Value {
     }
     if let Some(hint) = &inode.hint {
         let hint = json!({ "kind": hint.kind, "strip_bytes": hint.strip_bytes,
-                           "server_count": hint.server_count });
+                           "server_count": hint.server_count, "params": hint.params.0 });
         fields.insert("hint".into(), hint);
     }
     if !inode.target.is_empty() {
@@ -142,7 +147,8 @@ fn inode_of(inode: &Inode, cookie_next: u64, tail: u64) -> Value {
 }
 
 fn layout_of(layout: &Layout) -> Value {
-    json!({ "kind": layout.kind, "strip_bytes": layout.strip_bytes, "servers": layout.servers.0 })
+    json!({ "kind": layout.kind, "strip_bytes": layout.strip_bytes, "params": layout.params.0,
+            "servers": layout.servers.0 })
 }
 
 /// Text as it is; what is no UTF-8 as hexadecimal digits under `FIELD_hex`.

@@ -362,7 +362,14 @@ fn own_request(op: Op) -> Request {
 
 /// Operations that a full disk refuses; whatever gives space back is let through.
 fn grows(op: &Op) -> bool {
-    matches!(op, Op::Create { .. } | Op::Link { .. } | Op::SetLayout { .. })
+    matches!(
+        op,
+        Op::Create { .. }
+            | Op::Tmpfile { .. }
+            | Op::Link { .. }
+            | Op::SetLayout { .. }
+            | Op::Setxattr { .. }
+    )
 }
 
 impl MetaServer {

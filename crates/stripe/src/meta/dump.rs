@@ -3,7 +3,7 @@
 use super::keys::{self, Counters, CutRow, Named, Reserved, Stored, Superblock};
 use super::session::Kept;
 use crate::ops::{Id, Inode, Layout};
-use covey_wire::{Field, List, Name, Reader};
+use covey_wire::{Field, List, Name, Payload, Reader};
 
 /// A row, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub enum Record {
     Append { id: Id, offset: u64, end: u64, session: u64, done: bool },
     /// A client.
     Session { session: u64, name: Name, answered: u64, kept: usize },
+    /// An extended attribute.
+    Xattr { id: Id, name: Name, value: Vec<u8> },
     /// What this version does not know, or cannot read: the row as it is.
     Unknown { key: Vec<u8>, value: Vec<u8> },
 }
@@ -81,6 +83,10 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
                 Record::Append { id, offset, end, session, done }
             };
             return Some(reserved.into_iter().map(append).collect());
+        }
+        [b'x', ..] => {
+            let (name, value): (_, Payload) = (Name::from(key.get(9..)?), row(value)?);
+            Record::Xattr { id: id()?, name, value: value.into_bytes().to_vec() }
         }
         [b'e', ..] => {
             let kept: Kept = row(value)?;

@@ -39,6 +39,7 @@ impl<K: Kv> Store<K> {
             [b'r', rest @ ..] => self.check_reclaim(rest, value)?,
             [b't', rest @ ..] => self.check_cut(rest, value)?,
             [b'a', rest @ ..] => self.check_appends(rest, value)?,
+            [b'x', rest @ ..] => self.check_part(rest)?,
             [b'e', ..] => read::<Kept>(value).map(|_| Vec::new()),
             [b's', ..] | [b'g', ..] => Some(Vec::new()),
             _ => Some(vec![of(Class::UnknownRow, 0)]),
@@ -175,6 +176,13 @@ impl<K: Kv> Store<K> {
         let stored = self.peek::<Stored>(&keys::inode(id))?.found();
         let right = stored.is_some_and(|stored| stored.inode.nlink == 0);
         Ok(Some(if right { Vec::new() } else { vec![of(Class::WrongOrphan, id)] }))
+    }
+
+    /// A row of what belongs to a file.
+    fn check_part(&self, rest: &[u8]) -> Result<Option<Vec<Finding>>, Fault> {
+        let Ok(id) = keys::number_of(rest) else { return Ok(None) };
+        let is_right = self.exists(id)?;
+        Ok(Some(if is_right { Vec::new() } else { vec![of(Class::StrayPart, id)] }))
     }
 
     fn check_reclaim(&self, rest: &[u8], value: Vec<u8>) -> Result<Option<Vec<Finding>>, Fault> {

@@ -32,7 +32,8 @@ impl Lab {
     fn new() -> Lab {
         let mut kv = MemoryKv::default();
         let servers: Vec<String> = (0..SERVERS).map(|at| format!("io{at}")).collect();
-        let hint = LayoutHint { kind: 1, strip_bytes: 4096, server_count: 0 };
+        let hint =
+            LayoutHint { kind: 1, strip_bytes: 4096, server_count: 0, params: List::default() };
         Store::format(&mut kv, "flock", &servers, hint, 1, (0, 0)).unwrap();
         Lab {
             store: RefCell::new(Store::open(kv).unwrap()),
@@ -476,7 +477,12 @@ fn a_forgotten_unlinked_file_is_reclaimed() {
 #[test]
 fn rows_about_what_is_to_be_done_are_put_right() {
     let id = 7;
-    let layout = || Layout { kind: 1, strip_bytes: 4096, servers: List(vec![0, 1]) };
+    let layout = || Layout {
+        kind: 1,
+        strip_bytes: 4096,
+        params: List::default(),
+        servers: List(vec![0, 1]),
+    };
     planted(Class::WrongOrphan, |lab| {
         lab.store.borrow_mut().kv_mut().put(&keys::orphan(id), b"").unwrap();
     });
@@ -489,6 +495,14 @@ fn rows_about_what_is_to_be_done_are_put_right() {
         lab.put(&keys::appends(id), &List(vec![one]));
     });
     planted(Class::WrongTail, |lab| lab.change(id, |stored| stored.tail = 1));
+}
+
+#[test]
+fn parts_of_files_that_are_gone_are_removed() {
+    planted(Class::StrayPart, |lab| {
+        let key = [&keys::numbered(b'x', 4000)[..], b"user.a"].concat();
+        lab.put(&key, &covey_wire::Payload::from(vec![1u8]));
+    });
 }
 
 #[test]
