@@ -166,7 +166,7 @@ impl<K: Kv> Store<K> {
         let Ok(cookie) = keys::number_of(&rest[8..]) else { return Ok(None) };
         let Some(listed) = read::<Listed>(value) else { return Ok(None) };
         let named = self.peek::<Named>(&keys::name(parent, listed.name.as_bytes()))?.found();
-        let stray = !named.is_some_and(|named| named.cookie == cookie);
+        let stray = named.is_none_or(|named| named.cookie != cookie);
         let finding = Finding { parent, found: cookie, ..of(Class::StrayListing, listed.id) };
         Ok(Some(if stray { vec![finding] } else { Vec::new() }))
     }
