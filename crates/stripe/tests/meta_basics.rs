@@ -3,7 +3,7 @@
 mod meta_lab;
 
 use covey_stripe::kv::{Kv, MemoryKv};
-use covey_stripe::meta::{Applied, LINKS_MAX, Store, Work, mode};
+use covey_stripe::meta::{LINKS_MAX, Store, Work, mode};
 use covey_stripe::ops::*;
 use covey_wire::{List, Name};
 use meta_lab::*;

@@ -20,12 +20,14 @@ use std::time::Duration;
 
 const SERVERS: u16 = 3;
 
+type Interference = Box<dyn FnMut(&Lab)>;
+
 /// A store, objects, and somebody who may interfere between two questions.
 struct Lab {
     store: RefCell<Store<MemoryKv>>,
     objects: RefCell<BTreeMap<(u16, Id), Object>>,
     now: RefCell<u64>,
-    meanwhile: RefCell<Option<Box<dyn FnMut(&Lab)>>>,
+    meanwhile: RefCell<Option<Interference>>,
 }
 
 impl Lab {
