@@ -81,8 +81,12 @@ fn round() -> impl Strategy<Value = Round> {
     ];
     let rest = prop_oneof![4 => Just(0u64), 1 => 0..1200u64];
     let lookers = prop::collection::vec(0..CLIENTS, 1..4);
-    (ops, events, rest, lookers)
-        .prop_map(|(ops, events, rest_ms, lookers)| Round { ops, events, rest_ms, lookers })
+    (ops, events, rest, lookers).prop_map(|(ops, events, rest_ms, lookers)| Round {
+        ops,
+        events,
+        rest_ms,
+        lookers,
+    })
 }
 
 async fn act(fs: &Fs, dirs: &[Id], op: Op) -> Result<()> {
@@ -176,7 +180,10 @@ fn look(world: &mut World, fs: &Fs, who: usize, dirs: &[Id]) {
             let after = truth(world, dir, at);
             let found = found.map_err(|error| error.code);
             let what = format!("client {who} at {index}/{}", NAMES[at]);
-            assert!(found == before || found == after, "{what}: {found:?}, not {before:?}, {after:?}");
+            assert!(
+                found == before || found == after,
+                "{what}: {found:?}, not {before:?}, {after:?}"
+            );
             let Ok(inode) = found else { continue };
             let before = world.meta.ask(MetaOp::Getattr { id: inode.id });
             let stat = world.run(fs.inode(inode.id));

@@ -48,7 +48,9 @@ pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Sco
     let mut scope = Scope::default();
     match op {
         // An ACL sets permission bits, too.
-        Op::Setattr { id, .. } | Op::Setxattr { id, .. } => return Scope { forgets: true, ..Scope::file(*id) },
+        Op::Setattr { id, .. } | Op::Setxattr { id, .. } => {
+            return Scope { forgets: true, ..Scope::file(*id) };
+        }
         Op::Extend { id, .. }
         | Op::Reserve { id, .. }
         | Op::Commit { id, .. }

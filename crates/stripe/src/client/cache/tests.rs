@@ -179,16 +179,8 @@ fn a_directory_just_made_is_known_to_be_empty_until_somebody_else_changes_it() {
 fn owner_and_mode_are_not_taken_from_before_an_own_chmod() {
     let scene = Scene::new();
     scene.ask(&look("f"), &found(Some(FILE)), 1);
-    let chmod = Op::Setattr {
-        id: DIR,
-        mask: 1,
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        atime: 0,
-        mtime: 0,
-    };
+    let chmod =
+        Op::Setattr { id: DIR, mask: 1, mode: 0, uid: 0, gid: 0, size: 0, atime: 0, mtime: 0 };
     let sent = scene.cache.sending(&chmod, scene.now);
     scene.cache.failed(sent);
     assert_eq!(scene.known("f"), None);

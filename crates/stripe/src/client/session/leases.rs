@@ -108,8 +108,7 @@ impl Listener {
         let (_, conn) = self.link.conn(self.link.now()).await?;
         let mut acked = 0;
         loop {
-            let (request, _) =
-                self.memory.request(0, &Caller::default(), Op::Revokes { acked });
+            let (request, _) = self.memory.request(0, &Caller::default(), Op::Revokes { acked });
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Revoked { number, leases }, .. }) => {
                     self.cache.revoke(number, &leases.0);
