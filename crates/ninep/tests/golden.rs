@@ -4,8 +4,8 @@
 //! is a directory of version 1 and path 2.
 
 use covey_ninep::message::Message::*;
-use covey_ninep::message::{Dialect, Message, NOFID, NONUNAME, Number, Qid};
-use covey_wire::{Bytes, List, Segments};
+use covey_ninep::message::{Dialect, Extension, Message, NOFID, NONUNAME, Number, Qid, Stat, dm};
+use covey_wire::{Blame, Bytes, List, Segments};
 use std::collections::BTreeSet;
 
 const TAG: u16 = 0x0102;
@@ -209,6 +209,16 @@ fn golden() -> Vec<(Dialect, Message, &'static str)> {
             Tauth { afid: 1, uname: "u".into(), aname: "a".into(), n_uname: Number(NONUNAME) },
             "1100000066020101000000010075010061",
         ),
+        (
+            Dialect::Unix,
+            Tauth { afid: 1, uname: "u".into(), aname: "a".into(), n_uname: Number(7) },
+            "150000006602010100000001007501006107000000",
+        ),
+        (
+            Dialect::Covey,
+            Tauth { afid: 1, uname: "u".into(), aname: "a".into(), n_uname: Number(7) },
+            "150000006602010100000001007501006107000000",
+        ),
         (Dialect::Linux, Rauth { aqid: QID }, "1400000067020180010000000200000000000000"),
         (
             Dialect::Linux,
@@ -231,6 +241,28 @@ fn golden() -> Vec<(Dialect, Message, &'static str)> {
                 n_uname: Number(NONUNAME),
             },
             "1400000068020101000000ffffffff0100750000",
+        ),
+        (
+            Dialect::Unix,
+            Tattach {
+                fid: 1,
+                afid: NOFID,
+                uname: "u".into(),
+                aname: "/srv".into(),
+                n_uname: Number(7),
+            },
+            "1c00000068020101000000ffffffff01007504002f73727607000000",
+        ),
+        (
+            Dialect::Covey,
+            Tattach {
+                fid: 1,
+                afid: NOFID,
+                uname: "u".into(),
+                aname: "/srv".into(),
+                n_uname: Number(7),
+            },
+            "1c00000068020101000000ffffffff01007504002f73727607000000",
         ),
         (Dialect::Linux, Rattach { qid: QID }, "1400000069020180010000000200000000000000"),
         (
@@ -263,8 +295,25 @@ fn golden() -> Vec<(Dialect, Message, &'static str)> {
         ),
         (
             Dialect::Plan9,
-            Tcreate { fid: 1, name: "f".into(), perm: 0o644, mode: 1 },
+            Tcreate {
+                fid: 1,
+                name: "f".into(),
+                perm: 0o644,
+                mode: 1,
+                extension: Extension::default(),
+            },
             "1300000072020101000000010066a401000001",
+        ),
+        (
+            Dialect::Unix,
+            Tcreate {
+                fid: 1,
+                name: "l".into(),
+                perm: dm::SYMLINK | 0o777,
+                mode: 0,
+                extension: Extension("to".into()),
+            },
+            "170000007202010100000001006cff010002000200746f",
         ),
         (
             Dialect::Plan9,
@@ -288,8 +337,32 @@ fn golden() -> Vec<(Dialect, Message, &'static str)> {
         (Dialect::Linux, Tremove { fid: 1 }, "0b0000007a020101000000"),
         (Dialect::Linux, Rremove {}, "070000007b0201"),
         (Dialect::Plan9, Tstat { fid: 1 }, "0b0000007c020101000000"),
-        (Dialect::Plan9, Rstat { stat: "st".into() }, "0b0000007d020102007374"),
-        (Dialect::Plan9, Twstat { fid: 1, stat: "st".into() }, "0f0000007e02010100000002007374"),
+        (
+            Dialect::Plan9,
+            Rstat { stat: stat(Dialect::Plan9) },
+            "3e0000007d02013500330003000400000080010000000200000000000000ed01008005\
+             00000006000000070000000000000001006601007501006701006d",
+        ),
+        (
+            Dialect::Unix,
+            Rstat { stat: stat(Dialect::Unix) },
+            "4d0000007d02014400420003000400000080010000000200000000000000ed01008005\
+             00000006000000070000000000000001006601007501006701006d0100780800000009\
+             0000000a000000",
+        ),
+        (
+            Dialect::Plan9,
+            Twstat { fid: 1, stat: stat(Dialect::Plan9) },
+            "420000007e0201010000003500330003000400000080010000000200000000000000ed\
+             0100800500000006000000070000000000000001006601007501006701006d",
+        ),
+        (
+            Dialect::Unix,
+            Twstat { fid: 1, stat: stat(Dialect::Unix) },
+            "510000007e0201010000004400420003000400000080010000000200000000000000ed\
+             0100800500000006000000070000000000000001006601007501006701006d01007808\
+             000000090000000a000000",
+        ),
         (Dialect::Plan9, Rwstat {}, "070000007f0201"),
         (
             Dialect::Covey,
@@ -298,6 +371,34 @@ fn golden() -> Vec<(Dialect, Message, &'static str)> {
         ),
         (Dialect::Covey, Rcall { body: b"re".to_vec().into() }, "0d000000c90201020000007265"),
     ]
+}
+
+/// A directory's attributes; what a dialect does not carry is as it is read back.
+fn stat(dialect: Dialect) -> Box<Stat> {
+    let stat = Stat {
+        kind: 3,
+        dev: 4,
+        qid: QID,
+        mode: dm::DIR | 0o755,
+        atime: 5,
+        mtime: 6,
+        length: 7,
+        name: "f".into(),
+        uid: "u".into(),
+        gid: "g".into(),
+        muid: "m".into(),
+        ..Stat::dont_touch()
+    };
+    Box::new(match dialect {
+        Dialect::Unix => Stat {
+            extension: Extension("x".into()),
+            n_uid: Number(8),
+            n_gid: Number(9),
+            n_muid: Number(10),
+            ..stat
+        },
+        _ => stat,
+    })
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -328,6 +429,62 @@ fn no_message_of_the_table_is_left_out_here() {
     let here: BTreeSet<u8> = golden().iter().map(|(_, message, _)| message.number()).collect();
     let table: BTreeSet<u8> = Message::NUMBERS.iter().map(|(number, _)| *number).collect();
     assert_eq!(here, table);
+}
+
+const DIALECTS: [Dialect; 4] = [Dialect::Plan9, Dialect::Unix, Dialect::Linux, Dialect::Covey];
+/// What is written differently from dialect to dialect.
+const MANIFOLD: [&str; 6] = ["Tauth", "Tattach", "Rerror", "Tcreate", "Rstat", "Twstat"];
+
+#[test]
+fn a_message_has_these_bytes_in_every_dialect_that_speaks_it() {
+    let lines = golden();
+    for (dialect, message, hex) in &lines {
+        assert!(dialect.speaks(message.number()), "{} in {dialect:?}", message.name());
+        for other in DIALECTS.into_iter().filter(|other| other.speaks(message.number())) {
+            if MANIFOLD.contains(&message.name()) {
+                let is_there =
+                    lines.iter().any(|(d, m, _)| *d == other && m.name() == message.name());
+                assert!(is_there, "{} in {other:?}", message.name());
+            } else {
+                let read = Message::get(Bytes::from(bytes(hex)), other);
+                assert_eq!(read, Ok((TAG, message.clone())), "{other:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_of_another_dialect_is_unsupported() {
+    for (_, message, hex) in golden() {
+        for other in DIALECTS.into_iter().filter(|other| !other.speaks(message.number())) {
+            let read = Message::get(Bytes::from(bytes(hex)), other);
+            assert!(matches!(read, Err(Blame::Unsupported(_))), "{} in {other:?}", message.name());
+        }
+    }
+}
+
+#[test]
+fn a_directory_holds_records_one_after_the_other() {
+    for dialect in [Dialect::Plan9, Dialect::Unix] {
+        let mut data = Vec::new();
+        stat(dialect).put_entry(dialect, &mut data);
+        assert_eq!(usize::from(u16::from_le_bytes([data[0], data[1]])), data.len() - 2);
+        stat(dialect).put_entry(dialect, &mut data);
+        let read = Stat::get_entries(dialect, data.clone().into()).unwrap();
+        assert_eq!(read, [*stat(dialect), *stat(dialect)]);
+        data.pop();
+        assert!(Stat::get_entries(dialect, data.into()).is_err());
+    }
+}
+
+#[test]
+fn a_record_whose_lengths_do_not_agree_is_malformed() {
+    let whole = bytes(golden().iter().find(|(_, m, _)| m.name() == "Rstat").unwrap().2);
+    for (at, by) in [(7, 1u8), (7, 255), (9, 1), (9, 255)] {
+        let mut bad = whole.clone();
+        bad[at] = bad[at].wrapping_add(by);
+        assert!(Message::get(bad.into(), Dialect::Plan9).is_err(), "{at} {by}");
+    }
 }
 
 #[test]

@@ -1,0 +1,20 @@
+//! The targets by name: one for each decoder.
+
+mod config;
+mod fuse;
+mod log;
+mod ninep;
+mod stripe;
+
+/// Name and function of every target. `scripts/fuzz` reads the names from here.
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("ninep_message", ninep::message),
+    ("ninep_server", ninep::server),
+    ("ninep_client", ninep::client),
+    ("stripe_ops", stripe::ops),
+    ("stripe_store", stripe::store),
+    ("data_ops", stripe::data_ops),
+    ("fuse_requests", fuse::requests),
+    ("log_records", log::records),
+    ("config_text", config::text),
+];
