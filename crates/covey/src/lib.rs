@@ -11,11 +11,11 @@
 #![forbid(unsafe_code)]
 
 pub mod cmd;
-pub mod config;
-pub mod error;
 pub mod mount;
 pub mod node;
 pub mod output;
+
+pub use covey_cluster::{config, error};
 
 use clap::Parser;
 use clap::error::ErrorKind;

@@ -29,9 +29,11 @@ const TABLE: &[Rule] = &[
     Rule { unsafe_code: true, ..pure("cell", &["ninep", "wire"]) },
     pure("tune", &[]),
     Rule { unsafe_code: true, runtime: true, ..pure("io", &["wire"]) },
+    Rule { runtime: true, ..pure("cluster", &["stripe", "ninep", "io", "wire"]) },
     Rule {
         unsafe_code: true,
-        ..pure("capi", &["uzura", "layout", "cell", "stripe", "ninep", "io", "wire"])
+        runtime: true,
+        ..pure("capi", &["cluster", "uzura", "layout", "cell", "stripe", "ninep", "io", "wire"])
     },
     Rule {
         runtime: true,
@@ -39,14 +41,14 @@ const TABLE: &[Rule] = &[
             "covey",
             &[
                 "wire", "layout", "ninep", "stripe", "iscsi", "uzura", "launch", "cell", "tune",
-                "io",
+                "io", "cluster",
             ],
         )
     },
 ];
 
 /// Crates that own the world: sockets, files, clocks, threads.
-const WORLDLY: [&str; 3] = ["io", "covey", "capi"];
+const WORLDLY: [&str; 4] = ["io", "cluster", "covey", "capi"];
 
 /// What only a worldly crate may name.
 const WORLD: [&str; 9] = [

@@ -203,7 +203,7 @@ impl Tree for MemoryTree {
         Ok(node.xattrs.borrow().keys().cloned().collect()).into()
     }
 
-    fn get_xattr(&self, _: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
+    fn xattr(&self, _: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
         node.xattrs.borrow().get(&name).cloned().ok_or(Errno::ENODATA.into()).into()
     }
 

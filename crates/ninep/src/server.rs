@@ -96,7 +96,8 @@ pub struct Session<T: Tree> {
     tasks: Tasks<Wait<T::Node>>,
     /// Requests that came while the machine was full.
     backlog: VecDeque<Frame>,
-    replies: VecDeque<(u16, Message)>,
+    /// Replies, ready to be sent.
+    output: Segments,
     load: Load,
     failure: Option<Blame>,
 }
@@ -110,8 +111,6 @@ struct Load {
     /// Outstanding requests that may wait for ever, and the payload they hold.
     blocked: usize,
     blocked_bytes: usize,
-    /// Payload to be sent.
-    reply_bytes: usize,
 }
 
 impl<T: Tree> Session<T> {
@@ -129,7 +128,7 @@ impl<T: Tree> Session<T> {
             requests: HashMap::new(),
             tasks: Tasks::new(),
             backlog: VecDeque::new(),
-            replies: VecDeque::new(),
+            output: Segments::new(),
             load: Load::default(),
             failure: None,
         }
@@ -205,9 +204,6 @@ impl<T: Tree> Session<T> {
     /// Settles dialect and message size, and begins the session anew.
     fn handle_version(&mut self, tag: u16, msize: u32, version: &Name) {
         self.reset();
-        // Nor is anything answered that has not left: it might be of another dialect.
-        self.replies.clear();
-        self.load.reply_bytes = 0;
         let dialect = Dialect::settle(version.as_bytes()).filter(|_| msize >= MSIZE_MIN);
         self.dialect = dialect;
         self.msize =
@@ -217,8 +213,7 @@ impl<T: Tree> Session<T> {
     }
 
     fn reply(&mut self, tag: u16, message: Message) {
-        self.load.reply_bytes += payload(&message);
-        self.replies.push_back((tag, message));
+        message.put(tag, self.spoken(), &mut self.output);
     }
 
     /// .L has room for the number only: the reason is the tree's to log. 9P2000 has words, and only
@@ -296,13 +291,8 @@ impl<T: Tree> Machine for Session<T> {
     }
 
     fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
-        let dialect = self.spoken();
         let before = out.len();
-        while out.len() - before < bytes_max {
-            let Some((tag, reply)) = self.replies.pop_front() else { break };
-            self.load.reply_bytes -= payload(&reply);
-            reply.put(tag, dialect, out);
-        }
+        out.take_from(&mut self.output, bytes_max);
         out.len() > before
     }
 
@@ -312,11 +302,11 @@ impl<T: Tree> Machine for Session<T> {
 
     fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
         self.tasks.set_waker(context.waker());
-        let before = self.replies.len();
+        let before = self.output.len();
         self.step();
         match self.check() {
             Err(blame) => Poll::Ready(Err(blame)),
-            Ok(()) if self.replies.len() > before => Poll::Ready(Ok(())),
+            Ok(()) if self.output.len() > before => Poll::Ready(Ok(())),
             Ok(()) => Poll::Pending,
         }
     }
@@ -326,21 +316,12 @@ impl<T: Tree> Machine for Session<T> {
     }
 
     fn is_full(&self) -> bool {
-        self.load.requests >= REQUESTS_MAX || self.load.bytes + self.load.reply_bytes >= BYTES_MAX
+        self.load.requests >= REQUESTS_MAX || self.load.bytes + self.output.len() >= BYTES_MAX
     }
 }
 
 impl<T: Tree> Drop for Session<T> {
     fn drop(&mut self) {
         self.reset();
-    }
-}
-
-/// Bytes of payload in a reply.
-fn payload(reply: &Message) -> usize {
-    match reply {
-        Message::Rread { data } | Message::Rreaddir { data } => data.len(),
-        Message::Rcall { body } => body.len(),
-        _ => 0,
     }
 }

@@ -470,10 +470,10 @@ fn a_directory_holds_records_one_after_the_other() {
         stat(dialect).put_entry(dialect, &mut data);
         assert_eq!(usize::from(u16::from_le_bytes([data[0], data[1]])), data.len() - 2);
         stat(dialect).put_entry(dialect, &mut data);
-        let read = Stat::get_entries(dialect, data.clone().into()).unwrap();
+        let read = Stat::take_entries(dialect, data.clone().into()).unwrap();
         assert_eq!(read, [*stat(dialect), *stat(dialect)]);
         data.pop();
-        assert!(Stat::get_entries(dialect, data.into()).is_err());
+        assert!(Stat::take_entries(dialect, data.into()).is_err());
     }
 }
 

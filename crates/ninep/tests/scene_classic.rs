@@ -68,7 +68,7 @@ fn names(raw: &mut Raw<MemoryTree>, count: u32) -> Vec<String> {
         }
         assert!(data.len() <= count as usize);
         offset += data.len() as u64;
-        let stats = Stat::get_entries(raw.dialect, data.into_bytes()).unwrap();
+        let stats = Stat::take_entries(raw.dialect, data.into_bytes()).unwrap();
         names.extend(stats.into_iter().map(|stat| stat.name.to_string()));
     }
     raw.ask(Message::Tclunk { fid: 98 });
@@ -415,7 +415,8 @@ fn wstat_refuses_what_can_never_change() {
         make(&mut raw, "d", dm::DIR | 0o755, "");
         raw.ask(walk(0, 1, &["f"]));
         raw.ask(walk(0, 2, &["d"]));
-        let changes: [(&str, fn(&mut Stat), u32); 10] = [
+        type Change = fn(&mut Stat);
+        let changes: [(&str, Change, u32); 10] = [
             ("type", |new| new.kind = 1, Errno::EPERM),
             ("dev", |new| new.dev = 1, Errno::EPERM),
             ("qid", |new| new.qid.path = 77, Errno::EPERM),

@@ -38,12 +38,15 @@ mod read;
 mod remove;
 mod rename;
 mod session;
+mod tmpfile;
+mod xattr;
 
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
 pub use permission::{access, mode};
 pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
+pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Layout, LayoutHint, Nanos, Op, ROOT, Reply, Request};
@@ -56,7 +59,7 @@ use session::Sessions;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The format this program reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// A wait that [`Work::Answer`] ends. Never used again while the store is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -255,6 +258,8 @@ impl<K: Kv> Store<K> {
             | Op::Fsync { .. }
             | Op::Cluster { .. }
             | Op::Exist { .. }
+            | Op::Getxattr { .. }
+            | Op::Listxattr { .. }
             | Op::Recut { .. } => false,
             Op::Hello { .. }
             | Op::Setattr { .. }
@@ -270,6 +275,9 @@ impl<K: Kv> Store<K> {
             | Op::SessionOver { .. }
             | Op::Touch { .. }
             | Op::Dense { .. }
+            | Op::Setxattr { .. }
+            | Op::Removexattr { .. }
+            | Op::Tmpfile { .. }
             | Op::Drop { .. } => true,
         }
     }
@@ -378,6 +386,9 @@ impl<K: Kv> Store<K> {
             Op::Touch { id } => self.touch(request, *id),
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
             Op::Drop { id } => self.drop_orphan(*id),
+            Op::Setxattr { .. } => self.setxattr(request),
+            Op::Removexattr { id, name } => self.removexattr(request, *id, name),
+            Op::Tmpfile { .. } => self.tmpfile(request),
             other => refuse(Errno::EOPNOTSUPP, format!("{} is not logged", other.name())),
         }
     }
@@ -398,6 +409,8 @@ impl<K: Kv> Store<K> {
             Op::Fsync { id } => self.stored(*id).map(|_| done()),
             Op::Cluster {} => Ok(self.cluster()),
             Op::Exist { ids } => self.exist(&ids.0),
+            Op::Getxattr { id, name } => self.getxattr(caller, *id, name),
+            Op::Listxattr { id } => self.listxattr(caller, *id),
             other => refuse(Errno::EOPNOTSUPP, format!("{} is logged", other.name())),
         }
     }
@@ -457,6 +470,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         epoch: 0,
         version: 1,
         sparse: false,
+        inline: 0,
         atime: now,
         mtime: now,
         ctime: now,
@@ -465,6 +479,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         layout: None,
         hint: Some(hint),
         parent: ROOT,
+        has_xattrs: false,
     };
     Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0 }
 }

@@ -5,27 +5,29 @@ pub mod export;
 pub mod fs;
 pub mod identity;
 pub mod meta;
-pub mod net;
 pub mod serve;
 pub mod stats;
 pub mod tree;
 
+pub use covey_cluster::key::read as read_key;
+pub use covey_cluster::net;
 pub use identity::attach_trusted;
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
 use anyhow::{Context, bail};
+use covey_io::disk::Disk;
 use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
+use covey_io::os::disk::OsDisk;
 use covey_io::os::net::{Address, Listener};
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
-use covey_ninep::tree::{Errno, Result as TreeResult, Statfs};
+use covey_ninep::tree::{Result as TreeResult, Statfs};
 use covey_stripe::client::{Fs, Options};
 use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
 use covey_wire::{List, Name};
 use net::ClusterNet;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,7 +58,7 @@ pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
         format_meta(config, &store.join("meta")).context("cannot format the metadata store")?;
     }
     if node.is(Role::Data) {
-        data::DataTree::open(store)?;
+        data::DataTree::open(Arc::new(OsDisk), store)?;
     }
     drop(directory);
     Ok(())
@@ -72,18 +74,13 @@ fn refused(error: DirectoryError) -> Error {
 
 fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
-    let mut map =
-        meta::journal::Lmdb(covey_io::os::kv::Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?);
+    let mut map = meta::journal::Media::open(dir)?.map;
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
-    let hint = LayoutHint {
-        kind: covey_stripe::distribution::SIMPLE_STRIPE,
-        strip_bytes: config.strip_bytes,
-        server_count: 0,
-    };
+    let hint = LayoutHint::simple_stripe(config.strip_bytes, 0);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
-    map.0.checkpoint()?;
+    map.checkpoint()?;
     Ok(())
 }
 
@@ -121,13 +118,13 @@ fn build(
 ) -> anyhow::Result<tree::NodeTree> {
     let store = || node.store.clone().context("a node with a role has a store");
     let data = match node.is(Role::Data) {
-        true => Some(data::DataServer(Rc::new(data::DataTree::open(&store()?)?))),
+        true => Some(data::DataServer(Rc::new(data::DataTree::open(Arc::new(OsDisk), &store()?)?))),
         false => None,
     };
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
     let meta = match node.is(Role::Meta) {
         true => Some(meta::MetaServer(meta::Meta::start(
-            &store()?.join("meta"),
+            meta::journal::Media::open(&store()?.join("meta"))?,
             &servers,
             net.clone(),
         )?)),
@@ -191,56 +188,6 @@ async fn wait_for_end() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The cluster key, when the configuration names one.
-pub fn read_key(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
-    let Some(file) = &config.key_file else { return Ok(None) };
-    check_key_is_private(file)?;
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(
-            parse_key(&text)
-                .with_context(|| format!("cannot use the key in {}", file.display()))?,
-        )),
-        // Users of this machine go through its sockets and need no key.
-        Err(error)
-            if !config.needs_key() || error.kind() == std::io::ErrorKind::PermissionDenied =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(crate::error::Error::config(format!(
-            "cannot read the key {}: {}",
-            file.display(),
-            crate::error::reason(&error)
-        ))
-        .hint("copy it from another node, or make the first with `covey keygen`")
-        .into()),
-    }
-}
-
-/// Whoever reads the key is a node of the cluster, and may act for everyone.
-fn check_key_is_private(file: &Path) -> anyhow::Result<()> {
-    const OTHERS: u32 = 0o007;
-    match std::fs::metadata(file) {
-        Ok(meta) if meta.permissions().mode() & OTHERS != 0 => {
-            let file = file.display();
-            let text = format!("cannot use the key {file}: every user may read or change it");
-            Err(Error::config(text).hint(format!("chmod 600 {file}")).into())
-        }
-        _ => Ok(()),
-    }
-}
-
-fn parse_key(text: &str) -> anyhow::Result<[u8; 32]> {
-    let text = text.trim();
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        bail!("it is {} characters, a key is 64 hexadecimal digits", text.len());
-    }
-    let mut key = [0; 32];
-    for (at, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16)?;
-    }
-    Ok(key)
-}
-
 /// Serves a directory of this machine until it is told to end.
 pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> anyhow::Result<()> {
     let listen = listen.iter().map(|address| address.to_string().parse());
@@ -260,11 +207,8 @@ pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> 
 
 /// A client of the cluster's file system.
 pub async fn connect_fs(config: &Config, hard: bool) -> anyhow::Result<Fs> {
-    let key = read_key(config)?;
-    let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
     let name = format!("pid {}", std::process::id());
-    let options = Options { hard, name, ..Options::default() };
-    Ok(Fs::connect(net, &config.meta().name, options).await?)
+    covey_cluster::connect(config, Options { hard, name, ..Options::default() }).await
 }
 
 /// Asks a node for a sign of life.
@@ -320,17 +264,16 @@ async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
 }
 
 /// The state of the file system that a directory is on.
-pub fn statfs_of(path: &Path) -> TreeResult<Statfs> {
-    let space =
-        rustix::fs::statvfs(path).map_err(|errno| Errno::from(std::io::Error::from(errno)))?;
+pub fn statfs_of(disk: &dyn Disk, dir: &Path) -> TreeResult<Statfs> {
+    let space = disk.space(dir)?;
     Ok(Statfs {
-        bsize: space.f_frsize as u32,
-        blocks: space.f_blocks,
-        bfree: space.f_bfree,
-        bavail: space.f_bavail,
-        files: space.f_files,
-        ffree: space.f_ffree,
-        fsid: space.f_fsid,
-        namelen: space.f_namemax as u32,
+        bsize: space.unit as u32,
+        blocks: space.units,
+        bfree: space.free,
+        bavail: space.available,
+        files: space.files,
+        ffree: space.files_free,
+        fsid: space.id,
+        namelen: space.name_bytes_max as u32,
     })
 }

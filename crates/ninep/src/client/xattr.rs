@@ -15,7 +15,7 @@ impl Conn {
     }
 
     /// The value of an attribute: ENODATA when there is none.
-    pub async fn get_xattr(&self, fid: u32, name: Name) -> Result<Bytes> {
+    pub async fn xattr(&self, fid: u32, name: Name) -> Result<Bytes> {
         match name.is_empty() {
             true => Err(Errno::because(Errno::ERANGE, "the attribute has no name").into()),
             false => self.read_xattr(fid, name).await,

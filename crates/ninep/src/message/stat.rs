@@ -102,7 +102,7 @@ impl Stat {
     }
 
     /// Takes the next one off what was read from a directory.
-    pub fn get_entry(dialect: Dialect, from: &mut Reader) -> Result<Stat, Blame> {
+    pub fn take_entry(dialect: Dialect, from: &mut Reader) -> Result<Stat, Blame> {
         let length = from.u16()?;
         let mut inner = Reader::new(from.bytes(usize::from(length))?);
         let stat = <Stat as Field<Dialect>>::get(dialect, &mut inner)?;
@@ -111,10 +111,10 @@ impl Stat {
     }
 
     /// All that were read from a directory at once.
-    pub fn get_entries(dialect: Dialect, data: Bytes) -> Result<Vec<Stat>, Blame> {
+    pub fn take_entries(dialect: Dialect, data: Bytes) -> Result<Vec<Stat>, Blame> {
         let (mut from, mut found) = (Reader::new(data), Vec::new());
         while from.remaining() > 0 {
-            found.push(Stat::get_entry(dialect, &mut from)?);
+            found.push(Stat::take_entry(dialect, &mut from)?);
         }
         Ok(found)
     }
@@ -132,7 +132,7 @@ impl Field<Dialect> for Box<Stat> {
     fn get(dialect: Dialect, from: &mut Reader) -> Result<Self, Blame> {
         let length = from.u16()?;
         let mut inner = Reader::new(from.bytes(usize::from(length))?);
-        let stat = Stat::get_entry(dialect, &mut inner)?;
+        let stat = Stat::take_entry(dialect, &mut inner)?;
         inner.finish()?;
         Ok(Box::new(stat))
     }

@@ -61,7 +61,7 @@ answers! {
     LockStatus(LockStatus);
     Lock(Lock);
     Names(Vec<Name>);
-    Stat(Stat);
+    Stat(Box<Stat>);
     Listed((Bytes, u64));
     Created(Created<N>);
 }

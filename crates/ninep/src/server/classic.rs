@@ -242,8 +242,8 @@ impl<T: Tree> Session<T> {
         Ok(Message::Rread { data: data.into() })
     }
 
-    pub(super) fn finish_stat(&self, stat: Stat) -> Result<Message> {
-        let reply = Message::Rstat { stat: Box::new(stat) };
+    pub(super) fn finish_stat(&self, stat: Box<Stat>) -> Result<Message> {
+        let reply = Message::Rstat { stat };
         let size = crate::message::HEADER_BYTES + reply.body_size(self.spoken());
         if size > self.msize as usize {
             let what = format!("Rstat of {size} bytes is over the msize");

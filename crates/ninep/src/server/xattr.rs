@@ -88,7 +88,7 @@ impl<T: Tree> Session<T> {
         self.fids.file(fid)?;
         self.fids.check_new(newfid)?;
         let then = Then::XattrValue { newfid };
-        self.ask(fid, then, |tree, file| tree.get_xattr(&file.user, &file.node, name))
+        self.ask(fid, then, |tree, file| tree.xattr(&file.user, &file.node, name))
     }
 
     /// Txattrcreate: the fid is an attribute from now on, to be written and clunked.

@@ -71,10 +71,14 @@ impl<T: Tree> Raw<T> {
             }
         }
         let mut bytes = Bytes::from(out.runs().flatten().copied().collect::<Vec<u8>>());
-        let (mut replies, dialect) = (Vec::new(), self.session.dialect().unwrap_or(self.dialect));
+        let (mut replies, now) = (Vec::new(), self.session.dialect().unwrap_or(self.dialect));
         while let Some(&[a, b, c, d]) = bytes.first_chunk() {
             let size = u32::from_le_bytes([a, b, c, d]) as usize;
-            replies.push(Message::get(bytes.split_to(size), dialect).expect("a reply"));
+            let reply = bytes.split_to(size);
+            // A Tversion may have changed the dialect after this one.
+            let dialects = [now, self.dialect, Dialect::Unix, Dialect::Plan9, Dialect::Covey];
+            let mut read = dialects.iter().map(|dialect| Message::get(reply.clone(), *dialect));
+            replies.push(read.find_map(Result::ok).expect("a reply"));
         }
         replies
     }

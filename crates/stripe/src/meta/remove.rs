@@ -170,6 +170,9 @@ impl<K: Kv> Store<K> {
         self.forget_appends(id)?;
         self.forget_locks(id);
         self.forget_cuts(id)?;
+        if inode.has_xattrs {
+            self.forget_xattrs(id)?;
+        }
         if let Some(layout) = inode.layout {
             self.count_bytes(inode.size, 0);
             self.reclaim(id, inode.epoch, layout)?;

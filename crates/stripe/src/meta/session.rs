@@ -246,6 +246,11 @@ impl<K: Kv> Store<K> {
             {
                 self.add_open(request.session, inode.id, *access);
             }
+            (Op::Tmpfile { access, .. }, Reply::Created { inode, .. })
+                if self.exists(inode.id)? =>
+            {
+                self.add_open(request.session, inode.id, *access);
+            }
             (Op::Setattr { .. }, Reply::Node { inode }) => {
                 let (id, epoch) = (inode.id, inode.epoch);
                 if self.is_cut_pending(id, epoch)? {

@@ -39,10 +39,10 @@ pub(in crate::server) struct Created<N> {
 
 impl<T: Tree> Work<T> {
     /// The file's record.
-    pub async fn stat(self) -> Result<Stat> {
+    pub async fn stat(self) -> Result<Box<Stat>> {
         let stat = self.stat_of(&self.node, self.place.name()).await?;
         match stat.fits(self.dialect) {
-            true => Ok(stat),
+            true => Ok(Box::new(stat)),
             false => Err(Errno::because(Errno::EOVERFLOW, "the file's record is too long")),
         }
     }

@@ -1,0 +1,29 @@
+//! A cluster as its clients see it: what `covey.toml` says, and how the servers it names are reached.
+//!
+//! The binary and the C libraries stand on it: both find and check the same file, prove the same key,
+//! and get the same [`Fs`]. It serves nothing and prints nothing; errors come with hints, in the words
+//! that a command would print.
+//!
+//! ```text
+//!   config::find ─► config::load ─► Config ─► connect ─► Fs      (striping client, tokio underneath)
+//!                                     └─► key::read               proven to nodes beyond this machine
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod error;
+pub mod key;
+pub mod net;
+
+use config::Config;
+use covey_stripe::client::{Fs, Options};
+use net::ClusterNet;
+use std::sync::Arc;
+
+/// A client of the cluster's file system. Its connections run on the runtime that this is called in.
+pub async fn connect(config: &Config, options: Options) -> anyhow::Result<Fs> {
+    let key = key::read(config)?;
+    let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
+    Ok(Fs::connect(net, &config.meta().name, options).await?)
+}
