@@ -10,6 +10,7 @@ mod stat;
 
 pub use stat::{Extension, Stat, dm};
 
+use crate::runs::Run;
 use covey_wire::{Blame, Field, List, Name, Payload, Reader, Segments, messages, record};
 
 /// What a Tag field holds when there is none (Tversion).
@@ -262,6 +263,12 @@ messages! {
         /// Covey: an operation of the tree's own, carried as bytes both ways
         200 Tcall { fid: u32, body: Payload },
         201 Rcall { body: Payload },
+        /// Covey: data of many ranges out of an open fid
+        202 Treadlist { fid: u32, runs: List<Run> },
+        203 Rreadlist { data: Payload },
+        /// Covey: data into many ranges of an open fid
+        204 Twritelist { fid: u32, runs: List<Run>, data: Payload },
+        205 Rwritelist { count: u32 },
     }
 }
 
@@ -276,7 +283,7 @@ impl Message {
             out.extend_from_slice(&tag.to_le_bytes());
         };
         match self {
-            Message::Rread { data } | Message::Rreaddir { data } => {
+            Message::Rread { data } | Message::Rreaddir { data } | Message::Rreadlist { data } => {
                 out.small(header);
                 put_payload(data, out);
             }
@@ -296,6 +303,14 @@ impl Message {
                     header(out);
                     out.extend_from_slice(&fid.to_le_bytes());
                     out.extend_from_slice(&offset.to_le_bytes());
+                });
+                put_payload(data, out);
+            }
+            Message::Twritelist { fid, runs, data } => {
+                out.small(|out| {
+                    header(out);
+                    out.extend_from_slice(&fid.to_le_bytes());
+                    runs.put(dialect, out);
                 });
                 put_payload(data, out);
             }

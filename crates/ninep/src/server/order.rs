@@ -7,6 +7,7 @@
 
 use super::start::LOCK_WAIT;
 use crate::message::{Message, NOFID};
+use crate::runs::{self, Run};
 use std::collections::HashMap;
 
 /// What a request does with a fid.
@@ -95,6 +96,8 @@ impl Claims {
             Twrite { fid, offset, ref data } => {
                 one(fid, self::data(true, offset, data.len() as u64))
             }
+            Treadlist { fid, ref runs } => one(fid, list(false, &runs.0)),
+            Twritelist { fid, ref runs, .. } => one(fid, list(true, &runs.0)),
             Tcall { fid, .. } => one(fid, Access::Call),
             Tfsync { fid, .. } => one(fid, Access::Sync),
             Tlock { fid, flags, .. } if flags & LOCK_WAIT != 0 => one(fid, Access::WaitForLock),
@@ -146,6 +149,12 @@ fn two(first: (u32, Access), second: (u32, Access)) -> Claims {
 
 fn data(write: bool, offset: u64, count: u64) -> Access {
     Access::Data { write, start: offset, end: offset.saturating_add(count) }
+}
+
+/// All of the range that the runs lie in.
+fn list(write: bool, runs: &[Run]) -> Access {
+    let (start, end) = runs::span(runs);
+    Access::Data { write, start, end }
 }
 
 /// The lanes.

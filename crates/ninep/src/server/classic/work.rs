@@ -48,10 +48,10 @@ impl<T: Tree> Work<T> {
     }
 
     async fn stat_of(&self, node: &T::Node, name: Name) -> Result<Stat> {
-        let attr = self.tree.getattr(&self.user, node).settled().await?;
+        let attr = self.tree.getattr(&self.user, node).wait().await?;
         let target = match attr.mode & S_IFMT {
             S_IFLNK if self.dialect == Dialect::Unix => {
-                Some(self.tree.readlink(&self.user, node).settled().await?)
+                Some(self.tree.readlink(&self.user, node).wait().await?)
             }
             _ => None,
         };
@@ -60,7 +60,7 @@ impl<T: Tree> Work<T> {
 
     /// Changes what the record says, all of it or nothing: the name first, since it can be taken back.
     pub async fn wstat(self, asked: Stat, is_open: bool) -> Result<()> {
-        let attr = self.tree.getattr(&self.user, &self.node).settled().await?;
+        let attr = self.tree.getattr(&self.user, &self.node).wait().await?;
         let set = record::changes(&*self.tree, self.dialect, &asked, &attr)?;
         let is_set = set != SetAttr::default();
         let old = self.place.name();
@@ -69,7 +69,7 @@ impl<T: Tree> Work<T> {
             return match (is_set, is_open) {
                 (true, _) => self.set(set).await,
                 // Nothing is to change: the file is to reach stable storage (stat(5)).
-                (false, true) => self.tree.fsync(&self.user, &self.node, false).settled().await,
+                (false, true) => self.tree.fsync(&self.user, &self.node, false).wait().await,
                 (false, false) => Ok(()),
             };
         };
@@ -95,19 +95,19 @@ impl<T: Tree> Work<T> {
     }
 
     async fn set(&self, set: SetAttr) -> Result<()> {
-        self.tree.setattr(&self.user, &self.node, set).settled().await
+        self.tree.setattr(&self.user, &self.node, set).wait().await
     }
 
     async fn rename(&self, dir: &T::Node, old: Name, new: Name) -> Result<()> {
-        self.tree.rename(&self.user, dir, old, dir, new).settled().await
+        self.tree.rename(&self.user, dir, old, dir, new).wait().await
     }
 
     /// Removes the file from where it was found.
     pub async fn remove(self) -> Result<()> {
-        let attr = self.tree.getattr(&self.user, &self.node).settled().await?;
+        let attr = self.tree.getattr(&self.user, &self.node).wait().await?;
         let dir = self.checked_dir(&attr).await?;
         let is_dir = attr.mode & S_IFMT == S_IFDIR;
-        self.tree.unlink(&self.user, &dir, self.place.name(), is_dir).settled().await
+        self.tree.unlink(&self.user, &dir, self.place.name(), is_dir).wait().await
     }
 
     /// The directory in which the file still has its name: others may have renamed it, or put another
@@ -121,7 +121,7 @@ impl<T: Tree> Work<T> {
     }
 
     async fn find(&self, dir: &T::Node, name: &Name) -> Result<Option<(Qid, T::Node)>> {
-        match self.tree.walk(&self.user, dir, std::slice::from_ref(name)).settled().await {
+        match self.tree.walk(&self.user, dir, std::slice::from_ref(name)).wait().await {
             Ok(mut steps) => Ok(steps.pop()),
             Err(error) if error.code == Errno::ENOENT => Ok(None),
             Err(error) => Err(error),
@@ -135,12 +135,12 @@ impl<T: Tree> Work<T> {
         perm: u32,
         new: New<T::Node>,
     ) -> Result<Created<T::Node>> {
-        let dir = self.tree.getattr(&self.user, &self.node).settled().await?;
+        let dir = self.tree.getattr(&self.user, &self.node).wait().await?;
         let (mode, gid) = self.inherited(&dir, perm);
         let make = match new {
             New::File { flags } => return self.create_file(name, flags, mode, gid).await,
             New::Link { node } => {
-                self.tree.link(&self.user, &node, &self.node, name.clone()).settled().await?;
+                self.tree.link(&self.user, &node, &self.node, name.clone()).wait().await?;
                 return self.made(&name).await;
             }
             New::Dir => Make::Dir { mode },
@@ -150,12 +150,12 @@ impl<T: Tree> Work<T> {
             }
         };
         let is_dir = matches!(make, Make::Dir { .. });
-        self.tree.make(&self.user, &self.node, name.clone(), make, gid).settled().await?;
+        self.tree.make(&self.user, &self.node, name.clone(), make, gid).wait().await?;
         let made = self.made(&name).await?;
         if !is_dir {
             return Ok(made);
         }
-        let opened = self.tree.open(&self.user, &made.node, 0).settled().await?;
+        let opened = self.tree.open(&self.user, &made.node, 0).wait().await?;
         Ok(Created { qid: opened.qid, node: opened.node, open: Some(opened.blocking) })
     }
 
@@ -181,7 +181,7 @@ impl<T: Tree> Work<T> {
     ) -> Result<Created<T::Node>> {
         let flags = flags | O_CREAT | O_EXCL;
         let opened = self.tree.create(&self.user, &self.node, name, flags, mode, gid);
-        let opened = opened.settled().await?;
+        let opened = opened.wait().await?;
         Ok(Created { qid: opened.qid, node: opened.node, open: Some(opened.blocking) })
     }
 
@@ -196,7 +196,7 @@ impl<T: Tree> Work<T> {
         let (mut data, mut at) = (Vec::new(), cookie);
         loop {
             let room = bytes_max.max(ENTRY_BYTES_MAX);
-            let entries = self.tree.readdir(&self.user, &self.node, at, room).settled().await?;
+            let entries = self.tree.readdir(&self.user, &self.node, at, room).wait().await?;
             if entries.is_empty() {
                 return Ok((data.into(), at));
             }
