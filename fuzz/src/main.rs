@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 use targets::TARGETS;
 
-fuzz_target!(|data: &[u8]| {
+fuzz_target!(init: write_seeds(), |data: &[u8]| {
     static CHOSEN: OnceLock<fn(&[u8])> = OnceLock::new();
     let run = CHOSEN.get_or_init(|| {
         let name = std::env::var("COVEY_FUZZ").unwrap_or_default();
@@ -21,3 +21,15 @@ fuzz_target!(|data: &[u8]| {
     });
     limit::watched(|| run(data));
 });
+
+/// With COVEY_FUZZ_SEEDS, what a target begins with is written into that directory before it runs.
+fn write_seeds() {
+    let (Ok(dir), Ok(target)) = (std::env::var("COVEY_FUZZ_SEEDS"), std::env::var("COVEY_FUZZ"))
+    else {
+        return;
+    };
+    let seeds = targets::seeds().into_iter().filter(|(name, _)| *name == target);
+    for (number, (_, seed)) in seeds.enumerate() {
+        std::fs::write(format!("{dir}/seed{number}"), seed).expect("the corpus can be written");
+    }
+}

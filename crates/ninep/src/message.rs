@@ -6,8 +6,10 @@
 //!
 //! `size[4] number[1] tag[2] fields...`, integers little-endian.
 
+mod entry;
 mod stat;
 
+pub use entry::DirEntry;
 pub use stat::{Extension, Stat, dm};
 
 use crate::runs::Run;

@@ -31,3 +31,13 @@ pub fn text(data: &[u8]) {
         }
     }
 }
+
+/// One text of each kind; the digit in front chooses it.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let config = "0version = 1\n[cluster]\nname = \"c\"\nid = \"00000000000000000000000000000000\"\n\
+                  strip = \"64 KiB\"\n[[node]]\nname = \"n1\"\nroles = [\"meta\", \"data\"]\n\
+                  listen = [\"unix!/run/n1.sock\"]\nstore = \"/srv/n1\"\n";
+    let texts =
+        [config, "1node[01-16,20],login", "2tcp!node1!5640", "2unix!/run/a.sock", "364 KiB"];
+    texts.iter().map(|text| ("config_text", text.as_bytes().to_vec())).collect()
+}

@@ -2,10 +2,12 @@
 
 use covey_ninep::client::{self, Config as ClientConfig};
 use covey_ninep::memory::MemoryTree;
-use covey_ninep::message::{Dialect, HEADER_BYTES, Message, NOFID, NONUNAME, NOTAG, Number};
+use covey_ninep::message::{
+    Dialect, DirEntry, HEADER_BYTES, Message, NOFID, NONUNAME, NOTAG, Number, Stat,
+};
 use covey_ninep::server::{Config, Session};
 use covey_ninep::tree::Peer;
-use covey_wire::{Bytes, BytesMut, Machine, Segments};
+use covey_wire::{Bytes, BytesMut, Field, Machine, Segments};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Instant;
@@ -62,7 +64,8 @@ pub fn client(data: &[u8]) {
     let now = Instant::now();
     let (conn, mut machine) = client::pair(ClientConfig::default(), now);
     let mut context = Context::from_waker(Waker::noop());
-    let mut version = Box::pin(conn.version());
+    let dialects = [dialect];
+    let mut version = Box::pin(conn.version_of(&dialects));
     let _ = version.as_mut().poll(&mut context);
     let mut out = Segments::new();
     while machine.poll_output(&mut out, 1 << 16) {}
@@ -72,6 +75,7 @@ pub fn client(data: &[u8]) {
     let mut calls = Vec::new();
     for request in [
         Message::Tread { fid: 1, offset: 0, count: 100 },
+        Message::Tstat { fid: 1 },
         Message::Tgetattr { fid: 1, request_mask: 1 },
         Message::Tstatfs { fid: 1 },
         Message::Treaddir { fid: 1, offset: 0, count: 100 },
@@ -92,3 +96,53 @@ pub fn client(data: &[u8]) {
     let _ = machine.poll_user(&mut context);
     while machine.poll_output(&mut out, 1 << 16) {}
 }
+
+/// What a directory is read as, in each dialect, decodes to what is encoded to the same bytes.
+pub fn entries(data: &[u8]) {
+    for dialect in [Dialect::Plan9, Dialect::Unix] {
+        if let Ok(stats) = Stat::take_entries(dialect, Bytes::copy_from_slice(data)) {
+            let mut out = Vec::new();
+            for stat in stats {
+                stat.put_entry(dialect, &mut out);
+            }
+            assert_eq!(out, data);
+        }
+    }
+    if let Ok(entries) = DirEntry::take_entries(Bytes::copy_from_slice(data)) {
+        let mut out = Vec::new();
+        entries.iter().for_each(|entry| entry.put(Dialect::Linux, &mut out));
+        assert_eq!(out, data);
+    }
+}
+
+/// Beginnings: every message of the golden bytes, and whole sessions of them.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let mut all: Vec<_> = DIALECTS.iter().map(|_| Vec::new()).collect();
+    let mut found = Vec::new();
+    for (dialect, message, _) in golden::golden() {
+        let bytes = bytes_of(&[(1, message.clone())], dialect).to_vec();
+        let index = DIALECTS.iter().position(|known| *known == dialect).unwrap_or(0);
+        let first = |rest: &[u8]| [&[index as u8], rest].concat();
+        found.push(("ninep_message", bytes.clone()));
+        found.push((
+            if message.number() % 2 == 0 { "ninep_server" } else { "ninep_client" },
+            first(&bytes),
+        ));
+        if message.number() % 2 == 0 {
+            all[index].extend_from_slice(&bytes);
+        }
+        if let Message::Rstat { stat } = message {
+            let mut entry = Vec::new();
+            stat.put_entry(dialect, &mut entry);
+            found.push(("ninep_entries", entry));
+        }
+    }
+    for (index, session) in all.into_iter().enumerate() {
+        found.push(("ninep_server", [&[index as u8], &session[..]].concat()));
+    }
+    found
+}
+
+/// The golden bytes of the crate's own tests.
+#[path = "../../../crates/ninep/tests/golden/messages.rs"]
+mod golden;

@@ -60,3 +60,24 @@ pub fn data_ops(data: &[u8]) {
         assert_eq!(objects::parse(name.as_bytes()), Some((id, Some(epoch))));
     }
 }
+
+/// Short sessions with a metadata store, and one of each small operation of a data server.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let request = |seq, op| {
+        let caller = Default::default();
+        let mut out = Vec::new();
+        Request { session: 1, seq, seq_done: 0, now: 0, caller, op }.put((), &mut out);
+        out
+    };
+    let ops = [
+        request(0, Op::Hello { session: 1, files: Default::default(), name: "a".into() }),
+        request(1, Op::Unlink { parent: 1, name: "f".into(), dir: false }),
+        request(0, Op::Getattr { id: 1 }),
+    ];
+    let mut found: Vec<_> = ops.iter().map(|op| ("stripe_ops", op.clone())).collect();
+    found.push(("stripe_store", ops.concat()));
+    for op in [DataOp::Allocated { id: 1 }, DataOp::Objects { after: 0, count: 9 }] {
+        found.push(("data_ops", op.encode()));
+    }
+    found
+}

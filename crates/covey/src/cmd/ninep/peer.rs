@@ -247,23 +247,15 @@ fn read_key(file: &Path) -> Result<[u8; 32]> {
     Ok(key)
 }
 
-/// Each entry is `qid[13] offset[8] type[1] name[s]`; answers the offset of the last one.
+/// Notes the names of an Rreaddir; answers the offset of the last one.
 fn read_entries(
     data: Bytes,
     names: &mut Vec<Vec<u8>>,
 ) -> std::result::Result<u64, covey_wire::Blame> {
-    let mut from = Reader::new(data);
-    let mut last = 0;
-    while from.remaining() > 0 {
-        let _qid: Qid = Field::get(Dialect::Linux, &mut from)?;
-        last = from.u64()?;
-        let _kind = from.u8()?;
-        let name: Name = Field::get(Dialect::Linux, &mut from)?;
-        if !matches!(name.as_bytes(), b"." | b"..") {
-            names.push(name.as_bytes().to_vec());
-        }
-    }
-    Ok(last)
+    let entries = DirEntry::take_entries(data)?;
+    let shown = entries.iter().filter(|entry| !matches!(entry.name.as_bytes(), b"." | b".."));
+    names.extend(shown.map(|entry| entry.name.as_bytes().to_vec()));
+    Ok(entries.last().map_or(0, |entry| entry.offset))
 }
 
 /// The directory and the last name of a path.
