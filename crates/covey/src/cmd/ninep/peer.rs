@@ -5,9 +5,9 @@ use crate::config::Address;
 use crate::error::{Cannot, Error, Result};
 use crate::node::net;
 use covey_ninep::client::{Conn, Fid};
-use covey_ninep::message::{Dialect, Message, Qid, WALK_NAMES_MAX};
+use covey_ninep::message::{DirEntry, Message, Qid, WALK_NAMES_MAX};
 use covey_ninep::tree::Errno;
-use covey_wire::{Bytes, Field, List, Name, Reader};
+use covey_wire::{Bytes, List, Name};
 use std::path::Path;
 
 /// What every request answers.
@@ -273,6 +273,8 @@ fn split(path: &str) -> Reply<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use covey_ninep::message::Dialect;
+    use covey_wire::Field;
 
     #[test]
     fn a_path_splits_into_directory_and_name() {
