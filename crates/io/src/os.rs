@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod credentials;
 pub mod directory;
+pub mod disk;
 pub mod file;
 pub mod kv;
 pub mod limits;

@@ -5,7 +5,9 @@
 //! the log gives the same store. `Request { session, seq, .. }` lets a client repeat a mutation after
 //! a lost connection and get the first answer.
 
-use covey_wire::{Field, List, Name, Reader, messages, record};
+pub mod check;
+
+use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
 /// A file's number: the owner server in the top 16 bits, never reused. 1 is the root directory.
 pub type Id = u64;
@@ -20,10 +22,12 @@ record! {
     /// How a file's bytes lie on the I/O servers. Fixed when the file is created.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Layout for () {
-        /// Which distribution: see `distribution::Kind` (1 simple_stripe).
+        /// Which distribution: see [`crate::distribution::KINDS`].
         pub kind: u8,
-        /// Bytes per server before the next one.
+        /// Bytes per server before the next one, where the strips have one size.
         pub strip_bytes: u32,
+        /// What else the kind has: see [`crate::distribution`].
+        pub params: List<u32>,
         /// The I/O servers by index in the cluster's list, in the order of the strips.
         pub servers: List<u16>,
     }
@@ -39,6 +43,8 @@ record! {
         pub strip_bytes: u32,
         /// How many servers; 0 for all.
         pub server_count: u16,
+        /// What else the kind has: see [`crate::distribution`].
+        pub params: List<u32>,
     }
 }
 
@@ -66,6 +72,8 @@ record! {
         pub version: u64,
         /// A regular file that may have holes: its blocks must be asked of the data servers.
         pub sparse: bool,
+        /// Bytes of content that are kept with the inode.
+        pub inline: u32,
         /// Last read (relatime), last content change, last change, birth.
         pub atime: Nanos,
         /// Content changed.
@@ -82,6 +90,8 @@ record! {
         pub hint: Option<LayoutHint>,
         /// A directory's parent (the root's is itself); 0 for anything else.
         pub parent: Id,
+        /// Whether it has any extended attributes: most have none, and nobody needs to ask.
+        pub has_xattrs: bool,
     }
 }
 
@@ -168,6 +178,13 @@ pub mod set {
     pub const MTIME_NOW: u32 = 128;
 }
 
+/// [`Op::Setxattr`]'s flags, as in setxattr(2): at most one.
+pub mod xattr {
+    #![allow(missing_docs)]
+    pub const CREATE: u32 = 1;
+    pub const REPLACE: u32 = 2;
+}
+
 /// Bits of [`Op::Rename`]'s flags, as in renameat2(2).
 pub mod rename {
     #![allow(missing_docs)]
@@ -243,6 +260,25 @@ messages! {
         28 Drop { id: u64 },
         /// volatile: a data server is behind the file's epoch (it lost a cut with its power): cut again
         29 Recut { id: u64, epoch: u32 },
+        /// read: looks at up to `rows_max` rows after `after`, see [`check::table`]; inodes and links
+        /// are told of the window from `low` up to, not including, `high`
+        60 Check { table: u8, after: Name, rows_max: u32, low: u64, high: u64 },
+        /// read: what there is to know of these files
+        61 Look { ids: List<u64> },
+        /// repairs what a check has found, if it is still so
+        62 Mend { finding: check::Finding },
+        /// read: rows as they are, from `from` on, together about `bytes_max`
+        63 Rows { from: Name, bytes_max: u32 },
+        /// sets an extended attribute; flags: see `xattr`
+        40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 },
+        /// removes an extended attribute
+        41 Removexattr { id: u64, name: Name },
+        /// read: an extended attribute's value
+        42 Getxattr { id: u64, name: Name },
+        /// read: the names of the extended attributes that the caller may see
+        43 Listxattr { id: u64 },
+        /// makes a regular file without a name, opened in the session; a later Link may name it
+        44 Tmpfile { parent: u64, mode: u32, gid: u32, access: u8 },
     }
 }
 
@@ -273,6 +309,16 @@ messages! {
         11 Created { inode: Inode, created: bool },
         /// the cluster: its id, and names of I/O servers in index order
         12 Cluster { id: Name, servers: List<Name> },
+        /// a page of a check
+        30 Checked { page: check::Page },
+        /// what is known of files, in the order asked; the server's clock
+        31 Looked { files: List<check::Looked>, now: Nanos },
+        /// rows, and whether they were the last
+        32 Rows { rows: List<check::Row>, end: bool },
+        /// an extended attribute's value
+        20 Xattr { value: Payload },
+        /// names of extended attributes
+        21 XattrNames { names: List<Name> },
     }
 }
 

@@ -3,7 +3,7 @@
 mod meta_lab;
 
 use covey_stripe::kv::{Kv, MemoryKv};
-use covey_stripe::meta::{Applied, LINKS_MAX, Store, Work, mode};
+use covey_stripe::meta::{LINKS_MAX, Store, Work, mode};
 use covey_stripe::ops::*;
 use covey_wire::{List, Name};
 use meta_lab::*;
@@ -27,12 +27,12 @@ fn a_newer_format_is_refused_with_both_numbers() {
     let mut kv = formatted();
     let mut row = kv.get(b"ssuper").unwrap().unwrap();
     let format = 1 + 2 + "covey metadata".len();
-    assert_eq!(row[format], 1);
+    assert_eq!(row[format], 2);
     row[format] = 9;
     kv.put(b"ssuper", &row).unwrap();
     let error = Store::open(kv).err().unwrap();
     assert_eq!(error.code, Errno::EOPNOTSUPP);
-    assert!(error.reason.contains("format 9") && error.reason.contains("format 1"), "{error}");
+    assert!(error.reason.contains("format 9") && error.reason.contains("format 2"), "{error}");
 }
 
 #[test]
@@ -56,15 +56,19 @@ fn starts_are_counted() {
 }
 
 #[test]
-fn damage_is_fatal_and_not_an_answer() {
+fn damage_fails_the_operations_that_meet_it_and_no_others() {
     let mut lab = Lab::default();
     let id = lab.file("a").id;
+    let other = lab.file("b").id;
     let key = [&b"i"[..], &[0, 0, 0, 0, 0, 0, 0, id as u8]].concat();
     lab.store.kv_mut().put(&key, b"\x01garbage").unwrap();
-    let caller = root();
-    let request =
-        Request { session: 0, seq: 0, seq_done: 0, now: 1, caller, op: Op::Getattr { id } };
-    assert!(matches!(lab.store.apply(&request), Applied::Fatal(_)));
+    let unlink = Op::Unlink { parent: ROOT, name: "a".into(), dir: false };
+    let before = dump(lab.store.kv());
+    for op in [Op::Getattr { id }, chmod(id, 0o600), unlink] {
+        assert_eq!(lab.code(0, op), Errno::EIO);
+    }
+    assert_eq!(dump(lab.store.kv()), before);
+    lab.extend(other, 10);
 }
 
 #[test]
@@ -93,7 +97,7 @@ fn a_new_file_has_its_makers_owner_and_a_layout_that_begins_at_its_own_server() 
 #[test]
 fn directories_inherit_the_hint_and_only_regular_files_have_a_layout() {
     let mut lab = Lab::default();
-    let small = LayoutHint { kind: 1, strip_bytes: 4096, server_count: 2 };
+    let small = LayoutHint::simple_stripe(4096, 2);
     lab.reply(0, Op::SetLayout { id: ROOT, hint: small.clone() });
     let dir = lab.mkdir(ROOT, "d");
     assert_eq!(dir.hint, Some(small));

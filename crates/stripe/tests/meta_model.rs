@@ -7,10 +7,10 @@ mod toy;
 
 use covey_stripe::meta::mode;
 use covey_stripe::ops::*;
-use covey_wire::{List, Name};
+use covey_wire::{List, Name, Payload};
 use meta_lab::*;
 use proptest::prelude::*;
-use toy::{Answer, Create, Link, Rename, Set, Toy};
+use toy::{Answer, Create, Link, Rename, Set, Toy, Xattr};
 
 /// A step. Files are named by when they were made, so the dead can be named too.
 #[derive(Clone, Debug)]
@@ -20,6 +20,7 @@ enum Step {
     Rename(Rename),
     Link { file: usize, dir: usize, name: String },
     Set(Set),
+    Xattr(Xattr),
     Extend { file: usize, end: u64, stale: bool },
     Open { file: usize, access: u8 },
     Close { file: usize },
@@ -79,6 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (file(), mask, permissions(), users(), groups(), 0..100u64).prop_map(
             |(file, mask, mode, uid, gid, size)| Step::Set(Set { file, mask, mode, uid, gid, size })
         ),
+        4 => xattr_step(),
         2 => (file(), 0..100u64, prop::bool::weighted(0.1))
             .prop_map(|(file, end, stale)| Step::Extend { file, end, stale }),
         2 => (file(), 1..8u8).prop_map(|(file, access)| Step::Open { file, access }),
@@ -86,6 +88,15 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (dir(), name()).prop_map(|(dir, name)| Step::Walk { dir, name }),
         1 => Just(Step::Checkpoint),
     ]
+}
+
+fn xattr_step() -> impl Strategy<Value = Step> {
+    let names = vec!["user.a", "user.b", "trusted.c", "security.d"];
+    let flags = prop::sample::select(vec![0, 0, xattr::CREATE, xattr::REPLACE]);
+    (0..64usize, prop::sample::select(names), prop::option::weighted(0.7, 0..200usize), flags)
+        .prop_map(|(file, name, bytes, flags)| {
+            Step::Xattr(Xattr { file, name: name.into(), bytes, flags })
+        })
 }
 
 /// Both, side by side.
@@ -172,6 +183,19 @@ impl Pair {
                 let reply = self.lab.reply(0, set.into());
                 self.same_node(self.toy.setattr(&step, &who, now), reply);
             }
+            Step::Xattr(mut step) => {
+                step.file = self.index(step.file);
+                let (id, name) = (self.id(step.file), Name::from(step.name.as_str()));
+                let op = match step.bytes {
+                    Some(bytes) => {
+                        let value = Payload::from(vec![b'v'; bytes]);
+                        Op::Setxattr { id, name, value, flags: step.flags }
+                    }
+                    None => Op::Removexattr { id, name },
+                };
+                let reply = self.lab.reply(0, op);
+                assert_eq!(self.toy.xattr(&step, &who, now), outcome(&reply));
+            }
             Step::Extend { file, end, stale } => {
                 let file = self.index(file);
                 let epoch = self.toy.all[file].borrow().epoch + u32::from(stale);
@@ -227,6 +251,7 @@ impl Pair {
                 continue;
             }
             compare(&node, &meta_lab::node(reply));
+            self.compare_xattrs(&node);
             totals.0 += 1;
             if node.borrow().kind() == mode::REGULAR {
                 totals.1 += node.borrow().size;
@@ -234,6 +259,18 @@ impl Pair {
         }
         assert_eq!(self.lab.totals(), totals);
         self.lab.caller = who;
+    }
+
+    /// Names and lengths, as root sees them.
+    fn compare_xattrs(&mut self, node: &Link) {
+        let id = node.borrow().id;
+        let mut found = std::collections::BTreeMap::new();
+        for name in self.lab.xattr_names(id) {
+            let reply = self.lab.reply(0, Op::Getxattr { id, name: name.as_str().into() });
+            let Reply::Xattr { value } = reply else { panic!("{reply:?}") };
+            found.insert(name, value.len());
+        }
+        assert_eq!(found, node.borrow().xattrs);
     }
 
     fn compare_tree(&mut self, dir: &Link) {
@@ -286,6 +323,7 @@ fn compare(node: &Link, inode: &Inode) {
     let toy = (node.sparse, node.atime, node.mtime, node.ctime, node.btime, node.parent);
     let real = (inode.sparse, inode.atime, inode.mtime, inode.ctime, inode.btime, inode.parent);
     assert_eq!(toy, real, "of {inode:?}");
+    assert_eq!(node.xattrs.is_empty(), !inode.has_xattrs);
 }
 
 fn who(number: u8) -> Caller {

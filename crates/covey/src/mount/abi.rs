@@ -89,6 +89,14 @@ messages! {
         18 Release { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 },
         /// fsync(2), fdatasync(2) with the flag
         20 Fsync { fh: u64, fsync_flags: u32, padding: Pad },
+        /// setxattr(2): the name with its NUL and the value are `rest`
+        21 Setxattr { size: u32, flags: u32, rest: Rest },
+        /// getxattr(2)
+        22 Getxattr { size: u32, padding: Pad, name: Text },
+        /// listxattr(2)
+        23 Listxattr { size: u32, padding: Pad },
+        /// removexattr(2)
+        24 Removexattr { name: Text },
         /// close(2) of one descriptor
         25 Flush { fh: u64, unused: Pad, padding: Pad, lock_owner: u64 },
         /// the first request: what the kernel can do. `rest` is empty before 7.36

@@ -6,7 +6,7 @@ mod stripe;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{Page, Result, Space, Stat};
 use covey_stripe::ops::{Caller, Id, Inode, RangeLock};
-use covey_wire::{Name, Payload};
+use covey_wire::{Bytes, Name, Payload};
 use std::future::Future;
 
 /// A file system to be mounted. The methods are those of [`covey_stripe::client::Fs`] and its
@@ -75,6 +75,18 @@ pub trait Files: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Page>>;
     /// Grows a file to at least `size`, as fallocate(2) does; never cuts it.
     fn extend(&self, who: &Caller, id: Id, size: u64) -> impl Future<Output = Result<()>>;
+    fn getxattr(&self, who: &Caller, id: Id, name: &Name) -> impl Future<Output = Result<Bytes>>;
+    fn listxattr(&self, who: &Caller, id: Id) -> impl Future<Output = Result<Vec<Name>>>;
+    /// `flags`: [`covey_stripe::ops::xattr`].
+    fn setxattr(
+        &self,
+        who: &Caller,
+        id: Id,
+        name: &Name,
+        value: Bytes,
+        flags: u32,
+    ) -> impl Future<Output = Result<()>>;
+    fn removexattr(&self, who: &Caller, id: Id, name: &Name) -> impl Future<Output = Result<()>>;
     fn space(&self) -> impl Future<Output = Result<Space>>;
     fn sync(&self, id: Id) -> impl Future<Output = Result<()>>;
     /// Dropping the future of a waiting lock gives up.

@@ -12,6 +12,7 @@ mod init;
 mod locks;
 mod names;
 mod table;
+mod xattr;
 
 use super::MountOptions;
 use super::abi::{Header, Request};
@@ -134,6 +135,10 @@ impl<F: Files> Session<F> {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
                 self.setlk(id, wanted, true).await
             }
+            Getxattr { size, name, .. } => self.getxattr(&header, name, size).await,
+            Listxattr { size, .. } => self.listxattr(&header, size).await,
+            Setxattr { size, flags, rest } => self.setxattr(&header, rest.0, size, flags).await,
+            Removexattr { name } => self.removexattr(&header, name).await,
             Access { mask, .. } => self.access(&header, mask).await,
             Statfs {} => self.statfs().await,
             Ioctl { .. } => Err(Errno::because(ENOTTY, "no ioctl is known here")),

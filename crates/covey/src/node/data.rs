@@ -10,8 +10,12 @@
 //! write that went to the pool goes on when its client no longer waits for it; later writes
 //! that overlap it wait until it is over.
 
-use covey_io::os::file::DataFile;
+mod list;
+
+use covey_io::disk::{self, Disk, DiskFile, FileStat, Open};
+use covey_io::task;
 use covey_ninep::message::Qid;
+use covey_ninep::runs::Run;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
 };
@@ -20,9 +24,7 @@ use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List, Name};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File, OpenOptions};
 use std::io::IoSlice;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -39,6 +41,7 @@ const RESERVE_CHECK_BYTES: u64 = 8 << 20;
 
 /// The objects of one data server.
 pub struct DataTree {
+    disk: Arc<dyn Disk>,
     objects_dir: PathBuf,
     own_uid: u32,
     /// Epochs above 0, by id.
@@ -53,7 +56,7 @@ pub struct DataTree {
 pub struct Object {
     id: Id,
     epoch: Cell<u32>,
-    file: RefCell<Option<Arc<DataFile>>>,
+    file: RefCell<Option<Arc<dyn DiskFile>>>,
     /// Its name may not be on disk yet.
     is_name_dirty: Cell<bool>,
     /// A cut has it: nothing else may touch it.
@@ -82,12 +85,13 @@ pub enum Node {
 
 impl DataTree {
     /// The tree over `store`, whose `objects` directory is made when missing.
-    pub fn open(store: &Path) -> std::io::Result<DataTree> {
+    pub fn open(disk: Arc<dyn Disk>, store: &Path) -> std::io::Result<DataTree> {
         let objects_dir = store.join("objects");
         for low in 0..FANOUT {
-            fs::create_dir_all(objects_dir.join(format!("{low:02x}")))?;
+            disk.make_dir(&objects_dir.join(format!("{low:02x}")))?;
         }
         let tree = DataTree {
+            disk,
             objects_dir,
             own_uid: rustix::process::geteuid().as_raw(),
             epochs: RefCell::default(),
@@ -114,7 +118,7 @@ impl DataTree {
     fn note_epoch(&self, id: Id, epoch: u32, path: &Path) -> std::io::Result<()> {
         let known = self.epochs.borrow().get(&id).copied();
         match known {
-            Some(other) if other > epoch => fs::remove_file(path),
+            Some(other) if other > epoch => self.disk.remove(path),
             _ if epoch > 0 => {
                 self.epochs.borrow_mut().insert(id, epoch);
                 Ok(())
@@ -125,11 +129,10 @@ impl DataTree {
 
     fn scan(&self, low: u64) -> std::io::Result<Vec<(Id, u32, PathBuf)>> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(self.objects_dir.join(format!("{low:02x}")))? {
-            let entry = entry?;
-            let name = entry.file_name();
+        let dir = self.objects_dir.join(format!("{low:02x}"));
+        for name in self.disk.list(&dir)? {
             if let Some((id, epoch)) = objects::parse(name.as_encoded_bytes()) {
-                found.push((id, epoch.unwrap_or(0), entry.path()));
+                found.push((id, epoch.unwrap_or(0), dir.join(name)));
             }
         }
         found.sort_unstable_by_key(|&(id, epoch, _)| (id, epoch));
@@ -168,7 +171,7 @@ impl DataTree {
     }
 
     /// The object's file; None when it was never written and `create` is off.
-    fn file(&self, object: &Object, create: bool) -> Result<Option<Arc<DataFile>>> {
+    fn file(&self, object: &Object, create: bool) -> Result<Option<Arc<dyn DiskFile>>> {
         if let Some(file) = &*object.file.borrow() {
             return Ok(Some(file.clone()));
         }
@@ -176,11 +179,9 @@ impl DataTree {
             return Err(Errno::because(Errno::ESTALE, "the file was removed"));
         }
         let path = self.path(object.id, object.epoch.get());
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(create).mode(0o600);
-        match options.open(path) {
+        let how = if create { Open::Create } else { Open::Existing };
+        match self.disk.open(&path, how) {
             Ok(file) => {
-                let file = Arc::new(DataFile::new(file)?);
                 *object.file.borrow_mut() = Some(file.clone());
                 Ok(Some(file))
             }
@@ -207,10 +208,9 @@ impl DataTree {
         if unchecked < RESERVE_CHECK_BYTES {
             return Ok(());
         }
-        let space = rustix::fs::statvfs(&self.objects_dir).map_err(std::io::Error::from)?;
-        let unit = space.f_frsize;
-        let reserve = RESERVE_BYTES_MAX.min(space.f_blocks * unit / 20);
-        if space.f_bavail * unit < reserve + bytes {
+        let space = self.disk.space(&self.objects_dir)?;
+        let reserve = RESERVE_BYTES_MAX.min(space.bytes_total() / 20);
+        if space.bytes_available() < reserve + bytes {
             let what = "the last of the disk is kept for deletes";
             return Err(Errno::because(Errno::ENOSPC, what));
         }
@@ -227,6 +227,7 @@ impl DataTree {
             DataOp::Remove { objects } => self.remove_all(&objects.0).into(),
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
+            DataOp::Look { ids } => self.look(&ids.0).into(),
         }
     }
 
@@ -243,12 +244,11 @@ impl DataTree {
             object.ended.notified().await;
         }
         let before = self.path(id, self.epoch_of(id));
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&before)?;
-        if file.metadata()?.len() > size {
-            file.set_len(size)?;
+        let file = self.disk.open(&before, Open::Create)?;
+        if file.stat()?.bytes > size {
+            file.set_length(size)?;
         }
-        fs::rename(&before, self.path(id, epoch))?;
+        self.disk.rename(&before, &self.path(id, epoch))?;
         object.epoch.set(epoch);
         object.is_name_dirty.set(true);
         object.version.set(object.version.get().wrapping_add(1));
@@ -266,7 +266,7 @@ impl DataTree {
                 continue;
             }
             self.remember_gone(id);
-            match fs::remove_file(self.path(id, current)) {
+            match self.disk.remove(&self.path(id, current)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(error.into());
                 }
@@ -301,7 +301,7 @@ impl DataTree {
                 if low == after % FANOUT && id <= after {
                     continue;
                 }
-                let bytes = fs::metadata(&path).map_or(0, |meta| meta.len());
+                let bytes = self.disk.stat(&path).map_or(0, |stat| stat.bytes);
                 found.push(Listed { id, epoch, bytes });
                 if found.len() >= count as usize {
                     return Ok(DataReply::Objects { objects: List(found) });
@@ -311,9 +311,23 @@ impl DataTree {
         Ok(DataReply::Objects { objects: List(found) })
     }
 
+    /// Those of the objects that are there.
+    fn look(&self, ids: &[Id]) -> Result<DataReply> {
+        let mut objects = Vec::new();
+        for &id in ids {
+            let epoch = self.epoch_of(id);
+            match self.disk.stat(&self.path(id, epoch)) {
+                Ok(stat) => objects.push(Listed { id, epoch, bytes: stat.bytes }),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(DataReply::Objects { objects: List(objects) })
+    }
+
     fn allocated(&self, id: Id) -> Result<DataReply> {
-        let bytes = match fs::metadata(self.path(id, self.epoch_of(id))) {
-            Ok(meta) => meta.blocks() * 512,
+        let bytes = match self.disk.stat(&self.path(id, self.epoch_of(id))) {
+            Ok(stat) => stat.blocks * 512,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error.into()),
         };
@@ -358,16 +372,18 @@ impl DataTree {
 }
 
 /// Writes in the blocking pool. The task goes on, and keeps its range, when the wait is dropped.
-fn write_in_pool(writing: Writing, file: Arc<DataFile>, offset: u64, data: Bytes) -> Outcome<u32> {
-    let task = tokio::task::spawn_local(async move {
-        let written = file.write(offset, vec![data]).await;
+fn write_in_pool(
+    writing: Writing,
+    file: Arc<dyn DiskFile>,
+    offset: u64,
+    data: Bytes,
+) -> Outcome<u32> {
+    let task = task::spawn(async move {
+        let written = disk::write(file, offset, data).await;
         drop(writing);
         written
     });
-    Outcome::later(async move {
-        let written = task.await.map_err(|error| Errno::because(Errno::EIO, error.to_string()))?;
-        Ok(written? as u32)
-    })
+    Outcome::later(async move { Ok(task.await?? as u32) })
 }
 
 /// A write in the pool: what overlaps it, and a cut, have to wait.
@@ -467,14 +483,56 @@ impl Tree for DataServer {
         tree.counters.bytes_read.add(u64::from(count));
         match file.read_now(offset, count as usize) {
             Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
-            Ok(None) => Outcome::later(async move { Ok(file.read(offset, count as usize).await?) }),
+            Ok(None) => {
+                Outcome::later(async move { Ok(disk::read(file, offset, count as usize).await?) })
+            }
             Err(error) => Outcome::Now(Err(error.into())),
+        }
+    }
+
+    fn read_now(
+        &self,
+        _: &Rc<User>,
+        node: &Node,
+        offset: u64,
+        count: u32,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<()>> {
+        let Node::Object(object, epoch) = node else { return None };
+        let tree = &self.0;
+        let file = match tree.admit(object, *epoch).and_then(|()| tree.file(object, false)) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Some(Ok(())),
+            Err(error) => return Some(Err(error)),
+        };
+        match file.append_now(offset, count as usize, out) {
+            Ok(true) => {
+                tree.counters.reads.add(1);
+                tree.counters.bytes_read.add(u64::from(count));
+                Some(Ok(()))
+            }
+            Ok(false) => None,
+            Err(error) => Some(Err(error.into())),
         }
     }
 
     fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         match node {
             Node::Object(object, epoch) => self.0.write_object(object, *epoch, offset, data),
+            Node::Root => Errno::EISDIR.into(),
+        }
+    }
+
+    fn read_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
+        match node {
+            Node::Object(object, epoch) => self.0.read_list(object, *epoch, &runs),
+            Node::Root => Errno::EISDIR.into(),
+        }
+    }
+
+    fn write_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>, data: Bytes) -> Outcome<u32> {
+        match node {
+            Node::Object(object, epoch) => self.0.write_list(object, *epoch, runs, data),
             Node::Root => Errno::EISDIR.into(),
         }
     }
@@ -489,19 +547,22 @@ impl Tree for DataServer {
                 ..Attr::default()
             }));
         };
-        let attr = |meta: fs::Metadata| Attr {
+        let attr = |stat: FileStat| Attr {
             qid: qid(object),
             mode: 0o100600,
             uid: self.0.own_uid,
             nlink: 1,
-            size: meta.len(),
+            size: stat.bytes,
             blksize: 4096,
-            blocks: meta.blocks(),
-            mtime: Time { sec: meta.mtime() as u64, nsec: meta.mtime_nsec() as u64 },
+            blocks: stat.blocks,
+            mtime: Time {
+                sec: stat.modified.as_secs(),
+                nsec: u64::from(stat.modified.subsec_nanos()),
+            },
             ..Attr::default()
         };
         match self.0.file(object, false) {
-            Ok(Some(file)) => file.file().metadata().map(attr).map_err(Errno::from).into(),
+            Ok(Some(file)) => file.stat().map(attr).map_err(Errno::from).into(),
             Ok(None) => Outcome::Now(Ok(Attr {
                 qid: qid(object),
                 mode: 0o100600,
@@ -554,13 +615,13 @@ impl Tree for DataServer {
             let path = self.0.path(object.id, object.epoch.get());
             path.parent().expect("objects lie in directories").to_owned()
         });
-        let object = object.clone();
+        let (object, disk) = (object.clone(), self.0.disk.clone());
         Outcome::later(async move {
-            let synced = tokio::task::spawn_blocking(move || {
-                file.file().sync_all()?;
-                directory.map_or(Ok(()), |path| File::open(path)?.sync_all())
-            });
-            synced.await.map_err(|e| Errno::because(Errno::EIO, e.to_string()))??;
+            task::blocking(move || {
+                file.sync_blocking(false)?;
+                directory.map_or(Ok(()), |path| disk.sync_dir(&path))
+            })
+            .await?;
             object.is_name_dirty.set(false);
             Ok(())
         })
@@ -576,7 +637,7 @@ impl Tree for DataServer {
     }
 
     fn statfs(&self, _: &Rc<User>, _: &Node) -> Outcome<Statfs> {
-        super::statfs_of(&self.0.objects_dir).into()
+        super::statfs_of(&*self.0.disk, &self.0.objects_dir).into()
     }
 
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {

@@ -24,7 +24,8 @@ mod who;
 pub use object::Node;
 
 use change::ProcFd;
-use covey_io::os::file::{DataFile, FileKind, blocking};
+use covey_io::os::file::{DataFile, FileKind};
+use covey_io::task::blocking;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, Statfs,
@@ -279,6 +280,21 @@ impl Tree for ExportTree {
                 let data = data.clone();
                 Outcome::later(async move { Ok(data.read(offset, count as usize).await?) })
             }
+        }
+    }
+
+    fn read_now(
+        &self,
+        _user: &Rc<User>,
+        node: &Node,
+        offset: u64,
+        count: u32,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<()>> {
+        let Handle::File { data, .. } = &node.0.handle else { return None };
+        match data.append_now(offset, count as usize, out) {
+            Ok(done) => done.then_some(Ok(())),
+            Err(error) => Some(Err(error.into())),
         }
     }
 

@@ -9,11 +9,13 @@
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
 
 pub mod journal;
+pub mod offline;
 pub mod reclaim;
 mod sessions;
 
 use super::stats::MetaCounters;
 use anyhow::Context as _;
+use covey_io::task;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
@@ -22,21 +24,20 @@ use covey_stripe::client::{Link, Net, Options};
 use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Caller, Inode, Nanos, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
-use journal::{Journal, Lmdb};
+use journal::{Journal, Media, Rows};
 use reclaim::{Cut, Pending};
 use sessions::{Connection, SESSION_GRACE, Sessions};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 /// The metadata server's state. Everything runs on one thread.
 pub struct Meta {
     /// None while a checkpoint has it.
-    store: RefCell<Option<Store<Lmdb>>>,
+    store: RefCell<Option<Store<Rows>>>,
     store_back: Notify,
     /// What has to be done to the store as soon as it is back.
     deferred: RefCell<Vec<Deferred>>,
@@ -49,7 +50,6 @@ pub struct Meta {
     sessions: RefCell<Sessions>,
     last_now: Cell<Nanos>,
     own_uid: u32,
-    dir: PathBuf,
     counters: Rc<MetaCounters>,
 }
 
@@ -69,11 +69,11 @@ pub enum Node {
 }
 
 impl Meta {
-    /// Opens the store in `dir` and begins the server's own tasks. `servers` are the cluster's I/O
-    /// servers in its order. Must run inside a `LocalSet`.
-    pub fn start(dir: &Path, servers: &[String], net: Arc<dyn Net>) -> anyhow::Result<Rc<Meta>> {
+    /// Opens the store and begins the server's own tasks. `servers` are the cluster's I/O servers in
+    /// its order. Must run inside a `LocalSet`.
+    pub fn start(media: Media, servers: &[String], net: Arc<dyn Net>) -> anyhow::Result<Rc<Meta>> {
         let counters = Rc::new(MetaCounters::default());
-        let (store, journal) = Journal::open(dir, servers, counters.clone())?;
+        let (store, journal) = Journal::open(media, servers, counters.clone())?;
         let options = Options { name: "metadata server".into(), ..Options::default() };
         let link =
             |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
@@ -91,7 +91,6 @@ impl Meta {
             sessions: RefCell::default(),
             last_now: Cell::new(0),
             own_uid: rustix::process::geteuid().as_raw(),
-            dir: dir.to_owned(),
             counters,
         });
         meta.take_up_pending()?;
@@ -134,9 +133,9 @@ impl Meta {
         removals.into_iter().for_each(|r| self.begin_removal(r.id, r.epoch, r.layout));
         self.await_sessions(sessions.into_iter().map(|info| info.session));
         let meta = self.clone();
-        tokio::task::spawn_local(async move {
+        task::spawn(async move {
             // Whoever still had an unlinked file open has told so by then.
-            tokio::time::sleep(SESSION_GRACE).await;
+            task::sleep(SESSION_GRACE).await;
             meta.with_store(|meta| {
                 let asked = meta.store_mut().drop_orphans();
                 meta.do_work(asked);
@@ -146,7 +145,7 @@ impl Meta {
     }
 
     /// The store, which must be here: see `with_store`.
-    fn store_mut(&self) -> RefMut<'_, Store<Lmdb>> {
+    fn store_mut(&self) -> RefMut<'_, Store<Rows>> {
         RefMut::map(self.store.borrow_mut(), |store| store.as_mut().expect("the store is here"))
     }
 
@@ -194,13 +193,13 @@ impl Meta {
 
     fn spawn_tasks(self: &Rc<Self>) {
         let meta = self.clone();
-        tokio::task::spawn_local(async move { meta.flush_batches().await });
+        task::spawn(async move { meta.flush_batches().await });
         let meta = self.clone();
-        tokio::task::spawn_local(async move { meta.make_checkpoints().await });
-        tokio::task::spawn_local(self.journal.clone().sync_each_second());
-        tokio::task::spawn_local(self.clone().remove_objects());
+        task::spawn(async move { meta.make_checkpoints().await });
+        task::spawn(self.journal.clone().sync_each_second());
+        task::spawn(self.clone().remove_objects());
         for server in 0..self.links.len() {
-            tokio::task::spawn_local(self.clone().reconcile_each(server));
+            task::spawn(self.clone().reconcile_each(server));
         }
     }
 
@@ -215,7 +214,7 @@ impl Meta {
 
     async fn make_checkpoints(self: Rc<Self>) {
         loop {
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            task::sleep(Duration::from_millis(500)).await;
             if self.journal.checkpoint_is_due() {
                 self.checkpoint().await;
             }
@@ -226,12 +225,11 @@ impl Meta {
     fn give_up(&self, why: &str) -> ! {
         tracing::error!("{why}; ending, so that a restart recovers from the log");
         eprintln!("covey: {why}");
-        std::process::exit(1);
+        task::exit(why)
     }
 
     fn now(&self) -> Nanos {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = (since.as_nanos() as Nanos).max(self.last_now.get());
+        let now = (task::wall().as_nanos() as Nanos).max(self.last_now.get());
         self.last_now.set(now);
         now
     }
@@ -260,7 +258,7 @@ impl Meta {
         request.now = self.now();
         self.counters.operations.add(1);
         let applied = self.store_mut().apply(&request);
-        if Store::<Lmdb>::is_logged(&request.op) && !applied.is_refused() {
+        if Store::<Rows>::is_logged(&request.op) && !applied.is_refused() {
             self.journal.keep(&request);
         }
         self.do_work(Ok(()));
@@ -285,7 +283,7 @@ impl Meta {
 
     /// A client's request: answered now, or when the log, the data servers or other clients allow.
     fn request(self: &Rc<Self>, request: Request) -> Outcome<Reply> {
-        if Store::<Lmdb>::is_internal(&request.op) {
+        if Store::<Rows>::is_internal(&request.op) {
             return Errno::EPERM.into();
         }
         if !self.is_store_here() {
@@ -297,7 +295,7 @@ impl Meta {
         }
         // A client that comes back on a full disk must get in: it may want to remove things.
         let is_logged =
-            Store::<Lmdb>::is_logged(&request.op) && !matches!(request.op, Op::Hello { .. });
+            Store::<Rows>::is_logged(&request.op) && !matches!(request.op, Op::Hello { .. });
         if (grows(&request.op) && self.journal.is_full()) || (is_logged && !self.journal.has_room())
         {
             let what = "the metadata server's disk is full; hint: remove files or add space";
@@ -364,7 +362,14 @@ fn own_request(op: Op) -> Request {
 
 /// Operations that a full disk refuses; whatever gives space back is let through.
 fn grows(op: &Op) -> bool {
-    matches!(op, Op::Create { .. } | Op::Link { .. } | Op::SetLayout { .. })
+    matches!(
+        op,
+        Op::Create { .. }
+            | Op::Tmpfile { .. }
+            | Op::Link { .. }
+            | Op::SetLayout { .. }
+            | Op::Setxattr { .. }
+    )
 }
 
 impl MetaServer {
@@ -407,7 +412,7 @@ impl MetaServer {
 
     /// The state of the disk that the store is on.
     pub fn space(&self) -> Outcome<Statfs> {
-        super::statfs_of(&self.0.dir).into()
+        self.0.journal.space().into()
     }
 
     fn inode(&self, id: u64) -> Result<Inode> {

@@ -16,11 +16,13 @@ pub use identity::attach_trusted;
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
 use anyhow::{Context, bail};
+use covey_io::disk::Disk;
 use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
+use covey_io::os::disk::OsDisk;
 use covey_io::os::net::{Address, Listener};
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
-use covey_ninep::tree::{Errno, Result as TreeResult, Statfs};
+use covey_ninep::tree::{Result as TreeResult, Statfs};
 use covey_stripe::client::{Fs, Options};
 use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
@@ -56,7 +58,7 @@ pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
         format_meta(config, &store.join("meta")).context("cannot format the metadata store")?;
     }
     if node.is(Role::Data) {
-        data::DataTree::open(store)?;
+        data::DataTree::open(Arc::new(OsDisk), store)?;
     }
     drop(directory);
     Ok(())
@@ -72,18 +74,13 @@ fn refused(error: DirectoryError) -> Error {
 
 fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
-    let mut map =
-        meta::journal::Lmdb(covey_io::os::kv::Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?);
+    let mut map = meta::journal::Media::open(dir)?.map;
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
-    let hint = LayoutHint {
-        kind: covey_stripe::distribution::SIMPLE_STRIPE,
-        strip_bytes: config.strip_bytes,
-        server_count: 0,
-    };
+    let hint = LayoutHint::simple_stripe(config.strip_bytes, 0);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
-    map.0.checkpoint()?;
+    map.checkpoint()?;
     Ok(())
 }
 
@@ -121,13 +118,13 @@ fn build(
 ) -> anyhow::Result<tree::NodeTree> {
     let store = || node.store.clone().context("a node with a role has a store");
     let data = match node.is(Role::Data) {
-        true => Some(data::DataServer(Rc::new(data::DataTree::open(&store()?)?))),
+        true => Some(data::DataServer(Rc::new(data::DataTree::open(Arc::new(OsDisk), &store()?)?))),
         false => None,
     };
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
     let meta = match node.is(Role::Meta) {
         true => Some(meta::MetaServer(meta::Meta::start(
-            &store()?.join("meta"),
+            meta::journal::Media::open(&store()?.join("meta"))?,
             &servers,
             net.clone(),
         )?)),
@@ -267,17 +264,16 @@ async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
 }
 
 /// The state of the file system that a directory is on.
-pub fn statfs_of(path: &Path) -> TreeResult<Statfs> {
-    let space =
-        rustix::fs::statvfs(path).map_err(|errno| Errno::from(std::io::Error::from(errno)))?;
+pub fn statfs_of(disk: &dyn Disk, dir: &Path) -> TreeResult<Statfs> {
+    let space = disk.space(dir)?;
     Ok(Statfs {
-        bsize: space.f_frsize as u32,
-        blocks: space.f_blocks,
-        bfree: space.f_bfree,
-        bavail: space.f_bavail,
-        files: space.f_files,
-        ffree: space.f_ffree,
-        fsid: space.f_fsid,
-        namelen: space.f_namemax as u32,
+        bsize: space.unit as u32,
+        blocks: space.units,
+        bfree: space.free,
+        bavail: space.available,
+        files: space.files,
+        ffree: space.files_free,
+        fsid: space.id,
+        namelen: space.name_bytes_max as u32,
     })
 }

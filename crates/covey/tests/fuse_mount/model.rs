@@ -52,6 +52,7 @@ struct Node {
     entries: BTreeMap<u64, (Name, Id)>,
     names: HashMap<Name, u64>,
     opens: usize,
+    xattrs: BTreeMap<Name, Bytes>,
 }
 
 impl Default for State {
@@ -168,6 +169,7 @@ impl State {
             epoch: 0,
             version: 0,
             sparse: false,
+            inline: 0,
             atime: now,
             mtime: now,
             ctime: now,
@@ -176,6 +178,7 @@ impl State {
             layout: None,
             hint: None,
             parent: 0,
+            has_xattrs: false,
         };
         let node = Node {
             inode,
@@ -183,6 +186,7 @@ impl State {
             entries: BTreeMap::new(),
             names: HashMap::new(),
             opens: 0,
+            xattrs: BTreeMap::new(),
         };
         self.nodes.insert(self.last_id, node);
         self.last_id
@@ -461,6 +465,33 @@ impl Files for Model {
             node.inode.size = size;
         }
         Ok(())
+    }
+
+    async fn getxattr(&self, _: &Caller, id: Id, name: &Name) -> Result<Bytes> {
+        let mut state = self.state();
+        let value = state.node(id)?.xattrs.get(name).cloned();
+        value.ok_or_else(|| Errno::ENODATA.into())
+    }
+
+    async fn listxattr(&self, _: &Caller, id: Id) -> Result<Vec<Name>> {
+        Ok(self.state().node(id)?.xattrs.keys().cloned().collect())
+    }
+
+    async fn setxattr(
+        &self,
+        _: &Caller,
+        id: Id,
+        name: &Name,
+        value: Bytes,
+        _flags: u32,
+    ) -> Result<()> {
+        self.state().node(id)?.xattrs.insert(name.clone(), value);
+        Ok(())
+    }
+
+    async fn removexattr(&self, _: &Caller, id: Id, name: &Name) -> Result<()> {
+        let removed = self.state().node(id)?.xattrs.remove(name);
+        removed.map(drop).ok_or_else(|| Errno::ENODATA.into())
     }
 
     async fn space(&self) -> Result<Space> {

@@ -8,9 +8,10 @@
 //! A server opens its directory by saying what it expects to find. Anything else is an error that
 //! leaves the directory as it was.
 
+use super::disk::OsDisk;
 use super::lock::{LockError, LockFile};
-use super::log::sync_dir;
 use super::net::error_text;
+use crate::disk::Disk;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -274,8 +275,9 @@ fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
     file.write_all(identity.text().as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, path.join(IDENTITY_FILE))?;
-    sync_dir(path)?;
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or(Ok(()), sync_dir)
+    OsDisk.sync_dir(path)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or(Ok(()), |parent| OsDisk.sync_dir(parent))
 }
 
 const IDENTITY_FILE: &str = "covey.store";

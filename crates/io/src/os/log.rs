@@ -11,11 +11,8 @@
 //!
 //! A record is never empty, so that the zeroes behind a torn tail are no records.
 
-use rustix::fs::{FallocateFlags, fallocate, fdatasync, fsync, ftruncate};
-use rustix::io::Errno;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt;
+use crate::disk::{Disk, DiskFile, Open};
+use std::io::{self, BufReader, IoSlice, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,9 +22,10 @@ pub const RECORD_BYTES_MAX: usize = 64 << 20;
 /// An open log.
 #[derive(Debug)]
 pub struct Log {
+    disk: Arc<dyn Disk>,
     dir: PathBuf,
     generation: u64,
-    file: Arc<File>,
+    file: Arc<dyn DiskFile>,
     /// Where the next record goes.
     end: u64,
     /// How far space is reserved.
@@ -40,7 +38,7 @@ pub struct Log {
 /// Brings the log to the disk, from any thread. Follows the log through its generations.
 #[derive(Clone, Debug)]
 pub struct SyncHandle {
-    current: Arc<Mutex<Arc<File>>>,
+    current: Arc<Mutex<Arc<dyn DiskFile>>>,
 }
 
 /// What a replay found.
@@ -67,20 +65,14 @@ pub struct Torn {
 impl Log {
     /// Opens the log of `generation` in `dir` behind its last good record, or makes it. A torn tail
     /// is cut off, and files of older generations are removed.
-    pub fn open(dir: &Path, generation: u64) -> io::Result<Log> {
-        let end = replay(dir, generation, |_| Ok(()))?.bytes;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path_of(dir, generation))?;
-        sync_dir(dir)?;
-        remove_older(dir, generation)?;
-        let file = Arc::new(file);
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, generation: u64) -> io::Result<Log> {
+        let end = replay(&*disk, dir, generation, |_| Ok(()))?.bytes;
+        let file = disk.open(&path_of(dir, generation), Open::Create)?;
+        disk.sync_dir(dir)?;
+        remove_older(&*disk, dir, generation)?;
         let sync = SyncHandle { current: Arc::new(Mutex::new(file.clone())) };
         let dir = dir.to_owned();
-        Ok(Log { dir, generation, file, end, reserved: end, batch: Vec::new(), sync })
+        Ok(Log { disk, dir, generation, file, end, reserved: end, batch: Vec::new(), sync })
     }
 
     /// Appends records, all or none, with one write. ENOSPC comes before anything is written.
@@ -93,14 +85,23 @@ impl Log {
             self.batch.extend_from_slice(record);
         }
         self.reserve(self.batch.len() as u64)?;
-        if let Err(error) = self.file.write_all_at(&self.batch, self.end) {
+        if let Err(error) = self.write_batch() {
             // Half a batch must not be taken for a whole one after a restart.
-            ftruncate(&self.file, self.end)?;
+            self.file.set_length(self.end)?;
             self.reserved = self.end;
             return Err(error);
         }
         self.end += self.batch.len() as u64;
         self.batch.shrink_to(BATCH_BYTES_KEPT);
+        Ok(())
+    }
+
+    fn write_batch(&self) -> io::Result<()> {
+        let mut done = 0;
+        while done < self.batch.len() {
+            let rest = [IoSlice::new(&self.batch[done..])];
+            done += self.file.write_all_blocking(self.end + done as u64, &rest)?;
+        }
         Ok(())
     }
 
@@ -126,17 +127,12 @@ impl Log {
         if generation <= self.generation {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "generations only grow"));
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path_of(&self.dir, generation))?;
-        sync_dir(&self.dir)?;
-        self.file = Arc::new(file);
+        let file = self.disk.open(&path_of(&self.dir, generation), Open::Truncate)?;
+        self.disk.sync_dir(&self.dir)?;
+        self.file = file;
         (self.generation, self.end, self.reserved) = (generation, 0, 0);
         *self.sync.lock() = self.file.clone();
-        remove_older(&self.dir, generation)
+        remove_older(&*self.disk, &self.dir, generation)
     }
 
     /// Makes sure that the disk has room for `bytes` more; ENOSPC when it has not.
@@ -148,17 +144,18 @@ impl Log {
         let ahead = wanted.next_multiple_of(STEP_BYTES);
         // Near the end of the disk a whole step may be too much, and the records may still fit.
         self.reserved = match self.fallocate(ahead) {
-            Err(Errno::NOSPC) => self.fallocate(wanted).map(|()| wanted),
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                self.fallocate(wanted).map(|()| wanted)
+            }
             taken => taken.map(|()| ahead),
         }?;
         Ok(())
     }
 
-    fn fallocate(&self, until: u64) -> Result<(), Errno> {
-        let length = until - self.reserved;
-        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.reserved, length) {
+    fn fallocate(&self, until: u64) -> io::Result<()> {
+        match self.file.reserve(self.reserved, until - self.reserved) {
             // This file system cannot say ahead of time.
-            Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
             result => result,
         }
     }
@@ -169,10 +166,10 @@ impl SyncHandle {
     pub fn sync(&self) -> io::Result<()> {
         // A record of a generation that ends meanwhile is in the checkpoint that ended it.
         let file = self.lock().clone();
-        Ok(fdatasync(&file)?)
+        file.sync_blocking(true)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<File>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<dyn DiskFile>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -180,24 +177,25 @@ impl SyncHandle {
 /// Gives every good record of `generation` to `visit`, in order, and cuts off what is behind the last
 /// one. A log that is not there has no records. An error of `visit` ends the replay and cuts nothing.
 pub fn replay(
+    disk: &dyn Disk,
     dir: &Path,
     generation: u64,
     mut visit: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<Replay> {
-    let path = path_of(dir, generation);
-    let file = match OpenOptions::new().read(true).write(true).open(&path) {
+    let file = match disk.open(&path_of(dir, generation), Open::Existing) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Replay::default()),
         Err(error) => return Err(error),
     };
-    let length = file.metadata()?.len();
-    let mut from = BufReader::with_capacity(1 << 20, &file);
+    let length = file.stat()?.bytes;
+    let mut from = BufReader::with_capacity(1 << 20, FromStart { file: &*file, at: 0 });
     let mut found = Replay::default();
     let mut record = Vec::new();
     while found.bytes < length {
         if let Err(reason) = read_record(&mut from, length - found.bytes, &mut record)? {
             found.torn = Some(Torn { bytes: length - found.bytes, reason });
-            cut(&file, found.bytes)?;
+            file.set_length(found.bytes)?;
+            file.sync_blocking(false)?;
             break;
         }
         visit(&record)?;
@@ -205,6 +203,21 @@ pub fn replay(
         found.bytes += HEADER_BYTES + record.len() as u64;
     }
     Ok(found)
+}
+
+/// A file as a stream.
+struct FromStart<'a> {
+    file: &'a dyn DiskFile,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read_blocking(self.at, into.len())?;
+        into[..bytes.len()].copy_from_slice(&bytes);
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
+    }
 }
 
 /// Reads one record; the inner error says why there is none.
@@ -232,11 +245,6 @@ fn read_record(
     Ok(if is_good { Ok(()) } else { Err("the checksum is wrong") })
 }
 
-fn cut(file: &File, at: u64) -> io::Result<()> {
-    ftruncate(file, at)?;
-    Ok(fsync(file)?)
-}
-
 fn check_length(record: &[u8]) -> io::Result<()> {
     if (1..=RECORD_BYTES_MAX).contains(&record.len()) {
         return Ok(());
@@ -249,21 +257,14 @@ fn path_of(dir: &Path, generation: u64) -> PathBuf {
     dir.join(format!("log.{generation:08}"))
 }
 
-fn remove_older(dir: &Path, generation: u64) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
+fn remove_older(disk: &dyn Disk, dir: &Path, generation: u64) -> io::Result<()> {
+    for name in disk.list(dir)? {
         let number = name.to_str().and_then(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
         if number.is_some_and(|number| number < generation) {
-            fs::remove_file(entry.path())?;
+            disk.remove(&dir.join(name))?;
         }
     }
     Ok(())
-}
-
-/// Makes the names in a directory durable.
-pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    Ok(fsync(File::open(dir)?)?)
 }
 
 const HEADER_BYTES: u64 = 8;

@@ -119,7 +119,7 @@ impl Session {
     pub async fn open(self: &Arc<Self>, caller: &Caller, op: Op) -> Result<(Inode, Opened)> {
         let (session, caller) = (self.clone(), caller.clone());
         beside(&*self.net, |asker| async move {
-            let is_change = matches!(op, Op::Create { .. });
+            let is_change = matches!(op, Op::Create { .. } | Op::Tmpfile { .. });
             let change = is_change.then(|| Change::new(&session.memory));
             let mut task = Task { caller, op, change, asker: Some(asker) };
             loop {

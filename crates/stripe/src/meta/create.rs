@@ -5,6 +5,7 @@ use super::keys::{Named, Stored};
 use super::names::{COOKIE_FIRST, check_name, is_dots, must_be_alive, touched};
 use super::permission::{access, check, mode};
 use super::{Applied, Store, node};
+use crate::distribution;
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Layout, LayoutHint, Op, Reply, Request};
 use covey_ninep::tree::Errno;
@@ -16,15 +17,12 @@ pub const TARGET_BYTES_MAX: usize = 4095;
 /// The most names one file may have.
 pub const LINKS_MAX: u32 = 65_000;
 
-/// Distributions there are; see `distribution::Kind`.
-const KINDS: std::ops::RangeInclusive<u8> = 1..=1;
-
 /// What Create asks for.
-struct New<'a> {
-    mode: u32,
-    gid: u32,
-    rdev: u64,
-    target: &'a Name,
+pub(super) struct New<'a> {
+    pub mode: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    pub target: &'a Name,
 }
 
 impl<K: Kv> Store<K> {
@@ -89,7 +87,7 @@ impl<K: Kv> Store<K> {
     }
 
     /// The inode that a creation makes.
-    fn made(&self, request: &Request, new: &New<'_>, dir: &Inode, gid: u32) -> Stored {
+    pub(super) fn made(&self, request: &Request, new: &New<'_>, dir: &Inode, gid: u32) -> Stored {
         let (id, now) = (self.counters.id_next, request.now);
         let hint = dir.hint.clone();
         let mut inode = Inode {
@@ -103,6 +101,7 @@ impl<K: Kv> Store<K> {
             epoch: 0,
             version: 1,
             sparse: false,
+            inline: 0,
             atime: now,
             mtime: now,
             ctime: now,
@@ -111,6 +110,7 @@ impl<K: Kv> Store<K> {
             layout: None,
             hint: None,
             parent: 0,
+            has_xattrs: false,
         };
         match inode.type_bits() {
             mode::REGULAR => inode.layout = hint.map(|hint| self.layout_for(id, &hint)),
@@ -127,13 +127,15 @@ impl<K: Kv> Store<K> {
     /// Files begin on different servers, so that small ones spread.
     pub(super) fn layout_for(&self, id: Id, hint: &LayoutHint) -> Layout {
         let all = self.servers().len();
-        let count = match usize::from(hint.server_count) {
-            0 => all,
-            count => count.min(all),
-        };
+        let count = distribution::server_count(hint, all);
         let first = (id % all as u64) as usize;
         let servers = (0..count).map(|index| ((first + index) % all) as u16).collect();
-        Layout { kind: hint.kind, strip_bytes: hint.strip_bytes, servers: List(servers) }
+        Layout {
+            kind: hint.kind,
+            strip_bytes: hint.strip_bytes,
+            params: hint.params.clone(),
+            servers: List(servers),
+        }
     }
 
     pub(super) fn link(
@@ -155,7 +157,7 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::EPERM, "directories have one name");
         }
         match file.inode.nlink {
-            0 => return refuse(Errno::ENOENT, format!("file {id} was unlinked")),
+            0 => self.name_orphan(&mut file)?,
             LINKS_MAX.. => {
                 return refuse(Errno::EMLINK, format!("file {id} has {LINKS_MAX} names"));
             }
@@ -191,7 +193,7 @@ impl New<'_> {
 
     /// The group: the directory's where that is set-group-ID, else the one asked for (all ones for
     /// the caller's), which must be the caller's own.
-    fn group(&self, caller: &Caller, dir: &Inode) -> Result<u32, Fault> {
+    pub(super) fn group(&self, caller: &Caller, dir: &Inode) -> Result<u32, Fault> {
         if dir.mode & mode::SETGID != 0 {
             return Ok(dir.gid);
         }
@@ -236,15 +238,5 @@ fn with_type(bits: u32) -> Result<u32, Fault> {
 
 /// Refuses a hint that no layout can follow.
 pub(super) fn check_hint(hint: &LayoutHint, servers: usize) -> Result<(), Fault> {
-    if !KINDS.contains(&hint.kind) {
-        return refuse(Errno::EINVAL, format!("distribution {} is not known", hint.kind));
-    }
-    if hint.strip_bytes == 0 {
-        return refuse(Errno::EINVAL, "strips have no bytes");
-    }
-    if usize::from(hint.server_count) > servers {
-        let count = hint.server_count;
-        return refuse(Errno::EINVAL, format!("{count} servers asked for, there are {servers}"));
-    }
-    Ok(())
+    distribution::check(hint, servers).map_err(Fault::Refused)
 }

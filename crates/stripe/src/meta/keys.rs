@@ -5,11 +5,13 @@
 //!   'i' id                    Stored: the inode with what clients never see
 //!   'n' parent name           Named: where a name leads
 //!   'c' parent cookie         Listed: the same entry in the order of listings
-//!   'o' id                    an unlinked file that may still be open (empty value)
+//!   'o' id                    a file without a name that may still be open (value: empty, or
+//!                             NAMEABLE for one that never had a name and may get one)
 //!   'r' id epoch              Layout of objects that must be removed
 //!   't' id epoch              Cut that data servers may not have seen
 //!   'a' id                    List<Reserved>: appends under way
 //!   'e' session               Kept: a session with its stored replies
+//!   'x' id name               Payload: an extended attribute's value
 //! ```
 //!
 //! Numbers in keys are big-endian, so that they sort as numbers. Every value begins with a version
@@ -23,7 +25,13 @@ use covey_ninep::tree::Errno;
 use covey_wire::{Field, List, Name, Reader, record};
 
 /// The version byte that rows are written with.
-const ROW_VERSION: u8 = 1;
+pub(super) const ROW_VERSION: u8 = 1;
+
+/// The value of an orphan's row that Link may give a name.
+pub(super) const NAMEABLE: &[u8] = b"nameable";
+
+/// What stands before a Payload's bytes in its row: the version and the length.
+pub(super) const PAYLOAD_HEADER_BYTES: usize = 5;
 
 pub(super) const SUPER: &[u8] = b"ssuper";
 pub(super) const COUNTERS: &[u8] = b"scounters";
@@ -130,10 +138,18 @@ impl<K: Kv> Store<K> {
     }
 
     pub(super) fn put_row<T: Field>(&mut self, key: &[u8], value: &T) -> Result<(), Fault> {
+        self.wrote = true;
         put_row(&mut self.kv, key, value).map_err(Fault::Broken)
     }
 
+    /// Makes a row without a value.
+    pub(super) fn put_mark(&mut self, key: &[u8]) -> Result<(), Fault> {
+        self.wrote = true;
+        self.kv.put(key, b"").map_err(Fault::Broken)
+    }
+
     pub(super) fn delete(&mut self, key: &[u8]) -> Result<bool, Fault> {
+        self.wrote = true;
         self.kv.delete(key).map_err(Fault::Broken)
     }
 
@@ -217,6 +233,12 @@ pub(super) fn cut(id: Id, epoch: u32) -> Vec<u8> {
 
 pub(super) fn appends(id: Id) -> Vec<u8> {
     numbered(b'a', id)
+}
+
+pub(super) fn xattr(id: Id, name: &[u8]) -> Vec<u8> {
+    let mut key = numbered(b'x', id);
+    key.extend_from_slice(name);
+    key
 }
 
 pub(super) fn session(session: u64) -> Vec<u8> {

@@ -133,7 +133,7 @@ impl<K: Kv> Store<K> {
         touched(&mut victim.inode, now);
         self.save(victim)?;
         if victim.inode.nlink == 0 {
-            self.kv.put(&keys::orphan(id), b"").map_err(Fault::Broken)?;
+            self.put_mark(&keys::orphan(id))?;
             self.drop_if_unused(id)?;
         }
         Ok(())
@@ -165,11 +165,15 @@ impl<K: Kv> Store<K> {
         }
         let inode = self.stored(id)?.inode;
         self.delete(&keys::orphan(id))?;
+        self.census_drops(&inode);
         self.delete(&keys::inode(id))?;
         self.counters.files -= 1;
         self.forget_appends(id)?;
         self.forget_locks(id);
         self.forget_cuts(id)?;
+        if inode.has_xattrs {
+            self.forget_xattrs(id)?;
+        }
         if let Some(layout) = inode.layout {
             self.count_bytes(inode.size, 0);
             self.reclaim(id, inode.epoch, layout)?;

@@ -25,7 +25,7 @@ pub const ALICE: u32 = 1001;
 pub const BOB: u32 = 1002;
 
 pub fn hint() -> LayoutHint {
-    LayoutHint { kind: 1, strip_bytes: 65536, server_count: 0 }
+    LayoutHint::simple_stripe(65536, 0)
 }
 
 pub fn servers() -> Vec<String> {
@@ -196,6 +196,14 @@ impl Lab {
     ) -> (Vec<DirEntry>, bool, u64) {
         match self.reply(0, Op::Readdir { id, cookie, limit, bytes_max, plus: false }) {
             Reply::Entries { entries, end, limit } => (entries.0, end, limit),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Names of extended attributes, as the caller sees them.
+    pub fn xattr_names(&mut self, id: Id) -> Vec<String> {
+        match self.reply(0, Op::Listxattr { id }) {
+            Reply::XattrNames { names } => names.0.iter().map(|n| n.lossy().into()).collect(),
             other => panic!("{other:?}"),
         }
     }

@@ -28,6 +28,7 @@ pub struct Node {
     pub parent: Id,
     pub removed: bool,
     pub opens: u32,
+    pub xattrs: BTreeMap<String, usize>,
 }
 
 impl Node {
@@ -119,6 +120,7 @@ impl Toy {
             parent: ROOT,
             removed: false,
             opens: 0,
+            xattrs: BTreeMap::new(),
         }));
         Toy { all: vec![root.clone()], root }
     }
@@ -209,6 +211,7 @@ impl Toy {
             parent: if is_dir { dir.borrow().id } else { 0 },
             removed: false,
             opens: 0,
+            xattrs: BTreeMap::new(),
         }));
         dir.borrow_mut().entries.insert(step.name.clone(), node.clone());
         Self::touch_dir(&dir, now);
@@ -404,6 +407,35 @@ impl Toy {
         Ok(link)
     }
 
+    /// Sets an attribute of so many bytes, or takes it away.
+    pub fn xattr(&self, step: &Xattr, who: &Caller, now: u64) -> Answer<()> {
+        let link = self.alive(step.file)?;
+        let mut node = link.borrow_mut();
+        if step.name.starts_with("user.") {
+            let plain = node.is_dir() || node.kind() == mode::REGULAR;
+            ensure(plain, Errno::EPERM)?;
+            let sticky = node.is_dir() && node.mode & 0o1000 != 0;
+            ensure(!sticky || node.owned_by(who), Errno::EPERM)?;
+            ensure(node.may(who, 2), Errno::EACCES)?;
+        } else {
+            ensure(who.uid == 0, Errno::EPERM)?;
+        }
+        let there = node.xattrs.contains_key(&step.name);
+        match step.bytes {
+            Some(bytes) => {
+                ensure(!there || step.flags != xattr::CREATE, Errno::EEXIST)?;
+                ensure(there || step.flags != xattr::REPLACE, Errno::ENODATA)?;
+                node.xattrs.insert(step.name.clone(), bytes);
+            }
+            None => {
+                ensure(there, Errno::ENODATA)?;
+                node.xattrs.remove(&step.name);
+            }
+        }
+        node.ctime = now;
+        Ok(())
+    }
+
     pub fn open(&self, file: usize, wanted: u8, who: &Caller) -> Answer<Link> {
         let link = self.alive(file)?;
         let mut node = link.borrow_mut();
@@ -441,4 +473,13 @@ pub struct Set {
     pub uid: u32,
     pub gid: u32,
     pub size: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Xattr {
+    pub file: usize,
+    pub name: String,
+    /// None takes it away.
+    pub bytes: Option<usize>,
+    pub flags: u32,
 }

@@ -97,6 +97,16 @@ record! {
 }
 
 record! {
+    /// Answers GETXATTR and LISTXATTR that ask for the length.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub struct GetxattrOut for () {
+        pub size: u32,
+        pub padding: Pad,
+    }
+}
+
+record! {
     /// Answers STATFS.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     #[allow(missing_docs)]

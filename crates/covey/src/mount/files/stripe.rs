@@ -4,7 +4,7 @@ use super::Files;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{File, Fs, Page, Result, Space, Stat};
 use covey_stripe::ops::{Caller, Id, Inode, RangeLock};
-use covey_wire::{Name, Payload};
+use covey_wire::{Bytes, Name, Payload};
 
 impl Files for Fs {
     type File = File;
@@ -83,6 +83,29 @@ impl Files for Fs {
 
     async fn extend(&self, who: &Caller, id: Id, size: u64) -> Result<()> {
         Fs::extend(self, who, id, size).await
+    }
+
+    async fn getxattr(&self, who: &Caller, id: Id, name: &Name) -> Result<Bytes> {
+        Fs::getxattr(self, who, id, name).await
+    }
+
+    async fn listxattr(&self, who: &Caller, id: Id) -> Result<Vec<Name>> {
+        Fs::listxattr(self, who, id).await
+    }
+
+    async fn setxattr(
+        &self,
+        who: &Caller,
+        id: Id,
+        name: &Name,
+        value: Bytes,
+        flags: u32,
+    ) -> Result<()> {
+        Fs::setxattr(self, who, id, name, value, flags).await
+    }
+
+    async fn removexattr(&self, who: &Caller, id: Id, name: &Name) -> Result<()> {
+        Fs::removexattr(self, who, id, name).await
     }
 
     async fn space(&self) -> Result<Space> {

@@ -6,11 +6,14 @@
 //! client calls fsync. A checkpoint commits the map, and the log begins anew: after 32 MiB of
 //! log, and when the server has been idle for a moment.
 
-use super::super::stats::MetaCounters;
+use super::super::{statfs_of, stats::MetaCounters};
 use anyhow::Context;
+use covey_io::disk::{Disk, Space};
+use covey_io::os::disk::OsDisk;
 use covey_io::os::kv::Kv;
 use covey_io::os::log::{self, Log, SyncHandle};
-use covey_ninep::tree::{Errno, Result};
+use covey_io::task;
+use covey_ninep::tree::{Errno, Result, Statfs};
 use covey_stripe::kv::Kv as Map;
 use covey_stripe::meta::Store;
 use covey_stripe::ops::Request;
@@ -19,6 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Notify, oneshot};
 
@@ -39,8 +43,68 @@ const CHECKPOINT_BYTES: u64 = 8 << 20;
 /// Which log goes with a checkpoint: a row of this module's own in the map.
 const GENERATION: &[u8] = b"ggeneration";
 
+/// The store's map, and how it becomes durable.
+pub trait DurableMap: Map + Send {
+    /// Makes every change since the last time durable, all or none.
+    fn checkpoint(&mut self) -> io::Result<()>;
+}
+
+/// The map that the server uses: LMDB, or a simulator's.
+pub struct Rows(Box<dyn DurableMap>);
+
+/// What a journal is kept on.
+pub struct Media {
+    /// The log's directory.
+    pub dir: PathBuf,
+    /// What the log is written to.
+    pub disk: Arc<dyn Disk>,
+    /// The map.
+    pub map: Rows,
+}
+
+impl Media {
+    /// The store in a directory of this machine.
+    pub fn open(dir: &Path) -> io::Result<Media> {
+        let map = Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?;
+        Ok(Media { dir: dir.to_owned(), disk: Arc::new(OsDisk), map: Rows::new(Lmdb(map)) })
+    }
+}
+
+impl Rows {
+    /// Any map will do.
+    pub fn new(map: impl DurableMap + 'static) -> Rows {
+        Rows(Box::new(map))
+    }
+
+    /// See [`DurableMap::checkpoint`].
+    pub fn checkpoint(&mut self) -> io::Result<()> {
+        self.0.checkpoint()
+    }
+}
+
+impl Map for Rows {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.0.get(key)
+    }
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.put(key, value)
+    }
+    fn delete(&mut self, key: &[u8]) -> Result<bool> {
+        self.0.delete(key)
+    }
+    fn scan(&self, from: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        self.0.scan(from, visit)
+    }
+}
+
 /// LMDB as the store's map.
-pub struct Lmdb(pub Kv);
+struct Lmdb(Kv);
+
+impl DurableMap for Lmdb {
+    fn checkpoint(&mut self) -> io::Result<()> {
+        self.0.checkpoint()
+    }
+}
 
 impl Map for Lmdb {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -60,6 +124,7 @@ impl Map for Lmdb {
 /// The log's side of the store.
 pub struct Journal {
     dir: PathBuf,
+    disk: Arc<dyn Disk>,
     /// None while a checkpoint has it.
     log: RefCell<Option<Log>>,
     sync: SyncHandle,
@@ -82,17 +147,17 @@ struct Batch {
 }
 
 impl Journal {
-    /// Opens the store in `dir`: the last checkpoint, and everything the log holds since. `servers`
-    /// are the cluster's I/O servers now.
+    /// Opens the store on `media`: the last checkpoint, and everything the log holds since.
+    /// `servers` are the cluster's I/O servers now.
     pub fn open(
-        dir: &Path,
+        media: Media,
         servers: &[String],
         counters: Rc<MetaCounters>,
-    ) -> anyhow::Result<(Store<Lmdb>, Journal)> {
-        let kv = Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?;
-        let generation = generation(&kv)?;
-        let mut store = Store::open(Lmdb(kv))?;
-        let found = log::replay(dir, generation, |record| replay_one(&mut store, record))?;
+    ) -> anyhow::Result<(Store<Rows>, Journal)> {
+        let Media { dir, disk, map } = media;
+        let generation = generation(&map)?;
+        let mut store = Store::open(map)?;
+        let found = log::replay(&*disk, &dir, generation, |record| replay_one(&mut store, record))?;
         if let Some(torn) = &found.torn {
             tracing::warn!(
                 "the log's last {} bytes were torn ({}): an unacknowledged batch was \
@@ -108,10 +173,11 @@ impl Journal {
         if added > 0 {
             tracing::info!("{added} I/O servers were added: new files lie on them too");
         }
-        let log = Log::open(dir, generation)?;
+        let log = Log::open(disk.clone(), &dir, generation)?;
         let sync = log.sync_handle();
         let journal = Journal {
-            dir: dir.to_owned(),
+            dir,
+            disk,
             log: RefCell::new(Some(log)),
             sync,
             batch: RefCell::default(),
@@ -174,7 +240,7 @@ impl Journal {
         log.as_mut().expect("a batch exists only while the log is here").append(&records)?;
         drop(log);
         self.appended.set(self.appended.get() + 1);
-        self.last_append.set(Some(Instant::now()));
+        self.last_append.set(Some(task::now()));
         self.counters.log_writes.add(1);
         for waiter in batch.waiters {
             // A client that went away meanwhile does not want its answer.
@@ -198,9 +264,14 @@ impl Journal {
         }
         let reaching = self.appended.get();
         let handle = self.sync.clone();
-        covey_io::os::file::blocking(move || handle.sync()).await?;
+        task::blocking(move || handle.sync()).await?;
         self.synced.set(reaching.max(self.synced.get()));
         Ok(())
+    }
+
+    /// The state of the disk that the log is on.
+    pub fn space(&self) -> Result<Statfs> {
+        statfs_of(&*self.disk, &self.dir)
     }
 
     /// Whether the disk has no room for what makes the store grow.
@@ -211,10 +282,10 @@ impl Journal {
             return false;
         }
         self.unchecked.set(0);
-        let full = rustix::fs::statvfs(&self.dir).is_ok_and(|space| {
-            let reserve = RESERVE_BYTES_MAX.min(space.f_blocks * space.f_frsize / 20);
-            space.f_bavail * space.f_frsize < reserve
-        });
+        let is_full = |space: Space| {
+            space.bytes_available() < RESERVE_BYTES_MAX.min(space.bytes_total() / 20)
+        };
+        let full = self.disk.space(&self.dir).is_ok_and(is_full);
         self.full.set(full);
         full
     }
@@ -231,24 +302,24 @@ impl Journal {
     /// Whether it is time for a checkpoint, and the disk has room for one. Without room the log goes
     /// on in the space it has.
     pub fn checkpoint_is_due(&self) -> bool {
-        let space = rustix::fs::statvfs(&self.dir);
-        if space.is_ok_and(|space| space.f_bavail * space.f_frsize < CHECKPOINT_BYTES) {
+        let space = self.disk.space(&self.dir);
+        if space.is_ok_and(|space| space.bytes_available() < CHECKPOINT_BYTES) {
             return false;
         }
         let bytes = self.log.borrow().as_ref().map_or(0, Log::bytes);
-        let idle = self.last_append.get().is_some_and(|at| at.elapsed() >= IDLE);
+        let idle = self.last_append.get().is_some_and(|at| task::now() - at >= IDLE);
         bytes >= LOG_BYTES_MAX || (bytes > 0 && idle)
     }
 
     /// Commits the map and begins the log anew. The disk may take its time: that is waited for on
     /// another thread, and the store is away meanwhile.
-    pub async fn checkpoint(&self, mut store: Store<Lmdb>) -> anyhow::Result<Store<Lmdb>> {
+    pub async fn checkpoint(&self, mut store: Store<Rows>) -> anyhow::Result<Store<Rows>> {
         self.flush()?;
         let mut log = self.log.borrow_mut().take().context("the log is away")?;
-        let task = tokio::task::spawn_blocking(move || {
-            commit(&mut store, &mut log).map(|()| (store, log))
-        });
-        let (store, log) = task.await??;
+        let (store, log) = task::blocking(move || {
+            commit(&mut store, &mut log).map(|()| (store, log)).map_err(io::Error::other)
+        })
+        .await?;
         *self.log.borrow_mut() = Some(log);
         self.synced.set(self.appended.get());
         self.last_append.set(None);
@@ -259,7 +330,7 @@ impl Journal {
     /// Brings the log to the disk each second, for as long as the journal lives.
     pub async fn sync_each_second(self: Rc<Self>) {
         loop {
-            tokio::time::sleep(SYNC_EVERY).await;
+            task::sleep(SYNC_EVERY).await;
             if self.synced.get() < self.appended.get()
                 && let Err(error) = self.sync().await
             {
@@ -270,21 +341,21 @@ impl Journal {
 }
 
 /// The map's commit says which log goes on from it, so both change at once.
-fn commit(store: &mut Store<Lmdb>, log: &mut Log) -> anyhow::Result<()> {
+pub(super) fn commit(store: &mut Store<Rows>, log: &mut Log) -> anyhow::Result<()> {
     let next = log.generation() + 1;
     store.save_replies()?;
     store.kv_mut().put(GENERATION, &next.to_le_bytes())?;
-    store.kv_mut().0.checkpoint()?;
+    store.kv_mut().checkpoint()?;
     log.rotate(next)?;
     Ok(())
 }
 
-fn generation(kv: &Kv) -> io::Result<u64> {
-    let bytes = kv.get(GENERATION)?.map(<[u8]>::to_vec);
+pub(super) fn generation(map: &Rows) -> Result<u64> {
+    let bytes = map.get(GENERATION)?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-fn replay_one(store: &mut Store<Lmdb>, record: &[u8]) -> io::Result<()> {
+pub(super) fn replay_one(store: &mut Store<Rows>, record: &[u8]) -> io::Result<()> {
     let mut from = Reader::new(Bytes::copy_from_slice(record));
     let request = Request::get((), &mut from).map_err(|blame| {
         io::Error::other(format!("the log holds what this version cannot read: {blame}"))

@@ -4,6 +4,7 @@
 //! it. Cuts of one file are carried out in the order of their epochs. Removals are put together.
 
 use super::Meta;
+use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::{Link, data_call};
 use covey_stripe::distribution::{self, Distribution};
@@ -59,7 +60,7 @@ impl Meta {
         queue.push_back(cut);
         if queue.len() == 1 {
             let meta = self.clone();
-            tokio::task::spawn_local(async move { meta.carry_out_cuts(id).await });
+            task::spawn(async move { meta.carry_out_cuts(id).await });
         }
     }
 
@@ -76,8 +77,8 @@ impl Meta {
             pending.cut_waiters.entry((id, epoch)).or_default().push(sender);
         }
         let late = || Errno::because(Errno::EIO, "the truncation waits for an I/O server");
-        match tokio::time::timeout(self.options.dead_after, receiver).await {
-            Ok(Ok(result)) => result,
+        match task::timeout(self.options.dead_after, receiver).await {
+            Some(Ok(result)) => result,
             _ => Err(late()),
         }
     }
@@ -118,7 +119,7 @@ impl Meta {
                 let mut pending = self.pending.borrow_mut();
                 pending.cuts.get_mut(&id).expect("only this task removes it").pop_front();
             } else {
-                tokio::time::sleep(RETRY).await;
+                task::sleep(RETRY).await;
                 if !self.exists(id) {
                     self.pending.borrow_mut().cuts.remove(&id);
                     return;
@@ -153,13 +154,13 @@ impl Meta {
                 self.removals_due.notified().await;
             }
             // Nobody waits for the space of a moment ago, and many removals share one sync.
-            tokio::time::sleep(GATHER).await;
+            task::sleep(GATHER).await;
             let due = std::mem::take(&mut self.pending.borrow_mut().removals);
             // A name that a power cut brings back must not lead to a file without objects.
             if let Err(error) = self.journal.sync().await {
                 tracing::error!("the metadata log does not reach the disk: {error}");
                 self.pending.borrow_mut().removals.extend(due);
-                tokio::time::sleep(RETRY).await;
+                task::sleep(RETRY).await;
                 continue;
             }
             let mut failed = Vec::new();
@@ -168,7 +169,7 @@ impl Meta {
             }
             if !failed.is_empty() {
                 self.pending.borrow_mut().removals.extend(failed);
-                tokio::time::sleep(RETRY).await;
+                task::sleep(RETRY).await;
             }
         }
     }
@@ -204,14 +205,14 @@ impl Meta {
     pub async fn reconcile_each(self: Rc<Self>, server: usize) {
         let link = self.links[server].clone();
         let mut seen = 0;
-        let mut last = tokio::time::Instant::now();
+        let mut last = task::now();
         loop {
             if let Ok((generation, _)) = link.conn(link.now()).await
-                && (generation != seen || last.elapsed() >= RECONCILE_EVERY)
+                && (generation != seen || task::now() - last >= RECONCILE_EVERY)
             {
                 match self.reconcile(&link).await {
                     Ok(removed) => {
-                        (seen, last) = (generation, tokio::time::Instant::now());
+                        (seen, last) = (generation, task::now());
                         if removed > 0 {
                             tracing::info!(
                                 "{}: removed {removed} objects without a file",
@@ -222,7 +223,7 @@ impl Meta {
                     Err(error) => tracing::warn!("{}: reconciling: {error}", link.server()),
                 }
             }
-            tokio::time::sleep(WATCH_EVERY).await;
+            task::sleep(WATCH_EVERY).await;
         }
     }
 

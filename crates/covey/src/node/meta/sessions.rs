@@ -8,6 +8,7 @@
 //! longer, new locks wait: their clients may hold locks that this server has yet to hear of.
 
 use super::Meta;
+use covey_io::task;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::ops::{Op, Reply, Request};
 use std::cell::Cell;
@@ -130,8 +131,8 @@ impl Meta {
 
     fn end_lock_grace_after(self: &Rc<Self>, time: Duration) {
         let meta = self.clone();
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep(time).await;
+        task::spawn(async move {
+            task::sleep(time).await;
             let mut sessions = meta.sessions.borrow_mut();
             sessions.is_lock_grace = false;
             sessions.lock_grace_over.notify_waiters();
@@ -157,8 +158,8 @@ impl Meta {
             *count += 1;
             *count
         };
-        tokio::task::spawn_local(async move {
-            tokio::time::sleep(SESSION_GRACE).await;
+        task::spawn(async move {
+            task::sleep(SESSION_GRACE).await;
             {
                 let mut sessions = meta.sessions.borrow_mut();
                 if sessions.departures.get(&session) != Some(&departure)

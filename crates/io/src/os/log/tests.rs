@@ -1,8 +1,10 @@
 use super::*;
+use crate::os::disk::OsDisk;
+use std::fs;
 
 fn read(dir: &Path, generation: u64) -> (Vec<Vec<u8>>, Replay) {
     let mut records = Vec::new();
-    let found = replay(dir, generation, |record| {
+    let found = replay(&OsDisk, dir, generation, |record| {
         records.push(record.to_vec());
         Ok(())
     })
@@ -12,7 +14,7 @@ fn read(dir: &Path, generation: u64) -> (Vec<Vec<u8>>, Replay) {
 
 fn written(records: &[&[u8]]) -> (tempfile::TempDir, Log) {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), 1).unwrap();
+    let mut log = Log::open(Arc::new(OsDisk), dir.path(), 1).unwrap();
     log.append(records).unwrap();
     (dir, log)
 }
@@ -23,7 +25,7 @@ fn records_come_back_in_order_and_the_log_goes_on_behind_them() {
     log.append(&[b"three"]).unwrap();
     log.sync_handle().sync().unwrap();
     drop(log);
-    let mut log = Log::open(dir.path(), 1).unwrap();
+    let mut log = Log::open(Arc::new(OsDisk), dir.path(), 1).unwrap();
     log.append(&[b"four"]).unwrap();
     let (records, found) = read(dir.path(), 1);
     assert_eq!(records, [&b"one"[..], b"two", b"three", b"four"]);
@@ -85,7 +87,7 @@ fn an_append_after_a_torn_tail_is_not_lost() {
     let mut bytes = fs::read(&path).unwrap();
     bytes.extend_from_slice(b"\x09\0\0\0torn");
     fs::write(&path, bytes).unwrap();
-    let mut log = Log::open(dir.path(), 1).unwrap();
+    let mut log = Log::open(Arc::new(OsDisk), dir.path(), 1).unwrap();
     log.append(&[b"second"]).unwrap();
     assert_eq!(read(dir.path(), 1).0, [&b"first"[..], b"second"]);
 }
@@ -112,7 +114,7 @@ fn records_of_no_length_or_too_much_are_refused_whole() {
 #[test]
 fn an_error_of_the_visitor_cuts_nothing() {
     let (dir, log) = written(&[b"one", b"two"]);
-    let result = replay(dir.path(), 1, |_| Err(io::Error::other("stop")));
+    let result = replay(&OsDisk, dir.path(), 1, |_| Err(io::Error::other("stop")));
     assert!(result.is_err());
     assert_eq!(fs::metadata(path_of(dir.path(), 1)).unwrap().len(), log.bytes());
 }

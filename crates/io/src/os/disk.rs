@@ -1,0 +1,127 @@
+//! The system's disk.
+
+use super::file::DataFile;
+use crate::disk::{Disk, DiskFile, FileStat, Open, Piece, Space};
+use bytes::Bytes;
+use rustix::fs::{FallocateFlags, fallocate, fsync, statvfs};
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Files of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsDisk;
+
+impl Disk for OsDisk {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        options.create(how != Open::Existing).truncate(how == Open::Truncate);
+        Ok(Arc::new(DataFile::new(options.open(path)?)?))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir_all(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect()
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<FileStat> {
+        Ok(stat_of(&fs::metadata(path)?))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        Ok(fsync(File::open(dir)?)?)
+    }
+
+    fn space(&self, dir: &Path) -> io::Result<Space> {
+        let space = statvfs(dir)?;
+        Ok(Space {
+            unit: space.f_frsize,
+            units: space.f_blocks,
+            free: space.f_bfree,
+            available: space.f_bavail,
+            files: space.f_files,
+            files_free: space.f_ffree,
+            id: space.f_fsid,
+            name_bytes_max: space.f_namemax,
+        })
+    }
+}
+
+impl DiskFile for DataFile {
+    fn read_now(&self, offset: u64, length: usize) -> io::Result<Option<Bytes>> {
+        DataFile::read_now(self, offset, length)
+    }
+
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<bool> {
+        DataFile::append_now(self, offset, length, out)
+    }
+
+    fn write_now(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        DataFile::write_now(self, offset, slices)
+    }
+
+    fn read_blocking(&self, offset: u64, length: usize) -> io::Result<Bytes> {
+        DataFile::read_blocking(self, offset, length)
+    }
+
+    fn write_all_blocking(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        DataFile::write_all_blocking(self, offset, slices)
+    }
+
+    fn read_list_now(&self, pieces: &[Piece]) -> io::Result<Option<Bytes>> {
+        DataFile::read_list_now(self, pieces)
+    }
+
+    fn read_list_blocking(&self, pieces: &[Piece]) -> io::Result<Bytes> {
+        DataFile::read_list_blocking(self, pieces)
+    }
+
+    fn write_list_now(&self, pieces: &[Piece], data: &[u8]) -> io::Result<Option<usize>> {
+        DataFile::write_list_now(self, pieces, data)
+    }
+
+    fn write_list_blocking(&self, pieces: &[Piece], data: &[u8]) -> io::Result<usize> {
+        DataFile::write_list_blocking(self, pieces, data)
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file().set_len(length)
+    }
+
+    fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
+        Ok(fallocate(self.file(), FallocateFlags::KEEP_SIZE, offset, length)?)
+    }
+
+    fn sync_blocking(&self, data_only: bool) -> io::Result<()> {
+        if data_only { self.file().sync_data() } else { self.file().sync_all() }
+    }
+
+    fn stat(&self) -> io::Result<FileStat> {
+        Ok(stat_of(&self.file().metadata()?))
+    }
+}
+
+fn stat_of(meta: &Metadata) -> FileStat {
+    let seconds = u64::try_from(meta.mtime()).unwrap_or(0);
+    FileStat {
+        bytes: meta.len(),
+        blocks: meta.blocks(),
+        modified: Duration::new(seconds, meta.mtime_nsec() as u32),
+    }
+}
