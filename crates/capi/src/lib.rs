@@ -53,5 +53,6 @@ mod start;
 mod stats;
 mod stdio;
 mod table;
+mod temporary;
 mod walk;
 mod xattrs;

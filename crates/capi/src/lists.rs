@@ -6,12 +6,12 @@
 
 use crate::boundary::{Result, Stop, export, refuse, serve};
 use crate::client::wait;
-use crate::data::{Span, given, taken};
+use crate::data::{Span, given};
 use crate::open::Open;
 use crate::report::COUNTS;
 use crate::table;
 use covey_ninep::tree::Errno;
-use covey_wire::Payload;
+use covey_stripe::list::Run;
 use libc::{c_int, iovec, off_t, size_t, ssize_t};
 
 /// A place in a file, as in `covey.h`.
@@ -32,13 +32,20 @@ pub struct Piece {
 /// Reads all pieces; answers how many bytes each got: fewer than asked at the end of the file only.
 pub fn read(open: &Open, pieces: &[Piece]) -> Result<Vec<usize>> {
     let (client, file) = open.to_read()?;
-    let reads = pieces.iter().map(|piece| file.read_at(piece.offset, piece.span.length));
-    let found = wait(&client, futures_util::future::try_join_all(reads))?;
-    for (data, piece) in found.iter().zip(pieces) {
+    let runs = runs(pieces);
+    // What lies beyond the end reads as zeros within a list: the size tells it apart.
+    let both = futures_util::future::try_join(file.read_list(&runs), client.inode(open.id()));
+    let (data, inode) = wait(&client, both)?;
+    let mut rest = data;
+    let mut counts = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let there = inode.size.saturating_sub(piece.offset).min(piece.span.length as u64) as usize;
+        let mut bytes = rest.split_to(piece.span.length.min(rest.len()));
+        bytes.truncate(there);
+        counts.push(bytes.len());
         // SAFETY: the program's own spans.
-        unsafe { given(data, &[piece.span]) };
+        unsafe { given(&bytes.into(), &[piece.span]) };
     }
-    let counts: Vec<usize> = found.iter().map(Payload::len).collect();
     count(pieces);
     COUNTS.read_bytes.add(counts.iter().sum::<usize>() as u64);
     Ok(counts)
@@ -47,13 +54,51 @@ pub fn read(open: &Open, pieces: &[Piece]) -> Result<Vec<usize>> {
 /// Writes all pieces.
 pub fn write(open: &Open, pieces: &[Piece]) -> Result<()> {
     let (client, file) = open.to_write()?;
-    // SAFETY: the program's own spans.
-    let writes =
-        pieces.iter().map(|piece| file.write_at(piece.offset, unsafe { taken(piece.span) }.into()));
-    wait(&client, futures_util::future::try_join_all(writes))?;
+    let total: usize = pieces.iter().map(|piece| piece.span.length).sum();
+    let mut data = Vec::with_capacity(total);
+    for piece in pieces.iter().filter(|piece| piece.span.length > 0) {
+        // SAFETY: the program's own spans.
+        data.extend_from_slice(unsafe {
+            std::slice::from_raw_parts(piece.span.base, piece.span.length)
+        });
+    }
+    wait(&client, file.write_list(&runs(pieces), data.into()))?;
+    if open.flags() & (libc::O_DSYNC | libc::O_SYNC) != 0 {
+        wait(&client, file.fsync())?;
+    }
     count(pieces);
-    COUNTS.written_bytes.add(pieces.iter().map(|piece| piece.span.length as u64).sum());
+    COUNTS.written_bytes.add(total as u64);
     Ok(())
+}
+
+/// The pieces as few runs: equal ones at equal distances are one.
+fn runs(pieces: &[Piece]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for piece in pieces.iter().filter(|piece| piece.span.length > 0) {
+        let (offset, bytes) = (piece.offset, piece.span.length as u64);
+        if !runs.last_mut().is_some_and(|run| lengthen(run, offset, bytes)) {
+            runs.push(Run::one(offset, bytes));
+        }
+    }
+    runs
+}
+
+/// Adds a piece to a run, if it goes on like that.
+fn lengthen(run: &mut Run, offset: u64, bytes: u64) -> bool {
+    if run.bytes != bytes {
+        return false;
+    }
+    let stride = match run.count {
+        1 => offset.checked_sub(run.offset).filter(|stride| *stride >= bytes),
+        _ => Some(run.stride),
+    };
+    let Some(stride) = stride else { return false };
+    let goes_on = stride.checked_mul(run.count).and_then(|far| far.checked_add(run.offset));
+    if goes_on != Some(offset) {
+        return false;
+    }
+    (run.stride, run.count) = (stride, run.count + 1);
+    true
 }
 
 fn count(pieces: &[Piece]) {
@@ -182,6 +227,20 @@ mod tests {
         let found: Vec<_> =
             pieces.iter().map(|p| (p.offset, p.span.base as usize, p.span.length)).collect();
         assert_eq!(found, [(100, 1, 3), (103, 50, 2), (200, 52, 5)]);
+    }
+
+    #[test]
+    fn equal_pieces_at_equal_distances_become_one_run() {
+        let piece = |offset, length| Piece { offset, span: span(1, length) };
+        let list =
+            [piece(0, 4), piece(10, 4), piece(20, 4), piece(24, 4), piece(40, 8), piece(3, 8)];
+        let wanted = [
+            Run { offset: 0, bytes: 4, stride: 10, count: 3 },
+            Run::one(24, 4),
+            Run::one(40, 8),
+            Run::one(3, 8),
+        ];
+        assert_eq!(runs(&list), wanted);
     }
 
     #[test]

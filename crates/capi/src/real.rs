@@ -141,6 +141,8 @@ real! {
     fn fdopen(c_int, Path) -> *mut FILE;
     fn freopen(Path, Path, *mut FILE) -> *mut FILE;
     fn fileno(*mut FILE) -> c_int;
+    fn mkostemps(*mut c_char, c_int, c_int) -> c_int;
+    fn mkdtemp(*mut c_char) -> *mut c_char;
     fn socket(c_int, c_int, c_int) -> c_int;
     fn socketpair(c_int, c_int, c_int, *mut c_int) -> c_int;
     fn epoll_create1(c_int) -> c_int;

@@ -23,6 +23,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <utime.h>
 
@@ -439,6 +440,28 @@ static void copies(void)
     SAY(close(fd));
 }
 
+static void attributes(void)
+{
+    SAY(fill("attr", "x"));
+    SAY(setxattr("attr", "user.one", "value", 5, 0));
+    SAY(setxattr("attr", "user.one", "other", 5, XATTR_CREATE));
+    SAY(setxattr("attr", "user.two", "", 0, XATTR_REPLACE));
+    SAY(getxattr("attr", "user.one", buf, 3));
+    SAY(getxattr("attr", "user.one", buf, 0));
+    SAY(getxattr("attr", "user.one", buf, 100));
+    SAY(memcmp(buf, "value", 5));
+    SAY(getxattr("attr", "user.none", buf, 100));
+    int fd = open("attr", O_RDWR);
+    SAY(fsetxattr(fd, "user.two", "2", 1, 0));
+    SAY(fgetxattr(fd, "user.two", buf, 100));
+    SAY(close(fd));
+    SAY(removexattr("attr", "user.one"));
+    SAY(removexattr("attr", "user.one"));
+    SAY(listxattr("attr", buf, 0));
+    SAY(listxattr("attr", buf, 100));
+    TEXT(buf);
+}
+
 static void streams(void)
 {
     char line[100];
@@ -482,6 +505,13 @@ static void streams(void)
     close(saved);
     close(fd);
     TEXT(content("redirected"));
+    char temporary[] = "tempXXXXXX", directory[] = "dirXXXXXX", plain[] = "plain";
+    SAY(fd = mkstemp(temporary));
+    SAY(strcmp(temporary, "tempXXXXXX") != 0 && access(temporary, R_OK) == 0);
+    SAY(close(fd) | unlink(temporary));
+    SAY(mkdtemp(directory) != NULL);
+    SAY(rmdir(directory));
+    SAY(mkstemp(plain));
     fd = open("input", O_CREAT | O_RDWR | O_TRUNC, 0644);
     SAY(write(fd, "in", 2));
     close(fd);
@@ -641,6 +671,7 @@ int main(int argc, char **argv)
     by_directory();
     listing();
     copies();
+    attributes();
     streams();
     locking();
     asynchronous();

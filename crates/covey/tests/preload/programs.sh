@@ -24,7 +24,8 @@ tar cf tree.tar tree
 mkdir out && tar xf tree.tar -C out
 diff -r tree out/tree && echo same
 grep -c t lines
-sed -i s/two/zwei/ lines && cat lines
+sed -i s/two/zwei/ lines
+cat lines
 (echo begin; cat lines; echo end) > all; tail -1 all
 while read -r line; do echo "got $line"; done < lines
 touch -d '2001-02-03 04:05:06 UTC' old && TZ=UTC stat -c '%n %y' old
