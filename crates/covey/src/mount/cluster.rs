@@ -4,6 +4,7 @@ use super::{MountOptions, attach, local_runtime, serve, unmount_on_signal};
 use crate::config::Config;
 use crate::node;
 use anyhow::Context;
+use covey_stripe::client::Caching;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -28,14 +29,14 @@ pub struct Options {
 /// where several programs keep one busy.
 pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> anyhow::Result<()> {
     let runtime = local_runtime()?;
-    let fs = runtime.block_on(node::connect_fs(config, options.hard))?;
+    let fs = runtime.block_on(node::connect_fs(config, options.hard, Caching::Leases))?;
     let how = MountOptions {
         fsname: format!("covey:{}", config.name),
         threads: options.threads.max(1),
         allow_other: options.allow_other,
-        // The metadata server checks every operation; a check by the kernel would ask it for the
-        // attributes of each directory of a path first.
-        default_permissions: false,
+        // The metadata server checks every operation, but the kernel walks through directories that
+        // it knows without asking.
+        default_permissions: true,
         read_only: options.read_only,
         groups: Arc::new(groups),
         ..MountOptions::default()
