@@ -114,7 +114,9 @@ fn without_a_mount(mpi: Mpi) {
 fn as_lists(mpi: Mpi) {
     let cluster = Cluster::up(3);
     let Some(shim) = shim(&cluster, mpi) else { return };
-    let Some(said) = every_way(&cluster, mpi, &format!("{PREFIX}/f"), &Way::Lists(shim)) else { return };
+    let Some(said) = every_way(&cluster, mpi, &format!("{PREFIX}/f"), &Way::Lists(shim)) else {
+        return;
+    };
     let reports = said.lines().filter(|line| line.contains(" list requests of "));
     let lists = reports.filter_map(|line| {
         let count = line.split(" list requests of ").next()?.rsplit(' ').next()?;
