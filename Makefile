@@ -30,10 +30,10 @@ check: ## formatting, lints, documentation; what CI runs before the tests
 fuzz: ## give every decoder wild bytes for SECONDS each (60)
 	scripts/fuzz $(or $(SECONDS),60)
 
-bench: ## measure against the raw machine, GlusterFS and diod; Markdown on stdout (30 min)
+bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout (15 min)
 	@scripts/prepare bench >&2
 	$(CARGO) build --release --locked -p covey --bins --examples
-	@COVEY=$(abspath $(COVEY)) bench/run
+	@COVEY=$(abspath $(COVEY)) bench/run $(SUITES)
 
 build: ## build the release binary
 	@scripts/prepare build
