@@ -90,6 +90,9 @@ impl DataTree {
         for low in 0..FANOUT {
             disk.make_dir(&objects_dir.join(format!("{low:02x}")))?;
         }
+        // Whoever syncs an object relies on the names that lead to it.
+        disk.sync_dir(&objects_dir)?;
+        disk.sync_dir(store)?;
         let tree = DataTree {
             disk,
             objects_dir,

@@ -81,6 +81,7 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
     map.checkpoint()?;
+    covey_io::os::directory::sync_names(dir)?;
     Ok(())
 }
 

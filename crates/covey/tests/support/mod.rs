@@ -14,6 +14,7 @@ pub mod bytes;
 pub mod command;
 pub mod network;
 mod skip;
+pub mod uml;
 
 pub use command::{Finished, covey, run, run_within};
 pub use skip::skip;

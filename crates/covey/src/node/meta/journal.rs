@@ -169,6 +169,7 @@ impl Journal {
         if found.records > 0 {
             tracing::info!("replayed {} operations of the log", found.records);
         }
+        store.skip_numbers();
         let added = store.adopt_servers(servers)?;
         if added > 0 {
             tracing::info!("{added} I/O servers were added: new files lie on them too");
