@@ -12,6 +12,8 @@
 
 mod list;
 
+pub mod copy;
+
 use covey_io::disk::{self, Disk, DiskFile, FileStat, Open};
 use covey_io::task;
 use covey_ninep::message::Qid;
@@ -42,6 +44,7 @@ const RESERVE_CHECK_BYTES: u64 = 8 << 20;
 /// The objects of one data server.
 pub struct DataTree {
     disk: Arc<dyn Disk>,
+    store: PathBuf,
     objects_dir: PathBuf,
     own_uid: u32,
     /// Epochs above 0, by id.
@@ -103,6 +106,7 @@ impl DataTree {
         disk.sync_dir(store)?;
         let tree = DataTree {
             disk,
+            store: store.to_owned(),
             objects_dir,
             own_uid: rustix::process::geteuid().as_raw(),
             epochs: RefCell::default(),
@@ -239,6 +243,7 @@ impl DataTree {
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
             DataOp::Look { ids } => self.look(&ids.0).into(),
+            DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
         }
     }
 
