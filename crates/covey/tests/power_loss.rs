@@ -20,7 +20,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a guest may take to boot and recover.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
+/// A guest that has not come to its first program by then never will; it has not seen its disk either.
+const BOOTS_WITHIN: Duration = Duration::from_secs(40);
 const WRITERS: u64 = 3;
 /// The disk.
 const BYTES: u64 = 4 << 30;
@@ -111,7 +113,7 @@ impl Lab {
         let guest = self.boot();
         if self.round > 1 && self.dice.below(6) == 0 {
             // While it recovers.
-            let wait = 1000 + self.dice.below(6000);
+            let wait = self.dice.below(7000);
             std::thread::sleep(Duration::from_millis(wait));
             drop(guest);
             println!("seed {}: loss {} while it recovered", self.seed, self.round);
@@ -143,7 +145,19 @@ impl Lab {
         if let Some(before) = self.before {
             fs::write(self.here("before"), before.to_string()).unwrap();
         }
-        Guest::boot(self.work.path(), self.round)
+        let alive = self.here(&format!("alive.{}", self.round));
+        for _ in 0..4 {
+            let guest = Guest::boot(self.work.path(), self.round);
+            let begun = Instant::now();
+            while begun.elapsed() < BOOTS_WITHIN {
+                if alive.exists() {
+                    return guest;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            println!("seed {}: the guest of round {} did not boot", self.seed, self.round);
+        }
+        panic!("no guest boots: {}", self.story());
     }
 
     /// Waits until the guest has recovered, and judges what it found.

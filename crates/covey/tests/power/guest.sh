@@ -5,6 +5,7 @@
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/mnt
 HERE=$(dirname "$0")
 round=$(cat "$HERE/round")
+echo alive > "$HERE/alive.$round"
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 ip link set lo up
