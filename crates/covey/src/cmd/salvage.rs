@@ -53,9 +53,13 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let stores = Stores::open(&args.stores, &rows.servers).cannot(|| cannot("the stores"))?;
     std::fs::create_dir_all(&args.to).cannot(|| format!("make {}", args.to.display()))?;
     if args.to.read_dir().cannot(|| format!("read {}", args.to.display()))?.next().is_some() {
-        return Err(Error::user(format!("cannot salvage to {}: it is not empty", args.to.display())));
+        return Err(Error::user(format!(
+            "cannot salvage to {}: it is not empty",
+            args.to.display()
+        )));
     }
-    let mut salvage = Salvage { rows: &rows, stores: &stores, faults: Vec::new(), files: 0, bytes: 0 };
+    let mut salvage =
+        Salvage { rows: &rows, stores: &stores, faults: Vec::new(), files: 0, bytes: 0 };
     salvage.directory(ROOT, &args.to, 0).cannot(|| "write the salvaged files")?;
     let unnamed: Vec<Id> = stores.ids().filter(|id| !rows.is_known(*id)).collect();
     let lost = args.to.join("lost+found");

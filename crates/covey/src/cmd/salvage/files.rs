@@ -34,7 +34,8 @@ impl Salvage<'_> {
         for (name, child) in self.rows.entries(id) {
             let path = to.join(OsStr::from_bytes(name));
             let is_plain = !matches!(&name[..], b"" | b"." | b"..") && !name.contains(&b'/');
-            let Some(file) = self.rows.file(*child).filter(|_| is_plain && depth < DEPTH_MAX) else {
+            let Some(file) = self.rows.file(*child).filter(|_| is_plain && depth < DEPTH_MAX)
+            else {
                 self.faults.push(format!("{}: the metadata has no file {child}", path.display()));
                 continue;
             };
@@ -115,7 +116,8 @@ impl Salvage<'_> {
         self.bytes += end - lacking;
         if lacking > 0 && known.is_none_or(|known| !known.sparse) {
             let path = path.display();
-            self.faults.push(format!("{path}: {lacking} of {end} bytes are missing, they are zeros now"));
+            self.faults
+                .push(format!("{path}: {lacking} of {end} bytes are missing, they are zeros now"));
         }
         Ok(())
     }

@@ -48,7 +48,8 @@ impl Rows {
     pub fn of_dump(file: &Path) -> Result<Rows> {
         let mut rows = Rows { source: file.display().to_string(), ..Rows::default() };
         for (number, line) in BufReader::new(std::fs::File::open(file)?).lines().enumerate() {
-            let value = serde_json::from_str(&line?).with_context(|| format!("line {}", number + 1))?;
+            let value =
+                serde_json::from_str(&line?).with_context(|| format!("line {}", number + 1))?;
             rows.take_json(&value).with_context(|| format!("line {} is no row", number + 1))?;
         }
         rows.checked()
@@ -94,7 +95,8 @@ impl Rows {
                 if inode.id == ROOT {
                     self.hint = inode.hint.clone();
                 }
-                let (mode, mtime, size, sparse) = (inode.mode, inode.mtime, inode.size, inode.sparse);
+                let (mode, mtime, size, sparse) =
+                    (inode.mode, inode.mtime, inode.size, inode.sparse);
                 let (layout, target) = (inode.layout, inode.target.as_bytes().to_vec());
                 self.files.insert(inode.id, File { mode, mtime, size, sparse, layout, target });
             }
@@ -111,7 +113,8 @@ impl Rows {
         match value["type"].as_str()? {
             "superblock" => {
                 let servers = value["servers"].as_array()?.iter();
-                self.servers = servers.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<_>>()?;
+                self.servers =
+                    servers.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<_>>()?;
             }
             "inode" => {
                 let id = number("id")?;
@@ -128,7 +131,9 @@ impl Rows {
                     kind: layout["kind"].as_u64().unwrap_or(0) as u8,
                     strip_bytes: layout["strip_bytes"].as_u64().unwrap_or(0) as u32,
                     params: numbers(&layout["params"]),
-                    servers: List(numbers(&layout["servers"]).0.into_iter().map(|n| n as u16).collect()),
+                    servers: List(
+                        numbers(&layout["servers"]).0.into_iter().map(|n| n as u16).collect(),
+                    ),
                 });
                 let file = File {
                     mode: number("mode")? as u32,
@@ -144,7 +149,9 @@ impl Rows {
                 let entry = (text(value, "name")?, number("id")?);
                 self.names.entry(number("parent")?).or_default().push(entry);
             }
-            "content" => drop(self.contents.insert(number("id")?, unhex(value["bytes_hex"].as_str()?)?)),
+            "content" => {
+                drop(self.contents.insert(number("id")?, unhex(value["bytes_hex"].as_str()?)?))
+            }
             _ => {}
         }
         Some(())
@@ -173,7 +180,8 @@ impl Rows {
     /// The layout that a file of the root directory gets.
     pub fn layout_guessed(&self, id: Id) -> Option<Layout> {
         let (hint, all) = (self.hint.as_ref()?, self.servers.len() as u64);
-        let count = if hint.server_count == 0 { all } else { all.min(u64::from(hint.server_count)) };
+        let count =
+            if hint.server_count == 0 { all } else { all.min(u64::from(hint.server_count)) };
         let servers = (0..count).map(|index| ((id % all + index) % all) as u16).collect();
         let (kind, strip_bytes, params) = (hint.kind, hint.strip_bytes, hint.params.clone());
         Some(Layout { kind, strip_bytes, params, servers: List(servers) })
@@ -181,7 +189,15 @@ impl Rows {
 }
 
 fn numbers(value: &Value) -> List<u32> {
-    List(value.as_array().into_iter().flatten().filter_map(Value::as_u64).map(|n| n as u32).collect())
+    List(
+        value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_u64)
+            .map(|n| n as u32)
+            .collect(),
+    )
 }
 
 fn text(value: &Value, field: &str) -> Option<Vec<u8>> {
@@ -195,4 +211,3 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
     (0..text.len()).step_by(2).map(digit).collect()
 }
-

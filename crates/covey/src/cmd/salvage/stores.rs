@@ -20,11 +20,16 @@ pub struct Stores {
 impl Stores {
     /// Reads the directories; each says which server it was.
     pub fn open(dirs: &[PathBuf], servers: &[String]) -> Result<Stores> {
-        let mut stores = Stores { objects: HashMap::new(), ids: BTreeMap::new(), missing: servers.to_vec() };
+        let mut stores =
+            Stores { objects: HashMap::new(), ids: BTreeMap::new(), missing: servers.to_vec() };
         for dir in dirs {
             let identity = Identity::read(dir).map_err(|error| anyhow::anyhow!("{error}"))?;
             let Some(server) = servers.iter().position(|name| *name == identity.node) else {
-                bail!("{} belongs to {}, which is none of the I/O servers", dir.display(), identity.node);
+                bail!(
+                    "{} belongs to {}, which is none of the I/O servers",
+                    dir.display(),
+                    identity.node
+                );
             };
             stores.missing.retain(|name| *name != identity.node);
             stores.read(server as u16, dir).with_context(|| dir.display().to_string())?;
