@@ -11,6 +11,8 @@
 //! The known size never shrinks within an epoch. A truncation raises the epoch, and then the
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
 
+mod space;
+
 use super::beside::Asker;
 use super::link::Link;
 use super::session::{Session, unexpected};
