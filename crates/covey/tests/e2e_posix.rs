@@ -177,8 +177,15 @@ fn a_copy_inside_the_file_system_is_the_same_and_keeps_holes() {
 
     // Within one file: apart it works, overlapping it is refused.
     let (mut at, mut to_at) = (0, 1 << 20);
-    assert_eq!(copy_file_range(&from, Some(&mut at), &from, Some(&mut to_at), 1 << 20), Ok(1 << 20));
-    assert_same(&fs::read(two.join("from")).unwrap()[1 << 20..2 << 20], &bytes[..1 << 20], "within");
+    assert_eq!(
+        copy_file_range(&from, Some(&mut at), &from, Some(&mut to_at), 1 << 20),
+        Ok(1 << 20)
+    );
+    assert_same(
+        &fs::read(two.join("from")).unwrap()[1 << 20..2 << 20],
+        &bytes[..1 << 20],
+        "within",
+    );
     let (mut at, mut to_at) = (0, 4096);
     let overlap = copy_file_range(&from, Some(&mut at), &from, Some(&mut to_at), 8192);
     assert_eq!(overlap, Err(Errno::INVAL));

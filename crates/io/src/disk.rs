@@ -49,6 +49,13 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Up to `length` bytes from `offset`, fewer only at the end of the file; `None` when the disk
     /// would have to be waited for.
     fn read_now(&self, offset: u64, length: usize) -> io::Result<Option<Bytes>>;
+    /// Like `read_now`, but appends to `out`; false when the disk would have to be waited for, and
+    /// then, as after an error, `out` is as it was.
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<bool> {
+        let found = self.read_now(offset, length)?;
+        out.extend_from_slice(found.as_deref().unwrap_or_default());
+        Ok(found.is_some())
+    }
     /// Writes what can be written without waiting: `None` when nothing can. The count is short only
     /// when the file system is full.
     fn write_now(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>>;

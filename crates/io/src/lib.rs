@@ -13,8 +13,10 @@
 //! What lives under [`os`] talks to a real Linux: [`net`](os::net) listens and dials, on TCP and unix
 //! sockets, and says who a peer is; [`file`](os::file) reads and writes without blocking the loop;
 //! [`kv`](os::kv) and [`log`](os::log) keep the metadata; [`directory`](os::directory) says whose a
-//! store is; [`mount`](os::mount) opens FUSE's device. There is no simulated network, disk or clock
-//! yet.
+//! store is; [`mount`](os::mount) opens FUSE's device.
+//!
+//! What servers ask of their [`disk`] and of the runtime their [tasks](task) run on can also be answered by
+//! a simulated world, [`sim`].
 //!
 //! A machine that sends back what it gets, over a real pair of sockets:
 //!
@@ -70,6 +72,7 @@
 
 pub mod disk;
 pub mod os;
+pub mod sim;
 pub mod task;
 
 pub use os::run::{Stream, run};

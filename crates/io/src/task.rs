@@ -17,12 +17,15 @@ use tokio::sync::oneshot;
 /// A task without a name or an answer, bound to its thread.
 pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
+/// Completes when its time has come.
+pub type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A runtime other than tokio.
 pub trait Runtime {
     /// Runs a task beside the one that asks, for as long as its process lives.
     fn spawn(&self, task: LocalFuture);
     /// Completes after `time`.
-    fn sleep(&self, time: Duration) -> LocalFuture;
+    fn sleep(&self, time: Duration) -> Timer;
     /// The clock that only goes forward.
     fn now(&self) -> Instant;
     /// The clock on the wall: since 1970.
@@ -77,11 +80,61 @@ pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
     Task { answer }
 }
 
-/// Completes after `time`.
-pub async fn sleep(time: Duration) {
+/// Completes after `time`, counted from now.
+pub fn sleep(time: Duration) -> Timer {
     match current() {
-        Some(runtime) => runtime.sleep(time).await,
-        None => tokio::time::sleep(time).await,
+        Some(runtime) => runtime.sleep(time),
+        None => Box::pin(tokio::time::sleep(time)),
+    }
+}
+
+/// A timer that is set anew only when it would ring too late.
+#[derive(Default)]
+pub struct Alarm {
+    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// The same of a runtime that was entered, and when it rings.
+    timer: Option<(Instant, Timer)>,
+}
+
+impl Alarm {
+    /// Ready when `deadline` has passed.
+    pub fn poll(&mut self, deadline: Instant, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(runtime) = current() {
+            return self.poll_entered(&*runtime, deadline, context);
+        }
+        let deadline = tokio::time::Instant::from_std(deadline);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if deadline < sleep.deadline() {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(context));
+            // It may have rung for an older, earlier deadline.
+            if deadline <= tokio::time::Instant::now() {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+
+    fn poll_entered(
+        &mut self,
+        runtime: &dyn Runtime,
+        deadline: Instant,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        loop {
+            let set = self.timer.take().filter(|(rings, _)| *rings <= deadline);
+            let left = || deadline.saturating_duration_since(runtime.now());
+            let (rings, timer) =
+                self.timer.insert(set.unwrap_or_else(|| (deadline, runtime.sleep(left()))));
+            ready!(timer.as_mut().poll(context));
+            let rings = *rings;
+            self.timer = None;
+            if deadline <= rings.max(runtime.now()) {
+                return Poll::Ready(());
+            }
+        }
     }
 }
 
@@ -96,7 +149,9 @@ pub async fn timeout<T>(time: Duration, future: impl Future<Output = T>) -> Opti
 
 /// The clock that only goes forward.
 pub fn now() -> Instant {
-    current().map_or_else(Instant::now, |runtime| runtime.now())
+    // Tokio's, so that a test may stop it.
+    let system = || tokio::time::Instant::now().into_std();
+    CURRENT.with_borrow(|current| current.as_ref().map_or_else(system, |runtime| runtime.now()))
 }
 
 /// The clock on the wall: since 1970.

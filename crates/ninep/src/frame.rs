@@ -1,7 +1,8 @@
 //! Cutting the stream of a connection into messages, for both machines.
 
 use crate::message::{HEADER_BYTES, Message};
-use covey_wire::{Blame, Bytes, BytesMut};
+use crate::tree::Result as Answer;
+use covey_wire::{Blame, Bytes, BytesMut, Segments};
 
 /// One whole message, header included, sharing the buffer that it arrived in.
 pub(crate) struct Frame {
@@ -50,4 +51,33 @@ pub(crate) fn weight(request: &Message, msize: u32) -> usize {
         }
         _ => 0,
     }
+}
+
+/// Puts an Rread whose payload, at most `count` bytes, `read` appends to the output itself. Puts
+/// nothing when `read` fails or declines.
+pub(crate) fn put_rread(
+    tag: u16,
+    count: u32,
+    out: &mut Segments,
+    read: impl FnOnce(&mut Vec<u8>) -> Option<Answer<()>>,
+) -> Option<Answer<()>> {
+    const RREAD: u8 = 117;
+    const PAYLOAD_AT: usize = HEADER_BYTES + 4;
+    out.append_with(PAYLOAD_AT + count as usize, |out| {
+        let start = out.len();
+        out.resize(start + PAYLOAD_AT, 0);
+        let answer = read(out);
+        if !matches!(answer, Some(Ok(()))) {
+            out.truncate(start);
+            return answer;
+        }
+        out.truncate(start + PAYLOAD_AT + count as usize);
+        let length = (out.len() - start - PAYLOAD_AT) as u32;
+        let [a, b] = tag.to_le_bytes();
+        let header = &mut out[start..start + PAYLOAD_AT];
+        header[..4].copy_from_slice(&(length + PAYLOAD_AT as u32).to_le_bytes());
+        header[4..HEADER_BYTES].copy_from_slice(&[RREAD, a, b]);
+        header[HEADER_BYTES..].copy_from_slice(&length.to_le_bytes());
+        answer
+    })
 }

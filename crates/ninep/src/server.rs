@@ -92,7 +92,8 @@ pub struct Session<T: Tree> {
     tasks: Tasks<Wait<T::Node>>,
     /// Requests that came while the machine was full.
     backlog: VecDeque<Frame>,
-    replies: VecDeque<(u16, Message)>,
+    /// Replies, ready to be sent.
+    output: Segments,
     load: Load,
     failure: Option<Blame>,
 }
@@ -106,8 +107,6 @@ struct Load {
     /// Outstanding requests that may wait for ever, and the payload they hold.
     blocked: usize,
     blocked_bytes: usize,
-    /// Payload to be sent.
-    reply_bytes: usize,
 }
 
 impl<T: Tree> Session<T> {
@@ -125,7 +124,7 @@ impl<T: Tree> Session<T> {
             requests: HashMap::new(),
             tasks: Tasks::new(),
             backlog: VecDeque::new(),
-            replies: VecDeque::new(),
+            output: Segments::new(),
             load: Load::default(),
             failure: None,
         }
@@ -212,8 +211,7 @@ impl<T: Tree> Session<T> {
     }
 
     fn reply(&mut self, tag: u16, message: Message) {
-        self.load.reply_bytes += payload(&message);
-        self.replies.push_back((tag, message));
+        message.put(tag, self.dialect.unwrap_or(Dialect::Linux), &mut self.output);
     }
 
     /// .L has no room for the reason: it is the tree's to log.
@@ -274,13 +272,8 @@ impl<T: Tree> Machine for Session<T> {
     }
 
     fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
-        let dialect = self.dialect.unwrap_or(Dialect::Linux);
         let before = out.len();
-        while out.len() - before < bytes_max {
-            let Some((tag, reply)) = self.replies.pop_front() else { break };
-            self.load.reply_bytes -= payload(&reply);
-            reply.put(tag, dialect, out);
-        }
+        out.take_from(&mut self.output, bytes_max);
         out.len() > before
     }
 
@@ -290,11 +283,11 @@ impl<T: Tree> Machine for Session<T> {
 
     fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
         self.tasks.set_waker(context.waker());
-        let before = self.replies.len();
+        let before = self.output.len();
         self.step();
         match self.check() {
             Err(blame) => Poll::Ready(Err(blame)),
-            Ok(()) if self.replies.len() > before => Poll::Ready(Ok(())),
+            Ok(()) if self.output.len() > before => Poll::Ready(Ok(())),
             Ok(()) => Poll::Pending,
         }
     }
@@ -304,21 +297,12 @@ impl<T: Tree> Machine for Session<T> {
     }
 
     fn is_full(&self) -> bool {
-        self.load.requests >= REQUESTS_MAX || self.load.bytes + self.load.reply_bytes >= BYTES_MAX
+        self.load.requests >= REQUESTS_MAX || self.load.bytes + self.output.len() >= BYTES_MAX
     }
 }
 
 impl<T: Tree> Drop for Session<T> {
     fn drop(&mut self) {
         self.reset();
-    }
-}
-
-/// Bytes of payload in a reply.
-fn payload(reply: &Message) -> usize {
-    match reply {
-        Message::Rread { data } | Message::Rreaddir { data } => data.len(),
-        Message::Rcall { body } => body.len(),
-        _ => 0,
     }
 }

@@ -197,7 +197,9 @@ impl Fs {
                 let asks = layout.servers.0.iter().map(|&at| self.allocated(at, inode.id));
                 let counted = join_all(asks).await;
                 let share = dense / counted.len().max(1) as u64;
-                counted.into_iter().map(|bytes| bytes.map_or(share, |b| b.div_ceil(512))).sum()
+                let counted = counted.into_iter();
+                let counted: u64 = counted.map(|b| b.map_or(share, |b| b.div_ceil(512))).sum();
+                counted + u64::from(inode.inline).div_ceil(512)
             }
             _ if inode.mode & S_IFMT == S_IFREG => dense.next_multiple_of(8),
             _ => 0,

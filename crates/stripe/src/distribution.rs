@@ -2,7 +2,7 @@
 //!
 //! A file's logical bytes are dealt to *slots*, one per I/O server of its layout; each slot has an
 //! object of *physical* bytes. A distribution is a bijection between logical offsets and
-//! (slot, physical offset), fixed when the file is created.
+//! (slot, physical offset), fixed when the file is created: a file grows without moving a byte.
 //!
 //! ```text
 //!   logical   |A A A A|B B B B|C C C C|D D D D|E E E E|F F         strip_bytes = 4, 3 slots
@@ -10,9 +10,38 @@
 //!   slot 1    |B B B B|E E E E|
 //!   slot 2    |C C C C|F F
 //! ```
+//!
+//! | kind | parameters | |
+//! |---|---|---|
+//! | [`SIMPLE_STRIPE`] | | strips dealt round robin |
+//! | [`BASIC`] | | the whole file on one server |
+//! | [`VARSTRIP`] | slot, bytes, slot, bytes, ... | strips of one round, each with its size |
+//! | [`TWOD_STRIPE`] | groups, factor | `factor` stripes over each group of servers in turn |
+//! | [`PROGRESSIVE`] | inline bytes, single bytes | first with the metadata, then on one server, then striped |
+//!
+//! The beginning of a progressive file is in no object: it lies with the inode on the metadata
+//! server. There `locate` answers the slot [`INLINE`].
 
-use crate::ops::Layout;
+mod check;
+mod parts;
+mod progressive;
+mod simple_stripe;
+mod twod_stripe;
+mod varstrip;
+
+#[cfg(test)]
+mod tests;
+
+pub use check::{check, server_count};
+pub use parts::{Part, parts};
+pub use progressive::Progressive;
+pub use simple_stripe::SimpleStripe;
+pub use twod_stripe::TwodStripe;
+pub use varstrip::Varstrip;
+
+use crate::ops::{Layout, LayoutHint};
 use covey_ninep::tree::Errno;
+use covey_wire::List;
 
 /// Smallest strip that is accepted, in bytes.
 pub const STRIP_BYTES_MIN: u32 = 4 << 10;
@@ -20,14 +49,50 @@ pub const STRIP_BYTES_MIN: u32 = 4 << 10;
 pub const STRIP_BYTES_MAX: u32 = 64 << 20;
 /// The strip used when nobody says otherwise: PVFS2's 64 KiB.
 pub const STRIP_BYTES_DEFAULT: u32 = 64 << 10;
+/// Strips that one round of varstrip may have.
+pub const STRIPS_MAX: usize = 1024;
 
-/// Number of the simple_stripe distribution in a [`Layout`].
+/// How much of a progressive file lies with its metadata when nobody says otherwise.
+pub const INLINE_BYTES_DEFAULT: u32 = 16 << 10;
+/// The most that may lie with the metadata.
+pub const INLINE_BYTES_MAX: u32 = 64 << 10;
+/// Where a progressive file begins to be striped when nobody says otherwise.
+pub const SINGLE_BYTES_DEFAULT: u32 = 4 << 20;
+/// The furthest that the first server's part may reach.
+pub const SINGLE_BYTES_MAX: u32 = 1 << 30;
+
+/// Strips of one size dealt round robin.
 pub const SIMPLE_STRIPE: u8 = 1;
+/// The whole file on one server.
+pub const BASIC: u8 = 2;
+/// Strips of different sizes, in rounds.
+pub const VARSTRIP: u8 = 3;
+/// Stripes over groups of servers in turn.
+pub const TWOD_STRIPE: u8 = 4;
+/// First with the metadata, then on one server, then striped over all.
+pub const PROGRESSIVE: u8 = 5;
+
+/// The slot of bytes that are in no object but with the file's metadata.
+pub const INLINE: usize = usize::MAX;
+
+/// The kinds by number, with the names that people use.
+pub const KINDS: [(u8, &str); 5] = [
+    (SIMPLE_STRIPE, "simple_stripe"),
+    (BASIC, "basic"),
+    (VARSTRIP, "varstrip"),
+    (TWOD_STRIPE, "twod_stripe"),
+    (PROGRESSIVE, "progressive"),
+];
+
+/// A kind's name; `unknown` for one that this version does not know.
+pub fn kind_name(kind: u8) -> &'static str {
+    KINDS.iter().find(|(number, _)| *number == kind).map_or("unknown", |(_, name)| name)
+}
 
 /// Where a logical byte lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// Index into the layout's servers.
+    /// Index into the layout's servers, or [`INLINE`].
     pub slot: usize,
     /// Offset in the slot's object.
     pub physical: u64,
@@ -46,54 +111,55 @@ pub trait Distribution {
     /// How long the object of `slot` is when the file is `logical_size` bytes and has no holes.
     fn physical_size(&self, slot: usize, logical_size: u64) -> u64;
 
-    /// The logical offset of a byte of an object: the inverse of `locate`.
+    /// The logical offset of a byte of an object: the inverse of `locate`. A byte of a slot that
+    /// never has any lies nowhere: `u64::MAX`.
     fn logical(&self, slot: usize, physical: u64) -> u64;
-}
 
-/// Strips dealt round robin, all of one size (PVFS2 simple_stripe).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SimpleStripe {
-    strip: u64,
-    slots: usize,
-}
-
-impl SimpleStripe {
-    /// `strip_bytes` per slot and turn over `slots` slots.
-    pub fn new(strip_bytes: u32, slots: usize) -> Self {
-        assert!(strip_bytes > 0 && slots > 0, "a layout is checked before it is used");
-        SimpleStripe { strip: u64::from(strip_bytes), slots }
-    }
-
-    fn stripe(&self) -> u64 {
-        self.strip * self.slots as u64
+    /// Bytes at the beginning of the file that lie with its metadata.
+    fn inline_bytes(&self) -> u64 {
+        0
     }
 }
 
-impl Distribution for SimpleStripe {
-    fn slots(&self) -> usize {
-        self.slots
-    }
+/// The distribution of any kind that a layout names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Map {
+    /// Of simple_stripe, and of basic: one slot.
+    Simple(SimpleStripe),
+    /// Of varstrip.
+    Var(Varstrip),
+    /// Of twod_stripe.
+    Twod(TwodStripe),
+    /// Of the progressive layout.
+    Progressive(Progressive),
+}
 
-    fn locate(&self, logical: u64) -> Spot {
-        let (turn, within) = (logical / self.stripe(), logical % self.stripe());
-        let in_strip = within % self.strip;
-        let run = if self.slots == 1 { u64::MAX - logical } else { self.strip - in_strip };
-        Spot {
-            slot: (within / self.strip) as usize,
-            physical: turn * self.strip + in_strip,
-            run: run.max(1),
+macro_rules! each {
+    ($self:ident, $map:ident => $answer:expr) => {
+        match $self {
+            Map::Simple($map) => $answer,
+            Map::Var($map) => $answer,
+            Map::Twod($map) => $answer,
+            Map::Progressive($map) => $answer,
         }
-    }
+    };
+}
 
+impl Distribution for Map {
+    fn slots(&self) -> usize {
+        each!(self, map => map.slots())
+    }
+    fn locate(&self, logical: u64) -> Spot {
+        each!(self, map => map.locate(logical))
+    }
     fn physical_size(&self, slot: usize, logical_size: u64) -> u64 {
-        let (turns, within) = (logical_size / self.stripe(), logical_size % self.stripe());
-        let before = slot as u64 * self.strip;
-        turns * self.strip + within.saturating_sub(before).min(self.strip)
+        each!(self, map => map.physical_size(slot, logical_size))
     }
-
     fn logical(&self, slot: usize, physical: u64) -> u64 {
-        let (turn, in_strip) = (physical / self.strip, physical % self.strip);
-        turn * self.stripe() + slot as u64 * self.strip + in_strip
+        each!(self, map => map.logical(slot, physical))
+    }
+    fn inline_bytes(&self) -> u64 {
+        each!(self, map => map.inline_bytes())
     }
 }
 
@@ -101,126 +167,37 @@ impl Distribution for SimpleStripe {
 ///
 /// Fails with EIO on a kind this version does not know and on impossible numbers, which only a
 /// newer or damaged metadata store can hold.
-pub fn of(layout: &Layout) -> Result<SimpleStripe, Errno> {
+pub fn of(layout: &Layout) -> Result<Map, Errno> {
     let slots = layout.servers.0.len();
-    match layout.kind {
-        SIMPLE_STRIPE if slots > 0 && layout.strip_bytes > 0 => {
-            Ok(SimpleStripe::new(layout.strip_bytes, slots))
+    check::check_numbers(layout.kind, layout.strip_bytes, &layout.params.0, slots)
+        .map_err(|what| Errno::because(Errno::EIO, format!("damaged layout: {what}")))?;
+    let (strip, params) = (layout.strip_bytes, &layout.params.0[..]);
+    Ok(match (layout.kind, params) {
+        (VARSTRIP, strips) => {
+            let strips = strips.as_chunks::<2>().0;
+            Map::Var(Varstrip::new(strips.iter().map(|&[slot, bytes]| (slot, bytes)), slots))
         }
-        SIMPLE_STRIPE => Err(Errno::because(Errno::EIO, "layout has no servers or an empty strip")),
-        kind => Err(Errno::because(
-            Errno::EIO,
-            format!("layout kind {kind} is not known to this version; hint: upgrade covey"),
-        )),
-    }
+        (TWOD_STRIPE, &[groups, factor]) => {
+            Map::Twod(TwodStripe::new(strip, slots, groups as usize, factor))
+        }
+        (PROGRESSIVE, &[inline, single]) => {
+            Map::Progressive(Progressive::new(inline, single, SimpleStripe::new(strip, slots)))
+        }
+        (BASIC, _) => Map::Simple(SimpleStripe::new(STRIP_BYTES_MAX, 1)),
+        _ => Map::Simple(SimpleStripe::new(strip, slots)),
+    })
 }
 
-/// What one slot contributes to a logical range: one physical range, and the pieces of the file it
-/// carries in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Index into the layout's servers.
-    pub slot: usize,
-    /// First byte in the slot's object.
-    pub physical: u64,
-    /// Bytes in all.
-    pub length: u64,
-    /// (offset from the start of the logical range, bytes), in physical order.
-    pub pieces: Vec<(u64, u64)>,
-}
-
-/// Splits `length` bytes from `offset` into parts of one contiguous physical range each: one request
-/// per server, not one per strip. Parts are cut at `part_bytes_max`.
-pub fn parts(map: &impl Distribution, offset: u64, length: u64, part_bytes_max: u64) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::with_capacity(map.slots().min(16));
-    let mut open: Vec<Option<usize>> = vec![None; map.slots()];
-    let mut done = 0;
-    while done < length {
-        let spot = map.locate(offset + done);
-        let mut step = spot.run.min(length - done);
-        let joined = open[spot.slot].filter(|&at| {
-            let part: &Part = &parts[at];
-            part.physical + part.length == spot.physical && part.length < part_bytes_max
-        });
-        let at = joined.unwrap_or_else(|| {
-            parts.push(Part {
-                slot: spot.slot,
-                physical: spot.physical,
-                length: 0,
-                pieces: vec![],
-            });
-            parts.len() - 1
-        });
-        open[spot.slot] = Some(at);
-        let part = &mut parts[at];
-        step = step.min(part_bytes_max - part.length);
-        part.pieces.push((done, step));
-        part.length += step;
-        done += step;
-    }
-    parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn the_picture_of_the_module_holds() {
-        let map = SimpleStripe::new(4, 3);
-        assert_eq!(map.locate(13), Spot { slot: 0, physical: 5, run: 3 });
-        assert_eq!(map.physical_size(0, 22), 8);
-        assert_eq!(map.physical_size(2, 22), 6);
-        assert_eq!(map.logical(2, 5), 21);
+impl LayoutHint {
+    /// Strips of `strip_bytes` round robin over `server_count` servers (0: all).
+    pub fn simple_stripe(strip_bytes: u32, server_count: u16) -> LayoutHint {
+        LayoutHint { kind: SIMPLE_STRIPE, strip_bytes, server_count, params: List(Vec::new()) }
     }
 
-    #[test]
-    fn a_range_becomes_one_request_per_server() {
-        let map = SimpleStripe::new(4, 3);
-        let parts = parts(&map, 2, 20, u64::MAX);
-        assert_eq!(parts.len(), 3);
-        assert_eq!(parts[0].pieces, [(0, 2), (10, 4)]);
-        assert_eq!(parts[0].physical, 2);
-    }
-
-    proptest! {
-        #[test]
-        fn locate_and_logical_are_inverse(strip in 1u32..9000, slots in 1usize..9, at in 0u64..1 << 40) {
-            let map = SimpleStripe::new(strip, slots);
-            let spot = map.locate(at);
-            prop_assert_eq!(map.logical(spot.slot, spot.physical), at);
-            prop_assert!(map.physical_size(spot.slot, at) <= spot.physical);
-            prop_assert!(map.physical_size(spot.slot, at + 1) == spot.physical + 1);
-        }
-
-        #[test]
-        fn sizes_of_the_objects_add_up(strip in 1u32..9000, slots in 1usize..9, size in 0u64..1 << 30) {
-            let map = SimpleStripe::new(strip, slots);
-            let sum: u64 = (0..slots).map(|slot| map.physical_size(slot, size)).sum();
-            prop_assert_eq!(sum, size);
-        }
-
-        #[test]
-        fn parts_cover_each_byte_once(
-            strip in 1u32..500, slots in 1usize..6, offset in 0u64..5000, length in 0u64..5000,
-            most in 1u64..3000,
-        ) {
-            let map = SimpleStripe::new(strip, slots);
-            let mut seen = vec![0u8; length as usize];
-            for part in parts(&map, offset, length, most) {
-                prop_assert!(part.length <= most);
-                let mut physical = part.physical;
-                for (from, bytes) in part.pieces {
-                    for at in from..from + bytes {
-                        let spot = map.locate(offset + at);
-                        prop_assert_eq!((spot.slot, spot.physical), (part.slot, physical));
-                        seen[at as usize] += 1;
-                        physical += 1;
-                    }
-                }
-            }
-            prop_assert!(seen.iter().all(|&count| count == 1));
-        }
+    /// The default: the first 16 KiB with the metadata, up to 4 MiB on one server, from there on
+    /// strips of `strip_bytes` over `server_count` servers (0: all).
+    pub fn progressive(strip_bytes: u32, server_count: u16) -> LayoutHint {
+        let params = List(vec![INLINE_BYTES_DEFAULT, SINGLE_BYTES_DEFAULT]);
+        LayoutHint { kind: PROGRESSIVE, strip_bytes, server_count, params }
     }
 }

@@ -17,14 +17,14 @@
 //! A file is created on a metadata store in memory, and its bytes are found:
 //!
 //! ```
-//! use covey_stripe::distribution::{self, Distribution, SIMPLE_STRIPE};
+//! use covey_stripe::distribution::{self, Distribution};
 //! use covey_stripe::kv::MemoryKv;
 //! use covey_stripe::meta::{Applied, Store};
 //! use covey_stripe::ops::{Caller, LayoutHint, Op, ROOT, Reply, Request};
 //!
 //! let mut map = MemoryKv::default();
 //! let servers = ["io1", "io2", "io3"].map(String::from);
-//! let hint = LayoutHint { kind: SIMPLE_STRIPE, strip_bytes: 65536, server_count: 0 };
+//! let hint = LayoutHint::simple_stripe(65536, 0);
 //! Store::format(&mut map, "cluster", &servers, hint, 0, (0, 0))?;
 //! let mut store = Store::open(map)?;
 //!

@@ -470,6 +470,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         epoch: 0,
         version: 1,
         sparse: false,
+        inline: 0,
         atime: now,
         mtime: now,
         ctime: now,

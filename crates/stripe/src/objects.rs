@@ -78,6 +78,11 @@ impl Reshape {
         !matches!(self, Reshape::Allocate | Reshape::Zero)
     }
 
+    /// Whether the range reads as zeros afterwards.
+    pub fn zeroes(self) -> bool {
+        !matches!(self, Reshape::Allocate | Reshape::AllocateKeep)
+    }
+
     /// Whether it takes space.
     pub fn allocates(self) -> bool {
         self != Reshape::Punch

@@ -20,10 +20,12 @@ record! {
     /// How a file's bytes lie on the I/O servers. Fixed when the file is created.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Layout for () {
-        /// Which distribution: see `distribution::Kind` (1 simple_stripe).
+        /// Which distribution: see [`crate::distribution::KINDS`].
         pub kind: u8,
-        /// Bytes per server before the next one.
+        /// Bytes per server before the next one, where the strips have one size.
         pub strip_bytes: u32,
+        /// What else the kind has: see [`crate::distribution`].
+        pub params: List<u32>,
         /// The I/O servers by index in the cluster's list, in the order of the strips.
         pub servers: List<u16>,
     }
@@ -39,6 +41,8 @@ record! {
         pub strip_bytes: u32,
         /// How many servers; 0 for all.
         pub server_count: u16,
+        /// What else the kind has: see [`crate::distribution`].
+        pub params: List<u32>,
     }
 }
 
@@ -66,6 +70,8 @@ record! {
         pub version: u64,
         /// A regular file that may have holes: its blocks must be asked of the data servers.
         pub sparse: bool,
+        /// Bytes of content that are kept with the inode.
+        pub inline: u32,
         /// Last read (relatime), last content change, last change, birth.
         pub atime: Nanos,
         /// Content changed.

@@ -27,7 +27,7 @@ fn a_newer_format_is_refused_with_both_numbers() {
     let mut kv = formatted();
     let mut row = kv.get(b"ssuper").unwrap().unwrap();
     let format = 1 + 2 + "covey metadata".len();
-    assert_eq!(u32::from(row[format]), covey_stripe::meta::FORMAT);
+    assert_eq!(row[format], 2);
     row[format] = 9;
     kv.put(b"ssuper", &row).unwrap();
     let error = Store::open(kv).err().unwrap();
@@ -93,7 +93,7 @@ fn a_new_file_has_its_makers_owner_and_a_layout_that_begins_at_its_own_server() 
 #[test]
 fn directories_inherit_the_hint_and_only_regular_files_have_a_layout() {
     let mut lab = Lab::default();
-    let small = LayoutHint { kind: 1, strip_bytes: 4096, server_count: 2 };
+    let small = LayoutHint::simple_stripe(4096, 2);
     lab.reply(0, Op::SetLayout { id: ROOT, hint: small.clone() });
     let dir = lab.mkdir(ROOT, "d");
     assert_eq!(dir.hint, Some(small));

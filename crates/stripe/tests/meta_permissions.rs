@@ -296,7 +296,7 @@ fn a_listing_needs_read_permission_and_its_attributes_search_permission() {
 fn a_layout_is_chosen_by_the_owner_and_for_files_before_they_hold_data() {
     let mut lab = open_lab(0o777);
     let file = lab.create(ROOT, "f", mode::REGULAR | 0o666);
-    let one = LayoutHint { kind: 1, strip_bytes: 512, server_count: 1 };
+    let one = LayoutHint::simple_stripe(512, 1);
     let ask = Op::SetLayout { id: file.id, hint: one };
     lab.caller = bob();
     assert_eq!(lab.code(0, ask.clone()), Errno::EPERM);

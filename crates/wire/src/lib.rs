@@ -33,11 +33,13 @@
 mod blame;
 mod cursor;
 mod machine;
+mod segments;
 mod table;
 
 pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
 pub use cursor::{Field, List, Name, Payload, Reader};
-pub use machine::{Machine, Segments};
+pub use machine::Machine;
+pub use segments::Segments;
 #[doc(hidden)]
 pub use table::in_field;

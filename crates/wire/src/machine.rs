@@ -1,7 +1,7 @@
 //! The contract between a protocol and the loop that runs it.
 
-use crate::Blame;
-use bytes::{Bytes, BytesMut};
+use crate::{Blame, Segments};
+use bytes::BytesMut;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -43,76 +43,5 @@ pub trait Machine {
     /// Whether the machine would rather not be given more input now: its user is behind.
     fn is_full(&self) -> bool {
         false
-    }
-}
-
-/// Output: runs of bytes in order, shared and never joined. Small runs are put together.
-#[derive(Debug, Default)]
-pub struct Segments {
-    runs: std::collections::VecDeque<Bytes>,
-    tail: Vec<u8>,
-    length: usize,
-}
-
-impl Segments {
-    /// Nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Where small fields are appended.
-    pub fn small(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let before = self.tail.len();
-        write(&mut self.tail);
-        self.length += self.tail.len() - before;
-    }
-
-    /// Appends a shared run without copying it, unless it is tiny.
-    pub fn shared(&mut self, run: Bytes) {
-        const COPY_MAX: usize = 4096;
-        if run.len() <= COPY_MAX {
-            return self.small(|out| out.extend_from_slice(&run));
-        }
-        self.length += run.len();
-        self.seal();
-        self.runs.push_back(run);
-    }
-
-    /// Bytes in all.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether nothing is left to write.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// The runs in order, for a gathering write.
-    pub fn runs(&mut self) -> impl Iterator<Item = &[u8]> {
-        self.seal();
-        self.runs.iter().map(|run| &run[..])
-    }
-
-    /// `count` bytes were written.
-    pub fn advance(&mut self, mut count: usize) {
-        self.seal();
-        assert!(count <= self.length, "wrote more than there was");
-        self.length -= count;
-        while count > 0 {
-            let front = self.runs.front_mut().expect("length counts the runs");
-            let step = count.min(front.len());
-            bytes::Buf::advance(front, step);
-            count -= step;
-            if front.is_empty() {
-                self.runs.pop_front();
-            }
-        }
-    }
-
-    fn seal(&mut self) {
-        if !self.tail.is_empty() {
-            self.runs.push_back(std::mem::take(&mut self.tail).into());
-        }
     }
 }

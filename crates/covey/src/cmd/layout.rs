@@ -4,7 +4,7 @@ use super::path::{Failures, Follow, inside, is_kind, kind, shown};
 use super::{Context, Session};
 use crate::config::{Config, parse_strip, size};
 use crate::error::{Cannot, Error, Result};
-use covey_stripe::distribution::{self, Distribution, SIMPLE_STRIPE};
+use covey_stripe::distribution::{self, Distribution};
 use covey_stripe::ops::{Inode, Layout, LayoutHint, ROOT};
 use std::ffi::OsString;
 use std::io::Write;
@@ -124,7 +124,7 @@ async fn show_all(
                 let hint = hint_of(session, &inode, config).await?;
                 write_dir(&mut text, &path, &hint, config)?;
                 json.push(serde_json::json!({
-                    "path": shown(&path), "id": inode.id, "distribution": name(hint.kind),
+                    "path": shown(&path), "id": inode.id, "distribution": distribution::kind_name(hint.kind),
                     "strip_bytes": hint.strip_bytes, "server_count": server_count(&hint, config),
                     "own": inode.hint.is_some(),
                 }));
@@ -176,16 +176,12 @@ fn describe(
         path: shown(path),
         id: inode.id,
         size: inode.size,
-        distribution: name(layout.kind),
+        distribution: distribution::kind_name(layout.kind),
         strip_bytes: layout.strip_bytes,
         servers: (0..map.slots()).map(part).collect(),
         ranges,
         ranges_cut: offset < inode.size,
     })
-}
-
-fn name(kind: u8) -> &'static str {
-    if kind == SIMPLE_STRIPE { "simple_stripe" } else { "unknown" }
 }
 
 fn server_count(hint: &LayoutHint, config: &Config) -> usize {
@@ -201,11 +197,7 @@ async fn hint_of(session: &Session, dir: &Inode, config: &Config) -> Result<Layo
             return Ok(hint);
         }
         if at.id == ROOT || at.parent == at.id {
-            return Ok(LayoutHint {
-                kind: SIMPLE_STRIPE,
-                strip_bytes: config.strip_bytes,
-                server_count: 0,
-            });
+            return Ok(LayoutHint::simple_stripe(config.strip_bytes, 0));
         }
         at = session.fs.stat(at.parent).await.cannot(|| "look at the directory above")?.inode;
     }
@@ -260,7 +252,7 @@ fn write_dir(
         out,
         "{}: new files get {} of {strip} over {count} servers",
         shown(path),
-        name(hint.kind)
+        distribution::kind_name(hint.kind)
     )
 }
 
@@ -291,7 +283,9 @@ async fn set_one(set: &Set, session: &Session, config: &Config, path: &[u8]) -> 
     let inode = session.resolve(path, Follow::Last).await.cannot(what)?;
     let now = match &inode.layout {
         Some(layout) => {
-            LayoutHint { kind: layout.kind, strip_bytes: layout.strip_bytes, server_count: 0 }
+            // As many as it has: what is not said stays.
+            let count = u16::try_from(layout.servers.0.len()).unwrap_or(0);
+            LayoutHint::simple_stripe(layout.strip_bytes, count)
         }
         None => hint_of(session, &inode, config).await?,
     };
@@ -303,11 +297,8 @@ async fn set_one(set: &Set, session: &Session, config: &Config, path: &[u8]) -> 
         ))
         .hint("set the layout of its directory, then copy the file: `covey cp :/old :/new`"));
     }
-    let hint = LayoutHint {
-        kind: SIMPLE_STRIPE,
-        strip_bytes: set.strip.unwrap_or(now.strip_bytes),
-        server_count: set.servers.unwrap_or(now.server_count),
-    };
+    let strip = set.strip.unwrap_or(now.strip_bytes);
+    let hint = LayoutHint::simple_stripe(strip, set.servers.unwrap_or(now.server_count));
     session.fs.set_layout(&session.who, inode.id, hint).await.cannot(what)
 }
 
@@ -316,6 +307,10 @@ mod tests {
     use super::*;
     use crate::config::{Address, Node, Role};
     use covey_wire::{List, Name};
+
+    fn of_strips(strip_bytes: u32, servers: List<u16>) -> Layout {
+        Layout { kind: distribution::SIMPLE_STRIPE, strip_bytes, params: List(Vec::new()), servers }
+    }
 
     fn config(count: usize) -> Config {
         let node = |index: usize| Node {
@@ -346,6 +341,7 @@ mod tests {
             epoch: 0,
             version: 0,
             sparse: false,
+            inline: 0,
             atime: 0,
             mtime: 0,
             ctime: 0,
@@ -360,7 +356,7 @@ mod tests {
 
     #[test]
     fn ranges_name_servers_by_the_order_of_the_configuration() {
-        let layout = Layout { kind: SIMPLE_STRIPE, strip_bytes: 4096, servers: List(vec![2, 0]) };
+        let layout = of_strips(4096, List(vec![2, 0]));
         let shown = describe(b"/f", &file(10_000), &layout, &config(3), 10).unwrap();
         let ranges: Vec<_> = shown
             .ranges
@@ -377,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_long_list_is_cut_and_says_so() {
-        let layout = Layout { kind: SIMPLE_STRIPE, strip_bytes: 4096, servers: List(vec![0, 1]) };
+        let layout = of_strips(4096, List(vec![0, 1]));
         let shown = describe(b"/f", &file(1 << 30), &layout, &config(2), 3).unwrap();
         assert_eq!((shown.ranges.len(), shown.ranges_cut), (3, true));
     }

@@ -283,6 +283,21 @@ impl Tree for ExportTree {
         }
     }
 
+    fn read_now(
+        &self,
+        _user: &Rc<User>,
+        node: &Node,
+        offset: u64,
+        count: u32,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<()>> {
+        let Handle::File { data, .. } = &node.0.handle else { return None };
+        match data.append_now(offset, count as usize, out) {
+            Ok(done) => done.then_some(Ok(())),
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
     fn write(&self, _user: &Rc<User>, node: &Node, offset: u64, bytes: Bytes) -> Outcome<u32> {
         let Handle::File { data, .. } = &node.0.handle else { return Errno::EISDIR.into() };
         match data.write_now(offset, &[IoSlice::new(&bytes)]) {

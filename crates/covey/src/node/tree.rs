@@ -315,6 +315,20 @@ impl Tree for NodeTree {
         })
     }
 
+    fn read_now(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        offset: u64,
+        count: u32,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<()>> {
+        match (node, &self.data) {
+            (Node::Data(inner), Some(data)) => data.read_now(user, inner, offset, count, out),
+            _ => None,
+        }
+    }
+
     fn write(&self, user: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         to_part!(self, node, |tree, inner| tree.write(user, inner, offset, data), {
             Errno::EBADF.into()

@@ -172,6 +172,7 @@ impl State {
             epoch: 0,
             version: 0,
             sparse: false,
+            inline: 0,
             atime: now,
             mtime: now,
             ctime: now,

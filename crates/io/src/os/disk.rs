@@ -69,6 +69,10 @@ impl DiskFile for DataFile {
         DataFile::read_now(self, offset, length)
     }
 
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<bool> {
+        DataFile::append_now(self, offset, length, out)
+    }
+
     fn write_now(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         DataFile::write_now(self, offset, slices)
     }

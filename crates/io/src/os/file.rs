@@ -73,17 +73,33 @@ impl DataFile {
     /// Up to `length` bytes from `offset`, fewer only at the end of the file; `None` when the disk
     /// would have to be waited for.
     pub fn read_now(&self, offset: u64, length: usize) -> io::Result<Option<Bytes>> {
-        match self.inner.kind {
-            FileKind::Memory => self.read_blocking(offset, length).map(Some),
-            FileKind::Other if self.inner.refuses_nowait.load(Ordering::Relaxed) => Ok(None),
-            FileKind::Other => match read_full(self.as_fd(), offset, length, libc::RWF_NOWAIT) {
-                Err(Errno::AGAIN) => Ok(None),
-                Err(Errno::OPNOTSUPP) => {
-                    self.inner.refuses_nowait.store(true, Ordering::Relaxed);
-                    Ok(None)
-                }
-                result => Ok(Some(result?)),
-            },
+        let mut buffer = Vec::new();
+        Ok(self.append_now(offset, length, &mut buffer)?.then(|| trimmed(buffer, length)))
+    }
+
+    /// Like `read_now`, but appends to `out`; false when the disk would have to be waited for, and
+    /// then, as after an error, `out` is as it was.
+    pub fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<bool> {
+        let flags = match self.inner.kind {
+            FileKind::Memory => 0,
+            FileKind::Other if self.inner.refuses_nowait.load(Ordering::Relaxed) => {
+                return Ok(false);
+            }
+            FileKind::Other => libc::RWF_NOWAIT,
+        };
+        let before = out.len();
+        let error = match append_full(self.as_fd(), offset, length, out, flags) {
+            Ok(()) => return Ok(true),
+            Err(error) => error,
+        };
+        out.truncate(before);
+        match (self.inner.kind, error) {
+            (FileKind::Other, Errno::AGAIN) => Ok(false),
+            (FileKind::Other, Errno::OPNOTSUPP) => {
+                self.inner.refuses_nowait.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            _ => Err(error.into()),
         }
     }
 
@@ -98,7 +114,9 @@ impl DataFile {
 
     /// Like `read_now`, but waits.
     pub fn read_blocking(&self, offset: u64, length: usize) -> io::Result<Bytes> {
-        Ok(read_full(self.as_fd(), offset, length, 0)?)
+        let mut buffer = Vec::new();
+        append_full(self.as_fd(), offset, length, &mut buffer, 0)?;
+        Ok(trimmed(buffer, length))
     }
 
     /// Writes all of `slices`; the count is short only when something failed after a part was
@@ -137,24 +155,36 @@ impl AsFd for DataFile {
     }
 }
 
-/// Reads until `length` bytes are there or the file ends.
-fn read_full(file: BorrowedFd<'_>, offset: u64, length: usize, flags: i32) -> Result<Bytes, Errno> {
-    let mut buffer = Vec::with_capacity(length);
-    while buffer.len() < length {
-        match read_some(file, offset + buffer.len() as u64, &mut buffer, length, flags) {
+/// Appends until `length` bytes have come or the file ends.
+fn append_full(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    length: usize,
+    out: &mut Vec<u8>,
+    flags: i32,
+) -> Result<(), Errno> {
+    let start = out.len();
+    out.reserve(length);
+    while out.len() - start < length {
+        let done = out.len() - start;
+        match read_some(file, offset + done as u64, out, length - done, flags) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }
-    // A large allocation must not be held for a few bytes at the end of a file.
-    Ok(match buffer.len() < length / 2 {
-        true => Bytes::copy_from_slice(&buffer),
-        false => Bytes::from(buffer),
-    })
+    Ok(())
 }
 
-/// One read into the spare room of `buffer`, up to `length` bytes in all.
+/// A large allocation must not be held for a few bytes at the end of a file.
+fn trimmed(buffer: Vec<u8>, length: usize) -> Bytes {
+    match buffer.len() < length / 2 {
+        true => Bytes::copy_from_slice(&buffer),
+        false => Bytes::from(buffer),
+    }
+}
+
+/// One read into the spare room of `buffer`, of up to `length` bytes.
 fn read_some(
     file: BorrowedFd<'_>,
     offset: u64,
@@ -164,7 +194,7 @@ fn read_some(
 ) -> Result<usize, Errno> {
     let filled = buffer.len();
     let spare = buffer.spare_capacity_mut();
-    let count = spare.len().min(length - filled);
+    let count = spare.len().min(length);
     let slice = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: count };
     let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
     // SAFETY: `slice` describes `count` bytes of the vector's own spare room, borrowed until after

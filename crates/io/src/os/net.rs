@@ -162,6 +162,7 @@ impl Listener {
             }
             Socket::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
+                widen(&stream);
                 let info = unix_peer(&stream)?;
                 Ok((Stream::Unix(stream), info))
             }
@@ -187,7 +188,10 @@ pub async fn connect(address: &Address, patience: Duration) -> io::Result<Stream
     let attempt = async {
         match address {
             Address::Tcp { host, port } => connect_tcp(host, *port).await,
-            Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+            Address::Unix(path) => UnixStream::connect(path).await.map(|stream| {
+                widen(&stream);
+                Stream::Unix(stream)
+            }),
         }
     };
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {patience:?}"));
@@ -248,6 +252,14 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
     Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?)
+}
+
+/// Room for a large message: with Linux's own 208 KiB each megabyte would cost both sides five
+/// sleeps. TCP's buffers grow by themselves. A system that allows less gives what it allows.
+fn widen(stream: &UnixStream) {
+    if sockopt::set_socket_send_buffer_size_force(stream, UNIX_BUFFER_BYTES).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(stream, UNIX_BUFFER_BYTES);
+    }
 }
 
 fn tcp_peer(peer: SocketAddr, local: SocketAddr) -> PeerInfo {
@@ -337,6 +349,8 @@ pub fn error_text(error: &io::Error) -> String {
     }
 }
 
+/// What a Unix socket holds for a peer that is behind.
+const UNIX_BUFFER_BYTES: usize = 2 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 /// Silence before the peer's machine is probed.

@@ -11,13 +11,14 @@
 //! - a machine that is full, or whose peer does not take its output, is given no more input;
 //! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
 
+use crate::task::{self, Alarm};
 use bytes::{BufMut, BytesMut};
 use covey_wire::{Blame, Machine, Segments};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 /// A byte stream that the loop can run on: tokio's `TcpStream`, `UnixStream` and the like.
@@ -113,7 +114,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
             0 => Ok(Turn::Closed),
             count => {
                 self.note_large(count);
-                self.machine.handle_input(now(), &mut self.input)?;
+                self.machine.handle_input(task::now(), &mut self.input)?;
                 Ok(Turn::Moved)
             }
         }
@@ -148,7 +149,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
         if self.alarm.poll(deadline, context).is_pending() {
             return Ok(false);
         }
-        self.machine.handle_timeout(now())?;
+        self.machine.handle_timeout(task::now())?;
         Ok(true)
     }
 
@@ -208,7 +209,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
 
     /// Sends what the machine still has, for a peer that still listens.
     async fn last_words(&mut self) {
-        let patience = Instant::now() + LAST_WORDS_MAX;
+        let patience = task::now() + LAST_WORDS_MAX;
         let mut alarm = Alarm::default();
         poll_fn(|context| {
             let failed = self.write(context).is_err();
@@ -219,36 +220,6 @@ impl<M: Machine, S: Stream> Link<M, S> {
         })
         .await
     }
-}
-
-/// A timer that is set anew only when it would ring too late.
-#[derive(Default)]
-struct Alarm {
-    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
-}
-
-impl Alarm {
-    /// Ready when `deadline` has passed.
-    fn poll(&mut self, deadline: Instant, context: &mut Context<'_>) -> Poll<()> {
-        let deadline = tokio::time::Instant::from_std(deadline);
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if deadline < sleep.deadline() {
-            sleep.as_mut().reset(deadline);
-        }
-        loop {
-            ready!(sleep.as_mut().poll(context));
-            // It may have rung for an older, earlier deadline.
-            if deadline <= tokio::time::Instant::now() {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(deadline);
-        }
-    }
-}
-
-/// Tokio's clock, so that a test may stop it.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 /// What is read at once when messages are small.

@@ -1,11 +1,12 @@
 //! Whose turn it is: here requests are admitted, queued, started, completed, flushed and cancelled.
 
 use super::answer::{Answer, Asked, Wait};
+use super::fids::File;
 use super::finish::Then;
 use super::order::Claims;
 use super::start::Started;
 use super::{BYTES_MAX, Load, REQUESTS_MAX, Session};
-use crate::frame::weight;
+use crate::frame::{self, weight};
 use crate::message::Message;
 use crate::tree::{Errno, Result, Tree};
 
@@ -89,6 +90,11 @@ impl<T: Tree> Session<T> {
 
     /// Starts a request. Answers it at once, or returns what it waits for.
     fn begin(&mut self, tag: u16, request: Message) -> Option<Parked<T::Node>> {
+        if let Message::Tread { fid, offset, count } = request
+            && self.read_at_once(tag, fid, offset, count)
+        {
+            return None;
+        }
         match self.start(request) {
             Ok(Started::Reply(reply)) => self.reply(tag, reply),
             Ok(Started::Asked(Asked::Now(answer), then)) => self.conclude(tag, then, answer),
@@ -96,6 +102,19 @@ impl<T: Tree> Session<T> {
             Err(error) => self.reply_error(tag, error),
         }
         None
+    }
+
+    /// Has the tree read straight into the output; whether it did, and the reply is there.
+    fn read_at_once(&mut self, tag: u16, fid: u32, offset: u64, count: u32) -> bool {
+        let count = count.min(self.payload_max());
+        let Ok(File { node, user, .. }) = self.fids.readable(fid) else { return false };
+        let read = |out: &mut Vec<u8>| self.tree.read_now(user, node, offset, count, out);
+        match frame::put_rread(tag, count, &mut self.output, read) {
+            None => return false,
+            Some(Ok(())) => {}
+            Some(Err(error)) => self.reply_error(tag, error),
+        }
+        true
     }
 
     fn conclude(&mut self, tag: u16, then: Then<T::Node>, answer: Result<Answer<T::Node>>) {

@@ -17,7 +17,7 @@ use super::beside::Asker;
 use super::link::Link;
 use super::session::{Session, unexpected};
 use super::{Result, Shared};
-use crate::distribution::{self, Distribution, Part, SimpleStripe};
+use crate::distribution::{self, Distribution, Map, Part};
 use crate::objects;
 use crate::ops::{Caller, Id, Inode, Layout, Op, Reply};
 use covey_ninep::client::{Call, CallError, Conn, Fid};
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 /// What all handles of one client on one file share.
 pub struct OpenFile {
     id: Id,
-    map: SimpleStripe,
+    map: Map,
     links: Vec<Arc<Link>>,
     state: Mutex<State>,
 }

@@ -5,6 +5,7 @@ use super::keys::{Named, Stored};
 use super::names::{COOKIE_FIRST, check_name, is_dots, must_be_alive, touched};
 use super::permission::{access, check, mode};
 use super::{Applied, Store, node};
+use crate::distribution;
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Layout, LayoutHint, Op, Reply, Request};
 use covey_ninep::tree::Errno;
@@ -15,9 +16,6 @@ pub const TARGET_BYTES_MAX: usize = 4095;
 
 /// The most names one file may have.
 pub const LINKS_MAX: u32 = 65_000;
-
-/// Distributions there are; see `distribution::Kind`.
-const KINDS: std::ops::RangeInclusive<u8> = 1..=1;
 
 /// What Create asks for.
 pub(super) struct New<'a> {
@@ -103,6 +101,7 @@ impl<K: Kv> Store<K> {
             epoch: 0,
             version: 1,
             sparse: false,
+            inline: 0,
             atime: now,
             mtime: now,
             ctime: now,
@@ -128,13 +127,15 @@ impl<K: Kv> Store<K> {
     /// Files begin on different servers, so that small ones spread.
     pub(super) fn layout_for(&self, id: Id, hint: &LayoutHint) -> Layout {
         let all = self.servers().len();
-        let count = match usize::from(hint.server_count) {
-            0 => all,
-            count => count.min(all),
-        };
+        let count = distribution::server_count(hint, all);
         let first = (id % all as u64) as usize;
         let servers = (0..count).map(|index| ((first + index) % all) as u16).collect();
-        Layout { kind: hint.kind, strip_bytes: hint.strip_bytes, servers: List(servers) }
+        Layout {
+            kind: hint.kind,
+            strip_bytes: hint.strip_bytes,
+            params: hint.params.clone(),
+            servers: List(servers),
+        }
     }
 
     pub(super) fn link(
@@ -237,15 +238,5 @@ fn with_type(bits: u32) -> Result<u32, Fault> {
 
 /// Refuses a hint that no layout can follow.
 pub(super) fn check_hint(hint: &LayoutHint, servers: usize) -> Result<(), Fault> {
-    if !KINDS.contains(&hint.kind) {
-        return refuse(Errno::EINVAL, format!("distribution {} is not known", hint.kind));
-    }
-    if hint.strip_bytes == 0 {
-        return refuse(Errno::EINVAL, "strips have no bytes");
-    }
-    if usize::from(hint.server_count) > servers {
-        let count = hint.server_count;
-        return refuse(Errno::EINVAL, format!("{count} servers asked for, there are {servers}"));
-    }
-    Ok(())
+    distribution::check(hint, servers).map_err(Fault::Refused)
 }

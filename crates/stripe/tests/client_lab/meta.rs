@@ -54,7 +54,7 @@ struct Cut {
 impl Meta {
     pub fn new(net: Arc<SimNet>, data: Vec<Rc<Objects>>) -> Rc<Meta> {
         let mut kv = MemoryKv::default();
-        let hint = LayoutHint { kind: 1, strip_bytes: super::STRIP as u32, server_count: 0 };
+        let hint = LayoutHint::simple_stripe(super::STRIP as u32, 0);
         let servers: Vec<String> = (0..data.len()).map(super::data_name).collect();
         Store::format(&mut kv, "sim", &servers, hint, 1, (0, 0)).unwrap();
         let state = State {

@@ -25,7 +25,7 @@ pub const ALICE: u32 = 1001;
 pub const BOB: u32 = 1002;
 
 pub fn hint() -> LayoutHint {
-    LayoutHint { kind: 1, strip_bytes: 65536, server_count: 0 }
+    LayoutHint::simple_stripe(65536, 0)
 }
 
 pub fn servers() -> Vec<String> {

@@ -1,6 +1,7 @@
 use super::*;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
+use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 

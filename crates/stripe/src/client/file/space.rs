@@ -11,6 +11,7 @@ use crate::distribution::Distribution;
 use crate::objects::{DataOp, DataReply, Reshape};
 use crate::ops::{Caller, Inode, Op, Reply};
 use covey_ninep::tree::Errno;
+use covey_wire::Bytes;
 use futures_util::future::{Either, select, try_join_all};
 use std::pin::pin;
 
@@ -47,7 +48,13 @@ impl OpenFile {
         end: u64,
         epoch: u32,
     ) -> Result<()> {
-        self.mark(fs, who, epoch, 0).await?;
+        let inode = self.mark(fs, who, epoch, 0).await?;
+        let inline_end = end.min(u64::from(inode.inline));
+        if how.zeroes() && offset < inline_end {
+            // What lies with the metadata takes no space of its own.
+            let zeros = Bytes::from(vec![0; (inline_end - offset) as usize]);
+            self.write(fs, offset, zeros.into()).await?;
+        }
         let slots =
             (0..self.links.len()).map(|slot| self.reshape_slot(fs, slot, how, offset, end, epoch));
         try_join_all(slots).await?;
@@ -66,18 +73,20 @@ impl OpenFile {
                 Err(error) if error.code == Errno::ESTALE => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
-                other => return other,
+                other => return other.map(|_| ()),
             }
         }
     }
 
-    async fn mark(&self, fs: &Shared, who: &Caller, epoch: u32, end: u64) -> Result<()> {
+    async fn mark(&self, fs: &Shared, who: &Caller, epoch: u32, end: u64) -> Result<Inode> {
         let op = Op::Extend { id: self.id, epoch, end, hole: true };
         match fs.session.change(who, op).await? {
-            Reply::Node { inode } => self.refresh(&inode),
-            other => return Err(unexpected(&other)),
+            Reply::Node { inode } => {
+                self.refresh(&inode);
+                Ok(inode)
+            }
+            other => Err(unexpected(&other)),
         }
-        Ok(())
     }
 
     async fn reshape_slot(

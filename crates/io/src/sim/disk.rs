@@ -1,0 +1,307 @@
+//! A simulated disk with a page cache.
+//!
+//! What was written and not synced survives the death of the process that wrote it. When the power
+//! goes ([`SimDisk::lose_power`]) it is lost, or not, sector by sector. Names and truncations are kept as by
+//! a journaling file system (ext4, XFS): in their order, so that what survives is what was done up
+//! to some moment, and a sync of a file or a directory makes durable whatever was done to it and
+//! all that was done before. A map ([`SimMap`]) stands for LMDB: it changes by whole checkpoints.
+//!
+//! A *crash point* ends the process in the middle of a chosen disk operation, which then is done, half done
+//! or not done.
+
+mod file;
+mod map;
+mod power;
+
+pub use map::SimMap;
+
+use super::rng::Rng;
+use crate::disk::{Disk, DiskFile, FileStat, Open, Space};
+use crate::task;
+use file::{Inode, SimFile};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What kind of disk it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskProfile {
+    /// Bytes that fit.
+    pub capacity: u64,
+    /// Of a thousand reads, how many the page cache can answer at once.
+    pub cached_permille: u64,
+    /// Writes are taken at once, as by tmpfs; elsewhere somebody has to wait for them.
+    pub takes_writes: bool,
+}
+
+impl Default for DiskProfile {
+    fn default() -> Self {
+        DiskProfile { capacity: 1 << 30, cached_permille: 700, takes_writes: false }
+    }
+}
+
+/// A disk; clones are the same one. It outlives the processes of its machine.
+#[derive(Clone, Debug)]
+pub struct SimDisk(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    rng: Rng,
+    profile: DiskProfile,
+    inodes: HashMap<u64, Inode>,
+    inode_next: u64,
+    names: BTreeMap<PathBuf, u64>,
+    dirs: BTreeSet<PathBuf>,
+    used: u64,
+    /// What the disk holds of the names.
+    durable_names: BTreeMap<PathBuf, u64>,
+    /// Changes of names that are not certain to be on the disk, in their order.
+    journal: Vec<NameChange>,
+    /// Number of the last change of a name or a truncation, and of the last one that is durable.
+    changes: u64,
+    durable_changes: u64,
+    maps: BTreeMap<PathBuf, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Changes until the process ends.
+    crash_after: Option<u64>,
+    operations: u64,
+}
+
+/// A name that leads to an inode from now on, or to none; a rename is two in one.
+#[derive(Clone, Debug)]
+struct NameChange {
+    number: u64,
+    sets: Vec<(PathBuf, Option<u64>)>,
+}
+
+/// How an operation comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Done,
+    /// The process ends in it.
+    Crash,
+}
+
+impl SimDisk {
+    /// An empty disk.
+    pub fn new(profile: DiskProfile, rng: Rng) -> SimDisk {
+        SimDisk(Arc::new(Mutex::new(State {
+            rng,
+            profile,
+            inodes: HashMap::new(),
+            inode_next: 1,
+            names: BTreeMap::new(),
+            dirs: BTreeSet::new(),
+            used: 0,
+            durable_names: BTreeMap::new(),
+            journal: Vec::new(),
+            changes: 0,
+            durable_changes: 0,
+            maps: BTreeMap::new(),
+            crash_after: None,
+            operations: 0,
+        })))
+    }
+
+    /// Ends the process that makes the operation after so many more changes of this disk; None: not.
+    pub fn set_crash_point(&self, after: Option<u64>) {
+        self.lock().crash_after = after;
+    }
+
+    /// Sets how many bytes fit.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.lock().profile.capacity = bytes;
+    }
+
+    /// Bytes of all files with a name.
+    pub fn used(&self) -> u64 {
+        self.lock().used
+    }
+
+    /// Changes so far.
+    pub fn operations(&self) -> u64 {
+        self.lock().operations
+    }
+
+    /// Flips one bit of a file, in the cache and on the disk; false when it has none.
+    pub fn rot(&self, path: &Path) -> bool {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let inode = state.names.get(path).and_then(|number| state.inodes.get_mut(number));
+        inode.is_some_and(|inode| inode.rot(&mut state.rng))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A change: counted, and now and then the last one of its process.
+    fn change<T>(&self, act: impl FnOnce(&mut State, Fate) -> io::Result<T>) -> io::Result<T> {
+        let (result, fate) = {
+            let mut state = self.lock();
+            let fate = state.fate();
+            (act(&mut state, fate), fate)
+        };
+        if fate == Fate::Crash {
+            task::exit("it was to end in this disk operation");
+        }
+        result
+    }
+}
+
+impl State {
+    fn fate(&mut self) -> Fate {
+        self.operations += 1;
+        match &mut self.crash_after {
+            None => Fate::Done,
+            Some(0) => {
+                self.crash_after = None;
+                Fate::Crash
+            }
+            Some(left) => {
+                *left -= 1;
+                Fate::Done
+            }
+        }
+    }
+
+    /// Whether an operation that is done whole or not at all is done.
+    fn is_done(&mut self, fate: Fate) -> bool {
+        fate == Fate::Done || self.rng.chance(500)
+    }
+
+    fn set_names(&mut self, sets: Vec<(PathBuf, Option<u64>)>) {
+        for (path, inode) in &sets {
+            let before = match inode {
+                Some(inode) => self.names.insert(path.clone(), *inode),
+                None => self.names.remove(path),
+            };
+            if let Some(before) = before.filter(|before| Some(*before) != *inode) {
+                let is_renamed = sets.iter().any(|(_, inode)| *inode == Some(before));
+                if !is_renamed {
+                    self.used -= self.inodes[&before].len();
+                    self.inodes.get_mut(&before).expect("it has a name").is_named = false;
+                }
+            }
+        }
+        self.changes += 1;
+        let number = self.changes;
+        self.journal.push(NameChange { number, sets });
+    }
+
+    fn inode_of(&self, path: &Path) -> io::Result<u64> {
+        self.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn parent_exists(&self, path: &Path) -> io::Result<()> {
+        match path.parent().is_some_and(|dir| self.dirs.contains(dir)) {
+            true => Ok(()),
+            false => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn create(&mut self, path: &Path) -> u64 {
+        let number = self.inode_next;
+        self.inode_next += 1;
+        self.inodes.insert(number, Inode::new());
+        self.set_names(vec![(path.to_owned(), Some(number))]);
+        number
+    }
+}
+
+impl Disk for SimDisk {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
+        let known = self.lock().inode_of(path);
+        let inode = match (known, how) {
+            (Ok(inode), Open::Existing | Open::Create) => inode,
+            (Err(error), Open::Existing) => return Err(error),
+            (Ok(inode), Open::Truncate) => {
+                SimFile::new(self, inode).set_length(0)?;
+                inode
+            }
+            (Err(_), _) => self.change(|state, fate| {
+                state.parent_exists(path)?;
+                match state.is_done(fate) {
+                    true => Ok(state.create(path)),
+                    false => Err(ErrorKind::Interrupted.into()),
+                }
+            })?,
+        };
+        Ok(Arc::new(SimFile::new(self, inode)))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.change(|state, fate| {
+            state.inode_of(path)?;
+            if state.is_done(fate) {
+                state.set_names(vec![(path.to_owned(), None)]);
+            }
+            Ok(())
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change(|state, fate| {
+            let inode = state.inode_of(from)?;
+            state.parent_exists(to)?;
+            if state.is_done(fate) && from != to {
+                let sets = vec![(to.to_owned(), Some(inode)), (from.to_owned(), None)];
+                state.set_names(sets);
+            }
+            Ok(())
+        })
+    }
+
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        // A node's directories are made once, when it is formatted: always durable.
+        self.lock().dirs.extend(dir.ancestors().map(Path::to_owned));
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
+        let state = self.lock();
+        if !state.dirs.contains(dir) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let inside = state.names.range(dir.to_owned()..).map(|(path, _)| path);
+        let inside = inside.take_while(|path| path.starts_with(dir));
+        let own = inside.filter(|path| path.parent() == Some(dir));
+        Ok(own.filter_map(|path| path.file_name()).map(ToOwned::to_owned).collect())
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<FileStat> {
+        let state = self.lock();
+        let inode = state.inode_of(path)?;
+        Ok(state.inodes[&inode].stat())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.change(|state, fate| {
+            if state.is_done(fate) {
+                let inside = |change: &&NameChange| {
+                    change.sets.iter().any(|(path, _)| path.parent() == Some(dir))
+                };
+                let last = state.journal.iter().rev().find(inside).map(|change| change.number);
+                state.make_durable(last.unwrap_or(0));
+            }
+            Ok(())
+        })
+    }
+
+    fn space(&self, _: &Path) -> io::Result<Space> {
+        const UNIT: u64 = 4096;
+        let state = self.lock();
+        let free = state.profile.capacity.saturating_sub(state.used) / UNIT;
+        Ok(Space {
+            unit: UNIT,
+            units: state.profile.capacity / UNIT,
+            free,
+            available: free,
+            files: 1 << 20,
+            files_free: 1 << 19,
+            id: 0,
+            name_bytes_max: 255,
+        })
+    }
+}

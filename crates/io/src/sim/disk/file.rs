@@ -1,0 +1,268 @@
+//! One simulated file.
+
+use super::{Fate, Rng, SimDisk, State};
+use crate::disk::{DiskFile, FileStat};
+use crate::task;
+use bytes::Bytes;
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+/// Bytes that are written together or not at all.
+const SECTOR_BYTES: usize = 512;
+/// Bytes of a page: most often they share their fate.
+const PAGE_BYTES: usize = 4096;
+
+/// A file's content as everybody sees it, and what the disk holds of it.
+#[derive(Debug)]
+pub struct Inode {
+    content: Vec<u8>,
+    durable: Vec<u8>,
+    unsynced: Vec<Unsynced>,
+    modified: Duration,
+    pub(super) is_named: bool,
+}
+
+#[derive(Debug)]
+enum Unsynced {
+    Write(u64, Vec<u8>),
+    /// A truncation, with its number among the changes of names.
+    Length(u64, u64),
+}
+
+impl Inode {
+    pub fn new() -> Inode {
+        Inode {
+            content: Vec::new(),
+            durable: Vec::new(),
+            unsynced: Vec::new(),
+            modified: task::wall(),
+            is_named: true,
+        }
+    }
+
+    pub fn len(&self) -> u64 {
+        self.content.len() as u64
+    }
+
+    pub fn stat(&self) -> FileStat {
+        let blocks = self.len().div_ceil(PAGE_BYTES as u64) * (PAGE_BYTES / SECTOR_BYTES) as u64;
+        FileStat { bytes: self.len(), blocks, modified: self.modified }
+    }
+
+    pub fn rot(&mut self, rng: &mut Rng) -> bool {
+        if self.content.is_empty() {
+            return false;
+        }
+        let at = rng.index(self.content.len());
+        let bit = 1 << rng.index(8);
+        self.content[at] ^= bit;
+        if let Some(byte) = self.durable.get_mut(at) {
+            *byte ^= bit;
+        }
+        true
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        put(&mut self.content, offset, bytes);
+        self.unsynced.push(Unsynced::Write(offset, bytes.to_vec()));
+        self.modified = task::wall();
+    }
+
+    /// Brings everything to the disk; the number of its last truncation.
+    fn sync(&mut self) -> u64 {
+        let mut last = 0;
+        for change in std::mem::take(&mut self.unsynced) {
+            match change {
+                Unsynced::Write(offset, bytes) => put(&mut self.durable, offset, &bytes),
+                Unsynced::Length(length, number) => {
+                    self.durable.resize(length as usize, 0);
+                    last = number;
+                }
+            }
+        }
+        last
+    }
+
+    /// What is left of it without power: truncations up to the change `kept`, and any sectors of
+    /// what was written.
+    pub fn lose_power(&mut self, kept: u64, rng: &mut Rng) {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        // The length grows when data is written back: with any of the writes, in their order.
+        let grown = rng.index(unsynced.len() + 1);
+        let mut length = self.durable.len();
+        for (at, change) in unsynced.into_iter().enumerate() {
+            match change {
+                Unsynced::Length(to, number) if number <= kept => {
+                    self.durable.resize(to as usize, 0);
+                    length = to as usize;
+                }
+                Unsynced::Length(..) => {}
+                Unsynced::Write(offset, bytes) => {
+                    survive(&mut self.durable, offset as usize, &bytes, rng);
+                    if at < grown {
+                        length = length.max(offset as usize + bytes.len());
+                    }
+                }
+            }
+        }
+        self.durable.resize(length, 0);
+        self.content = self.durable.clone();
+    }
+}
+
+fn put(into: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let (start, end) = (offset as usize, offset as usize + bytes.len());
+    if into.len() < end {
+        into.resize(end, 0);
+    }
+    into[start..end].copy_from_slice(bytes);
+}
+
+/// Writes the sectors that were lucky.
+fn survive(into: &mut Vec<u8>, offset: usize, bytes: &[u8], rng: &mut Rng) {
+    let unit = if rng.chance(800) { PAGE_BYTES } else { SECTOR_BYTES };
+    let luck = *rng.pick(&[0, 100, 500, 900, 1000]);
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = ((offset + at) / unit + 1) * unit - offset;
+        let end = end.min(bytes.len());
+        if rng.chance(luck) {
+            put(into, (offset + at) as u64, &bytes[at..end]);
+        }
+        at = end;
+    }
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct SimFile {
+    disk: SimDisk,
+    inode: u64,
+}
+
+impl SimFile {
+    pub fn new(disk: &SimDisk, inode: u64) -> SimFile {
+        SimFile { disk: disk.clone(), inode }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Inode, &mut Rng) -> T) -> io::Result<T> {
+        let mut state = self.disk.lock();
+        let State { inodes, rng, .. } = &mut *state;
+        // A process that has lost its power may still be told to run its destructors.
+        let inode = inodes.get_mut(&self.inode).ok_or_else(gone)?;
+        Ok(act(inode, rng))
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::EIO)
+}
+
+impl State {
+    /// Writes, as far as there is room.
+    fn write(&mut self, number: u64, offset: u64, mut bytes: &[u8]) -> io::Result<usize> {
+        let inode = self.inodes.get_mut(&number).ok_or_else(gone)?;
+        let grows = (offset + bytes.len() as u64).saturating_sub(inode.len());
+        let room = self.profile.capacity.saturating_sub(self.used);
+        if grows > room {
+            let fits = (bytes.len() as u64).saturating_sub(grows - room) as usize;
+            if fits == 0 || offset > inode.len() + room {
+                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            }
+            bytes = &bytes[..fits];
+        }
+        let before = inode.len();
+        inode.write(offset, bytes);
+        if inode.is_named {
+            self.used += inode.len() - before;
+        }
+        Ok(bytes.len())
+    }
+}
+
+impl DiskFile for SimFile {
+    fn read_now(&self, offset: u64, length: usize) -> io::Result<Option<Bytes>> {
+        let is_cached = {
+            let mut state = self.disk.lock();
+            let cached = state.profile.cached_permille;
+            state.rng.chance(cached)
+        };
+        if is_cached { self.read_blocking(offset, length).map(Some) } else { Ok(None) }
+    }
+
+    fn write_now(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        let takes = self.disk.lock().profile.takes_writes;
+        if takes { self.write_all_blocking(offset, slices).map(Some) } else { Ok(None) }
+    }
+
+    fn read_blocking(&self, offset: u64, length: usize) -> io::Result<Bytes> {
+        self.with(|inode, _| {
+            let start = inode.content.len().min(offset as usize);
+            let end = inode.content.len().min(start.saturating_add(length));
+            Bytes::copy_from_slice(&inode.content[start..end])
+        })
+    }
+
+    fn write_all_blocking(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut bytes = slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<_>>();
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > LENGTH_MAX) {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        self.disk.change(|state, fate| {
+            if fate == Fate::Crash {
+                // The system copies page by page, and the process may end between two.
+                let pages = bytes.len().div_ceil(PAGE_BYTES) as u64;
+                let kept = state.rng.below(pages + 1) as usize * PAGE_BYTES;
+                bytes.truncate(kept);
+            }
+            state.write(self.inode, offset, &bytes)
+        })
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        if length > LENGTH_MAX {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        self.disk.change(|state, fate| {
+            if !state.is_done(fate) {
+                return Ok(());
+            }
+            state.changes += 1;
+            let number = state.changes;
+            let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
+            let before = inode.len();
+            inode.content.resize(length as usize, 0);
+            inode.unsynced.push(Unsynced::Length(length, number));
+            inode.modified = task::wall();
+            if inode.is_named {
+                state.used = state.used - before + length;
+            }
+            Ok(())
+        })
+    }
+
+    fn reserve(&self, _: u64, length: u64) -> io::Result<()> {
+        // Space is counted when it is written; here it is only made sure that there is some.
+        let state = self.disk.lock();
+        let room = state.profile.capacity.saturating_sub(state.used);
+        if length > room { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
+    }
+
+    fn sync_blocking(&self, _: bool) -> io::Result<()> {
+        self.disk.change(|state, fate| {
+            if state.is_done(fate) {
+                let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
+                let last = inode.sync();
+                state.make_durable(last);
+            }
+            Ok(())
+        })
+    }
+
+    fn stat(&self) -> io::Result<FileStat> {
+        self.with(|inode, _| inode.stat())
+    }
+}
+
+/// Nobody simulates with longer files.
+const LENGTH_MAX: u64 = 64 << 20;

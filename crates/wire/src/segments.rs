@@ -1,0 +1,249 @@
+//! Output on its way to the stream: what a machine fills and its loop writes.
+//!
+//! Small fields and payloads that are read right here are appended to buffers that go round: one that
+//! has been written is filled again, so that a busy connection allocates nothing and touches no new
+//! page. Payloads that exist already are shared, never copied.
+
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// Output: runs of bytes in order. Small runs are put together.
+#[derive(Debug, Default)]
+pub struct Segments {
+    runs: VecDeque<Run>,
+    tail: Vec<u8>,
+    length: usize,
+    /// Buffers that have been written, to be filled again.
+    spare: Vec<Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum Run {
+    /// A buffer of ours, and how much of it has been written.
+    Own(Vec<u8>, usize),
+    Shared(Bytes),
+}
+
+impl Segments {
+    /// Nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where small fields are appended.
+    pub fn small(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.append_with(SMALL_BYTES, write);
+    }
+
+    /// Where up to `bytes_max` bytes are appended, without moving what is there already. Whatever
+    /// `write` appends is taken, more than `bytes_max`, too.
+    pub fn append_with<T>(&mut self, bytes_max: usize, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        self.make_room(bytes_max);
+        let before = self.tail.len();
+        let result = write(&mut self.tail);
+        assert!(self.tail.len() >= before, "what was there before has been cut off");
+        self.length += self.tail.len() - before;
+        result
+    }
+
+    /// Appends a shared run without copying it, unless it is tiny.
+    pub fn shared(&mut self, run: Bytes) {
+        if run.len() <= COPY_MAX {
+            return self.append_with(run.len(), |out| out.extend_from_slice(&run));
+        }
+        self.length += run.len();
+        self.seal();
+        self.runs.push_back(Run::Shared(run));
+    }
+
+    /// Appends what `other` has, whole runs up to about `bytes_max` bytes, and takes it from there.
+    /// Written buffers go back the other way.
+    pub fn take_from(&mut self, other: &mut Segments, bytes_max: usize) {
+        if self.is_empty() && other.length <= bytes_max {
+            return std::mem::swap(self, other);
+        }
+        self.seal();
+        other.seal();
+        let target = self.length + bytes_max;
+        while self.length < target {
+            let Some(run) = other.runs.pop_front() else { break };
+            let length = run.bytes().len();
+            (self.length, other.length) = (self.length + length, other.length - length);
+            self.runs.push_back(run);
+        }
+        while let Some(buffer) = self.spare.pop() {
+            other.keep(buffer);
+        }
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nothing is left to write.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The runs in order, for a gathering write.
+    pub fn runs(&mut self) -> impl Iterator<Item = &[u8]> {
+        self.seal();
+        self.runs.iter().map(Run::bytes)
+    }
+
+    /// `count` bytes were written.
+    pub fn advance(&mut self, mut count: usize) {
+        self.seal();
+        assert!(count <= self.length, "wrote more than there was");
+        self.length -= count;
+        while count > 0 {
+            let front = self.runs.front_mut().expect("length counts the runs");
+            let step = count.min(front.bytes().len());
+            front.advance(step);
+            count -= step;
+            if front.bytes().is_empty() {
+                self.retire_front();
+            }
+        }
+    }
+
+    fn retire_front(&mut self) {
+        if let Some(Run::Own(buffer, _)) = self.runs.pop_front() {
+            self.keep(buffer);
+        }
+    }
+
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
+        if kept + buffer.capacity() <= SPARE_BYTES_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Sees to it that the tail takes `bytes` more without growing.
+    fn make_room(&mut self, bytes: usize) {
+        if self.tail.capacity() - self.tail.len() >= bytes {
+            return;
+        }
+        self.seal();
+        let capacity = |at: &usize| self.spare[*at].capacity();
+        let fitting = (0..self.spare.len()).filter(|at| capacity(at) >= bytes).min_by_key(capacity);
+        let fresh = || Vec::with_capacity(bytes.max(BUFFER_BYTES));
+        let tail = fitting.map_or_else(fresh, |at| self.spare.swap_remove(at));
+        let old = std::mem::replace(&mut self.tail, tail);
+        if old.capacity() > 0 {
+            self.keep(old);
+        }
+    }
+
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            let tail = std::mem::take(&mut self.tail);
+            self.runs.push_back(Run::Own(tail, 0));
+        }
+    }
+}
+
+impl Run {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Run::Own(buffer, written) => &buffer[*written..],
+            Run::Shared(run) => run,
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Run::Own(_, written) => *written += count,
+            Run::Shared(run) => bytes::Buf::advance(run, count),
+        }
+    }
+}
+
+/// Shared runs up to this length are copied: a run of its own costs more.
+const COPY_MAX: usize = 4096;
+/// Room for the fields of one message but its payload.
+const SMALL_BYTES: usize = 512;
+/// A new buffer, when no more is asked for.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Most bytes in buffers that wait to be filled again.
+const SPARE_BYTES_MAX: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(out: &mut Segments) -> Vec<u8> {
+        out.runs().flatten().copied().collect()
+    }
+
+    #[test]
+    fn runs_keep_their_order_whatever_their_kind() {
+        let mut out = Segments::new();
+        out.small(|out| out.push(1));
+        out.shared(Bytes::from(vec![2; 5000]));
+        out.shared(Bytes::from_static(&[3, 3]));
+        out.append_with(100_000, |out| out.extend_from_slice(&[4; 100_000]));
+        let wanted = [&[1][..], &[2; 5000], &[3, 3], &[4; 100_000]].concat();
+        assert_eq!(out.len(), wanted.len());
+        assert!(all(&mut out) == wanted);
+        out.advance(5002);
+        assert!(all(&mut out) == wanted[5002..]);
+        out.advance(100_001);
+        assert!(out.is_empty() && out.runs().next().is_none());
+    }
+
+    #[test]
+    fn a_written_buffer_is_filled_again() {
+        let mut out = Segments::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            out.append_with(200_000, |out| {
+                seen.insert(out.as_ptr());
+                out.resize(200_000, 7);
+            });
+            out.small(|out| out.push(1));
+            let length = out.runs().map(<[u8]>::len).sum();
+            out.advance(length);
+        }
+        assert!(seen.len() <= 2, "{} buffers", seen.len());
+    }
+
+    #[test]
+    fn what_was_there_does_not_move_when_more_comes() {
+        let mut out = Segments::new();
+        out.append_with(60_000, |out| out.resize(60_000, 1));
+        let before = out.tail.as_ptr();
+        out.append_with(60_000, |out| out.resize(60_000, 2));
+        assert_eq!(out.runs().next().map(<[u8]>::as_ptr), Some(before));
+    }
+
+    #[test]
+    fn output_moves_on_in_whole_runs() {
+        let (mut from, mut to) = (Segments::new(), Segments::new());
+        for n in 0..10 {
+            from.shared(Bytes::from(vec![n; 10_000]));
+        }
+        to.take_from(&mut from, 25_000);
+        assert_eq!((to.len(), from.len()), (30_000, 70_000));
+        to.take_from(&mut from, usize::MAX / 2);
+        assert!(from.is_empty());
+        assert!(all(&mut to) == (0..10).flat_map(|n| vec![n; 10_000]).collect::<Vec<_>>());
+        to.advance(100_000);
+        from.small(|out| out.push(9));
+        to.take_from(&mut from, 100);
+        assert_eq!(all(&mut to), [9]);
+    }
+
+    #[test]
+    fn a_crowd_of_written_buffers_is_let_go() {
+        let mut out = Segments::new();
+        for _ in 0..10 {
+            out.append_with(1 << 20, |out| out.resize(1 << 20, 0));
+        }
+        out.advance(10 << 20);
+        assert!(out.spare.iter().map(Vec::capacity).sum::<usize>() <= SPARE_BYTES_MAX);
+    }
+}
