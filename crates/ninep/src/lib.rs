@@ -64,5 +64,6 @@ pub mod client;
 mod frame;
 pub mod memory;
 pub mod message;
+pub mod runs;
 pub mod server;
 pub mod tree;

@@ -6,6 +6,7 @@
 //!
 //! `size[4] number[1] tag[2] fields...`, integers little-endian.
 
+use crate::runs::Run;
 use covey_wire::{Blame, Field, List, Name, Payload, Reader, Segments, messages, record};
 
 /// What a Tag field holds when there is none (Tversion).
@@ -222,6 +223,12 @@ messages! {
         /// Covey: an operation of the tree's own, carried as bytes both ways
         200 Tcall { fid: u32, body: Payload },
         201 Rcall { body: Payload },
+        /// Covey: data of many ranges out of an open fid
+        202 Treadlist { fid: u32, runs: List<Run> },
+        203 Rreadlist { data: Payload },
+        /// Covey: data into many ranges of an open fid
+        204 Twritelist { fid: u32, runs: List<Run>, data: Payload },
+        205 Rwritelist { count: u32 },
     }
 }
 
@@ -236,7 +243,7 @@ impl Message {
             out.extend_from_slice(&tag.to_le_bytes());
         };
         match self {
-            Message::Rread { data } | Message::Rreaddir { data } => {
+            Message::Rread { data } | Message::Rreaddir { data } | Message::Rreadlist { data } => {
                 out.small(header);
                 put_payload(data, out);
             }
@@ -259,11 +266,24 @@ impl Message {
                 });
                 put_payload(data, out);
             }
+            Message::Twritelist { fid, runs, data } => {
+                out.small(|out| {
+                    header(out);
+                    out.extend_from_slice(&fid.to_le_bytes());
+                    runs.put(dialect, out);
+                });
+                put_payload(data, out);
+            }
             small => out.small(|out| {
                 header(out);
                 small.put_body(dialect, out);
             }),
         }
+    }
+
+    /// Whether messages of this number are Covey's own: no other dialect has them.
+    pub fn is_own(number: u8) -> bool {
+        (200..=219).contains(&number)
     }
 
     /// Reads one whole message, header included, of exactly the size in its header.

@@ -167,6 +167,14 @@ impl<T: Tree> Session<T> {
     fn handle_frame(&mut self, frame: Frame) -> Result<(), Blame> {
         let (tag, number) = (frame.tag, frame.number);
         let dialect = self.dialect.unwrap_or(Dialect::Linux);
+        // To whoever speaks another dialect they are unknown, whatever they hold.
+        if Message::is_own(number)
+            && number.is_multiple_of(2)
+            && self.dialect.is_some_and(|dialect| dialect != Dialect::Covey)
+        {
+            self.reply_error(tag, crate::tree::Errno::EOPNOTSUPP.into());
+            return Ok(());
+        }
         let message = match Message::get(frame.bytes, dialect) {
             Ok((_, message)) => message,
             Err(Blame::Unsupported(_)) if number.is_multiple_of(2) && self.dialect.is_some() => {

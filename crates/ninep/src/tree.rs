@@ -21,6 +21,7 @@ pub use directory::Directory;
 pub use errno::{Errno, Result};
 
 use crate::message::Qid;
+use crate::runs::{self, Run};
 use covey_wire::{Bytes, Name};
 use std::future::Future;
 use std::pin::Pin;
@@ -43,6 +44,14 @@ impl<T: 'static> Outcome<T> {
     /// An answer that waits.
     pub fn later(future: impl Future<Output = Result<T>> + 'static) -> Self {
         Outcome::Later(Box::pin(future))
+    }
+
+    /// The answer, waited for.
+    pub async fn wait(self) -> Result<T> {
+        match self {
+            Outcome::Now(result) => result,
+            Outcome::Later(later) => later.await,
+        }
     }
 
     /// The same outcome with its value changed.
@@ -447,6 +456,26 @@ pub trait Tree: 'static {
     /// Writes; answers how much.
     fn write(&self, user: &Rc<User>, node: &Self::Node, offset: u64, data: Bytes) -> Outcome<u32> {
         Errno::EOPNOTSUPP.into()
+    }
+
+    /// The bytes of many ranges, one after another in the order of the runs, which were checked. What
+    /// lies beyond the end of the file reads as zeros, and the answer ends with the last byte that
+    /// was there: see [`crate::runs::Gathered`]. The default reads one piece after another.
+    fn read_list(&self, user: &Rc<User>, node: &Self::Node, runs: Vec<Run>) -> Outcome<Bytes> {
+        runs::read_each(&runs, |offset, count| self.read(user, node, offset, count))
+    }
+
+    /// Writes many ranges from `data`, which has the bytes of all runs; answers how many bytes in
+    /// that order are written. Where runs overlap either may win. The default writes one piece after
+    /// another.
+    fn write_list(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        runs: Vec<Run>,
+        data: Bytes,
+    ) -> Outcome<u32> {
+        runs::write_each(&runs, data, |offset, data| self.write(user, node, offset, data))
     }
 
     /// Entries after `cookie` (0: from the start, with `.` and `..`), of at most `bytes_max` in all

@@ -5,10 +5,12 @@
 
 use covey_ninep::message::Message::*;
 use covey_ninep::message::{Dialect, Message, NOFID, NONUNAME, Number, Qid};
+use covey_ninep::runs::Run;
 use covey_wire::{Bytes, List, Segments};
 use std::collections::BTreeSet;
 
 const TAG: u16 = 0x0102;
+const RUN: Run = Run { offset: 2, bytes: 3, stride: 8, count: 5 };
 const QID: Qid = Qid { kind: Qid::DIR, version: 1, path: 2 };
 
 fn golden() -> Vec<(Dialect, Message, &'static str)> {
@@ -297,6 +299,28 @@ fn golden() -> Vec<(Dialect, Message, &'static str)> {
             "11000000c8020101000000020000006f70",
         ),
         (Dialect::Covey, Rcall { body: b"re".to_vec().into() }, "0d000000c90201020000007265"),
+        (
+            Dialect::Covey,
+            Treadlist { fid: 1, runs: List(vec![RUN]) },
+            "25000000ca0201010000000100020000000000000003000000080000000000000005000000",
+        ),
+        (
+            Dialect::Covey,
+            Rreadlist { data: b"abc".to_vec().into() },
+            "0e000000cb020103000000616263",
+        ),
+        (
+            Dialect::Covey,
+            Twritelist {
+                fid: 1,
+                runs: List(vec![RUN, Run::one(9, 1)]),
+                data: b"abc".to_vec().into(),
+            },
+            "44000000cc0201010000000200020000000000000003000000080000000000000005000000\
+             090000000000000001000000010000000000000001000000\
+             03000000616263",
+        ),
+        (Dialect::Covey, Rwritelist { count: 3 }, "0b000000cd020103000000"),
     ]
 }
 

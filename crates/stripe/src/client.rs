@@ -14,6 +14,7 @@
 //! An append that has begun goes on to its end, since later ones wait for it.
 
 mod beside;
+mod check;
 mod file;
 mod link;
 mod session;
@@ -23,13 +24,14 @@ mod xattr;
 pub use link::{Greet, Link};
 pub use space::fallocate;
 
+use crate::list::{self, Run};
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{Caller, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set};
 use beside::beside;
 use covey_ninep::client::CallError;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
-use covey_wire::{List, Name, Payload};
+use covey_wire::{Bytes, List, Name, Payload};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
 use session::{Opened, Session, unexpected};
@@ -469,6 +471,29 @@ impl File {
     /// All of `data` at `offset`; done when every later read anywhere sees it.
     pub async fn write_at(&self, offset: u64, data: Payload) -> Result<()> {
         self.data()?.write(&self.handle.shared, offset, data).await
+    }
+
+    /// The bytes of many ranges, one after another in the order of `runs`: each server is asked
+    /// once for all that it has of them (or once per message, where that is more than one holds).
+    /// What lies beyond the end of the file is left out at the end of the answer, and reads as zeros
+    /// before it.
+    pub async fn read_list(&self, runs: &[Run]) -> Result<Bytes> {
+        let mut data = vec![0; list::extent(runs)?.total];
+        let there = self.read_list_into(runs, &mut data).await?;
+        data.truncate(there);
+        Ok(data.into())
+    }
+
+    /// As `read_list`, into memory that has exactly the bytes of all runs; how many of them, from the
+    /// front, are not beyond the end of the file. After an error nothing is changed.
+    pub async fn read_list_into(&self, runs: &[Run], into: &mut [u8]) -> Result<usize> {
+        self.data()?.read_list(&self.handle.shared, runs, into).await
+    }
+
+    /// Writes many ranges from `data`, which has exactly the bytes of all runs, one after another; done
+    /// when every later read anywhere sees them. Where ranges overlap either may win.
+    pub async fn write_list(&self, runs: &[Run], data: Bytes) -> Result<()> {
+        self.data()?.write_list(&self.handle.shared, runs, data).await
     }
 
     /// All of `data` at the end, whoever else appends; answers where it went.

@@ -104,6 +104,8 @@ messages! {
         20 Reshape { id: u64, epoch: u32, how: u8, offset: u64, length: u64 },
         /// the first run of data at or after `offset`
         21 Extent { id: u64, epoch: u32, offset: u64 },
+        /// those of these objects that are there
+        30 Look { ids: List<u64> },
     }
 }
 

@@ -321,8 +321,11 @@ impl State {
             }
             (Message::Tversion { .. }, _) => Ok(NOTAG),
             (_, None) => misuse(Errno::EPROTO, format!("{} before Tversion", request.name())),
-            (Message::Tcall { .. }, Some(Dialect::Linux)) => {
-                misuse(Errno::EOPNOTSUPP, "Tcall in 9P2000.L".into())
+            (request, Some(dialect))
+                if Message::is_own(request.number()) && dialect != Dialect::Covey =>
+            {
+                let what = format!("{} in {}", request.name(), dialect.version());
+                misuse(Errno::EOPNOTSUPP, what)
             }
             _ => match self.tags.take(tags_max) {
                 Some(tag) => Ok(tag),

@@ -19,6 +19,8 @@ pub(super) enum Then<N> {
     Remove { user: Rc<User>, node: N },
     Read { count: u32 },
     Write { count: u32 },
+    ReadList { count: u32 },
+    WriteList { count: u32 },
     Readdir { bytes_max: u32 },
     Getattr { request_mask: u64 },
     Readlink,
@@ -64,6 +66,13 @@ impl<T: Tree> Session<T> {
             }
             (Then::Write { count }, Answer::Count(written)) => {
                 Ok(Message::Rwrite { count: written.min(count) })
+            }
+            (Then::ReadList { count }, Answer::Data(mut data)) => {
+                data.truncate(count as usize);
+                Ok(Message::Rreadlist { data: data.into() })
+            }
+            (Then::WriteList { count }, Answer::Count(written)) => {
+                Ok(Message::Rwritelist { count: written.min(count) })
             }
             (Then::Readdir { bytes_max }, Answer::Entries(list)) => attr::entries(list, bytes_max),
             (Then::Getattr { request_mask }, Answer::Attr(attr)) => {

@@ -6,6 +6,7 @@
 //! a request that is answered at once leaves no trace here.
 
 use crate::message::{Message, NOFID};
+use crate::runs::{self, Run};
 use std::collections::HashMap;
 
 /// What a request does with a fid.
@@ -83,6 +84,8 @@ impl Claims {
             Twrite { fid, offset, ref data } => {
                 one(fid, self::data(true, offset, data.len() as u64))
             }
+            Treadlist { fid, ref runs } => one(fid, list(false, &runs.0)),
+            Twritelist { fid, ref runs, .. } => one(fid, list(true, &runs.0)),
             Tcall { fid, .. } => one(fid, Access::Call),
             Tfsync { fid, .. } => one(fid, Access::Sync),
             Tlock { fid, .. } => one(fid, Access::Lock),
@@ -131,6 +134,12 @@ fn two(first: (u32, Access), second: (u32, Access)) -> Claims {
 
 fn data(write: bool, offset: u64, count: u64) -> Access {
     Access::Data { write, start: offset, end: offset.saturating_add(count) }
+}
+
+/// All of the range that the runs lie in.
+fn list(write: bool, runs: &[Run]) -> Access {
+    let (start, end) = runs::span(runs);
+    Access::Data { write, start, end }
 }
 
 /// The lanes.

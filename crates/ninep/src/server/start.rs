@@ -7,6 +7,7 @@ use super::fids::{Auth, Fid, File, Open, check_name, check_step, check_target};
 use super::finish::Then;
 use crate::auth;
 use crate::message::{Dialect, IOHDRSZ, Message, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX};
+use crate::runs::{self, Run};
 use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User};
 use covey_wire::{Bytes, List, Name};
 use std::rc::Rc;
@@ -33,6 +34,12 @@ impl<T: Tree> Session<T> {
             Tremove { fid } => self.start_remove(fid),
             Tread { fid, offset, count } => self.start_read(fid, offset, count),
             Twrite { fid, offset, data } => self.start_write(fid, offset, data.into_bytes()),
+            Treadlist { fid, runs } if self.dialect == Some(Dialect::Covey) => {
+                self.start_read_list(fid, runs.0)
+            }
+            Twritelist { fid, runs, data } if self.dialect == Some(Dialect::Covey) => {
+                self.start_write_list(fid, runs.0, data.into_bytes())
+            }
             Tcall { fid, body } if self.dialect == Some(Dialect::Covey) => {
                 self.ask(fid, Then::Call, |tree, file| {
                     tree.call(&file.user, &file.node, body.into_bytes())
@@ -160,6 +167,29 @@ impl<T: Tree> Session<T> {
         let file = self.fids.writable(fid)?;
         let asked = self.tree.write(&file.user, &file.node, offset, data).into();
         Ok(Started::Asked(asked, Then::Write { count }))
+    }
+
+    fn start_read_list(&mut self, fid: u32, list: Vec<Run>) -> Result<Started<T::Node>> {
+        let file = self.fids.readable(fid)?;
+        let count = runs::check(&list, self.payload_max())?;
+        let asked = self.tree.read_list(&file.user, &file.node, list).into();
+        Ok(Started::Asked(asked, Then::ReadList { count }))
+    }
+
+    fn start_write_list(
+        &mut self,
+        fid: u32,
+        list: Vec<Run>,
+        data: Bytes,
+    ) -> Result<Started<T::Node>> {
+        let file = self.fids.writable(fid)?;
+        let count = runs::check(&list, self.payload_max())?;
+        if count as usize != data.len() {
+            let what = format!("{} bytes of data for runs of {count} bytes", data.len());
+            return Err(Errno::because(Errno::EINVAL, what));
+        }
+        let asked = self.tree.write_list(&file.user, &file.node, list, data).into();
+        Ok(Started::Asked(asked, Then::WriteList { count }))
     }
 
     fn start_open(&mut self, request: Message) -> Result<Started<T::Node>> {
