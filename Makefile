@@ -27,10 +27,10 @@ check: ## formatting, lints, documentation; what CI runs before the tests
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps
 
-bench: ## measure against the raw machine, GlusterFS and diod; Markdown on stdout (30 min)
+bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout (15 min)
 	@scripts/prepare bench >&2
 	$(CARGO) build --release --locked -p covey --bins --examples
-	@COVEY=$(abspath $(COVEY)) bench/run
+	@COVEY=$(abspath $(COVEY)) bench/run $(SUITES)
 
 build: ## build the release binary
 	@scripts/prepare build
