@@ -80,7 +80,7 @@ impl<F: Files> Session<F> {
         let (who, access) = (self.caller(header), super::data::access_of(flags));
         let (inode, file) = self.files.tmpfile(&who, header.nodeid, mode & 0o7777, access).await?;
         let handle = self.opened(inode.id, file, access);
-        let mut out = encode(&self.entry(&inode));
+        let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode));
         super::data::open_out(handle).put((), &mut out);
         Ok(Answer::Small(out))
     }
