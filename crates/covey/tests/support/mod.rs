@@ -13,7 +13,9 @@
 pub mod bytes;
 pub mod command;
 pub mod network;
+pub mod preload;
 mod skip;
+pub mod uml;
 
 pub use command::{Finished, covey, run, run_within};
 pub use skip::skip;
