@@ -11,6 +11,7 @@
 use super::watch::{Client, Watch};
 use super::{ctl, data, fs, meta};
 use covey_ninep::message::Qid;
+use covey_ninep::runs::{self, Run};
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
     Statfs, Tree, User,
@@ -417,6 +418,24 @@ impl Tree for NodeTree {
             to_part!(self, node, |tree, inner| tree.write(user, inner, offset, data), {
                 Errno::EBADF.into()
             })
+        })
+    }
+
+    fn read_list(&self, user: &Rc<User>, node: &Node, list: Vec<Run>) -> Outcome<Bytes> {
+        to_part!(self, node, |tree, inner| tree.read_list(user, inner, list), {
+            runs::read_each(&list, |offset, count| self.read(user, node, offset, count))
+        })
+    }
+
+    fn write_list(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        list: Vec<Run>,
+        data: Bytes,
+    ) -> Outcome<u32> {
+        to_part!(self, node, |tree, inner| tree.write_list(user, inner, list, data), {
+            Errno::EBADF.into()
         })
     }
 
