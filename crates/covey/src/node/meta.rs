@@ -345,7 +345,9 @@ impl Meta {
                 Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
             Applied::Reply(reply) => {
-                let answer = Answer { grant: self.leases.grant(session, &op, &reply), reply };
+                let grant = self.leases.grant(session, &op, &reply);
+                let dir = if grant > 0 { self.store_mut().changed_dir(&op) } else { None };
+                let answer = Answer { reply, grant, dir };
                 if !self.journal.is_behind() {
                     return Outcome::Now(Ok(answer));
                 }
@@ -504,7 +506,7 @@ fn refusal(error: &Errno) -> Answer {
 
 /// An answer that is not to be remembered.
 fn plain(reply: Reply) -> Answer {
-    Answer { reply, grant: 0 }
+    Answer { reply, grant: 0, dir: None }
 }
 
 fn encode(answer: &Answer) -> Bytes {
