@@ -83,6 +83,14 @@ pub enum Node {
     Object(Rc<Object>, Option<u32>),
 }
 
+/// The file whose object a fid holds; 0 for the directory.
+pub fn id_of(node: &Node) -> Id {
+    match node {
+        Node::Root => 0,
+        Node::Object(object, _) => object.id,
+    }
+}
+
 impl DataTree {
     /// The tree over `store`, whose `objects` directory is made when missing.
     pub fn open(disk: Arc<dyn Disk>, store: &Path) -> std::io::Result<DataTree> {
@@ -90,6 +98,9 @@ impl DataTree {
         for low in 0..FANOUT {
             disk.make_dir(&objects_dir.join(format!("{low:02x}")))?;
         }
+        // Whoever syncs an object relies on the names that lead to it.
+        disk.sync_dir(&objects_dir)?;
+        disk.sync_dir(store)?;
         let tree = DataTree {
             disk,
             objects_dir,
