@@ -81,6 +81,16 @@ impl<F: Files> Session<F> {
         Ok(Answer::Small(out))
     }
 
+    /// A file without a name, which link(2) may give one.
+    pub(super) async fn tmpfile(&self, header: &Header, mode: u32, flags: u32) -> Result<Answer> {
+        let (who, access) = (self.caller(header), super::data::access_of(flags));
+        let (inode, file) = self.files.tmpfile(&who, header.nodeid, mode & 0o7777, access).await?;
+        let handle = self.opened(inode.id, file, access);
+        let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode));
+        super::data::open_out(handle).put((), &mut out);
+        Ok(Answer::Small(out))
+    }
+
     pub(super) async fn unlink(&self, header: &Header, name: Text, dir: bool) -> Result<Answer> {
         let who = self.caller(header);
         self.files.unlink(&who, header.nodeid, &checked(name)?, dir).await?;
