@@ -17,9 +17,11 @@ mod beside;
 mod file;
 mod link;
 mod session;
+mod small;
 mod xattr;
 
 pub use link::{Greet, Link};
+pub use small::{Created, Opening};
 
 use crate::list::{self, Run};
 use crate::objects::{DataOp, DataReply};

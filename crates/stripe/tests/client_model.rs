@@ -323,7 +323,8 @@ struct Lab {
 
 impl Lab {
     fn new(seed: u64) -> Lab {
-        let mut world = World::new(seed);
+        // Striped from the first byte on, or the progressive layout.
+        let mut world = if seed & 2 == 0 { World::new(seed) } else { World::progressive(seed) };
         // Hard clients: nothing fails, however long a server is away.
         let fs: Vec<Fs> = (0..CLIENTS).map(|_| world.client(true)).collect();
         let mut ids = Vec::new();

@@ -158,12 +158,15 @@ impl<K: Kv> Store<K> {
     /// The logged end of an orphan: the inode goes, a regular file's objects are to be removed.
     ///
     /// Even an empty file may have objects, of a writer that died before it reported a size.
+    /// Only of one that could have been that small on purpose nobody is told.
     pub(super) fn drop_orphan(&mut self, id: Id) -> Result<Applied, Fault> {
         self.dropping.remove(&id);
         if !self.is_orphan(id)? {
             return Ok(done());
         }
-        let inode = self.stored(id)?.inode;
+        let stored = self.stored(id)?;
+        let is_inline = self.is_inline(&stored);
+        let mut inode = stored.inode;
         self.delete(&keys::orphan(id))?;
         self.delete(&keys::inode(id))?;
         self.counters.files -= 1;
@@ -173,9 +176,13 @@ impl<K: Kv> Store<K> {
         if inode.has_xattrs {
             self.forget_xattrs(id)?;
         }
+        self.cut_inline(&mut inode, 0)?;
         if let Some(layout) = inode.layout {
             self.count_bytes(inode.size, 0);
-            self.reclaim(id, inode.epoch, layout)?;
+            // What a writer that died may have left of it is found when objects are reconciled.
+            if !is_inline {
+                self.reclaim(id, inode.epoch, layout)?;
+            }
         }
         Ok(done())
     }

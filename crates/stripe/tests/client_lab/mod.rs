@@ -10,8 +10,8 @@ use covey_ninep::client::Client;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use covey_stripe::client::{Fs, Options};
-use covey_stripe::ops::Caller;
-use covey_wire::{BytesMut, Machine, Name, Segments};
+use covey_stripe::ops::{Caller, LayoutHint};
+use covey_wire::{BytesMut, List, Machine, Name, Segments};
 use data::{DataServer, Objects};
 use meta::{Meta, MetaServer};
 use net::{Flag, SimNet};
@@ -26,6 +26,9 @@ use std::time::Duration;
 pub const SERVERS: usize = 3;
 /// Bytes of a strip.
 pub const STRIP: usize = 4096;
+/// Bytes with the metadata, and where the striped part begins, in the progressive layout here.
+pub const INLINE: usize = STRIP + 100;
+pub const SINGLE: usize = 3 * STRIP;
 
 pub struct World {
     pub net: Arc<SimNet>,
@@ -66,10 +69,21 @@ struct Conn {
 }
 
 impl World {
+    /// With files striped over all servers from their first byte on.
     pub fn new(seed: u64) -> World {
+        World::with_hint(seed, LayoutHint::simple_stripe(STRIP as u32, 0))
+    }
+
+    /// With the progressive layout, in small.
+    pub fn progressive(seed: u64) -> World {
+        let params = List(vec![INLINE as u32, SINGLE as u32]);
+        World::with_hint(seed, LayoutHint { params, ..LayoutHint::progressive(STRIP as u32, 0) })
+    }
+
+    pub fn with_hint(seed: u64, hint: LayoutHint) -> World {
         let net = Arc::new(SimNet::default());
         let data: Vec<_> = (0..SERVERS).map(|_| Rc::new(Objects::default())).collect();
-        let meta = Meta::new(net.clone(), data.clone());
+        let meta = Meta::new(net.clone(), data.clone(), hint);
         let (plan, conns, tasks) = (Vec::new(), Vec::new(), Vec::new());
         World { net, meta, data, plan, conns, tasks, round: 0, seed: seed | 1 }
     }

@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn lists_read_what_a_byte_by_byte_toy_reads() {
-        let content: Vec<u8> = (0..400_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let content: Vec<u8> = (0..400_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
         let column: Vec<Piece> = (0..3000).map(|row| (row * 100, 8)).collect();
         let far: Vec<Piece> = (0..50).map(|row| (row * 9000, 10)).collect();
         let lists = [
