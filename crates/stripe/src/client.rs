@@ -14,6 +14,7 @@
 //! An append that has begun goes on to its end, since later ones wait for it.
 
 mod beside;
+mod check;
 mod file;
 mod link;
 mod session;

@@ -5,6 +5,8 @@
 //! the log gives the same store. `Request { session, seq, .. }` lets a client repeat a mutation after
 //! a lost connection and get the first answer.
 
+pub mod check;
+
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
 /// A file's number: the owner server in the top 16 bits, never reused. 1 is the root directory.
@@ -276,6 +278,15 @@ messages! {
         28 Drop { id: u64 },
         /// volatile: a data server is behind the file's epoch (it lost a cut with its power): cut again
         29 Recut { id: u64, epoch: u32 },
+        /// read: looks at up to `rows_max` rows after `after`, see [`check::table`]; inodes and links
+        /// are told of the window from `low` up to, not including, `high`
+        60 Check { table: u8, after: Name, rows_max: u32, low: u64, high: u64 },
+        /// read: what there is to know of these files
+        61 Look { ids: List<u64> },
+        /// repairs what a check has found, if it is still so
+        62 Mend { finding: check::Finding },
+        /// read: rows as they are, from `from` on, together about `bytes_max`
+        63 Rows { from: Name, bytes_max: u32 },
         /// sets an extended attribute; flags: see `xattr`
         40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 },
         /// removes an extended attribute
@@ -331,6 +342,12 @@ messages! {
         11 Created { inode: Inode, created: bool },
         /// the cluster: its id, and names of I/O servers in index order
         12 Cluster { id: Name, servers: List<Name> },
+        /// a page of a check
+        30 Checked { page: check::Page },
+        /// what is known of files, in the order asked; the server's clock
+        31 Looked { files: List<check::Looked>, now: Nanos },
+        /// rows, and whether they were the last
+        32 Rows { rows: List<check::Row>, end: bool },
         /// an extended attribute's value
         20 Xattr { value: Payload },
         /// names of extended attributes

@@ -15,6 +15,8 @@ mod df;
 mod down;
 mod du;
 mod export;
+mod fs_dump;
+mod fsck;
 mod genconfig;
 mod init;
 mod keygen;
@@ -139,6 +141,8 @@ commands! {
     Df = df,
     Du = du,
     Layout = layout,
+    Fsck = fsck,
+    FsDump = fs_dump,
     Genconfig = genconfig,
     Config = config,
     Keygen = keygen,

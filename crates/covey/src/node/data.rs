@@ -227,6 +227,7 @@ impl DataTree {
             DataOp::Remove { objects } => self.remove_all(&objects.0).into(),
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
+            DataOp::Look { ids } => self.look(&ids.0).into(),
         }
     }
 
@@ -308,6 +309,20 @@ impl DataTree {
             }
         }
         Ok(DataReply::Objects { objects: List(found) })
+    }
+
+    /// Those of the objects that are there.
+    fn look(&self, ids: &[Id]) -> Result<DataReply> {
+        let mut objects = Vec::new();
+        for &id in ids {
+            let epoch = self.epoch_of(id);
+            match self.disk.stat(&self.path(id, epoch)) {
+                Ok(stat) => objects.push(Listed { id, epoch, bytes: stat.bytes }),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(DataReply::Objects { objects: List(objects) })
     }
 
     fn allocated(&self, id: Id) -> Result<DataReply> {

@@ -9,6 +9,7 @@
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
 
 pub mod journal;
+pub mod offline;
 pub mod reclaim;
 mod sessions;
 

@@ -19,6 +19,8 @@ pub mod mode {
     pub const SETGID: u32 = 0o2000;
     pub const STICKY: u32 = 0o1000;
     pub const PERMISSIONS: u32 = 0o7777;
+    /// A directory, as directory entries have it.
+    pub const DIRECTORY_KIND: u8 = (DIRECTORY >> 12) as u8;
 }
 
 /// Bits of an access.
