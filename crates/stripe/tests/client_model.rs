@@ -159,7 +159,7 @@ fn outcomes(before: &[u8], changes: &[Change], ghosts: &[Change]) -> States {
     }
     // A write that was given up may be done in part, wherever it reaches.
     for change in changes.iter().filter(|change| !change.is_done) {
-        if let Op::Write { offset, count } = change.op {
+        for (offset, count) in written(change.op) {
             for (&size, bytes) in &mut states {
                 for (at, set) in bytes.iter_mut().enumerate().take(size).skip(offset).take(count) {
                     set.insert(change.byte);

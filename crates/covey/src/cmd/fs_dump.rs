@@ -108,6 +108,9 @@ fn json_of(record: &Record) -> Value {
             put_text(&mut text, "name", name.as_bytes());
             text
         }
+        Record::Inline { id, value } => {
+            json!({ "type": "inline", "id": id, "value_hex": hex(value) })
+        }
         Record::Unknown { key, value } => {
             json!({ "type": "unknown", "key_hex": hex(key), "value_hex": hex(value) })
         }

@@ -40,6 +40,7 @@ impl Opening {
 impl Fs {
     /// Creates a regular file (or, not exclusive, finds it) and opens it. When it is new, all of
     /// `data` is written: with one request to the metadata server where it lies with the metadata.
+    #[allow(clippy::too_many_arguments)] // They are those of a creation, and the data.
     pub async fn create_write(
         &self,
         who: &Caller,

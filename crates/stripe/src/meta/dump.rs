@@ -31,6 +31,8 @@ pub enum Record {
     Session { session: u64, name: Name, answered: u64, kept: usize },
     /// An extended attribute.
     Xattr { id: Id, name: Name, value: Vec<u8> },
+    /// What of a file's content lies with its inode.
+    Inline { id: Id, value: Vec<u8> },
     /// What this version does not know, or cannot read: the row as it is.
     Unknown { key: Vec<u8>, value: Vec<u8> },
 }
@@ -87,6 +89,10 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         [b'x', ..] => {
             let (name, value): (_, Payload) = (Name::from(key.get(9..)?), row(value)?);
             Record::Xattr { id: id()?, name, value: value.into_bytes().to_vec() }
+        }
+        [b'd', ..] => {
+            let value: Payload = row(value)?;
+            Record::Inline { id: id()?, value: value.into_bytes().to_vec() }
         }
         [b'e', ..] => {
             let kept: Kept = row(value)?;

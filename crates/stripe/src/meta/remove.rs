@@ -157,8 +157,9 @@ impl<K: Kv> Store<K> {
 
     /// The logged end of an orphan: the inode goes, a regular file's objects are to be removed.
     ///
-    /// Even an empty file may have objects, of a writer that died before it reported a size.
-    /// Only of one that could have been that small on purpose nobody is told.
+    /// Even an empty file may have objects, of a writer that died before it reported a size. Where
+    /// all of a file may lie with its inode that is not what it is for: those are found when objects
+    /// are reconciled, as they are after a client's death.
     pub(super) fn drop_orphan(&mut self, id: Id) -> Result<Applied, Fault> {
         self.dropping.remove(&id);
         if !self.is_orphan(id)? {
@@ -180,7 +181,6 @@ impl<K: Kv> Store<K> {
         self.cut_inline(&mut inode, 0)?;
         if let Some(layout) = inode.layout {
             self.count_bytes(inode.size, 0);
-            // What a writer that died may have left of it is found when objects are reconciled.
             if !is_inline {
                 self.reclaim(id, inode.epoch, layout)?;
             }
