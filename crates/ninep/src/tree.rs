@@ -26,6 +26,7 @@ use covey_wire::{Bytes, Name};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 /// An answer, now or later.
 pub enum Outcome<T> {
@@ -121,11 +122,23 @@ pub struct Opened<N> {
     pub blocking: bool,
 }
 
+/// The flag of open(2) that makes the file.
+pub const O_CREAT: u32 = 0o100;
+/// The flag of open(2) that wants to be the one who makes it.
+pub const O_EXCL: u32 = 0o200;
 /// The flag of open(2) that empties the file.
 pub const O_TRUNC: u32 = 0o1000;
+/// The flag of open(2) that writes at the end.
+pub const O_APPEND: u32 = 0o2000;
 
 /// The bits of [`Attr::mode`] that say what a file is.
 pub const S_IFMT: u32 = 0o170000;
+/// A socket.
+pub const S_IFSOCK: u32 = 0o140000;
+/// A block device.
+pub const S_IFBLK: u32 = 0o060000;
+/// A character device.
+pub const S_IFCHR: u32 = 0o020000;
 /// A FIFO.
 pub const S_IFIFO: u32 = 0o010000;
 /// A directory.
@@ -316,6 +329,8 @@ pub struct Lock {
     pub proc_id: u32,
     /// The node, or whatever else tells owners apart.
     pub client_id: Name,
+    /// Whether its owner waits for it (F_SETLKW): of a lock that is asked for.
+    pub wait: bool,
 }
 
 /// The answer to Tlock.
@@ -549,7 +564,8 @@ pub trait Tree: 'static {
         Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() }).into()
     }
 
-    /// Takes or gives back a lock. Never waits: the client asks again when Blocked.
+    /// Takes or gives back a lock. When another's is in the way, the answer is Blocked, or comes later
+    /// where the lock says that its owner waits: clunk and flush drop that wait.
     fn lock(&self, user: &Rc<User>, node: &Self::Node, lock: Lock) -> Outcome<LockStatus> {
         Errno::EOPNOTSUPP.into()
     }
@@ -565,7 +581,7 @@ pub trait Tree: 'static {
     }
 
     /// The value of an extended attribute: ENODATA when it has no such attribute.
-    fn get_xattr(&self, user: &Rc<User>, node: &Self::Node, name: Name) -> Outcome<Bytes> {
+    fn xattr(&self, user: &Rc<User>, node: &Self::Node, name: Name) -> Outcome<Bytes> {
         Errno::EOPNOTSUPP.into()
     }
 
@@ -589,6 +605,23 @@ pub trait Tree: 'static {
     /// An operation of the tree's own (Covey's extension): bytes in, bytes out.
     fn call(&self, user: &Rc<User>, node: &Self::Node, body: Bytes) -> Outcome<Bytes> {
         Errno::EOPNOTSUPP.into()
+    }
+
+    /// What 9P2000 calls a user: the number in digits unless the tree knows a name.
+    fn user_name(&self, uid: u32) -> Name {
+        Name::from(uid.to_string())
+    }
+
+    /// What 9P2000 calls a group.
+    fn group_name(&self, gid: u32) -> Name {
+        Name::from(gid.to_string())
+    }
+
+    /// Finishes what a lost connection leaves to be done (ORCLOSE). The default does what can be done
+    /// without waiting: for trees that answer at once.
+    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>) {
+        let mut work = work;
+        let _ = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 
     /// The last fid that held this node in this way is gone (clunk, remove or a lost connection).

@@ -14,6 +14,7 @@
 //! An append that has begun goes on to its end, since later ones wait for it.
 
 mod beside;
+mod cache;
 mod check;
 mod file;
 mod link;
@@ -21,7 +22,9 @@ mod session;
 mod small;
 mod xattr;
 
+pub use cache::Caching;
 pub use link::{Greet, Link};
+pub use session::Forget;
 pub use small::{Created, Opening};
 
 use crate::list::{self, Run};
@@ -70,6 +73,8 @@ pub struct Options {
     /// How long a read or write on a server that is alive but slow may take before EIO; a disk that
     /// hangs is not a dead server. Nothing bounds it on hard clients, and nothing bounds an fsync.
     pub io_deadline: Duration,
+    /// What may be answered from memory.
+    pub caching: Caching,
     /// A name for logs and status: host and pid.
     pub name: String,
 }
@@ -80,6 +85,7 @@ impl Default for Options {
             hard: false,
             dead_after: Duration::from_secs(3),
             io_deadline: Duration::from_secs(30),
+            caching: Caching::default(),
             name: String::new(),
         }
     }
@@ -167,6 +173,9 @@ impl Fs {
 
     /// Down names from a directory (`..` allowed); fewer inodes than names when a later one is missing.
     pub async fn walk(&self, who: &Caller, from: Id, names: &[Name]) -> Result<Vec<Inode>> {
+        if let ([name], true) = (names, self.shared.session.cache().is_on()) {
+            return Ok(vec![self.lookup(who, from, name).await?]);
+        }
         match self.ask(who, Op::Walk { from, names: List(names.to_vec()) }).await? {
             Reply::Nodes { inodes } => Ok(inodes.0),
             other => Err(unexpected(&other)),
@@ -175,13 +184,24 @@ impl Fs {
 
     /// One name.
     pub async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
-        let mut found = self.walk(who, parent, std::slice::from_ref(name)).await?;
-        found.pop().ok_or_else(|| Errno::ENOENT.into())
+        self.shared.session.lookup(who, parent, name).await
     }
 
     /// What the metadata server says of a file, and nobody else.
     pub async fn inode(&self, id: Id) -> Result<Inode> {
-        node(self.ask(&Caller::default(), Op::Getattr { id }).await?)
+        self.shared.session.inode(id).await
+    }
+
+    /// How much longer what was last said of a file holds without being asked for again: its
+    /// attributes, and a directory's name.
+    pub fn time_left(&self, id: Id) -> (Duration, Duration) {
+        self.shared.session.cache().time_left(id, self.shared.net.now())
+    }
+
+    /// Has `forget` called for whatever is taken back of what [`Fs::time_left`] has promised, before
+    /// it may change. To be said once, by whoever passes it on.
+    pub fn on_revoke(&self, forget: Forget) {
+        self.shared.session.on_revoke(forget);
     }
 
     /// Attributes with honest blocks.
@@ -295,7 +315,10 @@ impl Fs {
 
     /// Opens a regular file (or directory, to keep it). `access`: 4 read, 2 write, 1 execute.
     pub async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
-        let (inode, opened) = self.shared.session.open(who, Op::Open { id, access }).await?;
+        let (inode, opened) = match self.shared.session.open_known(who, id, access) {
+            Some(known) => known,
+            None => self.shared.session.open(who, Op::Open { id, access }).await?,
+        };
         self.handle(&inode, opened)
     }
 

@@ -34,6 +34,7 @@ mod dump;
 mod fault;
 mod inline;
 mod keys;
+pub mod lease;
 mod lock;
 mod mend;
 mod names;
@@ -48,7 +49,7 @@ mod xattr;
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
-pub use permission::{access, mode};
+pub use permission::{access, may, mode};
 pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
@@ -279,7 +280,9 @@ impl<K: Kv> Store<K> {
             | Op::Rows { .. }
             | Op::Getxattr { .. }
             | Op::Listxattr { .. }
-            | Op::Recut { .. } => false,
+            | Op::Recut { .. }
+            | Op::Lookup { .. }
+            | Op::Revokes { .. } => false,
             Op::Hello { .. }
             | Op::Setattr { .. }
             | Op::Create { .. }
@@ -438,6 +441,7 @@ impl<K: Kv> Store<K> {
             Op::Fsync { id } => self.stored(*id).map(|_| done()),
             Op::Cluster {} => Ok(self.cluster()),
             Op::Exist { ids } => self.exist(&ids.0),
+            Op::Lookup { parent, name, ahead } => self.lookup(caller, *parent, name, *ahead),
             Op::Check { .. } => self.check(request),
             Op::Look { ids } => self.look(&ids.0, request.now),
             Op::Rows { from, bytes_max } => self.raw_rows(from, *bytes_max),

@@ -47,7 +47,7 @@ use crate::config::{Config, find, load};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand};
-use covey_stripe::client::Fs;
+use covey_stripe::client::{Caching, Fs};
 use covey_stripe::ops::Caller;
 use covey_wire::List;
 use std::path::PathBuf;
@@ -181,7 +181,7 @@ impl Context {
     /// Connects to the file system as the user who runs the command.
     pub async fn session(&self) -> Result<Session> {
         let config = self.config()?;
-        let fs = crate::node::connect_fs(&config, false)
+        let fs = crate::node::connect_fs(&config, false, Caching::Nothing)
             .await
             .cannot(|| format!("connect to cluster {}", config.name))
             .map_err(|error| match error.hints.is_empty() {

@@ -284,8 +284,7 @@ impl OpenFile {
     }
 
     async fn ask_size(&self, session: &Session) -> Result<u64> {
-        let reply = session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
-        let Reply::Node { inode } = reply else { return Err(unexpected(&reply)) };
+        let inode = session.inode(self.id).await?;
         self.refresh(&inode);
         Ok(inode.size)
     }
@@ -309,7 +308,9 @@ impl OpenFile {
 
     /// After ESTALE: the file was truncated, or a data server has not heard of it yet.
     async fn learn_epoch(&self, fs: &Shared, tried: u32, started: Instant) -> Result<()> {
-        self.ask_size(&fs.session).await?;
+        let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
+        let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
+        self.refresh(&inode);
         if self.lock().epoch != tried {
             return Ok(());
         }

@@ -71,7 +71,7 @@ impl Caller {
 }
 
 /// Whether the mode lets the caller do all of `wanted` (bits of [`access`]).
-pub(super) fn may(caller: &Caller, inode: &Inode, wanted: u8) -> bool {
+pub fn may(caller: &Caller, inode: &Inode, wanted: u8) -> bool {
     if caller.is_root() {
         // Root still cannot execute what nobody can.
         let runnable = inode.is_dir() || inode.mode & 0o111 != 0;
