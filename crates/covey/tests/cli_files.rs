@@ -251,12 +251,25 @@ fn every_kind_of_layout_can_be_set_on_directories_and_on_empty_files() {
     assert_eq!(parts, [4096, 61440 + 6272, 8192]);
     assert_eq!(layout[0]["parameters"]["single_bytes"], 65536);
     assert_eq!(layout[0]["ranges"][0]["server"], "(metadata)");
-    set(&["--kind", "basic", "--strip", "4K", "/d"]).fails(1, "basic has no --strip", "--kind");
-    set(&["--kind", "varstrip", "/d"]).fails(1, "without its strips", "--strips");
-    set(&["--kind", "varstrip", "--strips", "7:4K", "/d"]).fails(1, "a strip on server 7", "");
+    set(&["--kind", "basic", "--strip", "4K", "/d"]).fails(
+        1,
+        "basic has no --strip",
+        "it belongs to --kind",
+    );
+    set(&["--kind", "varstrip", "/d"]).fails(
+        1,
+        "cannot lay files out by varstrip without its strips",
+        "--strips",
+    );
+    let refused = |words: &[&str], why: &str| {
+        let what = format!("cannot set the layout of /d: {why}");
+        set(words).fails(1, &what, "covey layout set --help");
+    };
+    let far = ["--kind", "varstrip", "--strips", "7:4K", "/d"];
+    refused(&far, "a strip on server 7, the last of 3 is 2");
+    refused(&["--kind", "twod_stripe", "--groups", "9", "/d"], "9 groups of 2 servers");
+    refused(&["--inline", "1M", "/d"], "1048576 bytes with the metadata, limit is 65536");
     set(&["--groups", "9", "/d"]).fails(1, "progressive has no --groups", "twod_stripe");
-    set(&["--kind", "twod_stripe", "--groups", "9", "/d"]).fails(1, "9 groups", "");
-    set(&["--inline", "1M", "/d"]).fails(1, "limit is 65536", "");
 }
 
 #[test]

@@ -72,7 +72,7 @@ struct Batch {
 }
 
 fn offset() -> impl Strategy<Value = usize> {
-    prop_oneof![0..9 * STRIP, (0..9usize).prop_map(|strip| strip * STRIP), Just(0)]
+    prop_oneof![0..9 * STRIP, (0..9usize).prop_map(|strip| strip * STRIP), 0..300usize, Just(0)]
 }
 
 fn count() -> impl Strategy<Value = usize> {

@@ -137,11 +137,10 @@ impl OpenFile {
         loop {
             let limit = self.payload_max();
             let (size, epoch) = self.size_and_epoch();
-            let growth = (end > size).then_some(Growth { end, hole: offset > size });
+            let growth = self.growth(offset, end, size, offset > size);
             match self.write_all(fs, offset, &data, epoch, growth).await {
                 Ok(()) => {
-                    let told = growth.is_some() || offset < self.inline_bytes();
-                    self.wrote(fs, epoch, end, told);
+                    self.wrote(fs, epoch, end, growth.is_some());
                     return Ok(());
                 }
                 Err(error) if self.was_too_large(&error, limit) => {}

@@ -90,8 +90,10 @@ async fn one(args: &Args, session: &Session, config: &Config, path: &[u8]) -> Re
         None => hint_of(session, &inode, config).await?,
     };
     let hint = changed(args, now, config)?;
-    distribution::check(&hint, config.data().count())
-        .map_err(|error| Error::user(format!("cannot {}: {error}", what())))?;
+    distribution::check(&hint, config.data().count()).map_err(|error| {
+        Error::user(format!("cannot {}: {}", what(), error.reason))
+            .hint("`covey layout set --help` tells what each kind takes")
+    })?;
     session.fs.set_layout(&session.who, inode.id, hint).await.cannot(what)
 }
 

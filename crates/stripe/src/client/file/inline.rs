@@ -31,6 +31,12 @@ impl OpenFile {
         self.map.inline_bytes()
     }
 
+    /// What a write from `start` to `end` has to say of the size, where `size` is known. What lies
+    /// with the metadata always says it: a size that small may have been cut since.
+    pub(super) fn growth(&self, start: u64, end: u64, size: u64, hole: bool) -> Option<Growth> {
+        (end > size || start < self.inline_bytes()).then_some(Growth { end, hole })
+    }
+
     /// The size now, with the inline bytes from `offset` up to `end` as far as the file goes.
     pub(super) async fn read_inline(
         &self,

@@ -92,11 +92,10 @@ impl OpenFile {
             let batches = list::plan(&self.map, runs, u64::MAX, limit);
             // Where there is more than one piece it is not worth knowing what lies between.
             let hole = extent.start > size || extent.end - extent.start != data.len() as u64;
-            let growth = (extent.end > size).then_some(Growth { end: extent.end, hole });
+            let growth = self.growth(extent.start, extent.end, size, hole);
             match self.write_batches(fs, &batches, epoch, growth, &data).await {
                 Ok(()) => {
-                    let told = growth.is_some() || extent.start < self.inline_bytes();
-                    self.wrote(fs, epoch, extent.end, told);
+                    self.wrote(fs, epoch, extent.end, growth.is_some());
                     return Ok(());
                 }
                 Err(error) if self.was_too_large(&error, limit) => {}
