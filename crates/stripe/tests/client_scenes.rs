@@ -508,3 +508,30 @@ fn small_appends_and_cuts_stay_with_the_metadata() {
     assert_eq!(world.run(file.append(long.clone().into())).unwrap(), 4);
     assert_eq!(read(&mut world, &file), [b"abcd", &long[..]].concat());
 }
+
+#[test]
+fn servers_that_take_small_messages_only_are_given_small_ones() {
+    for (seed, msize) in [(80, 4096), (81, 9000), (82, 70_000)] {
+        let mut world = World::with_hint(seed, LayoutHint::progressive(STRIP as u32, 0));
+        let fs = world.client(false);
+        let (who, text) = (root(), name("f"));
+        // The first connections take large ones, those after a restart do not.
+        let data: Vec<u8> = (0..300_000u32).map(|at| (at / 3) as u8).collect();
+        let made = fs.create_write(&who, ROOT, &text, 0o644, true, 6, data[..1000].to_vec().into());
+        let file = world.run(made).unwrap().file;
+        world.run(file.write_at(0, data.clone().into())).unwrap();
+        world.msize = msize;
+        world.event(Event::RestartMeta);
+        (0..SERVERS).for_each(|at| world.event(Event::RestartData(at)));
+        assert!(read(&mut world, &file) == data, "msize {msize}");
+        let other: Vec<u8> = data.iter().rev().copied().collect();
+        world.run(file.write_at(0, other.clone().into())).unwrap();
+        assert!(read(&mut world, &file) == other, "msize {msize}");
+        let column = Run { offset: 7, bytes: 100, stride: 211, count: 1000 };
+        let list = world.run(file.read_list(&[column])).unwrap();
+        let rows = (0..1000).flat_map(|row| other[7 + row * 211..][..100].to_vec());
+        assert!(list == rows.collect::<Vec<u8>>(), "msize {msize}");
+        world.run(file.write_list(&[column], list.clone())).unwrap();
+        assert!(read(&mut world, &file) == other, "msize {msize}");
+    }
+}

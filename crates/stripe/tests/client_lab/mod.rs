@@ -34,6 +34,8 @@ pub struct World {
     pub net: Arc<SimNet>,
     pub meta: Rc<Meta>,
     pub data: Vec<Rc<Objects>>,
+    /// The largest message of connections to come.
+    pub msize: u32,
     /// What is to happen when so many rounds are over.
     pub plan: Vec<(usize, Event)>,
     conns: Vec<Conn>,
@@ -85,7 +87,8 @@ impl World {
         let data: Vec<_> = (0..SERVERS).map(|_| Rc::new(Objects::default())).collect();
         let meta = Meta::new(net.clone(), data.clone(), hint);
         let (plan, conns, tasks) = (Vec::new(), Vec::new(), Vec::new());
-        World { net, meta, data, plan, conns, tasks, round: 0, seed: seed | 1 }
+        let msize = server::Config::default().msize;
+        World { net, meta, data, msize, plan, conns, tasks, round: 0, seed: seed | 1 }
     }
 
     pub fn client(&mut self, hard: bool) -> Fs {
@@ -199,9 +202,9 @@ impl World {
         let session: Box<dyn Machine> = match server.strip_prefix("io") {
             Some(index) => {
                 let index: usize = index.parse().expect("io and a number");
-                session(DataServer(self.data[index].clone()))
+                session(DataServer(self.data[index].clone()), self.msize)
             }
-            None => session(MetaServer(self.meta.clone())),
+            None => session(MetaServer(self.meta.clone()), self.msize),
         };
         let (to_server, to_client) = (BytesMut::new(), BytesMut::new());
         let woken = Flag::raised();
@@ -245,9 +248,10 @@ pub fn name(text: &str) -> Name {
     Name::from(text)
 }
 
-fn session<T: Tree>(tree: T) -> Box<dyn Machine> {
+fn session<T: Tree>(tree: T, msize: u32) -> Box<dyn Machine> {
     let peer = Peer { name: "sim".into(), uid: Some(0), has_key: false };
-    Box::new(Session::new(Rc::new(tree), peer, server::Config::default()))
+    let config = server::Config { msize, ..server::Config::default() };
+    Box::new(Session::new(Rc::new(tree), peer, config))
 }
 
 impl Conn {

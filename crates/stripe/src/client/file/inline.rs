@@ -45,14 +45,27 @@ impl OpenFile {
         end: u64,
     ) -> Result<(u64, Bytes)> {
         let end = end.min(self.inline_bytes());
-        let (id, offset, count) = (self.id, offset as u32, end.saturating_sub(offset) as u32);
-        let op = Op::ReadInline { id, offset, count };
-        match fs.session.ask(&Caller::default(), op).await? {
-            Reply::Inline { inode, data } => {
-                self.refresh(&inode);
-                Ok((inode.size, data.into_bytes()))
+        let mut had = Bytes::new();
+        loop {
+            let at = offset + had.len() as u64;
+            let count = (end.saturating_sub(at) as u32).min(data_bytes_max(fs));
+            let op = Op::ReadInline { id: self.id, offset: at as u32, count };
+            let (inode, data) = match fs.session.ask(&Caller::default(), op).await {
+                Ok(Reply::Inline { inode, data }) => (inode, data.into_bytes()),
+                Ok(other) => return Err(unexpected(&other)),
+                // A new connection takes less.
+                Err(error) if error.code == Errno::EOVERFLOW && count > data_bytes_max(fs) => {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            self.refresh(&inode);
+            let is_cut = data.len() < count as usize;
+            had = if had.is_empty() { data } else { [had, data].concat().into() };
+            // More than one answer only where messages are small.
+            if is_cut || offset + had.len() as u64 >= end {
+                return Ok((inode.size, had));
             }
-            other => Err(unexpected(&other)),
         }
     }
 
@@ -65,29 +78,34 @@ impl OpenFile {
         mut pieces: Vec<InlinePiece>,
         mut data: Bytes,
     ) -> Result<()> {
-        let most =
-            fs.session.payload_max().saturating_sub(REQUEST_BYTES).max(REQUEST_BYTES) as usize;
         loop {
+            let most = data_bytes_max(fs) as usize;
             let count = fitting(&mut pieces, most);
-            let rest = pieces.split_off(count);
-            let bytes: usize = pieces.iter().map(|piece| piece.bytes as usize).sum();
+            let (now, rest) = pieces.split_at(count);
+            let bytes: usize = now.iter().map(|piece| piece.bytes as usize).sum();
             let is_last = rest.is_empty();
             let op = Op::WriteInline {
                 id: self.id,
                 epoch,
                 end: if is_last { growth.end } else { 0 },
                 hole: is_last && growth.hole,
-                pieces: List(pieces),
-                data: Payload::from(data.split_to(bytes)),
+                pieces: List(now.to_vec()),
+                data: data.slice(..bytes).into(),
             };
-            match fs.session.change(&Caller::default(), op).await? {
-                Reply::Node { inode } => self.refresh(&inode),
-                other => return Err(unexpected(&other)),
+            match fs.session.change(&Caller::default(), op).await {
+                Ok(Reply::Node { inode }) => self.refresh(&inode),
+                Ok(other) => return Err(unexpected(&other)),
+                // A new connection takes less.
+                Err(error) if error.code == Errno::E2BIG && most > data_bytes_max(fs) as usize => {
+                    continue;
+                }
+                Err(error) => return Err(error),
             }
             if is_last {
                 return Ok(());
             }
-            pieces = rest;
+            data = data.slice(bytes..);
+            pieces.drain(..count);
         }
     }
 
@@ -114,7 +132,7 @@ impl OpenFile {
     pub(super) async fn append_inline(&self, fs: &Shared, data: &Payload) -> Result<Option<u64>> {
         let length = data.len() as u64;
         let (size, _) = self.size_and_epoch();
-        let most = u64::from(fs.session.payload_max().saturating_sub(REQUEST_BYTES));
+        let most = u64::from(data_bytes_max(fs));
         if size + length > self.inline_bytes() || length > most {
             return Ok(None);
         }
@@ -125,10 +143,15 @@ impl OpenFile {
                 Ok(Some(offset))
             }
             Ok(other) => Err(unexpected(&other)),
-            Err(error) if error.code == Errno::ERANGE => Ok(None),
+            Err(error) if matches!(error.code, Errno::ERANGE | Errno::E2BIG) => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Most bytes of data in one request to the metadata server, or in its answer.
+fn data_bytes_max(fs: &Shared) -> u32 {
+    fs.session.payload_max().saturating_sub(REQUEST_BYTES).max(REQUEST_BYTES)
 }
 
 /// How many of the pieces one request holds; cuts the last of them where it must.
