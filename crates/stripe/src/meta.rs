@@ -352,6 +352,14 @@ impl<K: Kv> Store<K> {
         Ok(added)
     }
 
+    /// Leaves out the numbers that the time before may have given. To be called after the log was
+    /// replayed: what the log lost with the power had been answered, its files may have objects and
+    /// its sessions clients that come back, and nobody else must get their numbers.
+    pub fn skip_numbers(&mut self) {
+        self.counters.id_next += NUMBERS_SKIPPED;
+        self.counters.session_next += NUMBERS_SKIPPED;
+    }
+
     /// How often the store was opened, this time included.
     pub fn boot(&self) -> u64 {
         self.boot
@@ -531,6 +539,9 @@ fn node(inode: Inode) -> Applied {
 fn error_reply(error: &Errno) -> Reply {
     Reply::Error { code: error.code, reason: Name::from(error.reason.as_str()) }
 }
+
+/// More numbers than are given between two syncs of the log, however slow the disk.
+const NUMBERS_SKIPPED: u64 = 1 << 20;
 
 /// Indexes into the server list are 16 bits wide.
 const SERVERS_MAX: usize = u16::MAX as usize;

@@ -35,6 +35,7 @@ mod rm;
 mod serve;
 mod show;
 mod stat;
+mod stats;
 mod status;
 mod systemd;
 mod touch;
@@ -123,6 +124,7 @@ commands! {
     Up = up,
     Down = down,
     Status = status,
+    Stats = stats,
     Ping = ping,
     Mount = mount,
     Umount = umount,

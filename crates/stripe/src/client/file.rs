@@ -15,6 +15,7 @@ mod inline;
 mod list;
 mod ranges;
 mod slots;
+mod space;
 
 use super::beside::Asker;
 use super::link::Link;

@@ -93,7 +93,8 @@ impl<K: Kv> Store<K> {
             return Ok(None);
         }
         let limit = inode.layout.as_ref().map_or(0, distribution::inline_bytes);
-        let is_inline = inode.size == stored.tail && inode.size <= limit;
+        // Of a sparse file the I/O servers may hold space beyond the size.
+        let is_inline = inode.size == stored.tail && inode.size <= limit && !inode.sparse;
         self.count_bytes(inode.size, size);
         (inode.size, stored.tail) = (size, size);
         self.cut_inline(inode, size)?;
@@ -101,6 +102,8 @@ impl<K: Kv> Store<K> {
             return Ok(None);
         }
         inode.epoch += 1;
+        // What is empty has no holes: nobody needs to count.
+        inode.sparse &= size > 0;
         let (id, epoch) = (inode.id, inode.epoch);
         self.forget_appends(id)?;
         if let Some(layout) = inode.layout.clone() {

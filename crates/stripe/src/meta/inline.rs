@@ -146,7 +146,9 @@ impl<K: Kv> Store<K> {
     /// of it.
     pub(super) fn is_inline(&self, stored: &Stored) -> bool {
         let limit = inline_max(&stored.inode);
-        stored.inode.epoch == 0 && stored.inode.size.max(stored.tail) <= limit && limit > 0
+        // Space that was taken beyond the size makes a file sparse.
+        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse;
+        is_plain && stored.inode.size.max(stored.tail) <= limit && limit > 0
     }
 
     fn inline_row(&self, id: Id) -> Result<Bytes, Fault> {
