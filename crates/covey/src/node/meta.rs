@@ -8,6 +8,7 @@
 //! A session ends when its client has had no connection for the grace of ten seconds: then its locks
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
 
+pub mod copies;
 pub mod journal;
 mod leases;
 pub mod offline;
@@ -216,6 +217,7 @@ impl Meta {
         task::spawn(async move { meta.make_checkpoints().await });
         task::spawn(self.journal.clone().sync_each_second());
         task::spawn(self.clone().remove_objects());
+        task::spawn(self.clone().make_copies());
         for server in 0..self.links.len() {
             task::spawn(self.clone().reconcile_each(server));
         }
@@ -343,7 +345,9 @@ impl Meta {
                 Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
             Applied::Reply(reply) => {
-                let answer = Answer { grant: self.leases.grant(session, &op, &reply), reply };
+                let grant = self.leases.grant(session, &op, &reply);
+                let dir = if grant > 0 { self.store_mut().changed_dir(&op) } else { None };
+                let answer = Answer { reply, grant, dir };
                 if !self.journal.is_behind() {
                     return Outcome::Now(Ok(answer));
                 }
@@ -502,7 +506,7 @@ fn refusal(error: &Errno) -> Answer {
 
 /// An answer that is not to be remembered.
 fn plain(reply: Reply) -> Answer {
-    Answer { reply, grant: 0 }
+    Answer { reply, grant: 0, dir: None }
 }
 
 fn encode(answer: &Answer) -> Bytes {
