@@ -406,6 +406,9 @@ fn grows(op: &Op) -> bool {
         op,
         Op::Create { .. }
             | Op::Tmpfile { .. }
+            | Op::CreateWrite { .. }
+            | Op::WriteInline { .. }
+            | Op::AppendInline { .. }
             | Op::Link { .. }
             | Op::SetLayout { .. }
             | Op::Setxattr { .. }
