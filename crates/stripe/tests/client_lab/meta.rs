@@ -56,9 +56,8 @@ struct Cut {
 }
 
 impl Meta {
-    pub fn new(net: Arc<SimNet>, data: Vec<Rc<Objects>>) -> Rc<Meta> {
+    pub fn new(net: Arc<SimNet>, data: Vec<Rc<Objects>>, hint: LayoutHint) -> Rc<Meta> {
         let mut kv = MemoryKv::default();
-        let hint = LayoutHint::simple_stripe(super::STRIP as u32, 0);
         let servers: Vec<String> = (0..data.len()).map(super::data_name).collect();
         Store::format(&mut kv, "sim", &servers, hint, 1, (0, 0)).unwrap();
         let state = State {
@@ -289,7 +288,8 @@ impl Meta {
                     true => 0,
                     false => self.state.borrow_mut().leases.grant(session, &told, now),
                 };
-                Outcome::Now(Ok(Answer { reply, grant }))
+                let dir = self.state.borrow().store.changed_dir(&op).filter(|_| grant > 0);
+                Outcome::Now(Ok(Answer { reply, grant, dir }))
             }
             Applied::AfterCut { id, epoch, reply } => {
                 let meta = self.clone();
@@ -396,7 +396,7 @@ impl Drop for ClaimWait {
 }
 
 fn plain(reply: Reply) -> Answer {
-    Answer { reply, grant: 0 }
+    Answer { reply, grant: 0, dir: None }
 }
 
 impl State {
