@@ -53,7 +53,7 @@ impl Inode {
     }
 
     fn resize(&self, bytes: u64) -> Result<()> {
-        const BYTES_MAX: u64 = 1 << 28;
+        const BYTES_MAX: u64 = 4 << 20;
         let may = bytes <= BYTES_MAX && (self.is(S_IFREG) || self.is(S_IFIFO));
         let code = if bytes > BYTES_MAX { Errno::EFBIG } else { Errno::EINVAL };
         may.then(|| self.data.borrow_mut().resize(bytes as usize, 0)).ok_or(code.into())

@@ -6,7 +6,7 @@
 //! can be walked before the object exists; the first write makes it.
 
 use crate::ops::Id;
-use covey_wire::{Field, List, Name, Reader, messages, record};
+use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
 /// The name of the object of `id` at `epoch`.
 pub fn name(id: Id, epoch: u32) -> Name {
@@ -106,6 +106,8 @@ messages! {
         21 Extent { id: u64, epoch: u32, offset: u64 },
         /// those of these objects that are there
         30 Look { ids: List<u64> },
+        /// a piece of a copy of the metadata, which is whole with `end`
+        31 Keep { offset: u64, data: Payload, end: bool },
     }
 }
 

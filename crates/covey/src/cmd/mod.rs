@@ -32,6 +32,7 @@ mod ninep;
 mod path;
 mod ping;
 mod rm;
+mod salvage;
 mod serve;
 mod show;
 mod stat;
@@ -149,6 +150,7 @@ commands! {
     Config = config,
     Keygen = keygen,
     Init = init,
+    Salvage = salvage,
     Serve = serve,
     Export = export,
     #[command(name = "9p")]

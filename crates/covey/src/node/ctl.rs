@@ -13,8 +13,14 @@ const LINE_BYTES_MAX: usize = 4096;
 /// What was written through one fid and is no whole line yet.
 pub type Pending = Rc<RefCell<Vec<u8>>>;
 
-/// Takes bytes, and does every command whose line they end.
-pub fn write(pending: &Pending, data: &[u8], watches: &[Rc<Watch>]) -> Result<u32> {
+/// Takes bytes, and does every command whose line they end. `copy` begins a copy of the metadata, and says
+/// whether this node has any.
+pub fn write(
+    pending: &Pending,
+    data: &[u8],
+    watches: &[Rc<Watch>],
+    copy: &dyn Fn() -> bool,
+) -> Result<u32> {
     let mut line = pending.borrow_mut();
     for &byte in data {
         if byte != b'\n' {
@@ -27,7 +33,7 @@ pub fn write(pending: &Pending, data: &[u8], watches: &[Rc<Watch>]) -> Result<u3
         }
         let command = std::mem::take(&mut *line);
         let words = words(&String::from_utf8_lossy(&command))?;
-        run(&words.iter().map(String::as_str).collect::<Vec<_>>(), watches)?;
+        run(&words.iter().map(String::as_str).collect::<Vec<_>>(), watches, copy)?;
     }
     Ok(data.len() as u32)
 }
@@ -41,11 +47,12 @@ pub fn text(watches: &[Rc<Watch>]) -> String {
     format!(
         "slow {slow}\n\
          # slow MILLISECONDS|off: what /slow keeps\n\
-         # reset: counts and latencies of operations and clients begin anew\n"
+         # reset: counts and latencies of operations and clients begin anew\n\
+         # copy: begins a copy of the metadata on the I/O servers\n"
     )
 }
 
-fn run(words: &[&str], watches: &[Rc<Watch>]) -> Result<()> {
+fn run(words: &[&str], watches: &[Rc<Watch>], copy: &dyn Fn() -> bool) -> Result<()> {
     match words {
         [] => Ok(()),
         [comment, ..] if comment.starts_with('#') => Ok(()),
@@ -65,10 +72,16 @@ fn run(words: &[&str], watches: &[Rc<Watch>]) -> Result<()> {
             watches.iter().for_each(|watch| watch.reset());
             Ok(())
         }
-        [command @ ("slow" | "reset"), ..] => {
+        ["copy"] => match copy() {
+            true => Ok(()),
+            false => refuse("copy: this node is not the metadata server".into()),
+        },
+        [command @ ("slow" | "reset" | "copy"), ..] => {
             refuse(format!("{command} has {} words after it; hint: read the file", words.len() - 1))
         }
-        [command, ..] => refuse(format!("there is no command {command:?}; hint: slow, reset")),
+        [command, ..] => {
+            refuse(format!("there is no command {command:?}; hint: slow, reset, copy"))
+        }
     }
 }
 
@@ -117,13 +130,16 @@ mod tests {
         let (watch, pending) = (Watch::new("data"), Pending::default());
         let watches = [watch.clone()];
         for piece in ["slo", "w 2", "5"] {
-            assert_eq!(write(&pending, piece.as_bytes(), &watches).unwrap(), piece.len() as u32);
+            assert_eq!(
+                write(&pending, piece.as_bytes(), &watches, &|| false).unwrap(),
+                piece.len() as u32
+            );
         }
         assert_eq!(watch.slow(), Some(Duration::from_secs(1)));
-        write(&pending, b"\nreset\n# nothing\n\n", &watches).unwrap();
+        write(&pending, b"\nreset\n# nothing\n\n", &watches, &|| false).unwrap();
         assert_eq!(watch.slow(), Some(Duration::from_millis(25)));
         assert!(text(&watches).starts_with("slow 25\n"));
-        write(&pending, b"slow off\n", &watches).unwrap();
+        write(&pending, b"slow off\n", &watches, &|| false).unwrap();
         assert_eq!(watch.slow(), None);
     }
 
@@ -133,9 +149,9 @@ mod tests {
         for (line, why) in
             [("jump\n", "jump"), ("slow x\n", "milliseconds"), ("reset 1\n", "words")]
         {
-            let error = write(&pending, line.as_bytes(), &[]).unwrap_err();
+            let error = write(&pending, line.as_bytes(), &[], &|| false).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
         }
-        assert!(write(&pending, &[b'x'; 5000], &[]).is_err());
+        assert!(write(&pending, &[b'x'; 5000], &[], &|| false).is_err());
     }
 }

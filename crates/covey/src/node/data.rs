@@ -13,6 +13,8 @@
 mod list;
 mod space;
 
+pub mod copy;
+
 use covey_io::disk::{self, Disk, DiskFile, FileStat, Open};
 use covey_io::task;
 use covey_ninep::message::Qid;
@@ -43,6 +45,7 @@ const RESERVE_CHECK_BYTES: u64 = 8 << 20;
 /// The objects of one data server.
 pub struct DataTree {
     disk: Arc<dyn Disk>,
+    store: PathBuf,
     objects_dir: PathBuf,
     own_uid: u32,
     /// Epochs above 0, by id.
@@ -104,6 +107,7 @@ impl DataTree {
         disk.sync_dir(store)?;
         let tree = DataTree {
             disk,
+            store: store.to_owned(),
             objects_dir,
             own_uid: rustix::process::geteuid().as_raw(),
             epochs: RefCell::default(),
@@ -244,6 +248,7 @@ impl DataTree {
             }
             DataOp::Extent { id, epoch, offset } => self.extent(id, epoch, offset),
             DataOp::Look { ids } => self.look(&ids.0).into(),
+            DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
         }
     }
 

@@ -8,6 +8,7 @@
 //! A session ends when its client has had no connection for the grace of ten seconds: then its locks
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
 
+pub mod copies;
 pub mod journal;
 mod leases;
 pub mod offline;
@@ -216,6 +217,7 @@ impl Meta {
         task::spawn(async move { meta.make_checkpoints().await });
         task::spawn(self.journal.clone().sync_each_second());
         task::spawn(self.clone().remove_objects());
+        task::spawn(self.clone().make_copies());
         for server in 0..self.links.len() {
             task::spawn(self.clone().reconcile_each(server));
         }
@@ -404,6 +406,9 @@ fn grows(op: &Op) -> bool {
         op,
         Op::Create { .. }
             | Op::Tmpfile { .. }
+            | Op::CreateWrite { .. }
+            | Op::WriteInline { .. }
+            | Op::AppendInline { .. }
             | Op::Link { .. }
             | Op::SetLayout { .. }
             | Op::Setxattr { .. }

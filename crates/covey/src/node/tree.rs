@@ -411,7 +411,8 @@ impl Tree for NodeTree {
 
     fn write(&self, user: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         if let Node::Ctl(pending) = node {
-            return ctl::write(pending, &data, &self.watches()).into();
+            let copy = || self.begin_copy();
+            return ctl::write(pending, &data, &self.watches(), &copy).into();
         }
         let bytes = data.len() as u64;
         self.watched(node, (1, "write", bytes), || {
@@ -566,6 +567,16 @@ impl NodeTree {
             (Node::Data(inner, _), Some(data)) => data.read(user, inner, offset, count),
             _ => Errno::ENOENT.into(),
         }
+    }
+
+    fn begin_copy(&self) -> bool {
+        let Some(meta) = self.meta.as_ref().map(|meta| meta.0.clone()) else { return false };
+        covey_io::task::spawn(async move {
+            if let Err(error) = meta.copy_now().await {
+                tracing::warn!("the metadata was not copied to the I/O servers: {error}");
+            }
+        });
+        true
     }
 
     /// Whether a user may change what the node does: its own, and root.
