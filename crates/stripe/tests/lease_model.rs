@@ -173,13 +173,13 @@ fn truth(world: &World, dir: Id, at: usize) -> std::result::Result<Inode, u32> {
 
 fn look(world: &mut World, fs: &Fs, who: usize, dirs: &[Id]) {
     for (index, &dir) in dirs.iter().enumerate() {
-        for at in 0..NAMES.len() {
+        for (at, called) in NAMES.iter().enumerate() {
             // Something that was given up may be done between.
             let before = truth(world, dir, at);
-            let found = world.run(fs.lookup(&root(), dir, &name(NAMES[at])));
+            let found = world.run(fs.lookup(&root(), dir, &name(called)));
             let after = truth(world, dir, at);
             let found = found.map_err(|error| error.code);
-            let what = format!("client {who} at {index}/{}", NAMES[at]);
+            let what = format!("client {who} at {index}/{called}");
             assert!(
                 found == before || found == after,
                 "{what}: {found:?}, not {before:?}, {after:?}"

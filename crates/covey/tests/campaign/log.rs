@@ -192,7 +192,7 @@ fn step(
             names: vec![name.clone()],
             may_be_gone: !is_certain,
             bytes: noise(*seed, *length),
-            fuzzy: if is_certain { vec![] } else { vec![0..*length] },
+            fuzzy: (!is_certain).then_some(0..*length).into_iter().collect(),
             sizes: if is_certain { *length..*length + 1 } else { 0..*length + 1 },
         },
         other => live.remove(other.name())?,

@@ -196,7 +196,7 @@ impl<'a> Copier<'a> {
                         &found
                     }
                 };
-                Source::open(&self.session, inode, name).await
+                Source::open(self.session, inode, name).await
             }
         }
     }

@@ -71,7 +71,10 @@ impl Salvage<'_> {
         self.files += 1;
         match self.rows.layout_guessed(id) {
             Some(layout) => self.bytes(id, &layout, None, &out, &path),
-            None => Ok(self.faults.push(format!("{}: its layout is not known", path.display()))),
+            None => {
+                self.faults.push(format!("{}: its layout is not known", path.display()));
+                Ok(())
+            }
         }
     }
 
@@ -85,7 +88,12 @@ impl Salvage<'_> {
     ) -> Result<()> {
         let map = match distribution::of(layout) {
             Ok(map) => map,
-            Err(error) => return Ok(self.faults.push(format!("{}: {error}", path.display()))),
+            Err(error) => {
+                return {
+                    self.faults.push(format!("{}: {error}", path.display()));
+                    Ok(())
+                };
+            }
         };
         let mut objects = Vec::new();
         let mut end = known.map_or(0, |known| known.size);
