@@ -92,7 +92,7 @@ export! { fn _exit(code: c_int) -> () {
     // SAFETY: does not return.
     unsafe { real::_exit()(code) }
 } }
-export! { fn _Exit(code: c_int) -> () {
+export! { #[allow(non_snake_case)] fn _Exit(code: c_int) -> () {
     end();
     // SAFETY: does not return.
     unsafe { real::_exit()(code) }

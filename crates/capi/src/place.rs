@@ -139,7 +139,7 @@ pub unsafe fn by_path<R: Answer>(
 pub fn below_prefix(path: &[u8]) -> Option<Place> {
     let prefix = &settings().prefix;
     // Most paths of a program are not ours and are told apart here.
-    if !path.contains(prefix.last()?) {
+    if path.first() != Some(&b'/') || !path.contains(prefix.last()?) {
         return None;
     }
     let rest = strip(path, prefix)?;

@@ -161,9 +161,10 @@ fn lists_of_pieces_reach_the_file_by_readx_and_writex_and_by_lio_listio() {
     let done = run(lists);
     assert_eq!(worked(&done), "right\n", "{done}");
     assert!(done.stderr.contains("4 list requests of 4000 pieces"), "{done}");
-    // Two lists were written, one message to each server for each.
+    // Two lists were written, one message for each to each server that has some of it: a file of
+    // less than 4 MiB lies on one, and its beginning with the metadata.
     let written: u32 = ["io1", "io2", "io3"].iter().map(|node| writes(&cluster, node)).sum();
-    assert!((3..=9).contains(&written), "{written} writes at the servers");
+    assert!((2..=9).contains(&written), "{written} writes at the servers");
     let copy = cluster.scratch("copy");
     cluster.covey(&["cp", ":/f", copy.to_str().expect("a plain name")]);
     assert_eq!(fs::metadata(copy).expect("copied").len(), 999 * 4099 + 1000);

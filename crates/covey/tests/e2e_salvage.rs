@@ -88,6 +88,10 @@ fn a_tree_comes_back_from_the_copy_and_newer_files_without_their_names() {
 #[test]
 fn a_store_that_is_missing_is_told_with_the_files_it_costs() {
     let (mut cluster, _) = filled();
+    // Long enough to lie on all servers.
+    let long = cluster.scratch("long");
+    fs::write(&long, noise(7, 6 << 20)).unwrap();
+    cluster.covey(&["cp", long.to_str().unwrap(), ":/long"]);
     let dump = cluster.scratch("dump");
     fs::write(&dump, cluster.covey(&["fs-dump"])).unwrap();
     cluster.down();

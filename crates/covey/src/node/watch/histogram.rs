@@ -73,8 +73,8 @@ impl Histogram {
 
 fn bucket_of(ns: u64) -> usize {
     let doubling = ns.ilog2();
-    let step = if doubling < 2 { 0 } else { (ns >> (doubling - 2)) as u32 & (STEPS - 1) };
-    ((doubling * STEPS + step) as usize).min(BUCKETS - 1)
+    let step = if doubling < 2 { ns << (2 - doubling) } else { ns >> (doubling - 2) };
+    ((doubling * STEPS + (step as u32 & (STEPS - 1))) as usize).min(BUCKETS - 1)
 }
 
 /// The longest time of a bucket.
