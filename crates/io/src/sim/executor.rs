@@ -41,8 +41,22 @@ pub struct Hang {
 
 /// One simulated world; answers as the runtime of this thread until it is dropped.
 pub struct Sim {
-    world: Rc<World>,
+    control: Control,
     _entered: task::Entered,
+}
+
+/// What moves the world, for tasks inside it too.
+#[derive(Clone)]
+pub struct Control {
+    world: Rc<World>,
+}
+
+impl std::ops::Deref for Sim {
+    type Target = Control;
+
+    fn deref(&self) -> &Control {
+        &self.control
+    }
 }
 
 pub(super) struct World {
@@ -171,11 +185,19 @@ impl Sim {
             network: RefCell::default(),
         });
         WORLD.set(Some(world.clone()));
-        let sim = Sim { _entered: task::enter(Rc::new(Guest(world.clone()))), world };
-        sim.node("world");
-        sim
+        let _entered = task::enter(Rc::new(Guest(world.clone())));
+        let control = Control { world };
+        control.node("world");
+        Sim { control, _entered }
     }
 
+    /// For tasks inside the world.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+}
+
+impl Control {
     /// A new machine, without a process.
     pub fn node(&self, name: &str) -> NodeId {
         let mut nodes = self.world.nodes.borrow_mut();
@@ -578,7 +600,7 @@ impl Drop for Sleep {
     }
 }
 
-impl Sim {
+impl Control {
     pub(super) fn world(&self) -> Rc<World> {
         self.world.clone()
     }
