@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
-use covey_stripe::client::{File, Fs};
+use covey_stripe::client::{Caching, File, Fs};
 use covey_stripe::ops::{Caller, Id, ROOT};
 use covey_wire::{Bytes, Name, Payload};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -45,7 +45,7 @@ async fn measure() -> Result<()> {
         bail!("usage: libbench CONFIG TEST NAME COUNT: the head of libbench.rs tells more");
     };
     let config = covey::config::load(Path::new(config)).map_err(anyhow::Error::from)?;
-    let fs = covey::node::connect_fs(&config, false).await?;
+    let fs = covey::node::connect_fs(&config, false, Caching::Leases).await?;
     let bench = Bench { fs, who: Caller::default() };
     let count: u64 = count.parse().context("the count")?;
     let begun = Instant::now();

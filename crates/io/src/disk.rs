@@ -64,6 +64,45 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Writes all of `slices`; the count is short only when something failed after a part was
     /// written. Whoever writes the rest gets the error.
     fn write_all_blocking(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// The bytes of all pieces in order, cut after the last one that is in the file; zeros stand
+    /// for what is not there before it. `None` when the disk would have to be waited for.
+    fn read_list_now(&self, _pieces: &[Piece]) -> io::Result<Option<Bytes>> {
+        Ok(None)
+    }
+    /// Like `read_list_now`, but waits. The default reads piece by piece.
+    fn read_list_blocking(&self, pieces: &[Piece]) -> io::Result<Bytes> {
+        let (mut all, mut end) = (Vec::new(), 0);
+        for &(offset, bytes) in pieces {
+            let read = self.read_blocking(offset, bytes as usize)?;
+            let next = all.len() + bytes as usize;
+            all.extend_from_slice(&read);
+            end = if read.is_empty() { end } else { all.len() };
+            all.resize(next, 0);
+        }
+        all.truncate(end);
+        Ok(all.into())
+    }
+    /// Writes a list if that cannot block; see `write_list_blocking`.
+    fn write_list_now(&self, _pieces: &[Piece], _data: &[u8]) -> io::Result<Option<usize>> {
+        Ok(None)
+    }
+    /// Writes the pieces from `data`, which has their bytes one after another. The count is short
+    /// only when something failed after a part was written.
+    fn write_list_blocking(&self, pieces: &[Piece], data: &[u8]) -> io::Result<usize> {
+        let mut done = 0;
+        for &(offset, bytes) in pieces {
+            let Some(piece) = data.get(done..done + bytes as usize) else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            match self.write_all_blocking(offset, &[IoSlice::new(piece)]) {
+                Ok(count) if count == piece.len() => done += count,
+                Ok(count) => return Ok(done + count),
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
     /// Makes the file `length` bytes long.
     fn set_length(&self, length: u64) -> io::Result<()>;
     /// Takes space from the disk for `length` bytes at `offset`, without changing what is read. EOPNOTSUPP where
@@ -74,6 +113,9 @@ pub trait DiskFile: Send + Sync + Debug {
     /// The file's state.
     fn stat(&self) -> io::Result<FileStat>;
 }
+
+/// A piece of a list: offset and bytes.
+pub type Piece = (u64, u32);
 
 /// A file's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,4 +169,18 @@ pub async fn read(file: Arc<dyn DiskFile>, offset: u64, length: usize) -> io::Re
 /// Writes beside the tasks.
 pub async fn write(file: Arc<dyn DiskFile>, offset: u64, data: Bytes) -> io::Result<usize> {
     task::blocking(move || file.write_all_blocking(offset, &[IoSlice::new(&data)])).await
+}
+
+/// Reads a list beside the tasks.
+pub async fn read_list(file: Arc<dyn DiskFile>, pieces: Vec<Piece>) -> io::Result<Bytes> {
+    task::blocking(move || file.read_list_blocking(&pieces)).await
+}
+
+/// Writes a list beside the tasks.
+pub async fn write_list(
+    file: Arc<dyn DiskFile>,
+    pieces: Vec<Piece>,
+    data: Bytes,
+) -> io::Result<usize> {
+    task::blocking(move || file.write_list_blocking(&pieces, &data)).await
 }

@@ -26,6 +26,7 @@ mod machine;
 mod session;
 mod state;
 mod tags;
+mod xattr;
 
 pub use call::{Call, CallError};
 pub use fid::Fid;

@@ -1,11 +1,10 @@
-//! 9P2000.L, and Covey's small extension of it, as pure client and server machines.
+//! 9P2000, 9P2000.u, 9P2000.L and Covey's small extension of it, as pure client and server machines.
 //!
 //! The crate turns bytes into requests on a file tree and back: it negotiates, keeps fids and tags,
 //! orders and flushes requests, proves the cluster key, and notices a dead peer. It does no I/O,
 //! reads no clock, starts no thread, makes no random number and knows no runtime: you bring the
 //! sockets, the time and the nonces, and a loop that drives a [`Machine`](covey_wire::Machine).
-//! 9P2000 and 9P2000.u are in the message table but are not served yet, and extended attributes are
-//! refused.
+//! One [`Tree`](tree::Tree) is served in every dialect.
 //!
 //! ```text
 //!   your code ──► Conn ─ Client ──► bytes ──► Session ──► your Tree
@@ -64,5 +63,6 @@ pub mod client;
 mod frame;
 pub mod memory;
 pub mod message;
+pub mod runs;
 pub mod server;
 pub mod tree;

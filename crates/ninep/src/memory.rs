@@ -8,6 +8,7 @@
 use crate::{message::Qid, tree::*};
 use covey_wire::{Bytes, Name};
 use std::cell::{Cell, RefCell, RefMut};
+use std::collections::BTreeMap;
 use std::{iter::successors, rc::Rc, rc::Weak};
 
 /// The tree. `MemoryTree::default()` has an empty root.
@@ -27,6 +28,7 @@ pub struct Inode {
     /// Content of a file or FIFO, target of a symbolic link.
     data: RefCell<Vec<u8>>,
     names: RefCell<Directory<Node>>,
+    xattrs: RefCell<BTreeMap<Name, Bytes>>,
     parent: RefCell<Weak<Inode>>,
     /// Rings for those who read from a FIFO.
     written: Bell,
@@ -196,4 +198,46 @@ impl Tree for MemoryTree {
     fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
         self.take(dir, &name, is_dir).into()
     }
+
+    fn list_xattrs(&self, _: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {
+        Ok(node.xattrs.borrow().keys().cloned().collect()).into()
+    }
+
+    fn xattr(&self, _: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
+        node.xattrs.borrow().get(&name).cloned().ok_or(Errno::ENODATA.into()).into()
+    }
+
+    fn set_xattr(
+        &self,
+        _: &Rc<User>,
+        node: &Node,
+        name: Name,
+        value: Bytes,
+        rule: SetXattr,
+    ) -> Outcome<()> {
+        let mut xattrs = node.xattrs.borrow_mut();
+        let is_there = xattrs.contains_key(&name);
+        match (rule, is_there) {
+            (SetXattr::Create, true) => Errno::EEXIST.into(),
+            (SetXattr::Replace, false) => Errno::ENODATA.into(),
+            // So that their list stays within its limit.
+            _ if !is_there && xattrs.len() >= XATTRS_MAX => Errno::ENOSPC.into(),
+            _ => {
+                xattrs.insert(name, value);
+                node.attr.borrow_mut().change(self.now());
+                Ok(()).into()
+            }
+        }
+    }
+
+    fn remove_xattr(&self, _: &Rc<User>, node: &Node, name: Name) -> Outcome<()> {
+        let removed = node.xattrs.borrow_mut().remove(&name);
+        removed
+            .map(|_| node.attr.borrow_mut().change(self.now()))
+            .ok_or(Errno::ENODATA.into())
+            .into()
+    }
 }
+
+/// Most extended attributes of one file.
+const XATTRS_MAX: usize = 64;

@@ -6,6 +6,13 @@
 //!
 //! `size[4] number[1] tag[2] fields...`, integers little-endian.
 
+mod entry;
+mod stat;
+
+pub use entry::DirEntry;
+pub use stat::{Extension, Stat, dm};
+
+use crate::runs::Run;
 use covey_wire::{Blame, Field, List, Name, Payload, Reader, Segments, messages, record};
 
 /// What a Tag field holds when there is none (Tversion).
@@ -56,6 +63,42 @@ impl Dialect {
         [Dialect::Covey, Dialect::Linux, Dialect::Unix, Dialect::Plan9]
             .into_iter()
             .find(|dialect| dialect.version().as_bytes() == version)
+    }
+
+    /// What a server answers to a client's version string: the dialect itself, or the one that is left
+    /// when unknown suffixes after a period are taken off, or 9P2000 for a later number (version(5)).
+    pub fn settle(version: &[u8]) -> Option<Dialect> {
+        let mut rest = version;
+        loop {
+            if let Some(dialect) = Dialect::parse(rest) {
+                return Some(dialect);
+            }
+            match rest.iter().rposition(|byte| *byte == b'.') {
+                Some(period) => rest = &rest[..period],
+                None => break,
+            }
+        }
+        let digits = std::str::from_utf8(rest.strip_prefix(b"9P")?).ok()?;
+        let number = digits.parse::<u32>().ok().filter(|_| !digits.starts_with('+'))?;
+        (number >= 2000).then_some(Dialect::Plan9)
+    }
+
+    /// Whether the dialect has the message with this number.
+    pub fn speaks(self, number: u8) -> bool {
+        const ERROR: u8 = 107;
+        match (self, number) {
+            (Dialect::Plan9 | Dialect::Unix, 100..=127) => true,
+            (Dialect::Linux | Dialect::Covey, 0..=99) => true,
+            (Dialect::Linux | Dialect::Covey, ERROR | 112..=115 | 124..=127) => false,
+            (Dialect::Linux | Dialect::Covey, 100..=127) => true,
+            (Dialect::Covey, 200..) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether this is .L or made of it: files are asked about with Linux's own calls.
+    pub fn is_linux(self) -> bool {
+        matches!(self, Dialect::Linux | Dialect::Covey)
     }
 
     /// Whether messages carry Unix numbers (.u and later).
@@ -199,7 +242,7 @@ messages! {
         112 Topen { fid: u32, mode: u8 },
         113 Ropen { qid: Qid, iounit: u32 },
         /// 9P2000: create and open
-        114 Tcreate { fid: u32, name: Name, perm: u32, mode: u8 },
+        114 Tcreate { fid: u32, name: Name, perm: u32, mode: u8, extension: Extension },
         115 Rcreate { qid: Qid, iounit: u32 },
         /// data out of an open fid
         116 Tread { fid: u32, offset: u64, count: u32 },
@@ -215,13 +258,19 @@ messages! {
         123 Rremove {},
         /// 9P2000: attributes
         124 Tstat { fid: u32 },
-        125 Rstat { stat: Name },
+        125 Rstat { stat: Box<Stat> },
         /// 9P2000: change attributes
-        126 Twstat { fid: u32, stat: Name },
+        126 Twstat { fid: u32, stat: Box<Stat> },
         127 Rwstat {},
         /// Covey: an operation of the tree's own, carried as bytes both ways
         200 Tcall { fid: u32, body: Payload },
         201 Rcall { body: Payload },
+        /// Covey: data of many ranges out of an open fid
+        202 Treadlist { fid: u32, runs: List<Run> },
+        203 Rreadlist { data: Payload },
+        /// Covey: data into many ranges of an open fid
+        204 Twritelist { fid: u32, runs: List<Run>, data: Payload },
+        205 Rwritelist { count: u32 },
     }
 }
 
@@ -236,7 +285,7 @@ impl Message {
             out.extend_from_slice(&tag.to_le_bytes());
         };
         match self {
-            Message::Rread { data } | Message::Rreaddir { data } => {
+            Message::Rread { data } | Message::Rreaddir { data } | Message::Rreadlist { data } => {
                 out.small(header);
                 put_payload(data, out);
             }
@@ -259,6 +308,14 @@ impl Message {
                 });
                 put_payload(data, out);
             }
+            Message::Twritelist { fid, runs, data } => {
+                out.small(|out| {
+                    header(out);
+                    out.extend_from_slice(&fid.to_le_bytes());
+                    runs.put(dialect, out);
+                });
+                put_payload(data, out);
+            }
             small => out.small(|out| {
                 header(out);
                 small.put_body(dialect, out);
@@ -270,6 +327,10 @@ impl Message {
     pub fn get(bytes: covey_wire::Bytes, dialect: Dialect) -> Result<(u16, Message), Blame> {
         let mut from = Reader::new(bytes);
         let (_size, number, tag) = (from.u32()?, from.u8()?, from.u16()?);
+        if !dialect.speaks(number) {
+            let what = format!("message number {number} in {}", dialect.version());
+            return Err(Blame::Unsupported(what));
+        }
         let message = Message::take_body(number, dialect, &mut from)?;
         from.finish().map_err(|blame| match blame {
             Blame::Malformed(what) => Blame::Malformed(format!("{}: {what}", message.name())),

@@ -24,16 +24,18 @@
 
 mod answer;
 mod attr;
+mod classic;
 mod fids;
 mod finish;
 mod order;
 mod start;
 mod tasks;
 mod turn;
+mod xattr;
 
 use crate::frame::{self, Frame};
-use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message};
-use crate::tree::{Peer, Tree};
+use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Number};
+use crate::tree::{Errno, Peer, Tree};
 use answer::Wait;
 use covey_wire::{Blame, BytesMut, Machine, Name, Segments};
 use fids::Fids;
@@ -50,6 +52,8 @@ const BYTES_MAX: usize = 64 << 20;
 /// Most outstanding requests before no more input is wanted; and as many may wait on blocking
 /// files.
 const REQUESTS_MAX: usize = 16384;
+/// Longest text of an error in bytes: ERRMAX of Plan 9 less its NUL.
+const ENAME_BYTES_MAX: usize = 127;
 /// How often futures that wake one another are polled before output is given a turn.
 const ROUNDS_MAX: usize = 8;
 
@@ -166,11 +170,11 @@ impl<T: Tree> Session<T> {
 
     fn handle_frame(&mut self, frame: Frame) -> Result<(), Blame> {
         let (tag, number) = (frame.tag, frame.number);
-        let dialect = self.dialect.unwrap_or(Dialect::Linux);
+        let dialect = self.spoken();
         let message = match Message::get(frame.bytes, dialect) {
             Ok((_, message)) => message,
             Err(Blame::Unsupported(_)) if number.is_multiple_of(2) && self.dialect.is_some() => {
-                self.reply_error(tag, crate::tree::Errno::EOPNOTSUPP.into());
+                self.reply_error(tag, Errno::EOPNOTSUPP.into());
                 return Ok(());
             }
             Err(Blame::Unsupported(what)) => return Err(Blame::Violation(what)),
@@ -200,9 +204,7 @@ impl<T: Tree> Session<T> {
     /// Settles dialect and message size, and begins the session anew.
     fn handle_version(&mut self, tag: u16, msize: u32, version: &Name) {
         self.reset();
-        let dialect = Dialect::parse(version.as_bytes())
-            .filter(|dialect| matches!(dialect, Dialect::Linux | Dialect::Covey))
-            .filter(|_| msize >= MSIZE_MIN);
+        let dialect = Dialect::settle(version.as_bytes()).filter(|_| msize >= MSIZE_MIN);
         self.dialect = dialect;
         self.msize =
             if dialect.is_some() { msize.min(self.config.msize) } else { self.config.msize };
@@ -211,12 +213,29 @@ impl<T: Tree> Session<T> {
     }
 
     fn reply(&mut self, tag: u16, message: Message) {
-        message.put(tag, self.dialect.unwrap_or(Dialect::Linux), &mut self.output);
+        message.put(tag, self.spoken(), &mut self.output);
     }
 
-    /// .L has no room for the reason: it is the tree's to log.
-    fn reply_error(&mut self, tag: u16, error: crate::tree::Errno) {
-        self.reply(tag, Message::Rlerror { ecode: error.code });
+    /// .L has room for the number only: the reason is the tree's to log. 9P2000 has words, and only
+    /// those that every client knows; .u has both.
+    fn reply_error(&mut self, tag: u16, error: Errno) {
+        let reply = match self.spoken() {
+            Dialect::Linux | Dialect::Covey => Message::Rlerror { ecode: error.code },
+            Dialect::Plan9 => {
+                Message::Rerror { ename: error.ename().into(), errno: Number(NONUNAME) }
+            }
+            Dialect::Unix => {
+                let mut ename = error.to_string();
+                ename.truncate(ename.floor_char_boundary(ENAME_BYTES_MAX));
+                Message::Rerror { ename: ename.into(), errno: Number(error.code) }
+            }
+        };
+        self.reply(tag, reply);
+    }
+
+    /// The dialect; the one that says least until there is one.
+    fn spoken(&self) -> Dialect {
+        self.dialect.unwrap_or(Dialect::Linux)
     }
 
     /// Polls the futures that were woken.

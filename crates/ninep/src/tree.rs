@@ -21,10 +21,12 @@ pub use directory::Directory;
 pub use errno::{Errno, Result};
 
 use crate::message::Qid;
+use crate::runs::{self, Run};
 use covey_wire::{Bytes, Name};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 /// An answer, now or later.
 pub enum Outcome<T> {
@@ -43,6 +45,14 @@ impl<T: 'static> Outcome<T> {
     /// An answer that waits.
     pub fn later(future: impl Future<Output = Result<T>> + 'static) -> Self {
         Outcome::Later(Box::pin(future))
+    }
+
+    /// The answer, waited for.
+    pub async fn wait(self) -> Result<T> {
+        match self {
+            Outcome::Now(result) => result,
+            Outcome::Later(later) => later.await,
+        }
     }
 
     /// The same outcome with its value changed.
@@ -112,11 +122,23 @@ pub struct Opened<N> {
     pub blocking: bool,
 }
 
+/// The flag of open(2) that makes the file.
+pub const O_CREAT: u32 = 0o100;
+/// The flag of open(2) that wants to be the one who makes it.
+pub const O_EXCL: u32 = 0o200;
 /// The flag of open(2) that empties the file.
 pub const O_TRUNC: u32 = 0o1000;
+/// The flag of open(2) that writes at the end.
+pub const O_APPEND: u32 = 0o2000;
 
 /// The bits of [`Attr::mode`] that say what a file is.
 pub const S_IFMT: u32 = 0o170000;
+/// A socket.
+pub const S_IFSOCK: u32 = 0o140000;
+/// A block device.
+pub const S_IFBLK: u32 = 0o060000;
+/// A character device.
+pub const S_IFCHR: u32 = 0o020000;
 /// A FIFO.
 pub const S_IFIFO: u32 = 0o010000;
 /// A directory.
@@ -307,6 +329,8 @@ pub struct Lock {
     pub proc_id: u32,
     /// The node, or whatever else tells owners apart.
     pub client_id: Name,
+    /// Whether its owner waits for it (F_SETLKW): of a lock that is asked for.
+    pub wait: bool,
 }
 
 /// The answer to Tlock.
@@ -449,6 +473,26 @@ pub trait Tree: 'static {
         Errno::EOPNOTSUPP.into()
     }
 
+    /// The bytes of many ranges, one after another in the order of the runs, which were checked. What
+    /// lies beyond the end of the file reads as zeros, and the answer ends with the last byte that
+    /// was there: see [`crate::runs::Gathered`]. The default reads one piece after another.
+    fn read_list(&self, user: &Rc<User>, node: &Self::Node, runs: Vec<Run>) -> Outcome<Bytes> {
+        runs::read_each(&runs, |offset, count| self.read(user, node, offset, count))
+    }
+
+    /// Writes many ranges from `data`, which has the bytes of all runs; answers how many bytes in
+    /// that order are written. Where runs overlap either may win. The default writes one piece after
+    /// another.
+    fn write_list(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        runs: Vec<Run>,
+        data: Bytes,
+    ) -> Outcome<u32> {
+        runs::write_each(&runs, data, |offset, data| self.write(user, node, offset, data))
+    }
+
     /// Entries after `cookie` (0: from the start, with `.` and `..`), of at most `bytes_max` in all
     /// where each counts 24 + its name's length.
     fn readdir(
@@ -520,7 +564,8 @@ pub trait Tree: 'static {
         Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() }).into()
     }
 
-    /// Takes or gives back a lock. Never waits: the client asks again when Blocked.
+    /// Takes or gives back a lock. When another's is in the way, the answer is Blocked, or comes later
+    /// where the lock says that its owner waits: clunk and flush drop that wait.
     fn lock(&self, user: &Rc<User>, node: &Self::Node, lock: Lock) -> Outcome<LockStatus> {
         Errno::EOPNOTSUPP.into()
     }
@@ -536,7 +581,7 @@ pub trait Tree: 'static {
     }
 
     /// The value of an extended attribute: ENODATA when it has no such attribute.
-    fn get_xattr(&self, user: &Rc<User>, node: &Self::Node, name: Name) -> Outcome<Bytes> {
+    fn xattr(&self, user: &Rc<User>, node: &Self::Node, name: Name) -> Outcome<Bytes> {
         Errno::EOPNOTSUPP.into()
     }
 
@@ -560,6 +605,23 @@ pub trait Tree: 'static {
     /// An operation of the tree's own (Covey's extension): bytes in, bytes out.
     fn call(&self, user: &Rc<User>, node: &Self::Node, body: Bytes) -> Outcome<Bytes> {
         Errno::EOPNOTSUPP.into()
+    }
+
+    /// What 9P2000 calls a user: the number in digits unless the tree knows a name.
+    fn user_name(&self, uid: u32) -> Name {
+        Name::from(uid.to_string())
+    }
+
+    /// What 9P2000 calls a group.
+    fn group_name(&self, gid: u32) -> Name {
+        Name::from(gid.to_string())
+    }
+
+    /// Finishes what a lost connection leaves to be done (ORCLOSE). The default does what can be done
+    /// without waiting: for trees that answer at once.
+    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>) {
+        let mut work = work;
+        let _ = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 
     /// The last fid that held this node in this way is gone (clunk, remove or a lost connection).

@@ -1,304 +1,12 @@
-//! The bytes of every message, written down once from the layouts of the specification.
-//!
-//! Each line is `size[4] number[1] tag[2]`, then the fields; the tag is 0x0102 throughout, and QID
-//! is a directory of version 1 and path 2.
+//! Messages against their golden bytes, which are in `golden/messages.rs`.
 
-use covey_ninep::message::Message::*;
-use covey_ninep::message::{Dialect, Message, NOFID, NONUNAME, Number, Qid};
-use covey_wire::{Bytes, List, Segments};
+#[path = "golden/messages.rs"]
+mod messages;
+
+use covey_ninep::message::{Dialect, Message, Stat};
+use covey_wire::{Blame, Bytes, Segments};
+use messages::{TAG, golden, stat};
 use std::collections::BTreeSet;
-
-const TAG: u16 = 0x0102;
-const QID: Qid = Qid { kind: Qid::DIR, version: 1, path: 2 };
-
-fn golden() -> Vec<(Dialect, Message, &'static str)> {
-    vec![
-        (Dialect::Linux, Rlerror { ecode: 2 }, "0b00000007020102000000"),
-        (Dialect::Linux, Tstatfs { fid: 1 }, "0b00000008020101000000"),
-        (
-            Dialect::Linux,
-            Rstatfs {
-                kind: 0x01021997,
-                bsize: 4096,
-                blocks: 1,
-                bfree: 2,
-                bavail: 3,
-                files: 4,
-                ffree: 5,
-                fsid: 6,
-                namelen: 255,
-            },
-            "4300000009020197190201001000000100000000000000020000000000000003000000\
-             00000000040000000000000005000000000000000600000000000000ff000000",
-        ),
-        (Dialect::Linux, Tlopen { fid: 1, flags: 0x8002 }, "0f0000000c02010100000002800000"),
-        (
-            Dialect::Linux,
-            Rlopen { qid: QID, iounit: 8192 },
-            "180000000d02018001000000020000000000000000200000",
-        ),
-        (
-            Dialect::Linux,
-            Tlcreate { fid: 1, name: "f".into(), flags: 0x42, mode: 0o644, gid: 5 },
-            "1a0000000e02010100000001006642000000a401000005000000",
-        ),
-        (
-            Dialect::Linux,
-            Rlcreate { qid: QID, iounit: 0 },
-            "180000000f02018001000000020000000000000000000000",
-        ),
-        (
-            Dialect::Linux,
-            Tsymlink { dfid: 1, name: "l".into(), target: "to".into(), gid: 5 },
-            "160000001002010100000001006c0200746f05000000",
-        ),
-        (Dialect::Linux, Rsymlink { qid: QID }, "1400000011020180010000000200000000000000"),
-        (
-            Dialect::Linux,
-            Tmknod { dfid: 1, name: "p".into(), mode: 0o10644, major: 3, minor: 4, gid: 5 },
-            "1e00000012020101000000010070a4110000030000000400000005000000",
-        ),
-        (Dialect::Linux, Rmknod { qid: QID }, "1400000013020180010000000200000000000000"),
-        (
-            Dialect::Linux,
-            Trename { fid: 1, dfid: 2, name: "n".into() },
-            "12000000140201010000000200000001006e",
-        ),
-        (Dialect::Linux, Rrename {}, "07000000150201"),
-        (Dialect::Linux, Treadlink { fid: 1 }, "0b00000016020101000000"),
-        (Dialect::Linux, Rreadlink { target: "to".into() }, "0b0000001702010200746f"),
-        (
-            Dialect::Linux,
-            Tgetattr { fid: 1, request_mask: 0x3fff },
-            "1300000018020101000000ff3f000000000000",
-        ),
-        (
-            Dialect::Linux,
-            Rgetattr {
-                valid: 0x7ff,
-                qid: QID,
-                mode: 0o40755,
-                uid: 1,
-                gid: 2,
-                nlink: 3,
-                rdev: 4,
-                size: 5,
-                blksize: 6,
-                blocks: 7,
-                atime_sec: 8,
-                atime_nsec: 9,
-                mtime_sec: 10,
-                mtime_nsec: 11,
-                ctime_sec: 12,
-                ctime_nsec: 13,
-                btime_sec: 14,
-                btime_nsec: 15,
-                generation: 16,
-                data_version: 17,
-            },
-            "a0000000190201ff0700000000000080010000000200000000000000ed410000010000\
-             0002000000030000000000000004000000000000000500000000000000060000000000\
-             00000700000000000000080000000000000009000000000000000a000000000000000b\
-             000000000000000c000000000000000d000000000000000e000000000000000f000000\
-             0000000010000000000000001100000000000000",
-        ),
-        (
-            Dialect::Linux,
-            Tsetattr {
-                fid: 1,
-                valid: 0x1ff,
-                mode: 0o644,
-                uid: 2,
-                gid: 3,
-                size: 4,
-                atime_sec: 5,
-                atime_nsec: 6,
-                mtime_sec: 7,
-                mtime_nsec: 8,
-            },
-            "430000001a020101000000ff010000a401000002000000030000000400000000000000\
-             0500000000000000060000000000000007000000000000000800000000000000",
-        ),
-        (Dialect::Linux, Rsetattr {}, "070000001b0201"),
-        (
-            Dialect::Linux,
-            Txattrwalk { fid: 1, newfid: 2, name: "user.x".into() },
-            "170000001e020101000000020000000600757365722e78",
-        ),
-        (Dialect::Linux, Rxattrwalk { size: 9 }, "0f0000001f02010900000000000000"),
-        (
-            Dialect::Linux,
-            Txattrcreate { fid: 1, name: "user.x".into(), attr_size: 9, flags: 1 },
-            "1f000000200201010000000600757365722e78090000000000000001000000",
-        ),
-        (Dialect::Linux, Rxattrcreate {}, "07000000210201"),
-        (
-            Dialect::Linux,
-            Treaddir { fid: 1, offset: 2, count: 3 },
-            "1700000028020101000000020000000000000003000000",
-        ),
-        (Dialect::Linux, Rreaddir { data: b"dir".to_vec().into() }, "0e00000029020103000000646972"),
-        (Dialect::Linux, Tfsync { fid: 1, datasync: 1 }, "0f0000003202010100000001000000"),
-        (Dialect::Linux, Rfsync {}, "07000000330201"),
-        (
-            Dialect::Linux,
-            Tlock {
-                fid: 1,
-                kind: 1,
-                flags: 1,
-                start: 2,
-                length: 3,
-                proc_id: 4,
-                client_id: "c".into(),
-            },
-            "2700000034020101000000010100000002000000000000000300000000000000040000\
-             00010063",
-        ),
-        (Dialect::Linux, Rlock { status: 1 }, "0800000035020101"),
-        (
-            Dialect::Linux,
-            Tgetlock { fid: 1, kind: 0, start: 2, length: 3, proc_id: 4, client_id: "c".into() },
-            "2300000036020101000000000200000000000000030000000000000004000000010063",
-        ),
-        (
-            Dialect::Linux,
-            Rgetlock { kind: 2, start: 2, length: 3, proc_id: 4, client_id: "c".into() },
-            "1f000000370201020200000000000000030000000000000004000000010063",
-        ),
-        (
-            Dialect::Linux,
-            Tlink { dfid: 1, fid: 2, name: "h".into() },
-            "120000004602010100000002000000010068",
-        ),
-        (Dialect::Linux, Rlink {}, "07000000470201"),
-        (
-            Dialect::Linux,
-            Tmkdir { dfid: 1, name: "d".into(), mode: 0o755, gid: 5 },
-            "1600000048020101000000010064ed01000005000000",
-        ),
-        (Dialect::Linux, Rmkdir { qid: QID }, "1400000049020180010000000200000000000000"),
-        (
-            Dialect::Linux,
-            Trenameat { olddirfid: 1, oldname: "a".into(), newdirfid: 2, newname: "b".into() },
-            "150000004a02010100000001006102000000010062",
-        ),
-        (Dialect::Linux, Rrenameat {}, "070000004b0201"),
-        (
-            Dialect::Linux,
-            Tunlinkat { dirfid: 1, name: "a".into(), flags: 0x200 },
-            "120000004c02010100000001006100020000",
-        ),
-        (Dialect::Linux, Runlinkat {}, "070000004d0201"),
-        (
-            Dialect::Linux,
-            Tversion { msize: 8192, version: "9P2000.L".into() },
-            "150000006402010020000008003950323030302e4c",
-        ),
-        (
-            Dialect::Linux,
-            Rversion { msize: 8192, version: "9P2000.L".into() },
-            "150000006502010020000008003950323030302e4c",
-        ),
-        (
-            Dialect::Linux,
-            Tauth { afid: 1, uname: "u".into(), aname: "a".into(), n_uname: Number(7) },
-            "150000006602010100000001007501006107000000",
-        ),
-        (
-            Dialect::Plan9,
-            Tauth { afid: 1, uname: "u".into(), aname: "a".into(), n_uname: Number(NONUNAME) },
-            "1100000066020101000000010075010061",
-        ),
-        (Dialect::Linux, Rauth { aqid: QID }, "1400000067020180010000000200000000000000"),
-        (
-            Dialect::Linux,
-            Tattach {
-                fid: 1,
-                afid: NOFID,
-                uname: "u".into(),
-                aname: "/srv".into(),
-                n_uname: Number(7),
-            },
-            "1c00000068020101000000ffffffff01007504002f73727607000000",
-        ),
-        (
-            Dialect::Plan9,
-            Tattach {
-                fid: 1,
-                afid: NOFID,
-                uname: "u".into(),
-                aname: "".into(),
-                n_uname: Number(NONUNAME),
-            },
-            "1400000068020101000000ffffffff0100750000",
-        ),
-        (Dialect::Linux, Rattach { qid: QID }, "1400000069020180010000000200000000000000"),
-        (
-            Dialect::Unix,
-            Rerror { ename: "no".into(), errno: Number(2) },
-            "0f0000006b020102006e6f02000000",
-        ),
-        (
-            Dialect::Plan9,
-            Rerror { ename: "no".into(), errno: Number(NONUNAME) },
-            "0b0000006b020102006e6f",
-        ),
-        (Dialect::Linux, Tflush { oldtag: 0x0304 }, "090000006c02010403"),
-        (Dialect::Linux, Rflush {}, "070000006d0201"),
-        (
-            Dialect::Linux,
-            Twalk { fid: 1, newfid: 2, names: List(vec!["a".into(), "bc".into()]) },
-            "180000006e02010100000002000000020001006102006263",
-        ),
-        (
-            Dialect::Linux,
-            Rwalk { qids: List(vec![QID, QID]) },
-            "230000006f020102008001000000020000000000000080010000000200000000000000",
-        ),
-        (Dialect::Plan9, Topen { fid: 1, mode: 2 }, "0c0000007002010100000002"),
-        (
-            Dialect::Plan9,
-            Ropen { qid: QID, iounit: 9 },
-            "180000007102018001000000020000000000000009000000",
-        ),
-        (
-            Dialect::Plan9,
-            Tcreate { fid: 1, name: "f".into(), perm: 0o644, mode: 1 },
-            "1300000072020101000000010066a401000001",
-        ),
-        (
-            Dialect::Plan9,
-            Rcreate { qid: QID, iounit: 9 },
-            "180000007302018001000000020000000000000009000000",
-        ),
-        (
-            Dialect::Linux,
-            Tread { fid: 1, offset: 2, count: 3 },
-            "1700000074020101000000020000000000000003000000",
-        ),
-        (Dialect::Linux, Rread { data: b"abc".to_vec().into() }, "0e00000075020103000000616263"),
-        (
-            Dialect::Linux,
-            Twrite { fid: 1, offset: 2, data: b"abc".to_vec().into() },
-            "1a00000076020101000000020000000000000003000000616263",
-        ),
-        (Dialect::Linux, Rwrite { count: 3 }, "0b00000077020103000000"),
-        (Dialect::Linux, Tclunk { fid: 1 }, "0b00000078020101000000"),
-        (Dialect::Linux, Rclunk {}, "07000000790201"),
-        (Dialect::Linux, Tremove { fid: 1 }, "0b0000007a020101000000"),
-        (Dialect::Linux, Rremove {}, "070000007b0201"),
-        (Dialect::Plan9, Tstat { fid: 1 }, "0b0000007c020101000000"),
-        (Dialect::Plan9, Rstat { stat: "st".into() }, "0b0000007d020102007374"),
-        (Dialect::Plan9, Twstat { fid: 1, stat: "st".into() }, "0f0000007e02010100000002007374"),
-        (Dialect::Plan9, Rwstat {}, "070000007f0201"),
-        (
-            Dialect::Covey,
-            Tcall { fid: 1, body: b"op".to_vec().into() },
-            "11000000c8020101000000020000006f70",
-        ),
-        (Dialect::Covey, Rcall { body: b"re".to_vec().into() }, "0d000000c90201020000007265"),
-    ]
-}
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digit = |byte: u8| (byte as char).to_digit(16).expect("hex") as u8;
@@ -328,6 +36,62 @@ fn no_message_of_the_table_is_left_out_here() {
     let here: BTreeSet<u8> = golden().iter().map(|(_, message, _)| message.number()).collect();
     let table: BTreeSet<u8> = Message::NUMBERS.iter().map(|(number, _)| *number).collect();
     assert_eq!(here, table);
+}
+
+const DIALECTS: [Dialect; 4] = [Dialect::Plan9, Dialect::Unix, Dialect::Linux, Dialect::Covey];
+/// What is written differently from dialect to dialect.
+const MANIFOLD: [&str; 6] = ["Tauth", "Tattach", "Rerror", "Tcreate", "Rstat", "Twstat"];
+
+#[test]
+fn a_message_has_these_bytes_in_every_dialect_that_speaks_it() {
+    let lines = golden();
+    for (dialect, message, hex) in &lines {
+        assert!(dialect.speaks(message.number()), "{} in {dialect:?}", message.name());
+        for other in DIALECTS.into_iter().filter(|other| other.speaks(message.number())) {
+            if MANIFOLD.contains(&message.name()) {
+                let is_there =
+                    lines.iter().any(|(d, m, _)| *d == other && m.name() == message.name());
+                assert!(is_there, "{} in {other:?}", message.name());
+            } else {
+                let read = Message::get(Bytes::from(bytes(hex)), other);
+                assert_eq!(read, Ok((TAG, message.clone())), "{other:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_of_another_dialect_is_unsupported() {
+    for (_, message, hex) in golden() {
+        for other in DIALECTS.into_iter().filter(|other| !other.speaks(message.number())) {
+            let read = Message::get(Bytes::from(bytes(hex)), other);
+            assert!(matches!(read, Err(Blame::Unsupported(_))), "{} in {other:?}", message.name());
+        }
+    }
+}
+
+#[test]
+fn a_directory_holds_records_one_after_the_other() {
+    for dialect in [Dialect::Plan9, Dialect::Unix] {
+        let mut data = Vec::new();
+        stat(dialect).put_entry(dialect, &mut data);
+        assert_eq!(usize::from(u16::from_le_bytes([data[0], data[1]])), data.len() - 2);
+        stat(dialect).put_entry(dialect, &mut data);
+        let read = Stat::take_entries(dialect, data.clone().into()).unwrap();
+        assert_eq!(read, [*stat(dialect), *stat(dialect)]);
+        data.pop();
+        assert!(Stat::take_entries(dialect, data.into()).is_err());
+    }
+}
+
+#[test]
+fn a_record_whose_lengths_do_not_agree_is_malformed() {
+    let whole = bytes(golden().iter().find(|(_, m, _)| m.name() == "Rstat").unwrap().2);
+    for (at, by) in [(7, 1u8), (7, 255), (9, 1), (9, 255)] {
+        let mut bad = whole.clone();
+        bad[at] = bad[at].wrapping_add(by);
+        assert!(Message::get(bad.into(), Dialect::Plan9).is_err(), "{at} {by}");
+    }
 }
 
 #[test]

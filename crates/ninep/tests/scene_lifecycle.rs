@@ -36,15 +36,28 @@ fn walk_open_and_read_leave_in_one_write_and_come_back_in_one() {
 }
 
 #[test]
-fn both_dialects_of_l_are_served_and_no_others() {
+fn a_version_is_settled_at_the_best_that_both_know() {
     let answer = |version: &str| {
         let mut raw = Raw::new(Rc::new(Gate::default()), server::Config::default());
         raw.version(version).1
     };
-    assert_eq!(answer("9P2000.L"), "9P2000.L");
-    assert_eq!(answer("9P2000.L.covey1"), "9P2000.L.covey1");
-    for other in ["9P2000", "9P2000.u", "9P2000.L.covey2", ""] {
-        assert_eq!(answer(other), "unknown");
+    for known in ["9P2000", "9P2000.u", "9P2000.L", "9P2000.L.covey1"] {
+        assert_eq!(answer(known), known);
+    }
+    for (asked, settled) in [
+        ("9P2000.L.covey2", "9P2000.L"),
+        ("9P2000.L.covey1.x", "9P2000.L.covey1"),
+        ("9P2000.u.x.y", "9P2000.u"),
+        ("9P2000.e", "9P2000"),
+        ("9P2000.", "9P2000"),
+        ("9P2001", "9P2000"),
+        ("9P20000.L", "9P2000"),
+    ] {
+        assert_eq!(answer(asked), settled, "{asked}");
+    }
+    for unknown in ["", "9P", "9P1999", "9P1999.L", "9P+2000", "8P2000", "unknown", ".L", "9p2000"]
+    {
+        assert_eq!(answer(unknown), "unknown", "{unknown}");
     }
 }
 

@@ -27,13 +27,8 @@ fn an_unknown_request_is_refused_alone() {
     raw.feed_bytes(&[7, 0, 0, 0, 98, 5, 0]).unwrap();
     let replies = raw.replies();
     assert_eq!((replies[0].0, ecode(&replies[0].1)), (5, Errno::EOPNOTSUPP));
-    for known in [
-        Message::Topen { fid: 0, mode: 0 },
-        Message::Tstat { fid: 0 },
-        Message::Txattrwalk { fid: 0, newfid: 1, name: "".into() },
-        Message::Txattrcreate { fid: 0, name: "x".into(), attr_size: 1, flags: 0 },
-    ] {
-        assert_eq!(ecode(&raw.ask(known)), Errno::EOPNOTSUPP);
+    for of_others in [Message::Topen { fid: 0, mode: 0 }, Message::Tstat { fid: 0 }] {
+        assert_eq!(ecode(&raw.ask(of_others)), Errno::EOPNOTSUPP);
     }
 }
 

@@ -14,20 +14,25 @@
 //! An append that has begun goes on to its end, since later ones wait for it.
 
 mod beside;
+mod cache;
+mod check;
 mod file;
 mod link;
 mod session;
 mod xattr;
 
+pub use cache::Caching;
 pub use link::{Greet, Link};
+pub use session::Forget;
 
+use crate::list::{self, Run};
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{Caller, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set};
 use beside::beside;
 use covey_ninep::client::CallError;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
-use covey_wire::{List, Name, Payload};
+use covey_wire::{Bytes, List, Name, Payload};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
 use session::{Opened, Session, unexpected};
@@ -66,6 +71,8 @@ pub struct Options {
     /// How long a read or write on a server that is alive but slow may take before EIO; a disk that
     /// hangs is not a dead server. Nothing bounds it on hard clients, and nothing bounds an fsync.
     pub io_deadline: Duration,
+    /// What may be answered from memory.
+    pub caching: Caching,
     /// A name for logs and status: host and pid.
     pub name: String,
 }
@@ -76,6 +83,7 @@ impl Default for Options {
             hard: false,
             dead_after: Duration::from_secs(3),
             io_deadline: Duration::from_secs(30),
+            caching: Caching::default(),
             name: String::new(),
         }
     }
@@ -163,6 +171,9 @@ impl Fs {
 
     /// Down names from a directory (`..` allowed); fewer inodes than names when a later one is missing.
     pub async fn walk(&self, who: &Caller, from: Id, names: &[Name]) -> Result<Vec<Inode>> {
+        if let ([name], true) = (names, self.shared.session.cache().is_on()) {
+            return Ok(vec![self.lookup(who, from, name).await?]);
+        }
         match self.ask(who, Op::Walk { from, names: List(names.to_vec()) }).await? {
             Reply::Nodes { inodes } => Ok(inodes.0),
             other => Err(unexpected(&other)),
@@ -171,13 +182,24 @@ impl Fs {
 
     /// One name.
     pub async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
-        let mut found = self.walk(who, parent, std::slice::from_ref(name)).await?;
-        found.pop().ok_or_else(|| Errno::ENOENT.into())
+        self.shared.session.lookup(who, parent, name).await
     }
 
     /// What the metadata server says of a file, and nobody else.
     pub async fn inode(&self, id: Id) -> Result<Inode> {
-        node(self.ask(&Caller::default(), Op::Getattr { id }).await?)
+        self.shared.session.inode(id).await
+    }
+
+    /// How much longer what was last said of a file holds without being asked for again: its
+    /// attributes, and a directory's name.
+    pub fn time_left(&self, id: Id) -> (Duration, Duration) {
+        self.shared.session.cache().time_left(id, self.shared.net.now())
+    }
+
+    /// Has `forget` called for whatever is taken back of what [`Fs::time_left`] has promised, before
+    /// it may change. To be said once, by whoever passes it on.
+    pub fn on_revoke(&self, forget: Forget) {
+        self.shared.session.on_revoke(forget);
     }
 
     /// Attributes with honest blocks.
@@ -291,7 +313,10 @@ impl Fs {
 
     /// Opens a regular file (or directory, to keep it). `access`: 4 read, 2 write, 1 execute.
     pub async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
-        let (inode, opened) = self.shared.session.open(who, Op::Open { id, access }).await?;
+        let (inode, opened) = match self.shared.session.open_known(who, id, access) {
+            Some(known) => known,
+            None => self.shared.session.open(who, Op::Open { id, access }).await?,
+        };
         self.handle(&inode, opened)
     }
 
@@ -484,6 +509,29 @@ impl File {
     /// All of `data` at `offset`; done when every later read anywhere sees it.
     pub async fn write_at(&self, offset: u64, data: Payload) -> Result<()> {
         self.data()?.write(&self.handle.shared, offset, data).await
+    }
+
+    /// The bytes of many ranges, one after another in the order of `runs`: each server is asked
+    /// once for all that it has of them (or once per message, where that is more than one holds).
+    /// What lies beyond the end of the file is left out at the end of the answer, and reads as zeros
+    /// before it.
+    pub async fn read_list(&self, runs: &[Run]) -> Result<Bytes> {
+        let mut data = vec![0; list::extent(runs)?.total];
+        let there = self.read_list_into(runs, &mut data).await?;
+        data.truncate(there);
+        Ok(data.into())
+    }
+
+    /// As `read_list`, into memory that has exactly the bytes of all runs; how many of them, from the
+    /// front, are not beyond the end of the file. After an error nothing is changed.
+    pub async fn read_list_into(&self, runs: &[Run], into: &mut [u8]) -> Result<usize> {
+        self.data()?.read_list(&self.handle.shared, runs, into).await
+    }
+
+    /// Writes many ranges from `data`, which has exactly the bytes of all runs, one after another; done
+    /// when every later read anywhere sees them. Where ranges overlap either may win.
+    pub async fn write_list(&self, runs: &[Run], data: Bytes) -> Result<()> {
+        self.data()?.write_list(&self.handle.shared, runs, data).await
     }
 
     /// All of `data` at the end, whoever else appends; answers where it went.

@@ -51,9 +51,11 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, clippy::big_endian_bytes, clippy::host_endian_bytes)]
 
+pub mod check;
 pub mod client;
 pub mod distribution;
 pub mod kv;
+pub mod list;
 pub mod meta;
 pub mod objects;
 pub mod ops;

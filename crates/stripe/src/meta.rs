@@ -28,10 +28,14 @@
 
 mod append;
 mod attr;
+mod check;
 mod create;
+mod dump;
 mod fault;
 mod keys;
+pub mod lease;
 mod lock;
+mod mend;
 mod names;
 mod permission;
 mod read;
@@ -42,8 +46,9 @@ mod tmpfile;
 mod xattr;
 
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
+pub use dump::{Record, records};
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
-pub use permission::{access, mode};
+pub use permission::{access, may, mode};
 pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
@@ -82,7 +87,8 @@ pub enum Applied {
     },
     /// The answer comes later, in the work; until then [`Store::cancel_wait`] gives up.
     Wait(WaitId),
-    /// The map failed, or holds damage. Abort the transaction and open the store again.
+    /// The map failed, or holds damage, after something was written. Abort the transaction and open
+    /// the store again.
     Fatal(Errno),
 }
 
@@ -141,6 +147,9 @@ pub struct Store<K: Kv> {
     dropping: BTreeSet<Id>,
     work: Vec<Work>,
     replaying: bool,
+    /// This operation has written something.
+    wrote: bool,
+    census: Option<check::Running>,
 }
 
 /// Somebody who waits.
@@ -214,6 +223,8 @@ impl<K: Kv> Store<K> {
             dropping: BTreeSet::new(),
             work: Vec::new(),
             replaying: false,
+            wrote: false,
+            census: None,
         };
         store.load_sessions().map_err(Fault::into_errno)?;
         Ok(store)
@@ -221,9 +232,12 @@ impl<K: Kv> Store<K> {
 
     /// Runs one operation.
     pub fn apply(&mut self, request: &Request) -> Applied {
+        self.wrote = false;
         match self.admit(request) {
             Ok(applied) => applied,
             Err(Fault::Refused(error)) => Applied::Reply(error_reply(&error)),
+            // A damaged row must not take the server from everybody who does not need it.
+            Err(Fault::Broken(error)) if !self.wrote => Applied::Reply(error_reply(&error)),
             Err(Fault::Broken(error)) => Applied::Fatal(error),
         }
     }
@@ -258,9 +272,14 @@ impl<K: Kv> Store<K> {
             | Op::Fsync { .. }
             | Op::Cluster { .. }
             | Op::Exist { .. }
+            | Op::Check { .. }
+            | Op::Look { .. }
+            | Op::Rows { .. }
             | Op::Getxattr { .. }
             | Op::Listxattr { .. }
-            | Op::Recut { .. } => false,
+            | Op::Recut { .. }
+            | Op::Lookup { .. }
+            | Op::Revokes { .. } => false,
             Op::Hello { .. }
             | Op::Setattr { .. }
             | Op::Create { .. }
@@ -275,6 +294,7 @@ impl<K: Kv> Store<K> {
             | Op::SessionOver { .. }
             | Op::Touch { .. }
             | Op::Dense { .. }
+            | Op::Mend { .. }
             | Op::Setxattr { .. }
             | Op::Removexattr { .. }
             | Op::Tmpfile { .. }
@@ -386,6 +406,7 @@ impl<K: Kv> Store<K> {
             Op::Touch { id } => self.touch(request, *id),
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
             Op::Drop { id } => self.drop_orphan(*id),
+            Op::Mend { finding } => self.mend(request, finding),
             Op::Setxattr { .. } => self.setxattr(request),
             Op::Removexattr { id, name } => self.removexattr(request, *id, name),
             Op::Tmpfile { .. } => self.tmpfile(request),
@@ -409,6 +430,10 @@ impl<K: Kv> Store<K> {
             Op::Fsync { id } => self.stored(*id).map(|_| done()),
             Op::Cluster {} => Ok(self.cluster()),
             Op::Exist { ids } => self.exist(&ids.0),
+            Op::Lookup { parent, name, ahead } => self.lookup(caller, *parent, name, *ahead),
+            Op::Check { .. } => self.check(request),
+            Op::Look { ids } => self.look(&ids.0, request.now),
+            Op::Rows { from, bytes_max } => self.raw_rows(from, *bytes_max),
             Op::Getxattr { id, name } => self.getxattr(caller, *id, name),
             Op::Listxattr { id } => self.listxattr(caller, *id),
             other => refuse(Errno::EOPNOTSUPP, format!("{} is logged", other.name())),

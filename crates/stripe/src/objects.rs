@@ -61,6 +61,8 @@ messages! {
         3 Objects { after: u64, count: u32 },
         /// bytes allocated for an object
         4 Allocated { id: u64 },
+        /// those of these objects that are there
+        30 Look { ids: List<u64> },
     }
 }
 

@@ -5,6 +5,8 @@
 //! the log gives the same store. `Request { session, seq, .. }` lets a client repeat a mutation after
 //! a lost connection and get the first answer.
 
+pub mod check;
+
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
 /// A file's number: the owner server in the top 16 bits, never reused. 1 is the root directory.
@@ -161,6 +163,30 @@ record! {
     }
 }
 
+record! {
+    /// What a client may remember, until it is told that it has changed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub struct Lease for () {
+        /// The file.
+        pub id: Id,
+        /// Under which name a directory is, rather than what a file is and holds: attributes, and
+        /// the names in a directory.
+        pub place: bool,
+    }
+}
+
+record! {
+    /// An answer on the wire.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Answer for () {
+        /// The answer.
+        pub reply: Reply,
+        /// Number of the lease on all that it tells of, to be compared with that of
+        /// [`Reply::Revoked`]; 0 when it is not to be remembered.
+        pub grant: u64,
+    }
+}
+
 /// Bits of [`Op::Setattr`]'s mask: which fields count.
 pub mod set {
     #![allow(missing_docs)]
@@ -258,6 +284,20 @@ messages! {
         28 Drop { id: u64 },
         /// volatile: a data server is behind the file's epoch (it lost a cut with its power): cut again
         29 Recut { id: u64, epoch: u32 },
+        /// read: one name, its directory, and up to `ahead` entries that come after it; all of a
+        /// directory that has no more than that
+        30 Lookup { parent: u64, name: Name, ahead: u32 },
+        /// volatile: waits until leases are taken back; `acked` is the last that was heard of
+        31 Revokes { acked: u64 },
+        /// read: looks at up to `rows_max` rows after `after`, see [`check::table`]; inodes and links
+        /// are told of the window from `low` up to, not including, `high`
+        60 Check { table: u8, after: Name, rows_max: u32, low: u64, high: u64 },
+        /// read: what there is to know of these files
+        61 Look { ids: List<u64> },
+        /// repairs what a check has found, if it is still so
+        62 Mend { finding: check::Finding },
+        /// read: rows as they are, from `from` on, together about `bytes_max`
+        63 Rows { from: Name, bytes_max: u32 },
         /// sets an extended attribute; flags: see `xattr`
         40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 },
         /// removes an extended attribute
@@ -298,6 +338,16 @@ messages! {
         11 Created { inode: Inode, created: bool },
         /// the cluster: its id, and names of I/O servers in index order
         12 Cluster { id: Name, servers: List<Name> },
+        /// a name's inode, if there is one, and entries with their inodes; `complete` when they are all
+        13 Found { dir: Inode, inode: Option<Inode>, entries: List<DirEntry>, complete: bool },
+        /// these leases are over
+        14 Revoked { number: u64, leases: List<Lease> },
+        /// a page of a check
+        30 Checked { page: check::Page },
+        /// what is known of files, in the order asked; the server's clock
+        31 Looked { files: List<check::Looked>, now: Nanos },
+        /// rows, and whether they were the last
+        32 Rows { rows: List<check::Row>, end: bool },
         /// an extended attribute's value
         20 Xattr { value: Payload },
         /// names of extended attributes

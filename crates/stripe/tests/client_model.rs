@@ -9,6 +9,7 @@ mod client_lab;
 use client_lab::*;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{File, Fs, Result};
+use covey_stripe::list::Run;
 use covey_stripe::ops::ROOT;
 use futures_util::future::{Either, join_all, select};
 use proptest::prelude::*;
@@ -30,6 +31,19 @@ enum Op {
     Write {
         offset: usize,
         count: usize,
+    },
+    /// `pieces` of `count` bytes with `gap` bytes between them.
+    ReadList {
+        offset: usize,
+        count: usize,
+        gap: usize,
+        pieces: usize,
+    },
+    WriteList {
+        offset: usize,
+        count: usize,
+        gap: usize,
+        pieces: usize,
     },
     Append {
         count: usize,
@@ -65,10 +79,20 @@ fn count() -> impl Strategy<Value = usize> {
     prop_oneof![1..100usize, 1..4 * STRIP, Just(STRIP), Just(3 * STRIP)]
 }
 
+fn list() -> impl Strategy<Value = (usize, usize, usize, usize)> {
+    (offset(), 1..STRIP, prop_oneof![0..50usize, 0..2 * STRIP], 1..12usize)
+}
+
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         5 => (offset(), count()).prop_map(|(offset, count)| Op::Write { offset, count }),
         4 => (offset(), count()).prop_map(|(offset, count)| Op::Read { offset, count }),
+        2 => list().prop_map(|(offset, count, gap, pieces)| {
+            Op::WriteList { offset, count, gap, pieces }
+        }),
+        2 => list().prop_map(|(offset, count, gap, pieces)| {
+            Op::ReadList { offset, count, gap, pieces }
+        }),
         2 => count().prop_map(|count| Op::Append { count }),
         2 => offset().prop_map(|size| Op::Truncate { size }),
         1 => Just(Op::Stat),
@@ -145,12 +169,13 @@ fn outcomes(before: &[u8], changes: &[Change], ghosts: &[Change]) -> States {
         }
     }
     for ghost in ghosts {
-        let Op::Write { offset, count } = ghost.op else { continue };
-        for bytes in states.values_mut() {
-            let reached = bytes.iter_mut().skip(offset).take(count);
-            reached.filter(|set| set.contains(&0)).for_each(|set| {
-                set.insert(ghost.byte);
-            });
+        for (offset, count) in written(ghost.op) {
+            for bytes in states.values_mut() {
+                let reached = bytes.iter_mut().skip(offset).take(count);
+                reached.filter(|set| set.contains(&0)).for_each(|set| {
+                    set.insert(ghost.byte);
+                });
+            }
         }
     }
     states
@@ -177,7 +202,11 @@ fn in_order(before: &[u8], changes: &[Change]) -> Option<Vec<u8>> {
     let mut bytes = before.to_vec();
     for change in changes {
         match change.op {
-            Op::Write { offset, count } => put(&mut bytes, offset, count, change.byte),
+            Op::Write { .. } | Op::WriteList { .. } => {
+                for (offset, count) in written(change.op) {
+                    put(&mut bytes, offset, count, change.byte);
+                }
+            }
             Op::Append { count } => {
                 let end = bytes.len();
                 if change.offset.is_some_and(|offset| offset != end as u64) {
@@ -190,6 +219,40 @@ fn in_order(before: &[u8], changes: &[Change]) -> Option<Vec<u8>> {
         }
     }
     Some(bytes)
+}
+
+/// The ranges that an operation at known places reads or writes.
+fn ranges(op: Op) -> Vec<(usize, usize)> {
+    match op {
+        Op::Read { offset, count } | Op::Write { offset, count } => vec![(offset, count)],
+        Op::ReadList { offset, count, gap, pieces }
+        | Op::WriteList { offset, count, gap, pieces } => {
+            (0..pieces).map(|at| (offset + at * (count + gap), count)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn written(op: Op) -> Vec<(usize, usize)> {
+    if is_change(op) { ranges(op) } else { Vec::new() }
+}
+
+fn last_end(op: Op) -> usize {
+    ranges(op).last().map_or(0, |&(offset, count)| offset + count)
+}
+
+fn run(op: Op) -> Run {
+    let (Op::ReadList { offset, count, gap, pieces }
+    | Op::WriteList { offset, count, gap, pieces }) = op
+    else {
+        panic!("{op:?} is no list");
+    };
+    Run {
+        offset: offset as u64,
+        bytes: count as u64,
+        stride: (count + gap) as u64,
+        count: pieces as u64,
+    }
 }
 
 fn put(bytes: &mut Vec<u8>, offset: usize, count: usize, byte: u8) {
@@ -205,6 +268,11 @@ async fn act(fs: &Fs, file: &mut Option<File>, op: Op, byte: u8) -> Result<Seen>
         }
         Op::Write { offset, count } => {
             open.write_at(offset as u64, vec![byte; count].into()).await?;
+            Seen::Nothing
+        }
+        Op::ReadList { .. } => Seen::Bytes(open.read_list(&[run(op)]).await?.to_vec()),
+        Op::WriteList { count, pieces, .. } => {
+            open.write_list(&[run(op)], vec![byte; count * pieces].into()).await?;
             Seen::Nothing
         }
         Op::Append { count } => Seen::Offset(open.append(vec![byte; count].into()).await?),
@@ -339,7 +407,7 @@ impl Lab {
 }
 
 fn is_change(op: Op) -> bool {
-    matches!(op, Op::Write { .. } | Op::Append { .. } | Op::Truncate { .. })
+    matches!(op, Op::Write { .. } | Op::WriteList { .. } | Op::Append { .. } | Op::Truncate { .. })
 }
 
 /// Where an append competes with a write beyond the end or with a cut for the same place, nothing is
@@ -352,6 +420,11 @@ fn tamed(steps: &[Step], content: &[Vec<u8>]) -> Vec<Step> {
         step.op = match step.op {
             Op::Write { offset, count } if appends(step.file) && offset + count > end => {
                 Op::Read { offset, count }
+            }
+            op @ Op::WriteList { offset, count, gap, pieces }
+                if appends(step.file) && last_end(op) > end =>
+            {
+                Op::ReadList { offset, count, gap, pieces }
             }
             Op::Truncate { size } if appends(step.file) && size > end => Op::Stat,
             other => other,
@@ -376,11 +449,12 @@ fn check_seen(op: Op, seen: &Seen, before: &[u8], changes: &[Change], ghosts: &[
     let maybe: Vec<Change> = changes.iter().map(|c| Change { is_done: false, ..*c }).collect();
     let states = outcomes(before, &maybe, ghosts);
     match (op, seen) {
-        (Op::Read { offset, count }, Seen::Bytes(read)) => {
-            let fits = |size: &usize| size.saturating_sub(offset).min(count) == read.len();
-            assert!(states.keys().any(fits), "read {} bytes at {offset}", read.len());
-            for (at, byte) in read.iter().enumerate() {
-                let at = at + offset;
+        (Op::Read { .. } | Op::ReadList { .. }, Seen::Bytes(read)) => {
+            let places: Vec<usize> =
+                ranges(op).into_iter().flat_map(|(at, count)| at..at + count).collect();
+            let fits = |size: &usize| places.iter().filter(|at| *at < size).count() == read.len();
+            assert!(states.keys().any(fits), "read {} bytes of {op:?}", read.len());
+            for (byte, &at) in read.iter().zip(&places) {
                 let is_there = states.values().any(|b| b.get(at).is_some_and(|s| s.contains(byte)));
                 // Where a write extends the file, its size may come first.
                 let is_coming = *byte == 0 && (at >= before.len() || has_cut(changes));

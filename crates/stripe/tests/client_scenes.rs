@@ -5,6 +5,7 @@ mod client_lab;
 use client_lab::*;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
 use covey_stripe::client::{File, Fs};
+use covey_stripe::list::Run;
 use covey_stripe::ops::{Id, Inode, Op, ROOT, RangeLock, Reply};
 use futures_util::future::{join, join_all};
 use std::future::poll_fn;
@@ -362,4 +363,42 @@ fn stat_size(world: &World, id: Id) -> u64 {
         Reply::Node { inode } => inode.size,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_list_reaches_each_server_as_one_request() {
+    let mut world = World::new(31);
+    let fs = world.client(false);
+    let (_, file) = create(&mut world, &fs, "f");
+    let lists =
+        |world: &World| world.data.iter().map(|data| data.lists.get()).collect::<Vec<usize>>();
+    let column = Run { offset: 100, bytes: 8, stride: 256, count: 6 * STRIP as u64 / 256 };
+    let data: Vec<u8> = (0..column.total()).map(|at| at as u8).collect();
+    world.run(file.write_list(&[column], data.clone().into())).unwrap();
+    assert_eq!(lists(&world), [1, 1, 1]);
+    assert_eq!(world.run(file.read_list(&[column])).unwrap(), data);
+    assert_eq!(lists(&world), [2, 2, 2]);
+    // The file ends with the last piece; what lies between the pieces are zeros.
+    let all = read(&mut world, &file);
+    assert_eq!(all.len() as u64, 100 + 256 * (column.count - 1) + 8);
+    let sum = |bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+    assert_eq!(sum(&all), sum(&data));
+}
+
+#[test]
+fn a_list_ends_at_the_end_of_the_file() {
+    let mut world = World::new(32);
+    let fs = world.client(false);
+    let (_, file) = create(&mut world, &fs, "f");
+    world.run(file.write_at(0, vec![7; STRIP + 10].into())).unwrap();
+    let column = Run { offset: 0, bytes: 4, stride: STRIP as u64 - 1, count: 4 };
+    assert_eq!(world.run(file.read_list(&[column])).unwrap(), [7; 8][..]);
+    let backwards = [Run::one(STRIP as u64 + 8, 4), Run::one(3, 2)];
+    assert_eq!(world.run(file.read_list(&backwards)).unwrap(), [7, 7, 0, 0, 7, 7][..]);
+    let mut into = [1; 6];
+    assert_eq!(world.run(file.read_list_into(&backwards, &mut into)).unwrap(), 6);
+    let error = world.run(file.read_list_into(&backwards, &mut into[1..])).unwrap_err();
+    assert_eq!(error.code, Errno::EINVAL);
+    assert_eq!(world.run(file.write_list(&backwards, vec![1].into())).unwrap_err().code, 22);
+    assert!(world.run(file.read_list(&[])).unwrap().is_empty());
 }

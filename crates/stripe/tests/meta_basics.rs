@@ -3,7 +3,7 @@
 mod meta_lab;
 
 use covey_stripe::kv::{Kv, MemoryKv};
-use covey_stripe::meta::{Applied, LINKS_MAX, Store, Work, mode};
+use covey_stripe::meta::{LINKS_MAX, Store, Work, mode};
 use covey_stripe::ops::*;
 use covey_wire::{List, Name};
 use meta_lab::*;
@@ -56,15 +56,19 @@ fn starts_are_counted() {
 }
 
 #[test]
-fn damage_is_fatal_and_not_an_answer() {
+fn damage_fails_the_operations_that_meet_it_and_no_others() {
     let mut lab = Lab::default();
     let id = lab.file("a").id;
+    let other = lab.file("b").id;
     let key = [&b"i"[..], &[0, 0, 0, 0, 0, 0, 0, id as u8]].concat();
     lab.store.kv_mut().put(&key, b"\x01garbage").unwrap();
-    let caller = root();
-    let request =
-        Request { session: 0, seq: 0, seq_done: 0, now: 1, caller, op: Op::Getattr { id } };
-    assert!(matches!(lab.store.apply(&request), Applied::Fatal(_)));
+    let unlink = Op::Unlink { parent: ROOT, name: "a".into(), dir: false };
+    let before = dump(lab.store.kv());
+    for op in [Op::Getattr { id }, chmod(id, 0o600), unlink] {
+        assert_eq!(lab.code(0, op), Errno::EIO);
+    }
+    assert_eq!(dump(lab.store.kv()), before);
+    lab.extend(other, 10);
 }
 
 #[test]

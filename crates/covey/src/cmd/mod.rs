@@ -15,6 +15,8 @@ mod df;
 mod down;
 mod du;
 mod export;
+mod fs_dump;
+mod fsck;
 mod genconfig;
 mod init;
 mod keygen;
@@ -45,7 +47,7 @@ use crate::config::{Config, find, load};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand};
-use covey_stripe::client::Fs;
+use covey_stripe::client::{Caching, Fs};
 use covey_stripe::ops::Caller;
 use covey_wire::List;
 use std::path::PathBuf;
@@ -139,6 +141,8 @@ commands! {
     Df = df,
     Du = du,
     Layout = layout,
+    Fsck = fsck,
+    FsDump = fs_dump,
     Genconfig = genconfig,
     Config = config,
     Keygen = keygen,
@@ -177,7 +181,7 @@ impl Context {
     /// Connects to the file system as the user who runs the command.
     pub async fn session(&self) -> Result<Session> {
         let config = self.config()?;
-        let fs = crate::node::connect_fs(&config, false)
+        let fs = crate::node::connect_fs(&config, false, Caching::Nothing)
             .await
             .cannot(|| format!("connect to cluster {}", config.name))
             .map_err(|error| match error.hints.is_empty() {

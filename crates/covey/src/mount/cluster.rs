@@ -4,6 +4,7 @@ use super::{MountOptions, attach, local_runtime, serve, unmount_on_signal};
 use crate::config::Config;
 use crate::node;
 use anyhow::Context;
+use covey_stripe::client::Caching;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -28,7 +29,7 @@ pub struct Options {
 /// where several programs keep one busy.
 pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> anyhow::Result<()> {
     let runtime = local_runtime()?;
-    let fs = runtime.block_on(node::connect_fs(config, options.hard))?;
+    let fs = runtime.block_on(node::connect_fs(config, options.hard, Caching::Leases))?;
     let how = MountOptions {
         fsname: format!("covey:{}", config.name),
         threads: options.threads.max(1),

@@ -10,9 +10,12 @@
 //! write that went to the pool goes on when its client no longer waits for it; later writes
 //! that overlap it wait until it is over.
 
+mod list;
+
 use covey_io::disk::{self, Disk, DiskFile, FileStat, Open};
 use covey_io::task;
 use covey_ninep::message::Qid;
+use covey_ninep::runs::Run;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
 };
@@ -224,6 +227,7 @@ impl DataTree {
             DataOp::Remove { objects } => self.remove_all(&objects.0).into(),
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
+            DataOp::Look { ids } => self.look(&ids.0).into(),
         }
     }
 
@@ -305,6 +309,20 @@ impl DataTree {
             }
         }
         Ok(DataReply::Objects { objects: List(found) })
+    }
+
+    /// Those of the objects that are there.
+    fn look(&self, ids: &[Id]) -> Result<DataReply> {
+        let mut objects = Vec::new();
+        for &id in ids {
+            let epoch = self.epoch_of(id);
+            match self.disk.stat(&self.path(id, epoch)) {
+                Ok(stat) => objects.push(Listed { id, epoch, bytes: stat.bytes }),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(DataReply::Objects { objects: List(objects) })
     }
 
     fn allocated(&self, id: Id) -> Result<DataReply> {
@@ -501,6 +519,20 @@ impl Tree for DataServer {
     fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         match node {
             Node::Object(object, epoch) => self.0.write_object(object, *epoch, offset, data),
+            Node::Root => Errno::EISDIR.into(),
+        }
+    }
+
+    fn read_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
+        match node {
+            Node::Object(object, epoch) => self.0.read_list(object, *epoch, &runs),
+            Node::Root => Errno::EISDIR.into(),
+        }
+    }
+
+    fn write_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>, data: Bytes) -> Outcome<u32> {
+        match node {
+            Node::Object(object, epoch) => self.0.write_list(object, *epoch, runs, data),
             Node::Root => Errno::EISDIR.into(),
         }
     }

@@ -20,16 +20,19 @@ mod object;
 #[cfg(test)]
 mod tests;
 mod who;
+mod xattr;
 
+pub(super) use locks::WAIT_MAX as LOCK_WAIT_MAX;
 pub use object::Node;
+pub(super) use who::user_name;
 
 use change::ProcFd;
 use covey_io::os::file::{DataFile, FileKind};
 use covey_io::task::blocking;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, Statfs,
-    Tree, User,
+    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
+    Statfs, Tree, User,
 };
 use covey_wire::{Bytes, Name};
 use list::Listing;
@@ -53,7 +56,7 @@ pub struct ExportTree {
     is_read_only: bool,
     who: Who,
     proc_fd: ProcFd,
-    locks: Locks,
+    locks: Rc<Locks>,
     devices: RefCell<HashMap<u64, Device>>,
 }
 
@@ -81,7 +84,7 @@ impl ExportTree {
             is_read_only,
             who: Who::new(),
             proc_fd: ProcFd::open()?,
-            locks: Locks::default(),
+            locks: Rc::default(),
             devices,
         })
     }
@@ -379,11 +382,44 @@ impl Tree for ExportTree {
     }
 
     fn lock(&self, _user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
-        self.locks.set(&node.0, &lock, || self.open_for_locks(&node.0)).into()
+        self.locks.set(node, lock, || self.open_for_locks(&node.0))
     }
 
     fn getlock(&self, _user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
         self.locks.test(&node.0, lock, || self.open_for_locks(&node.0)).into()
+    }
+
+    fn list_xattrs(&self, user: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {
+        let rights = self.who.xattr_rights(user);
+        self.who.act(user, || xattr::list(&node.0, rights)).into()
+    }
+
+    fn xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
+        let rights = self.who.xattr_rights(user);
+        self.who.act(user, || xattr::get(&node.0, name.as_bytes(), rights)).into()
+    }
+
+    fn set_xattr(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        name: Name,
+        value: Bytes,
+        rule: SetXattr,
+    ) -> Outcome<()> {
+        let rights = self.who.xattr_rights(user);
+        let set = || xattr::set(&node.0, name.as_bytes(), &value, rule, rights);
+        self.check_writable().and_then(|()| self.who.act(user, set)).into()
+    }
+
+    fn remove_xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<()> {
+        let rights = self.who.xattr_rights(user);
+        let remove = || xattr::remove(&node.0, name.as_bytes(), rights);
+        self.check_writable().and_then(|()| self.who.act(user, remove)).into()
+    }
+
+    fn user_name(&self, uid: u32) -> Name {
+        who::user_name(uid)
     }
 
     fn clunk(&self, _user: &Rc<User>, node: Node) {

@@ -4,6 +4,7 @@
 //! A node holds a file's id, which no rename disturbs; an opened one holds the file open in this
 //! server's session, so that it lives on after its last name is gone.
 
+use super::export::LOCK_WAIT_MAX;
 use super::identity::Users;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
@@ -17,6 +18,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::rc::Rc;
+use tokio::time::timeout;
 
 const S_IFMT: u32 = 0o170000;
 const S_IFDIR: u32 = 0o040000;
@@ -268,7 +270,14 @@ impl Tree for FsTree {
                 return fs.unlock(id, range).await.map(|()| LockStatus::Success);
             }
             open.will_lock(&range);
-            match fs.lock(id, range, false).await {
+            let locked = match lock.wait {
+                false => fs.lock(id, range, false).await,
+                // The client asks again.
+                true => timeout(LOCK_WAIT_MAX, fs.lock(id, range, true))
+                    .await
+                    .unwrap_or(Err(Errno::EAGAIN.into())),
+            };
+            match locked {
                 Ok(()) => Ok(LockStatus::Success),
                 Err(error) if error.code == Errno::EAGAIN => Ok(LockStatus::Blocked),
                 Err(error) => Err(error),
@@ -288,9 +297,18 @@ impl Tree for FsTree {
                     length: if held.end == u64::MAX { 0 } else { held.end - held.start + 1 },
                     proc_id: held.pid,
                     client_id: lock.client_id,
+                    wait: false,
                 },
             })
         })
+    }
+
+    fn user_name(&self, uid: u32) -> Name {
+        super::export::user_name(uid)
+    }
+
+    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>) {
+        tokio::task::spawn_local(work);
     }
 
     fn clunk(&self, _: &Rc<User>, node: Node) {

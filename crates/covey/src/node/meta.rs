@@ -9,6 +9,8 @@
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
 
 pub mod journal;
+mod leases;
+pub mod offline;
 pub mod reclaim;
 mod sessions;
 
@@ -21,9 +23,10 @@ use covey_ninep::tree::{
 };
 use covey_stripe::client::{Link, Net, Options};
 use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
-use covey_stripe::ops::{Caller, Inode, Nanos, Op, ROOT, Reply, Request};
+use covey_stripe::ops::{Answer, Caller, Inode, Nanos, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
 use journal::{Journal, Media, Rows};
+use leases::LeaseTable;
 use reclaim::{Cut, Pending};
 use sessions::{Connection, SESSION_GRACE, Sessions};
 use std::cell::{Cell, RefCell, RefMut};
@@ -47,6 +50,7 @@ pub struct Meta {
     links: Vec<Arc<Link>>,
     options: Options,
     sessions: RefCell<Sessions>,
+    leases: LeaseTable,
     last_now: Cell<Nanos>,
     own_uid: u32,
     counters: Rc<MetaCounters>,
@@ -77,6 +81,7 @@ impl Meta {
         let link =
             |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
         let links = store.servers().iter().map(link).collect();
+        let leases = LeaseTable::new(store.boot(), !store.sessions().is_empty());
         let meta = Rc::new(Meta {
             store: RefCell::new(Some(store)),
             store_back: Notify::new(),
@@ -88,6 +93,7 @@ impl Meta {
             links,
             options,
             sessions: RefCell::default(),
+            leases,
             last_now: Cell::new(0),
             own_uid: rustix::process::geteuid().as_raw(),
             counters,
@@ -242,6 +248,21 @@ impl Meta {
         });
     }
 
+    /// The same, when no client remembers what the operation changes.
+    fn apply_own_in_turn(self: &Rc<Self>, op: Op) {
+        if let Op::SessionOver { session } = op {
+            self.leases.end_session(session);
+            let meta = self.clone();
+            task::spawn(async move {
+                let claims = meta.claim(0, &op).await;
+                meta.apply_own(op);
+                drop(claims);
+            });
+        } else {
+            self.apply_own(op);
+        }
+    }
+
     /// Asks the store something on the server's own behalf; EAGAIN while a checkpoint has it.
     pub fn ask_own(&self, op: Op) -> Reply {
         if !self.is_store_here() {
@@ -272,7 +293,7 @@ impl Meta {
                     let _ = waiter.send(reply);
                 }
             }
-            Work::Apply(request) => self.apply_own(request.op),
+            Work::Apply(request) => self.apply_own_in_turn(request.op),
             Work::Remove { id, epoch, layout } => self.begin_removal(id, epoch, layout),
             Work::Cut { id, epoch, size, layout } => {
                 self.begin_cut(Cut { id, epoch, size, layout })
@@ -281,7 +302,7 @@ impl Meta {
     }
 
     /// A client's request: answered now, or when the log, the data servers or other clients allow.
-    fn request(self: &Rc<Self>, request: Request) -> Outcome<Reply> {
+    fn request(self: &Rc<Self>, request: Request) -> Outcome<Answer> {
         if Store::<Rows>::is_internal(&request.op) {
             return Errno::EPERM.into();
         }
@@ -300,27 +321,30 @@ impl Meta {
             let what = "the metadata server's disk is full; hint: remove files or add space";
             return Outcome::Now(Err(Errno::because(Errno::ENOSPC, what)));
         }
-        let syncs = matches!(request.op, Op::Fsync { .. });
+        let (session, op) = (request.session, request.op.clone());
         match self.apply(request) {
             Applied::Fatal(error) => self.give_up(&format!("the metadata store failed: {error}")),
-            Applied::Reply(reply) if syncs => {
+            Applied::Reply(reply) if matches!(op, Op::Fsync { .. }) => {
                 self.counters.fsyncs.add(1);
                 let journal = self.journal.clone();
-                Outcome::later(async move { journal.sync().await.map(|()| reply) })
+                Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
-            Applied::Reply(reply) if !self.journal.is_behind() => Outcome::Now(Ok(reply)),
             Applied::Reply(reply) => {
+                let answer = Answer { grant: self.leases.grant(session, &op, &reply), reply };
+                if !self.journal.is_behind() {
+                    return Outcome::Now(Ok(answer));
+                }
                 let caught_up = self.journal.caught_up();
-                Outcome::later(async move { caught_up.await.map(|()| reply) })
+                Outcome::later(async move { caught_up.await.map(|()| answer) })
             }
             Applied::AfterCut { id, epoch, reply } => {
                 let (meta, caught_up) = (self.clone(), self.journal.caught_up());
                 Outcome::later(async move {
                     caught_up.await?;
-                    meta.cut_done(id, epoch).await.map(|()| reply)
+                    meta.cut_done(id, epoch).await.map(|()| plain(reply))
                 })
             }
-            Applied::Wait(wait) => self.wait(wait),
+            Applied::Wait(wait) => self.wait(wait).map(plain),
         }
     }
 
@@ -385,7 +409,10 @@ impl MetaServer {
         let outcome = match &request.op {
             Op::Hello { .. } => {
                 let (meta, connection) = (self.0.clone(), connection.clone());
-                self.0.request(request).map(move |reply| meta.greeted(&connection, reply))
+                self.0.request(request).map(move |answer| {
+                    meta.greeted(&connection, &answer.reply);
+                    answer
+                })
             }
             Op::Lock { again: false, .. } if self.0.is_lock_grace() => {
                 let meta = self.0.clone();
@@ -394,17 +421,22 @@ impl MetaServer {
                     finish(meta.request(request)).await
                 })
             }
-            &Op::Recut { id, epoch } => self.0.recut(id, epoch),
+            &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
+            &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
+            _ if self.0.must_claim(&request) => {
+                let meta = self.0.clone();
+                Outcome::later(async move { meta.request_in_turn(request).await })
+            }
             _ => self.0.request(request),
         };
         match outcome {
             // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
             Outcome::Now(Err(error)) => Outcome::Now(Ok(encode(&refusal(&error)))),
-            Outcome::Now(Ok(reply)) => Outcome::Now(Ok(encode(&reply))),
+            Outcome::Now(Ok(answer)) => Outcome::Now(Ok(encode(&answer))),
             Outcome::Later(later) => Outcome::later(async move {
                 Ok(later
                     .await
-                    .map_or_else(|error| encode(&refusal(&error)), |reply| encode(&reply)))
+                    .map_or_else(|error| encode(&refusal(&error)), |answer| encode(&answer)))
             }),
         }
     }
@@ -430,13 +462,18 @@ async fn finish<T>(outcome: Outcome<T>) -> Result<T> {
     }
 }
 
-fn refusal(error: &Errno) -> Reply {
-    Reply::Error { code: error.code, reason: Name::from(error.reason.as_str()) }
+fn refusal(error: &Errno) -> Answer {
+    plain(Reply::Error { code: error.code, reason: Name::from(error.reason.as_str()) })
 }
 
-fn encode(reply: &Reply) -> Bytes {
-    let mut out = Vec::with_capacity(reply.size(()));
-    reply.put((), &mut out);
+/// An answer that is not to be remembered.
+fn plain(reply: Reply) -> Answer {
+    Answer { reply, grant: 0 }
+}
+
+fn encode(answer: &Answer) -> Bytes {
+    let mut out = Vec::with_capacity(answer.size(()));
+    answer.put((), &mut out);
     out.into()
 }
 

@@ -23,7 +23,7 @@ use covey_io::os::net::{Address, Listener};
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Result as TreeResult, Statfs};
-use covey_stripe::client::{Fs, Options};
+use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
 use covey_wire::{List, Name};
@@ -130,7 +130,8 @@ fn build(
         )?)),
         false => None,
     };
-    let options = Options { name: format!("{} /fs", node.name), ..Options::default() };
+    let name = format!("{} /fs", node.name);
+    let options = Options { name, caching: Caching::Leases, ..Options::default() };
     let meta_name = config.meta().name.clone();
     let connect: fs::Connect = Rc::new(move || {
         let (net, meta, options) = (net.clone(), meta_name.clone(), options.clone());
@@ -206,9 +207,9 @@ pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> 
 }
 
 /// A client of the cluster's file system.
-pub async fn connect_fs(config: &Config, hard: bool) -> anyhow::Result<Fs> {
+pub async fn connect_fs(config: &Config, hard: bool, caching: Caching) -> anyhow::Result<Fs> {
     let name = format!("pid {}", std::process::id());
-    covey_cluster::connect(config, Options { hard, name, ..Options::default() }).await
+    covey_cluster::connect(config, Options { hard, name, caching, ..Options::default() }).await
 }
 
 /// Asks a node for a sign of life.

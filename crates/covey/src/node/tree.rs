@@ -15,6 +15,7 @@ use covey_ninep::tree::{
     Statfs, Tree, User,
 };
 use covey_wire::{Bytes, Name};
+use std::pin::Pin;
 use std::rc::Rc;
 
 /// Everything a node serves.
@@ -404,8 +405,8 @@ impl Tree for NodeTree {
         })
     }
 
-    fn get_xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
-        to_part!(self, node, |tree, inner| tree.get_xattr(user, inner, name), {
+    fn xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
+        to_part!(self, node, |tree, inner| tree.xattr(user, inner, name), {
             Errno::EOPNOTSUPP.into()
         })
     }
@@ -431,6 +432,14 @@ impl Tree for NodeTree {
 
     fn call(&self, user: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
         to_part!(self, node, |tree, inner| tree.call(user, inner, body), Errno::EOPNOTSUPP.into())
+    }
+
+    fn user_name(&self, uid: u32) -> Name {
+        self.fs.user_name(uid)
+    }
+
+    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>) {
+        self.fs.detach(work);
     }
 
     fn clunk(&self, user: &Rc<User>, node: Node) {

@@ -1,7 +1,7 @@
 //! The system's disk.
 
 use super::file::DataFile;
-use crate::disk::{Disk, DiskFile, FileStat, Open, Space};
+use crate::disk::{Disk, DiskFile, FileStat, Open, Piece, Space};
 use bytes::Bytes;
 use rustix::fs::{FallocateFlags, fallocate, fsync, statvfs};
 use std::ffi::OsString;
@@ -82,6 +82,22 @@ impl DiskFile for DataFile {
 
     fn write_all_blocking(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         DataFile::write_all_blocking(self, offset, slices)
+    }
+
+    fn read_list_now(&self, pieces: &[Piece]) -> io::Result<Option<Bytes>> {
+        DataFile::read_list_now(self, pieces)
+    }
+
+    fn read_list_blocking(&self, pieces: &[Piece]) -> io::Result<Bytes> {
+        DataFile::read_list_blocking(self, pieces)
+    }
+
+    fn write_list_now(&self, pieces: &[Piece], data: &[u8]) -> io::Result<Option<usize>> {
+        DataFile::write_list_now(self, pieces, data)
+    }
+
+    fn write_list_blocking(&self, pieces: &[Piece], data: &[u8]) -> io::Result<usize> {
+        DataFile::write_list_blocking(self, pieces, data)
     }
 
     fn set_length(&self, length: u64) -> io::Result<()> {

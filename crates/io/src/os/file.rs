@@ -6,6 +6,8 @@
 //! refuses `RWF_NOWAIT` (overlay, FUSE) is asked once per file and not again.
 
 use crate::task::blocking;
+mod list;
+
 use bytes::Bytes;
 use rustix::fs::fstatfs;
 use rustix::io::{Errno, pwritev};

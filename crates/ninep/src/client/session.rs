@@ -13,17 +13,23 @@ impl Conn {
     /// Settles dialect and message size: Covey's if the server speaks it, else .L. To be done once,
     /// before anything else.
     pub async fn version(&self) -> Result<Dialect> {
-        for offer in [Dialect::Covey, Dialect::Linux] {
+        self.version_of(&[Dialect::Covey, Dialect::Linux]).await
+    }
+
+    /// Settles on the first of these dialects that the server speaks, each offered in turn. A server may
+    /// answer an offer with a lesser one of them.
+    pub async fn version_of(&self, dialects: &[Dialect]) -> Result<Dialect> {
+        for (at, offer) in dialects.iter().enumerate() {
             let msize = self.msize();
             let version = offer.version().into();
             let reply = self.call(Message::Tversion { msize, version }).await?;
             let Message::Rversion { msize: settled, version } = reply else {
                 return Err(self.violation("Tversion is not answered with Rversion"));
             };
-            let Some(dialect) = Dialect::parse(version.as_bytes()) else { continue };
-            if dialect != offer && dialect != Dialect::Linux {
+            let spoken = Dialect::parse(version.as_bytes());
+            let Some(dialect) = spoken.filter(|dialect| dialects[at..].contains(dialect)) else {
                 continue;
-            }
+            };
             if !(MSIZE_MIN..=msize).contains(&settled) {
                 let what = format!("Rversion has msize {settled}, {msize} was offered");
                 return Err(self.violation(&what));
@@ -33,8 +39,8 @@ impl Conn {
             });
             return Ok(dialect);
         }
-        self.close("server speaks no 9P2000.L");
-        Err(CallError::Lost("server speaks no 9P2000.L".into()))
+        let asked: Vec<_> = dialects.iter().map(|dialect| dialect.version()).collect();
+        Err(self.violation(&format!("server speaks no {}", asked.join(" or "))))
     }
 
     /// Makes `fid` the root of the tree `aname`, for the user called `uname`, by number `n_uname`

@@ -4,9 +4,9 @@ use super::call::CallError;
 use super::tags::{CALL_TAGS, Slot, Tags};
 use super::{Config, WINDOW_BYTES, WINDOW_REQUESTS};
 use crate::frame::{Frame, weight};
-use crate::message::{Dialect, HEADER_BYTES, Message, NOTAG};
+use crate::message::{Dialect, HEADER_BYTES, Message, NONUNAME, NOTAG, Number};
 use crate::tree::Errno;
-use covey_wire::{Blame, Segments};
+use covey_wire::{Blame, Name, Segments};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Mutex, PoisonError};
@@ -255,7 +255,7 @@ impl State {
     /// A reply has arrived.
     pub fn handle_reply(&mut self, frame: Frame) -> Result<(), Blame> {
         let tag = frame.tag;
-        let (_, reply) = Message::get(frame.bytes, self.dialect.unwrap_or(Dialect::Linux))?;
+        let (_, reply) = Message::get(frame.bytes, self.dialect_of(frame.number))?;
         self.tags.check_reply(tag, &reply)?;
         match mem::replace(self.tags.slot(tag), Slot::Free) {
             Slot::Waiting { weight, waker, .. } => {
@@ -263,6 +263,7 @@ impl State {
                 self.wakers.extend(waker);
                 *self.tags.slot(tag) = Slot::Done(match reply {
                     Message::Rlerror { ecode } => Err(CallError::Errno(ecode.into())),
+                    Message::Rerror { ename, errno } => Err(CallError::Errno(said(ename, errno))),
                     reply => Ok(reply),
                 });
             }
@@ -291,6 +292,12 @@ impl State {
         Ok(())
     }
 
+    /// In which dialect a message is read: before one is settled, in the one that has it.
+    fn dialect_of(&self, number: u8) -> Dialect {
+        let first = if Dialect::Linux.speaks(number) { Dialect::Linux } else { Dialect::Plan9 };
+        self.dialect.unwrap_or(first)
+    }
+
     /// Asks for a sign of life, unless that has been done or cannot be.
     pub fn send_heartbeat(&mut self) {
         if self.dialect.is_none() || self.has_heartbeat {
@@ -310,7 +317,8 @@ impl State {
             return Err(CallError::Lost(reason.clone()));
         }
         let misuse = |code, what: String| Err(CallError::Errno(Errno::because(code, what)));
-        let size = HEADER_BYTES + request.body_size(Dialect::Covey);
+        let dialect = self.dialect.unwrap_or(Dialect::Linux);
+        let size = HEADER_BYTES + request.body_size(dialect);
         if size > self.msize as usize {
             let what = format!("{} of {size} bytes, msize is {}", request.name(), self.msize);
             return misuse(Errno::E2BIG, what);
@@ -321,8 +329,9 @@ impl State {
             }
             (Message::Tversion { .. }, _) => Ok(NOTAG),
             (_, None) => misuse(Errno::EPROTO, format!("{} before Tversion", request.name())),
-            (Message::Tcall { .. }, Some(Dialect::Linux)) => {
-                misuse(Errno::EOPNOTSUPP, "Tcall in 9P2000.L".into())
+            (_, Some(dialect)) if !dialect.speaks(request.number()) => {
+                let what = format!("{} in {}", request.name(), dialect.version());
+                misuse(Errno::EOPNOTSUPP, what)
             }
             _ => match self.tags.take(tags_max) {
                 Some(tag) => Ok(tag),
@@ -374,5 +383,13 @@ impl State {
         };
         self.sent += 1;
         self.sent_bytes += sent_weight;
+    }
+}
+
+/// The error that an Rerror tells: .u has the number too.
+fn said(ename: Name, errno: Number) -> Errno {
+    match errno.0 {
+        0 | NONUNAME => Errno::from_ename(&ename.lossy()),
+        code => Errno::because(code, ename.lossy()),
     }
 }

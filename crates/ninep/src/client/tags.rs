@@ -85,7 +85,7 @@ impl Tags {
             _ if !is_known => false,
             Slot::Waiting { number: asked, is_sent, .. }
             | Slot::Detached { number: asked, is_sent, .. } => {
-                *is_sent && (number == *asked + 1 || matches!(reply, Message::Rlerror { .. }))
+                *is_sent && (number == *asked + 1 || is_error(reply))
             }
             Slot::Flushed { .. } => !number.is_multiple_of(2),
             Slot::Flush(_) | Slot::Heartbeat => matches!(reply, Message::Rflush {}),
@@ -96,4 +96,9 @@ impl Tags {
         }
         Err(Blame::Violation(format!("{} with tag {tag} answers no request", reply.name())))
     }
+}
+
+/// Of which a dialect has one: the other is refused where messages are read.
+fn is_error(reply: &Message) -> bool {
+    matches!(reply, Message::Rlerror { .. } | Message::Rerror { .. })
 }

@@ -1,8 +1,9 @@
 //! The tree's answers, of all types in one: what came at once is never boxed, what comes later is
 //! never boxed twice.
 
+use super::classic::Created;
 use super::tasks::Waits;
-use crate::message::Qid;
+use crate::message::{Qid, Stat};
 use crate::tree::{Attr, Entry, Lock, LockStatus, Opened, Outcome, Result, Statfs, User};
 use covey_wire::{Bytes, Name};
 use std::future::Future;
@@ -59,6 +60,10 @@ answers! {
     Statfs(Statfs);
     LockStatus(LockStatus);
     Lock(Lock);
+    Names(Vec<Name>);
+    Stat(Box<Stat>);
+    Listed((Bytes, u64));
+    Created(Created<N>);
 }
 
 /// An outcome of any type.

@@ -1,13 +1,17 @@
 //! The fids of a connection, and what may be done with them.
 
+use super::classic::Place;
 use super::order::Mode;
+use super::xattr::Xattr;
 use crate::auth;
 use crate::message::{NAME_BYTES_MAX, NOFID, Number, Qid};
-use crate::tree::{Errno, Result, User};
+use crate::tree::{Errno, O_APPEND, Result, User};
 use covey_wire::Name;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+/// Most room that the extended attributes of one connection may take, in bytes.
+const XATTR_BYTES_HELD_MAX: usize = 16 << 20;
 /// Most fids of one connection.
 pub(super) const FIDS_MAX: usize = 65536;
 
@@ -15,6 +19,7 @@ pub(super) const FIDS_MAX: usize = 65536;
 pub(super) enum Fid<N> {
     File(File<N>),
     Auth(Auth),
+    Xattr(Xattr<N>),
 }
 
 /// A file of the tree, opened or not.
@@ -23,6 +28,8 @@ pub(super) struct File<N> {
     pub user: Rc<User>,
     pub qid: Qid,
     pub open: Option<Open>,
+    /// Where it was found: in 9P2000 and .u only.
+    pub place: Option<Rc<Place<N>>>,
 }
 
 /// How a file was opened.
@@ -31,6 +38,10 @@ pub(super) struct Open {
     pub read: bool,
     pub write: bool,
     pub mode: Mode,
+    /// Its clunk removes the file (ORCLOSE).
+    pub remove: bool,
+    /// How far a directory was read in 9P2000: offset and cookie of what comes next.
+    pub listed: (u64, u64),
 }
 
 /// An authentication file, and for whom it was opened.
@@ -40,29 +51,40 @@ pub(super) struct Auth {
     pub n_uname: Number,
 }
 
+impl<N> Fid<N> {
+    fn xattr_bytes(&self) -> usize {
+        match self {
+            Fid::Xattr(xattr) => xattr.bytes(),
+            _ => 0,
+        }
+    }
+}
+
 impl Open {
     /// The access that Linux open flags ask for.
     pub fn from_flags(flags: u32, blocking: bool) -> Result<Open> {
         const O_ACCMODE: u32 = 3;
-        const O_APPEND: u32 = 0o2000;
         let (read, write) = match flags & O_ACCMODE {
             0 => (true, false),
             1 => (false, true),
             2 => (true, true),
             _ => return Err(Errno::because(Errno::EINVAL, "open flags ask for no access")),
         };
-        Ok(Open { read, write, mode: Mode { blocking, append: flags & O_APPEND != 0 } })
+        let mode = Mode { blocking, append: flags & O_APPEND != 0 };
+        Ok(Open { read, write, mode, remove: false, listed: (0, 0) })
     }
 }
 
 /// The table.
 pub(super) struct Fids<N> {
     table: HashMap<u32, Fid<N>>,
+    /// Room that all extended attributes in the table take.
+    xattr_bytes: usize,
 }
 
 impl<N> Fids<N> {
     pub fn new() -> Self {
-        Fids { table: HashMap::new() }
+        Fids { table: HashMap::new(), xattr_bytes: 0 }
     }
 
     /// The file behind `fid`.
@@ -70,6 +92,7 @@ impl<N> Fids<N> {
         match self.table.get(&fid) {
             Some(Fid::File(file)) => Ok(file),
             Some(Fid::Auth(_)) => Err(bad(fid, "is an authentication file")),
+            Some(Fid::Xattr(_)) => Err(bad(fid, "is an extended attribute")),
             None => Err(bad(fid, "is unknown")),
         }
     }
@@ -129,17 +152,40 @@ impl<N> Fids<N> {
         Ok(())
     }
 
+    /// The extended attribute behind `fid`, if it is one.
+    pub fn xattr(&mut self, fid: u32) -> Option<&mut Xattr<N>> {
+        match self.table.get_mut(&fid) {
+            Some(Fid::Xattr(xattr)) => Some(xattr),
+            _ => None,
+        }
+    }
+
+    /// Refuses more extended attributes than a connection may hold.
+    pub fn check_xattr(&self, bytes: usize) -> Result<()> {
+        if self.xattr_bytes + bytes <= XATTR_BYTES_HELD_MAX {
+            return Ok(());
+        }
+        let what = format!("connection holds {} bytes of extended attributes", self.xattr_bytes);
+        Err(Errno::because(Errno::ENOMEM, what))
+    }
+
     pub fn insert(&mut self, fid: u32, value: Fid<N>) {
-        self.table.insert(fid, value);
+        self.xattr_bytes += value.xattr_bytes();
+        if let Some(old) = self.table.insert(fid, value) {
+            self.xattr_bytes -= old.xattr_bytes();
+        }
     }
 
     /// Takes `fid` out of the table.
     pub fn remove(&mut self, fid: u32) -> Result<Fid<N>> {
-        self.table.remove(&fid).ok_or_else(|| bad(fid, "is unknown"))
+        let gone = self.table.remove(&fid).ok_or_else(|| bad(fid, "is unknown"))?;
+        self.xattr_bytes -= gone.xattr_bytes();
+        Ok(gone)
     }
 
     /// Takes all out of the table.
     pub fn drain(&mut self) -> impl Iterator<Item = Fid<N>> + use<'_, N> {
+        self.xattr_bytes = 0;
         self.table.drain().map(|(_, fid)| fid)
     }
 

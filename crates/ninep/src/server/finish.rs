@@ -1,8 +1,9 @@
 //! The second half of each request: the tree has answered; the fids change and a reply is made.
 
 use super::answer::Answer;
+use super::classic::Place;
 use super::fids::{Fid, File, Open};
-use super::{Session, attr};
+use super::{Session, attr, xattr};
 use crate::message::{Message, Qid};
 use crate::tree::{Errno, Opened, Result, Tree, User};
 use covey_wire::{List, Name};
@@ -10,22 +11,76 @@ use std::rc::Rc;
 
 /// What is left to do when the tree has answered.
 pub(super) enum Then<N> {
-    Attach { fid: u32 },
-    Walk { newfid: u32, names: usize, user: Rc<User> },
-    Open { fid: u32, flags: u32 },
-    Create { fid: u32, flags: u32 },
+    Attach {
+        fid: u32,
+    },
+    Walk(Walk<N>),
+    Open {
+        fid: u32,
+        flags: u32,
+        remove: bool,
+    },
+    Create {
+        fid: u32,
+        flags: u32,
+    },
     Make(fn(Qid) -> Message),
     Reply(Message),
-    Remove { user: Rc<User>, node: N },
-    Read { count: u32 },
-    Write { count: u32 },
-    Readdir { bytes_max: u32 },
-    Getattr { request_mask: u64 },
+    /// The fid is gone already; its node is clunked in any case.
+    Gone {
+        user: Rc<User>,
+        node: N,
+        reply: Message,
+    },
+    Read {
+        count: u32,
+    },
+    Write {
+        count: u32,
+    },
+    ReadList {
+        count: u32,
+    },
+    WriteList {
+        count: u32,
+    },
+    Readdir {
+        bytes_max: u32,
+    },
+    Getattr {
+        request_mask: u64,
+    },
     Readlink,
     Statfs,
     Lock,
     Getlock,
     Call,
+    XattrList {
+        newfid: u32,
+    },
+    XattrValue {
+        newfid: u32,
+    },
+    Stat,
+    ClassicCreate {
+        fid: u32,
+        name: Name,
+        flags: u32,
+        remove: bool,
+    },
+    List {
+        fid: u32,
+        offset: u64,
+    },
+}
+
+/// A walk on its way.
+pub(super) struct Walk<N> {
+    pub newfid: u32,
+    pub names: usize,
+    pub user: Rc<User>,
+    /// From where and by which names, in 9P2000 and .u only.
+    pub place: Option<(Rc<Place<N>>, Vec<Name>)>,
 }
 
 impl<T: Tree> Session<T> {
@@ -35,25 +90,28 @@ impl<T: Tree> Session<T> {
         then: Then<T::Node>,
         answer: Result<Answer<T::Node>>,
     ) -> Result<Message> {
-        if let Then::Remove { user, node } = then {
+        if let Then::Gone { user, node, reply } = then {
             self.clunk_node(&user, node);
-            return answer.map(|_| Message::Rremove {});
+            return answer.map(|_| reply);
         }
         match (then, answer?) {
             (Then::Attach { fid }, Answer::Attached((user, qid, node))) => {
-                let file = File { node, user: Rc::new(user), qid, open: None };
+                let (qid, is_linux) = (self.shown(qid), self.spoken().is_linux());
+                let place = (!is_linux).then(|| Place::root(node.clone()));
+                let file = File { node, user: Rc::new(user), qid, open: None, place };
                 self.fids.insert(fid, Fid::File(file));
                 Ok(Message::Rattach { qid })
             }
-            (Then::Walk { newfid, names, user }, Answer::Walked(steps)) => {
-                self.finish_walk(newfid, names, user, steps)
-            }
-            (Then::Open { fid, flags }, Answer::Opened(opened)) => {
-                let (qid, iounit) = self.finish_open(fid, flags, opened)?;
-                Ok(Message::Rlopen { qid, iounit })
+            (Then::Walk(walk), Answer::Walked(steps)) => self.finish_walk(walk, steps),
+            (Then::Open { fid, flags, remove }, Answer::Opened(opened)) => {
+                let (qid, iounit) = self.finish_open(fid, flags, remove, opened)?;
+                Ok(match self.spoken().is_linux() {
+                    true => Message::Rlopen { qid, iounit },
+                    false => Message::Ropen { qid, iounit },
+                })
             }
             (Then::Create { fid, flags }, Answer::Opened(opened)) => {
-                let (qid, iounit) = self.finish_open(fid, flags, opened)?;
+                let (qid, iounit) = self.finish_open(fid, flags, false, opened)?;
                 Ok(Message::Rlcreate { qid, iounit })
             }
             (Then::Make(reply), Answer::Made(qid)) => Ok(reply(qid)),
@@ -64,6 +122,13 @@ impl<T: Tree> Session<T> {
             }
             (Then::Write { count }, Answer::Count(written)) => {
                 Ok(Message::Rwrite { count: written.min(count) })
+            }
+            (Then::ReadList { count }, Answer::Data(mut data)) => {
+                data.truncate(count as usize);
+                Ok(Message::Rreadlist { data: data.into() })
+            }
+            (Then::WriteList { count }, Answer::Count(written)) => {
+                Ok(Message::Rwritelist { count: written.min(count) })
             }
             (Then::Readdir { bytes_max }, Answer::Entries(list)) => attr::entries(list, bytes_max),
             (Then::Getattr { request_mask }, Answer::Attr(attr)) => {
@@ -86,6 +151,17 @@ impl<T: Tree> Session<T> {
                 let what = format!("answer of {} bytes is over the msize", body.len());
                 Err(Errno::because(Errno::EOVERFLOW, what))
             }
+            (Then::XattrList { newfid }, Answer::Names(names)) => {
+                self.finish_xattr(newfid, xattr::list(&names))
+            }
+            (Then::XattrValue { newfid }, Answer::Data(value)) => self.finish_xattr(newfid, value),
+            (Then::Stat, Answer::Stat(stat)) => self.finish_stat(stat),
+            (Then::ClassicCreate { fid, name, flags, remove }, Answer::Created(created)) => {
+                self.finish_classic_create((fid, name), (flags, remove), created)
+            }
+            (Then::List { fid, offset }, Answer::Listed(listed)) => {
+                self.finish_list(fid, offset, listed)
+            }
             _ => unreachable!("each request is paired with its own type of answer in start.rs"),
         }
     }
@@ -93,32 +169,42 @@ impl<T: Tree> Session<T> {
     /// Only a walk that got all the way makes a fid.
     fn finish_walk(
         &mut self,
-        newfid: u32,
-        names: usize,
-        user: Rc<User>,
+        walk: Walk<T::Node>,
         mut steps: Vec<(Qid, T::Node)>,
     ) -> Result<Message> {
+        let Walk { newfid, names, user, place } = walk;
         steps.truncate(names);
-        let qids: Vec<Qid> = steps.iter().map(|(qid, _)| *qid).collect();
-        match steps.pop() {
-            None => return Err(Errno::ENOENT.into()),
-            Some((qid, node)) if qids.len() == names => {
-                if let Ok(old) = self.fids.remove(newfid) {
-                    self.clunk(old);
-                }
-                self.fids.insert(newfid, Fid::File(File { node, user, qid, open: None }));
+        let qids: Vec<Qid> = steps.iter().map(|(qid, _)| self.shown(*qid)).collect();
+        if steps.len() == names {
+            let place = place.map(|(from, names)| {
+                let steps = names.iter().zip(&steps);
+                steps.fold(from, |at, (name, (_, node))| at.step(name, node.clone()))
+            });
+            let (qid, node) = steps.pop().ok_or(Errno::ENOENT)?;
+            if let Ok(old) = self.fids.remove(newfid) {
+                self.clunk(old);
             }
-            Some(_) => {}
+            let qid = self.shown(qid);
+            self.fids.insert(newfid, Fid::File(File { node, user, qid, open: None, place }));
         }
-        Ok(Message::Rwalk { qids: List(qids) })
+        match qids.is_empty() {
+            true => Err(Errno::ENOENT.into()),
+            false => Ok(Message::Rwalk { qids: List(qids) }),
+        }
     }
 
-    fn finish_open(&mut self, fid: u32, flags: u32, opened: Opened<T::Node>) -> Result<(Qid, u32)> {
-        let iounit = self.payload_max();
+    fn finish_open(
+        &mut self,
+        fid: u32,
+        flags: u32,
+        remove: bool,
+        opened: Opened<T::Node>,
+    ) -> Result<(Qid, u32)> {
+        let (iounit, qid) = (self.payload_max(), self.shown(opened.qid));
         let file = self.fids.file_mut(fid)?;
-        file.open = Some(Open::from_flags(flags, opened.blocking)?);
-        (file.qid, file.node) = (opened.qid, opened.node);
-        Ok((opened.qid, iounit))
+        file.open = Some(Open { remove, ..Open::from_flags(flags, opened.blocking)? });
+        (file.qid, file.node) = (qid, opened.node);
+        Ok((qid, iounit))
     }
 
     fn finish_readlink(&self, target: Name) -> Result<Message> {

@@ -5,7 +5,9 @@
 //! before it in its lanes stands in its way. A fid with no outstanding request has no lane, so that
 //! a request that is answered at once leaves no trace here.
 
+use super::start::LOCK_WAIT;
 use crate::message::{Message, NOFID};
+use crate::runs::{self, Run};
 use std::collections::HashMap;
 
 /// What a request does with a fid.
@@ -25,6 +27,9 @@ pub(super) enum Access {
     Sync,
     /// Takes or gives back locks: in order with its like.
     Lock,
+    /// Waits for a lock: without order, or it would hold up the unlock that it waits for. Barriers pass
+    /// it.
+    WaitForLock,
     /// Waits for barriers only.
     Free,
 }
@@ -39,9 +44,13 @@ pub(super) struct Mode {
 }
 
 impl Access {
-    /// Whether it can wait for the peer, on a fid opened as blocking.
-    fn can_block(self) -> bool {
-        matches!(self, Access::Data { .. } | Access::Call)
+    /// Whether it can wait for the peer.
+    fn can_block(self, mode: Mode) -> bool {
+        match self {
+            Access::Data { .. } | Access::Call => mode.blocking,
+            Access::WaitForLock => true,
+            _ => false,
+        }
     }
 
     /// Whether `self` must wait for `earlier` on the same fid.
@@ -49,7 +58,7 @@ impl Access {
         use Access::*;
         match (earlier, self) {
             (Barrier, _) => true,
-            (earlier, Barrier) => !(mode.blocking && earlier.can_block()),
+            (earlier, Barrier) => !earlier.can_block(mode),
             (Look, Change) | (Change, Look) | (Lock, Lock) => true,
             (Data { write: a, start, end }, Data { write: b, start: from, end: to }) => {
                 let overlap = mode.append || (start < to && from < end);
@@ -76,6 +85,10 @@ impl Claims {
             Twalk { fid, newfid, .. } => two((newfid, Access::Barrier), (fid, Access::Look)),
             Tlopen { fid, .. }
             | Tlcreate { fid, .. }
+            | Topen { fid, .. }
+            | Tcreate { fid, .. }
+            | Twstat { fid, .. }
+            | Txattrcreate { fid, .. }
             | Tsetattr { fid, .. }
             | Tclunk { fid }
             | Tremove { fid } => one(fid, Access::Barrier),
@@ -83,9 +96,13 @@ impl Claims {
             Twrite { fid, offset, ref data } => {
                 one(fid, self::data(true, offset, data.len() as u64))
             }
+            Treadlist { fid, ref runs } => one(fid, list(false, &runs.0)),
+            Twritelist { fid, ref runs, .. } => one(fid, list(true, &runs.0)),
             Tcall { fid, .. } => one(fid, Access::Call),
             Tfsync { fid, .. } => one(fid, Access::Sync),
+            Tlock { fid, flags, .. } if flags & LOCK_WAIT != 0 => one(fid, Access::WaitForLock),
             Tlock { fid, .. } => one(fid, Access::Lock),
+            Txattrwalk { fid, newfid, .. } => two((newfid, Access::Barrier), (fid, Access::Free)),
             Tsymlink { dfid, .. } | Tmknod { dfid, .. } | Tmkdir { dfid, .. } => {
                 one(dfid, Access::Change)
             }
@@ -96,6 +113,7 @@ impl Claims {
                 two((olddirfid, Access::Change), (newdirfid, Access::Change))
             }
             Tgetattr { fid, .. }
+            | Tstat { fid }
             | Tstatfs { fid }
             | Treaddir { fid, .. }
             | Treadlink { fid }
@@ -116,7 +134,7 @@ impl Claims {
 
     /// Whether the request may wait for the peer and thus for ever.
     pub fn can_block(&self, mode: impl Fn(u32) -> Mode) -> bool {
-        self.iter().any(|(fid, access)| access.can_block() && mode(fid).blocking)
+        self.iter().any(|(fid, access)| access.can_block(mode(fid)))
     }
 }
 
@@ -131,6 +149,12 @@ fn two(first: (u32, Access), second: (u32, Access)) -> Claims {
 
 fn data(write: bool, offset: u64, count: u64) -> Access {
     Access::Data { write, start: offset, end: offset.saturating_add(count) }
+}
+
+/// All of the range that the runs lie in.
+fn list(write: bool, runs: &[Run]) -> Access {
+    let (start, end) = runs::span(runs);
+    Access::Data { write, start, end }
 }
 
 /// The lanes.
@@ -212,9 +236,9 @@ impl Order {
     }
 
     /// The running requests on `fid` that may wait for ever: what a clunk cancels.
-    pub fn blocked(&self, fid: u32) -> Vec<u16> {
+    pub fn blocked(&self, fid: u32, mode: Mode) -> Vec<u16> {
         let lane = self.lanes.get(&fid).into_iter().flatten();
-        lane.filter(|claim| claim.is_running && claim.access.can_block())
+        lane.filter(|claim| claim.is_running && claim.access.can_block(mode))
             .map(|claim| claim.tag)
             .collect()
     }

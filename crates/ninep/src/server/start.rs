@@ -4,12 +4,16 @@ use super::Session;
 use super::answer::{Answers, Asked};
 use super::attr::{self, ENTRY_BYTES_MAX};
 use super::fids::{Auth, Fid, File, Open, check_name, check_step, check_target};
-use super::finish::Then;
+use super::finish::{Then, Walk};
 use crate::auth;
-use crate::message::{Dialect, IOHDRSZ, Message, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX};
+use crate::message::{IOHDRSZ, Message, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX};
+use crate::runs::{self, Run};
 use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User};
 use covey_wire::{Bytes, List, Name};
 use std::rc::Rc;
+
+/// The flag of Tlock that its owner waits (P9_LOCK_FLAGS_BLOCK).
+pub(super) const LOCK_WAIT: u32 = 1;
 
 /// What became of a request at once.
 pub(super) enum Started<N> {
@@ -33,12 +37,19 @@ impl<T: Tree> Session<T> {
             Tremove { fid } => self.start_remove(fid),
             Tread { fid, offset, count } => self.start_read(fid, offset, count),
             Twrite { fid, offset, data } => self.start_write(fid, offset, data.into_bytes()),
-            Tcall { fid, body } if self.dialect == Some(Dialect::Covey) => {
-                self.ask(fid, Then::Call, |tree, file| {
-                    tree.call(&file.user, &file.node, body.into_bytes())
-                })
-            }
+            Treadlist { fid, runs } => self.start_read_list(fid, runs.0),
+            Twritelist { fid, runs, data } => self.start_write_list(fid, runs.0, data.into_bytes()),
+            Tcall { fid, body } => self.ask(fid, Then::Call, |tree, file| {
+                tree.call(&file.user, &file.node, body.into_bytes())
+            }),
             Tlopen { .. } | Tlcreate { .. } | Treaddir { .. } => self.start_open(request),
+            Topen { .. } | Tcreate { .. } | Tstat { .. } | Twstat { .. } => {
+                self.start_classic(request)
+            }
+            Txattrwalk { fid, newfid, name } => self.start_xattr_walk(fid, newfid, name),
+            Txattrcreate { fid, name, attr_size, flags } => {
+                self.start_xattr_create(fid, name, attr_size, flags)
+            }
             Tsymlink { .. }
             | Tmknod { .. }
             | Tmkdir { .. }
@@ -51,7 +62,7 @@ impl<T: Tree> Session<T> {
     }
 
     /// Asks the tree about `fid`'s file.
-    fn ask<A: Answers<T::Node>>(
+    pub(super) fn ask<A: Answers<T::Node>>(
         &self,
         fid: u32,
         then: Then<T::Node>,
@@ -114,30 +125,47 @@ impl<T: Tree> Session<T> {
         let user = from.user.clone();
         if names.is_empty() {
             // A fid is cloned without the tree: a clone of an open fid is not open.
-            let file = File { node: from.node.clone(), user, qid: from.qid, open: None };
+            let (node, place) = (from.node.clone(), from.place.clone());
+            let file = File { node, user, qid: from.qid, open: None, place };
             self.fids.insert(newfid, Fid::File(file));
             return Ok(Started::Reply(Message::Rwalk { qids: List(Vec::new()) }));
         }
+        let place = from.place.clone().map(|place| (place, names.to_vec()));
         let asked = self.tree.walk(&user, &from.node, names).into();
-        Ok(Started::Asked(asked, Then::Walk { newfid, names: names.len(), user }))
+        Ok(Started::Asked(asked, Then::Walk(Walk { newfid, names: names.len(), user, place })))
     }
 
-    /// A clunk never fails on a fid that exists, and never waits for what may wait for ever.
+    /// A clunk never fails on a file's fid, and never waits for what may wait for ever.
     fn start_clunk(&mut self, fid: u32) -> Result<Started<T::Node>> {
         self.cancel_blocked(fid);
         let gone = self.fids.remove(fid)?;
-        self.clunk(gone);
-        Ok(Started::Reply(Message::Rclunk {}))
+        let (removal, reply) = (self.removal(&gone), Message::Rclunk {});
+        match (gone, removal) {
+            (Fid::Xattr(xattr), _) => self.set_xattr(xattr),
+            (Fid::File(File { node, user, .. }), Some(removal)) => {
+                // Whether it could be removed is not told: the clunk has done its part.
+                let work = Outcome::later(async move { removal.await.or(Ok(())) });
+                Ok(Started::Asked(work.into(), Then::Gone { user, node, reply }))
+            }
+            (gone, None) => {
+                self.clunk(gone);
+                Ok(Started::Reply(reply))
+            }
+            (Fid::Auth(_), Some(_)) => unreachable!("only files are removed"),
+        }
     }
 
     /// The fid is gone whether or not the file could be removed.
     fn start_remove(&mut self, fid: u32) -> Result<Started<T::Node>> {
         self.cancel_blocked(fid);
+        if !self.spoken().is_linux() && self.fids.file(fid).is_ok() {
+            return self.start_classic_remove(fid);
+        }
         let Fid::File(File { node, user, .. }) = self.fids.remove(fid)? else {
-            return Err(Errno::because(Errno::EPERM, "authentication files cannot be removed"));
+            return Err(Errno::because(Errno::EPERM, "only files can be removed"));
         };
-        let asked = self.tree.remove(&user, &node).into();
-        Ok(Started::Asked(asked, Then::Remove { user, node }))
+        let (asked, reply) = (self.tree.remove(&user, &node).into(), Message::Rremove {});
+        Ok(Started::Asked(asked, Then::Gone { user, node, reply }))
     }
 
     fn start_read(&mut self, fid: u32, offset: u64, count: u32) -> Result<Started<T::Node>> {
@@ -146,7 +174,14 @@ impl<T: Tree> Session<T> {
             let data = auth.server.read(offset, count)?.into();
             return Ok(Started::Reply(Message::Rread { data }));
         }
+        if let Some(xattr) = self.fids.xattr(fid) {
+            let data = xattr.read(offset, count)?.into();
+            return Ok(Started::Reply(Message::Rread { data }));
+        }
         let file = self.fids.readable(fid)?;
+        if !self.spoken().is_linux() && file.qid.kind & Qid::DIR != 0 {
+            return self.start_list(fid, offset, count);
+        }
         let asked = self.tree.read(&file.user, &file.node, offset, count).into();
         Ok(Started::Asked(asked, Then::Read { count }))
     }
@@ -157,9 +192,36 @@ impl<T: Tree> Session<T> {
             auth.server.write(&data)?;
             return Ok(Started::Reply(Message::Rwrite { count }));
         }
+        if let Some(xattr) = self.fids.xattr(fid) {
+            xattr.write(offset, &data)?;
+            return Ok(Started::Reply(Message::Rwrite { count }));
+        }
         let file = self.fids.writable(fid)?;
         let asked = self.tree.write(&file.user, &file.node, offset, data).into();
         Ok(Started::Asked(asked, Then::Write { count }))
+    }
+
+    fn start_read_list(&mut self, fid: u32, list: Vec<Run>) -> Result<Started<T::Node>> {
+        let file = self.fids.readable(fid)?;
+        let count = runs::check(&list, self.payload_max())?;
+        let asked = self.tree.read_list(&file.user, &file.node, list).into();
+        Ok(Started::Asked(asked, Then::ReadList { count }))
+    }
+
+    fn start_write_list(
+        &mut self,
+        fid: u32,
+        list: Vec<Run>,
+        data: Bytes,
+    ) -> Result<Started<T::Node>> {
+        let file = self.fids.writable(fid)?;
+        let count = runs::check(&list, self.payload_max())?;
+        if count as usize != data.len() {
+            let what = format!("{} bytes of data for runs of {count} bytes", data.len());
+            return Err(Errno::because(Errno::EINVAL, what));
+        }
+        let asked = self.tree.write_list(&file.user, &file.node, list, data).into();
+        Ok(Started::Asked(asked, Then::WriteList { count }))
     }
 
     fn start_open(&mut self, request: Message) -> Result<Started<T::Node>> {
@@ -168,7 +230,7 @@ impl<T: Tree> Session<T> {
                 Open::from_flags(flags, false)?;
                 let file = self.fids.unopened(fid)?;
                 let asked = self.tree.open(&file.user, &file.node, flags).into();
-                Ok(Started::Asked(asked, Then::Open { fid, flags }))
+                Ok(Started::Asked(asked, Then::Open { fid, flags, remove: false }))
             }
             Message::Tlcreate { fid, name, flags, mode, gid } => {
                 check_name(&name)?;
@@ -269,8 +331,9 @@ impl<T: Tree> Session<T> {
             Treadlink { fid } => self.ask(fid, Then::Readlink, |t, f| t.readlink(&f.user, &f.node)),
             Tfsync { fid, datasync } => self
                 .ask(fid, Then::Reply(Rfsync {}), |t, f| t.fsync(&f.user, &f.node, datasync != 0)),
-            Tlock { fid, kind, start, length, proc_id, client_id, .. } => {
-                let lock = lock(kind, start, length, proc_id, client_id)?;
+            Tlock { fid, kind, flags, start, length, proc_id, client_id } => {
+                let wait = flags & LOCK_WAIT != 0;
+                let lock = Lock { wait, ..lock(kind, start, length, proc_id, client_id)? };
                 self.ask(fid, Then::Lock, |t, f| t.lock(&f.user, &f.node, lock))
             }
             Tgetlock { fid, kind, start, length, proc_id, client_id } => {
@@ -303,9 +366,9 @@ fn lock(kind: u8, start: u64, length: u64, proc_id: u32, client_id: Name) -> Res
     if kind > F_UNLCK {
         return Err(Errno::because(Errno::EINVAL, format!("lock kind is {kind}")));
     }
-    Ok(Lock { kind, start, length, proc_id, client_id })
+    Ok(Lock { kind, start, length, proc_id, client_id, wait: false })
 }
 
-fn unsupported(request: &Message) -> Errno {
+pub(super) fn unsupported(request: &Message) -> Errno {
     Errno::because(Errno::EOPNOTSUPP, format!("{} is not served", request.name()))
 }

@@ -67,7 +67,7 @@ impl<T: Tree> Session<T> {
 
     /// Answers the requests that may wait for ever on `fid`.
     pub(super) fn cancel_blocked(&mut self, fid: u32) {
-        for tag in self.order.blocked(fid) {
+        for tag in self.order.blocked(fid, self.fids.mode(fid)) {
             if let Some(request) = self.requests.remove(&tag) {
                 self.forget(tag, request);
                 self.reply_error(tag, Errno::because(Errno::EINTR, "fid was clunked"));
@@ -85,7 +85,12 @@ impl<T: Tree> Session<T> {
             self.abandon(request.state);
         }
         let gone: Vec<_> = self.fids.drain().collect();
-        gone.into_iter().for_each(|fid| self.clunk(fid));
+        for fid in gone {
+            if let Some(removal) = self.removal(&fid) {
+                self.tree.detach(Box::pin(async move { drop(removal.await) }));
+            }
+            self.clunk(fid);
+        }
     }
 
     /// Starts a request. Answers it at once, or returns what it waits for.
@@ -130,7 +135,7 @@ impl<T: Tree> Session<T> {
         let fids = &self.fids;
         let can_block = claims.can_block(|fid| fids.mode(fid));
         // A read that waits for a blocking file holds nothing yet.
-        let is_read = matches!(then, Then::Read { .. });
+        let is_read = matches!(then, Then::Read { .. } | Then::ReadList { .. });
         let weight = if can_block && is_read { 0 } else { weight };
         if can_block && !self.load.has_room_to_block(weight) {
             // Backpressure cannot help here: what would end these waits may be behind them.
@@ -188,9 +193,9 @@ impl<T: Tree> Session<T> {
         request.claims
     }
 
-    /// A remove that is dropped has taken its fid all the same.
+    /// A remove or clunk that is dropped has taken its fid all the same.
     fn abandon(&mut self, state: State<T::Node>) {
-        if let State::Running(_, Then::Remove { user, node }) = state {
+        if let State::Running(_, Then::Gone { user, node, .. }) = state {
             self.clunk_node(&user, node);
         }
     }

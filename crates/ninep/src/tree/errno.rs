@@ -1,4 +1,4 @@
-//! Errors as 9P2000.L sends them.
+//! Errors: numbers in 9P2000.L, words in 9P2000, both in 9P2000.u.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Errno {
 }
 
 macro_rules! errnos {
-    ($($name:ident = $code:literal $text:literal;)*) => {
+    ($($name:ident = $code:literal $text:literal $ename:literal;)*) => {
         #[allow(missing_docs)]
         impl Errno {
             $(pub const $name: u32 = $code;)*
@@ -23,54 +23,81 @@ macro_rules! errnos {
                 _ => "unknown error",
             }
         }
+        /// The numbers with what Unix calls them: what 9P2000 sends.
+        const ENAMES: &[(u32, &str)] = &[$(($code, $ename)),*];
     };
 }
 errnos! {
-    EPERM = 1 "operation not permitted";
-    ENOENT = 2 "no such file or directory";
-    EINTR = 4 "interrupted";
-    EIO = 5 "input/output error";
-    ENXIO = 6 "no such device or address";
-    E2BIG = 7 "argument list too long";
-    EBADF = 9 "bad file descriptor";
-    EAGAIN = 11 "try again";
-    ENOMEM = 12 "out of memory";
-    EACCES = 13 "permission denied";
-    EBUSY = 16 "busy";
-    EEXIST = 17 "file exists";
-    EXDEV = 18 "across file systems";
-    ENODEV = 19 "no such device";
-    ENOTDIR = 20 "not a directory";
-    EISDIR = 21 "is a directory";
-    EINVAL = 22 "invalid argument";
-    EMFILE = 24 "too many open files";
-    EFBIG = 27 "file too large";
-    ENOSPC = 28 "no space left";
-    ESPIPE = 29 "illegal seek";
-    EROFS = 30 "read-only file system";
-    EMLINK = 31 "too many links";
-    EPIPE = 32 "broken pipe";
-    ERANGE = 34 "out of range";
-    EDEADLK = 35 "would deadlock";
-    ENAMETOOLONG = 36 "name too long";
-    ENOLCK = 37 "no locks available";
-    ENOSYS = 38 "not implemented";
-    ENOTEMPTY = 39 "directory not empty";
-    ELOOP = 40 "too many symbolic links";
-    ENODATA = 61 "no data";
-    EPROTO = 71 "protocol error";
-    EOVERFLOW = 75 "value too large";
-    EOPNOTSUPP = 95 "operation not supported";
-    ETIMEDOUT = 110 "timed out";
-    ESTALE = 116 "stale file handle";
-    EDQUOT = 122 "quota exceeded";
-    ECANCELED = 125 "cancelled";
+    EPERM = 1 "operation not permitted" "Operation not permitted";
+    ENOENT = 2 "no such file or directory" "No such file or directory";
+    EINTR = 4 "interrupted" "Interrupted system call";
+    EIO = 5 "input/output error" "Input/output error";
+    ENXIO = 6 "no such device or address" "No such device or address";
+    E2BIG = 7 "argument list too long" "Argument list too long";
+    EBADF = 9 "bad file descriptor" "Bad file descriptor";
+    EAGAIN = 11 "try again" "Resource temporarily unavailable";
+    ENOMEM = 12 "out of memory" "Cannot allocate memory";
+    EACCES = 13 "permission denied" "Permission denied";
+    EBUSY = 16 "busy" "Device or resource busy";
+    EEXIST = 17 "file exists" "File exists";
+    EXDEV = 18 "across file systems" "Invalid cross-device link";
+    ENODEV = 19 "no such device" "No such device";
+    ENOTDIR = 20 "not a directory" "Not a directory";
+    EISDIR = 21 "is a directory" "Is a directory";
+    EINVAL = 22 "invalid argument" "Invalid argument";
+    EMFILE = 24 "too many open files" "Too many open files";
+    EFBIG = 27 "file too large" "File too large";
+    ENOSPC = 28 "no space left" "No space left on device";
+    ESPIPE = 29 "illegal seek" "Illegal seek";
+    EROFS = 30 "read-only file system" "Read-only file system";
+    EMLINK = 31 "too many links" "Too many links";
+    EPIPE = 32 "broken pipe" "Broken pipe";
+    ERANGE = 34 "out of range" "Numerical result out of range";
+    EDEADLK = 35 "would deadlock" "Resource deadlock avoided";
+    ENAMETOOLONG = 36 "name too long" "File name too long";
+    ENOLCK = 37 "no locks available" "No locks available";
+    ENOSYS = 38 "not implemented" "Function not implemented";
+    ENOTEMPTY = 39 "directory not empty" "Directory not empty";
+    ELOOP = 40 "too many symbolic links" "Too many levels of symbolic links";
+    ENODATA = 61 "no data" "No data available";
+    EPROTO = 71 "protocol error" "Protocol error";
+    EOVERFLOW = 75 "value too large" "Value too large for defined data type";
+    EOPNOTSUPP = 95 "operation not supported" "Operation not supported";
+    ETIMEDOUT = 110 "timed out" "Connection timed out";
+    ESTALE = 116 "stale file handle" "Stale file handle";
+    EDQUOT = 122 "quota exceeded" "Disk quota exceeded";
+    ECANCELED = 125 "cancelled" "Operation canceled";
 }
 
 impl Errno {
     /// An error with a reason.
     pub fn because(code: u32, reason: impl Into<String>) -> Self {
         Errno { code, reason: reason.into() }
+    }
+
+    /// The error that 9P2000 calls `ename`: one with its number when the words are known ones, else
+    /// EIO with the words as its reason.
+    pub fn from_ename(ename: &str) -> Self {
+        /// What Plan 9's own servers say.
+        const PLAN9: [(u32, &str); 8] = [
+            (Errno::ENOENT, "file does not exist"),
+            (Errno::ENOENT, "file not found"),
+            (Errno::EEXIST, "file already exists"),
+            (Errno::EACCES, "permission denied"),
+            (Errno::ENOTDIR, "not a directory"),
+            (Errno::EISDIR, "file is a directory"),
+            (Errno::ENOTEMPTY, "directory is not empty"),
+            (Errno::EBADF, "unknown fid"),
+        ];
+        let known = ENAMES.iter().chain(&PLAN9).find(|(_, words)| *words == ename);
+        known.map_or_else(|| Errno::because(Errno::EIO, ename), |(code, _)| Errno::from(*code))
+    }
+
+    /// What 9P2000 calls the error: the words that every Unix has for it, which clients turn back into
+    /// its number.
+    pub fn ename(&self) -> &'static str {
+        let known = ENAMES.iter().find(|(code, _)| *code == self.code);
+        known.map_or("Input/output error", |(_, words)| words)
     }
 
     /// The number's own words.

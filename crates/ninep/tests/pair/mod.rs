@@ -5,7 +5,7 @@ pub mod gate;
 pub mod raw;
 
 use covey_ninep::client::{self, CallError, Client, Conn};
-use covey_ninep::message::Message;
+use covey_ninep::message::{Dialect, Message};
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use covey_wire::{Blame, Bytes, BytesMut, Machine, Name, Segments};
@@ -56,9 +56,14 @@ impl<T: Tree> Pair<T> {
 
     /// Connected, version settled, fid 0 at the root.
     pub fn attached(tree: T) -> Self {
+        Self::speaking(tree, Dialect::Covey)
+    }
+
+    /// The same in a dialect.
+    pub fn speaking(tree: T, dialect: Dialect) -> Self {
         let mut pair = Self::raw(Rc::new(tree), Default::default(), Default::default());
         let conn = pair.conn.clone();
-        pair.run(conn.version()).expect("version");
+        assert_eq!(pair.run(conn.version_of(&[dialect])), Ok(dialect));
         pair.run(conn.auth_and_attach(0, "root", None, "", None, [0; 32])).expect("attach");
         pair
     }
@@ -194,6 +199,14 @@ pub fn data(reply: Reply) -> Vec<u8> {
 
 /// The error of a reply.
 pub fn code(reply: Reply) -> u32 {
+    match reply {
+        Err(CallError::Errno(errno)) => errno.code,
+        other => panic!("no error: {other:?}"),
+    }
+}
+
+/// The error of a call of any type.
+pub fn code_of<T: std::fmt::Debug>(reply: Result<T, CallError>) -> u32 {
     match reply {
         Err(CallError::Errno(errno)) => errno.code,
         other => panic!("no error: {other:?}"),

@@ -10,19 +10,27 @@ use std::time::Instant;
 
 pub struct Raw<T: Tree> {
     pub session: Session<T>,
+    pub dialect: Dialect,
     now: Instant,
 }
 
 impl<T: Tree> Raw<T> {
     pub fn new(tree: Rc<T>, config: Config) -> Self {
         let peer = Peer { name: "test".into(), uid: None, has_key: false };
-        Raw { session: Session::new(tree, peer, config), now: Instant::now() }
+        let (session, now) = (Session::new(tree, peer, config), Instant::now());
+        Raw { session, dialect: Dialect::Covey, now }
     }
 
     /// Version settled, fid 0 at the root.
     pub fn attached(tree: Rc<T>) -> Self {
+        Raw::speaking(tree, Dialect::Covey)
+    }
+
+    /// The same in a dialect.
+    pub fn speaking(tree: Rc<T>, dialect: Dialect) -> Self {
         let mut raw = Raw::new(tree, Config::default());
-        raw.version("9P2000.L.covey1");
+        raw.dialect = dialect;
+        assert_eq!(raw.version(dialect.version()).1, dialect.version());
         raw.feed(&[(0, attach(0, NOFID))]).expect("attach");
         assert!(matches!(raw.replies()[..], [(0, Message::Rattach { .. })]));
         raw
@@ -42,7 +50,7 @@ impl<T: Tree> Raw<T> {
     pub fn feed(&mut self, messages: &[(u16, Message)]) -> Result<(), Blame> {
         let mut out = Segments::new();
         for (tag, message) in messages {
-            message.put(*tag, Dialect::Covey, &mut out);
+            message.put(*tag, self.dialect, &mut out);
         }
         let bytes: Vec<u8> = out.runs().flatten().copied().collect();
         self.feed_bytes(&bytes)
@@ -63,10 +71,14 @@ impl<T: Tree> Raw<T> {
             }
         }
         let mut bytes = Bytes::from(out.runs().flatten().copied().collect::<Vec<u8>>());
-        let mut replies = Vec::new();
+        let (mut replies, now) = (Vec::new(), self.session.dialect().unwrap_or(self.dialect));
         while let Some(&[a, b, c, d]) = bytes.first_chunk() {
             let size = u32::from_le_bytes([a, b, c, d]) as usize;
-            replies.push(Message::get(bytes.split_to(size), Dialect::Covey).expect("a reply"));
+            let reply = bytes.split_to(size);
+            // A Tversion may have changed the dialect after this one.
+            let dialects = [now, self.dialect, Dialect::Unix, Dialect::Plan9, Dialect::Covey];
+            let mut read = dialects.iter().map(|dialect| Message::get(reply.clone(), *dialect));
+            replies.push(read.find_map(Result::ok).expect("a reply"));
         }
         replies
     }
@@ -91,10 +103,14 @@ pub fn attach(fid: u32, afid: u32) -> Message {
     Message::Tattach { fid, afid, uname, aname, n_uname }
 }
 
-/// The code of an Rlerror, or 0.
+/// The code of an error, or 0.
 pub fn ecode(reply: &Message) -> u32 {
     match reply {
         Message::Rlerror { ecode } => *ecode,
+        Message::Rerror { ename, errno: Number(NONUNAME) } => {
+            covey_ninep::tree::Errno::from_ename(&ename.lossy()).code
+        }
+        Message::Rerror { errno, .. } => errno.0,
         _ => 0,
     }
 }

@@ -11,19 +11,20 @@
 //! The known size never shrinks within an epoch. A truncation raises the epoch, and then the
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
 
+mod list;
+mod ranges;
+mod slots;
+
 use super::beside::Asker;
 use super::link::Link;
 use super::session::{Session, unexpected};
 use super::{Result, Shared};
-use crate::distribution::{self, Distribution, Map, Part};
-use crate::objects;
+use crate::distribution::{self, Distribution, Map};
 use crate::ops::{Caller, Id, Inode, Layout, Op, Reply};
-use covey_ninep::client::{Call, CallError, Conn, Fid};
-use covey_ninep::message::{IOHDRSZ, MSIZE_DEFAULT, Message};
 use covey_ninep::tree::Errno;
-use covey_wire::{Bytes, List, Payload};
-use futures_util::future::{Either, join, select, try_join_all};
-use std::pin::pin;
+use covey_wire::Payload;
+use futures_util::future::{join, try_join_all};
+use slots::{Counted, Slot};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -44,25 +45,7 @@ struct State {
     touched_at: Option<Instant>,
 }
 
-/// What is held on one I/O server.
-#[derive(Default)]
-struct Slot {
-    fid: Option<ObjectFid>,
-    /// Writes that are over, done or not, and how many of them are on stable storage. What was
-    /// written before the file was opened counts as one.
-    written: u64,
-    synced: u64,
-}
-
-/// A fid of one connection, good for one epoch; dropping it clunks it.
-struct ObjectFid {
-    generation: u64,
-    epoch: u32,
-    fid: Fid,
-}
-
-/// Most bytes of one request on an I/O server: what fits a message, in whole pages.
-const PART_BYTES_MAX: u64 = ((MSIZE_DEFAULT - IOHDRSZ) & !0xfff) as u64;
+const PAGE_BYTES: u64 = 4096;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
 
@@ -98,8 +81,9 @@ impl OpenFile {
     pub async fn read(&self, fs: &Shared, offset: u64, count: usize) -> Result<Payload> {
         let started = fs.net.now();
         loop {
-            let epoch = self.lock().epoch;
+            let (epoch, limit) = (self.lock().epoch, self.payload_max());
             match self.read_once(fs, offset, offset.saturating_add(count as u64), epoch).await {
+                Err(error) if self.was_too_large(&error, limit) => {}
                 Err(error) if error.code == Errno::ESTALE => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
@@ -145,6 +129,7 @@ impl OpenFile {
         }
         let started = fs.net.now();
         loop {
+            let limit = self.payload_max();
             let (size, epoch) = self.size_and_epoch();
             let sent = if end > size {
                 let extend = Op::Extend { id: self.id, epoch, end, hole: offset > size };
@@ -160,6 +145,7 @@ impl OpenFile {
                     self.wrote(fs, epoch, end, end > size);
                     return Ok(());
                 }
+                Err(error) if self.was_too_large(&error, limit) => {}
                 Err(error) if error.code == Errno::ESTALE => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
@@ -201,7 +187,9 @@ impl OpenFile {
     ) -> Result<()> {
         let started = fs.net.now();
         loop {
+            let limit = self.payload_max();
             match self.write_range(fs, offset, data, epoch).await {
+                Err(error) if self.was_too_large(&error, limit) => {}
                 Err(error) if error.code == Errno::ESTALE => {
                     self.learn_epoch(fs, epoch, started).await?;
                     if self.lock().epoch != epoch {
@@ -260,15 +248,33 @@ impl OpenFile {
     }
 
     async fn ask_size(&self, session: &Session) -> Result<u64> {
-        let reply = session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
-        let Reply::Node { inode } = reply else { return Err(unexpected(&reply)) };
+        let inode = session.inode(self.id).await?;
         self.refresh(&inode);
         Ok(inode.size)
     }
 
+    /// Most bytes of payload in one request on any of the I/O servers.
+    fn payload_max(&self) -> u32 {
+        self.links.iter().map(|link| link.payload_max()).min().unwrap_or(u32::MAX)
+    }
+
+    /// The same in whole pages, for contiguous ranges.
+    fn part_bytes_max(&self) -> u64 {
+        let most = u64::from(self.payload_max());
+        if most < PAGE_BYTES { most } else { most & !(PAGE_BYTES - 1) }
+    }
+
+    /// Whether a request of at most `limit` bytes was refused because its connection, a new one,
+    /// takes less: then it is made again.
+    fn was_too_large(&self, error: &Errno, limit: u32) -> bool {
+        error.code == Errno::E2BIG && self.payload_max() < limit
+    }
+
     /// After ESTALE: the file was truncated, or a data server has not heard of it yet.
     async fn learn_epoch(&self, fs: &Shared, tried: u32, started: Instant) -> Result<()> {
-        self.ask_size(&fs.session).await?;
+        let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
+        let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
+        self.refresh(&inode);
         if self.lock().epoch != tried {
             return Ok(());
         }
@@ -304,205 +310,8 @@ impl OpenFile {
         }
     }
 
-    async fn read_range(&self, fs: &Shared, offset: u64, end: u64, epoch: u32) -> Result<Payload> {
-        if end <= offset {
-            return Ok(Payload::default());
-        }
-        let parts = distribution::parts(&self.map, offset, end - offset, PART_BYTES_MAX);
-        let reads = parts.iter().map(|part| self.read_part(fs, part, epoch));
-        Ok(assemble(&parts, &try_join_all(reads).await?))
-    }
-
-    async fn read_part(&self, fs: &Shared, part: &Part, epoch: u32) -> Result<Bytes> {
-        let count = part.length as u32;
-        let reply = self
-            .io(fs, part.slot, epoch, |fid| Message::Tread { fid, offset: part.physical, count })
-            .await?;
-        match reply {
-            Message::Rread { data } => Ok(data.into_bytes()),
-            other => Err(Errno::because(Errno::EPROTO, format!("Tread got {}", other.name()))),
-        }
-    }
-
-    async fn write_range(
-        &self,
-        fs: &Shared,
-        offset: u64,
-        data: &Payload,
-        epoch: u32,
-    ) -> Result<()> {
-        let parts = distribution::parts(&self.map, offset, data.len() as u64, PART_BYTES_MAX);
-        let writes = parts.iter().map(|part| self.write_part(fs, part, epoch, data));
-        try_join_all(writes).await.map(|_| ())
-    }
-
-    async fn write_part(&self, fs: &Shared, part: &Part, epoch: u32, data: &Payload) -> Result<()> {
-        // Counted when it is over, dropped midway included: only an fsync after that is sure of it.
-        let _counted = Counted { file: self, slot: part.slot };
-        let pieces = slices(data, &part.pieces);
-        let mut done = 0;
-        while done < part.length {
-            let rest = if done == 0 { pieces.clone() } else { skip(&pieces, done) };
-            let offset = part.physical + done;
-            let write = |fid| Message::Twrite { fid, offset, data: Payload::gather(rest.clone()) };
-            match self.io(fs, part.slot, epoch, write).await? {
-                Message::Rwrite { count: 0 } => return Err(Errno::ENOSPC.into()),
-                Message::Rwrite { count } => done += u64::from(count),
-                other => {
-                    let what = format!("Twrite got {}", other.name());
-                    return Err(Errno::because(Errno::EPROTO, what));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn sync_slot(&self, fs: &Shared, slot: usize, written: u64) -> Result<()> {
-        let started = fs.net.now();
-        loop {
-            let epoch = self.lock().epoch;
-            let sync = |fid| Message::Tfsync { fid, datasync: 0 };
-            match self.io(fs, slot, epoch, sync).await {
-                // What a truncation has left is to be synced all the same.
-                Err(error) if error.code == Errno::ESTALE => {
-                    self.learn_epoch(fs, epoch, started).await?;
-                }
-                Err(error) => return Err(error),
-                Ok(_) => break,
-            }
-        }
-        let mut state = self.lock();
-        let synced = &mut state.slots[slot].synced;
-        *synced = written.max(*synced);
-        Ok(())
-    }
-
-    /// One request on the object of `slot`, repeated on a new connection while there is time.
-    async fn io(
-        &self,
-        fs: &Shared,
-        slot: usize,
-        epoch: u32,
-        message: impl Fn(u32) -> Message,
-    ) -> Result<Message> {
-        let link = &self.links[slot];
-        let started = fs.net.now();
-        loop {
-            let (generation, conn) = link.conn(started).await?;
-            let (fid, opening) = self.object_fid(slot, generation, epoch, &conn);
-            let message = message(fid);
-            let deadline = match &message {
-                Message::Tfsync { .. } => None,
-                _ => link.io_deadline(),
-            };
-            let call = conn.call(message);
-            let answer = pin!(async {
-                match opening {
-                    None => call.await,
-                    Some(opening) => self.open_and(slot, fid, opening, call).await,
-                }
-            });
-            let result = match deadline {
-                None => answer.await,
-                Some(time) => match select(answer, fs.net.sleep(time)).await {
-                    Either::Left((result, _)) => result,
-                    Either::Right(_) => {
-                        let why = format!("alive, but no answer within {} s", time.as_secs());
-                        return Err(link.lost_error(&why));
-                    }
-                },
-            };
-            match result {
-                Ok(reply) => return Ok(reply),
-                Err(CallError::Lost(why)) if link.is_over(started) => {
-                    return Err(link.lost_error(&why));
-                }
-                Err(CallError::Lost(_)) => {}
-                Err(error) => {
-                    let error = Errno::from(error);
-                    if error.code == Errno::ESTALE || error.code == Errno::EBADF {
-                        self.forget_fid(slot, fid);
-                    }
-                    // EBADF: someone else's opening of this fid failed. Ours may not.
-                    if error.code != Errno::EBADF || link.is_over(started) {
-                        return Err(error);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The fid of the object, and the calls that open it when it is new: they are queued before
-    /// whatever the caller sends next, so nobody waits for them first.
-    fn object_fid(
-        &self,
-        slot: usize,
-        generation: u64,
-        epoch: u32,
-        conn: &Conn,
-    ) -> (u32, Option<[Call; 2]>) {
-        let mut state = self.lock();
-        let held = &mut state.slots[slot].fid;
-        if let Some(known) = held
-            && known.generation == generation
-            && known.epoch == epoch
-        {
-            return (known.fid.number(), None);
-        }
-        let new = Fid::new(conn);
-        let fid = new.number();
-        *held = Some(ObjectFid { generation, epoch, fid: new });
-        let names = List(vec![objects::name(self.id, epoch)]);
-        const O_RDWR: u32 = 2;
-        let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
-        let open = conn.call(Message::Tlopen { fid, flags: O_RDWR });
-        (fid, Some([walk, open]))
-    }
-
-    async fn open_and(
-        &self,
-        slot: usize,
-        fid: u32,
-        [walk, open]: [Call; 2],
-        call: Call,
-    ) -> std::result::Result<Message, CallError> {
-        let (opened, reply) = join(join(walk, open), call).await;
-        let opened = opened.0.and(opened.1);
-        if let Err(CallError::Errno(error)) = opened {
-            self.forget_fid(slot, fid);
-            return Err(CallError::Errno(error));
-        }
-        reply
-    }
-
-    fn forget_fid(&self, slot: usize, fid: u32) {
-        let mut state = self.lock();
-        let held = &mut state.slots[slot].fid;
-        if held.as_ref().is_some_and(|held| held.fid.number() == fid) {
-            *held = None;
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
-    }
-}
-
-impl Slot {
-    fn is_dirty(&self) -> bool {
-        self.written > self.synced
-    }
-}
-
-/// A write on its way to a slot.
-struct Counted<'a> {
-    file: &'a OpenFile,
-    slot: usize,
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.file.lock().slots[self.slot].written += 1;
     }
 }
 
@@ -515,62 +324,5 @@ struct OwedTouch<'a> {
 impl Drop for OwedTouch<'_> {
     fn drop(&mut self) {
         self.file.lock().touch_due |= self.is_due;
-    }
-}
-
-/// The parts of a payload that a part's pieces name, in order, shared.
-fn slices(data: &Payload, pieces: &[(u64, u64)]) -> Vec<Bytes> {
-    let mut out = Vec::with_capacity(pieces.len());
-    for &(from, bytes) in pieces {
-        let (mut from, mut bytes) = (from as usize, bytes as usize);
-        for run in data.pieces() {
-            if bytes == 0 {
-                break;
-            }
-            if from >= run.len() {
-                from -= run.len();
-                continue;
-            }
-            let step = bytes.min(run.len() - from);
-            out.push(run.slice(from..from + step));
-            bytes -= step;
-            from = 0;
-        }
-    }
-    out
-}
-
-fn skip(pieces: &[Bytes], count: u64) -> Vec<Bytes> {
-    let whole = Payload::gather(pieces.to_vec());
-    let length = whole.len() as u64;
-    slices(&whole, &[(count, length - count)])
-}
-
-/// Puts the parts of a read in the file's order, without copying; what an object does not have reads
-/// as zeros.
-fn assemble(parts: &[Part], data: &[Bytes]) -> Payload {
-    let mut pieces: Vec<(u64, Bytes)> = Vec::new();
-    for (part, data) in parts.iter().zip(data) {
-        let mut at = 0;
-        for &(offset, bytes) in &part.pieces {
-            let have = (data.len().saturating_sub(at)).min(bytes as usize);
-            if have > 0 {
-                pieces.push((offset, data.slice(at..at + have)));
-            }
-            put_zeros(&mut pieces, offset + have as u64, bytes as usize - have);
-            at += bytes as usize;
-        }
-    }
-    pieces.sort_unstable_by_key(|&(offset, _)| offset);
-    Payload::gather(pieces.into_iter().map(|(_, bytes)| bytes).collect())
-}
-
-fn put_zeros(pieces: &mut Vec<(u64, Bytes)>, mut offset: u64, mut count: usize) {
-    static ZEROS: [u8; 65536] = [0; 65536];
-    while count > 0 {
-        let step = count.min(ZEROS.len());
-        pieces.push((offset, Bytes::from_static(&ZEROS[..step])));
-        offset += step as u64;
-        count -= step;
     }
 }

@@ -10,10 +10,12 @@
 
 use super::{BoxFuture, Net, Options, Result};
 use covey_ninep::client::Conn;
+use covey_ninep::message::{IOHDRSZ, MSIZE_DEFAULT};
 use covey_ninep::tree::Errno;
 use futures_util::future::{Either, select};
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -29,6 +31,7 @@ pub struct Link {
     options: Options,
     greet: Option<Greet>,
     state: Mutex<State>,
+    payload_max: AtomicU32,
 }
 
 #[derive(Default)]
@@ -55,7 +58,8 @@ impl Link {
         greet: Option<Greet>,
     ) -> Arc<Link> {
         let (server, aname) = (server.to_owned(), aname.to_owned());
-        Arc::new(Link { net, server, aname, options, greet, state: Mutex::default() })
+        let (state, payload_max) = (Mutex::default(), AtomicU32::new(MSIZE_DEFAULT - IOHDRSZ));
+        Arc::new(Link { net, server, aname, options, greet, state, payload_max })
     }
 
     /// The server's name.
@@ -71,6 +75,11 @@ impl Link {
     /// How long a read or write may take on the live server.
     pub fn io_deadline(&self) -> Option<Duration> {
         (!self.options.hard).then_some(self.options.io_deadline)
+    }
+
+    /// Most bytes of payload in one request, as the last connection has settled it.
+    pub fn payload_max(&self) -> u32 {
+        self.payload_max.load(Ordering::Relaxed)
     }
 
     /// The clock, for the start of a request.
@@ -172,6 +181,7 @@ impl Link {
     }
 
     fn came_up(&self, conn: Conn) {
+        self.payload_max.store(conn.payload_max(), Ordering::Relaxed);
         let mut state = self.lock();
         state.up = Some(conn);
         state.generation += 1;

@@ -6,17 +6,22 @@
 //! was done. A server that restarted has forgotten opens and locks: both are told again before
 //! anything else ([`memory`]).
 
+mod leases;
 mod memory;
 
 use super::beside::{Asker, beside};
+use super::cache::Cache;
 use super::link::Link;
 use super::{BoxFuture, Net, Options, Result};
-use crate::ops::{Caller, Id, Inode, Op, RangeLock, Reply, Request};
+use crate::meta::{access, may};
+use crate::ops::{Answer, Caller, Id, Inode, Op, RangeLock, Reply, Request};
 use covey_ninep::client::{CallError, Conn};
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
-use covey_wire::{Field, Payload, Reader};
+use covey_wire::{Field, Name, Payload, Reader};
 use futures_util::future::select;
+pub use leases::Forget;
+use leases::{Listening, OnTheWay};
 use memory::Memory;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -25,6 +30,8 @@ use std::time::Duration;
 /// The fid of the metadata tree's root on every connection.
 const ROOT_FID: u32 = 0;
 /// How often what must come to its end is tried again while the server is away.
+/// What must be left of a lease for an open to be on time at the server.
+const OPEN_MARGIN: Duration = Duration::from_millis(250);
 const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A session on the metadata server.
@@ -33,6 +40,8 @@ pub struct Session {
     net: Arc<dyn Net>,
     dead_after: Duration,
     memory: Arc<Memory>,
+    cache: Arc<Cache>,
+    listening: Listening,
 }
 
 /// Why a request has no reply.
@@ -77,8 +86,38 @@ impl Session {
             Box::pin(async move { memory.greet(&conn).await })
         };
         let dead_after = options.dead_after;
+        let cache = Arc::new(Cache::new(options.caching));
         let link = Link::new(net.clone(), server, "/meta", options, Some(Box::new(greet)));
-        Session { link, net, dead_after, memory }
+        Session { link, net, dead_after, memory, cache, listening: Listening::default() }
+    }
+
+    /// What is remembered under leases.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Attributes, as old as their lease at most.
+    pub async fn inode(&self, id: Id) -> Result<Inode> {
+        if let Some(inode) = self.cache.inode(id, self.net.now()) {
+            return Ok(inode);
+        }
+        match self.ask(&Caller::default(), Op::Getattr { id }).await? {
+            Reply::Node { inode } => Ok(inode),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// One name.
+    pub async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
+        let now = self.net.now();
+        if let Some(known) = self.cache.lookup(who, parent, name, now) {
+            return known;
+        }
+        let ahead = self.cache.ahead(parent, now);
+        match self.ask(who, Op::Lookup { parent, name: name.clone(), ahead }).await? {
+            Reply::Found { inode, .. } => inode.ok_or_else(|| Errno::ENOENT.into()),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Asks without changing anything that has to be answered once only.
@@ -95,6 +134,7 @@ impl Session {
     /// Says something whose answer does not matter, before everything that is asked later; whether
     /// it could be said.
     pub fn tell(&self, op: Op) -> bool {
+        self.cache.changed_beside(&op, self.net.now());
         let Some(conn) = self.link.conn_now() else { return false };
         let (request, _) = self.memory.request(0, &Caller::default(), op);
         conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) });
@@ -103,7 +143,11 @@ impl Session {
 
     /// Connects now, so that later calls find a session.
     pub async fn start(&self) -> Result<()> {
-        self.link.conn(self.link.now()).await.map(|_| ())
+        self.link.conn(self.link.now()).await.map(|_| ())?;
+        if self.cache.is_on() {
+            self.listen();
+        }
+        Ok(())
     }
 
     /// Ends the session. A server that does not hear it forgets the session after its grace.
@@ -135,6 +179,30 @@ impl Session {
             }
         })
         .await
+    }
+
+    /// Opens a file that is known under a lease, without waiting for the server: it hears of the open
+    /// before it can take the lease back. None where it must be asked.
+    pub fn open_known(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: Id,
+        wanted: u8,
+    ) -> Option<(Inode, Opened)> {
+        let now = self.net.now();
+        let inode = self.cache.inode(id, now)?;
+        if self.cache.time_left(id, now).0 < OPEN_MARGIN || !may_open(caller, &inode, wanted) {
+            return None;
+        }
+        let conn = self.link.conn_now()?;
+        let open = Op::Open { id, access: wanted };
+        let (request, greetings) = self.memory.request(0, caller, open);
+        if !self.memory.opened(id, greetings) {
+            return None;
+        }
+        conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) });
+        let session = self.clone();
+        Some((inode, Opened { session, id }))
     }
 
     /// Takes a lock. Given up, by dropping the future too, it is not held afterwards.
@@ -225,12 +293,16 @@ impl Session {
             if let Some(change) = &mut task.change {
                 change.note_sent(request.session)?;
             }
+            let way = OnTheWay::new(&self.cache, &request.op, self.net.now());
             match call(&conn, &request).await {
-                Ok(Reply::Error { code, reason }) => {
+                Ok(Answer { reply: Reply::Error { code, reason }, .. }) => {
                     let error = Errno::because(code, reason.lossy().into_owned());
                     return Err(Failure::Refused(error));
                 }
-                Ok(reply) => return Ok(Answered { reply, greetings }),
+                Ok(Answer { reply, grant }) => {
+                    way.arrived(&request.op, &reply, grant, self.net.now());
+                    return Ok(Answered { reply, greetings });
+                }
                 Err(CallError::Lost(why)) if self.link.is_over(started) => {
                     return Err(Failure::Away(self.link.lost_error(&why)));
                 }
@@ -323,6 +395,12 @@ impl Drop for Change {
     }
 }
 
+/// Whether the server would let the caller open the file, and without a word of its own.
+fn may_open(caller: &Caller, inode: &Inode, wanted: u8) -> bool {
+    let is_plain = inode.is_regular() || (inode.is_dir() && wanted & access::WRITE == 0);
+    is_plain && inode.nlink > 0 && may(caller, inode, wanted)
+}
+
 /// A reply that does not fit its request: the server is broken or newer.
 pub fn unexpected(reply: &Reply) -> Errno {
     Errno::because(Errno::EPROTO, format!("metadata server answered {}", reply.name()))
@@ -334,11 +412,11 @@ fn body(request: &Request) -> Payload {
     body.into()
 }
 
-async fn call(conn: &Conn, request: &Request) -> std::result::Result<Reply, CallError> {
+async fn call(conn: &Conn, request: &Request) -> std::result::Result<Answer, CallError> {
     let call = conn.call(Message::Tcall { fid: ROOT_FID, body: body(request) });
     let Message::Rcall { body } = call.await? else {
         return Err(CallError::Errno(Errno::because(Errno::EPROTO, "Tcall got another message")));
     };
-    Reply::get((), &mut Reader::new(body.into_bytes()))
+    Answer::get((), &mut Reader::new(body.into_bytes()))
         .map_err(|blame| CallError::Errno(Errno::because(Errno::EPROTO, blame.to_string())))
 }

@@ -98,6 +98,13 @@ impl<K: Kv> Store<K> {
         Ok(())
     }
 
+    /// Files to which a session has appends under way.
+    pub(super) fn appended_by(&self, session: u64) -> Result<Vec<Id>, Fault> {
+        let rows = self.rows::<List<Reserved>>(b"a", b"a", usize::MAX)?;
+        let is_of = |row: &&(Vec<u8>, List<Reserved>)| row.1.0.iter().any(|r| r.session == session);
+        rows.iter().filter(is_of).map(|(rest, _)| keys::number_of(rest)).collect()
+    }
+
     /// A session is over: what it reserved and did not write stays a hole.
     pub(super) fn end_appends(&mut self, session: u64, now: Nanos) -> Result<(), Fault> {
         for (rest, List(mut reserved)) in self.rows::<List<Reserved>>(b"a", b"a", usize::MAX)? {

@@ -25,7 +25,7 @@ use covey_ninep::tree::Errno;
 use covey_wire::{Field, List, Name, Reader, record};
 
 /// The version byte that rows are written with.
-const ROW_VERSION: u8 = 1;
+pub(super) const ROW_VERSION: u8 = 1;
 
 /// The value of an orphan's row that Link may give a name.
 pub(super) const NAMEABLE: &[u8] = b"nameable";
@@ -138,10 +138,18 @@ impl<K: Kv> Store<K> {
     }
 
     pub(super) fn put_row<T: Field>(&mut self, key: &[u8], value: &T) -> Result<(), Fault> {
+        self.wrote = true;
         put_row(&mut self.kv, key, value).map_err(Fault::Broken)
     }
 
+    /// Makes a row without a value.
+    pub(super) fn put_mark(&mut self, key: &[u8]) -> Result<(), Fault> {
+        self.wrote = true;
+        self.kv.put(key, b"").map_err(Fault::Broken)
+    }
+
     pub(super) fn delete(&mut self, key: &[u8]) -> Result<bool, Fault> {
+        self.wrote = true;
         self.kv.delete(key).map_err(Fault::Broken)
     }
 

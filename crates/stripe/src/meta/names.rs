@@ -32,6 +32,7 @@ impl<K: Kv> Store<K> {
     }
 
     pub(super) fn save(&mut self, stored: &Stored) -> Result<(), Fault> {
+        self.census_saves(stored)?;
         self.put_row(&keys::inode(stored.inode.id), stored)
     }
 
@@ -62,10 +63,13 @@ impl<K: Kv> Store<K> {
         }
     }
 
-    /// The inode of an entry. An entry without one is damage.
+    /// The inode of an entry. An entry without one is damage; it is asked for before anything is
+    /// written, so only this operation fails.
     pub(super) fn entry_inode(&self, named: &Named) -> Result<Stored, Fault> {
-        let missing = || Errno::because(Errno::EIO, format!("entry without inode {}", named.id));
-        self.row(&keys::inode(named.id))?.ok_or_else(|| Fault::Broken(missing()))
+        let text =
+            || format!("the name leads to file {}, which is gone; hint: covey fsck", named.id);
+        let missing = || Fault::Refused(Errno::because(Errno::EIO, text()));
+        self.row(&keys::inode(named.id))?.ok_or_else(missing)
     }
 
     /// Adds an entry. The caller saves the directory.

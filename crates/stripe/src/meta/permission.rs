@@ -19,6 +19,8 @@ pub mod mode {
     pub const SETGID: u32 = 0o2000;
     pub const STICKY: u32 = 0o1000;
     pub const PERMISSIONS: u32 = 0o7777;
+    /// A directory, as directory entries have it.
+    pub const DIRECTORY_KIND: u8 = (DIRECTORY >> 12) as u8;
 }
 
 /// Bits of an access.
@@ -69,7 +71,7 @@ impl Caller {
 }
 
 /// Whether the mode lets the caller do all of `wanted` (bits of [`access`]).
-pub(super) fn may(caller: &Caller, inode: &Inode, wanted: u8) -> bool {
+pub fn may(caller: &Caller, inode: &Inode, wanted: u8) -> bool {
     if caller.is_root() {
         // Root still cannot execute what nobody can.
         let runnable = inode.is_dir() || inode.mode & 0o111 != 0;

@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, refuse};
 use super::keys::{self, Listed};
-use super::names::{COOKIE_FIRST, check_name, must_be_dir};
+use super::names::{COOKIE_FIRST, ENTRY_BYTES, check_name, must_be_dir};
 use super::permission::{access, check, may};
 use super::{Applied, Store};
 use crate::kv::Kv;
@@ -15,6 +15,11 @@ const WALK_NAMES_MAX: usize = 2048;
 
 /// Entries of one listing, whatever room there is.
 const ENTRIES_MAX: usize = 16 * 1024;
+
+/// Entries that come with a name, at most; bytes for each, and for all.
+const AHEAD_MAX: u32 = 256;
+const AHEAD_BYTES: usize = 512;
+const AHEAD_BYTES_MAX: usize = 128 << 10;
 
 impl<K: Kv> Store<K> {
     /// Down the names. Where a later one cannot be followed the walk ends early; the first failing
@@ -35,6 +40,39 @@ impl<K: Kv> Store<K> {
             inodes.push(here.clone());
         }
         Ok(Applied::Reply(Reply::Nodes { inodes: List(inodes) }))
+    }
+
+    /// One name, and what comes after it in the directory: whoever asks for one file after another
+    /// asks in that order most often.
+    pub(super) fn lookup(
+        &self,
+        caller: &Caller,
+        parent: Id,
+        name: &Name,
+        ahead: u32,
+    ) -> Result<Applied, Fault> {
+        check_name(name)?;
+        let dir = self.dir_to_search(parent, caller)?.inode;
+        let (inode, cookie) = match name.as_bytes() {
+            b"." => (Some(dir.clone()), None),
+            b".." => (Some(self.stored(dir.parent)?.inode), None),
+            _ => match self.named(parent, name)? {
+                Some(named) => (Some(self.entry_inode(&named)?.inode), Some(named.cookie)),
+                None => (None, None),
+            },
+        };
+        let ahead = ahead.min(AHEAD_MAX);
+        let mut page = Page { entries: Vec::new(), room: 0, plus: true };
+        let is_small = dir.size / ENTRY_BYTES <= u64::from(ahead);
+        let after = if is_small { Some(COOKIE_FIRST - 1) } else { cookie };
+        let mut complete = is_small;
+        if let Some(after) = after.filter(|_| ahead > 0) {
+            page.room = AHEAD_BYTES_MAX.min(ahead as usize * AHEAD_BYTES);
+            complete &= self.list(&mut page, parent, after, u64::MAX)?;
+        }
+        complete &= ahead > 0;
+        let entries = List(page.entries);
+        Ok(Applied::Reply(Reply::Found { dir, inode, entries, complete }))
     }
 
     fn step(&self, caller: &Caller, dir: &Inode, name: &Name) -> Result<Inode, Fault> {

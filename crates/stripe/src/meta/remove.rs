@@ -133,7 +133,7 @@ impl<K: Kv> Store<K> {
         touched(&mut victim.inode, now);
         self.save(victim)?;
         if victim.inode.nlink == 0 {
-            self.kv.put(&keys::orphan(id), b"").map_err(Fault::Broken)?;
+            self.put_mark(&keys::orphan(id))?;
             self.drop_if_unused(id)?;
         }
         Ok(())
@@ -165,6 +165,7 @@ impl<K: Kv> Store<K> {
         }
         let inode = self.stored(id)?.inode;
         self.delete(&keys::orphan(id))?;
+        self.census_drops(&inode);
         self.delete(&keys::inode(id))?;
         self.counters.files -= 1;
         self.forget_appends(id)?;

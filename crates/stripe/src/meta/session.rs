@@ -59,20 +59,20 @@ struct Opens {
 record! {
     /// What of a session outlives the server.
     #[derive(Clone, Debug, Default, PartialEq)]
-    struct Kept for () {
+    pub(super) struct Kept for () {
         /// What the client calls itself.
-        name: Name,
+        pub(super) name: Name,
         /// Mutations below were answered, and the answer arrived.
-        floor: u64,
+        pub(super) floor: u64,
         /// Mutations done since, ascending.
-        done: List<Done>,
+        pub(super) done: List<Done>,
     }
 }
 
 record! {
     /// A mutation that was done.
     #[derive(Clone, Debug, PartialEq)]
-    struct Done for () {
+    pub(super) struct Done for () {
         /// Its number.
         seq: u64,
         /// Its answer, unless there were too many.

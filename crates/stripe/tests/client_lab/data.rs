@@ -1,6 +1,7 @@
 //! An I/O server: objects with epochs, in memory.
 
 use covey_ninep::message::Qid;
+use covey_ninep::runs::{self, Run};
 use covey_ninep::tree::*;
 use covey_stripe::objects::{self, DataOp, DataReply};
 use covey_stripe::ops::Id;
@@ -15,6 +16,8 @@ pub struct Objects {
     /// How many writes were brought to stable storage, and how many there were.
     pub synced: Cell<usize>,
     pub writes: Cell<usize>,
+    /// How many lists were read or written.
+    pub lists: Cell<usize>,
     /// Opened objects that were not clunked.
     pub fids: Cell<isize>,
 }
@@ -102,6 +105,22 @@ impl Tree for DataServer {
             data.len() as u32
         };
         self.0.admit(id, epoch).map(write).into()
+    }
+
+    fn read_list(&self, user: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
+        self.0.lists.set(self.0.lists.get() + 1);
+        runs::read_each(&runs, |offset, count| self.read(user, node, offset, count))
+    }
+
+    fn write_list(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        runs: Vec<Run>,
+        data: Bytes,
+    ) -> Outcome<u32> {
+        self.0.lists.set(self.0.lists.get() + 1);
+        runs::write_each(&runs, data, |offset, data| self.write(user, node, offset, data))
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _: bool) -> Outcome<()> {

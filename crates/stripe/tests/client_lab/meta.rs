@@ -6,11 +6,12 @@ use covey_ninep::message::Qid;
 use covey_ninep::tree::*;
 use covey_stripe::distribution::{self, Distribution};
 use covey_stripe::kv::MemoryKv;
+use covey_stripe::meta::lease::{Claim, LEASE_TIME, Leases, told};
 use covey_stripe::meta::{Applied, Store, WaitId, Work};
 use covey_stripe::ops::*;
 use covey_wire::{Bytes, Field, List, Name, Reader};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -40,6 +41,9 @@ struct State {
     orphans_due: Option<Instant>,
     wakers: Vec<Waker>,
     now: Nanos,
+    leases: Leases,
+    /// When those who wait for leases look again.
+    looks: BTreeSet<Instant>,
 }
 
 struct Cut {
@@ -68,6 +72,8 @@ impl Meta {
             orphans_due: None,
             wakers: Vec::new(),
             now: 1000,
+            leases: Leases::new(1, None),
+            looks: BTreeSet::new(),
         };
         let (state, log) = (RefCell::new(state), RefCell::default());
         state.borrow_mut().save();
@@ -92,6 +98,9 @@ impl Meta {
         state.connected.clear();
         state.answers.clear();
         state.orphans_due = Some(now + GRACE);
+        let quiet_until = (!store.sessions().is_empty()).then(|| now + LEASE_TIME);
+        state.leases = Leases::new(store.boot(), quiet_until);
+        state.looks.extend(quiet_until);
         state.store = store;
         state.save();
     }
@@ -123,13 +132,14 @@ impl Meta {
 
     pub fn next_deadline(&self) -> Option<Instant> {
         let state = self.state.borrow();
-        state.lost_at.values().map(|&at| at + GRACE).chain(state.orphans_due).min()
+        let looks = state.looks.first().copied();
+        state.lost_at.values().map(|&at| at + GRACE).chain(state.orphans_due).chain(looks).min()
     }
 
     /// What the server does by itself: one step of a cut, sessions that are over.
     pub fn turn(&self, chance: u64) -> bool {
         let now = self.net.now_time();
-        let mut moved = self.end_sessions(now);
+        let mut moved = self.end_sessions(now) | self.look(now);
         if chance == 0 || self.holds_cuts.get() {
             return moved;
         }
@@ -150,6 +160,16 @@ impl Meta {
             self.wake();
         }
         moved
+    }
+
+    /// Wakes those who wait for leases when it is time.
+    fn look(&self, now: Instant) -> bool {
+        let later = self.state.borrow_mut().looks.split_off(&(now + Duration::from_nanos(1)));
+        let due = std::mem::replace(&mut self.state.borrow_mut().looks, later);
+        if !due.is_empty() {
+            self.wake();
+        }
+        !due.is_empty()
     }
 
     pub fn has_work(&self) -> bool {
@@ -218,9 +238,59 @@ impl Meta {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn request(self: &Rc<Self>, request: Request) -> Outcome<Reply> {
+    fn request(self: &Rc<Self>, request: Request) -> Outcome<Answer> {
+        let changes = Store::<MemoryKv>::is_logged(&request.op);
+        let waits = {
+            let leases = &self.state.borrow().leases;
+            leases.concern_others(request.session, self.net.now_time())
+        };
+        match request.op {
+            Op::Revokes { acked } => self.revokes(request.session, acked),
+            Op::Hello { .. } => self.request_now(request),
+            _ if changes && waits => {
+                let mut wait = ClaimWait::new(self, request);
+                Outcome::later(async move {
+                    match poll_fn(|context| wait.poll(context.waker())).await {
+                        Outcome::Now(result) => result,
+                        Outcome::Later(later) => later.await,
+                    }
+                })
+            }
+            _ => self.request_now(request),
+        }
+    }
+
+    fn revokes(self: &Rc<Self>, session: u64, acked: u64) -> Outcome<Answer> {
+        if self.state.borrow_mut().leases.listen(session, acked) {
+            self.wake();
+        }
+        let meta = self.clone();
+        Outcome::later(poll_fn(move |context| {
+            let mut state = meta.state.borrow_mut();
+            match state.leases.take_revocation(session) {
+                Some((number, leases)) => {
+                    Poll::Ready(Ok(plain(Reply::Revoked { number, leases: List(leases) })))
+                }
+                None => {
+                    state.wakers.push(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        }))
+    }
+
+    fn request_now(self: &Rc<Self>, request: Request) -> Outcome<Answer> {
+        let (session, op) = (request.session, request.op.clone());
         match self.apply(request) {
-            Applied::Reply(reply) => Outcome::Now(Ok(reply)),
+            Applied::Reply(reply) => {
+                let told = told(&op, &reply);
+                let now = self.net.now_time();
+                let grant = match told.is_empty() {
+                    true => 0,
+                    false => self.state.borrow_mut().leases.grant(session, &told, now),
+                };
+                Outcome::Now(Ok(Answer { reply, grant }))
+            }
             Applied::AfterCut { id, epoch, reply } => {
                 let meta = self.clone();
                 Outcome::later(poll_fn(move |context| {
@@ -229,7 +299,7 @@ impl Meta {
                         state.wakers.push(context.waker().clone());
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(reply.clone()))
+                    Poll::Ready(Ok(plain(reply.clone())))
                 }))
             }
             Applied::Wait(wait) => {
@@ -237,7 +307,7 @@ impl Meta {
                 Outcome::later(poll_fn(move |context| {
                     let mut state = guard.meta.state.borrow_mut();
                     if let Some(reply) = state.answers.remove(&wait) {
-                        return Poll::Ready(Ok(reply));
+                        return Poll::Ready(Ok(plain(reply)));
                     }
                     state.wakers.push(context.waker().clone());
                     Poll::Pending
@@ -262,8 +332,71 @@ impl Meta {
         *count -= 1;
         if *count == 0 {
             state.lost_at.insert(session, self.net.now_time());
+            state.leases.leave(session);
         }
     }
+}
+
+/// A change that waits for those who remember what it changes.
+struct ClaimWait {
+    meta: Rc<Meta>,
+    request: Option<Request>,
+    claim: Option<Claim>,
+    boot: u64,
+}
+
+impl ClaimWait {
+    fn new(meta: &Rc<Meta>, request: Request) -> ClaimWait {
+        let boot = meta.state.borrow().store.boot();
+        let claim = meta.state.borrow_mut().leases.begin_claim(request.session);
+        ClaimWait { meta: meta.clone(), request: Some(request), claim: Some(claim), boot }
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Outcome<Answer>> {
+        let meta = self.meta.clone();
+        let now = meta.net.now_time();
+        {
+            let state = &mut *meta.state.borrow_mut();
+            let request = self.request.as_ref().unwrap();
+            let claim = self.claim.as_mut().unwrap();
+            let changes = state.store.changes(&request.op).unwrap();
+            if state.leases.add(claim, &changes, now) {
+                state.wakers.drain(..).for_each(Waker::wake);
+            }
+            let until = state.leases.in_the_way(claim, now);
+            if let Some(until) = until {
+                state.wakers.push(waker.clone());
+                state.looks.insert(until);
+                return Poll::Pending;
+            }
+        }
+        let outcome = meta.request_now(self.request.take().unwrap());
+        self.end();
+        Poll::Ready(outcome)
+    }
+
+    fn end(&mut self) {
+        let now = self.meta.net.now_time();
+        if let Some(claim) = self.claim.take() {
+            let state = &mut *self.meta.state.borrow_mut();
+            if state.store.boot() == self.boot {
+                state.leases.end_claim(claim, now);
+            }
+        }
+        self.meta.wake();
+    }
+}
+
+impl Drop for ClaimWait {
+    fn drop(&mut self) {
+        if self.claim.is_some() {
+            self.end();
+        }
+    }
+}
+
+fn plain(reply: Reply) -> Answer {
+    Answer { reply, grant: 0 }
 }
 
 impl State {
@@ -323,7 +456,8 @@ impl Tree for MetaServer {
         self.0.log.borrow_mut().push(request.op.name());
         let is_hello = matches!(request.op, Op::Hello { .. });
         let outcome = self.0.request(request);
-        if let (true, Outcome::Now(Ok(Reply::Session { session, boot, .. }))) = (is_hello, &outcome)
+        if let (true, Outcome::Now(Ok(answer))) = (is_hello, &outcome)
+            && let Reply::Session { session, boot, .. } = &answer.reply
         {
             node.session.set(*session);
             node.boot.set(*boot);

@@ -9,7 +9,7 @@ pub mod net;
 use covey_ninep::client::Client;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
-use covey_stripe::client::{Fs, Options};
+use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::ops::Caller;
 use covey_wire::{BytesMut, Machine, Name, Segments};
 use data::{DataServer, Objects};
@@ -75,7 +75,8 @@ impl World {
     }
 
     pub fn client(&mut self, hard: bool) -> Fs {
-        let options = Options { hard, name: "client".into(), ..Options::default() };
+        let caching = Caching::Leases;
+        let options = Options { hard, caching, name: "client".into(), ..Options::default() };
         let net = self.net.clone();
         self.run(Fs::connect(net, "meta", options)).expect("the metadata server is there")
     }

@@ -5,9 +5,9 @@ use crate::config::Address;
 use crate::error::{Cannot, Error, Result};
 use crate::node::net;
 use covey_ninep::client::{Conn, Fid};
-use covey_ninep::message::{Dialect, Message, Qid, WALK_NAMES_MAX};
+use covey_ninep::message::{DirEntry, Message, Qid, WALK_NAMES_MAX};
 use covey_ninep::tree::Errno;
-use covey_wire::{Bytes, Field, List, Name, Reader};
+use covey_wire::{Bytes, List, Name};
 use std::path::Path;
 
 /// What every request answers.
@@ -247,23 +247,15 @@ fn read_key(file: &Path) -> Result<[u8; 32]> {
     Ok(key)
 }
 
-/// Each entry is `qid[13] offset[8] type[1] name[s]`; answers the offset of the last one.
+/// Notes the names of an Rreaddir; answers the offset of the last one.
 fn read_entries(
     data: Bytes,
     names: &mut Vec<Vec<u8>>,
 ) -> std::result::Result<u64, covey_wire::Blame> {
-    let mut from = Reader::new(data);
-    let mut last = 0;
-    while from.remaining() > 0 {
-        let _qid: Qid = Field::get(Dialect::Linux, &mut from)?;
-        last = from.u64()?;
-        let _kind = from.u8()?;
-        let name: Name = Field::get(Dialect::Linux, &mut from)?;
-        if !matches!(name.as_bytes(), b"." | b"..") {
-            names.push(name.as_bytes().to_vec());
-        }
-    }
-    Ok(last)
+    let entries = DirEntry::take_entries(data)?;
+    let shown = entries.iter().filter(|entry| !matches!(entry.name.as_bytes(), b"." | b".."));
+    names.extend(shown.map(|entry| entry.name.as_bytes().to_vec()));
+    Ok(entries.last().map_or(0, |entry| entry.offset))
 }
 
 /// The directory and the last name of a path.
@@ -281,6 +273,8 @@ fn split(path: &str) -> Reply<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use covey_ninep::message::Dialect;
+    use covey_wire::Field;
 
     #[test]
     fn a_path_splits_into_directory_and_name() {

@@ -27,38 +27,54 @@ impl ProcFd {
     }
 
     /// Changes attributes in the order that keeps what is asked for: a change of owner may clear mode
-    /// bits, and every change touches the times.
+    /// bits, so may a change of size, and every change touches the times. The size comes as late as it
+    /// can: it is what cannot be taken back when something else is refused.
     pub fn set_attr(&self, object: &Object, set: &SetAttr) -> Result<()> {
-        if let Some(size) = set.size {
-            self.set_size(object, size)?;
-        }
         if set.uid.is_some() || set.gid.is_some() {
             let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
             rustix::fs::chownat(object, "", uid, gid, AtFlags::EMPTY_PATH).map_err(errno)?;
         }
+        if set.size.is_some() {
+            self.set_times(object, set)?;
+        }
+        // The mode may take away the right to cut.
+        let to_cut = set.size.map(|size| Ok::<_, Errno>((size, self.open_to_cut(object)?)));
+        let to_cut = to_cut.transpose()?;
         if let Some(mode) = set.mode {
             self.set_mode(object, mode)?;
         }
-        if set.atime.is_some() || set.mtime.is_some() {
-            let times = Timestamps {
-                last_access: timespec(set.atime),
-                last_modification: timespec(set.mtime),
-            };
-            let name = object.proc_name();
-            rustix::fs::utimensat(&self.0, name, &times, AtFlags::empty()).map_err(errno)?;
+        if let Some((size, file)) = to_cut {
+            match file {
+                Some(file) => rustix::fs::ftruncate(file, size),
+                None => rustix::fs::ftruncate(object, size),
+            }
+            .map_err(errno)?;
+            if let Some(mode) = set.mode.filter(|mode| mode & SET_IDS != 0) {
+                self.set_mode(object, mode)?;
+            }
         }
-        Ok(())
+        self.set_times(object, set)
     }
 
-    fn set_size(&self, object: &Object, size: u64) -> Result<()> {
-        match &object.handle {
-            // Open for writing is enough, whatever the mode says by now.
-            Handle::File { data, writable: true } => rustix::fs::ftruncate(data, size),
-            _ if object.is_dir() => return Err(Errno::EISDIR.into()),
-            _ if object.kind != FileType::RegularFile => return Err(Errno::EINVAL.into()),
-            _ => rustix::fs::ftruncate(self.reopen(object, OFlags::WRONLY)?, size),
+    fn set_times(&self, object: &Object, set: &SetAttr) -> Result<()> {
+        if set.atime.is_none() && set.mtime.is_none() {
+            return Ok(());
         }
-        .map_err(errno)
+        let times =
+            Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
+        let name = object.proc_name();
+        rustix::fs::utimensat(&self.0, name, &times, AtFlags::empty()).map_err(errno)
+    }
+
+    /// What the size is changed through, unless the object is open for writing itself: then that is
+    /// enough, whatever the mode says by now.
+    fn open_to_cut(&self, object: &Object) -> Result<Option<OwnedFd>> {
+        match &object.handle {
+            Handle::File { writable: true, .. } => Ok(None),
+            _ if object.is_dir() => Err(Errno::EISDIR.into()),
+            _ if object.kind != FileType::RegularFile => Err(Errno::EINVAL.into()),
+            _ => self.reopen(object, OFlags::WRONLY).map(Some),
+        }
     }
 
     fn set_mode(&self, object: &Object, mode: u32) -> Result<()> {
@@ -115,3 +131,6 @@ fn timespec(set: Option<SetTime>) -> Timespec {
         }
     }
 }
+
+/// The mode bits that a change of size clears.
+const SET_IDS: u32 = 0o6000;

@@ -5,14 +5,21 @@
 //! kernel then keeps owners apart, joins and splits ranges, and sees the locks of programs on
 //! this machine. A table beside it remembers who holds what, for the answer to Tgetlock.
 
-use super::object::Object;
+use super::object::{Node, Object};
 use covey_io::os::ofd::{self, LockKind, Range};
-use covey_ninep::tree::{Errno, Lock, LockStatus, Result};
+use covey_ninep::tree::{Bell, Errno, Lock, LockStatus, Outcome, Result};
 use covey_wire::Name;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a lock is waited for before the client is told that it is taken. Linux's v9fs cannot be
+/// interrupted by a signal while the server waits, and waits by itself between two tries.
+pub(in crate::node) const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The first pause between two tries; each is twice the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Whose locks: a process of a client.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -25,6 +32,8 @@ struct Owner {
 #[derive(Default)]
 pub(super) struct Locks {
     files: RefCell<HashMap<u64, HashMap<Owner, Weak<OwnerLocks>>>>,
+    /// Rings when a client has given something back.
+    freed: Bell,
 }
 
 /// One owner's locks on one file: gone when the last node that it used is gone.
@@ -43,27 +52,85 @@ struct Held {
 }
 
 impl Locks {
-    /// Sets or gives back a lock. `open` opens the file for a new owner.
+    /// Sets or gives back a lock. `open` opens the file for a new owner. Who waits is answered within
+    /// [`WAIT_MAX`].
     pub fn set(
+        self: &Rc<Self>,
+        node: &Node,
+        lock: Lock,
+        open: impl FnOnce() -> Result<OwnedFd>,
+    ) -> Outcome<LockStatus> {
+        let begin = || {
+            let kind = kind_of(&lock)?;
+            let locks = match self.find(node.0.path, &Owner::of(&lock)) {
+                Some(locks) => locks,
+                None if kind == LockKind::Unlock => return Ok(None),
+                None => Rc::new(OwnerLocks { file: open()?, held: RefCell::default() }),
+            };
+            Ok(match self.try_set(&node.0, &lock, kind, &locks)? {
+                true => None,
+                false => Some((kind, locks)),
+            })
+        };
+        match begin() {
+            Ok(None) => Ok(LockStatus::Success).into(),
+            Ok(Some(_)) if !lock.wait => Ok(LockStatus::Blocked).into(),
+            Ok(Some((kind, locks))) => {
+                let (all, node) = (self.clone(), node.clone());
+                Outcome::later(async move { all.wait(node, lock, kind, locks).await })
+            }
+            Err(error) => Err(error).into(),
+        }
+    }
+
+    /// Tries again whenever a client gives something back, and now and then, for what programs on this
+    /// machine give back. Dropped, it leaves nothing behind.
+    async fn wait(
+        self: Rc<Self>,
+        node: Node,
+        lock: Lock,
+        kind: LockKind,
+        own: Rc<OwnerLocks>,
+    ) -> Result<LockStatus> {
+        let attempt = || {
+            // The owner may have got another lock meanwhile.
+            let locks = self.find(node.0.path, &Owner::of(&lock)).unwrap_or_else(|| own.clone());
+            self.try_set(&node.0, &lock, kind, &locks)
+        };
+        let deadline = Instant::now() + WAIT_MAX;
+        let mut pause = PAUSE_MIN;
+        while Instant::now() < deadline {
+            let freed = self.freed.wait(|| match attempt() {
+                Ok(false) => None,
+                done => Some(done),
+            });
+            if let Ok(done) = tokio::time::timeout(pause, freed).await {
+                return done.map(|_| LockStatus::Success);
+            }
+            pause = (pause * 2).min(deadline.saturating_duration_since(Instant::now()));
+        }
+        Ok(LockStatus::Blocked)
+    }
+
+    /// Whether the lock could be had.
+    fn try_set(
         &self,
         object: &Object,
         lock: &Lock,
-        open: impl FnOnce() -> Result<OwnedFd>,
-    ) -> Result<LockStatus> {
-        let kind = kind_of(lock)?;
-        let owner = Owner::of(lock);
-        let locks = match self.find(object.path, &owner) {
-            Some(locks) => locks,
-            None if kind == LockKind::Unlock => return Ok(LockStatus::Success),
-            None => Rc::new(OwnerLocks { file: open()?, held: RefCell::default() }),
-        };
+        kind: LockKind,
+        locks: &Rc<OwnerLocks>,
+    ) -> Result<bool> {
         let range = Range { start: lock.start, length: lock.length };
         if !ofd::try_lock(&locks.file, kind, range)? {
-            return Ok(LockStatus::Blocked);
+            return Ok(false);
         }
         locks.note(kind, lock);
-        self.remember(object, owner, &locks);
-        Ok(LockStatus::Success)
+        self.remember(object, Owner::of(lock), locks);
+        if kind != LockKind::Write {
+            // It may have been a write lock before.
+            self.freed.ring();
+        }
+        Ok(true)
     }
 
     /// What stands in the way of `lock`. `open` opens the file to ask the kernel.
@@ -113,12 +180,15 @@ impl Locks {
 
     /// Forgets the owners whose last node on this file is gone.
     pub fn tidy(&self, path: u64) {
-        let mut files = self.files.borrow_mut();
-        let Some(owners) = files.get_mut(&path) else { return };
-        owners.retain(|_, locks| locks.strong_count() > 0);
-        if owners.is_empty() {
-            files.remove(&path);
+        {
+            let mut files = self.files.borrow_mut();
+            let Some(owners) = files.get_mut(&path) else { return };
+            owners.retain(|_, locks| locks.strong_count() > 0);
+            if owners.is_empty() {
+                files.remove(&path);
+            }
         }
+        self.freed.ring();
     }
 
     fn conflict(
@@ -206,7 +276,7 @@ mod tests {
     use super::*;
 
     fn lock(kind: u8, start: u64, length: u64) -> Lock {
-        Lock { kind, start, length, proc_id: 1, client_id: Name::from("a") }
+        Lock { kind, start, length, proc_id: 1, client_id: Name::from("a"), wait: false }
     }
 
     #[test]

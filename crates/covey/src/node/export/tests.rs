@@ -16,6 +16,7 @@ fn now<T>(outcome: Outcome<T>) -> Result<T> {
     match outcome {
         Outcome::Now(result) => result,
         Outcome::Later(future) => tokio::runtime::Builder::new_current_thread()
+            .enable_time()
             .build()
             .expect("a runtime")
             .block_on(future),
@@ -316,7 +317,14 @@ fn locks_keep_owners_apart_and_end_with_the_last_fid() {
     let export = Export::new();
     let one = export.create("file", libc::O_RDWR).unwrap();
     let two = export.open(&export.node(&["file"]), libc::O_RDWR).unwrap();
-    let lock = |kind, proc_id| Lock { kind, start: 0, length: 10, proc_id, client_id: "c".into() };
+    let lock = |kind, proc_id| Lock {
+        kind,
+        start: 0,
+        length: 10,
+        proc_id,
+        client_id: "c".into(),
+        wait: false,
+    };
     let set = |node: &Node, lock| now(export.tree.lock(&export.user, node, lock)).unwrap();
     assert_eq!(set(&one, lock(1, 7)), LockStatus::Success);
     assert_eq!(set(&two, lock(0, 8)), LockStatus::Blocked);
@@ -339,7 +347,8 @@ fn locks_of_local_programs_are_seen() {
     let node = export.create("file", libc::O_RDWR).unwrap();
     let local = fs::File::options().write(true).open(export.path("file")).unwrap();
     assert!(try_lock(&local, LockKind::Write, Range { start: 5, length: 1 }).unwrap());
-    let lock = Lock { kind: 0, start: 0, length: 0, proc_id: 1, client_id: "c".into() };
+    let lock =
+        Lock { kind: 0, start: 0, length: 0, proc_id: 1, client_id: "c".into(), wait: false };
     let status = now(export.tree.lock(&export.user, &node, lock.clone())).unwrap();
     assert_eq!(status, LockStatus::Blocked);
     let found = now(export.tree.getlock(&export.user, &node, lock)).unwrap();
@@ -381,4 +390,133 @@ fn a_root_server_acts_with_the_rights_of_the_user() {
     let mine = export.node(&["mine"]);
     now(export.tree.open(&user, &mine, 2)).unwrap();
     now(export.tree.link(&user, &mine, &root, "link".into())).unwrap();
+}
+
+#[test]
+fn a_lock_that_waits_is_had_when_the_other_is_given_back_and_else_told_as_taken() {
+    let export = Export::new();
+    export.create("f", 2).unwrap();
+    let (one, two) = (export.node(&["f"]), export.node(&["f"]));
+    let (one, two) = (export.open(&one, 2).unwrap(), export.open(&two, 2).unwrap());
+    let lock = |kind, proc_id, wait| Lock {
+        kind,
+        start: 0,
+        length: 10,
+        proc_id,
+        client_id: "c".into(),
+        wait,
+    };
+    let set = |node, lock| export.tree.lock(&export.user, node, lock);
+    assert_eq!(now(set(&one, lock(1, 1, true))), Ok(LockStatus::Success));
+    let Outcome::Later(waiting) = set(&two, lock(1, 2, true)) else { panic!("had at once") };
+    let given_back = async {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        now(set(&one, lock(2, 1, false)))
+    };
+    let both = async { tokio::join!(waiting, given_back) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(runtime.block_on(both), (Ok(LockStatus::Success), Ok(LockStatus::Success)));
+    // Nobody gives it back: the client is told, and asks again.
+    assert_eq!(now(set(&one, lock(0, 1, true))), Ok(LockStatus::Blocked));
+    // A wait that is dropped takes nothing later.
+    let Outcome::Later(dropped) = set(&one, lock(0, 1, true)) else { panic!("had at once") };
+    drop(dropped);
+    export.tree.clunk(&export.user, two);
+    let free = now(export.tree.getlock(&export.user, &one, lock(1, 3, false))).unwrap();
+    assert_eq!(free.kind, 2);
+}
+
+#[test]
+fn a_waiting_lock_is_had_when_the_holders_last_fid_is_clunked() {
+    let export = Export::new();
+    export.create("f", 2).unwrap();
+    let open = || export.open(&export.node(&["f"]), 2).unwrap();
+    let (one, two) = (open(), open());
+    let lock = |proc_id| {
+        let (client_id, wait) = ("c".into(), true);
+        Lock { kind: 1, start: 0, length: 0, proc_id, client_id, wait }
+    };
+    assert_eq!(now(export.tree.lock(&export.user, &one, lock(1))), Ok(LockStatus::Success));
+    let Outcome::Later(waiting) = export.tree.lock(&export.user, &two, lock(2)) else {
+        panic!("had at once")
+    };
+    let clunked = async { export.tree.clunk(&export.user, one) };
+    let both = async { tokio::join!(waiting, clunked) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(runtime.block_on(both).0, Ok(LockStatus::Success));
+}
+
+#[test]
+fn attributes_of_users_are_kept_and_those_of_the_machine_are_roots() {
+    let export = Export::new();
+    let file = export.create("f", 2).unwrap();
+    let (tree, user) = (&export.tree, &export.user);
+    let set = |name: &str, value: &[u8], rule| {
+        code(tree.set_xattr(user, &file, name.into(), value.to_vec().into(), rule))
+    };
+    let get = |name: &str| now(tree.xattr(user, &file, name.into()));
+    match set("user.a", b"1", SetXattr::Create) {
+        Errno::EOPNOTSUPP => return eprintln!("skipped: the file system has no user.*"),
+        code => assert_eq!(code, 0),
+    }
+    assert_eq!(set("user.a", b"2", SetXattr::Create), Errno::EEXIST);
+    assert_eq!(set("user.b", b"2", SetXattr::Replace), Errno::ENODATA);
+    assert_eq!(set("user.a", b"2", SetXattr::Replace), 0);
+    assert_eq!(get("user.a").unwrap(), &b"2"[..]);
+    // Through a fid that is not open, after a rename, and when the name is gone.
+    let place = export.node(&["f"]);
+    now(tree.rename(user, &export.root, "f".into(), &export.root, "g".into())).unwrap();
+    assert_eq!(now(tree.list_xattrs(user, &place)).unwrap(), ["user.a".into()]);
+    now(tree.unlink(user, &export.root, "g".into(), false)).unwrap();
+    assert_eq!(code(tree.remove_xattr(user, &place, "user.a".into())), 0);
+    assert_eq!(get("user.a").unwrap_err().code, Errno::ENODATA);
+    assert_eq!(code(tree.remove_xattr(user, &place, "user.a".into())), Errno::ENODATA);
+    // A directory and a symbolic link.
+    assert_eq!(
+        code(tree.set_xattr(user, &export.root, "user.d".into(), b"d"[..].into(), SetXattr::Any)),
+        0
+    );
+    let target = Make::Symlink { target: "x".into() };
+    now(tree.make(user, &export.root, "l".into(), target, 0)).unwrap();
+    let link = export.node(&["l"]);
+    assert_eq!(
+        code(tree.set_xattr(user, &link, "user.l".into(), b"d"[..].into(), SetXattr::Any)),
+        Errno::EPERM
+    );
+}
+
+#[test]
+fn the_machines_own_attributes_are_not_there_for_users() {
+    use super::xattr::{self, XattrRights};
+    let export = Export::new();
+    let file = export.create("f", 2).unwrap();
+    let rights = XattrRights::OfUsers;
+    for name in [&b"security.x"[..], b"trusted.x", b"system.x", b"user", b"none"] {
+        let set = xattr::set(&file.0, name, b"1", SetXattr::Any, rights);
+        assert_eq!(set.unwrap_err().code, Errno::EPERM);
+        assert_eq!(xattr::get(&file.0, name, rights).unwrap_err().code, Errno::ENODATA);
+        assert_eq!(xattr::remove(&file.0, name, rights).unwrap_err().code, Errno::EPERM);
+    }
+    if rustix::process::geteuid().is_root()
+        && xattr::set(&file.0, b"trusted.x", b"1", SetXattr::Any, XattrRights::All).is_ok()
+    {
+        assert_eq!(xattr::list(&file.0, XattrRights::All).unwrap(), ["trusted.x".into()]);
+        assert_eq!(xattr::list(&file.0, rights).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_change_that_is_refused_leaves_the_length() {
+    let export = Export::new();
+    let file = export.create("f", 2).unwrap();
+    now(export.tree.write(&export.user, &file, 0, b"hello"[..].into())).unwrap();
+    let wild = Some(SetTime::To(Time { sec: 1, nsec: 2_000_000_000 }));
+    let set = SetAttr { size: Some(1), mtime: wild, ..SetAttr::default() };
+    assert_eq!(code(export.tree.setattr(&export.user, &file, set)), Errno::EINVAL);
+    assert_eq!(export.attr(&file).size, 5);
+    let time = Some(SetTime::To(Time { sec: 7, nsec: 0 }));
+    let set = SetAttr { size: Some(1), mtime: time, mode: Some(0o400), ..SetAttr::default() };
+    assert_eq!(code(export.tree.setattr(&export.user, &file, set)), 0);
+    let attr = export.attr(&file);
+    assert_eq!((attr.size, attr.mtime.sec, attr.mode & 0o777), (1, 7, 0o400));
 }

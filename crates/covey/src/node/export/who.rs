@@ -4,10 +4,12 @@
 //! socket. Root and the server's own user may say that they are somebody else; so may a peer that has
 //! proven the cluster key. Nobody else comes in.
 
+use super::xattr::XattrRights;
 use covey_io::os::credentials::{self, Identity};
 use covey_io::os::users;
 use covey_ninep::message::NONUNAME;
 use covey_ninep::tree::{Attach, Errno, Result, User};
+use covey_wire::Name;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -60,6 +62,14 @@ impl Who {
         account(uid)
     }
 
+    /// Which extended attributes a user may reach: all of them only as root of a server that is root.
+    pub fn xattr_rights(&self, user: &User) -> XattrRights {
+        match self.uid == 0 && user.uid == 0 {
+            true => XattrRights::All,
+            false => XattrRights::OfUsers,
+        }
+    }
+
     fn not_served(&self, peer: u32) -> Errno {
         let text = format!("the server runs as user {} and does not serve user {peer}", self.uid);
         Errno::because(Errno::EPERM, text)
@@ -87,6 +97,14 @@ impl Who {
         }
         let identity = Identity { uid: user.uid, gid, groups: &user.groups };
         credentials::act_as(&identity, work)?
+    }
+}
+
+/// What 9P2000 calls a user: the login name of this machine, or the number.
+pub(in crate::node) fn user_name(uid: u32) -> Name {
+    match users::by_uid(uid) {
+        Ok(Some(account)) => Name::from(account.name.as_str()),
+        _ => Name::from(uid.to_string()),
     }
 }
 
@@ -135,7 +153,6 @@ const NOGROUP: u32 = 65_534;
 mod tests {
     use super::*;
     use covey_ninep::tree::Peer;
-    use covey_wire::Name;
 
     fn attach(uid: Option<u32>, has_key: bool, n_uname: Option<u32>) -> Attach {
         let peer = Peer { name: "peer".into(), uid, has_key };

@@ -341,7 +341,7 @@ impl Journal {
 }
 
 /// The map's commit says which log goes on from it, so both change at once.
-fn commit(store: &mut Store<Rows>, log: &mut Log) -> anyhow::Result<()> {
+pub(super) fn commit(store: &mut Store<Rows>, log: &mut Log) -> anyhow::Result<()> {
     let next = log.generation() + 1;
     store.save_replies()?;
     store.kv_mut().put(GENERATION, &next.to_le_bytes())?;
@@ -350,12 +350,12 @@ fn commit(store: &mut Store<Rows>, log: &mut Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn generation(map: &Rows) -> Result<u64> {
+pub(super) fn generation(map: &Rows) -> Result<u64> {
     let bytes = map.get(GENERATION)?;
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
 }
 
-fn replay_one(store: &mut Store<Rows>, record: &[u8]) -> io::Result<()> {
+pub(super) fn replay_one(store: &mut Store<Rows>, record: &[u8]) -> io::Result<()> {
     let mut from = Reader::new(Bytes::copy_from_slice(record));
     let request = Request::get((), &mut from).map_err(|blame| {
         io::Error::other(format!("the log holds what this version cannot read: {blame}"))

@@ -83,9 +83,17 @@ impl Meta {
         }
     }
 
+    /// Refuses what is done for a session on a connection that does not speak for it.
+    pub(super) fn must_speak_for(&self, connection: &Connection, session: u64) -> Result<()> {
+        match self.sessions.borrow().owners.get(&session) == Some(&connection.number) {
+            true => Ok(()),
+            false => Err(Errno::because(Errno::ESTALE, "the session has a newer connection")),
+        }
+    }
+
     /// A Hello was answered: from now on its connection speaks for the session.
-    pub(super) fn greeted(self: &Rc<Self>, connection: &Connection, reply: Reply) -> Reply {
-        if let Reply::Session { session, .. } = reply {
+    pub(super) fn greeted(self: &Rc<Self>, connection: &Connection, reply: &Reply) {
+        if let Reply::Session { session, .. } = *reply {
             let before = connection.session.replace(session);
             if before != session {
                 self.disconnected(connection.number, before);
@@ -101,7 +109,6 @@ impl Meta {
                 self.end_lock_grace_after(TELL_LOCKS);
             }
         }
-        reply
     }
 
     /// The sessions of the store, after a start.
@@ -146,6 +153,7 @@ impl Meta {
         }
         sessions.owners.remove(&session);
         drop(sessions);
+        self.leases.leave(session);
         self.watch_session(session);
     }
 

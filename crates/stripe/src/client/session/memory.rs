@@ -159,7 +159,7 @@ impl Memory {
         let (mut request, _) = self.request(0, &nobody, Op::Bye {});
         let name = Name::from(self.name.as_str());
         request.op = Op::Hello { session: request.session, files: List(files), name };
-        let knows = match call(conn, &request).await.map_err(Errno::from)? {
+        let knows = match call(conn, &request).await.map_err(Errno::from)?.reply {
             Reply::Session { session, boot, .. } => {
                 self.lock().session = session;
                 (session, boot)
@@ -182,7 +182,7 @@ impl Memory {
         for (id, lock) in locks {
             let op = Op::Lock { id, lock: lock.clone(), wait: false, again: true };
             let (request, _) = self.request(0, &Caller::default(), op);
-            if let Reply::Error { .. } = call(conn, &request).await.map_err(Errno::from)? {
+            if let Reply::Error { .. } = call(conn, &request).await.map_err(Errno::from)?.reply {
                 // Somebody else has it by now, or the file is gone.
                 self.unlocked(id, &lock);
             }

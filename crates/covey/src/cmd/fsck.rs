@@ -1,0 +1,171 @@
+//! `covey fsck`: is the file system sound, and if not, make it so.
+
+use super::Context;
+use crate::error::{Cannot, Error, Result};
+use crate::node::meta::offline::Offline;
+use covey_stripe::check::{self, Options, Outcome, Report, Told};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Check the file system, and repair it
+///
+/// Goes through all metadata and all objects while the cluster works: every name leads to a file,
+/// links and entries are counted right, nothing is left over, every file has its bytes. What is
+/// told was seen twice. With --store, the metadata of a server that is stopped is checked, without
+/// the objects.
+///
+/// EXAMPLES
+///
+///     covey fsck
+///     covey fsck --repair            then once more without: it must find nothing
+///     covey --json fsck | jq .findings
+///     covey fsck --store /srv/covey/meta
+///
+/// EXIT CODES
+///
+/// 0 nothing was found, or all of it was repaired; 1 there are findings, or a server could not be
+/// asked; 2 the command was wrong.
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Repair what is found
+    #[arg(long)]
+    repair: bool,
+    /// Tell so many findings of a class, and count the rest
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    tell: u64,
+    /// Check the metadata store in DIR, whose server is stopped
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+}
+
+/// Passes of a repair: what one pass repairs may show more.
+const PASSES_MAX: usize = 8;
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let (report, told, servers) = match &args.store {
+        Some(dir) => {
+            let store = Offline::open(dir).cannot(|| format!("check {}", dir.display()))?;
+            let (report, told) = passes(&store, &args).await?;
+            if report.found() > report.left() {
+                store.save().cannot(|| format!("repair {}", dir.display()))?;
+            }
+            (report, told, Vec::new())
+        }
+        None => {
+            let session = context.session().await?;
+            let result = passes(&session.fs, &args).await;
+            let servers = session.fs.servers();
+            let (report, told) = session.close(result).await?;
+            (report, told, servers)
+        }
+    };
+    context.output.result(&json_of(&report, &told, &servers), |out| {
+        write(out, &report, &told, &servers, args.repair)
+    })?;
+    if !report.unasked.is_empty() {
+        return Err(Error::work("cannot check everything: not every I/O server answers")
+            .hint("`covey ping` shows which"));
+    }
+    match report.left() {
+        0 => Ok(()),
+        _ => Err(Error::told()),
+    }
+}
+
+/// One pass; with `--repair`, as many as find something that can be repaired.
+async fn passes<A: check::Access>(access: &A, args: &Args) -> Result<(Report, Vec<Told>)> {
+    let mut told: Vec<Told> = Vec::new();
+    let mut tell = |one: &Told| {
+        let so_far = told.iter().filter(|other| other.class == one.class).count() as u64;
+        if so_far < args.tell {
+            told.push(one.clone());
+        }
+    };
+    let options = || Options { repair: args.repair, ..Options::default() };
+    let mut report =
+        check::run(access, options(), &mut tell).await.cannot(|| "check the file system")?;
+    let mut repaired = report.found() - report.left();
+    for _ in 1..PASSES_MAX {
+        if !args.repair || repaired == 0 {
+            break;
+        }
+        let next =
+            check::run(access, options(), &mut tell).await.cannot(|| "check the file system")?;
+        repaired = next.found() - next.left();
+        report.add_pass(next);
+    }
+    Ok((report, told))
+}
+
+fn json_of(report: &Report, told: &[Told], servers: &[String]) -> Value {
+    let class = |(class, (found, repaired)): (&covey_stripe::ops::check::Class, &(u64, u64))| {
+        json!({ "class": class.word(), "severity": class.severity().word(),
+                "found": found, "repaired": repaired })
+    };
+    let one = |one: &Told| {
+        let finding = &one.finding;
+        json!({
+            "class": one.class.word(), "severity": one.class.severity().word(), "id": finding.id,
+            "what": check::describe(one, servers), "repaired": one.outcome == Outcome::Repaired,
+            "reason": match &one.outcome { Outcome::Left(why) => Some(why), _ => None },
+        })
+    };
+    let unasked = |(server, why): &(String, String)| json!({ "server": server, "reason": why });
+    json!({
+        "clean": report.found() == 0 && report.unasked.is_empty(), "left": report.left(),
+        "rows": report.rows, "files": report.files, "objects": report.objects,
+        "busy": report.busy,
+        "classes": report.findings.iter().map(class).collect::<Vec<_>>(),
+        "findings": told.iter().map(one).collect::<Vec<_>>(),
+        "unasked": report.unasked.iter().map(unasked).collect::<Vec<_>>(),
+    })
+}
+
+fn write(
+    out: &mut Vec<u8>,
+    report: &Report,
+    told: &[Told],
+    servers: &[String],
+    repair: bool,
+) -> std::io::Result<()> {
+    for one in told {
+        let end = match &one.outcome {
+            Outcome::Found => String::new(),
+            Outcome::Repaired => ": repaired".into(),
+            Outcome::Left(why) => format!(": not repaired: {why}"),
+        };
+        let what = check::describe(one, servers);
+        writeln!(out, "{}: {what}{end}", one.class.word())?;
+    }
+    if !report.findings.is_empty() {
+        writeln!(out)?;
+        let row = |(class, (found, repaired)): (&covey_stripe::ops::check::Class, &(u64, u64))| {
+            let does = if class.repair().is_empty() { "nothing can" } else { class.repair() };
+            let (found, repaired) = (found.to_string(), repaired.to_string());
+            let (class, severity) = (class.word().to_owned(), class.severity().word().to_owned());
+            vec![class, severity, found, repaired, does.to_owned()]
+        };
+        let rows: Vec<_> = report.findings.iter().map(row).collect();
+        let heading = ["CLASS", "SEVERITY", ">FOUND", ">REPAIRED", "WHAT REPAIRING DOES"];
+        crate::output::table(out, &heading, &rows);
+        writeln!(out)?;
+    }
+    for (server, why) in &report.unasked {
+        writeln!(out, "{server} was not asked: {why}")?;
+    }
+    if report.busy > 0 {
+        let busy = report.busy;
+        writeln!(out, "{busy} files changed each time they were looked at, and were not judged")?;
+    }
+    let (files, objects) = (report.files, report.objects);
+    let verdict = match (report.found(), report.left()) {
+        (0, _) => "clean".to_owned(),
+        (found, 0) => format!("{found} findings, all repaired"),
+        (found, left) if repair => format!("{found} findings, {left} left"),
+        (found, _) => format!("{found} findings; `covey fsck --repair` repairs them"),
+    };
+    writeln!(out, "{files} files, {objects} objects: {verdict}")
+}

@@ -1,0 +1,82 @@
+//! List I/O on an object: many pieces with one request, and one turn in its order.
+
+use super::{DataTree, Object, Writing};
+use covey_io::disk::{self, DiskFile, Piece};
+use covey_io::task;
+use covey_ninep::runs::{self, Run};
+use covey_ninep::tree::Outcome;
+use covey_wire::Bytes;
+use std::rc::Rc;
+use std::sync::Arc;
+
+impl DataTree {
+    pub(super) fn read_list(
+        &self,
+        object: &Object,
+        epoch: Option<u32>,
+        runs: &[Run],
+    ) -> Outcome<Bytes> {
+        let file = match self.admit(object, epoch).and_then(|()| self.file(object, false)) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Outcome::Now(Ok(Bytes::new())),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        self.counters.reads.add(1);
+        self.counters.bytes_read.add(runs::total(runs));
+        let pieces: Vec<Piece> = runs::pieces(runs).collect();
+        match file.read_list_now(&pieces) {
+            Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
+            Ok(None) => Outcome::later(async move { Ok(disk::read_list(file, pieces).await?) }),
+            Err(error) => Outcome::Now(Err(error.into())),
+        }
+    }
+
+    pub(super) fn write_list(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        epoch: Option<u32>,
+        runs: Vec<Run>,
+        data: Bytes,
+    ) -> Outcome<u32> {
+        let (start, end) = runs::span(&runs);
+        if object.is_writing(start, end) {
+            let (tree, object) = (self.clone(), object.clone());
+            return Outcome::later(async move {
+                while object.is_writing(start, end) {
+                    object.ended.notified().await;
+                }
+                tree.write_list(&object, epoch, runs, data).wait().await
+            });
+        }
+        let length = data.len() as u64;
+        let admitted = self.admit(object, epoch).and_then(|()| self.check_reserve(length));
+        let file = match admitted.and_then(|()| self.file(object, true)) {
+            Ok(file) => file.expect("it was made"),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        self.counters.bytes_written.add(length);
+        self.counters.writes.add(1);
+        object.version.set(object.version.get().wrapping_add(1));
+        let pieces: Vec<Piece> = runs::pieces(&runs).collect();
+        match file.write_list_now(&pieces, &data) {
+            Ok(Some(count)) => Outcome::Now(Ok(count as u32)),
+            Ok(None) => in_pool(Writing::begin(object, start, end), file, pieces, data),
+            Err(error) => Outcome::Now(Err(error.into())),
+        }
+    }
+}
+
+/// The task goes on, and keeps its range, when the wait is dropped.
+fn in_pool(
+    writing: Writing,
+    file: Arc<dyn DiskFile>,
+    pieces: Vec<Piece>,
+    data: Bytes,
+) -> Outcome<u32> {
+    let task = task::spawn(async move {
+        let written = disk::write_list(file, pieces, data).await;
+        drop(writing);
+        written
+    });
+    Outcome::later(async move { Ok(task.await?? as u32) })
+}

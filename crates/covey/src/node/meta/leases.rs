@@ -1,0 +1,168 @@
+//! Leases, served: changes wait for those who remember what they change.
+//!
+//! The rules are in `covey_stripe::meta::lease`; here they meet the clock and the connections.
+
+use super::sessions::Connection;
+use super::{Meta, finish};
+use covey_io::task;
+use covey_ninep::tree::{Errno, Outcome, Result};
+use covey_stripe::meta::lease::{Claim, LEASE_TIME, Leases, told};
+use covey_stripe::ops::{Answer, Lease, Op, Reply, Request};
+use covey_wire::List;
+use std::cell::RefCell;
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+/// The table, and who waits for it to change.
+pub struct LeaseTable {
+    leases: RefCell<Leases>,
+    /// Something was given back.
+    given_back: Notify,
+    /// Something is to be told.
+    to_tell: Notify,
+}
+
+impl LeaseTable {
+    /// After a start. Where clients may hold leases from before, changes wait until those are over.
+    pub fn new(boot: u64, has_sessions: bool) -> LeaseTable {
+        let quiet_until = has_sessions.then(|| task::now() + LEASE_TIME);
+        LeaseTable {
+            leases: RefCell::new(Leases::new(boot, quiet_until)),
+            given_back: Notify::new(),
+            to_tell: Notify::new(),
+        }
+    }
+
+    /// A session's connection is lost.
+    pub fn leave(&self, session: u64) {
+        self.leases.borrow_mut().leave(session);
+    }
+
+    /// A session is over.
+    pub fn end_session(&self, session: u64) {
+        self.leases.borrow_mut().end_session(session);
+    }
+
+    /// Grants what an answer tells of; 0 when it is not to be remembered.
+    pub fn grant(&self, session: u64, op: &Op, reply: &Reply) -> u64 {
+        let mut leases = self.leases.borrow_mut();
+        match session == 0 || !leases.listens(session) {
+            true => 0,
+            false => match told(op, reply) {
+                told if told.is_empty() => 0,
+                told => leases.grant(session, &told, task::now()),
+            },
+        }
+    }
+}
+
+impl Meta {
+    /// Whether a request has to take leases back before it may be applied: see
+    /// [`Meta::request_in_turn`].
+    pub(super) fn must_claim(&self, request: &Request) -> bool {
+        let leases = self.leases.leases.borrow();
+        leases.concern_others(request.session, task::now()) && may_change(&request.op)
+    }
+
+    /// Applies a request when nobody else remembers what it changes.
+    pub(super) async fn request_in_turn(self: &Rc<Self>, request: Request) -> Result<Answer> {
+        let claims = self.claim(request.session, &request.op).await?;
+        // Applied at once: the store is here.
+        let outcome = self.request(request);
+        drop(claims);
+        finish(outcome).await
+    }
+
+    /// Completes with the store here, and nobody else holding a lease on what the operation changes.
+    pub(super) async fn claim(self: &Rc<Self>, session: u64, op: &Op) -> Result<Claims> {
+        let mut claims = Claims::begin(self, session);
+        loop {
+            self.store_is_here().await;
+            // The names may lead elsewhere by now.
+            let changes = self.store_mut().changes(op)?;
+            if !claims.add(&changes) {
+                return Ok(claims);
+            }
+            claims.wait().await;
+        }
+    }
+
+    /// A session hears which leases are taken back; it has forgotten those of `acked`.
+    pub(super) fn revokes(
+        self: &Rc<Self>,
+        connection: &Rc<Connection>,
+        session: u64,
+        acked: u64,
+    ) -> Outcome<Reply> {
+        if session == 0 {
+            return Outcome::Now(Err(Errno::because(Errno::EINVAL, "only sessions hold leases")));
+        }
+        if self.leases.leases.borrow_mut().listen(session, acked) {
+            self.leases.given_back.notify_waiters();
+        }
+        let (meta, connection) = (self.clone(), Rc::downgrade(connection));
+        Outcome::later(async move {
+            loop {
+                let told = meta.leases.to_tell.notified();
+                let connection = connection.upgrade().ok_or(Errno::ESTALE)?;
+                meta.must_speak_for(&connection, session)?;
+                drop(connection);
+                let revocation = meta.leases.leases.borrow_mut().take_revocation(session);
+                if let Some((number, leases)) = revocation {
+                    return Ok(Reply::Revoked { number, leases: List(leases) });
+                }
+                told.await;
+            }
+        })
+    }
+}
+
+/// What an operation has taken back; dropped when it is applied, or given up.
+pub(super) struct Claims {
+    meta: Rc<Meta>,
+    claim: Option<Claim>,
+}
+
+impl Claims {
+    fn begin(meta: &Rc<Meta>, session: u64) -> Claims {
+        let claim = meta.leases.leases.borrow_mut().begin_claim(session);
+        Claims { meta: meta.clone(), claim: Some(claim) }
+    }
+
+    /// Takes back what it has not yet; whether there is anything to wait for.
+    fn add(&mut self, changes: &[Lease]) -> bool {
+        let (table, Some(claim)) = (&self.meta.leases, &mut self.claim) else { return false };
+        let waits = table.leases.borrow_mut().add(claim, changes, task::now());
+        if waits {
+            table.to_tell.notify_waiters();
+        }
+        waits
+    }
+
+    async fn wait(&self) {
+        let (table, Some(claim)) = (&self.meta.leases, &self.claim) else { return };
+        loop {
+            let changed = table.given_back.notified();
+            let now = task::now();
+            let until = table.leases.borrow().in_the_way(claim, now);
+            let Some(until) = until else { return };
+            task::timeout(until.saturating_duration_since(now), changed).await;
+        }
+    }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        let Some(claim) = self.claim.take() else { return };
+        let table = &self.meta.leases;
+        table.leases.borrow_mut().end_claim(claim, task::now());
+        table.given_back.notify_waiters();
+    }
+}
+
+/// Whether an operation can change anything that clients remember.
+fn may_change(op: &Op) -> bool {
+    use super::journal::Rows;
+    use covey_stripe::meta::Store;
+    Store::<Rows>::is_logged(op) && !matches!(op, Op::Hello { .. })
+}

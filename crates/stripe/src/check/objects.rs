@@ -1,0 +1,175 @@
+//! Objects against metadata, and metadata against objects.
+
+use super::{Access, Check, Result, finding, odd};
+use crate::distribution::{self, Distribution};
+use crate::objects::{DataOp, DataReply, Doomed, Object};
+use crate::ops::check::{Class, Finding, Looked, table};
+use crate::ops::{Id, Inode, Nanos};
+use covey_wire::{List, Name};
+use std::collections::BTreeMap;
+
+/// Objects listed with one request.
+const OBJECTS: u32 = 2048;
+/// A file that is open but has not changed for so long has no write under way.
+const IDLE: Nanos = 60_000_000_000;
+
+impl<A: Access> Check<'_, A> {
+    /// Every object of a server.
+    pub(super) async fn objects_of(&mut self, server: u16) -> Result<()> {
+        let mut after = 0;
+        loop {
+            let op = DataOp::Objects { after, count: OBJECTS };
+            let objects = match self.access.data(server, op).await? {
+                DataReply::Objects { objects } => objects.0,
+                _ => return Err(odd("Objects")),
+            };
+            let Some(last) = objects.last() else { return Ok(()) };
+            after = last.id;
+            self.report.objects += objects.len() as u64;
+            let suspects = self.judge_objects(server, &objects).await?;
+            if suspects.is_empty() {
+                continue;
+            }
+            self.access.sleep(self.options.second_look).await;
+            let ids: Vec<Id> = suspects.keys().copied().collect();
+            let again: Vec<Object> = self.objects(server, &ids).await?;
+            for (id, finding) in self.judge_objects(server, &again).await? {
+                if suspects.get(&id).is_some_and(|first| first.class == finding.class) {
+                    self.found(finding).await;
+                }
+            }
+        }
+    }
+
+    /// What is wrong with these objects, as the metadata is now.
+    async fn judge_objects(
+        &self,
+        server: u16,
+        objects: &[Object],
+    ) -> Result<BTreeMap<Id, Finding>> {
+        let ids: Vec<Id> = objects.iter().map(|object| object.id).collect();
+        let (files, now) = self.look(&ids).await?;
+        let judged = objects.iter().zip(&files);
+        let wrong = judged.filter_map(|(object, file)| {
+            let (class, wanted) = judge(server, object, file, now)?;
+            let found = match class {
+                Class::LongObject => object.bytes,
+                _ => u64::from(object.epoch),
+            };
+            let version = file.inode.as_ref().map_or(0, |inode| inode.version);
+            let parent = u64::from(server);
+            Some((
+                object.id,
+                Finding { parent, found, wanted, version, ..finding(class, object.id) },
+            ))
+        });
+        Ok(wrong.collect())
+    }
+
+    async fn objects(&self, server: u16, ids: &[Id]) -> Result<Vec<Object>> {
+        match self.access.data(server, DataOp::Look { ids: List(ids.to_vec()) }).await? {
+            DataReply::Objects { objects } => Ok(objects.0),
+            _ => Err(odd("Look")),
+        }
+    }
+
+    /// An object that nothing needs goes, at the epoch at which that was found.
+    pub(super) async fn remove_object(&self, finding: &Finding) -> Result<()> {
+        let doomed = Doomed { id: finding.id, epoch: finding.found as u32 };
+        let remove = DataOp::Remove { objects: List(vec![doomed]) };
+        self.access.data(finding.parent as u16, remove).await.map(drop)
+    }
+
+    /// Every file without holes must have its bytes.
+    pub(super) async fn missing_bytes(&mut self, end: Id) -> Result<()> {
+        let mut after = Name::EMPTY;
+        while !self.servers.is_empty() {
+            let page = self.page(table::FILES, after, (0, end)).await?;
+            let suspects = self.judge_bytes(page.files.0, page.now).await?;
+            if !suspects.is_empty() {
+                self.access.sleep(self.options.second_look).await;
+                let ids: Vec<Id> = suspects.keys().copied().collect();
+                let (files, now) = self.look(&ids).await?;
+                let settled = files.into_iter().filter(|file| is_quiet(file, now));
+                let full = |inode: &Inode| inode.size > 0 && !inode.sparse;
+                let inodes = settled.filter_map(|file| file.inode.filter(full)).collect();
+                for (id, finding) in self.judge_bytes(inodes, now).await? {
+                    let first = suspects.get(&id);
+                    if first.is_some_and(|first| first.version == finding.version) {
+                        self.found(finding).await;
+                    }
+                }
+            }
+            if page.end {
+                break;
+            }
+            after = page.next;
+        }
+        Ok(())
+    }
+
+    /// Files that lack bytes. A file is told once, whatever the number of its servers.
+    async fn judge_bytes(&mut self, files: Vec<Inode>, _: Nanos) -> Result<BTreeMap<Id, Finding>> {
+        let mut wanted: BTreeMap<u16, Vec<(Id, u64, u64)>> = BTreeMap::new();
+        for inode in &files {
+            let Some(layout) = &inode.layout else { continue };
+            let Ok(map) = distribution::of(layout) else { continue };
+            for (slot, &server) in layout.servers.0.iter().enumerate() {
+                let bytes = map.physical_size(slot, inode.size);
+                if bytes > 0 && usize::from(server) < self.servers.len() {
+                    wanted.entry(server).or_default().push((inode.id, bytes, inode.version));
+                }
+            }
+        }
+        let mut short = BTreeMap::new();
+        for (server, wanted) in wanted {
+            let ids: Vec<Id> = wanted.iter().map(|(id, ..)| *id).collect();
+            let objects = match self.objects(server, &ids).await {
+                Ok(objects) => objects,
+                Err(error) => {
+                    self.note_unasked(server, Err(error))?;
+                    continue;
+                }
+            };
+            let has: BTreeMap<Id, u64> = objects.iter().map(|one| (one.id, one.bytes)).collect();
+            for (id, bytes, version) in wanted {
+                let found = has.get(&id).copied().unwrap_or(0);
+                if found < bytes {
+                    let one = finding(Class::ShortObject, id);
+                    let parent = u64::from(server);
+                    short.insert(id, Finding { parent, found, wanted: bytes, version, ..one });
+                }
+            }
+        }
+        Ok(short)
+    }
+}
+
+/// Whether no write of the file is under way.
+fn is_quiet(file: &Looked, now: Nanos) -> bool {
+    let idle = |inode: &Inode| inode.mtime.saturating_add(IDLE) < now;
+    !file.is_open || file.inode.as_ref().is_some_and(idle)
+}
+
+/// What is wrong with an object, and the number that would be right. What was looked at first was the
+/// object.
+fn judge(server: u16, object: &Object, file: &Looked, now: Nanos) -> Option<(Class, u64)> {
+    let is_reclaimed = file.reclaim.is_some_and(|epoch| object.epoch <= epoch);
+    if is_reclaimed {
+        return None;
+    }
+    let Some(inode) = &file.inode else { return Some((Class::OrphanObject, 0)) };
+    let layout = inode.layout.as_ref()?;
+    let Some(slot) = layout.servers.0.iter().position(|&at| at == server) else {
+        return Some((Class::StrayObject, 0));
+    };
+    if object.epoch > inode.epoch {
+        return Some((Class::AheadObject, u64::from(inode.epoch)));
+    }
+    if object.epoch < inode.epoch {
+        let old = (Class::OldObject, u64::from(inode.epoch));
+        return (!file.cut_pending).then_some(old);
+    }
+    let bytes = distribution::of(layout).ok()?.physical_size(slot, inode.size.max(file.tail));
+    (object.bytes > bytes && is_quiet(file, now)).then_some((Class::LongObject, bytes))
+}

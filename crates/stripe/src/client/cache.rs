@@ -1,0 +1,437 @@
+//! What a client remembers under leases: attributes, and names in directories.
+//!
+//! Nothing here is older than its lease, which the metadata server takes back before it lets anybody
+//! else change the file ([`crate::meta::lease`]). So an answer from here is as good as the server's
+//! own. Three things could still make it wrong, and each has its guard:
+//!
+//! - an answer that was on its way while the lease was taken back: its grant's number is below the
+//!   revocation's, and it is not remembered;
+//! - this client's own changes, which take nothing back from itself: each is announced
+//!   ([`Cache::sending`]) and closed ([`Cache::learn`], [`Cache::failed`]), and no answer that was
+//!   asked for before, or that arrives between, is remembered for the files concerned;
+//! - a lease that ran out and was granted anew: what was known before goes.
+//!
+//! What was not used for a while is forgotten: all is in two generations, and the older one goes.
+
+mod known;
+mod scope;
+
+use crate::meta::lease::LEASE_TIME;
+use crate::meta::{NAME_BYTES_MAX, access, may};
+use crate::ops::{Caller, DirEntry, Id, Inode, Lease, Op, Reply};
+use covey_ninep::tree::Errno;
+use covey_wire::Name;
+use known::{Known, Names};
+use scope::Scope;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// What a client may answer from memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Caching {
+    /// Nothing: each question goes to the server. For programs that ask each thing once.
+    #[default]
+    Nothing,
+    /// What is under a lease, so that nobody can tell the difference: mode `strict`.
+    Leases,
+}
+
+/// What is remembered of one file system.
+pub struct Cache {
+    caching: Caching,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The last revocation that was heard of.
+    revoked: u64,
+    /// Counts the beginnings and ends of this client's own changes.
+    clock: u64,
+    /// When something changed of which it is not known what: attributes from before are not exact.
+    all_changed: u64,
+    slots: Vec<Slot>,
+    young: HashMap<Id, Known>,
+    old: HashMap<Id, Known>,
+    turned_at: Option<Instant>,
+}
+
+/// Own changes of the files that share a slot.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    changed: u64,
+    under_way: u32,
+}
+
+/// A request that was sent, and what was known of own changes then.
+pub struct Sent {
+    at: Instant,
+    clock: u64,
+    scope: Scope,
+}
+
+impl Cache {
+    /// Nothing is known.
+    pub fn new(caching: Caching) -> Cache {
+        let state = State {
+            revoked: 0,
+            clock: 1,
+            all_changed: 0,
+            slots: vec![Slot::default(); SLOTS],
+            young: HashMap::new(),
+            old: HashMap::new(),
+            turned_at: None,
+        };
+        Cache { caching, state: Mutex::new(state) }
+    }
+
+    /// Whether anything is ever remembered.
+    pub fn is_on(&self) -> bool {
+        self.caching == Caching::Leases
+    }
+
+    /// A file's attributes.
+    pub fn inode(&self, id: Id, now: Instant) -> Option<Inode> {
+        if !self.is_on() {
+            return None;
+        }
+        let mut state = self.lock();
+        let all_changed = state.all_changed;
+        let known = state.find(id, now)?;
+        known.is_exact(all_changed).then(|| known.inode.clone())
+    }
+
+    /// Where a name leads, or that it leads nowhere, as `who` would be told.
+    pub fn lookup(
+        &self,
+        who: &Caller,
+        parent: Id,
+        name: &Name,
+        now: Instant,
+    ) -> Option<Result<Inode, Errno>> {
+        if !self.is_on() || !is_ordinary(name) {
+            return None;
+        }
+        let mut state = self.lock();
+        let dir = state.find(parent, now)?;
+        if !dir.inode.is_dir() || !may(who, &dir.inode, access::EXECUTE) {
+            return None;
+        }
+        let Some(id) = dir.names.find(name)? else {
+            return Some(Err(Errno::because(Errno::ENOENT, "known under a lease")));
+        };
+        let all_changed = state.all_changed;
+        let found = state.find(id, now).filter(|known| known.is_exact(all_changed));
+        let found = found.map(|known| known.inode.clone());
+        if let (true, Some(dir)) = (found.is_some(), state.find(parent, now)) {
+            dir.names.ahead.used += 1;
+        }
+        found.map(Ok)
+    }
+
+    /// How many entries to ask for beside a name that is not known.
+    pub fn ahead(&self, parent: Id, now: Instant) -> u32 {
+        if !self.is_on() {
+            return 0;
+        }
+        let mut state = self.lock();
+        state.find(parent, now).map_or(0, |dir| dir.names.ahead.next())
+    }
+
+    /// How much longer a file's attributes hold without being asked for again, and a directory's
+    /// name.
+    pub fn time_left(&self, id: Id, now: Instant) -> (Duration, Duration) {
+        if !self.is_on() {
+            return Default::default();
+        }
+        let mut state = self.lock();
+        let all_changed = state.all_changed;
+        let Some(known) = state.known(id) else { return Default::default() };
+        let left = |until: Option<Instant>| {
+            until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+        };
+        let is_exact = known.is_exact(all_changed);
+        (left(known.until.filter(|_| is_exact)), left(known.place_until))
+    }
+
+    /// A request is about to be sent. A change is under way until [`Cache::learn`] or
+    /// [`Cache::failed`] is told.
+    pub fn sending(&self, op: &Op, now: Instant) -> Sent {
+        if !self.is_on() {
+            return Sent { at: now, clock: 0, scope: Scope::default() };
+        }
+        let mut state = self.lock();
+        let scope = scope::of(op, &mut |dir, name| state.id_of(dir, name, now));
+        state.begin(&scope);
+        Sent { at: now, clock: state.clock, scope }
+    }
+
+    /// Something changes whose end nobody waits for: nothing of it is known until it is asked for.
+    pub fn changed_beside(&self, op: &Op, now: Instant) {
+        let sent = self.sending(op, now);
+        self.failed(sent);
+    }
+
+    /// A request was answered.
+    pub fn learn(&self, sent: Sent, op: &Op, reply: &Reply, grant: u64, now: Instant) {
+        if !self.is_on() {
+            return;
+        }
+        let mut state = self.lock();
+        let alone = state.is_alone(&sent);
+        state.end(&sent.scope);
+        let lease = Learning { until: sent.at + LEASE_TIME, clock: sent.clock, now, alone };
+        let is_granted = grant > 0 && grant >= state.revoked && lease.until > now;
+        if is_granted {
+            state.turn_over(now);
+            state.learn(&lease, &sent.scope, op, reply);
+        }
+    }
+
+    /// A request was refused, or its answer never came.
+    pub fn failed(&self, sent: Sent) {
+        if self.is_on() {
+            self.lock().end(&sent.scope);
+        }
+    }
+
+    /// These leases are over.
+    pub fn revoke(&self, number: u64, leases: &[Lease]) {
+        let mut state = self.lock();
+        state.revoked = state.revoked.max(number);
+        for lease in leases {
+            match lease.place {
+                true => state.known(lease.id).into_iter().for_each(Known::forget_place),
+                false => state.known(lease.id).into_iter().for_each(Known::forget),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+}
+
+/// An answer being taken in.
+struct Learning {
+    until: Instant,
+    /// The count of own changes when it was asked for.
+    clock: u64,
+    now: Instant,
+    /// No other own change met the one that this answers.
+    alone: bool,
+}
+
+impl State {
+    fn slot(&mut self, id: Id) -> &mut Slot {
+        let hash = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &mut self.slots[hash as usize % SLOTS]
+    }
+
+    /// What is known of a file, whether or not its lease is over. It is young again.
+    fn known(&mut self, id: Id) -> Option<&mut Known> {
+        if let Some(known) = self.old.remove(&id) {
+            self.young.insert(id, known);
+        }
+        self.young.get_mut(&id)
+    }
+
+    fn find(&mut self, id: Id, now: Instant) -> Option<&mut Known> {
+        self.known(id).filter(|known| known.is_held(now))
+    }
+
+    fn id_of(&mut self, dir: Id, name: &Name, now: Instant) -> Option<Id> {
+        self.find(dir, now)?.names.find(name)?
+    }
+
+    fn begin(&mut self, scope: &Scope) {
+        if scope.is_empty() {
+            return;
+        }
+        self.clock += 1;
+        let clock = self.clock;
+        for &id in &scope.ids {
+            let slot = self.slot(id);
+            slot.changed = clock;
+            slot.under_way += 1;
+            let forget = if scope.forgets { Known::forget } else { Known::forget_exact };
+            self.known(id).into_iter().for_each(forget);
+        }
+        if scope.changes_unknown {
+            self.all_changed = clock;
+        }
+        for (dir, name) in &scope.names {
+            if let Some(dir) = self.known(*dir) {
+                dir.names.begin(name);
+            }
+        }
+    }
+
+    fn end(&mut self, scope: &Scope) {
+        if scope.is_empty() {
+            return;
+        }
+        self.clock += 1;
+        let clock = self.clock;
+        for &id in &scope.ids {
+            let slot = self.slot(id);
+            slot.changed = clock;
+            slot.under_way = slot.under_way.saturating_sub(1);
+            let forget = if scope.forgets { Known::forget } else { Known::forget_exact };
+            self.known(id).into_iter().for_each(forget);
+        }
+        if scope.changes_unknown {
+            self.all_changed = clock;
+        }
+        for (dir, name) in &scope.names {
+            if let Some(dir) = self.known(*dir) {
+                dir.names.end(name);
+            }
+        }
+    }
+
+    fn learn(&mut self, lease: &Learning, scope: &Scope, op: &Op, reply: &Reply) {
+        match (op, reply) {
+            (Op::Create { parent, name, .. }, Reply::Created { inode, created }) => {
+                self.learn_own(lease, scope, inode);
+                let is_new = *created && inode.is_dir();
+                if let Some(known) = self.find(inode.id, lease.now).filter(|_| is_new) {
+                    known.names = Names::complete();
+                }
+                self.learn_name(lease, *parent, name, Some(inode.id));
+            }
+            (Op::Link { parent, name, .. }, Reply::Node { inode }) => {
+                self.learn_own(lease, scope, inode);
+                self.learn_name(lease, *parent, name, Some(inode.id));
+            }
+            (Op::Unlink { parent, name, .. }, Reply::Done {}) => {
+                self.learn_name(lease, *parent, name, None);
+            }
+            (_, Reply::Node { inode }) => self.learn_own(lease, scope, inode),
+            (Op::Lookup { name, .. }, Reply::Found { dir, inode, entries, complete }) => {
+                self.learn_inode(lease, dir);
+                self.learn_entries(lease, dir.id, &entries.0, *complete);
+                self.learn_found(lease, dir.id, name, inode.as_ref(), entries.0.len());
+            }
+            (Op::Readdir { id, cookie, .. }, Reply::Entries { entries, end, .. }) => {
+                self.learn_entries(lease, *id, &entries.0, *cookie == 0 && *end);
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_found(
+        &mut self,
+        lease: &Learning,
+        dir: Id,
+        name: &Name,
+        inode: Option<&Inode>,
+        entries: usize,
+    ) {
+        if matches!(name.as_bytes(), b"." | b"..") {
+            return inode.into_iter().for_each(|inode| self.learn_inode(lease, inode));
+        }
+        inode.into_iter().for_each(|inode| self.learn_inode(lease, inode));
+        if self.is_quiet(lease, dir)
+            && let Some(known) = self.find(dir, lease.now)
+        {
+            known.names.insert(name, inode.map(|inode| inode.id));
+            if entries > 0 {
+                known.names.ahead.came(entries);
+            }
+        }
+    }
+
+    fn learn_entries(&mut self, lease: &Learning, dir: Id, entries: &[DirEntry], complete: bool) {
+        let is_quiet = self.is_quiet(lease, dir);
+        for entry in entries.iter().filter(|entry| entry.cookie > 2) {
+            if let Some(inode) = &entry.inode {
+                self.learn_inode(lease, inode);
+            }
+            if let (true, Some(known)) = (is_quiet, self.find(dir, lease.now)) {
+                known.names.insert(&entry.name, Some(entry.id));
+            }
+        }
+        if let (true, true, Some(known)) = (is_quiet, complete, self.find(dir, lease.now)) {
+            known.names.is_complete = true;
+        }
+    }
+
+    /// Whether no change of this client's own has touched the file since the answer was asked for.
+    fn is_quiet(&mut self, lease: &Learning, id: Id) -> bool {
+        let slot = self.slot(id);
+        slot.under_way == 0 && slot.changed <= lease.clock && self.all_changed <= lease.clock
+    }
+
+    fn learn_inode(&mut self, lease: &Learning, inode: &Inode) {
+        if self.is_quiet(lease, inode.id) {
+            self.put(lease, inode);
+        }
+    }
+
+    /// The answer to an own change, of a file that it changed or made.
+    fn learn_own(&mut self, lease: &Learning, scope: &Scope, inode: &Inode) {
+        match scope.ids.contains(&inode.id) {
+            true if lease.alone => self.put(lease, inode),
+            true => {}
+            false => self.learn_inode(lease, inode),
+        }
+    }
+
+    /// Whether no other own change has met this one.
+    fn is_alone(&mut self, sent: &Sent) -> bool {
+        sent.scope.ids.iter().all(|&id| {
+            let slot = self.slot(id);
+            slot.under_way <= 1 && slot.changed <= sent.clock
+        })
+    }
+
+    fn put(&mut self, lease: &Learning, inode: &Inode) {
+        let clock = self.clock;
+        match self.known(inode.id) {
+            Some(known) => known.renew(lease.now, lease.until, inode, clock),
+            None => {
+                let known = Known::new(lease.until, inode, clock);
+                self.young.insert(inode.id, known);
+            }
+        }
+    }
+
+    /// The outcome of an own change of a name; its directory is leased anew.
+    fn learn_name(&mut self, lease: &Learning, dir: Id, name: &Name, id: Option<Id>) {
+        if let Some(known) = self.find(dir, lease.now) {
+            known.until = known.until.max(Some(lease.until));
+            if lease.alone {
+                known.names.settle(name, id);
+            }
+        }
+    }
+
+    /// Forgets what was not used since the last turn.
+    fn turn_over(&mut self, now: Instant) {
+        let turned_at = *self.turned_at.get_or_insert(now);
+        if self.young.len() >= FILES_MAX || now.duration_since(turned_at) >= TURN {
+            self.old = std::mem::take(&mut self.young);
+            self.turned_at = Some(now);
+        }
+    }
+}
+
+/// Whether this can be a name of an entry: all else is for the server to refuse, or to follow.
+fn is_ordinary(name: &Name) -> bool {
+    let bytes = name.as_bytes();
+    let is_word = !bytes.iter().any(|byte| matches!(byte, 0 | b'/'));
+    (1..=NAME_BYTES_MAX).contains(&bytes.len()) && is_word && !matches!(bytes, b"." | b"..")
+}
+
+/// Own changes are told apart by so many slots.
+const SLOTS: usize = 1024;
+
+/// Files of one generation.
+const FILES_MAX: usize = 32 * 1024;
+
+/// A generation's time: nothing that is older than a lease is good for anything.
+const TURN: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! What is known of one file.
+
+use crate::ops::{Id, Inode};
+use covey_wire::Name;
+use std::collections::HashMap;
+use std::time::Instant;
+
+pub(super) struct Known {
+    /// The end of the lease on what it is and holds, unless it was taken back.
+    pub until: Option<Instant>,
+    /// The same for where a directory is.
+    pub place_until: Option<Instant>,
+    /// Type, owner and permission bits hold throughout the lease. So does all else while it is exact.
+    pub inode: Inode,
+    /// When the attributes were learnt; 0 when they have changed since.
+    exact: u64,
+    pub names: Names,
+}
+
+/// A directory's names, as far as they are known.
+#[derive(Default)]
+pub(super) struct Names {
+    entries: HashMap<Name, Option<Id>>,
+    /// Names that this client is changing.
+    unsure: Vec<Name>,
+    /// Names that are not there do not exist.
+    pub is_complete: bool,
+    /// Whether it was before the last change ended.
+    was_complete: bool,
+    pub ahead: Ahead,
+}
+
+/// How far to ask ahead, as in reading a file: further while it pays.
+#[derive(Default)]
+pub(super) struct Ahead {
+    /// Entries that came with the last answer, and how often one was used since.
+    came: u32,
+    pub used: u32,
+    /// Answers of which too little was used, in a row; and how many questions go without therefore.
+    wasted: u32,
+    skip: u32,
+}
+
+impl Known {
+    pub fn new(until: Instant, inode: &Inode, clock: u64) -> Known {
+        let (until, names) = (Some(until), Names::default());
+        Known { until, place_until: until, inode: inode.clone(), exact: clock, names }
+    }
+
+    pub fn is_held(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// What was known before holds on only if its lease has never run out.
+    pub fn renew(&mut self, now: Instant, until: Instant, inode: &Inode, clock: u64) {
+        if !self.is_held(now) {
+            self.names = Names::default();
+        }
+        self.until = self.until.max(Some(until));
+        self.place_until = self.place_until.max(Some(until));
+        self.inode.clone_from(inode);
+        self.exact = clock;
+    }
+
+    pub fn is_exact(&self, all_changed: u64) -> bool {
+        self.exact > 0 && self.exact >= all_changed
+    }
+
+    /// Some attribute has changed.
+    pub fn forget_exact(&mut self) {
+        self.exact = 0;
+    }
+
+    /// The lease was taken back.
+    pub fn forget(&mut self) {
+        (self.until, self.exact, self.names) = (None, 0, Names::default());
+    }
+
+    pub fn forget_place(&mut self) {
+        self.place_until = None;
+    }
+}
+
+impl Names {
+    /// Those of a directory that was just made.
+    pub fn complete() -> Names {
+        Names { is_complete: true, ..Names::default() }
+    }
+
+    /// None: not known.
+    pub fn find(&self, name: &Name) -> Option<Option<Id>> {
+        match self.entries.get(name) {
+            Some(id) => Some(*id),
+            None if self.is_complete && !self.unsure.contains(name) => Some(None),
+            None => None,
+        }
+    }
+
+    pub fn insert(&mut self, name: &Name, id: Option<Id>) {
+        if self.entries.len() >= NAMES_MAX {
+            self.entries = HashMap::new();
+            self.is_complete = false;
+        }
+        // That a name of a complete directory is not there goes without saying.
+        match id.is_none() && self.is_complete {
+            true => drop(self.entries.remove(name)),
+            false => drop(self.entries.insert(name.clone(), id)),
+        }
+    }
+
+    /// The name is being changed.
+    pub fn begin(&mut self, name: &Name) {
+        self.entries.remove(name);
+        self.unsure.push(name.clone());
+    }
+
+    /// The change is over; what came of it is not known unless [`Names::settle`] follows.
+    pub fn end(&mut self, name: &Name) {
+        self.entries.remove(name);
+        if let Some(at) = self.unsure.iter().position(|unsure| unsure == name) {
+            self.unsure.swap_remove(at);
+        }
+        self.was_complete = std::mem::take(&mut self.is_complete);
+    }
+
+    /// What came of the change that has just ended.
+    pub fn settle(&mut self, name: &Name, id: Option<Id>) {
+        self.is_complete = self.was_complete;
+        if !self.unsure.contains(name) {
+            self.insert(name, id);
+        }
+    }
+}
+
+impl Ahead {
+    /// How many entries to ask for.
+    pub fn next(&mut self) -> u32 {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return 0;
+        }
+        match self.came {
+            // A small directory is worth having as a whole.
+            0 => AHEAD_FIRST,
+            came if self.used * 2 >= came => {
+                self.wasted = 0;
+                (came * 4).clamp(AHEAD_FIRST, AHEAD_MAX)
+            }
+            _ => {
+                self.wasted = (self.wasted + 1).min(WASTED_MAX);
+                (self.skip, self.came) = ((1 << self.wasted) - 1, 0);
+                0
+            }
+        }
+    }
+
+    /// So many entries came.
+    pub fn came(&mut self, entries: usize) {
+        (self.came, self.used) = (entries as u32, 0);
+    }
+}
+
+/// Names known of one directory.
+const NAMES_MAX: usize = 64 * 1024;
+
+const AHEAD_FIRST: u32 = 16;
+const AHEAD_MAX: u32 = 128;
+const WASTED_MAX: u32 = 6;

@@ -1,0 +1,187 @@
+use super::*;
+use covey_wire::List;
+
+fn inode(id: Id, mode: u32) -> Inode {
+    Inode {
+        id,
+        mode,
+        uid: 7,
+        gid: 7,
+        nlink: 1,
+        rdev: 0,
+        size: 0,
+        epoch: 0,
+        version: 1,
+        sparse: false,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        btime: 0,
+        target: Name::EMPTY,
+        layout: None,
+        hint: None,
+        parent: 0,
+        has_xattrs: false,
+        inline: 0,
+    }
+}
+
+const DIR: Id = 2;
+const FILE: Id = 3;
+
+fn look(name: &str) -> Op {
+    Op::Lookup { parent: DIR, name: Name::from(name), ahead: 0 }
+}
+
+fn found(id: Option<Id>) -> Reply {
+    let inode_of = |id| inode(id, 0o100_644);
+    let (dir, inode) = (inode(DIR, 0o040_700), id.map(inode_of));
+    Reply::Found { dir, inode, entries: List(vec![]), complete: false }
+}
+
+fn unlink(name: &str) -> Op {
+    Op::Unlink { parent: DIR, name: Name::from(name), dir: false }
+}
+
+struct Scene {
+    cache: Cache,
+    now: Instant,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { cache: Cache::new(Caching::Leases), now: Instant::now() }
+    }
+
+    fn ask(&self, op: &Op, reply: &Reply, grant: u64) {
+        let sent = self.cache.sending(op, self.now);
+        self.cache.learn(sent, op, reply, grant, self.now);
+    }
+
+    /// Where the name leads, as far as is known: Some(None) for nowhere.
+    fn known(&self, name: &str) -> Option<Option<Id>> {
+        self.known_by(&Caller::default(), name)
+    }
+
+    fn known_by(&self, who: &Caller, name: &str) -> Option<Option<Id>> {
+        let found = self.cache.lookup(who, DIR, &Name::from(name), self.now);
+        found.map(|found| found.ok().map(|inode| inode.id))
+    }
+}
+
+#[test]
+fn what_was_granted_is_known_for_the_time_of_a_lease() {
+    let mut scene = Scene::new();
+    scene.ask(&look("f"), &found(Some(FILE)), 1);
+    scene.ask(&look("g"), &found(None), 1);
+    assert_eq!((scene.known("f"), scene.known("g")), (Some(Some(FILE)), Some(None)));
+    scene.now += LEASE_TIME - Duration::from_nanos(1);
+    assert_eq!(scene.known("f"), Some(Some(FILE)));
+    scene.now += Duration::from_nanos(1);
+    assert_eq!((scene.known("f"), scene.known("g")), (None, None));
+}
+
+#[test]
+fn what_was_not_granted_is_not_known() {
+    let scene = Scene::new();
+    scene.ask(&look("f"), &found(Some(FILE)), 0);
+    assert_eq!(scene.known("f"), None);
+}
+
+#[test]
+fn the_time_of_a_lease_counts_from_the_question() {
+    let mut scene = Scene::new();
+    let sent = scene.cache.sending(&look("f"), scene.now);
+    scene.now += LEASE_TIME;
+    scene.cache.learn(sent, &look("f"), &found(Some(FILE)), 1, scene.now);
+    assert_eq!(scene.known("f"), None);
+}
+
+#[test]
+fn an_answer_from_before_a_revocation_is_not_taken() {
+    let scene = Scene::new();
+    let sent = scene.cache.sending(&look("f"), scene.now);
+    scene.cache.revoke(5, &[Lease { id: DIR, place: false }]);
+    scene.cache.learn(sent, &look("f"), &found(Some(FILE)), 4, scene.now);
+    assert_eq!(scene.known("f"), None);
+    scene.ask(&look("f"), &found(Some(FILE)), 5);
+    assert_eq!(scene.known("f"), Some(Some(FILE)));
+}
+
+#[test]
+fn an_answer_from_before_an_own_change_is_not_taken() {
+    let scene = Scene::new();
+    scene.ask(&look("f"), &found(Some(FILE)), 1);
+    let asked = scene.cache.sending(&look("f"), scene.now);
+    let change = scene.cache.sending(&unlink("f"), scene.now);
+    assert_eq!(scene.known("f"), None, "nobody knows while it is under way");
+    scene.cache.learn(change, &unlink("f"), &Reply::Done {}, 1, scene.now);
+    scene.cache.learn(asked, &look("f"), &found(Some(FILE)), 1, scene.now);
+    assert_eq!(scene.known("f"), Some(None));
+}
+
+#[test]
+fn of_two_own_changes_that_meet_the_outcome_is_asked_for() {
+    let scene = Scene::new();
+    scene.ask(&look("f"), &found(Some(FILE)), 1);
+    let one = scene.cache.sending(&unlink("f"), scene.now);
+    let two = scene.cache.sending(&unlink("f"), scene.now);
+    scene.cache.learn(one, &unlink("f"), &Reply::Done {}, 1, scene.now);
+    scene.cache.learn(two, &unlink("f"), &Reply::Done {}, 1, scene.now);
+    assert_eq!(scene.known("f"), None);
+}
+
+#[test]
+fn who_may_not_search_a_directory_learns_nothing_of_it() {
+    let scene = Scene::new();
+    scene.ask(&look("f"), &found(Some(FILE)), 1);
+    let stranger = Caller { uid: 8, gid: 8, groups: List(vec![]) };
+    assert_eq!(scene.known_by(&stranger, "f"), None);
+}
+
+#[test]
+fn names_that_are_none_are_left_to_the_server() {
+    let scene = Scene::new();
+    let mut reply = found(None);
+    if let Reply::Found { complete, .. } = &mut reply {
+        *complete = true;
+    }
+    scene.ask(&look("f"), &reply, 1);
+    assert_eq!(scene.known("g"), Some(None), "all names are known");
+    let long = "x".repeat(NAME_BYTES_MAX + 1);
+    for name in ["", ".", "..", "a/b", "a\0b", &long] {
+        assert_eq!(scene.known(name), None, "{name:?}");
+    }
+}
+
+#[test]
+fn a_directory_just_made_is_known_to_be_empty_until_somebody_else_changes_it() {
+    let scene = Scene::new();
+    let mkdir = Op::Create {
+        parent: 1,
+        name: Name::from("d"),
+        mode: 0o040_700,
+        gid: 7,
+        rdev: 0,
+        target: Name::EMPTY,
+        exclusive: true,
+        open: false,
+        access: 0,
+    };
+    let made = Reply::Created { inode: inode(DIR, 0o040_700), created: true };
+    scene.ask(&mkdir, &made, 1);
+    assert_eq!(scene.known("f"), Some(None));
+    scene.cache.revoke(2, &[Lease { id: DIR, place: false }]);
+    assert_eq!(scene.known("f"), None);
+}
+
+#[test]
+fn owner_and_mode_are_not_taken_from_before_an_own_chmod() {
+    let scene = Scene::new();
+    scene.ask(&look("f"), &found(Some(FILE)), 1);
+    let chmod =
+        Op::Setattr { id: DIR, mask: 1, mode: 0, uid: 0, gid: 0, size: 0, atime: 0, mtime: 0 };
+    let sent = scene.cache.sending(&chmod, scene.now);
+    scene.cache.failed(sent);
+    assert_eq!(scene.known("f"), None);
+}

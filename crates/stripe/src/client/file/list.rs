@@ -1,0 +1,162 @@
+//! List I/O: noncontiguous ranges, each server with one request for all that it has of them.
+
+use super::{Counted, OpenFile};
+use crate::client::{Result, Shared};
+use crate::list::{self, Batch, Extent, Run};
+use crate::ops::{Caller, Op};
+use covey_ninep::message::Message;
+use covey_ninep::tree::Errno;
+use covey_wire::{Bytes, List, Payload};
+use futures_util::future::{join, try_join_all};
+
+impl OpenFile {
+    /// Reads a list; see [`crate::client::File::read_list_into`].
+    pub async fn read_list(&self, fs: &Shared, runs: &[Run], into: &mut [u8]) -> Result<usize> {
+        let extent = list::extent(runs)?;
+        check_length(extent, into.len())?;
+        let started = fs.net.now();
+        loop {
+            let (epoch, limit) = (self.lock().epoch, self.payload_max());
+            match self.read_list_once(fs, runs, extent, epoch).await {
+                Ok((batches, data)) => {
+                    into.fill(0);
+                    for (batch, data) in batches.iter().zip(data) {
+                        batch.scatter(&data, into);
+                    }
+                    let places = batches.iter().flat_map(|batch| &batch.places);
+                    let ends = places.map(|&(at, bytes)| at + bytes as usize);
+                    return Ok(ends.max().unwrap_or(0));
+                }
+                Err(error) if self.was_too_large(&error, limit) => {}
+                Err(error) if error.code == Errno::ESTALE => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn read_list_once(
+        &self,
+        fs: &Shared,
+        runs: &[Run],
+        extent: Extent,
+        epoch: u32,
+    ) -> Result<(Vec<Batch>, Vec<Bytes>)> {
+        let mut size = self.lock().size;
+        if extent.end > size {
+            size = self.ask_size(&fs.session).await?;
+        }
+        let batches = list::plan(&self.map, runs, size, self.payload_max());
+        let reads = batches.iter().map(|batch| self.read_batch(fs, batch, epoch));
+        let data = try_join_all(reads).await?;
+        if self.lock().epoch != epoch {
+            return Err(Errno::ESTALE.into());
+        }
+        Ok((batches, data))
+    }
+
+    async fn read_batch(&self, fs: &Shared, batch: &Batch, epoch: u32) -> Result<Bytes> {
+        let request = |fid| match batch.runs[..] {
+            [run] if run.count == 1 => Message::Tread { fid, offset: run.offset, count: run.bytes },
+            _ => Message::Treadlist { fid, runs: List(batch.runs.clone()) },
+        };
+        match self.io(fs, batch.slot, epoch, request).await? {
+            Message::Rread { data } | Message::Rreadlist { data } => Ok(data.into_bytes()),
+            other => Err(Errno::because(Errno::EPROTO, format!("Treadlist got {}", other.name()))),
+        }
+    }
+
+    /// Writes a list; see [`crate::client::File::write_list`].
+    pub async fn write_list(&self, fs: &Shared, runs: &[Run], data: Bytes) -> Result<()> {
+        let extent = list::extent(runs)?;
+        check_length(extent, data.len())?;
+        if extent.total == 0 {
+            return Ok(());
+        }
+        let started = fs.net.now();
+        loop {
+            let limit = self.payload_max();
+            let (size, epoch) = self.size_and_epoch();
+            let batches = list::plan(&self.map, runs, u64::MAX, limit);
+            let written = self.write_batches(fs, &batches, epoch, &data);
+            let grows = extent.end > size;
+            let sent = if grows {
+                // Where there is more than one piece it is not worth knowing what lies between.
+                let hole = extent.start > size || extent.end - extent.start != data.len() as u64;
+                let extend = Op::Extend { id: self.id, epoch, end: extent.end, hole };
+                let nobody = Caller::default();
+                let (written, told) = join(written, fs.session.change(&nobody, extend)).await;
+                written.and(told.map(|_| ()))
+            } else {
+                written.await
+            };
+            match sent {
+                Ok(()) => {
+                    self.wrote(fs, epoch, extent.end, grows);
+                    return Ok(());
+                }
+                Err(error) if self.was_too_large(&error, limit) => {}
+                Err(error) if error.code == Errno::ESTALE => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn write_batches(
+        &self,
+        fs: &Shared,
+        batches: &[Batch],
+        epoch: u32,
+        data: &Bytes,
+    ) -> Result<()> {
+        let writes = batches.iter().map(|batch| self.write_batch(fs, batch, epoch, data));
+        try_join_all(writes).await.map(|_| ())
+    }
+
+    async fn write_batch(
+        &self,
+        fs: &Shared,
+        batch: &Batch,
+        epoch: u32,
+        data: &Bytes,
+    ) -> Result<()> {
+        let _counted = Counted { file: self, slot: batch.slot };
+        let (mut runs, mut rest) = (batch.runs.clone(), batch.gather(data));
+        let mut done = 0;
+        while done < u64::from(batch.bytes) {
+            let request = |fid| match runs[..] {
+                [run] if run.count == 1 => {
+                    Message::Twrite { fid, offset: run.offset, data: rest.clone() }
+                }
+                _ => Message::Twritelist { fid, runs: List(runs.clone()), data: rest.clone() },
+            };
+            let count = match self.io(fs, batch.slot, epoch, request).await? {
+                Message::Rwrite { count: 0 } | Message::Rwritelist { count: 0 } => {
+                    return Err(Errno::ENOSPC.into());
+                }
+                Message::Rwrite { count } | Message::Rwritelist { count } => u64::from(count),
+                other => {
+                    let what = format!("Twritelist got {}", other.name());
+                    return Err(Errno::because(Errno::EPROTO, what));
+                }
+            };
+            done += count;
+            if done < u64::from(batch.bytes) {
+                let left = rest.into_bytes().slice(count as usize..);
+                (runs, rest) = (batch.runs_behind(done), Payload::from(left));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_length(extent: Extent, bytes: usize) -> Result<()> {
+    if extent.total == bytes {
+        return Ok(());
+    }
+    let what = format!("runs of {} bytes for {bytes} bytes of data", extent.total);
+    Err(Errno::because(Errno::EINVAL, what))
+}

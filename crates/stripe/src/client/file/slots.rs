@@ -1,0 +1,181 @@
+//! Requests on the objects: fids, deadlines, and another try on a new connection.
+
+use super::OpenFile;
+use crate::client::{Result, Shared};
+use crate::objects;
+use covey_ninep::client::{Call, CallError, Conn, Fid};
+use covey_ninep::message::Message;
+use covey_ninep::tree::Errno;
+use covey_wire::List;
+use futures_util::future::{Either, join, select};
+use std::pin::pin;
+
+/// What is held on one I/O server.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub fid: Option<ObjectFid>,
+    /// Writes that are over, done or not, and how many of them are on stable storage. What was
+    /// written before the file was opened counts as one.
+    pub written: u64,
+    pub synced: u64,
+}
+
+/// A fid of one connection, good for one epoch; dropping it clunks it.
+pub(super) struct ObjectFid {
+    generation: u64,
+    epoch: u32,
+    fid: Fid,
+}
+
+impl OpenFile {
+    /// What was written of an object up to now reaches stable storage.
+    pub(super) async fn sync_slot(&self, fs: &Shared, slot: usize, written: u64) -> Result<()> {
+        let started = fs.net.now();
+        loop {
+            let epoch = self.lock().epoch;
+            let sync = |fid| Message::Tfsync { fid, datasync: 0 };
+            match self.io(fs, slot, epoch, sync).await {
+                // What a truncation has left is to be synced all the same.
+                Err(error) if error.code == Errno::ESTALE => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                Err(error) => return Err(error),
+                Ok(_) => break,
+            }
+        }
+        let mut state = self.lock();
+        let synced = &mut state.slots[slot].synced;
+        *synced = written.max(*synced);
+        Ok(())
+    }
+
+    /// One request on the object of `slot`, repeated on a new connection while there is time.
+    pub(super) async fn io(
+        &self,
+        fs: &Shared,
+        slot: usize,
+        epoch: u32,
+        message: impl Fn(u32) -> Message,
+    ) -> Result<Message> {
+        let link = &self.links[slot];
+        let started = fs.net.now();
+        loop {
+            let (generation, conn) = link.conn(started).await?;
+            let (fid, opening) = self.object_fid(slot, generation, epoch, &conn);
+            let message = message(fid);
+            if let Message::Tread { count, .. } = message
+                && count > conn.payload_max()
+            {
+                // It would be cut short by the server, which looks like the end of the object.
+                return Err(Errno::E2BIG.into());
+            }
+            let deadline = match &message {
+                Message::Tfsync { .. } => None,
+                _ => link.io_deadline(),
+            };
+            let call = conn.call(message);
+            let answer = pin!(async {
+                match opening {
+                    None => call.await,
+                    Some(opening) => self.open_and(slot, fid, opening, call).await,
+                }
+            });
+            let result = match deadline {
+                None => answer.await,
+                Some(time) => match select(answer, fs.net.sleep(time)).await {
+                    Either::Left((result, _)) => result,
+                    Either::Right(_) => {
+                        let why = format!("alive, but no answer within {} s", time.as_secs());
+                        return Err(link.lost_error(&why));
+                    }
+                },
+            };
+            match result {
+                Ok(reply) => return Ok(reply),
+                Err(CallError::Lost(why)) if link.is_over(started) => {
+                    return Err(link.lost_error(&why));
+                }
+                Err(CallError::Lost(_)) => {}
+                Err(error) => {
+                    let error = Errno::from(error);
+                    if error.code == Errno::ESTALE || error.code == Errno::EBADF {
+                        self.forget_fid(slot, fid);
+                    }
+                    // EBADF: someone else's opening of this fid failed. Ours may not.
+                    if error.code != Errno::EBADF || link.is_over(started) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The fid of the object, and the calls that open it when it is new: they are queued before
+    /// whatever the caller sends next, so nobody waits for them first.
+    fn object_fid(
+        &self,
+        slot: usize,
+        generation: u64,
+        epoch: u32,
+        conn: &Conn,
+    ) -> (u32, Option<[Call; 2]>) {
+        let mut state = self.lock();
+        let held = &mut state.slots[slot].fid;
+        if let Some(known) = held
+            && known.generation == generation
+            && known.epoch == epoch
+        {
+            return (known.fid.number(), None);
+        }
+        let new = Fid::new(conn);
+        let fid = new.number();
+        *held = Some(ObjectFid { generation, epoch, fid: new });
+        let names = List(vec![objects::name(self.id, epoch)]);
+        const O_RDWR: u32 = 2;
+        let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
+        let open = conn.call(Message::Tlopen { fid, flags: O_RDWR });
+        (fid, Some([walk, open]))
+    }
+
+    async fn open_and(
+        &self,
+        slot: usize,
+        fid: u32,
+        [walk, open]: [Call; 2],
+        call: Call,
+    ) -> std::result::Result<Message, CallError> {
+        let (opened, reply) = join(join(walk, open), call).await;
+        let opened = opened.0.and(opened.1);
+        if let Err(CallError::Errno(error)) = opened {
+            self.forget_fid(slot, fid);
+            return Err(CallError::Errno(error));
+        }
+        reply
+    }
+
+    fn forget_fid(&self, slot: usize, fid: u32) {
+        let mut state = self.lock();
+        let held = &mut state.slots[slot].fid;
+        if held.as_ref().is_some_and(|held| held.fid.number() == fid) {
+            *held = None;
+        }
+    }
+}
+
+/// A write on its way to a slot.
+pub(super) struct Counted<'a> {
+    pub file: &'a OpenFile,
+    pub slot: usize,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.file.lock().slots[self.slot].written += 1;
+    }
+}
+
+impl Slot {
+    pub fn is_dirty(&self) -> bool {
+        self.written > self.synced
+    }
+}

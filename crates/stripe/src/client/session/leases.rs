@@ -1,0 +1,128 @@
+//! Leases on the way: what is asked and answered, and what the server takes back.
+//!
+//! The server cannot call a client, so the client keeps one request waiting there: its answer names
+//! leases that are over. Before the next such request, which acknowledges that, all is forgotten
+//! here and wherever it was passed on ([`Forget`]).
+
+use super::{Answer, Session, call, unexpected};
+use crate::client::BoxFuture;
+use crate::client::cache::{Cache, Sent};
+use crate::client::link::Link;
+use crate::ops::{Caller, Lease, Op, Reply};
+use covey_ninep::client::CallError;
+use covey_ninep::tree::Errno;
+use futures_util::future::{AbortHandle, Abortable};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Makes others forget what they were told under these leases, before it completes.
+pub type Forget = Box<dyn Fn(&[Lease]) -> BoxFuture<()> + Send + Sync>;
+
+/// How often a server is asked again that does not want to be listened to.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The task that listens; it ends with the session.
+#[derive(Default)]
+pub(super) struct Listening {
+    task: Mutex<Option<AbortHandle>>,
+    forget: Arc<OnceLock<Forget>>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
+        task.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// A request that the cache knows to be on its way.
+pub(super) struct OnTheWay<'a> {
+    cache: &'a Cache,
+    sent: Option<Sent>,
+}
+
+impl<'a> OnTheWay<'a> {
+    pub fn new(cache: &'a Cache, op: &Op, now: Instant) -> OnTheWay<'a> {
+        OnTheWay { cache, sent: Some(cache.sending(op, now)) }
+    }
+
+    pub fn arrived(mut self, op: &Op, reply: &Reply, grant: u64, now: Instant) {
+        if let Some(sent) = self.sent.take() {
+            self.cache.learn(sent, op, reply, grant, now);
+        }
+    }
+}
+
+impl Drop for OnTheWay<'_> {
+    fn drop(&mut self) {
+        if let Some(sent) = self.sent.take() {
+            self.cache.failed(sent);
+        }
+    }
+}
+
+impl Session {
+    /// Has `forget` called for every lease that is taken back. The first call counts.
+    pub fn on_revoke(&self, forget: Forget) {
+        let _ = self.listening.forget.set(forget);
+    }
+
+    /// Begins to listen.
+    pub(super) fn listen(&self) {
+        let (handle, registration) = AbortHandle::new_pair();
+        let mut task = self.listening.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if task.replace(handle).is_some() {
+            return;
+        }
+        let listener = Listener {
+            link: self.link.clone(),
+            memory: self.memory.clone(),
+            cache: self.cache.clone(),
+            forget: self.listening.forget.clone(),
+        };
+        let net = self.net.clone();
+        let listening = async move {
+            loop {
+                if listener.listen_once().await.is_err() {
+                    net.sleep(PAUSE).await;
+                }
+            }
+        };
+        let listening = Abortable::new(listening, registration);
+        self.net.spawn(Box::pin(async move {
+            let _ = listening.await;
+        }));
+    }
+}
+
+struct Listener {
+    link: Arc<Link>,
+    memory: Arc<super::Memory>,
+    cache: Arc<Cache>,
+    forget: Arc<OnceLock<Forget>>,
+}
+
+impl Listener {
+    /// Listens on one connection until it is lost.
+    async fn listen_once(&self) -> Result<(), Errno> {
+        let (_, conn) = self.link.conn(self.link.now()).await?;
+        let mut acked = 0;
+        loop {
+            let (request, _) = self.memory.request(0, &Caller::default(), Op::Revokes { acked });
+            match call(&conn, &request).await {
+                Ok(Answer { reply: Reply::Revoked { number, leases }, .. }) => {
+                    self.cache.revoke(number, &leases.0);
+                    if let Some(forget) = self.forget.get() {
+                        forget(&leases.0).await;
+                    }
+                    acked = number;
+                }
+                Err(CallError::Lost(_)) => return Ok(()),
+                Err(CallError::Errno(error)) => return Err(error),
+                Ok(Answer { reply: Reply::Error { code, .. }, .. }) => return Err(code.into()),
+                Ok(Answer { reply, .. }) => return Err(unexpected(&reply)),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+}

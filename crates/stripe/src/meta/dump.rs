@@ -1,0 +1,108 @@
+//! Rows of a store as records that can be shown: what `covey fs-dump` writes.
+
+use super::keys::{self, Counters, CutRow, Named, Reserved, Stored, Superblock};
+use super::session::Kept;
+use crate::ops::{Id, Inode, Layout};
+use covey_wire::{Field, List, Name, Payload, Reader};
+
+/// A row, read.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Record {
+    /// What the store is.
+    Superblock { format: u32, cluster: Name, servers: Vec<Name> },
+    /// Numbers to come, and totals.
+    Counters { id_next: u64, session_next: u64, files: u64, bytes: u64 },
+    /// How often the store was opened.
+    Boot { count: u64 },
+    /// A file.
+    Inode { inode: Box<Inode>, cookie_next: u64, tail: u64 },
+    /// Where a name leads.
+    Name { parent: Id, name: Name, id: Id, kind: u8, cookie: u64 },
+    /// An unlinked file that may still be open.
+    Orphan { id: Id },
+    /// Objects that must be removed.
+    Reclaim { id: Id, epoch: u32, layout: Layout },
+    /// Objects that must be cut.
+    Cut { id: Id, epoch: u32, size: u64, layout: Layout },
+    /// Bytes set aside for an append.
+    Append { id: Id, offset: u64, end: u64, session: u64, done: bool },
+    /// A client.
+    Session { session: u64, name: Name, answered: u64, kept: usize },
+    /// An extended attribute.
+    Xattr { id: Id, name: Name, value: Vec<u8> },
+    /// What this version does not know, or cannot read: the row as it is.
+    Unknown { key: Vec<u8>, value: Vec<u8> },
+}
+
+/// Reads a row; most are one record, appends of a file may be several. The order of listings follows
+/// from the names and is left out.
+pub fn records(key: &[u8], value: &[u8]) -> Vec<Record> {
+    match read(key, value) {
+        Some(records) => records,
+        None => vec![Record::Unknown { key: key.to_vec(), value: value.to_vec() }],
+    }
+}
+
+fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
+    let id = || keys::number_of(key.get(1..)?).ok();
+    let pair = || keys::epoch_of(key.get(1..)?).ok();
+    Some(vec![match key {
+        keys::SUPER => {
+            let Superblock { format, cluster, servers, .. } = row(value)?;
+            Record::Superblock { format, cluster, servers: servers.0 }
+        }
+        keys::COUNTERS => {
+            let Counters { id_next, session_next, files, bytes } = row(value)?;
+            Record::Counters { id_next, session_next, files, bytes }
+        }
+        keys::BOOT => Record::Boot { count: row(value)? },
+        [b'i', ..] => {
+            let Stored { inode, cookie_next, tail } = row(value)?;
+            Record::Inode { inode: Box::new(inode), cookie_next, tail }
+        }
+        [b'n', ..] => {
+            let Named { id: file, kind, cookie } = row(value)?;
+            let name = Name::from(key.get(9..)?);
+            Record::Name { parent: id()?, name, id: file, kind, cookie }
+        }
+        [b'c', ..] | [b'g', ..] => return Some(Vec::new()),
+        [b'o', ..] => Record::Orphan { id: id()? },
+        [b'r', ..] => {
+            let (id, epoch) = pair()?;
+            Record::Reclaim { id, epoch, layout: row(value)? }
+        }
+        [b't', ..] => {
+            let ((id, epoch), CutRow { size, layout }) = (pair()?, row(value)?);
+            Record::Cut { id, epoch, size, layout }
+        }
+        [b'a', ..] => {
+            let (id, List(reserved)): (_, List<Reserved>) = (id()?, row(value)?);
+            let append = |one: Reserved| {
+                let Reserved { offset, end, session, done } = one;
+                Record::Append { id, offset, end, session, done }
+            };
+            return Some(reserved.into_iter().map(append).collect());
+        }
+        [b'x', ..] => {
+            let (name, value): (_, Payload) = (Name::from(key.get(9..)?), row(value)?);
+            Record::Xattr { id: id()?, name, value: value.into_bytes().to_vec() }
+        }
+        [b'e', ..] => {
+            let kept: Kept = row(value)?;
+            let (name, answered, kept) = (kept.name, kept.floor, kept.done.0.len());
+            Record::Session { session: id()?, name, answered, kept }
+        }
+        _ => return None,
+    }])
+}
+
+fn row<T: Field>(value: &[u8]) -> Option<T> {
+    let mut reader = Reader::new(value.to_vec().into());
+    if reader.u8().ok()? != keys::ROW_VERSION {
+        return None;
+    }
+    let record = T::get((), &mut reader).ok()?;
+    reader.finish().ok()?;
+    Some(record)
+}

@@ -1,0 +1,140 @@
+//! Which files an operation changes, and which ones an answer tells of.
+
+use crate::kv::Kv;
+use crate::meta::Store;
+use crate::meta::fault::Fault;
+use crate::ops::{Id, Inode, Lease, Op, ROOT, Reply};
+use covey_ninep::tree::Errno;
+use covey_wire::Name;
+
+impl<K: Kv> Store<K> {
+    /// The leases that an operation takes back from others before it is applied: those on all that
+    /// it changes, as the names lead now. An operation that will be refused may take some back in
+    /// vain.
+    pub fn changes(&self, op: &Op) -> Result<Vec<Lease>, Errno> {
+        let mut changes = Vec::new();
+        self.add_changes(op, &mut changes).map_err(Fault::into_errno)?;
+        Ok(changes)
+    }
+
+    fn add_changes(&self, op: &Op, changes: &mut Vec<Lease>) -> Result<(), Fault> {
+        match op {
+            Op::Setattr { id, .. }
+            | Op::Extend { id, .. }
+            | Op::Reserve { id, .. }
+            | Op::Commit { id, .. }
+            | Op::SetLayout { id, .. }
+            | Op::Touch { id }
+            | Op::Setxattr { id, .. }
+            | Op::Removexattr { id, .. }
+            | Op::Dense { id, .. } => changes.push(content(*id)),
+            Op::Create { parent, .. } => changes.push(content(*parent)),
+            Op::Link { id, parent, .. } => changes.extend([content(*parent), content(*id)]),
+            Op::Unlink { parent, name, .. } => {
+                changes.push(content(*parent));
+                self.add_moved(*parent, name, changes)?;
+            }
+            Op::Rename { parent, name, to, to_name, .. } => {
+                changes.extend([content(*parent), content(*to)]);
+                self.add_moved(*parent, name, changes)?;
+                self.add_moved(*to, to_name, changes)?;
+            }
+            // Sizes move over the places of a session that ends.
+            Op::SessionOver { session } => {
+                let ids = self.appended_by(*session)?;
+                changes.extend(ids.into_iter().map(content));
+            }
+            // What it repairs, and the root, where it puts what has lost its name.
+            Op::Mend { finding } => {
+                changes.extend([content(finding.id), content(finding.parent), content(ROOT)]);
+                changes.push(Lease { id: finding.id, place: true });
+            }
+            // Nothing that a client may remember: sessions, opens, locks, objects, what has no name
+            // and no opens.
+            Op::Hello { .. }
+            | Op::Bye { .. }
+            | Op::Walk { .. }
+            | Op::Getattr { .. }
+            | Op::Open { .. }
+            | Op::Release { .. }
+            | Op::Readdir { .. }
+            | Op::Statfs { .. }
+            | Op::Lock { .. }
+            | Op::Unlock { .. }
+            | Op::Getlock { .. }
+            | Op::Fsync { .. }
+            | Op::Reclaimed { .. }
+            | Op::Cluster { .. }
+            | Op::Exist { .. }
+            | Op::Drop { .. }
+            | Op::Recut { .. }
+            | Op::Getxattr { .. }
+            | Op::Listxattr { .. }
+            | Op::Tmpfile { .. }
+            | Op::Check { .. }
+            | Op::Look { .. }
+            | Op::Rows { .. }
+            | Op::Lookup { .. }
+            | Op::Revokes { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A name comes to lead elsewhere: the file's attributes change, and a directory's place.
+    fn add_moved(&self, parent: Id, name: &Name, changes: &mut Vec<Lease>) -> Result<(), Fault> {
+        if let Some(named) = self.named(parent, name)? {
+            changes.push(content(named.id));
+            if named.kind == KIND_DIRECTORY {
+                changes.push(Lease { id: named.id, place: true });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The leases on all that an answer tells of; none where it is not to be remembered.
+pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
+    let mut told = Vec::new();
+    match (op, reply) {
+        (
+            Op::Getattr { .. }
+            | Op::Open { .. }
+            | Op::Setattr { .. }
+            | Op::Extend { .. }
+            | Op::Touch { .. },
+            Reply::Node { inode },
+        ) => add(inode, &mut told),
+        (Op::Create { parent, .. } | Op::Link { parent, .. }, reply) => {
+            if let Reply::Created { inode, .. } | Reply::Node { inode } = reply {
+                told.push(content(*parent));
+                add(inode, &mut told);
+            }
+        }
+        (Op::Unlink { parent, .. }, Reply::Done {}) => told.push(content(*parent)),
+        (Op::Lookup { .. }, Reply::Found { dir, inode, entries, .. }) => {
+            told.push(content(dir.id));
+            inode.iter().for_each(|inode| add(inode, &mut told));
+            entries.0.iter().flat_map(|entry| &entry.inode).for_each(|inode| add(inode, &mut told));
+        }
+        (Op::Readdir { id, plus: true, .. }, Reply::Entries { entries, .. }) => {
+            told.push(content(*id));
+            entries.0.iter().flat_map(|entry| &entry.inode).for_each(|inode| add(inode, &mut told));
+        }
+        _ => {}
+    }
+    told
+}
+
+fn add(inode: &Inode, told: &mut Vec<Lease>) {
+    told.push(content(inode.id));
+    if inode.is_dir() {
+        told.push(Lease { id: inode.id, place: true });
+    }
+}
+
+fn content(id: Id) -> Lease {
+    Lease { id, place: false }
+}
+
+/// A directory's type in entries.
+const KIND_DIRECTORY: u8 = 4;

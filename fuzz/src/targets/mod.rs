@@ -1,0 +1,29 @@
+//! The targets by name: one for each decoder.
+
+mod config;
+mod fuse;
+mod log;
+mod ninep;
+mod stripe;
+
+/// Name and function of every target. `scripts/fuzz` reads the names from here.
+pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("ninep_message", ninep::message),
+    ("ninep_server", ninep::server),
+    ("ninep_client", ninep::client),
+    ("ninep_entries", ninep::entries),
+    ("stripe_ops", stripe::ops),
+    ("stripe_store", stripe::store),
+    ("data_ops", stripe::data_ops),
+    ("fuse_requests", fuse::requests),
+    ("log_records", log::records),
+    ("config_text", config::text),
+];
+
+/// Inputs to begin with, by target: made from the golden bytes, never kept.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let mut seeds = ninep::seeds();
+    seeds.extend(stripe::seeds());
+    seeds.extend(config::seeds());
+    seeds
+}

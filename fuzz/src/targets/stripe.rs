@@ -1,0 +1,83 @@
+//! The metadata and data servers' own operations.
+
+use covey_stripe::kv::MemoryKv;
+use covey_stripe::meta::Store;
+use covey_stripe::objects::{self, DataOp, DataReply};
+use covey_stripe::ops::{LayoutHint, Op, Reply, Request};
+use covey_wire::{Bytes, Field, Reader};
+
+/// What decodes is encoded to the same bytes.
+fn back<T: Field<()>>(data: &[u8]) {
+    let mut from = Reader::new(Bytes::copy_from_slice(data));
+    let Ok(value) = <T as Field<()>>::get((), &mut from) else { return };
+    let taken = data.len() - from.remaining();
+    let mut out = Vec::new();
+    value.put((), &mut out);
+    assert_eq!(out, &data[..taken]);
+    assert_eq!(value.size(()), taken);
+}
+
+/// Requests, operations and replies of the metadata server.
+pub fn ops(data: &[u8]) {
+    back::<Request>(data);
+    back::<Op>(data);
+    back::<Reply>(data);
+}
+
+/// A metadata store applies any requests that decode: what a log may hold, and what a peer with the
+/// cluster key may send.
+pub fn store(data: &[u8]) {
+    let mut kv = MemoryKv::default();
+    let servers = ["io1", "io2", "io3"].map(String::from);
+    let hint = LayoutHint { kind: 1, strip_bytes: 65536, server_count: 0 };
+    Store::format(&mut kv, "fuzz", &servers, hint, 1, (0, 0)).expect("a store is formatted");
+    let mut store = Store::open(kv).expect("a formatted store opens");
+    let mut from = Reader::new(Bytes::copy_from_slice(data));
+    let mut now = 1000;
+    while let Ok(mut request) = <Request as Field<()>>::get((), &mut from) {
+        now += 1;
+        request.now = now;
+        let is_replay = request.seq_done % 2 == 1;
+        if is_replay && Store::<MemoryKv>::is_logged(&request.op) {
+            store.replay(&request).expect("no request breaks the store");
+        } else if let covey_stripe::meta::Applied::Fatal(error) = store.apply(&request) {
+            panic!("{error}");
+        }
+        let _ = store.take_work();
+    }
+}
+
+/// Operations and replies of a data server, and the names of its objects.
+pub fn data_ops(data: &[u8]) {
+    if let Ok(op) = DataOp::decode(Bytes::copy_from_slice(data)) {
+        assert_eq!(op.encode(), data);
+    }
+    if let Ok(reply) = DataReply::decode(Bytes::copy_from_slice(data)) {
+        assert_eq!(reply.encode(), data);
+    }
+    if let Some((id, Some(epoch))) = objects::parse(data) {
+        let name = objects::name(id, epoch);
+        assert_eq!(objects::parse(name.as_bytes()), Some((id, Some(epoch))));
+    }
+}
+
+/// Short sessions with a metadata store, and one of each small operation of a data server.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let request = |seq, op| {
+        let caller = Default::default();
+        let mut out = Vec::new();
+        Request { session: 1, seq, seq_done: 0, now: 0, caller, op }.put((), &mut out);
+        out
+    };
+    let ops = [
+        request(0, Op::Hello { session: 1, files: Default::default(), name: "a".into() }),
+        request(1, Op::Unlink { parent: 1, name: "f".into(), dir: false }),
+        request(0, Op::Getattr { id: 1 }),
+    ];
+    let mut found: Vec<_> = ops.iter().map(|op| ("stripe_ops", op.clone())).collect();
+    found.push(("stripe_store", ops.concat()));
+    for op in [DataOp::Allocated { id: 1 }, DataOp::Objects { after: 0, count: 9 }] {
+        found.push(("data_ops", op.encode()));
+    }
+    found
+}
