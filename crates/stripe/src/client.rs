@@ -162,8 +162,9 @@ impl Fs {
         session.start().await?;
         let reply = session.ask(&Caller::default(), Op::Cluster {}).await?;
         let Reply::Cluster { servers, .. } = reply else { return Err(unexpected(&reply)) };
+        let client = session.unique();
         let link =
-            |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
+            |server: &Name| data_link(net.clone(), &server.lossy(), options.clone(), client);
         let data = servers.0.iter().map(link).collect();
         let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
@@ -279,8 +280,9 @@ impl Fs {
             open: true,
             access,
         };
+        let boot = self.shared.session.boot();
         let (inode, opened) = self.shared.session.open(who, op).await?;
-        let file = self.handle(&inode, opened)?;
+        let file = self.handle(&inode, opened, boot)?;
         Ok((inode, file))
     }
 
@@ -313,11 +315,12 @@ impl Fs {
 
     /// Opens a regular file (or directory, to keep it). `access`: 4 read, 2 write, 1 execute.
     pub async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
+        let boot = self.shared.session.boot();
         let (inode, opened) = match self.shared.session.open_known(who, id, access) {
             Some(known) => known,
             None => self.shared.session.open(who, Op::Open { id, access }).await?,
         };
-        self.handle(&inode, opened)
+        self.handle(&inode, opened, boot)
     }
 
     /// Removes a name: of a directory with `dir`, of anything else without.
@@ -433,11 +436,12 @@ impl Fs {
         self.shared.session.change(who, op).await
     }
 
-    fn handle(&self, inode: &Inode, opened: Opened) -> Result<File> {
+    /// `boot`: the metadata server's start in which the inode was asked for, or an earlier one.
+    fn handle(&self, inode: &Inode, opened: Opened, boot: u64) -> Result<File> {
         let shared = self.shared.clone();
         let mut handle = Handle { shared, open: None, id: inode.id, _opened: opened };
         if let Some(layout) = &inode.layout {
-            let open = handle.shared.share_file(inode, layout)?;
+            let open = handle.shared.share_file(inode, layout, boot)?;
             open.refresh(inode);
             handle.open = Some(open);
         }
@@ -476,7 +480,12 @@ impl Shared {
     }
 
     /// The file's shared state: what other handles use already, or a new one.
-    fn share_file(&self, inode: &Inode, layout: &crate::ops::Layout) -> Result<Arc<OpenFile>> {
+    fn share_file(
+        &self,
+        inode: &Inode,
+        layout: &crate::ops::Layout,
+        boot: u64,
+    ) -> Result<Arc<OpenFile>> {
         let mut files = self.files.lock().expect("no holder panics");
         if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
             return Ok(open);
@@ -489,7 +498,7 @@ impl Shared {
             })
         };
         let links = layout.servers.0.iter().map(link).collect::<Result<Vec<_>>>()?;
-        let open = Arc::new(OpenFile::new(inode, layout, links)?);
+        let open = Arc::new(OpenFile::new(inode, layout, links, boot)?);
         files.insert(inode.id, Arc::downgrade(&open));
         Ok(open)
     }
@@ -593,6 +602,23 @@ impl Drop for Handle {
             }
         }
     }
+}
+
+/// A link to an I/O server's objects. `client` tells clients that write apart; 0 for one that does not.
+pub fn data_link(net: Arc<dyn Net>, server: &str, options: Options, client: u64) -> Arc<Link> {
+    let greet = move |conn: covey_ninep::client::Conn| -> BoxFuture<Result<u64>> {
+        Box::pin(async move {
+            let body = Payload::from(DataOp::Start { client }.encode());
+            let Message::Rcall { body } = conn.call(Message::Tcall { fid: 0, body }).await? else {
+                return Err(Errno::because(Errno::EPROTO, "an odd answer to Tcall"));
+            };
+            match DataReply::decode(body.into_bytes()) {
+                Ok(DataReply::Start { machine }) => Ok(machine),
+                _ => Err(Errno::because(Errno::EPROTO, "an odd answer to Start")),
+            }
+        })
+    };
+    Link::new(net, server, "/data", options, Some(Box::new(greet)))
 }
 
 /// One operation on a data server's root.

@@ -63,6 +63,9 @@ messages! {
         4 Allocated { id: u64 },
         /// those of these objects that are there
         30 Look { ids: List<u64> },
+        /// the first on a connection: from now on `client` (0: somebody else) writes on this one only.
+        /// Asks which start of its machine the server runs in.
+        40 Start { client: u64 },
     }
 }
 
@@ -77,6 +80,8 @@ messages! {
         3 Objects { objects: List<Object> },
         /// bytes on disk
         4 Allocated { bytes: u64 },
+        /// a number that changes when the machine starts: what was written and not synced may be lost then
+        40 Start { machine: u64 },
     }
 }
 

@@ -48,6 +48,8 @@ pub struct DataTree {
     epochs: RefCell<HashMap<Id, u32>>,
     held: RefCell<HashMap<Id, Weak<Object>>>,
     gone: RefCell<(VecDeque<Id>, std::collections::HashSet<Id>)>,
+    /// The connection that each client has said Start on last.
+    lines: RefCell<HashMap<u64, Weak<Line>>>,
     unchecked_bytes: Cell<u64>,
     counters: super::stats::DataCounters,
 }
@@ -74,13 +76,30 @@ impl Object {
     }
 }
 
+/// One attach of a client.
+#[derive(Default)]
+pub struct Line {
+    /// The client has a newer one.
+    is_over: Cell<bool>,
+}
+
+impl Line {
+    /// Refuses what comes late on a connection that its client has given up.
+    fn admit(&self) -> Result<()> {
+        match self.is_over.get() {
+            false => Ok(()),
+            true => Err(Errno::because(Errno::ESTALE, "its client has a newer connection")),
+        }
+    }
+}
+
 /// What a fid holds.
 #[derive(Clone)]
 pub enum Node {
     /// The directory of objects.
-    Root,
+    Root(Rc<Line>),
     /// An object, good for one epoch or (by hand) for any.
-    Object(Rc<Object>, Option<u32>),
+    Object(Rc<Object>, Option<u32>, Rc<Line>),
 }
 
 impl DataTree {
@@ -97,6 +116,7 @@ impl DataTree {
             epochs: RefCell::default(),
             held: RefCell::default(),
             gone: RefCell::default(),
+            lines: RefCell::default(),
             unchecked_bytes: Cell::new(u64::MAX / 2),
             counters: Default::default(),
         };
@@ -218,6 +238,20 @@ impl DataTree {
         Ok(())
     }
 
+    /// From now on the client speaks on this connection; writes that it sent on earlier ones and gave
+    /// up may still arrive, and are refused.
+    fn start(&self, client: u64, line: &Rc<Line>) -> Result<DataReply> {
+        if client != 0 {
+            let mut lines = self.lines.borrow_mut();
+            lines.retain(|_, line| line.strong_count() > 0);
+            if let Some(before) = lines.insert(client, Rc::downgrade(line)).and_then(|w| w.upgrade())
+            {
+                before.is_over.set(!Rc::ptr_eq(&before, line));
+            }
+        }
+        Ok(DataReply::Start { machine: self.disk.machine_start() })
+    }
+
     fn command(self: &Rc<Self>, op: DataOp) -> Outcome<DataReply> {
         match op {
             DataOp::Cut { id, epoch, size } => {
@@ -228,6 +262,7 @@ impl DataTree {
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
             DataOp::Look { ids } => self.look(&ids.0).into(),
+            DataOp::Start { .. } => Errno::EINVAL.into(),
         }
     }
 
@@ -338,24 +373,26 @@ impl DataTree {
         self: &Rc<Self>,
         object: &Rc<Object>,
         epoch: Option<u32>,
+        line: &Rc<Line>,
         offset: u64,
         data: Bytes,
     ) -> Outcome<u32> {
         let end = offset.saturating_add(data.len() as u64);
         if object.is_writing(offset, end) {
-            let (tree, object) = (self.clone(), object.clone());
+            let (tree, object, line) = (self.clone(), object.clone(), line.clone());
             return Outcome::later(async move {
                 while object.is_writing(offset, end) {
                     object.ended.notified().await;
                 }
-                match tree.write_object(&object, epoch, offset, data) {
+                match tree.write_object(&object, epoch, &line, offset, data) {
                     Outcome::Now(result) => result,
                     Outcome::Later(later) => later.await,
                 }
             });
         }
         let length = data.len() as u64;
-        let admitted = self.admit(object, epoch).and_then(|()| self.check_reserve(length));
+        let admitted = line.admit().and_then(|()| self.admit(object, epoch));
+        let admitted = admitted.and_then(|()| self.check_reserve(length));
         let file = match admitted.and_then(|()| self.file(object, true)) {
             Ok(file) => file.expect("it was made"),
             Err(error) => return Outcome::Now(Err(error)),
@@ -443,12 +480,12 @@ impl Tree for DataServer {
 
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
         super::attach_trusted(&attach, self.0.own_uid)
-            .map(|user| (user, root_qid(), Node::Root))
+            .map(|user| (user, root_qid(), Node::Root(Rc::default())))
             .into()
     }
 
     fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        let (Node::Root, [name]) = (from, names) else { return Errno::ENOENT.into() };
+        let (Node::Root(line), [name]) = (from, names) else { return Errno::ENOENT.into() };
         let Some((id, epoch)) = objects::parse(name.as_bytes()) else {
             return Errno::ENOENT.into();
         };
@@ -460,19 +497,19 @@ impl Tree for DataServer {
                 None => Err(Errno::ENOENT.into()),
             }),
         };
-        found.map(|()| vec![(qid(&object), Node::Object(object, epoch))]).into()
+        found.map(|()| vec![(qid(&object), Node::Object(object, epoch, line.clone()))]).into()
     }
 
     fn open(&self, _: &Rc<User>, node: &Node, _flags: u32) -> Outcome<Opened<Node>> {
         let qid = match node {
-            Node::Root => root_qid(),
-            Node::Object(object, _) => qid(object),
+            Node::Root(_) => root_qid(),
+            Node::Object(object, ..) => qid(object),
         };
         Outcome::Now(Ok(Opened { qid, node: node.clone(), blocking: false }))
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
-        let Node::Object(object, epoch) = node else { return Errno::EISDIR.into() };
+        let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
         let tree = &self.0;
         let file = match tree.admit(object, *epoch).and_then(|()| tree.file(object, false)) {
             Ok(Some(file)) => file,
@@ -498,7 +535,7 @@ impl Tree for DataServer {
         count: u32,
         out: &mut Vec<u8>,
     ) -> Option<Result<()>> {
-        let Node::Object(object, epoch) = node else { return None };
+        let Node::Object(object, epoch, _) = node else { return None };
         let tree = &self.0;
         let file = match tree.admit(object, *epoch).and_then(|()| tree.file(object, false)) {
             Ok(Some(file)) => file,
@@ -518,27 +555,31 @@ impl Tree for DataServer {
 
     fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         match node {
-            Node::Object(object, epoch) => self.0.write_object(object, *epoch, offset, data),
-            Node::Root => Errno::EISDIR.into(),
+            Node::Object(object, epoch, line) => {
+                self.0.write_object(object, *epoch, line, offset, data)
+            }
+            Node::Root(_) => Errno::EISDIR.into(),
         }
     }
 
     fn read_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
         match node {
-            Node::Object(object, epoch) => self.0.read_list(object, *epoch, &runs),
-            Node::Root => Errno::EISDIR.into(),
+            Node::Object(object, epoch, _) => self.0.read_list(object, *epoch, &runs),
+            Node::Root(_) => Errno::EISDIR.into(),
         }
     }
 
     fn write_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>, data: Bytes) -> Outcome<u32> {
         match node {
-            Node::Object(object, epoch) => self.0.write_list(object, *epoch, runs, data),
-            Node::Root => Errno::EISDIR.into(),
+            Node::Object(object, epoch, line) => {
+                self.0.write_list(object, *epoch, line, runs, data)
+            }
+            Node::Root(_) => Errno::EISDIR.into(),
         }
     }
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
-        let Node::Object(object, _) = node else {
+        let Node::Object(object, ..) = node else {
             return Outcome::Now(Ok(Attr {
                 qid: root_qid(),
                 mode: 0o040700,
@@ -588,7 +629,7 @@ impl Tree for DataServer {
         cookie: u64,
         bytes_max: u32,
     ) -> Outcome<Vec<Entry>> {
-        let Node::Root = node else { return Errno::ENOTDIR.into() };
+        let Node::Root(_) = node else { return Errno::ENOTDIR.into() };
         let listed = match self.0.list(cookie, bytes_max / 64) {
             Ok(DataReply::Objects { objects }) => objects.0,
             Ok(_) => Vec::new(),
@@ -604,7 +645,7 @@ impl Tree for DataServer {
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
-        let Node::Object(object, epoch) = node else { return Outcome::Now(Ok(())) };
+        let Node::Object(object, epoch, _) = node else { return Outcome::Now(Ok(())) };
         let file = match self.0.admit(object, *epoch).and_then(|()| self.0.file(object, false)) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(())),
@@ -641,8 +682,9 @@ impl Tree for DataServer {
     }
 
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        let Node::Root = node else { return Errno::EINVAL.into() };
+        let Node::Root(line) = node else { return Errno::EINVAL.into() };
         match DataOp::decode(body) {
+            Ok(DataOp::Start { client }) => self.0.start(client, line).map(|reply| reply.encode().into()).into(),
             Ok(op) => self.0.command(op).map(|reply| reply.encode().into()),
             Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
         }

@@ -21,7 +21,7 @@ use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
 };
-use covey_stripe::client::{Link, Net, Options};
+use covey_stripe::client::{Link, Net, Options, data_link};
 use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Answer, Caller, Inode, Nanos, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
@@ -79,7 +79,7 @@ impl Meta {
         let (store, journal) = Journal::open(media, servers, counters.clone())?;
         let options = Options { name: "metadata server".into(), ..Options::default() };
         let link =
-            |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
+            |server: &Name| data_link(net.clone(), &server.lossy(), options.clone(), 0);
         let links = store.servers().iter().map(link).collect();
         let leases = LeaseTable::new(store.boot(), !store.sessions().is_empty());
         let meta = Rc::new(Meta {

@@ -25,6 +25,8 @@ struct Change {
     ended: Option<Instant>,
     /// When an fsync that covers it was acknowledged.
     synced: Option<Instant>,
+    /// A loss of power may have taken it, and no later fsync can promise otherwise.
+    is_forfeit: bool,
 }
 
 /// A change that began.
@@ -85,7 +87,7 @@ impl History {
     pub fn begin(&self, client: usize, kind: Kind) -> Begun {
         let mut changes = self.changes.borrow_mut();
         let began = task::now();
-        changes.push(Change { client, kind, began, ended: None, synced: None });
+        changes.push(Change { client, kind, began, ended: None, synced: None, is_forfeit: false });
         Begun(changes.len() - 1)
     }
 
@@ -108,10 +110,24 @@ impl History {
     pub fn synced(&self, client: usize, began: Instant) {
         let now = task::now();
         let mut changes = self.changes.borrow_mut();
-        let covered = |c: &&mut Change| c.client == client && c.ended.is_some_and(|e| e <= began);
+        let covered = |c: &&mut Change| {
+            c.client == client && !c.is_forfeit && c.ended.is_some_and(|ended| ended <= began)
+        };
         changes.iter_mut().filter(covered).for_each(|change| {
             change.synced.get_or_insert(now);
         });
+    }
+
+    /// An fsync of this client has failed, or it has opened the file anew: what a loss of power has
+    /// taken before is not promised any more.
+    pub fn forfeit(&self, client: usize) {
+        let now = task::now();
+        let lost = self.losses.borrow();
+        let mut changes = self.changes.borrow_mut();
+        for change in changes.iter_mut().filter(|change| change.client == client) {
+            let in_doubt = lost.iter().any(|loss| *loss >= change.began && *loss <= now);
+            change.is_forfeit |= change.synced.is_none() && in_doubt;
+        }
     }
 
     /// A server has lost its power.

@@ -14,6 +14,7 @@ mod cluster;
 mod faults;
 mod history;
 mod lab;
+mod linear;
 mod names;
 mod net;
 mod roles;
@@ -32,6 +33,7 @@ use roles::files::{Files, Shared};
 use roles::locks::{Locks, Table};
 use roles::orphans::Orphans;
 use roles::private_names::PrivateNames;
+use roles::shared_names::{Board, SharedNames};
 use roles::{Role, name, root};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -138,14 +140,14 @@ async fn live(lab: Rc<Lab>, storm: Rc<Storm>) {
         task::sleep(Duration::from_millis(200)).await;
     }
     // Long enough for every grace, retry and removal.
-    task::sleep(Duration::from_secs(15)).await;
+    task::sleep(Duration::from_secs(45)).await;
     let roles: Vec<_> = lab.roles.borrow().iter().map(|(_, role)| role.clone()).collect();
     let fs = connect("checker").await;
     for role in roles {
         role.settle(lab.clone(), fs.clone()).await;
     }
     lab.cluster.clients.iter().for_each(|&client| lab.cluster.control.kill(client));
-    task::sleep(Duration::from_secs(25)).await;
+    task::sleep(Duration::from_secs(50)).await;
     audit::audit(&lab, &fs).await;
 }
 
@@ -201,6 +203,7 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
     let log = Log::new(file("log").await);
     let table = Table::new(file("locked").await);
     let orphans = dir("orphans").await;
+    let board = Board::new(dir("board").await, vec![file("m0").await, file("m1").await]);
     for client in 0..lab.cluster.clients.len() {
         let mut roles: Vec<Rc<dyn Role>> = Vec::new();
         let count = || Cell::new(20 + lab.below(40));
@@ -219,6 +222,10 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
                 dir(&format!("b{client}")).await,
             ];
             roles.push(PrivateNames::new(client, dirs, 30 + lab.below(60)));
+        }
+        if lab.chance(500) {
+            let (board, left) = (board.clone(), Cell::new(20 + lab.below(40)));
+            roles.push(Rc::new(SharedNames { client, board, left }));
         }
         if lab.chance(300) {
             roles.push(Locks::new(client, table.clone(), 1, 10 + lab.below(15)));

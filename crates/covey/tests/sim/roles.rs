@@ -6,6 +6,7 @@ pub mod files;
 pub mod locks;
 pub mod orphans;
 pub mod private_names;
+pub mod shared_names;
 
 use super::lab::Lab;
 use covey_stripe::client::Fs;

@@ -39,6 +39,10 @@ pub struct OpenFile {
 struct State {
     size: u64,
     epoch: u32,
+    /// The metadata server's start that has told this.
+    boot: u64,
+    /// The furthest end that was acknowledged since the last fsync, and the epoch it is of.
+    told: Option<(u32, u64)>,
     slots: Vec<Slot>,
     /// Content was written since the metadata server last heard of it.
     touch_due: bool,
@@ -51,14 +55,21 @@ const TOUCH_EVERY: Duration = Duration::from_secs(1);
 
 impl OpenFile {
     /// The shared state of a file just opened.
-    pub fn new(inode: &Inode, layout: &Layout, links: Vec<Arc<Link>>) -> Result<OpenFile> {
+    pub fn new(
+        inode: &Inode,
+        layout: &Layout,
+        links: Vec<Arc<Link>>,
+        boot: u64,
+    ) -> Result<OpenFile> {
         let map = distribution::of(layout)?;
         let written = |slot| u64::from(map.physical_size(slot, inode.size) > 0);
-        let slot = |slot| Slot { written: written(slot), ..Slot::default() };
+        let slot = |slot| Slot::written_before(written(slot));
         let slots = (0..links.len()).map(slot).collect();
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
+            boot,
+            told: None,
             slots,
             touch_due: false,
             touched_at: None,
@@ -81,6 +92,7 @@ impl OpenFile {
     pub async fn read(&self, fs: &Shared, offset: u64, count: usize) -> Result<Payload> {
         let started = fs.net.now();
         loop {
+            self.meet_restart(fs).await?;
             let (epoch, limit) = (self.lock().epoch, self.payload_max());
             match self.read_once(fs, offset, offset.saturating_add(count as u64), epoch).await {
                 Err(error) if self.was_too_large(&error, limit) => {}
@@ -129,6 +141,7 @@ impl OpenFile {
         }
         let started = fs.net.now();
         loop {
+            self.meet_restart(fs).await?;
             let limit = self.payload_max();
             let (size, epoch) = self.size_and_epoch();
             let sent = if end > size {
@@ -159,6 +172,7 @@ impl OpenFile {
         let length = data.len() as u64;
         let started = fs.net.now();
         loop {
+            self.meet_restart(fs).await?;
             let (offset, epoch) = fs.session.reserve(self.id, length, asker.clone()).await?;
             let written = self.write_reserved(fs, offset, &data, epoch).await;
             // The reservation ends even when the data did not arrive, or later appends would wait.
@@ -224,7 +238,9 @@ impl OpenFile {
 
     /// Objects and then the metadata to stable storage.
     pub async fn fsync(&self, fs: &Shared) -> Result<()> {
+        self.meet_restart(fs).await?;
         self.flush(fs).await?;
+        let told = self.lock().told;
         let dirty: Vec<(usize, u64)> = {
             let state = self.lock();
             let slots = state.slots.iter().enumerate();
@@ -232,7 +248,17 @@ impl OpenFile {
         };
         try_join_all(dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written)))
             .await?;
-        fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await.map(|_| ())
+        loop {
+            let boot = self.lock().boot;
+            fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await?;
+            // One that has started anew meanwhile may have lost an end before it synced the rest.
+            self.meet_restart(fs).await?;
+            if self.lock().boot == boot {
+                break;
+            }
+        }
+        self.lock().told.take_if(|held| Some(*held) == told);
+        Ok(())
     }
 
     /// Gives the fids back; nobody holds the file any more.
@@ -270,6 +296,36 @@ impl OpenFile {
         error.code == Errno::E2BIG && self.payload_max() < limit
     }
 
+    /// A metadata server that has started anew may have lost, with its power, sizes and truncations
+    /// that were not synced: what is known is asked for again, and an end that was acknowledged here is
+    /// told again.
+    async fn meet_restart(&self, fs: &Shared) -> Result<()> {
+        loop {
+            let boot = fs.session.boot();
+            let told = {
+                let state = self.lock();
+                if state.boot == boot {
+                    return Ok(());
+                }
+                state.told
+            };
+            let nobody = Caller::default();
+            let asked = fs.session.ask(&nobody, Op::Getattr { id: self.id }).await?;
+            let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
+            let lost = told.filter(|&(epoch, end)| epoch == inode.epoch && end > inode.size);
+            if let Some((epoch, end)) = lost {
+                let extend = Op::Extend { id: self.id, epoch, end, hole: false };
+                match fs.session.change(&nobody, extend).await {
+                    // Cut meanwhile.
+                    Err(error) if error.code == Errno::ESTALE => {}
+                    other => drop(other?),
+                }
+            }
+            let mut state = self.lock();
+            (state.size, state.epoch, state.boot) = (inode.size, inode.epoch, boot);
+        }
+    }
+
     /// After ESTALE: the file was truncated, or a data server has not heard of it yet.
     async fn learn_epoch(&self, fs: &Shared, tried: u32, started: Instant) -> Result<()> {
         let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
@@ -298,6 +354,8 @@ impl OpenFile {
         }
         if told {
             state.touched_at = Some(now);
+            let before = state.told.filter(|&(of, _)| of == epoch).map_or(0, |(_, end)| end);
+            state.told = Some((epoch, end.max(before)));
             return;
         }
         let due = state.touched_at.is_none_or(|at| now.duration_since(at) >= TOUCH_EVERY);

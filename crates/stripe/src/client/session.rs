@@ -81,9 +81,9 @@ impl Session {
     pub fn new(net: Arc<dyn Net>, server: &str, options: Options) -> Session {
         let memory = Arc::new(Memory::new(&options.name));
         let greeted = memory.clone();
-        let greet = move |conn: Conn| -> BoxFuture<Result<()>> {
+        let greet = move |conn: Conn| -> BoxFuture<Result<u64>> {
             let memory = greeted.clone();
-            Box::pin(async move { memory.greet(&conn).await })
+            Box::pin(async move { memory.greet(&conn).await.map(|()| 0) })
         };
         let dead_after = options.dead_after;
         let cache = Arc::new(Cache::new(options.caching));
@@ -148,6 +148,17 @@ impl Session {
             self.listen();
         }
         Ok(())
+    }
+
+    /// A number that no other client has: no session of one start of the server has it, and starts are
+    /// counted on its disk.
+    pub fn unique(&self) -> u64 {
+        self.memory.unique()
+    }
+
+    /// Which start of the metadata server's this session was greeted by last.
+    pub fn boot(&self) -> u64 {
+        self.memory.boot()
     }
 
     /// Ends the session. A server that does not hear it forgets the session after its grace.

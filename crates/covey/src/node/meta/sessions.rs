@@ -12,7 +12,7 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::ops::{Op, Reply, Request};
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -36,11 +36,11 @@ pub struct Connection {
 pub struct Sessions {
     attaches: u64,
     /// The connection of each session that has one.
-    owners: HashMap<u64, u64>,
+    owners: BTreeMap<u64, u64>,
     /// How often each session without a connection was left: a watch is for one time only.
-    departures: HashMap<u64, u64>,
+    departures: BTreeMap<u64, u64>,
     /// Sessions from before the start that have not come back.
-    expected: HashSet<u64>,
+    expected: BTreeSet<u64>,
     is_lock_grace: bool,
     lock_grace_over: Rc<Notify>,
 }
@@ -113,7 +113,7 @@ impl Meta {
 
     /// The sessions of the store, after a start.
     pub(super) fn await_sessions(self: &Rc<Self>, expected: impl Iterator<Item = u64>) {
-        let expected: HashSet<u64> = expected.collect();
+        let expected: BTreeSet<u64> = expected.collect();
         expected.iter().for_each(|&session| self.watch_session(session));
         if expected.is_empty() {
             return;

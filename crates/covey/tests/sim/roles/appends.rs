@@ -26,6 +26,7 @@ struct Record {
     began: Instant,
     ended: Instant,
     synced: Option<Instant>,
+    is_forfeit: bool,
 }
 
 /// One who appends.
@@ -50,6 +51,15 @@ impl Log {
         record.ended <= asked
             && (record.synced.is_some_and(|at| at <= asked)
                 || !self.losses.borrow().iter().any(lost))
+    }
+
+    /// Nobody has it open any more who could say that a loss of power has taken something.
+    fn forfeit(&self, client: usize) {
+        let losses = self.losses.borrow();
+        for record in self.records.borrow_mut().iter_mut().filter(|one| one.client == client) {
+            let in_doubt = losses.iter().any(|loss| *loss >= record.began);
+            record.is_forfeit |= record.synced.is_none() && in_doubt;
+        }
     }
 
     /// What a read of the whole log must hold.
@@ -98,6 +108,7 @@ impl Role for Appends {
                     break file;
                 }
             };
+            self.log.forfeit(self.client);
             while self.left.get() > 0 {
                 lab.pause(Duration::from_millis(700)).await;
                 match lab.below(10) {
@@ -140,7 +151,9 @@ impl Appends {
         if let (span, Some(offset)) = lab.attempt(what.clone(), file.append(data)).await {
             let client = self.client;
             let (began, ended) = (span.began, span.ended);
-            let record = Record { number, client, offset, length, began, ended, synced: None };
+            let (synced, is_forfeit) = (None, false);
+            let record =
+                Record { number, client, offset, length, began, ended, synced, is_forfeit };
             lab.check(&what, self.log.took(record));
         }
     }
@@ -154,11 +167,13 @@ impl Appends {
     }
 
     async fn fsync(&self, lab: &Lab, file: &File) {
-        if let (span, Some(())) = lab.attempt("fsync log".into(), file.fsync()).await {
-            for record in self.log.records.borrow_mut().iter_mut() {
-                if record.client == self.client && record.ended <= span.began {
-                    record.synced.get_or_insert(span.ended);
-                }
+        let (span, synced) = lab.attempt("fsync log".into(), file.fsync()).await;
+        if synced.is_none() {
+            return self.log.forfeit(self.client);
+        }
+        for record in self.log.records.borrow_mut().iter_mut() {
+            if record.client == self.client && record.ended <= span.began && !record.is_forfeit {
+                record.synced.get_or_insert(span.ended);
             }
         }
     }

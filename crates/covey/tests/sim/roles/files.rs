@@ -70,6 +70,7 @@ impl Files {
             let what = format!("open {}", file.name);
             let (_, opened) = lab.attempt(what, fs.open(&root(), file.id, 6)).await;
             let Some(opened) = opened else { return };
+            file.history.forfeit(self.client);
             entry.insert(opened);
         }
         let handle = open[&at].clone();
@@ -127,6 +128,8 @@ impl Files {
         let what = format!("{} fsync", file.name);
         if let (span, Some(())) = lab.attempt(what, open.fsync()).await {
             file.history.synced(self.client, span.began);
+        } else {
+            file.history.forfeit(self.client);
         }
     }
 }
