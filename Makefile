@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 COVEY  := $(TARGET)/release/covey
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench build install uninstall clean
+.PHONY: help demo test check fuzz bench build install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -27,10 +27,13 @@ check: ## formatting, lints, documentation; what CI runs before the tests
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps
 
-bench: ## measure against the raw machine, GlusterFS and diod; Markdown on stdout (30 min)
+fuzz: ## give every decoder wild bytes for SECONDS each (60)
+	scripts/fuzz $(or $(SECONDS),60)
+
+bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout (15 min)
 	@scripts/prepare bench >&2
 	$(CARGO) build --release --locked -p covey --bins --examples
-	@COVEY=$(abspath $(COVEY)) bench/run
+	@COVEY=$(abspath $(COVEY)) bench/run $(SUITES)
 
 build: ## build the release binary
 	@scripts/prepare build

@@ -19,7 +19,7 @@ table() {
             if (x >= 100) return sprintf("%d", x + 0.5)
             return sprintf(x >= 10 ? "%.1f" : "%.2f", x)
         }
-        function is_stream(test) { return test ~ /^(tcp|write|overwrite|read|read64k.*|write64k.*)$/ }
+        function is_stream(test) { return test ~ /^(tcp|stream|cp-.*|write|overwrite|read|read64k.*|write64k.*)$/ }
         {
             key = $1 SUBSEP $2; n = ++count[key]
             rate[key, n] = is_stream($2) ? $4 / $5 / 1e6 : $3 / $5
@@ -51,25 +51,96 @@ table() {
         }' "$results"
 }
 
-report() {
+# What was measured on, and whether it was quiet.
+machine_line() {
     local reason
-    echo "# Covey measured, $(date -u +%Y-%m-%d)"
     echo
-    echo "$(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), Linux $(uname -r); $("$covey" --version)."
-    echo "$rounds rounds, interleaved; $((bytes >> 20)) MiB streamed, $files files, stores on $(stat -f -c %T "$dir")."
-    echo "Cells: median (range) [CPU of client and servers together: s per GiB in MB/s rows, us per operation elsewhere]."
+    echo "## $1"
+    echo
+    echo "$(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), $(awk '/MemTotal/ { printf "%d GiB", $2 / 1048576 + 0.5 }' /proc/meminfo);" \
+        "Linux $(uname -r); $("$covey" --version); $(date -u '+%Y-%m-%d %H:%M UTC'), load $(cut -d' ' -f1-3 /proc/loadavg)."
+    if [ "$busiest_percent" -gt 5 ]; then
+        echo
+        echo "**The machine was not idle: others used up to $busiest_percent % of it before a round. Rates are too low; measure again.**"
+    fi
+    echo
+    echo "Rounds: $rounds, interleaved; stores on $(stat -f -c %T "$dir")."
+    echo "Cells: median (least to most) [CPU of client and servers together: s per GiB in MB/s rows, us per operation elsewhere]."
     for reason in "${left_out[@]}"; do echo "Left out: $reason."; done
-    table "MB/s, one stream" tcp loopback
-    table "MB/s, 1 MiB at a time" "write overwrite read" "raw mount library gluster"
+}
+
+report() {
+    case $suite in
+    fs) machine_line "File system, stores in memory" ;;
+    disk) machine_line "File system, stores on a disk" ;;
+    export) machine_line "9P export" ;;
+    cp) machine_line "covey cp" ;;
+    clients) machine_line "Client machines" ;;
+    esac
+    "report_$suite"
+}
+
+report_fs() {
+    local systems="raw mount library gluster moose"
+    [ "$suite" = fs ] || systems="raw mount gluster moose"
+    echo "$((bytes >> 20)) MiB streamed, $files files."
+    [ "$suite" = disk ] || table "MB/s, one stream" tcp loopback
+    table "MB/s, 1 MiB at a time" "write overwrite read" "$systems"
     table "4 KiB per s" \
         "randread-direct-1 randread-direct-4 randwrite-direct-1 randread-buffered-1 randwrite-buffered-1" \
-        "raw mount library gluster"
-    table "files per s" "create stat unlink smallwrite smallread" "raw mount library gluster"
-    table "9P requests per s" "getattr walk read4k-1 read4k-16 read4k-64" "export diod"
-    table "9P, MB/s" "read64k-4 write64k-4" "export diod"
+        "$systems"
+    table "files per s" "create stat unlink smallwrite smallread" "$systems"
     echo
     echo "raw: a directory of the file system under the stores. mount: FUSE, 4 I/O servers and a metadata"
     echo "server. library: the client library without a mount, 4 requests in flight when streaming. gluster:"
-    echo "GlusterFS, 4 bricks, 4 MiB shards. write makes the file anew, overwrite touches no new page. -direct is"
-    echo "O_DIRECT; the number is the threads or requests in flight."
+    echo "GlusterFS, 4 bricks, 4 MiB shards. moose: MooseFS, 4 chunk servers, one copy. write makes the file anew,"
+    echo "overwrite touches no new page; both end with fsync. -direct is O_DIRECT; the number is the threads or"
+    echo "requests in flight. small: files of 4 KiB, created and written, opened and read."
+}
+
+report_disk() {
+    report_fs
+}
+
+report_export() {
+    table "requests per s" \
+        "getattr-1 getattr-16 getattr-64 walk-1 walk-16 walk-64 read4k-1 read4k-16 read4k-64" "export diod"
+    table "MB/s" "read64k-4 write64k-4" "export diod"
+    server_cpu
+    echo
+    echo "One client over loopback TCP, the same for both; the number is the requests in flight. A walk is Twalk"
+    echo "of one name and the Tclunk of what it found."
+}
+
+# The server's share: what the client needs is the same for both.
+server_cpu() {
+    awk '
+        { key = $1 SUBSEP $2; ticks[key] += $7; operations[key] += $3; if (!seen[$2]++) order[++tests] = $2 }
+        function us(server, test,    key) {
+            key = server SUBSEP test
+            return operations[key] ? sprintf("%.2f", ticks[key] * 1e4 / operations[key]) : "-"
+        }
+        END {
+            print "\n| server CPU, us per request | export | diod |\n|---|--:|--:|"
+            for (t = 1; t <= tests; t++) printf "| %s | %s | %s |\n", order[t], us("export", order[t]), us("diod", order[t])
+        }' "$results"
+}
+
+report_cp() {
+    echo "1 GiB, incompressible."
+    table "MB/s" "stream" "iperf3"
+    table "MB/s" "cp-in cp-out" "covey"
+    echo
+    echo "cp-in replaces a file that is there by one in memory; cp-out writes to stdout, which is /dev/null."
+    echo "iperf3: one stream over loopback TCP, the same minutes."
+}
+
+report_clients() {
+    echo "$((bytes >> 20)) MiB and $((files * 2)) files in all, shared by the clients; 4 I/O servers and a metadata server."
+    table "files per s" "create stat smallwrite smallread unlink" "1-clients 2-clients 4-clients"
+    table "MB/s" "write overwrite read" "1-clients 2-clients 4-clients"
+    table "4 KiB per s" "randread-direct" "1-clients 2-clients 4-clients"
+    echo
+    echo "Totals of all clients. Each is a network namespace with a cable and a mount of its own, on this one machine:"
+    echo "what is shared is the machine's CPU, too."
 }

@@ -2,8 +2,9 @@
 
 use crate::config::Config;
 use covey_io::os::net::{Address, Stream, connect};
-use covey_io::os::{random, run};
+use covey_io::os::{random, run, users};
 use covey_ninep::client::{self, Conn};
+use covey_ninep::message::Dialect;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::client::{BoxFuture, Net};
 use std::sync::Arc;
@@ -92,15 +93,32 @@ pub async fn dial(
     key: Option<[u8; 32]>,
     runtime: &Handle,
 ) -> Result<Conn> {
+    dial_speaking(address, aname, key, runtime, &[Dialect::Covey, Dialect::Linux]).await
+}
+
+/// The same in the first of these dialects that the server speaks.
+pub async fn dial_speaking(
+    address: &Address,
+    aname: &str,
+    key: Option<[u8; 32]>,
+    runtime: &Handle,
+    dialects: &[Dialect],
+) -> Result<Conn> {
     let stream = connect(address, CONNECT_PATIENCE).await.map_err(|error| {
         Errno::because(Errno::EIO, format!("{address}: {}", covey_io::os::net::error_text(&error)))
     })?;
     let conn = drive(stream, runtime);
-    conn.version().await?;
+    conn.version_of(dialects).await?;
     let key = if address.is_local() { None } else { key };
     let nonce = random::nonce().map_err(Errno::from)?;
     let uid = rustix::process::geteuid().as_raw();
-    conn.auth_and_attach(0, uid.to_string(), Some(uid), aname, key, nonce).await?;
+    // 9P2000 has names only.
+    let uname = match conn.dialect() {
+        Some(Dialect::Plan9) => users::by_uid(uid)?.map(|account| account.name.clone()),
+        _ => None,
+    };
+    let uname = uname.unwrap_or_else(|| uid.to_string());
+    conn.auth_and_attach(0, uname, Some(uid), aname, key, nonce).await?;
     Ok(conn)
 }
 

@@ -1,6 +1,6 @@
 //! Linux's own 9P client against `covey export` and against the `/fs` of a cluster's nodes: a
 //! User-Mode Linux kernel boots on this machine's root file system, starts the servers inside, mounts
-//! them and runs `v9fs/export.sh` or `v9fs/cluster.sh`.
+//! them and runs a script of `v9fs/`.
 //!
 //! Needs the Debian package `user-mode-linux` and root (the guest sees this machine's files); says so
 //! and passes where they are not there.
@@ -19,6 +19,11 @@ fn linux_mounts_an_export_and_finds_a_file_system() {
 #[test]
 fn linux_mounts_two_nodes_of_a_cluster_and_finds_one_file_system() {
     run_in_guest("cluster.sh");
+}
+
+#[test]
+fn linux_speaks_the_older_dialects_with_both() {
+    run_in_guest("dialects.sh");
 }
 
 fn run_in_guest(script: &str) {

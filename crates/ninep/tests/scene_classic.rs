@@ -279,6 +279,8 @@ fn u_makes_links_pipes_sockets_and_devices_and_9p2000_none() {
     assert_eq!(of("pipe").mode, dm::NAMEDPIPE | 0o600);
     assert_eq!(of("sock").mode, dm::SOCKET | 0o600);
     assert_eq!(of("char").mode, dm::DEVICE | 0o600);
+    let linux = ["f", "d", "soft", "pipe", "sock", "char"].map(|name| of(name).linux_mode());
+    assert_eq!(linux, [0o104755, 0o041777, 0o120777, 0o010600, 0o140600, 0o020600]);
     raw.ask(walk(0, 1, &[]));
     for (perm, extension, code) in [
         (dm::SYMLINK, "", Errno::ENOENT),

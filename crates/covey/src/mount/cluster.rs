@@ -34,9 +34,9 @@ pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> a
         fsname: format!("covey:{}", config.name),
         threads: options.threads.max(1),
         allow_other: options.allow_other,
-        // The metadata server checks every operation; a check by the kernel would ask it for the
-        // attributes of each directory of a path first.
-        default_permissions: false,
+        // The metadata server checks every operation, but the kernel walks through directories that
+        // it knows without asking.
+        default_permissions: true,
         read_only: options.read_only,
         groups: Arc::new(groups),
         ..MountOptions::default()

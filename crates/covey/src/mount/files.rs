@@ -4,10 +4,11 @@
 mod stripe;
 
 use covey_ninep::tree::SetAttr;
-use covey_stripe::client::{Page, Result, Space, Stat};
+use covey_stripe::client::{Forget, Page, Result, Space, Stat};
 use covey_stripe::ops::{Caller, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
 use std::future::Future;
+use std::time::Duration;
 
 /// A file system to be mounted. The methods are those of [`covey_stripe::client::Fs`] and its
 /// `File`, with the same promises. Futures may be dropped at any time: an interrupted request is.
@@ -15,6 +16,13 @@ use std::future::Future;
 pub trait Files: Send + Sync + 'static {
     /// An open file. Clones share it; the last one dropped closes it.
     type File: Clone + Send + Sync + 'static;
+
+    /// How much longer the kernel may keep a file's attributes, and a directory's name.
+    fn time_left(&self, _id: Id) -> (Duration, Duration) {
+        Default::default()
+    }
+    /// Has `forget` called before anything of that changes.
+    fn on_revoke(&self, _forget: Forget) {}
 
     fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> impl Future<Output = Result<Inode>>;
     fn stat(&self, id: Id) -> impl Future<Output = Result<Stat>>;

@@ -2,8 +2,8 @@
 //!
 //! Inode numbers are file ids, which are stable and never reused: there is nothing to remember
 //! between LOOKUP and FORGET. What is remembered is what is open ([`table`]) and which lock owners
-//! there are. Nothing is cached here, and the kernel is told to cache nothing unless the mount
-//! options say so.
+//! there are. Nothing is cached here. The kernel is told to keep what the file system holds a lease
+//! on, for as long as that lasts ([`super::kernel`]), and nothing else unless the options say so.
 
 mod attrs;
 mod data;
@@ -17,6 +17,7 @@ mod xattr;
 use super::MountOptions;
 use super::abi::{Header, Request};
 use super::files::Files;
+use super::kernel::Kernel;
 use super::transport::{Answer, Service};
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Caller, Id};
@@ -32,6 +33,8 @@ type Result<T> = std::result::Result<T, Errno>;
 pub struct Session<F: Files> {
     files: Arc<F>,
     options: MountOptions,
+    /// What the kernel keeps, under leases.
+    kernel: Arc<Kernel>,
     open: Table<OpenFile<F::File>>,
     dirs: Table<OpenDir<F::File>>,
     /// How often each regular file is open.
@@ -61,10 +64,11 @@ struct OpenDir<T> {
 
 impl<F: Files> Session<F> {
     /// A session with nothing open.
-    pub fn new(files: Arc<F>, options: MountOptions) -> Self {
+    pub fn new(files: Arc<F>, options: MountOptions, kernel: Arc<Kernel>) -> Self {
         Session {
             files,
             options,
+            kernel,
             open: Table::default(),
             dirs: Table::default(),
             opened: Mutex::default(),

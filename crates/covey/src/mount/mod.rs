@@ -12,6 +12,7 @@ pub mod abi;
 mod cluster;
 mod files;
 mod handlers;
+mod kernel;
 mod transport;
 
 pub use cluster::{Options, mount_cluster};
@@ -20,6 +21,7 @@ pub use files::Files;
 use anyhow::Context;
 use covey_io::os::mount::clone_fd;
 use handlers::Session;
+use kernel::Kernel;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -42,14 +44,14 @@ pub struct MountOptions {
     pub threads: usize,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
-    /// The kernel checks permissions too. The file system checks them in any case; this costs a
-    /// GETATTR per path component.
+    /// The kernel checks permissions too. The file system checks them in any case, but is not asked
+    /// about directories whose names the kernel has kept.
     pub default_permissions: bool,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// How long the kernel may keep names.
+    /// How long the kernel may keep names, besides what leases allow.
     pub entry_timeout: Duration,
-    /// How long the kernel may keep attributes.
+    /// How long the kernel may keep attributes, besides what leases allow.
     pub attr_timeout: Duration,
     /// How long a request other than a wait for a lock goes on after its process got a signal.
     pub interrupt_grace: Duration,
@@ -58,7 +60,7 @@ pub struct MountOptions {
 }
 
 impl Default for MountOptions {
-    /// Strict: nothing is cached.
+    /// Strict: the kernel keeps what the file system holds a lease on, nothing else.
     fn default() -> Self {
         MountOptions {
             fsname: "covey".into(),
@@ -95,7 +97,10 @@ pub async fn serve<F: Files>(
     options: MountOptions,
 ) -> anyhow::Result<()> {
     let threads = options.threads;
-    let session = Arc::new(Session::new(files, options));
+    let speaking = device.try_clone().context("cannot copy the FUSE device")?;
+    let kernel = Kernel::new(speaking).context("cannot start a thread")?;
+    files.on_revoke(kernel.forget());
+    let session = Arc::new(Session::new(files, options, kernel));
     let interrupts = Arc::new(Interrupts::default());
     for index in 1..threads {
         let device = clone_fd(&device).context("cannot clone the FUSE device")?;

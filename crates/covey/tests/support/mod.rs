@@ -13,6 +13,7 @@
 pub mod bytes;
 pub mod command;
 pub mod network;
+pub mod preload;
 mod skip;
 
 pub use command::{Finished, covey, run, run_within};

@@ -58,6 +58,30 @@ except OSError: pass
 fcntl.lockf(b, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 0)
 os.close(a); os.close(b)
 
+# Who waits on the other node gets it when it is given back, by fcntl and by flock.
+def waiter(lock):
+    child = os.fork()
+    if child == 0:
+        lock(os.open("/mnt/two/wait", os.O_RDWR), fcntl.LOCK_EX); os._exit(0)
+    return child
+for lock in [fcntl.lockf, fcntl.flock]:
+    a = os.open("wait", os.O_RDWR | os.O_CREAT)
+    lock(a, fcntl.LOCK_EX)
+    waits = waiter(lock)
+    b = os.open("/mnt/two/wait", os.O_RDWR)
+    try: lock(b, fcntl.LOCK_EX | fcntl.LOCK_NB); raise SystemExit("a lock of another node was ignored")
+    except OSError: pass
+    assert os.waitpid(waits, os.WNOHANG)[0] == 0
+    os.close(a)
+    assert os.waitpid(waits, 0)[1] == 0
+    # Killed, it waits no more and holds nothing.
+    a = os.open("wait", os.O_RDWR)
+    lock(a, fcntl.LOCK_EX)
+    waits = waiter(lock); os.kill(waits, 9); os.waitpid(waits, 0)
+    lock(a, fcntl.LOCK_UN)
+    lock(b, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(a); os.close(b)
+
 # A record is read on the other node at once, in both directions.
 a, b = os.open("ping", os.O_RDWR | os.O_CREAT), os.open("/mnt/two/ping", os.O_RDWR)
 for i in range(100):

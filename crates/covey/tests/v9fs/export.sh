@@ -75,6 +75,73 @@ os.write(o, b"a"); os.write(o, b"b"); os.close(o)
 assert open("log").read() == "ab"
 EOF
 
+# Locks: who waits gets it when the holder gives it back, is killed or closes; who is interrupted gives up.
+cat > /mnt/lock.py << 'EOF'
+import fcntl, os, signal, sys, time
+how, path, hold = sys.argv[1], sys.argv[2], float(sys.argv[3])
+f = os.open(path, os.O_RDWR | os.O_CREAT)
+(fcntl.flock if how == "flock" else fcntl.lockf)(f, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(hold)
+EOF
+for how in lockf flock; do
+    python3 /mnt/lock.py $how /mnt/one/wait 600 > /mnt/held & holder=$!
+    until grep -q held /mnt/held; do sleep 0.1; done
+    : > /mnt/never
+    python3 /mnt/lock.py $how /mnt/two/wait 0 > /mnt/got & waiter=$!
+    python3 /mnt/lock.py $how /mnt/two/wait 0 > /mnt/never & interrupted=$!
+    [ $how = lockf ] || { flock -w 2 /mnt/one/wait true && fail "flock -w got a lock that is held"; }
+    kill -9 $interrupted
+    kill -9 $holder
+    wait $waiter || fail "$how: the waiter was refused"
+    grep -q held /mnt/got || fail "$how: the waiter did not get it"
+    grep -q held /mnt/never && fail "$how: a killed process got it"
+    python3 /mnt/lock.py $how /mnt/one/wait 0 > /dev/null || fail "$how: it is left behind"
+done
+# A program on the server's own machine, both ways.
+python3 /mnt/lock.py lockf /mnt/served/wait 1 > /mnt/held & holder=$!
+until grep -q held /mnt/held; do sleep 0.1; done
+python3 /mnt/lock.py lockf /mnt/one/wait 0 | grep -q held || fail "a lock of this machine's never came free"
+wait $holder
+
+# Extended attributes, on a file system that has them.
+insmod "/usr/lib/uml/modules/$(uname -r)/kernel/drivers/block/loop.ko"
+[ -e /dev/loop0 ] || mknod /dev/loop0 b 7 0
+mkdir -p /mnt/served/disk
+truncate -s 16M /mnt/disk && mkfs.ext4 -q -b 4096 /mnt/disk &&
+    losetup /dev/loop0 /mnt/disk && mount /dev/loop0 /mnt/served/disk || fail "make a disk"
+chmod 777 /mnt/served/disk
+cat > /mnt/xattr.py << 'EOF'
+import errno, os
+def refused(code, act):
+    try: act(); raise SystemExit(f"not refused: {errno.errorcode[code]}")
+    except OSError as error: assert error.errno == code, error
+open("x", "w").close(); os.mkdir("xd")
+for path in ["x", "xd"]:
+    os.setxattr(path, "user.a", b"1", os.XATTR_CREATE)
+    refused(errno.EEXIST, lambda: os.setxattr(path, "user.a", b"2", os.XATTR_CREATE))
+    refused(errno.ENODATA, lambda: os.setxattr(path, "user.b", b"2", os.XATTR_REPLACE))
+    os.setxattr(path, "user.a", b"two", os.XATTR_REPLACE)
+    os.setxattr(path, "user.empty", b"")
+    os.setxattr(path, "user.long", bytes(range(250)) * 12)
+    assert sorted(name for name in os.listxattr(path) if name.startswith("user.")) == ["user.a", "user.empty", "user.long"]
+    assert os.getxattr(path, "user.a") == b"two" and os.getxattr(path, "user.empty") == b""
+    assert os.getxattr(path, "user.long") == bytes(range(250)) * 12
+    assert os.getxattr("/mnt/served/disk/" + path, "user.a") == b"two"
+    refused(errno.ENODATA, lambda: os.getxattr(path, "user.none"))
+    os.removexattr(path, "user.a")
+    refused(errno.ENODATA, lambda: os.removexattr(path, "user.a"))
+    refused(errno.ENODATA, lambda: os.getxattr(path, "user.a"))
+if os.geteuid() == 0:
+    os.setxattr("x", "trusted.t", b"root's"); assert os.getxattr("x", "trusted.t") == b"root's"
+else:
+    refused(errno.EPERM, lambda: os.setxattr("x", "trusted.t", b"1"))
+os.unlink("x"); os.rmdir("xd")
+EOF
+(cd /mnt/one/disk && python3 /mnt/xattr.py) || fail "extended attributes"
+(cd /mnt/two/disk && setpriv --reuid 1234 --regid 1234 --clear-groups python3 /mnt/xattr.py) || fail "a user's attributes"
+umount /mnt/served/disk || fail "umount of the disk"
+
 # Users have their own rights and no more.
 user() { setpriv --reuid 1234 --regid 1234 --clear-groups "$@"; }
 user touch /mnt/two/mine && [ "$(stat -c %u /mnt/served/mine)" = 1234 ] || fail "a user's own file"

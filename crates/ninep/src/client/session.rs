@@ -24,7 +24,7 @@ impl Conn {
             let version = offer.version().into();
             let reply = self.call(Message::Tversion { msize, version }).await?;
             let Message::Rversion { msize: settled, version } = reply else {
-                return Err(self.violation("Tversion is not answered with Rversion"));
+                unreachable!("{OWN_REPLY}");
             };
             let spoken = Dialect::parse(version.as_bytes());
             let Some(dialect) = spoken.filter(|dialect| dialects[at..].contains(dialect)) else {
@@ -64,7 +64,7 @@ impl Conn {
         let afid = afid.as_ref().map_or(NOFID, Fid::number);
         match self.call(Message::Tattach { fid, afid, uname, aname, n_uname }).await? {
             Message::Rattach { qid } => Ok(qid),
-            other => Err(self.unexpected(&other)),
+            _ => unreachable!("{OWN_REPLY}"),
         }
     }
 
@@ -92,7 +92,7 @@ impl Conn {
         write.await?;
         let answer = match read.await? {
             Message::Rread { data } => data.into_bytes(),
-            other => return Err(self.unexpected(&other)),
+            _ => unreachable!("{OWN_REPLY}"),
         };
         let proof = auth::prove(&key, &nonce, &answer)?;
         self.auth_write(fid, NONCE_BYTES as u64, proof).await?;
@@ -103,12 +103,11 @@ impl Conn {
         self.call(Message::Twrite { fid, offset, data: data.into() })
     }
 
-    fn unexpected(&self, reply: &Message) -> CallError {
-        self.violation(&format!("{} does not answer this request", reply.name()))
-    }
-
     fn violation(&self, what: &str) -> CallError {
         self.close(what);
         CallError::Lost(what.into())
     }
 }
+
+/// What the machine has seen to.
+const OWN_REPLY: &str = "a call is answered with its own reply or an error";

@@ -5,6 +5,7 @@
 //! and in .u `extension[s] n_uid[4] n_gid[4] n_muid[4]`. In Rstat and Twstat a second length goes before.
 
 use super::{Dialect, NONUNAME, Number, Qid};
+use crate::tree::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
 use covey_wire::{Blame, Bytes, Field, Name, Reader, record};
 
 /// Text that only 9P2000.u carries.
@@ -86,6 +87,25 @@ impl Stat {
             n_gid: Number(NONUNAME),
             n_muid: Number(NONUNAME),
         }
+    }
+
+    /// The mode as Linux has it. A device is a block device when its extension says so.
+    pub fn linux_mode(&self) -> u32 {
+        let kinds = [
+            (dm::DIR, S_IFDIR),
+            (dm::SYMLINK, S_IFLNK),
+            (dm::NAMEDPIPE, S_IFIFO),
+            (dm::SOCKET, S_IFSOCK),
+            (
+                dm::DEVICE,
+                if self.extension.0.as_bytes().starts_with(b"b") { S_IFBLK } else { S_IFCHR },
+            ),
+        ];
+        let kind = kinds.iter().find(|(bit, _)| self.mode & bit != 0);
+        let bits = [(dm::SETUID, 0o4000), (dm::SETGID, 0o2000), (dm::SETVTX, 0o1000)];
+        let bits = bits.iter().filter(|(bit, _)| self.mode & bit != 0);
+        let kind = kind.map_or(S_IFREG, |(_, kind)| *kind);
+        bits.fold(kind | self.mode & 0o777, |mode, (_, bit)| mode | bit)
     }
 
     /// Whether its length fits the two bytes that the wire has for it.

@@ -67,7 +67,7 @@ pub(super) fn set_from(request: &Message) -> Result<SetAttr> {
         ..
     } = request
     else {
-        return Err(Errno::EINVAL.into());
+        unreachable!("asked of a Tsetattr only");
     };
     let has = |bit| valid & bit != 0;
     let time = |bit, set, sec, nsec| -> Result<Option<SetTime>> {

@@ -90,7 +90,7 @@ impl<T: Tree> Session<T> {
                 self.start_classic_create(fid, name, perm, mode, extension.0)
             }
             Message::Tstat { fid } => {
-                let work = self.work(self.fids.file(fid)?)?;
+                let work = self.work(self.fids.file(fid)?);
                 Ok(later(work.stat(), Then::Stat))
             }
             Message::Twstat { fid, stat } => self.start_wstat(fid, *stat),
@@ -105,7 +105,7 @@ impl<T: Tree> Session<T> {
             return Err(Errno::because(Errno::EISDIR, "a directory is opened for reading only"));
         }
         if remove {
-            self.work(file)?.place.dir()?;
+            self.work(file).place.dir()?;
         }
         let asked = self.tree.open(&file.user, &file.node, flags).into();
         Ok(Started::Asked(asked, Then::Open { fid, flags, remove }))
@@ -126,7 +126,7 @@ impl<T: Tree> Session<T> {
         if matches!(new, New::Dir) && (flags != 0 || remove) {
             return Err(Errno::because(Errno::EISDIR, "a directory is opened for reading only"));
         }
-        let work = self.work(dir)?;
+        let work = self.work(dir);
         let then = Then::ClassicCreate { fid, name: name.clone(), flags, remove };
         Ok(later(work.create(name, perm, new), then))
     }
@@ -162,12 +162,12 @@ impl<T: Tree> Session<T> {
         let file = self.fids.file(fid)?;
         if !stat.name.is_empty() {
             // Only a name that is asked for: the root's own is a slash.
-            let now = self.work(file)?.place.name();
+            let now = self.work(file).place.name();
             if stat.name != now {
                 check_name(&stat.name)?;
             }
         }
-        let work = self.work(file)?;
+        let work = self.work(file);
         let is_open = file.open.is_some();
         Ok(later(work.wstat(stat, is_open), Then::Reply(Message::Rwstat {})))
     }
@@ -184,7 +184,7 @@ impl<T: Tree> Session<T> {
                 return Err(Errno::because(Errno::EINVAL, what));
             }
         };
-        let work = self.work(file)?;
+        let work = self.work(file);
         Ok(later(work.list(cookie, count), Then::List { fid, offset }))
     }
 
@@ -195,11 +195,7 @@ impl<T: Tree> Session<T> {
         let Fid::File(File { node, user, .. }) = self.fids.remove(fid)? else {
             unreachable!("it is a file: that was asked for before");
         };
-        let reply = Message::Rremove {};
-        match work {
-            Ok(work) => Ok(later(work.remove(), Then::Gone { user, node, reply })),
-            Err(error) => Err(error),
-        }
+        Ok(later(work.remove(), Then::Gone { user, node, reply: Message::Rremove {} }))
     }
 
     /// What is left to do for a fid that is gone: its file may be one to be removed with it.
@@ -209,7 +205,7 @@ impl<T: Tree> Session<T> {
     ) -> Option<impl Future<Output = Result<()>> + use<T>> {
         let Fid::File(file) = gone else { return None };
         file.open.filter(|open| open.remove)?;
-        self.work(file).ok().map(Work::remove)
+        Some(self.work(file).remove())
     }
 
     /// The new file is what the fid stands for now.
@@ -257,15 +253,15 @@ impl<T: Tree> Session<T> {
         record::shown(self.spoken(), qid)
     }
 
-    fn work(&self, file: &File<T::Node>) -> Result<Work<T>> {
+    fn work(&self, file: &File<T::Node>) -> Work<T> {
         let place = file.place.clone();
-        Ok(Work {
+        Work {
             tree: self.tree.clone(),
             dialect: self.spoken(),
             user: file.user.clone(),
             node: file.node.clone(),
-            place: place.ok_or_else(|| Errno::because(Errno::EIO, "the fid has no place"))?,
-        })
+            place: place.expect("in these dialects every file's fid has one"),
+        }
     }
 }
 

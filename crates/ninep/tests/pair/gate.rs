@@ -166,6 +166,11 @@ impl Tree for Gate {
         self.pass("remove".into(), Ok(()))
     }
 
+    fn lock(&self, _: &Rc<User>, _: &String, lock: Lock) -> Outcome<LockStatus> {
+        let wait = if lock.wait { " wait" } else { "" };
+        self.pass(format!("lock {}{wait}", lock.kind), Ok(LockStatus::Success))
+    }
+
     fn call(&self, _: &Rc<User>, _: &String, body: Bytes) -> Outcome<Bytes> {
         self.pass("call".into(), Ok(body))
     }

@@ -90,9 +90,14 @@ impl<T: Tree> Raw<T> {
 
     /// One request, answered at once.
     pub fn ask(&mut self, message: Message) -> Message {
-        self.feed(&[(77, message)]).expect("no violation");
+        self.ask_as(77, message)
+    }
+
+    /// The same with this tag.
+    pub fn ask_as(&mut self, tag: u16, message: Message) -> Message {
+        self.feed(&[(tag, message)]).expect("no violation");
         match &self.replies()[..] {
-            [(77, reply)] => reply.clone(),
+            [(answered, reply)] if *answered == tag => reply.clone(),
             other => panic!("not one reply: {other:?}"),
         }
     }

@@ -1,5 +1,6 @@
-//! `covey 9p`: a plain 9P client, for any server of 9P2000.L.
+//! `covey 9p`: a plain 9P client, for any server of any dialect.
 
+mod classic;
 mod peer;
 
 use super::Context;
@@ -7,15 +8,16 @@ use super::path::kind;
 use super::show;
 use crate::config::Address;
 use crate::error::{Cannot, Error, Result};
-use covey_ninep::message::Message;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use covey_ninep::message::{Dialect, Message};
 use peer::{Peer, Stat};
 use std::io::Write;
 use std::path::PathBuf;
 
 /// Talk to any 9P server: ls, cat, write, stat, rm
 ///
-/// ADDR is tcp!HOST!PORT or unix!PATH, of a Covey node, `covey export`, diod or any other server of
-/// 9P2000.L. A node of Covey offers /fs, and /meta and /data where it has them.
+/// ADDR is tcp!HOST!PORT or unix!PATH, of a Covey node, `covey export`, diod, Plan 9 or any other 9P
+/// server. A node of Covey offers /fs, and /meta and /data where it has them.
 ///
 /// EXAMPLES
 ///
@@ -31,8 +33,19 @@ pub struct Args {
     /// Prove the cluster key in FILE
     #[arg(long, value_name = "FILE", global = true)]
     key: Option<PathBuf>,
+    /// Speak this dialect only; else the first of these that the server speaks
+    #[arg(long, value_name = "DIALECT", global = true, value_parser = dialect_parser())]
+    dialect: Option<Dialect>,
     #[command(subcommand)]
     what: What,
+}
+
+/// In order of preference.
+const DIALECTS: [Dialect; 4] = [Dialect::Covey, Dialect::Linux, Dialect::Unix, Dialect::Plan9];
+
+fn dialect_parser() -> impl TypedValueParser<Value = Dialect> {
+    PossibleValuesParser::new(DIALECTS.map(Dialect::version))
+        .map(|name| Dialect::parse(name.as_bytes()).expect("only dialects are possible"))
 }
 
 #[derive(clap::Args, Debug)]
@@ -92,7 +105,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         What::Ls { place, .. } | What::Cat { place } | What::Write { place, .. } => place,
         What::Stat { place } | What::Rm { place } => place,
     };
-    let peer = Peer::connect(&place.address, &args.aname, args.key.as_deref()).await?;
+    let dialects = args.dialect.as_ref().map_or(&DIALECTS[..], std::slice::from_ref);
+    let peer = Peer::connect(&place.address, &args.aname, args.key.as_deref(), dialects).await?;
     let path = place.path.as_str();
     match &args.what {
         What::Ls { long, .. } => ls(&peer, path, *long, context).await,

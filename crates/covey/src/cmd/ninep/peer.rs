@@ -5,13 +5,13 @@ use crate::config::Address;
 use crate::error::{Cannot, Error, Result};
 use crate::node::net;
 use covey_ninep::client::{Conn, Fid};
-use covey_ninep::message::{DirEntry, Message, Qid, WALK_NAMES_MAX};
+use covey_ninep::message::{Dialect, DirEntry, Message, Qid, WALK_NAMES_MAX};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Name};
 use std::path::Path;
 
 /// What every request answers.
-type Reply<T> = std::result::Result<T, Errno>;
+pub(super) type Reply<T> = std::result::Result<T, Errno>;
 
 /// A connection with its root at fid 0.
 pub struct Peer {
@@ -38,14 +38,19 @@ pub struct Stat {
 
 impl Peer {
     /// Connects and attaches, as this process's user.
-    pub async fn connect(address: &Address, aname: &str, key_file: Option<&Path>) -> Result<Peer> {
+    pub async fn connect(
+        address: &Address,
+        aname: &str,
+        key_file: Option<&Path>,
+        dialects: &[Dialect],
+    ) -> Result<Peer> {
         let key = key_file.map(read_key).transpose()?;
         let what = || format!("talk to {address}");
         let to = address.to_string().parse();
         let to: covey_io::os::net::Address =
             to.map_err(|why| Error::user(format!("cannot {}: {why}", what())))?;
         let runtime = tokio::runtime::Handle::current();
-        let conn = net::dial(&to, aname, key, &runtime).await.cannot(what);
+        let conn = net::dial_speaking(&to, aname, key, &runtime, dialects).await.cannot(what);
         let conn = conn.map_err(|error| {
             error.hint("servers of other machines want --key FILE; diod wants --aname DIR")
         })?;
@@ -90,8 +95,16 @@ impl Peer {
         }
     }
 
+    /// Whether Linux's own calls are spoken.
+    fn is_linux(&self) -> bool {
+        self.conn.dialect().is_none_or(Dialect::is_linux)
+    }
+
     /// Opens a fid with Linux flags.
     pub async fn open(&self, fid: &Fid, flags: u32) -> Reply<()> {
+        if !self.is_linux() {
+            return self.classic_open(fid, flags).await;
+        }
         match self.conn.call(Message::Tlopen { fid: fid.number(), flags }).await? {
             Message::Rlopen { .. } => Ok(()),
             other => Err(unexpected(&other)),
@@ -100,6 +113,9 @@ impl Peer {
 
     /// Makes a file and opens it.
     pub async fn create(&self, path: &str, flags: u32, mode: u32) -> Reply<Fid> {
+        if !self.is_linux() {
+            return self.classic_create(path, flags, mode).await;
+        }
         let (dir, name) = split(path)?;
         let fid = self.walk(dir).await?;
         let gid = rustix::process::getegid().as_raw();
@@ -142,6 +158,9 @@ impl Peer {
 
     /// Attributes.
     pub async fn getattr(&self, fid: &Fid) -> Reply<Stat> {
+        if !self.is_linux() {
+            return self.classic_stat(fid).await;
+        }
         const BASIC: u64 = 0x7ff;
         let nanos = |sec: u64, nsec: u64| sec.saturating_mul(1_000_000_000).saturating_add(nsec);
         match self.conn.call(Message::Tgetattr { fid: fid.number(), request_mask: BASIC }).await? {
@@ -180,6 +199,9 @@ impl Peer {
     pub async fn names(&self, dir: &Fid) -> Reply<Vec<Vec<u8>>> {
         let open = self.walk_from(dir, &[]).await?;
         self.open(&open, 0).await?;
+        if !self.is_linux() {
+            return self.classic_names(&open).await;
+        }
         let (mut names, mut offset) = (Vec::new(), 0);
         loop {
             let count = self.conn.payload_max().min(128 << 10);
@@ -206,6 +228,9 @@ impl Peer {
         const AT_REMOVEDIR: u32 = 0x200;
         let (dir, name) = split(path)?;
         let fid = self.walk(path).await?;
+        if !self.is_linux() {
+            return self.remove_fid(&fid).await;
+        }
         let is_dir = self.getattr(&fid).await?.qid.kind & Qid::DIR != 0;
         let dir = self.walk(dir).await?;
         let flags = if is_dir { AT_REMOVEDIR } else { 0 };
@@ -213,13 +238,9 @@ impl Peer {
         match self.conn.call(unlink).await.map_err(Errno::from) {
             Ok(Message::Runlinkat {}) => Ok(()),
             Ok(other) => Err(unexpected(&other)),
-            // An older server knows removal by fid only. The fid is gone either way; its drop sends
-            // a Tclunk that the server refuses, which is how the number becomes free.
+            // An older server knows removal by fid only.
             Err(error) if matches!(error.code, Errno::EOPNOTSUPP | Errno::ENOSYS) => {
-                match self.conn.call(Message::Tremove { fid: fid.number() }).await? {
-                    Message::Rremove {} => Ok(()),
-                    other => Err(unexpected(&other)),
-                }
+                self.remove_fid(&fid).await
             }
             Err(error) => Err(error),
         }
@@ -259,7 +280,7 @@ fn read_entries(
 }
 
 /// The directory and the last name of a path.
-fn split(path: &str) -> Reply<(&str, &str)> {
+pub(super) fn split(path: &str) -> Reply<(&str, &str)> {
     let trimmed = path.trim_end_matches('/');
     let (dir, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
     match name {
@@ -273,7 +294,6 @@ fn split(path: &str) -> Reply<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use covey_ninep::message::Dialect;
     use covey_wire::Field;
 
     #[test]

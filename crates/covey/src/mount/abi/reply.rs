@@ -149,6 +149,18 @@ record! {
 }
 
 record! {
+    /// Of the notification INVAL_ENTRY; the name and a NUL follow.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub struct InvalEntry for () {
+        pub parent: u64,
+        /// In bytes.
+        pub namelen: u32,
+        pub flags: u32,
+    }
+}
+
+record! {
     /// Of the notification INVAL_INODE.
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[allow(missing_docs)]

@@ -2,12 +2,21 @@
 
 use super::Files;
 use covey_ninep::tree::SetAttr;
-use covey_stripe::client::{File, Fs, Page, Result, Space, Stat};
+use covey_stripe::client::{File, Forget, Fs, Page, Result, Space, Stat};
 use covey_stripe::ops::{Caller, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
+use std::time::Duration;
 
 impl Files for Fs {
     type File = File;
+
+    fn time_left(&self, id: Id) -> (Duration, Duration) {
+        Fs::time_left(self, id)
+    }
+
+    fn on_revoke(&self, forget: Forget) {
+        Fs::on_revoke(self, forget);
+    }
 
     async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
         Fs::lookup(self, who, parent, name).await

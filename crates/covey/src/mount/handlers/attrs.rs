@@ -9,6 +9,7 @@ use crate::mount::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
 use covey_stripe::client::Stat;
 use covey_stripe::ops::{Caller, Id, Inode, Nanos};
+use covey_wire::Name;
 use std::time::Duration;
 
 impl<F: Files> Session<F> {
@@ -61,9 +62,10 @@ impl<F: Files> Session<F> {
     }
 
     /// The entry of an inode, from what the metadata server says alone.
-    pub(super) fn entry(&self, inode: &Inode) -> Entry {
+    pub(super) fn entry(&self, parent: Id, name: &Name, inode: &Inode) -> Entry {
         self.note_privilege(inode);
-        let (entry_valid, attr_valid) = (self.options.entry_timeout, self.entry_attr_valid(inode));
+        let entry_valid = self.entry_valid(parent, name, inode);
+        let attr_valid = self.entry_attr_valid(inode);
         Entry {
             nodeid: inode.id,
             generation: 0,
@@ -75,12 +77,30 @@ impl<F: Files> Session<F> {
         }
     }
 
+    /// How long a name is good: of directories, which are passed on the way to everything, as long
+    /// as the lease on their place.
+    fn entry_valid(&self, parent: Id, name: &Name, inode: &Inode) -> Duration {
+        let is_dir = inode.mode & S_IFMT == S_IFDIR;
+        let is_dots = matches!(name.as_bytes(), b"." | b"..");
+        if !self.options.entry_timeout.is_zero() || !is_dir || is_dots {
+            return self.options.entry_timeout;
+        }
+        let left = self.files.time_left(inode.id).1.saturating_sub(DELAY);
+        if !left.is_zero() {
+            self.kernel.tell_place(inode.id, parent, name);
+        }
+        left
+    }
+
     /// How long the attributes in an entry are good.
     ///
     /// On a strict mount stat(2) would ask twice, LOOKUP and GETATTR. A nanosecond, which the kernel
     /// rounds up to a tick of its clock, spares the second. It is safe for what is not open: the
     /// next stat by name asks again, and OPEN makes the kernel forget. Directories stay out of it,
     /// because `.` is reached without a LOOKUP.
+    ///
+    /// A lease does not count here: an inode that the kernel is about to make cannot be made to
+    /// forget. The answer to a GETATTR can, and is good for as long as the lease.
     fn entry_attr_valid(&self, inode: &Inode) -> Duration {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
         match self.options.attr_timeout {
@@ -96,7 +116,12 @@ impl<F: Files> Session<F> {
 
     fn attr_out(&self, stat: &Stat) -> Answer {
         self.note_privilege(&stat.inode);
-        let valid = self.options.attr_timeout;
+        let valid = match self.options.attr_timeout {
+            // Its blocks are not under the lease.
+            Duration::ZERO if stat.inode.sparse => Duration::ZERO,
+            Duration::ZERO => self.files.time_left(stat.inode.id).0.saturating_sub(DELAY),
+            timeout => timeout,
+        };
         Answer::Small(encode(&AttrOut {
             attr_valid: valid.as_secs(),
             attr_valid_nsec: valid.subsec_nanos(),
@@ -125,6 +150,7 @@ impl<F: Files> Session<F> {
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
         self.files.setattr(&Caller::default(), id, set).await?;
         locked(&self.privileged).remove(&id);
+        self.kernel.forget_attributes(id);
         Ok(())
     }
 }
@@ -229,6 +255,9 @@ fn permits(inode: &Inode, who: &Caller, mask: u32) -> bool {
 }
 
 const NANOS: u64 = 1_000_000_000;
+
+/// What an answer's way into the kernel may take of the time that it names.
+const DELAY: Duration = Duration::from_millis(20);
 
 /// `st_blksize`: what stdio and cp use as a buffer where no page cache gathers small writes.
 const IO_BLOCK_BYTES: u32 = 128 * 1024;

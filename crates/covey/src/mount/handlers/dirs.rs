@@ -41,7 +41,7 @@ impl<F: Files> Session<F> {
         }
         let mut listing = Dirents::new(size as usize);
         for entry in &page.entries {
-            let inode = plus.then(|| self.entry_of(entry));
+            let inode = plus.then(|| self.entry_of(id, entry));
             let name = entry.name.as_bytes();
             if !listing.push(inode.as_ref(), entry.id, entry.cookie, entry.kind, name) {
                 break;
@@ -52,10 +52,10 @@ impl<F: Files> Session<F> {
 
     /// With nodeid 0 the kernel takes the name and asks for the inode when it wants it: so for `.`
     /// and `..`, as the protocol asks, and where the attributes or their blocks are not known.
-    fn entry_of(&self, entry: &DirEntry) -> Entry {
+    fn entry_of(&self, dir: Id, entry: &DirEntry) -> Entry {
         let special = matches!(entry.name.as_bytes(), b"." | b"..");
         match &entry.inode {
-            Some(inode) if !special && !inode.sparse => self.entry(inode),
+            Some(inode) if !special && !inode.sparse => self.entry(dir, &entry.name, inode),
             _ => Entry {
                 nodeid: 0,
                 generation: 0,

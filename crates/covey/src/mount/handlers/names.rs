@@ -13,8 +13,9 @@ use covey_wire::{Field, Name};
 impl<F: Files> Session<F> {
     pub(super) async fn lookup(&self, header: &Header, name: Text) -> Result<Answer> {
         let who = self.caller(header);
-        let inode = self.files.lookup(&who, header.nodeid, &checked(name)?).await?;
-        Ok(self.entry_out(&inode))
+        let name = checked(name)?;
+        let inode = self.files.lookup(&who, header.nodeid, &name).await?;
+        Ok(self.entry_out(header.nodeid, &name, &inode))
     }
 
     pub(super) async fn readlink(&self, id: Id) -> Result<Answer> {
@@ -48,7 +49,7 @@ impl<F: Files> Session<F> {
         let (who, name) = (self.caller(header), checked(name)?);
         let (inode, _closed_at_once) =
             self.files.create(&who, header.nodeid, &name, mode & 0o7777, true, 0).await?;
-        Ok(self.entry_out(&inode))
+        Ok(self.entry_out(header.nodeid, &name, &inode))
     }
 
     pub(super) async fn create(
@@ -69,7 +70,7 @@ impl<F: Files> Session<F> {
             inode = self.files.setattr(&who, inode.id, set).await?.inode;
         }
         let handle = self.opened(inode.id, file, access);
-        let mut out = encode(&self.entry(&inode));
+        let mut out = encode(&self.entry(header.nodeid, &name, &inode));
         super::data::open_out(handle).put((), &mut out);
         Ok(Answer::Small(out))
     }
@@ -94,13 +95,16 @@ impl<F: Files> Session<F> {
         let who = self.caller(header);
         let (name, to_name) = (checked(name)?, checked(to_name)?);
         self.files.rename(&who, header.nodeid, &name, to, &to_name, flags).await?;
+        let exchanged = flags & rename::EXCHANGE != 0;
+        self.kernel.moved((header.nodeid, &name), (to, &to_name), exchanged);
         Ok(Answer::Done)
     }
 
     pub(super) async fn link(&self, header: &Header, id: Id, name: Text) -> Result<Answer> {
         let who = self.caller(header);
-        let inode = self.files.link(&who, id, header.nodeid, &checked(name)?).await?;
-        Ok(self.entry_out(&inode))
+        let name = checked(name)?;
+        let inode = self.files.link(&who, id, header.nodeid, &name).await?;
+        Ok(self.entry_out(header.nodeid, &name, &inode))
     }
 
     async fn make(
@@ -112,13 +116,13 @@ impl<F: Files> Session<F> {
         target: Name,
     ) -> Result<Answer> {
         let who = self.caller(header);
-        let inode =
-            self.files.make(&who, header.nodeid, &checked(name)?, mode, rdev, target).await?;
-        Ok(self.entry_out(&inode))
+        let name = checked(name)?;
+        let inode = self.files.make(&who, header.nodeid, &name, mode, rdev, target).await?;
+        Ok(self.entry_out(header.nodeid, &name, &inode))
     }
 
-    fn entry_out(&self, inode: &Inode) -> Answer {
-        Answer::Small(encode(&self.entry(inode)))
+    fn entry_out(&self, parent: Id, name: &Name, inode: &Inode) -> Answer {
+        Answer::Small(encode(&self.entry(parent, name, inode)))
     }
 }
 

@@ -116,8 +116,10 @@ fn claimed_uid(attach: &Attach) -> Result<Option<u32>> {
     if attach.uname.is_empty() {
         return Ok(None);
     }
-    let account = users::by_name(&attach.uname.lossy())?;
-    account.map(|account| Some(account.uid)).ok_or_else(|| nobody(attach))
+    let name = attach.uname.lossy();
+    // 9P2000 has no other place for a number.
+    let account = users::by_name(&name)?.map(|account| account.uid).or(name.parse().ok());
+    account.map(Some).ok_or_else(|| nobody(attach))
 }
 
 fn nobody(attach: &Attach) -> Errno {
@@ -190,6 +192,7 @@ mod tests {
         let who = Who::pretend(0, true);
         let by_name = |name: &str| Attach { uname: name.into(), ..attach(Some(0), false, None) };
         assert_eq!(admitted(&who, by_name("root")), Some(0));
+        assert_eq!(admitted(&who, by_name("4321")), Some(4321));
         assert_eq!(admitted(&who, by_name("no such user")), None);
     }
 

@@ -1,0 +1,44 @@
+/* What libcovey-preload.so offers beyond POSIX. Programs find it with dlsym(RTLD_DEFAULT, NAME), so
+ * that they run without it, too.
+ *
+ *     ssize_t (*writex)(int, const struct iovec *, size_t, const struct covey_xtvec *, size_t) =
+ *         dlsym(RTLD_DEFAULT, "covey_writex");
+ */
+#ifndef COVEY_H
+#define COVEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A place in a file, in bytes. */
+struct covey_xtvec {
+    uint64_t offset;
+    uint64_t length;
+};
+
+/* Reads places of a file into pieces of memory, in order: the form of readx and writex that the HPC
+ * extensions of POSIX proposed. The lists need not have as many entries, but as many bytes (else
+ * EINVAL). On Covey's files each server gets one request; on others there is one pread or pwrite for
+ * each piece. Answers the bytes read, fewer only where a place lies beyond the end of the file; -1 and
+ * errno when it failed. Overlapping places are read twice. */
+ssize_t covey_readx(int fd, const struct iovec *iov, size_t iov_count,
+                    const struct covey_xtvec *xtv, size_t xtv_count);
+
+/* Writes pieces of memory to places of a file. All bytes, or -1 and errno: then any of them may have
+ * been written. Which bytes stay where places overlap is not said. O_APPEND does not count. */
+ssize_t covey_writex(int fd, const struct iovec *iov, size_t iov_count,
+                     const struct covey_xtvec *xtv, size_t xtv_count);
+
+/* Whether a descriptor is an open file of Covey's. */
+int covey_is_ours(int fd);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

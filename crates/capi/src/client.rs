@@ -1,0 +1,293 @@
+//! The client of this process: one background thread, started by the first call that needs it.
+//!
+//! The thread runs tokio and with it all connections. A call's future is polled on the thread of the
+//! program that made the call, which sleeps on a futex in between: dropping the future is how a wait
+//! ends, and a signal ends it where POSIX lets one.
+//!
+//! A fork copies the memory but not the thread. The child forgets the client without touching it
+//! (its locks may be held by threads that are not there any more) and makes its own, with a session of
+//! its own, when it first needs one.
+
+use crate::boundary::{Inside, Result, Stop, errno, say};
+use crate::settings::settings;
+use covey_cluster::error::Cannot;
+use covey_cluster::{config, error};
+use covey_ninep::tree::Errno;
+use covey_stripe::client::{Fs, Options};
+use covey_stripe::ops::Caller;
+use covey_wire::List;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// A connection to the file system, and when it was made.
+pub struct Client {
+    fs: Fs,
+    runtime: Handle,
+    /// Tells this client from those before it: what they have opened must be opened anew.
+    pub generation: u64,
+}
+
+impl Deref for Client {
+    type Target = Fs;
+    fn deref(&self) -> &Fs {
+        &self.fs
+    }
+}
+
+/// What exists of the client.
+#[derive(Default)]
+pub struct Slot {
+    runtime: Option<Handle>,
+    client: Option<Arc<Client>>,
+}
+
+static SLOT: Mutex<Slot> = Mutex::new(Slot { runtime: None, client: None });
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+static HAS_COMPLAINED: AtomicBool = AtomicBool::new(false);
+
+/// The client, connected. The first call connects, which takes three seconds at most; calls that come
+/// meanwhile wait for it.
+pub fn client() -> Result<Arc<Client>> {
+    let mut slot = lock();
+    if let Some(client) = &slot.client {
+        return Ok(client.clone());
+    }
+    let runtime = match &slot.runtime {
+        Some(runtime) => runtime.clone(),
+        None => slot.runtime.insert(start()?).clone(),
+    };
+    let fs = wait_on(&runtime, connect()).map_err(complain)?;
+    let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
+    let client = Arc::new(Client { fs, runtime, generation });
+    slot.client = Some(client.clone());
+    Ok(client)
+}
+
+/// Runs a call to its end. The library bounds its wait, except on hard clients, where a signal ends it.
+pub fn wait<T>(
+    client: &Client,
+    call: impl Future<Output = std::result::Result<T, Errno>>,
+) -> Result<T> {
+    match settings().hard {
+        true => wait_or_signal(client, call),
+        false => Ok(wait_on(&client.runtime, call)?),
+    }
+}
+
+/// Runs a call whose wait has no bound, such as for a lock: a signal ends it with EINTR, unless its
+/// handler asks for the call to go on.
+pub fn wait_or_signal<T>(
+    client: &Client,
+    call: impl Future<Output = std::result::Result<T, Errno>>,
+) -> Result<T> {
+    run_call(&client.runtime, call, true).unwrap_or(Err(Errno::EINTR.into())).map_err(Stop::from)
+}
+
+/// Ends the session, so that opens and locks go at once: the process is about to end, or to become
+/// another program. A call that comes later makes a new one.
+pub fn end() {
+    let Some(client) = lock().client.take() else { return };
+    let bye = async {
+        let _ = tokio::time::timeout(BYE_PATIENCE, client.bye()).await;
+    };
+    wait_on(&client.runtime, bye);
+    // Files that are still open refer to it.
+    std::mem::forget(client);
+}
+
+/// On whose behalf this process acts at this moment.
+pub fn caller() -> Caller {
+    let mut groups = [0; GROUPS_MAX];
+    // SAFETY: plain system calls; the buffer has the length that is told.
+    let (uid, gid, count) = unsafe {
+        let count = libc::getgroups(GROUPS_MAX as i32, groups.as_mut_ptr());
+        (libc::geteuid(), libc::getegid(), count.max(0) as usize)
+    };
+    let mut groups = groups[..count].to_vec();
+    if !groups.contains(&gid) {
+        groups.insert(0, gid);
+    }
+    Caller { uid, gid, groups: List(groups) }
+}
+
+/// The client's lock, for the time of a fork.
+pub fn lock() -> MutexGuard<'static, Slot> {
+    SLOT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In the child of a fork: what the parent has is not ours.
+pub fn forget(slot: &mut Slot) {
+    std::mem::forget(std::mem::take(slot));
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+async fn connect() -> error::Result<Fs> {
+    let named = std::env::var_os("COVEY_CONFIG").map(std::path::PathBuf::from);
+    let config = config::find(named.as_deref()).and_then(|file| config::load(&file))?;
+    let options = Options {
+        hard: settings().hard,
+        name: format!("preload {}", std::process::id()),
+        ..Options::default()
+    };
+    let fs = covey_cluster::connect(&config, options).await;
+    fs.cannot(|| format!("connect to cluster {}", config.name))
+}
+
+/// Says once why nothing works: errno alone would not help anybody.
+fn complain(error: error::Error) -> Errno {
+    if !HAS_COMPLAINED.swap(true, Ordering::Relaxed) {
+        let hints = error.hints.iter().map(|hint| format!("; hint: {hint}"));
+        say(&format!("{}{}", error.message, hints.collect::<String>()));
+    }
+    Errno::because(Errno::EIO, error.message)
+}
+
+/// Starts the thread. It takes no signals: they are the program's.
+fn start() -> Result<Handle> {
+    let (tell, told) = mpsc::sync_channel(1);
+    let builder = std::thread::Builder::new().name("covey".into());
+    let masked = without_signals(|| builder.spawn(move || run(&tell)));
+    masked.map_err(Errno::from)?;
+    match told.recv() {
+        Ok(Ok(handle)) => Ok(handle),
+        Ok(Err(error)) => Err(Errno::from(error).into()),
+        Err(_) => Err(Errno::because(Errno::EIO, "the client's thread has not started").into()),
+    }
+}
+
+fn run(tell: &mpsc::SyncSender<std::io::Result<Handle>>) {
+    let _inside = Inside::enter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    match runtime {
+        Ok(runtime) => {
+            let _ = tell.send(Ok(runtime.handle().clone()));
+            runtime.block_on(std::future::pending::<()>());
+        }
+        Err(error) => drop(tell.send(Err(error))),
+    }
+}
+
+fn without_signals<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: both sets are plain memory that sigfillset and pthread_sigmask fill.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let done = work();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        done
+    }
+}
+
+fn wait_on<T>(runtime: &Handle, call: impl Future<Output = T>) -> T {
+    run_call(runtime, call, false).expect("no signal ends it")
+}
+
+/// Polls a call on this thread until it is done, or a signal ends it where one may.
+///
+/// A thread that is ending has lost its locals, and with them what the runtime keeps there: atexit(3)
+/// handlers and the last flush of streams run so. A thread of our own then polls for it.
+fn run_call<T>(runtime: &Handle, call: impl Future<Output = T>, by_signal: bool) -> Option<T> {
+    let lost = |error: tokio::runtime::TryCurrentError| error.is_thread_local_destroyed();
+    if !Handle::try_current().err().is_some_and(lost) {
+        return poll_here(runtime, call, by_signal);
+    }
+    let mut result = None;
+    let work = Moved((&mut result, call));
+    let polls = move || {
+        let Moved((result, call)) = { work };
+        let _inside = Inside::enter();
+        *result = poll_here(runtime, call, by_signal);
+    };
+    // SAFETY: what the thread borrows lives until it is joined, just below.
+    let thread = without_signals(|| unsafe { std::thread::Builder::new().spawn_unchecked(polls) });
+    let _ = thread.ok()?.join();
+    result
+}
+
+/// What a thread takes over while its maker only waits for it.
+struct Moved<T>(T);
+
+// SAFETY: the maker touches nothing of it until the thread has ended.
+unsafe impl<T> Send for Moved<T> {}
+
+fn poll_here<T>(runtime: &Handle, call: impl Future<Output = T>, by_signal: bool) -> Option<T> {
+    let _runtime = runtime.enter();
+    let parker = Arc::new(Parker(AtomicU32::new(0)));
+    let waker = Waker::from(parker.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut call = pin!(call);
+    loop {
+        if let Poll::Ready(result) = call.as_mut().poll(&mut context) {
+            return Some(result);
+        }
+        while parker.park() == Woken::Signal {
+            if by_signal {
+                return None;
+            }
+        }
+    }
+}
+
+/// Where a thread of the program sleeps: 0 asleep, 1 woken.
+struct Parker(AtomicU32);
+
+#[derive(PartialEq, Eq)]
+enum Woken {
+    Called,
+    Signal,
+}
+
+impl Parker {
+    fn park(&self) -> Woken {
+        while self.0.swap(0, Ordering::Acquire) == 0 {
+            // Without a timeout the kernel goes on by itself after a handler with SA_RESTART.
+            // SAFETY: the word lives as long as the wait.
+            let failed = unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.0.as_ptr(),
+                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                    0,
+                    std::ptr::null::<libc::timespec>(),
+                ) < 0
+            };
+            if failed && errno() == libc::EINTR && self.0.load(Ordering::Acquire) == 0 {
+                return Woken::Signal;
+            }
+        }
+        Woken::Called
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.0.swap(1, Ordering::Release) == 0 {
+            // SAFETY: as above; one thread sleeps here.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.0.as_ptr(),
+                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                    1,
+                )
+            };
+        }
+    }
+}
+
+/// How long the metadata server may take to hear that we end.
+const BYE_PATIENCE: Duration = Duration::from_millis(500);
+/// Supplementary groups that are told.
+const GROUPS_MAX: usize = 256;

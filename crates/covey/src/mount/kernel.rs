@@ -1,0 +1,183 @@
+//! What the kernel was told to remember, and how it is made to forget.
+//!
+//! Under leases the kernel may keep attributes, and the names of directories: paths are walked
+//! without a request. Names of files are left to LOOKUP, which is answered from memory too.
+//!
+//! - **Attributes** are forgotten by INVAL_INODE, which takes no lock. An answer on its way is no
+//!   danger: the kernel drops a GETATTR's that began before.
+//! - **Names of directories** are made to expire by INVAL_ENTRY, which takes the lock of the parent
+//!   directory, so it is done by a thread of its own. Somebody who holds that lock waits for our
+//!   answer, and that may have to wait for another client, whose lock may wait for us: but only
+//!   where both move directories of one and the same directory, and then no longer than a lease
+//!   lasts. To expire is not to be dropped: whatever is mounted below stays.
+
+use super::abi::reply::{InvalEntry, InvalInode, OutHeader, encode};
+use covey_stripe::client::Forget;
+use covey_stripe::ops::{Id, Lease};
+use covey_wire::Name;
+use rustix::io::Errno as OsError;
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// The kernel's memory of one mount.
+pub struct Kernel {
+    device: OwnedFd,
+    places: Mutex<Places>,
+    expiring: Mutex<mpsc::Sender<Expiry>>,
+}
+
+#[derive(Default)]
+struct Places {
+    by_id: HashMap<Id, Place>,
+    swept_at: Option<Instant>,
+}
+
+/// Where the kernel knows a directory to be.
+#[derive(Clone)]
+struct Place {
+    parent: Id,
+    name: Name,
+    told_at: Instant,
+}
+
+/// A name to expire, and who waits for it.
+struct Expiry {
+    place: Place,
+    done: oneshot::Sender<()>,
+}
+
+impl Kernel {
+    /// Speaks to the kernel by its own copy of the device.
+    pub fn new(device: OwnedFd) -> io::Result<Arc<Kernel>> {
+        let (expiring, expiries) = mpsc::channel::<Expiry>();
+        let kernel =
+            Arc::new(Kernel { device, places: Mutex::default(), expiring: Mutex::new(expiring) });
+        let weak = Arc::downgrade(&kernel);
+        std::thread::Builder::new().name("fuse-names".into()).spawn(move || {
+            for expiry in expiries {
+                let Some(kernel) = weak.upgrade() else { return };
+                kernel.expire(&expiry.place);
+                let _ = expiry.done.send(());
+            }
+        })?;
+        Ok(kernel)
+    }
+
+    /// A directory's name is about to be told, for less than [`TOLD`].
+    pub fn tell_place(&self, id: Id, parent: Id, name: &Name) {
+        let place = Place { parent, name: name.clone(), told_at: Instant::now() };
+        let mut places = self.places();
+        places.sweep(place.told_at);
+        places.by_id.insert(id, place);
+    }
+
+    /// A name was moved here, by the kernel itself.
+    pub fn moved(&self, from: (Id, &Name), to: (Id, &Name), exchanged: bool) {
+        let now = Instant::now();
+        for place in self.places().by_id.values_mut() {
+            let here = (place.parent, &place.name);
+            let there = match () {
+                () if here == from => to,
+                () if here == to && exchanged => from,
+                () => continue,
+            };
+            *place = Place { parent: there.0, name: there.1.clone(), told_at: now };
+        }
+    }
+
+    /// Makes the kernel forget whatever is taken back.
+    pub fn forget(self: &Arc<Self>) -> Forget {
+        let kernel = self.clone();
+        Box::new(move |leases| {
+            let mut expired = Vec::new();
+            for lease in leases {
+                match lease {
+                    Lease { id, place: false } => kernel.forget_attributes(*id),
+                    Lease { id, place: true } => expired.push(*id),
+                }
+            }
+            let kernel = kernel.clone();
+            Box::pin(async move {
+                for id in expired {
+                    kernel.forget_place(id).await;
+                }
+            })
+        })
+    }
+
+    /// The attributes of an inode; one that the kernel does not know is no error.
+    pub fn forget_attributes(&self, id: Id) {
+        let what = encode(&InvalInode { ino: id, off: u64::MAX, len: 0 });
+        self.notify(NOTIFY_INVAL_INODE, &[&what]);
+    }
+
+    async fn forget_place(&self, id: Id) {
+        let Some(place) = self.places().by_id.get(&id).cloned() else { return };
+        self.expire_beside(place.clone()).await;
+        // An answer that was on its way into the kernel may have come after.
+        if place.told_at.elapsed() < ON_THE_WAY {
+            tokio::time::sleep(ON_THE_WAY).await;
+            let place = self.places().by_id.remove(&id).unwrap_or(place);
+            self.expire_beside(place).await;
+        }
+    }
+
+    async fn expire_beside(&self, place: Place) {
+        let (done, waits) = oneshot::channel();
+        let expiring = self.expiring.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if expiring.send(Expiry { place, done }).is_ok() {
+            let _ = waits.await;
+        }
+    }
+
+    fn expire(&self, place: &Place) {
+        let namelen = place.name.len() as u32;
+        let head = InvalEntry { parent: place.parent, namelen, flags: EXPIRE_ONLY };
+        self.notify(NOTIFY_INVAL_ENTRY, &[&encode(&head), place.name.as_bytes(), b"\0"]);
+    }
+
+    fn notify(&self, code: u32, pieces: &[&[u8]]) {
+        let length = OutHeader::BYTES + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let header = encode(&OutHeader { len: length as u32, error: code, unique: 0 });
+        let mut slices = vec![IoSlice::new(&header)];
+        slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+        match rustix::io::retry_on_intr(|| rustix::io::writev(&self.device, &slices)) {
+            // NOENT: the kernel does not know it. NODEV, PERM, NOTCONN: not mounted, or no longer.
+            Ok(_) | Err(OsError::NOENT | OsError::NODEV | OsError::PERM | OsError::NOTCONN) => {}
+            Err(error) => tracing::error!("fuse: the kernel refused a notification: {error}"),
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Places {
+    /// Drops what the kernel no longer believes.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept_at.is_some_and(|at| now.duration_since(at) < TOLD) {
+            return;
+        }
+        self.swept_at = Some(now);
+        self.by_id.retain(|_, place| now.duration_since(place.told_at) < TOLD * 2);
+    }
+}
+
+/// Longer than any lease.
+const TOLD: Duration = Duration::from_secs(2);
+
+/// How long an answer may take from its write into the kernel until the process that waits for it
+/// has noted it.
+const ON_THE_WAY: Duration = Duration::from_millis(20);
+
+/// FUSE_NOTIFY_INVAL_INODE and INVAL_ENTRY, where a reply has its error.
+const NOTIFY_INVAL_INODE: u32 = 2;
+const NOTIFY_INVAL_ENTRY: u32 = 3;
+
+/// FUSE_EXPIRE_ONLY: ask again before the name is used. Kernels before 6.2 drop it instead.
+const EXPIRE_ONLY: u32 = 1;

@@ -1,0 +1,170 @@
+//! `libcovey-preload.so`: real programs on Covey's files without any mount.
+
+mod support;
+
+use rustix::process::Signal;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::preload::{PREFIX, compile, library, preloaded, worked};
+use support::{Cluster, has_program, run, skip};
+
+fn here(file: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/preload").join(file)
+}
+
+/// Runs a program on a local directory and on one of Covey's; answers what each said.
+fn on_both(cluster: &Cluster, program: &str, script: Option<&str>, name: &str) -> [String; 2] {
+    let local = cluster.scratch(name);
+    fs::create_dir(&local).expect("a directory");
+    let ours = format!("{PREFIX}/{name}");
+    cluster.covey(&["mkdir", &format!("/{name}")]);
+    let mut plain = Command::new(program);
+    plain.env("LC_ALL", "C").current_dir("/");
+    let on = |mut command: Command, directory: &Path| {
+        command.args(script.map(here)).arg(directory);
+        worked(&run(command)).to_owned()
+    };
+    [on(plain, &local), on(preloaded(cluster, program), ours.as_ref())]
+}
+
+#[track_caller]
+fn assert_alike([local, ours]: [String; 2]) {
+    for (number, (local, ours)) in local.lines().zip(ours.lines()).enumerate() {
+        assert_eq!(ours, local, "line {} of the output, left ours, right local", number + 1);
+    }
+    assert_eq!(ours.lines().count(), local.lines().count());
+}
+
+#[test]
+fn every_call_answers_as_on_a_local_directory() {
+    let cluster = Cluster::up(3);
+    let Some(program) = compile(&cluster, "preload/calls.c", "cc") else { return };
+    let said = on_both(&cluster, program.to_str().expect("a plain name"), None, "calls");
+    assert!(said[0].ends_with("end\n"), "{}", said[0]);
+    assert_alike(said);
+}
+
+#[test]
+fn ordinary_programs_do_without_a_mount_what_they_do_on_a_local_directory() {
+    let cluster = Cluster::up(3);
+    for (program, script) in
+        [("sh", "programs.sh"), ("bash", "programs.sh"), ("python3", "programs.py")]
+    {
+        match has_program(program) {
+            true => assert_alike(on_both(&cluster, program, Some(script), program)),
+            false => skip(format!("needs {program}")),
+        }
+    }
+}
+
+#[test]
+fn a_database_without_a_mount_keeps_its_journal_and_its_integrity() {
+    if !has_program("sqlite3") {
+        return skip("needs sqlite3");
+    }
+    let cluster = Cluster::up(2);
+    assert_alike(on_both(&cluster, "sh", Some("sql.sh"), "sql"));
+}
+
+#[test]
+fn what_is_written_without_a_mount_is_seen_on_a_mount_at_once_and_locks_hold_between_them() {
+    let mut cluster = Cluster::up(2);
+    let Some(mount) = cluster.mount() else { return };
+    let mut write = preloaded(&cluster, "sh");
+    write.args(["-c", "echo from the library > /covey/f; cat /covey/f"]);
+    assert_eq!(worked(&run(write)), "from the library\n");
+    assert_eq!(fs::read(mount.join("f")).expect("it is there"), b"from the library\n");
+    fs::write(mount.join("f"), "from the mount").expect("it can be written");
+    let mut read = preloaded(&cluster, "cat");
+    read.arg("/covey/f");
+    assert_eq!(worked(&run(read)), "from the mount");
+    // flock(1) holds the lock in one world; the other must be refused.
+    let held = fs::File::open(mount.join("f")).expect("a file");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
+    let try_lock = || {
+        let mut lock = preloaded(&cluster, "flock");
+        lock.args(["-n", "/covey/f", "true"]);
+        run(lock).ok
+    };
+    assert!(!try_lock(), "the mount's lock is not seen without a mount");
+    drop(held);
+    assert!(try_lock(), "a lock that was given back is still in the way");
+}
+
+#[test]
+fn a_dead_server_gives_a_program_without_a_mount_an_error_and_no_hang() {
+    let cluster = Cluster::up(2);
+    let mut fill = preloaded(&cluster, "dd");
+    fill.args(["if=/dev/zero", "of=/covey/f", "bs=65536", "count=8"]);
+    worked(&run(fill));
+    cluster.signal("io1", Signal::STOP);
+    let mut read = preloaded(&cluster, "cat");
+    read.arg("/covey/f");
+    let done = run(read);
+    cluster.signal("io1", Signal::CONT);
+    assert!(!done.ok && done.stderr.contains("Input/output error"), "{done}");
+    let mut read = preloaded(&cluster, "cat");
+    read.arg("/covey/f");
+    assert_eq!(worked(&run(read)).len(), 8 * 65536);
+}
+
+#[test]
+fn a_program_without_the_library_gets_errors_from_inherited_descriptors_and_never_wrong_bytes() {
+    let cluster = Cluster::up(1);
+    let mut inherit = preloaded(&cluster, "sh");
+    inherit.args(["-c", "echo text > /covey/f; env -u LD_PRELOAD cat < /covey/f"]);
+    let done = run(inherit);
+    assert!(!done.ok && done.stdout.is_empty(), "{done}");
+    assert!(done.stderr.contains("Bad file descriptor"), "{done}");
+}
+
+#[test]
+fn the_report_says_what_was_served_and_a_wrong_configuration_why_nothing_is() {
+    let cluster = Cluster::up(1);
+    let mut copy = preloaded(&cluster, "cp");
+    copy.args(["/etc/passwd", "/covey/p"]).env("COVEY_PRELOAD_REPORT", "1");
+    let done = run(copy);
+    assert!(done.ok && done.stderr.contains("writes of "), "{done}");
+    let mut list = Command::new("ls");
+    list.arg("/covey").env("LD_PRELOAD", library()).env("COVEY_CONFIG", "/no/such/file");
+    let done = run(list);
+    assert!(done.stderr.contains("covey-preload: cannot read /no/such/file"), "{done}");
+    assert!(done.stderr.contains("hint: "), "{done}");
+}
+
+#[test]
+fn lists_of_pieces_reach_the_file_by_readx_and_writex_and_by_lio_listio() {
+    let cluster = Cluster::up(3);
+    let Some(program) = compile(&cluster, "preload/lists.c", "cc") else { return };
+    let mut lists = preloaded(&cluster, program);
+    lists.arg("/covey/f").env("COVEY_PRELOAD_REPORT", "1");
+    let done = run(lists);
+    assert_eq!(worked(&done), "right\n", "{done}");
+    assert!(done.stderr.contains("4 list requests of 4000 pieces"), "{done}");
+    let copy = cluster.scratch("copy");
+    cluster.covey(&["cp", ":/f", copy.to_str().expect("a plain name")]);
+    assert_eq!(fs::metadata(copy).expect("copied").len(), 999 * 4099 + 1000);
+}
+
+#[test]
+fn a_killed_child_and_a_closed_range_of_descriptors_leave_the_client_alive() {
+    let cluster = Cluster::up(1);
+    // bash closes what it does not know; daemons close everything.
+    let text = "import os\n\
+        open('/covey/a', 'w').write('a')\n\
+        kept = os.open('/covey/a', os.O_RDONLY)\n\
+        os.closerange(kept + 1, 2000)\n\
+        child = os.fork()\n\
+        if child == 0:\n\
+        \topen('/covey/b', 'w').write('b')\n\
+        \tos.kill(os.getpid(), 9)\n\
+        os.waitpid(child, 0)\n\
+        print(os.read(kept, 9), open('/covey/b').read(), sorted(os.listdir('/covey')))\n";
+    if !has_program("python3") {
+        return skip("needs python3");
+    }
+    let mut python = preloaded(&cluster, "python3");
+    python.args(["-c", text]).stdin(Stdio::null());
+    assert_eq!(worked(&run(python)), "b'a' b ['a', 'b']\n");
+}

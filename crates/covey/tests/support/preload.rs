@@ -1,0 +1,65 @@
+//! Programs under `libcovey-preload.so`, and C programs of the tests.
+
+use super::command::{Finished, run};
+use super::{Cluster, has_program, skip};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Where the tests see Covey's files.
+pub const PREFIX: &str = "/covey";
+
+/// The library, built as this test was. Cargo builds it beside the tests when it runs them all; a test
+/// that is run alone asks for it.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let covey = Path::new(env!("CARGO_BIN_EXE_covey"));
+        let profile = covey.parent().expect("a binary lies in a directory");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--quiet", "--locked", "-p", "covey-capi"]);
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let built = cargo.status().expect("cargo runs");
+        assert!(built.success(), "the preload library cannot be built");
+        let library = profile.join("libcovey_preload.so");
+        assert!(library.exists(), "there is no {}", library.display());
+        library
+    })
+}
+
+/// A program that reaches the cluster's files below [`PREFIX`] without a mount.
+pub fn preloaded(cluster: &Cluster, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library()).env("COVEY_CONFIG", cluster.config());
+    command.env_remove("COVEY_PRELOAD_REPORT").env("COVEY_PRELOAD_PREFIX", PREFIX);
+    command.env("LC_ALL", "C").current_dir("/");
+    command
+}
+
+/// A C program of the tests. None, with the reason told, where there is no compiler.
+pub fn compile(cluster: &Cluster, source: &str, compiler: &str) -> Option<PathBuf> {
+    if !has_program(compiler) {
+        skip(format!("needs {compiler}"));
+        return None;
+    }
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let stem = from.file_stem().expect("a source has a name").to_string_lossy().into_owned();
+    let program = cluster.scratch(&format!("{stem}-{compiler}"));
+    let mut command = Command::new(compiler);
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/include");
+    command.args(["-O1", "-Wall", "-Wno-unused-result", "-pthread", "-I"]).arg(include);
+    command.arg("-o").arg(&program).arg(&from).arg("-ldl").env_remove("LD_PRELOAD");
+    let done = run(command);
+    assert!(done.ok, "{compiler} {source}: {done}");
+    Some(program)
+}
+
+/// Asserts that a program has worked.
+#[track_caller]
+pub fn worked(done: &Finished) -> &str {
+    assert!(done.ok, "{done}");
+    &done.stdout
+}
