@@ -1,4 +1,4 @@
-//! Some hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
+//! A hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
 
 #[path = "sim/mod.rs"]
 mod sim;
@@ -7,7 +7,7 @@ use sim::simulate;
 
 #[test]
 fn some_seeds_break_no_promise() {
-    let failed: Vec<_> = (0..200).filter_map(|seed| simulate(seed, false).err()).collect();
+    let failed: Vec<_> = (0..100).filter_map(|seed| simulate(seed, false).err()).collect();
     if let Some(first) = failed.first() {
         let seeds: Vec<u64> = failed.iter().map(|failure| failure.seed).collect();
         panic!("{first}\nseeds that failed: {seeds:?}");
@@ -16,7 +16,7 @@ fn some_seeds_break_no_promise() {
 
 #[test]
 fn a_seed_is_repeated_exactly() {
-    for seed in 1000..1010 {
+    for seed in 1000..1005 {
         let (once, again) = (simulate(seed, false), simulate(seed, false));
         assert_eq!(once.expect("a clean seed"), again.expect("a clean seed"), "seed {seed}");
     }

@@ -163,8 +163,7 @@ impl Fs {
         let reply = session.ask(&Caller::default(), Op::Cluster {}).await?;
         let Reply::Cluster { servers, .. } = reply else { return Err(unexpected(&reply)) };
         let client = session.unique();
-        let link =
-            |server: &Name| data_link(net.clone(), &server.lossy(), options.clone(), client);
+        let link = |server: &Name| data_link(net.clone(), &server.lossy(), options.clone(), client);
         let data = servers.0.iter().map(link).collect();
         let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
@@ -280,9 +279,9 @@ impl Fs {
             open: true,
             access,
         };
-        let boot = self.shared.session.boot();
+        let starts = self.shared.session.starts();
         let (inode, opened) = self.shared.session.open(who, op).await?;
-        let file = self.handle(&inode, opened, boot)?;
+        let file = self.handle(&inode, opened, starts)?;
         Ok((inode, file))
     }
 
@@ -315,12 +314,12 @@ impl Fs {
 
     /// Opens a regular file (or directory, to keep it). `access`: 4 read, 2 write, 1 execute.
     pub async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
-        let boot = self.shared.session.boot();
+        let starts = self.shared.session.starts();
         let (inode, opened) = match self.shared.session.open_known(who, id, access) {
             Some(known) => known,
             None => self.shared.session.open(who, Op::Open { id, access }).await?,
         };
-        self.handle(&inode, opened, boot)
+        self.handle(&inode, opened, starts)
     }
 
     /// Removes a name: of a directory with `dir`, of anything else without.
@@ -436,12 +435,12 @@ impl Fs {
         self.shared.session.change(who, op).await
     }
 
-    /// `boot`: the metadata server's start in which the inode was asked for, or an earlier one.
-    fn handle(&self, inode: &Inode, opened: Opened, boot: u64) -> Result<File> {
+    /// `starts`: the metadata server's in which the inode was asked for, or an earlier one.
+    fn handle(&self, inode: &Inode, opened: Opened, starts: (u64, u64)) -> Result<File> {
         let shared = self.shared.clone();
         let mut handle = Handle { shared, open: None, id: inode.id, _opened: opened };
         if let Some(layout) = &inode.layout {
-            let open = handle.shared.share_file(inode, layout, boot)?;
+            let open = handle.shared.share_file(inode, layout, starts)?;
             open.refresh(inode);
             handle.open = Some(open);
         }
@@ -484,7 +483,7 @@ impl Shared {
         &self,
         inode: &Inode,
         layout: &crate::ops::Layout,
-        boot: u64,
+        starts: (u64, u64),
     ) -> Result<Arc<OpenFile>> {
         let mut files = self.files.lock().expect("no holder panics");
         if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
@@ -498,7 +497,7 @@ impl Shared {
             })
         };
         let links = layout.servers.0.iter().map(link).collect::<Result<Vec<_>>>()?;
-        let open = Arc::new(OpenFile::new(inode, layout, links, boot)?);
+        let open = Arc::new(OpenFile::new(inode, layout, links, starts)?);
         files.insert(inode.id, Arc::downgrade(&open));
         Ok(open)
     }

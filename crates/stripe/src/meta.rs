@@ -138,6 +138,7 @@ pub struct Store<K: Kv> {
     superblock: Superblock,
     counters: Counters,
     boot: u64,
+    machine: u64,
     sessions: Sessions,
     locks: Locks,
     /// Who waits, and for what.
@@ -216,6 +217,7 @@ impl<K: Kv> Store<K> {
             superblock,
             counters,
             boot: boot + 1,
+            machine: 0,
             sessions: Sessions::default(),
             locks: Locks::default(),
             waits: BTreeMap::new(),
@@ -344,6 +346,17 @@ impl<K: Kv> Store<K> {
             keys::put_row(&mut self.kv, keys::SUPER, &self.superblock)?;
         }
         Ok(added)
+    }
+
+    /// Says in which start of its machine the store was opened. After another one (`lost_power`)
+    /// numbers are skipped that may have been given out and were lost: the files and clients that
+    /// they named may still be there. To be called after the log was replayed.
+    pub fn opened_on(&mut self, machine: u64, lost_power: bool) {
+        self.machine = machine;
+        if lost_power {
+            self.counters.id_next += NUMBERS_SKIPPED;
+            self.counters.session_next += NUMBERS_SKIPPED;
+        }
     }
 
     /// How often the store was opened, this time included.
@@ -520,6 +533,9 @@ fn node(inode: Inode) -> Applied {
 fn error_reply(error: &Errno) -> Reply {
     Reply::Error { code: error.code, reason: Name::from(error.reason.as_str()) }
 }
+
+/// More numbers than are given out between two syncs of the log.
+const NUMBERS_SKIPPED: u64 = 1 << 24;
 
 /// Indexes into the server list are 16 bits wide.
 const SERVERS_MAX: usize = u16::MAX as usize;

@@ -244,7 +244,8 @@ impl DataTree {
         if client != 0 {
             let mut lines = self.lines.borrow_mut();
             lines.retain(|_, line| line.strong_count() > 0);
-            if let Some(before) = lines.insert(client, Rc::downgrade(line)).and_then(|w| w.upgrade())
+            if let Some(before) =
+                lines.insert(client, Rc::downgrade(line)).and_then(|w| w.upgrade())
             {
                 before.is_over.set(!Rc::ptr_eq(&before, line));
             }
@@ -272,7 +273,7 @@ impl DataTree {
             object.ended.notified().await;
         }
         if self.epoch_of(id) >= epoch {
-            return Ok(DataReply::Done {});
+            return self.keep_cut(&object).await;
         }
         let cutting = Cutting::begin(&object);
         while !object.writing.borrow().is_empty() {
@@ -291,6 +292,20 @@ impl DataTree {
         // A file that was given another layout lives on here at its new epoch.
         self.gone.borrow_mut().1.remove(&id);
         drop(cutting);
+        self.keep_cut(&object).await
+    }
+
+    /// A cut is done when it is on the disk: the metadata server forgets it then, and nobody would
+    /// cut again what a loss of power brings back.
+    async fn keep_cut(&self, object: &Object) -> Result<DataReply> {
+        let epoch = object.epoch.get();
+        if object.is_name_dirty.get() {
+            let path = self.path(object.id, epoch);
+            let dir = path.parent().expect("objects lie in directories").to_owned();
+            let disk = self.disk.clone();
+            task::blocking(move || disk.sync_dir(&dir)).await?;
+            object.is_name_dirty.set(object.epoch.get() != epoch);
+        }
         Ok(DataReply::Done {})
     }
 
@@ -656,6 +671,7 @@ impl Tree for DataServer {
             let path = self.0.path(object.id, object.epoch.get());
             path.parent().expect("objects lie in directories").to_owned()
         });
+        let synced_epoch = object.epoch.get();
         let (object, disk) = (object.clone(), self.0.disk.clone());
         Outcome::later(async move {
             task::blocking(move || {
@@ -663,7 +679,10 @@ impl Tree for DataServer {
                 directory.map_or(Ok(()), |path| disk.sync_dir(&path))
             })
             .await?;
-            object.is_name_dirty.set(false);
+            // A cut meanwhile has given it another name.
+            if object.epoch.get() == synced_epoch {
+                object.is_name_dirty.set(false);
+            }
             Ok(())
         })
     }
@@ -684,7 +703,9 @@ impl Tree for DataServer {
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
         let Node::Root(line) = node else { return Errno::EINVAL.into() };
         match DataOp::decode(body) {
-            Ok(DataOp::Start { client }) => self.0.start(client, line).map(|reply| reply.encode().into()).into(),
+            Ok(DataOp::Start { client }) => {
+                self.0.start(client, line).map(|reply| reply.encode().into()).into()
+            }
             Ok(op) => self.0.command(op).map(|reply| reply.encode().into()),
             Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
         }

@@ -49,7 +49,11 @@ async fn all_inodes(lab: &Lab, fs: &Fs) -> BTreeMap<Id, Inode> {
 pub async fn audit(lab: &Lab, fs: &Fs) {
     let inodes = all_inodes(lab, fs).await;
     let space = lab.attempt("statfs".into(), fs.space()).await.1.expect("all is well");
-    assert_eq!(space.files, inodes.len() as u64 + 1, "files that the store counts, and with a name");
+    assert_eq!(
+        space.files,
+        inodes.len() as u64 + 1,
+        "files that the store counts, and with a name"
+    );
     for server in &lab.cluster.data {
         for low in 0..256 {
             let dir = Path::new(STORE_DIR).join(format!("objects/{low:02x}"));

@@ -118,14 +118,15 @@ impl Cluster {
         let disk = server.disk.clone();
         self.control.boot(node, async move {
             let tree = DataTree::open(Arc::new(disk), Path::new(STORE_DIR));
-            serve(Rc::new(DataServer(Rc::new(tree.expect("the store can be opened"))))).await;
+            let tree = tree.unwrap_or_else(|error| cannot_start(&error.to_string()));
+            serve(Rc::new(DataServer(Rc::new(tree)))).await;
         });
     }
 
     async fn run_meta(&self) {
         let media = media(&self.meta.disk);
         let meta = Meta::start(media, &self.server_names(), Arc::new(SimNet));
-        let meta = meta.expect("the metadata store can be opened");
+        let meta = meta.unwrap_or_else(|error| cannot_start(&format!("{error:#}")));
         *self.running.borrow_mut() = Some(meta.clone());
         serve(Rc::new(MetaServer(meta))).await;
     }
@@ -154,6 +155,12 @@ impl Cluster {
             server.disk.lose_power();
         }
     }
+}
+
+/// A server may not start while its disk is full; nothing else excuses it.
+fn cannot_start(why: &str) -> ! {
+    assert!(why.contains("No space left"), "a server cannot start: {why}");
+    task::exit(why)
 }
 
 fn media(disk: &SimDisk) -> Media {

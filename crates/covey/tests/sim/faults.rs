@@ -14,6 +14,9 @@ use std::time::Duration;
 /// A silence that a session certainly outlives, in seconds; the grace is ten.
 const SESSION_SAFE: u64 = 5;
 
+/// No storm lasts longer.
+const STORM_MAX: Duration = Duration::from_secs(150);
+
 /// Kinds of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
@@ -71,11 +74,27 @@ impl Storm {
 
     /// Makes trouble until it is dropped or everybody is done.
     pub async fn rage(self: Rc<Self>, lab: Rc<Lab>) {
-        while !self.kinds.is_empty() && !lab.is_done() {
+        let begun = task::now();
+        while !self.kinds.is_empty() && !lab.is_done() && task::now() - begun < STORM_MAX {
             lab.pause(self.every).await;
             let kind = self.kinds[lab.below(self.kinds.len() as u64) as usize];
             let (storm, lab) = (self.clone(), lab.clone());
             drop(task::spawn(async move { storm.happen(&lab, kind).await }));
+        }
+    }
+
+    /// Starts servers that have ended by themselves, as a service manager does, for as long as it runs.
+    pub async fn supervise(self: Rc<Self>, lab: Rc<Lab>) {
+        loop {
+            task::sleep(Duration::from_millis(700)).await;
+            let nodes: Vec<_> = lab.cluster.servers().map(|server| server.node).collect();
+            for node in nodes {
+                let is_ours = !self.busy.borrow().contains(&node);
+                if is_ours && !lab.cluster.control.is_up(node) {
+                    note(|| format!("machine {node} is started again"));
+                    lab.cluster.boot(node);
+                }
+            }
         }
     }
 
@@ -173,7 +192,8 @@ impl Storm {
     async fn block(&self, lab: &Lab, client: usize, server: NodeId) {
         let is_client = lab.chance(800) || server == lab.cluster.meta.node;
         let other = if is_client { lab.cluster.clients[client] } else { lab.cluster.meta.node };
-        let (there, back) = *lab.rng.borrow_mut().pick(&[(true, true), (true, false), (false, true)]);
+        let (there, back) =
+            *lab.rng.borrow_mut().pick(&[(true, true), (true, false), (false, true)]);
         note(|| format!("the way between {other} and {server} is blocked: {there} {back}"));
         let control = &lab.cluster.control;
         if there {

@@ -77,7 +77,8 @@ impl Change {
 
 /// The byte at `at` of change number `id`.
 pub fn byte(id: usize, at: u64) -> u8 {
-    let mixed = (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at.wrapping_mul(0xd134_2543_de82_ef95);
+    let mixed = (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ at.wrapping_mul(0xd134_2543_de82_ef95);
     // Never zero, so that holes can be told from data.
     ((mixed >> 32) % 255) as u8 + 1
 }
@@ -146,7 +147,13 @@ impl History {
     }
 
     /// Checks what a read of `count` bytes at `offset` has answered.
-    pub fn check_read(&self, offset: u64, count: u64, bytes: &[u8], span: Span) -> Result<(), String> {
+    pub fn check_read(
+        &self,
+        offset: u64,
+        count: u64,
+        bytes: &[u8],
+        span: Span,
+    ) -> Result<(), String> {
         let got = bytes.len() as u64;
         if got > count {
             return Err(format!("{got} bytes for a read of {count}"));

@@ -98,11 +98,7 @@ fn end_of(events: &[Event], at: usize) -> Option<Instant> {
 }
 
 /// All ways that come of doing any of the open operations in any order. None: too many.
-fn grow(
-    events: &[Event],
-    open: &BTreeSet<usize>,
-    ways: &BTreeSet<Way>,
-) -> Option<BTreeSet<Way>> {
+fn grow(events: &[Event], open: &BTreeSet<usize>, ways: &BTreeSet<Way>) -> Option<BTreeSet<Way>> {
     let mut all = ways.clone();
     let mut queue: Vec<Way> = ways.iter().cloned().collect();
     while let Some((state, done)) = queue.pop() {
@@ -135,7 +131,12 @@ fn explain(events: &[Event], at: usize) -> String {
     let tail: Vec<String> = near
         .map(|event| {
             let answer = event.answer.as_ref().map(|(answer, end)| (answer, *end - first));
-            format!("client{} {:?} at {:?}: {answer:?}", event.client, event.op, event.began - first)
+            format!(
+                "client{} {:?} at {:?}: {answer:?}",
+                event.client,
+                event.op,
+                event.began - first
+            )
         })
         .collect();
     let from = tail.len().saturating_sub(40);

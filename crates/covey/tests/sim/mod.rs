@@ -67,7 +67,11 @@ impl std::fmt::Display for Failure {
             writeln!(out, "{line}")?;
         }
         writeln!(out, "seed {}: {}", self.seed, self.what)?;
-        write!(out, "replay: cargo run --release -p covey --example simulate -- --seed {}", self.seed)
+        write!(
+            out,
+            "replay: cargo run --release -p covey --example simulate -- --seed {}",
+            self.seed
+        )
     }
 }
 
@@ -132,6 +136,7 @@ async fn live(lab: Rc<Lab>, storm: Rc<Storm>) {
     for client in 0..lab.cluster.clients.len() {
         boot_client(&lab, client);
     }
+    drop(task::spawn(storm.clone().supervise(lab.clone())));
     storm.clone().rage(lab.clone()).await;
     storm.calm_down().await;
     lab.cluster.control.unblock_all();
@@ -177,7 +182,12 @@ async fn connect(name: &str) -> Fs {
 fn layout(rng: &mut Rng, servers: usize) -> LayoutHint {
     let strip_bytes = *rng.pick(&[4096, 8192, 65536]);
     let server_count = rng.below(servers as u64 + 1) as u16;
-    LayoutHint { kind: distribution::SIMPLE_STRIPE, strip_bytes, server_count, params: List(vec![]) }
+    LayoutHint {
+        kind: distribution::SIMPLE_STRIPE,
+        strip_bytes,
+        server_count,
+        params: List(vec![]),
+    }
 }
 
 /// Makes the files and directories that the roles work on, and brings them to the disk.
@@ -217,10 +227,7 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
             roles.push(Rc::new(Appends { client, log: log.clone(), left: count() }));
         }
         if lab.chance(500) {
-            let dirs = vec![
-                dir(&format!("a{client}")).await,
-                dir(&format!("b{client}")).await,
-            ];
+            let dirs = vec![dir(&format!("a{client}")).await, dir(&format!("b{client}")).await];
             roles.push(PrivateNames::new(client, dirs, 30 + lab.below(60)));
         }
         if lab.chance(500) {

@@ -45,4 +45,3 @@ pub fn root() -> Caller {
 pub fn name(text: impl AsRef<str>) -> Name {
     Name::from(text.as_ref())
 }
-

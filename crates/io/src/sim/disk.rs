@@ -182,7 +182,7 @@ impl State {
             if let Some(before) = before.filter(|before| Some(*before) != *inode) {
                 let is_renamed = sets.iter().any(|(_, inode)| *inode == Some(before));
                 if !is_renamed {
-                    self.used -= self.inodes[&before].len();
+                    self.used -= self.inodes[&before].space();
                     self.inodes.get_mut(&before).expect("it has a name").is_named = false;
                 }
             }

@@ -39,10 +39,11 @@ pub struct OpenFile {
 struct State {
     size: u64,
     epoch: u32,
-    /// The metadata server's start that has told this.
-    boot: u64,
-    /// The furthest end that was acknowledged since the last fsync, and the epoch it is of.
-    told: Option<(u32, u64)>,
+    /// The starts of the metadata server and its machine that have told this.
+    starts: (u64, u64),
+    /// An end was acknowledged since the last fsync; one was that may be lost.
+    is_told: bool,
+    is_told_lost: bool,
     slots: Vec<Slot>,
     /// Content was written since the metadata server last heard of it.
     touch_due: bool,
@@ -59,7 +60,7 @@ impl OpenFile {
         inode: &Inode,
         layout: &Layout,
         links: Vec<Arc<Link>>,
-        boot: u64,
+        starts: (u64, u64),
     ) -> Result<OpenFile> {
         let map = distribution::of(layout)?;
         let written = |slot| u64::from(map.physical_size(slot, inode.size) > 0);
@@ -68,8 +69,9 @@ impl OpenFile {
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
-            boot,
-            told: None,
+            starts,
+            is_told: false,
+            is_told_lost: false,
             slots,
             touch_due: false,
             touched_at: None,
@@ -240,7 +242,8 @@ impl OpenFile {
     pub async fn fsync(&self, fs: &Shared) -> Result<()> {
         self.meet_restart(fs).await?;
         self.flush(fs).await?;
-        let told = self.lock().told;
+        let told = std::mem::take(&mut self.lock().is_told);
+        let mut owed = OwedSync { file: self, is_due: told };
         let dirty: Vec<(usize, u64)> = {
             let state = self.lock();
             let slots = state.slots.iter().enumerate();
@@ -248,16 +251,19 @@ impl OpenFile {
         };
         try_join_all(dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written)))
             .await?;
-        loop {
-            let boot = self.lock().boot;
-            fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await?;
-            // One that has started anew meanwhile may have lost an end before it synced the rest.
-            self.meet_restart(fs).await?;
-            if self.lock().boot == boot {
-                break;
-            }
+        let starts = self.lock().starts;
+        fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await?;
+        // One that has started anew meanwhile has synced what was left.
+        if fs.session.starts().1 == starts.1 {
+            owed.is_due = false;
         }
-        self.lock().told.take_if(|held| Some(*held) == told);
+        drop(owed);
+        self.meet_restart(fs).await?;
+        if std::mem::take(&mut self.lock().is_told_lost) {
+            let what = "the metadata server's machine has started anew, and what was written \
+                before and not synced may be lost";
+            return Err(Errno::because(Errno::EIO, what));
+        }
         Ok(())
     }
 
@@ -296,33 +302,21 @@ impl OpenFile {
         error.code == Errno::E2BIG && self.payload_max() < limit
     }
 
-    /// A metadata server that has started anew may have lost, with its power, sizes and truncations
-    /// that were not synced: what is known is asked for again, and an end that was acknowledged here is
-    /// told again.
+    /// A metadata server whose machine has started anew may have lost sizes, appends and truncations
+    /// that were not synced: what is known is asked for again, and the next fsync tells.
     async fn meet_restart(&self, fs: &Shared) -> Result<()> {
         loop {
-            let boot = fs.session.boot();
-            let told = {
-                let state = self.lock();
-                if state.boot == boot {
-                    return Ok(());
-                }
-                state.told
-            };
-            let nobody = Caller::default();
-            let asked = fs.session.ask(&nobody, Op::Getattr { id: self.id }).await?;
-            let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
-            let lost = told.filter(|&(epoch, end)| epoch == inode.epoch && end > inode.size);
-            if let Some((epoch, end)) = lost {
-                let extend = Op::Extend { id: self.id, epoch, end, hole: false };
-                match fs.session.change(&nobody, extend).await {
-                    // Cut meanwhile.
-                    Err(error) if error.code == Errno::ESTALE => {}
-                    other => drop(other?),
-                }
+            let starts = fs.session.starts();
+            if self.lock().starts == starts {
+                return Ok(());
             }
+            let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
+            let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
             let mut state = self.lock();
-            (state.size, state.epoch, state.boot) = (inode.size, inode.epoch, boot);
+            if state.starts.1 != starts.1 {
+                state.is_told_lost |= std::mem::take(&mut state.is_told);
+            }
+            (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);
         }
     }
 
@@ -354,8 +348,7 @@ impl OpenFile {
         }
         if told {
             state.touched_at = Some(now);
-            let before = state.told.filter(|&(of, _)| of == epoch).map_or(0, |(_, end)| end);
-            state.told = Some((epoch, end.max(before)));
+            state.is_told = true;
             return;
         }
         let due = state.touched_at.is_none_or(|at| now.duration_since(at) >= TOUCH_EVERY);
@@ -370,6 +363,18 @@ impl OpenFile {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
+    }
+}
+
+/// Ends that are being synced: those that are not stay due.
+struct OwedSync<'a> {
+    file: &'a OpenFile,
+    is_due: bool,
+}
+
+impl Drop for OwedSync<'_> {
+    fn drop(&mut self) {
+        self.file.lock().is_told |= self.is_due;
     }
 }
 

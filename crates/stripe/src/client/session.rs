@@ -156,9 +156,9 @@ impl Session {
         self.memory.unique()
     }
 
-    /// Which start of the metadata server's this session was greeted by last.
-    pub fn boot(&self) -> u64 {
-        self.memory.boot()
+    /// Which start of the metadata server, and of its machine, this session was greeted by last.
+    pub fn starts(&self) -> (u64, u64) {
+        self.memory.starts()
     }
 
     /// Ends the session. A server that does not hear it forgets the session after its grace.

@@ -41,6 +41,9 @@ pub struct Sessions {
     departures: BTreeMap<u64, u64>,
     /// Sessions from before the start that have not come back.
     expected: BTreeSet<u64>,
+    /// Sessions whose end is decided and not yet logged.
+    ending: BTreeSet<u64>,
+    has_ended: Rc<Notify>,
     is_lock_grace: bool,
     lock_grace_over: Rc<Notify>,
 }
@@ -123,6 +126,28 @@ impl Meta {
         sessions.is_lock_grace = true;
         drop(sessions);
         self.end_lock_grace_after(SESSION_GRACE);
+    }
+
+    /// From now on a client that comes back waits until its session is over, and gets another.
+    pub(super) fn begin_end(&self, session: u64) {
+        self.sessions.borrow_mut().ending.insert(session);
+    }
+
+    pub(super) fn end_ends(&self, session: u64) {
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.ending.remove(&session);
+        sessions.has_ended.notify_waiters();
+    }
+
+    pub(super) fn is_session_ending(&self, session: u64) -> bool {
+        self.sessions.borrow().ending.contains(&session)
+    }
+
+    pub(super) async fn session_is_over(&self, session: u64) {
+        while self.is_session_ending(session) {
+            let ended = self.sessions.borrow().has_ended.clone();
+            ended.notified().await;
+        }
     }
 
     pub(super) fn is_lock_grace(&self) -> bool {

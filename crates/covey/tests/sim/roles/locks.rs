@@ -87,7 +87,8 @@ impl Locks {
         }
         let all = RangeLock { start: 0, end: u64::MAX, ..lock };
         // Until it is given back others wait for it.
-        while lab.attempt("unlock".into(), fs.unlock(self.table.id, all.clone())).await.1.is_none() {
+        while lab.attempt("unlock".into(), fs.unlock(self.table.id, all.clone())).await.1.is_none()
+        {
             lab.pause(Duration::from_millis(500)).await;
         }
     }

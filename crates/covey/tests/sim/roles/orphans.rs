@@ -26,7 +26,8 @@ impl Orphans {
         let doubts = self.doubts.get();
         let who = root();
         let create = fs.create(&who, self.dir, &text, 0o644, true, 6);
-        let Some((_, file)) = lab.attempt(format!("create {}", text.lossy()), create).await.1 else {
+        let Some((_, file)) = lab.attempt(format!("create {}", text.lossy()), create).await.1
+        else {
             return;
         };
         let bytes: Vec<u8> = (0..1 + lab.below(20_000)).map(|at| (at % 250) as u8 + 1).collect();

@@ -62,7 +62,8 @@ impl PrivateNames {
     }
 
     fn choose(&self, lab: &Lab) -> Op {
-        let path = || -> Path { (lab.below(self.dirs.len() as u64) as usize, lab.below(NAMES) as u8) };
+        let path =
+            || -> Path { (lab.below(self.dirs.len() as u64) as usize, lab.below(NAMES) as u8) };
         match lab.below(100) {
             0..25 => Op::Create(path()),
             25..32 => Op::Mkdir(path()),

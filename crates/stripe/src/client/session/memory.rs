@@ -20,8 +20,9 @@ pub(super) struct Memory {
 #[derive(Default)]
 struct State {
     session: u64,
-    /// The server's start counter, as it said last.
+    /// The server's start counter, and the start of its machine, as it said last.
     boot: u64,
+    machine: u64,
     /// The session, and the server's start counter, that know our locks.
     locks_known_to: Option<(u64, u64)>,
     /// How many greetings have begun: each tells of the opens that there are then.
@@ -58,8 +59,9 @@ impl Memory {
         state.boot << 32 | state.session & 0xffff_ffff
     }
 
-    pub fn boot(&self) -> u64 {
-        self.lock().boot
+    pub fn starts(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.boot, state.machine)
     }
 
     pub fn close_seq(&self, seq: u64) {
@@ -171,9 +173,9 @@ impl Memory {
         let name = Name::from(self.name.as_str());
         request.op = Op::Hello { session: request.session, files: List(files), name };
         let knows = match call(conn, &request).await.map_err(Errno::from)?.reply {
-            Reply::Session { session, boot, .. } => {
+            Reply::Session { session, boot, machine, .. } => {
                 let mut state = self.lock();
-                (state.session, state.boot) = (session, boot);
+                (state.session, state.boot, state.machine) = (session, boot, machine);
                 (session, boot)
             }
             Reply::Error { code, reason } => {
