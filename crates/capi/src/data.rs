@@ -341,17 +341,13 @@ fn sync(open: &Open) -> Result<c_int> {
     Ok(0)
 }
 
-/// Space is not reserved: only what a larger size does can be done.
 fn allocate(open: &Open, mode: c_int, offset: off_t, length: off_t) -> Result<c_int> {
     if offset < 0 || length <= 0 {
         return refuse(libc::EINVAL);
     }
-    if mode != 0 {
-        return refuse(libc::EOPNOTSUPP);
-    }
-    let end = offset.checked_add(length).ok_or(Stop::from(Errno::EFBIG))?;
-    let (client, _file) = open.to_write()?;
-    wait(&client, client.extend(&Caller::default(), open.id(), end as u64))?;
+    let (client, file) = open.to_write()?;
+    let (mode, offset, length) = (mode as u32, offset as u64, length as u64);
+    wait(&client, file.fallocate(&Caller::default(), mode, offset, length))?;
     Ok(0)
 }
 

@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 /// Runs the command line of this process.
 pub fn run_process() -> ExitCode {
+    covey_io::os::memory::keep_freed_buffers();
     let arguments = match cmd::Cli::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),

@@ -2,14 +2,23 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use support::preload::{PREFIX, compile, library, worked};
-use support::{Cluster, command, has_program, skip};
+use support::{Cluster, command, has_program, run, skip};
 
 /// How long a program of four processes may take on a slow machine.
 const LIMIT: Duration = Duration::from_secs(200);
+
+/// How a program reaches its file.
+enum Way {
+    Mount,
+    /// The preload library.
+    Library,
+    /// The preload library, and the shim that makes views lists.
+    Lists(PathBuf),
+}
 
 /// One library for parallel programs, and its way to files.
 #[derive(Clone, Copy)]
@@ -32,21 +41,28 @@ impl Mpi {
     }
 
     /// The command that runs a program in four processes.
-    fn run(self, cluster: &Cluster, preloaded: bool) -> Command {
+    fn run(self, cluster: &Cluster, way: &Way) -> Command {
         let mut command = Command::new(self.launcher());
         command.current_dir("/").env("COVEY_CONFIG", cluster.config());
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        // Without it OMPIO takes no lock in atomic mode, on any file system that it does not know.
+        command.env("OMPI_MCA_fs_ufs_lock_algorithm", "3");
         if matches!(self, Mpi::OpenRomio) {
             command.args(["--mca", "io", "romio321"]);
         }
-        let preload = library().display().to_string();
-        match (preloaded, self) {
-            (false, _) => {}
+        let preload = match way {
+            Way::Mount => String::new(),
+            Way::Library => library().display().to_string(),
+            Way::Lists(shim) => format!("{} {}", shim.display(), library().display()),
+        };
+        match self {
+            _ if preload.is_empty() => {}
             // For the program only: the launcher has no business with our files.
-            (true, Mpi::Mpich) => drop(command.args(["-genv", "LD_PRELOAD", &preload])),
-            (true, _) => {
+            Mpi::Mpich => drop(command.args(["-genv", "LD_PRELOAD", &preload])),
+            _ => {
                 command.args(["-x", &format!("LD_PRELOAD={preload}"), "-x", "COVEY_CONFIG"]);
+                command.args(["-x", "COVEY_PRELOAD_REPORT"]);
             }
         }
         command.args(["-n", "4"]);
@@ -54,28 +70,70 @@ impl Mpi {
     }
 }
 
-/// Runs every way of MPI-IO on a file.
-fn every_way(cluster: &Cluster, mpi: Mpi, file: &str, preloaded: bool) {
+/// Runs every way of MPI-IO on a file; answers what was said on stderr.
+fn every_way(cluster: &Cluster, mpi: Mpi, file: &str, way: &Way) -> Option<String> {
     if !has_program(mpi.launcher()) {
-        return skip(format!("needs {}", mpi.launcher()));
+        skip(format!("needs {}", mpi.launcher()));
+        return None;
     }
-    let Some(program) = compile(cluster, "mpi/mpiio.c", mpi.compiler()) else { return };
-    let mut command = mpi.run(cluster, preloaded);
-    command.arg(program).arg(file);
+    let program = compile(cluster, "mpi/mpiio.c", mpi.compiler())?;
+    let mut command = mpi.run(cluster, way);
+    command.arg(program).arg(file).env("COVEY_PRELOAD_REPORT", "1");
     let done = command::run_within(command, LIMIT);
     assert!(worked(&done).contains("right"), "{done}");
+    Some(done.stderr)
+}
+
+/// The shim, compiled for an MPI library.
+fn shim(cluster: &Cluster, mpi: Mpi) -> Option<PathBuf> {
+    if !has_program(mpi.compiler()) {
+        skip(format!("needs {}", mpi.compiler()));
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/mpi/covey-mpiio.c");
+    let library = cluster.scratch("libcovey-mpiio.so");
+    let mut command = Command::new(mpi.compiler());
+    command.args(["-shared", "-fPIC", "-O2", "-Wall", "-o"]).arg(&library).arg(source).arg("-ldl");
+    worked(&run(command));
+    Some(library)
 }
 
 fn on_a_mount(mpi: Mpi) {
     let mut cluster = Cluster::up(3);
     let Some(mount) = cluster.mount() else { return };
     let file = mount.join("f");
-    every_way(&cluster, mpi, file.to_str().expect("a plain name"), false);
+    every_way(&cluster, mpi, file.to_str().expect("a plain name"), &Way::Mount);
 }
 
 fn without_a_mount(mpi: Mpi) {
     let cluster = Cluster::up(3);
-    every_way(&cluster, mpi, Path::new(PREFIX).join("f").to_str().expect("a plain name"), true);
+    every_way(&cluster, mpi, &format!("{PREFIX}/f"), &Way::Library);
+}
+
+/// All data goes as lists, but for atomic mode and shared pointers, which alone take locks.
+fn as_lists(mpi: Mpi) {
+    let cluster = Cluster::up(3);
+    let Some(shim) = shim(&cluster, mpi) else { return };
+    let Some(said) = every_way(&cluster, mpi, &format!("{PREFIX}/f"), &Way::Lists(shim)) else {
+        return;
+    };
+    let reports = said.lines().filter(|line| line.contains(" list requests of "));
+    let lists = reports.filter_map(|line| {
+        let count = line.split(" list requests of ").next()?.rsplit(' ').next()?;
+        count.parse::<u32>().ok()
+    });
+    let lists: Vec<u32> = lists.filter(|count| *count > 1).collect();
+    assert!(lists.len() == 4 && lists.iter().all(|count| *count >= 30), "{lists:?} in {said}");
+}
+
+#[test]
+fn views_of_mpich_reach_the_servers_as_lists() {
+    as_lists(Mpi::Mpich);
+}
+
+#[test]
+fn views_of_open_mpi_reach_the_servers_as_lists() {
+    as_lists(Mpi::Ompio);
 }
 
 #[test]

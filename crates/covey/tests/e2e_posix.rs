@@ -3,12 +3,23 @@
 
 mod support;
 
-use rustix::fs::{XattrFlags, getxattr, lgetxattr, listxattr, lsetxattr, removexattr, setxattr};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate,
+    getxattr, lgetxattr, linkat, listxattr, lsetxattr, removexattr, seek, setxattr,
+};
 use rustix::io::Errno;
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use support::Cluster;
-use support::bytes::noise;
+use support::bytes::{assert_same, noise};
+use support::{Cluster, until};
+
+fn open(path: &Path) -> File {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
 
 /// Two mounts of one cluster.
 fn two_mounts(io_servers: usize) -> Option<(Cluster, PathBuf, PathBuf)> {
@@ -66,4 +77,147 @@ fn an_attribute_set_on_one_mount_is_read_on_the_other_at_once() {
         let mut value = vec![0; 8];
         assert_eq!(lgetxattr(two.join("l"), "trusted.x", &mut value), Ok(1));
     }
+}
+
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn a_punched_hole_reads_as_zeros_on_both_mounts_and_gives_its_space_back() {
+    let Some((_cluster, one, two)) = two_mounts(4) else { return };
+    let bytes = noise(2, 4 << 20);
+    fs::write(one.join("f"), &bytes).unwrap();
+    let file = open(&two.join("f"));
+    let before = allocated(&one.join("f"));
+    // Strips begin and end in the middle of it, and pages too.
+    let (from, length) = ((1 << 20) + 1000, (2 << 20) + 77);
+    fallocate(&file, PUNCH, from, length).unwrap();
+    let mut wanted = bytes.clone();
+    wanted[from as usize..(from + length) as usize].fill(0);
+    assert_same(&fs::read(one.join("f")).unwrap(), &wanted, "after the punch");
+    let freed = before - allocated(&one.join("f"));
+    assert!(freed >= (2 << 20) - (64 << 10), "only {freed} bytes were freed");
+
+    // Data and holes, as the I/O servers know them. Holes are whole pages.
+    let hole = seek(&file, SeekFrom::Hole(0)).unwrap();
+    assert!((from..from + 4096).contains(&hole), "the hole begins at {hole}");
+    let data = seek(&file, SeekFrom::Data(hole)).unwrap();
+    assert!((from + length - 4096..=from + length).contains(&data), "data begins at {data}");
+    assert_eq!(seek(&file, SeekFrom::Hole(data)).unwrap(), 4 << 20);
+    assert_eq!(seek(&file, SeekFrom::Data(4 << 20)), Err(Errno::NXIO));
+
+    fallocate(&file, PUNCH, 0, u64::MAX >> 1).unwrap();
+    assert_eq!(seek(&file, SeekFrom::Data(0)), Err(Errno::NXIO));
+    assert_eq!(fs::metadata(one.join("f")).unwrap().len(), 4 << 20);
+    assert!(fs::read(one.join("f")).unwrap().iter().all(|&byte| byte == 0));
+    file.write_all_at(b"again", 2 << 20).unwrap();
+    assert_eq!(seek(&file, SeekFrom::Data(0)).unwrap() & !4095, 2 << 20);
+}
+
+#[test]
+fn fallocate_takes_space_and_grows_the_file_only_where_it_is_asked_to() {
+    let Some((_cluster, one, two)) = two_mounts(3) else { return };
+    let (left, right) = (one.join("f"), two.join("f"));
+    let file = open(&left);
+    file.write_all_at(b"begin", 0).unwrap();
+    fallocate(&file, FallocateFlags::empty(), 1 << 20, 3 << 20).unwrap();
+    assert_eq!(fs::metadata(&right).unwrap().len(), 4 << 20);
+    assert!(allocated(&right) >= 3 << 20, "{} bytes are allocated", allocated(&right));
+    fallocate(&file, FallocateFlags::KEEP_SIZE, 4 << 20, 2 << 20).unwrap();
+    assert_eq!(fs::metadata(&right).unwrap().len(), 4 << 20);
+    assert!(allocated(&right) >= 5 << 20, "{} bytes are allocated", allocated(&right));
+    let mut wanted = vec![0; 4 << 20];
+    wanted[..5].copy_from_slice(b"begin");
+    assert_same(&fs::read(&right).unwrap(), &wanted, "what is allocated");
+
+    file.write_all_at(&noise(5, 300_000), 100_000).unwrap();
+    wanted[100_000..400_000].copy_from_slice(&noise(5, 300_000));
+    let zero = FallocateFlags::ZERO_RANGE;
+    let before = allocated(&right);
+    fallocate(&file, zero, 150_001, 100_001).unwrap();
+    wanted[150_001..250_002].fill(0);
+    assert_same(&fs::read(&right).unwrap(), &wanted, "after zeroing");
+    assert!(allocated(&right) >= before, "zeroing gives no space back");
+    fallocate(&file, zero, 4 << 20, 1000).unwrap();
+    assert_eq!(fs::metadata(&right).unwrap().len(), (4 << 20) + 1000);
+    fallocate(&file, zero | FallocateFlags::KEEP_SIZE, 5 << 20, 1000).unwrap();
+    assert_eq!(fs::metadata(&right).unwrap().len(), (4 << 20) + 1000);
+
+    for unknown in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+        assert_eq!(fallocate(&file, unknown, 0, 4096), Err(Errno::OPNOTSUPP));
+    }
+    file.set_len(0).unwrap();
+    assert_eq!(allocated(&right), 0, "a cut frees what was allocated beyond the end");
+}
+
+#[test]
+fn a_copy_inside_the_file_system_is_the_same_and_keeps_holes() {
+    let Some((_cluster, one, two)) = two_mounts(4) else { return };
+    let from = open(&one.join("from"));
+    let bytes = noise(6, 3 << 20);
+    from.write_all_at(&bytes[..1 << 20], 0).unwrap();
+    from.write_all_at(&bytes, 40 << 20).unwrap();
+    let to = open(&one.join("to"));
+    to.write_all_at(&noise(7, 2 << 20), 0).unwrap();
+    let (mut at, mut to_at) = (5, 11);
+    loop {
+        let count = copy_file_range(&from, Some(&mut at), &to, Some(&mut to_at), 1 << 30).unwrap();
+        if count == 0 {
+            break;
+        }
+    }
+    assert_eq!((at, to_at), (43 << 20, (43 << 20) + 6));
+    let mut wanted = noise(7, 11);
+    wanted.extend_from_slice(&fs::read(two.join("from")).unwrap()[5..]);
+    assert_same(&fs::read(two.join("to")).unwrap(), &wanted, "the copy");
+    assert!(allocated(&two.join("to")) < 8 << 20, "{}", allocated(&two.join("to")));
+
+    // Within one file: apart it works, overlapping it is refused.
+    let (mut at, mut to_at) = (0, 1 << 20);
+    assert_eq!(
+        copy_file_range(&from, Some(&mut at), &from, Some(&mut to_at), 1 << 20),
+        Ok(1 << 20)
+    );
+    assert_same(
+        &fs::read(two.join("from")).unwrap()[1 << 20..2 << 20],
+        &bytes[..1 << 20],
+        "within",
+    );
+    let (mut at, mut to_at) = (0, 4096);
+    let overlap = copy_file_range(&from, Some(&mut at), &from, Some(&mut to_at), 8192);
+    assert_eq!(overlap, Err(Errno::INVAL));
+}
+
+#[test]
+fn a_file_without_a_name_can_be_linked_and_is_seen_then() {
+    let Some((cluster, one, two)) = two_mounts(2) else { return };
+    let how = OFlags::TMPFILE | OFlags::RDWR;
+    let file = File::from(rustix::fs::open(&one, how, Mode::from(0o640)).unwrap());
+    file.write_all_at(&noise(8, 100_000), 0).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    assert_eq!(fs::read_dir(&two).unwrap().count(), 0);
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let follow = AtFlags::SYMLINK_FOLLOW;
+    linkat(CWD, path.as_str(), CWD, one.join("named"), follow).unwrap();
+    assert_same(&fs::read(two.join("named")).unwrap(), &noise(8, 100_000), "the linked file");
+    assert_eq!(fs::metadata(two.join("named")).unwrap().nlink(), 1);
+    drop(file);
+    fs::remove_file(two.join("named")).unwrap();
+    let lost = File::from(rustix::fs::open(&two, how, Mode::from(0o600)).unwrap());
+    lost.write_all_at(b"nobody will see it", 0).unwrap();
+    drop(lost);
+    until("the end of the objects of files without a name", || cluster.objects() == 0);
+}
+
+#[test]
+fn the_time_of_birth_is_told_and_stays() {
+    let Some((_cluster, one, two)) = two_mounts(1) else { return };
+    fs::write(one.join("f"), "x").unwrap();
+    let born = fs::metadata(one.join("f")).unwrap().created().expect("statx knows it");
+    open(&two.join("f")).write_all_at(b"more", 0).unwrap();
+    fs::rename(one.join("f"), one.join("g")).unwrap();
+    assert_eq!(fs::metadata(two.join("g")).unwrap().created().unwrap(), born);
 }

@@ -133,6 +133,14 @@ fn the_report_says_what_was_served_and_a_wrong_configuration_why_nothing_is() {
     assert!(done.stderr.contains("hint: "), "{done}");
 }
 
+/// How many writes an I/O server was asked for.
+fn writes(cluster: &Cluster, node: &str) -> u32 {
+    let socket = format!("unix!{}", cluster.socket(node).display());
+    let stats = cluster.covey(&["9p", "cat", &socket, "/stats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix("data.writes "));
+    line.and_then(|count| count.trim().parse().ok()).expect("a count of writes")
+}
+
 #[test]
 fn lists_of_pieces_reach_the_file_by_readx_and_writex_and_by_lio_listio() {
     let cluster = Cluster::up(3);
@@ -142,6 +150,9 @@ fn lists_of_pieces_reach_the_file_by_readx_and_writex_and_by_lio_listio() {
     let done = run(lists);
     assert_eq!(worked(&done), "right\n", "{done}");
     assert!(done.stderr.contains("4 list requests of 4000 pieces"), "{done}");
+    // Two lists were written, one message to each server for each.
+    let written: u32 = ["io1", "io2", "io3"].iter().map(|node| writes(&cluster, node)).sum();
+    assert!((3..=9).contains(&written), "{written} writes at the servers");
     let copy = cluster.scratch("copy");
     cluster.covey(&["cp", ":/f", copy.to_str().expect("a plain name")]);
     assert_eq!(fs::metadata(copy).expect("copied").len(), 999 * 4099 + 1000);

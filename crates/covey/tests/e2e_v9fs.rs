@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 
 #[path = "support/skip.rs"]
 mod skip;
+#[path = "support/uml.rs"]
+mod uml;
 
 #[test]
 fn linux_mounts_an_export_and_finds_a_file_system() {
@@ -27,7 +29,7 @@ fn linux_speaks_the_older_dialects_with_both() {
 }
 
 fn run_in_guest(script: &str) {
-    if !Path::new("/usr/bin/linux.uml").exists() || !rustix::process::geteuid().is_root() {
+    if !uml::is_there() {
         return skip::skip("needs root and the package user-mode-linux");
     }
     let work = tempfile::tempdir().unwrap();
@@ -44,7 +46,9 @@ fn boot(work: &Path, script: &Path, init: &Path) -> String {
     std::fs::copy(init, here("init")).unwrap();
     std::fs::copy(script, here("script")).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_covey"), here("covey")).unwrap();
-    let output = Command::new("timeout")
+    let mut guest = Command::new("timeout");
+    uml::prepare(&mut guest, work);
+    let output = guest
         .args(["-k", "5", "540", "linux.uml", "mem=512M", "umid=guest"])
         .arg(format!("uml_dir={}/", work.display()))
         .args(["rootfstype=hostfs", "rootflags=/", "rw"])

@@ -111,12 +111,27 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Takes space from the disk for `length` bytes at `offset`, without changing what is read. EOPNOTSUPP where
     /// the file system cannot say ahead of time.
     fn reserve(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Allocates `length` bytes at `offset`, and makes the file longer when they lie beyond its end.
+    fn allocate(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Err(unsupported())
+    }
+    /// Frees a range, which then reads as zeros; the length stays.
+    fn punch(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Err(unsupported())
+    }
+    /// The first run of data at or after `offset`: its first byte and the byte after its last.
+    fn extent(&self, _offset: u64) -> io::Result<Option<(u64, u64)>> {
+        Err(unsupported())
+    }
     /// Brings the content to stable storage; with `data_only` not the times.
     fn sync_blocking(&self, data_only: bool) -> io::Result<()>;
     /// The file's state.
     fn stat(&self) -> io::Result<FileStat>;
 }
 
+fn unsupported() -> io::Error {
+    rustix::io::Errno::OPNOTSUPP.into()
+}
 /// A piece of a list: offset and bytes.
 pub type Piece = (u64, u32);
 

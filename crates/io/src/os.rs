@@ -9,6 +9,7 @@ pub mod kv;
 pub mod limits;
 pub mod lock;
 pub mod log;
+pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod ofd;

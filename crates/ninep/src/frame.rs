@@ -84,3 +84,55 @@ pub(crate) fn put_rread(
         answer
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Dialect;
+    use crate::tree::Errno;
+
+    fn bytes(mut out: Segments) -> Vec<u8> {
+        out.runs().flatten().copied().collect()
+    }
+
+    #[test]
+    fn a_payload_that_was_read_in_place_makes_the_same_message() {
+        let (mut direct, mut encoded) = (Segments::new(), Segments::new());
+        for length in [0, 1, 5000] {
+            let data = vec![length as u8; length];
+            let message = Message::Rread { data: data.clone().into() };
+            message.put(9, Dialect::Linux, &mut encoded);
+            let put = put_rread(9, 5000, &mut direct, |out| {
+                out.extend_from_slice(&data);
+                Some(Ok(()))
+            });
+            assert_eq!(put, Some(Ok(())));
+        }
+        assert!(bytes(direct) == bytes(encoded));
+    }
+
+    #[test]
+    fn more_than_was_asked_for_is_cut_off() {
+        let mut out = Segments::new();
+        let put = put_rread(9, 3, &mut out, |out| {
+            out.extend_from_slice(b"abcdef");
+            Some(Ok(()))
+        });
+        assert_eq!(put, Some(Ok(())));
+        assert_eq!(bytes(out), b"\x0e\0\0\0\x75\x09\0\x03\0\0\0abc");
+    }
+
+    #[test]
+    fn a_read_that_fails_or_declines_leaves_no_trace() {
+        let mut out = Segments::new();
+        let mut read = |answer: Option<Answer<()>>| {
+            put_rread(9, 3, &mut out, |out| {
+                out.push(1);
+                answer
+            })
+        };
+        assert_eq!(read(Some(Err(Errno::EIO.into()))), Some(Err(Errno::EIO.into())));
+        assert_eq!(read(None), None);
+        assert!(out.is_empty());
+    }
+}

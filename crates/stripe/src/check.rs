@@ -14,7 +14,7 @@
 //! at is counted as [`Report::busy`] and not judged.
 //!
 //! **Memory is bounded**, whatever the number of files: a page of rows, a window of
-//! [`Options::window`] link counts of 4 bytes, and the findings' counts.
+//! [`Options::window`] files in 32 bytes each, and the findings' counts.
 
 mod links;
 mod objects;
@@ -64,7 +64,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { repair: false, window: 1 << 20, rows: 2048, second_look: Duration::from_secs(1) }
+        Options { repair: false, window: 1 << 18, rows: 2048, second_look: Duration::from_secs(1) }
     }
 }
 

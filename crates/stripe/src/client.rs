@@ -19,11 +19,13 @@ mod check;
 mod file;
 mod link;
 mod session;
+mod space;
 mod xattr;
 
 pub use cache::Caching;
 pub use link::{Greet, Link};
 pub use session::Forget;
+pub use space::fallocate;
 
 use crate::list::{self, Run};
 use crate::objects::{DataOp, DataReply};
@@ -213,7 +215,7 @@ impl Fs {
     pub async fn with_blocks(&self, inode: Inode) -> Stat {
         let dense = inode.size.div_ceil(512);
         let blocks = match &inode.layout {
-            Some(layout) if inode.sparse && inode.size > 0 => {
+            Some(layout) if inode.sparse => {
                 let asks = layout.servers.0.iter().map(|&at| self.allocated(at, inode.id));
                 let counted = join_all(asks).await;
                 let share = dense / counted.len().max(1) as u64;
@@ -239,23 +241,6 @@ impl Fs {
             open.refresh(&inode);
         }
         Ok(self.with_blocks(inode).await)
-    }
-
-    /// Makes a file at least `end` bytes long, with a hole where it grows; what others append or
-    /// cut meanwhile stays.
-    pub async fn extend(&self, who: &Caller, id: Id, end: u64) -> Result<()> {
-        loop {
-            let inode = self.inode(id).await?;
-            if inode.size >= end {
-                return Ok(());
-            }
-            let extend = Op::Extend { id, epoch: inode.epoch, end, hole: true };
-            match self.change(who, extend).await {
-                // Cut since it was looked at: it is looked at again.
-                Err(error) if error.code == Errno::ESTALE => {}
-                other => return other.map(|_| ()),
-            }
-        }
     }
 
     /// Creates (or, not exclusive, opens) a regular file. `access`: 4 read, 2 write.
@@ -571,17 +556,6 @@ impl File {
         match &self.handle.open {
             Some(open) => open.flush(&self.handle.shared).await,
             None => Ok(()),
-        }
-    }
-
-    /// The next data at or after `offset` (`hole` false) or the next hole; ENXIO beyond the end. All
-    /// of a file counts as data, which POSIX allows: the hole is at its end.
-    pub async fn seek(&self, offset: u64, hole: bool) -> Result<u64> {
-        let size = self.data()?.size(&self.handle.shared).await?;
-        match (offset < size, hole) {
-            (false, _) => Err(Errno::ENXIO.into()),
-            (true, false) => Ok(offset),
-            (true, true) => Ok(size),
         }
     }
 

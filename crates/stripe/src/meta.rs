@@ -534,8 +534,8 @@ fn error_reply(error: &Errno) -> Reply {
     Reply::Error { code: error.code, reason: Name::from(error.reason.as_str()) }
 }
 
-/// More numbers than are given out between two syncs of the log.
-const NUMBERS_SKIPPED: u64 = 1 << 24;
+/// More numbers than are given between two syncs of the log, however slow the disk.
+const NUMBERS_SKIPPED: u64 = 1 << 20;
 
 /// Indexes into the server list are 16 bits wide.
 const SERVERS_MAX: usize = u16::MAX as usize;

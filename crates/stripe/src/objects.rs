@@ -6,7 +6,7 @@
 //! can be walked before the object exists; the first write makes it.
 
 use crate::ops::Id;
-use covey_wire::{Field, List, Name, Reader, messages, record};
+use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
 /// The name of the object of `id` at `epoch`.
 pub fn name(id: Id, epoch: u32) -> Name {
@@ -50,6 +50,45 @@ record! {
     }
 }
 
+/// What is done to a range: the modes of fallocate(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reshape {
+    /// Space is allocated; a range beyond the end makes the object longer.
+    Allocate = 1,
+    /// Space is allocated, beyond the end too; the length stays.
+    AllocateKeep = 2,
+    /// The range reads as zeros and its space is free; the length stays.
+    Punch = 3,
+    /// The range reads as zeros and is allocated; beyond the end it makes the object longer.
+    Zero = 4,
+    /// The same, and the length stays.
+    ZeroKeep = 5,
+}
+
+impl Reshape {
+    /// By its number.
+    pub fn of(number: u8) -> Option<Reshape> {
+        use Reshape::*;
+        [Allocate, AllocateKeep, Punch, Zero, ZeroKeep].into_iter().find(|how| *how as u8 == number)
+    }
+
+    /// Whether the length stays.
+    pub fn keeps_length(self) -> bool {
+        !matches!(self, Reshape::Allocate | Reshape::Zero)
+    }
+
+    /// Whether the range reads as zeros afterwards.
+    pub fn zeroes(self) -> bool {
+        !matches!(self, Reshape::Allocate | Reshape::AllocateKeep)
+    }
+
+    /// Whether it takes space.
+    pub fn allocates(self) -> bool {
+        self != Reshape::Punch
+    }
+}
+
 messages! {
     /// An operation on a data server's root, carried by Tcall. Only the cluster itself may ask.
     pub enum DataOp for () {
@@ -61,11 +100,17 @@ messages! {
         3 Objects { after: u64, count: u32 },
         /// bytes allocated for an object
         4 Allocated { id: u64 },
+        /// allocates, frees or zeroes a range of the object; `how`: see [`Reshape`]
+        20 Reshape { id: u64, epoch: u32, how: u8, offset: u64, length: u64 },
+        /// the first run of data at or after `offset`
+        21 Extent { id: u64, epoch: u32, offset: u64 },
         /// those of these objects that are there
         30 Look { ids: List<u64> },
         /// the first on a connection: from now on `client` (0: somebody else) writes on this one only.
         /// Asks which start of its machine the server runs in.
         40 Start { client: u64 },
+        /// a piece of a copy of the metadata, which is whole with `end`
+        31 Keep { offset: u64, data: Payload, end: bool },
     }
 }
 
@@ -82,6 +127,8 @@ messages! {
         4 Allocated { bytes: u64 },
         /// a number that changes when the machine starts: what was written and not synced may be lost then
         40 Start { machine: u64 },
+        /// data from `data` to before `hole`; both all ones when there is no more
+        20 Extent { data: u64, hole: u64 },
     }
 }
 

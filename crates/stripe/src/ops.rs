@@ -184,6 +184,8 @@ record! {
         /// Number of the lease on all that it tells of, to be compared with that of
         /// [`Reply::Revoked`]; 0 when it is not to be remembered.
         pub grant: u64,
+        /// The directory in which the operation has changed a name, where that is granted.
+        pub dir: Option<Inode>,
     }
 }
 

@@ -269,3 +269,16 @@ fn internal_operations_are_told_apart() {
     assert!(!Store::<MemoryKv>::is_internal(&Op::Touch { id: 2 }));
     assert!(!Store::<MemoryKv>::is_logged(&Op::Getattr { id: 2 }));
 }
+
+#[test]
+fn numbers_that_a_power_loss_took_back_are_not_given_again() {
+    let mut lab = Lab::default();
+    let (session, _) = lab.hello(0, &[]);
+    let lost = lab.file("lost").id;
+    // The log did not reach the disk.
+    lab.log.clear();
+    lab.crash();
+    lab.store.opened_on(2, true);
+    assert!(lab.file("new").id > lost);
+    assert!(lab.hello(0, &[]).0 > session);
+}

@@ -1,8 +1,10 @@
 //! The metadata server's log file.
 
+use covey_io::os::disk::OsDisk;
 use covey_io::os::log::{self, Log};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 thread_local! {
     /// In memory, one for the process; removed by scripts/fuzz.
@@ -28,7 +30,7 @@ pub fn records(data: &[u8]) {
     let file = dir.join("log.00000001");
     std::fs::write(&file, &bytes).expect("/dev/shm can be written");
     let before = replayed(&dir);
-    let mut log = Log::open(&dir, 1).expect("a damaged log is cut, not refused");
+    let mut log = Log::open(Arc::new(OsDisk), &dir, 1).expect("a damaged log is cut, not refused");
     log.append(&[b"more"]).expect("it goes on");
     drop(log);
     let after = replayed(&dir);
@@ -38,7 +40,7 @@ pub fn records(data: &[u8]) {
 
 fn replayed(dir: &Path) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
-    log::replay(dir, 1, |record| {
+    log::replay(&OsDisk, dir, 1, |record| {
         found.push(record.to_vec());
         Ok(())
     })

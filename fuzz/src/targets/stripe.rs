@@ -29,7 +29,8 @@ pub fn ops(data: &[u8]) {
 pub fn store(data: &[u8]) {
     let mut kv = MemoryKv::default();
     let servers = ["io1", "io2", "io3"].map(String::from);
-    let hint = LayoutHint { kind: 1, strip_bytes: 65536, server_count: 0 };
+    let params = Default::default();
+    let hint = LayoutHint { kind: 1, strip_bytes: 65536, server_count: 0, params };
     Store::format(&mut kv, "fuzz", &servers, hint, 1, (0, 0)).expect("a store is formatted");
     let mut store = Store::open(kv).expect("a formatted store opens");
     let mut from = Reader::new(Bytes::copy_from_slice(data));

@@ -103,6 +103,9 @@ fn json_of(record: &Record) -> Value {
             "type": "session", "session": session, "name": name.lossy(), "answered": answered,
             "replies": kept,
         }),
+        Record::Content { id, bytes } => {
+            json!({ "type": "content", "id": id, "bytes_hex": hex(bytes) })
+        }
         Record::Xattr { id, name, value } => {
             let mut text = json!({ "type": "xattr", "id": id, "value_hex": hex(value) });
             put_text(&mut text, "name", name.as_bytes());

@@ -32,9 +32,11 @@ mod ninep;
 mod path;
 mod ping;
 mod rm;
+mod salvage;
 mod serve;
 mod show;
 mod stat;
+mod stats;
 mod status;
 mod systemd;
 mod touch;
@@ -123,6 +125,7 @@ commands! {
     Up = up,
     Down = down,
     Status = status,
+    Stats = stats,
     Ping = ping,
     Mount = mount,
     Umount = umount,
@@ -147,6 +150,7 @@ commands! {
     Config = config,
     Keygen = keygen,
     Init = init,
+    Salvage = salvage,
     Serve = serve,
     Export = export,
     #[command(name = "9p")]

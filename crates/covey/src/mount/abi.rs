@@ -140,6 +140,13 @@ messages! {
         45 Rename2 { newdir: u64, flags: u32, padding: Pad, name: Text, newname: Text },
         /// SEEK_DATA and SEEK_HOLE
         46 Lseek { fh: u64, offset: u64, whence: u32, padding: Pad },
+        /// copy_file_range(2) between two open files
+        47 CopyFileRange { fh: u64, offset: u64, nodeid_out: u64, fh_out: u64, offset_out: u64,
+                           length: u64, flags: u64 },
+        /// open(2) with O_TMPFILE; the name means nothing
+        51 Tmpfile { flags: u32, mode: u32, umask: u32, open_flags: u32, name: Text },
+        /// statx(2) that asks for the time of birth
+        52 Statx { getattr_flags: u32, reserved: Pad, fh: u64, sx_flags: u32, sx_mask: u32 },
     }
 }
 

@@ -81,8 +81,32 @@ pub trait Files: Send + Sync + 'static {
         bytes_max: u32,
         plus: bool,
     ) -> impl Future<Output = Result<Page>>;
-    /// Grows a file to at least `size`, as fallocate(2) does; never cuts it.
-    fn extend(&self, who: &Caller, id: Id, size: u64) -> impl Future<Output = Result<()>>;
+    /// A regular file without a name.
+    fn tmpfile(
+        &self,
+        who: &Caller,
+        parent: Id,
+        mode: u32,
+        access: u8,
+    ) -> impl Future<Output = Result<(Inode, Self::File)>>;
+    /// `mode`: [`covey_stripe::client::fallocate`].
+    fn fallocate(
+        &self,
+        who: &Caller,
+        file: &Self::File,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> impl Future<Output = Result<()>>;
+    /// Copies up to `length` bytes from one file to another; how many.
+    fn copy(
+        &self,
+        from: &Self::File,
+        offset: u64,
+        to: &Self::File,
+        to_offset: u64,
+        length: u64,
+    ) -> impl Future<Output = Result<u64>>;
     fn getxattr(&self, who: &Caller, id: Id, name: &Name) -> impl Future<Output = Result<Bytes>>;
     fn listxattr(&self, who: &Caller, id: Id) -> impl Future<Output = Result<Vec<Name>>>;
     /// `flags`: [`covey_stripe::ops::xattr`].

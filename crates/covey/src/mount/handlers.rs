@@ -11,6 +11,7 @@ mod dirs;
 mod init;
 mod locks;
 mod names;
+mod space;
 mod table;
 mod xattr;
 
@@ -114,6 +115,9 @@ impl<F: Files> Session<F> {
             Fallocate { fh, offset, length, mode, .. } => {
                 self.fallocate(&header, fh, offset, length, mode).await
             }
+            CopyFileRange { .. } => self.copy_file_range(&header, request).await,
+            Tmpfile { flags, mode, .. } => self.tmpfile(&header, mode, flags).await,
+            Statx { .. } => self.statx(id).await,
             Fsync { fh, .. } => self.fsync(fh).await,
             Flush { fh, lock_owner, .. } => self.flush(id, fh, lock_owner).await,
             Release { fh, release_flags, lock_owner, .. } => {

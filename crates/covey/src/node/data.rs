@@ -11,6 +11,9 @@
 //! that overlap it wait until it is over.
 
 mod list;
+mod space;
+
+pub mod copy;
 
 use covey_io::disk::{self, Disk, DiskFile, FileStat, Open};
 use covey_io::task;
@@ -42,6 +45,7 @@ const RESERVE_CHECK_BYTES: u64 = 8 << 20;
 /// The objects of one data server.
 pub struct DataTree {
     disk: Arc<dyn Disk>,
+    store: PathBuf,
     objects_dir: PathBuf,
     own_uid: u32,
     /// Epochs above 0, by id.
@@ -102,6 +106,14 @@ pub enum Node {
     Object(Rc<Object>, Option<u32>, Rc<Line>),
 }
 
+/// The file whose object a fid holds; 0 for the directory.
+pub fn id_of(node: &Node) -> Id {
+    match node {
+        Node::Root(_) => 0,
+        Node::Object(object, ..) => object.id,
+    }
+}
+
 impl DataTree {
     /// The tree over `store`, whose `objects` directory is made when missing.
     pub fn open(disk: Arc<dyn Disk>, store: &Path) -> std::io::Result<DataTree> {
@@ -109,8 +121,12 @@ impl DataTree {
         for low in 0..FANOUT {
             disk.make_dir(&objects_dir.join(format!("{low:02x}")))?;
         }
+        // Whoever syncs an object relies on the names that lead to it.
+        disk.sync_dir(&objects_dir)?;
+        disk.sync_dir(store)?;
         let tree = DataTree {
             disk,
+            store: store.to_owned(),
             objects_dir,
             own_uid: rustix::process::geteuid().as_raw(),
             epochs: RefCell::default(),
@@ -262,8 +278,13 @@ impl DataTree {
             DataOp::Remove { objects } => self.remove_all(&objects.0).into(),
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
+            DataOp::Reshape { id, epoch, how, offset, length } => {
+                self.reshape(id, epoch, how, offset, length)
+            }
+            DataOp::Extent { id, epoch, offset } => self.extent(id, epoch, offset),
             DataOp::Look { ids } => self.look(&ids.0).into(),
             DataOp::Start { .. } => Errno::EINVAL.into(),
+            DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
         }
     }
 
@@ -281,9 +302,8 @@ impl DataTree {
         }
         let before = self.path(id, self.epoch_of(id));
         let file = self.disk.open(&before, Open::Create)?;
-        if file.stat()?.bytes > size {
-            file.set_length(size)?;
-        }
+        // Not longer, but what was allocated beyond the end goes too.
+        file.set_length(size.min(file.stat()?.bytes))?;
         self.disk.rename(&before, &self.path(id, epoch))?;
         object.epoch.set(epoch);
         object.is_name_dirty.set(true);

@@ -8,11 +8,11 @@ use super::export::LOCK_WAIT_MAX;
 use super::identity::Users;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, Statfs,
-    Time, Tree, User,
+    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
+    Statfs, Time, Tree, User,
 };
 use covey_stripe::client::{File, Fs, Stat};
-use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock};
+use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock, xattr};
 use covey_wire::{Bytes, List, Name, Payload};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -301,6 +301,38 @@ impl Tree for FsTree {
                 },
             })
         })
+    }
+
+    fn list_xattrs(&self, user: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {
+        let (who, id) = (caller(user), node.id);
+        later!(self, fs, { fs.listxattr(&who, id).await })
+    }
+
+    fn xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
+        let (who, id) = (caller(user), node.id);
+        later!(self, fs, { fs.getxattr(&who, id, &name).await })
+    }
+
+    fn set_xattr(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        name: Name,
+        value: Bytes,
+        rule: SetXattr,
+    ) -> Outcome<()> {
+        let (who, id) = (caller(user), node.id);
+        let flags = match rule {
+            SetXattr::Any => 0,
+            SetXattr::Create => xattr::CREATE,
+            SetXattr::Replace => xattr::REPLACE,
+        };
+        later!(self, fs, { fs.setxattr(&who, id, &name, value, flags).await })
+    }
+
+    fn remove_xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<()> {
+        let (who, id) = (caller(user), node.id);
+        later!(self, fs, { fs.removexattr(&who, id, &name).await })
     }
 
     fn user_name(&self, uid: u32) -> Name {

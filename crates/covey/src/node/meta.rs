@@ -8,13 +8,15 @@
 //! A session ends when its client has had no connection for the grace of ten seconds: then its locks
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
 
+pub mod copies;
 pub mod journal;
 mod leases;
 pub mod offline;
 pub mod reclaim;
 mod sessions;
 
-use super::stats::MetaCounters;
+use super::stats::{MetaCounters, MetaTimes};
+use super::watch::{self, Watch};
 use anyhow::Context as _;
 use covey_io::task;
 use covey_ninep::message::Qid;
@@ -54,6 +56,7 @@ pub struct Meta {
     last_now: Cell<Nanos>,
     own_uid: u32,
     counters: Rc<MetaCounters>,
+    pub(super) watch: Rc<Watch>,
 }
 
 type Deferred = Box<dyn FnOnce(&Rc<Meta>)>;
@@ -96,6 +99,7 @@ impl Meta {
             last_now: Cell::new(0),
             own_uid: rustix::process::geteuid().as_raw(),
             counters,
+            watch: Watch::new("meta"),
         });
         meta.take_up_pending()?;
         meta.spawn_tasks();
@@ -105,6 +109,16 @@ impl Meta {
     /// What this server has counted since it started.
     pub fn counters(&self) -> &MetaCounters {
         &self.counters
+    }
+
+    /// The watch over its operations.
+    pub fn watch(&self) -> &Rc<Watch> {
+        &self.watch
+    }
+
+    /// How long its log and its checkpoints took.
+    pub fn times(&self) -> &MetaTimes {
+        self.journal.times()
     }
 
     /// Sessions now: number, client's name, open files.
@@ -202,6 +216,7 @@ impl Meta {
         task::spawn(async move { meta.make_checkpoints().await });
         task::spawn(self.journal.clone().sync_each_second());
         task::spawn(self.clone().remove_objects());
+        task::spawn(self.clone().make_copies());
         for server in 0..self.links.len() {
             task::spawn(self.clone().reconcile_each(server));
         }
@@ -331,7 +346,9 @@ impl Meta {
                 Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
             Applied::Reply(reply) => {
-                let answer = Answer { grant: self.leases.grant(session, &op, &reply), reply };
+                let grant = self.leases.grant(session, &op, &reply);
+                let dir = if grant > 0 { self.store_mut().changed_dir(&op) } else { None };
+                let answer = Answer { reply, grant, dir };
                 if !self.journal.is_behind() {
                     return Outcome::Now(Ok(answer));
                 }
@@ -415,10 +432,13 @@ impl MetaServer {
         if let Err(error) = self.0.fence(connection, &request) {
             return Outcome::Now(Ok(encode(&refusal(&error))));
         }
+        let watched = self.watched(connection, &request.op);
         let outcome = match &request.op {
-            Op::Hello { .. } => {
+            Op::Hello { name, .. } => {
                 let (meta, connection) = (self.0.clone(), connection.clone());
+                let name = name.lossy().into_owned();
                 self.0.request(request).map(move |answer| {
+                    connection.client.rename(name);
                     meta.greeted(&connection, &answer.reply);
                     answer
                 })
@@ -430,6 +450,10 @@ impl MetaServer {
                 Outcome::later(async move { meta.request_in_turn(&connection, request).await })
             }
             _ => self.0.request(request),
+        };
+        let outcome = match watched {
+            Some(watched) => self.0.watch.outcome(watched, outcome),
+            None => outcome,
         };
         match outcome {
             // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
@@ -463,6 +487,20 @@ impl MetaServer {
         }
     }
 
+    /// Watches a request, unless it waits for what others do.
+    fn watched(&self, connection: &Rc<Connection>, op: &Op) -> Option<watch::Request> {
+        let waits_for = match op {
+            _ if !self.0.is_store_here() => "checkpoint",
+            Op::Fsync { .. } => "disk",
+            Op::Setattr { .. } | Op::SetLayout { .. } | Op::Recut { .. } => "log or I/O servers",
+            Op::Lock { .. } | Op::Revokes { .. } => return None,
+            Op::Commit { .. } => "log or other appends",
+            _ => "log",
+        };
+        let watched = self.0.watch.begin(op.number(), op.name(), Some(&connection.client));
+        Some(watched.about(id_asked(op), 0).waits_for(waits_for))
+    }
+
     /// The state of the disk that the store is on.
     pub fn space(&self) -> Outcome<Statfs> {
         self.0.journal.space().into()
@@ -490,13 +528,35 @@ fn refusal(error: &Errno) -> Answer {
 
 /// An answer that is not to be remembered.
 fn plain(reply: Reply) -> Answer {
-    Answer { reply, grant: 0 }
+    Answer { reply, grant: 0, dir: None }
 }
 
 fn encode(answer: &Answer) -> Bytes {
     let mut out = Vec::with_capacity(answer.size(()));
     answer.put((), &mut out);
     out.into()
+}
+
+/// The file or directory that an operation names first; 0 for none.
+fn id_asked(op: &Op) -> u64 {
+    match op {
+        Op::Getattr { id }
+        | Op::Setattr { id, .. }
+        | Op::Open { id, .. }
+        | Op::Release { id }
+        | Op::Readdir { id, .. }
+        | Op::Extend { id, .. }
+        | Op::Reserve { id, .. }
+        | Op::Commit { id, .. }
+        | Op::Fsync { id }
+        | Op::Touch { id }
+        | Op::Link { id, .. } => *id,
+        Op::Walk { from: id, .. }
+        | Op::Create { parent: id, .. }
+        | Op::Unlink { parent: id, .. }
+        | Op::Rename { parent: id, .. } => *id,
+        _ => 0,
+    }
 }
 
 fn id_of(node: &Node) -> u64 {

@@ -1,5 +1,6 @@
 //! What a node does: it keeps objects, or names, or both, and serves its tree.
 
+pub mod ctl;
 pub mod data;
 pub mod export;
 pub mod fs;
@@ -8,6 +9,7 @@ pub mod meta;
 pub mod serve;
 pub mod stats;
 pub mod tree;
+pub mod watch;
 
 pub use covey_cluster::key::read as read_key;
 pub use covey_cluster::net;
@@ -81,6 +83,7 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
     map.checkpoint()?;
+    covey_io::os::directory::sync_names(dir)?;
     Ok(())
 }
 
@@ -139,7 +142,8 @@ fn build(
     });
     let fs = fs::FsTree::new(connect, Rc::new(identity::Users::of_this_process()));
     let text = config::render(config);
-    Ok(tree::NodeTree { fs, data, meta, config: text, name: node.name.clone() })
+    let watch = watch::Watch::new("data");
+    Ok(tree::NodeTree { fs, data, meta, config: text, name: node.name.clone(), watch })
 }
 
 async fn listen(node: &Node, has_key: bool) -> anyhow::Result<Vec<Listener>> {
@@ -249,19 +253,58 @@ pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
     Err(failed.map_or_else(|| anyhow::anyhow!("node {name} has no address"), Into::into))
 }
 
-/// Reads a small file of a node's root.
+/// Reads a text file of a node's root.
 async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
+    let fid = open_root_file(conn, name, 0).await?;
+    let mut text = Vec::new();
+    loop {
+        let read = Message::Tread { fid, offset: text.len() as u64, count: 64 << 10 };
+        match conn.call(read).await? {
+            Message::Rread { data } if data.is_empty() => break,
+            Message::Rread { data } => text.extend_from_slice(&data.into_bytes()),
+            other => bail!("Tread was answered with {}", other.name()),
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+async fn open_root_file(conn: &Conn, name: &str, flags: u32) -> anyhow::Result<u32> {
     let fid = conn.fid();
     let names = List(vec![Name::from(name)]);
     let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
-    let open = conn.call(Message::Tlopen { fid, flags: 0 });
-    let read = conn.call(Message::Tread { fid, offset: 0, count: 4096 });
+    let open = conn.call(Message::Tlopen { fid, flags });
     walk.await?;
     open.await?;
-    match read.await? {
-        Message::Rread { data } => Ok(String::from_utf8_lossy(&data.into_bytes()).into_owned()),
-        other => bail!("Tread was answered with {}", other.name()),
+    Ok(fid)
+}
+
+/// A connection to a node's root, by the first of its addresses that answers.
+async fn dial_root(config: &Config, name: &str) -> anyhow::Result<Conn> {
+    let key = read_key(config)?;
+    let runtime = tokio::runtime::Handle::current();
+    let mut failed = None;
+    for address in net::addresses(config, name)? {
+        match net::dial(&address, "/", key, &runtime).await {
+            Ok(conn) => return Ok(conn),
+            Err(error) => failed = Some(error),
+        }
     }
+    Err(failed.map_or_else(|| anyhow::anyhow!("node {name} has no address"), Into::into))
+}
+
+/// A text file of a node's root.
+pub async fn read_of(config: &Config, name: &str, file: &str) -> anyhow::Result<String> {
+    read_text(&dial_root(config, name).await?, file).await
+}
+
+/// Writes a command to a node's control file.
+pub async fn write_ctl(config: &Config, name: &str, command: &str) -> anyhow::Result<()> {
+    const WRITE: u32 = 1;
+    let conn = dial_root(config, name).await?;
+    let fid = open_root_file(&conn, "ctl", WRITE).await?;
+    let data = covey_wire::Payload::from(format!("{command}\n").into_bytes());
+    conn.call(Message::Twrite { fid, offset: 0, data }).await?;
+    Ok(())
 }
 
 /// The state of the file system that a directory is on.

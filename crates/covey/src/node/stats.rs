@@ -12,6 +12,11 @@ impl Counter {
         self.0.set(self.0.get().wrapping_add(amount));
     }
 
+    /// Begins anew.
+    pub fn reset(&self) {
+        self.0.set(0);
+    }
+
     /// The count.
     pub fn value(&self) -> u64 {
         self.0.get()
@@ -72,5 +77,28 @@ counters! {
         orphan_objects,
         /// Sessions that ended because their client was gone for longer than the grace.
         sessions_expired,
+    }
+}
+
+/// How long the log and the checkpoints of a metadata server take.
+#[derive(Default)]
+pub struct MetaTimes {
+    /// Writing a batch to the log.
+    pub log_write: super::watch::Histogram,
+    /// Bringing the log to the disk.
+    pub log_sync: super::watch::Histogram,
+    /// Committing the map and beginning the log anew.
+    pub checkpoint: super::watch::Histogram,
+}
+
+impl MetaTimes {
+    /// A line for each.
+    pub fn text(&self) -> String {
+        let all = [
+            ("log_write", &self.log_write),
+            ("log_sync", &self.log_sync),
+            ("checkpoint", &self.checkpoint),
+        ];
+        all.iter().map(|(name, times)| format!("time meta.{name} {}\n", times.text())).collect()
     }
 }

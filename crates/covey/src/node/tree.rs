@@ -8,8 +8,10 @@
 //!
 //! A part decides for itself who may attach it; walking into it from the root is attaching it.
 
-use super::{data, fs, meta};
+use super::watch::{Client, Watch};
+use super::{ctl, data, fs, meta};
 use covey_ninep::message::Qid;
+use covey_ninep::runs::{self, Run};
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
     Statfs, Tree, User,
@@ -17,6 +19,7 @@ use covey_ninep::tree::{
 use covey_wire::{Bytes, Name};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Everything a node serves.
 pub struct NodeTree {
@@ -30,6 +33,8 @@ pub struct NodeTree {
     pub config: String,
     /// What the node is called.
     pub name: String,
+    /// The watch over the objects' operations.
+    pub watch: Rc<Watch>,
 }
 
 /// A file of one of the parts.
@@ -41,8 +46,10 @@ pub enum Node {
     Text(Text),
     /// A file of the file system.
     Fs(fs::Node),
-    /// An object.
-    Data(data::Node),
+    /// The control file, opened for writing: what is no whole line yet.
+    Ctl(ctl::Pending),
+    /// An object, and on whose behalf it is used.
+    Data(data::Node, Rc<Client>),
     /// A name.
     Meta(meta::Node),
 }
@@ -56,11 +63,20 @@ pub enum Text {
     Config,
     /// The program's version.
     Version,
+    /// What can be set.
+    Ctl,
+    /// The last slow requests.
+    Slow,
 }
 
 impl Text {
-    const ALL: [(Text, &str, u64); 3] =
-        [(Text::Stats, "stats", 4), (Text::Config, "config", 5), (Text::Version, "version", 6)];
+    const ALL: [(Text, &str, u64); 5] = [
+        (Text::Stats, "stats", 4),
+        (Text::Config, "config", 5),
+        (Text::Version, "version", 6),
+        (Text::Ctl, "ctl", 7),
+        (Text::Slow, "slow", 8),
+    ];
 
     fn qid(self) -> Qid {
         let number = Text::ALL.iter().find(|(text, ..)| *text == self).map_or(0, |entry| entry.2);
@@ -80,6 +96,8 @@ impl NodeTree {
         match text {
             Text::Config => self.config.clone(),
             Text::Version => concat!(env!("CARGO_PKG_VERSION"), "\n").to_owned(),
+            Text::Ctl => ctl::text(&self.watches()),
+            Text::Slow => self.watches().iter().map(|watch| watch.slow_text()).collect(),
             Text::Stats => {
                 let mut out = format!("node {}\n", self.name);
                 let data = self.data.iter().flat_map(|data| data.0.counters().list());
@@ -94,10 +112,35 @@ impl NodeTree {
                         out +=
                             &format!("session {} {} {}\n", one.session, one.name, one.open_files);
                     }
+                    out += &meta.0.times().text();
+                }
+                for watch in self.watches() {
+                    out += &watch.text();
                 }
                 out
             }
         }
+    }
+
+    /// The watches over the parts that are on.
+    fn watches(&self) -> Vec<Rc<Watch>> {
+        let data = self.data.as_ref().map(|_| self.watch.clone());
+        let meta = self.meta.as_ref().map(|meta| meta.0.watch().clone());
+        data.into_iter().chain(meta).collect()
+    }
+
+    /// Watches what is asked of an object.
+    fn watched<T: 'static>(
+        &self,
+        node: &Node,
+        what: (u8, &'static str, u64),
+        outcome: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
+        let Node::Data(object, client) = node else { return outcome() };
+        let (number, name, bytes) = what;
+        let request = self.watch.begin(number, name, Some(client));
+        let request = request.about(data::id_of(object), bytes).waits_for("disk");
+        self.watch.outcome(request, outcome())
     }
 
     fn part(&self, name: &[u8], attach: Attach) -> Outcome<(User, Qid, Node)> {
@@ -105,7 +148,9 @@ impl NodeTree {
             b"fs" => self.fs.attach(attach).map(|(user, qid, node)| (user, qid, Node::Fs(node))),
             b"data" => match &self.data {
                 Some(data) => {
-                    data.attach(attach).map(|(user, qid, node)| (user, qid, Node::Data(node)))
+                    let client = self.watch.client(&attach.peer.name);
+                    let node = move |node| Node::Data(node, client);
+                    data.attach(attach).map(|(user, qid, inner)| (user, qid, node(inner)))
                 }
                 None => Errno::ENOENT.into(),
             },
@@ -172,15 +217,17 @@ struct Parts {
 
 impl Parts {
     fn walk(&self, user: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        fn wrap<N>(found: Vec<(Qid, N)>, node: fn(N) -> Node) -> Vec<(Qid, Node)> {
+        fn wrap<N>(found: Vec<(Qid, N)>, node: impl Fn(N) -> Node) -> Vec<(Qid, Node)> {
             found.into_iter().map(|(qid, inner)| (qid, node(inner))).collect()
         }
         match (from, &self.data, &self.meta) {
             (Node::Fs(from), ..) => {
                 self.fs.walk(user, from, names).map(|found| wrap(found, Node::Fs))
             }
-            (Node::Data(from), Some(data), _) => {
-                data.walk(user, from, names).map(|found| wrap(found, Node::Data))
+            (Node::Data(from, client), Some(data), _) => {
+                let client = client.clone();
+                let node = move |inner| Node::Data(inner, client.clone());
+                data.walk(user, from, names).map(|found| wrap(found, node))
             }
             (Node::Meta(from), _, Some(meta)) => {
                 meta.walk(user, from, names).map(|found| wrap(found, Node::Meta))
@@ -198,7 +245,7 @@ macro_rules! to_part {
                 let $tree = &$self.fs;
                 $call
             }
-            Node::Data($inner) => match &$self.data {
+            Node::Data($inner, _) => match &$self.data {
                 Some($tree) => $call,
                 None => Errno::ENOENT.into(),
             },
@@ -211,7 +258,7 @@ macro_rules! to_part {
     };
 }
 
-fn reopen<N>(opened: Opened<N>, node: fn(N) -> Node) -> Opened<Node> {
+fn reopen<N>(opened: Opened<N>, node: impl FnOnce(N) -> Node) -> Opened<Node> {
     Opened { qid: opened.qid, node: node(opened.node), blocking: opened.blocking }
 }
 
@@ -239,7 +286,7 @@ impl Tree for NodeTree {
     fn walk(&self, user: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
         match from {
             Node::Root(attach) => self.walk_root(attach, names),
-            Node::Text(_) => Errno::ENOTDIR.into(),
+            Node::Text(_) | Node::Ctl(_) => Errno::ENOTDIR.into(),
             part => {
                 let fs = self.fs.clone();
                 let parts = Parts { fs, data: self.data.clone(), meta: self.meta.clone() };
@@ -251,6 +298,7 @@ impl Tree for NodeTree {
     fn getattr(&self, user: &Rc<User>, node: &Node) -> Outcome<Attr> {
         to_part!(self, node, |tree, inner| tree.getattr(user, inner), {
             let (qid, mode, size) = match node {
+                Node::Text(Text::Ctl) | Node::Ctl(_) => (Text::Ctl.qid(), 0o100600, 0),
                 Node::Text(text) => (text.qid(), 0o100444, self.text(*text).len() as u64),
                 _ => (root_qid(0), 0o040555, 0),
             };
@@ -259,7 +307,13 @@ impl Tree for NodeTree {
     }
 
     fn setattr(&self, user: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
-        to_part!(self, node, |tree, inner| tree.setattr(user, inner, set), Errno::EROFS.into())
+        to_part!(self, node, |tree, inner| tree.setattr(user, inner, set), {
+            match node {
+                // A shell that redirects to it truncates it.
+                Node::Text(Text::Ctl) | Node::Ctl(_) => Outcome::Now(Ok(())),
+                _ => Errno::EROFS.into(),
+            }
+        })
     }
 
     fn open(&self, user: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
@@ -267,13 +321,24 @@ impl Tree for NodeTree {
             Node::Fs(inner) => {
                 self.fs.open(user, inner, flags).map(|opened| reopen(opened, Node::Fs))
             }
-            Node::Data(inner) => match &self.data {
-                Some(tree) => tree.open(user, inner, flags).map(|o| reopen(o, Node::Data)),
+            Node::Data(inner, client) => match &self.data {
+                Some(tree) => {
+                    let client = client.clone();
+                    let node = move |inner| Node::Data(inner, client);
+                    tree.open(user, inner, flags).map(|o| reopen(o, node))
+                }
                 None => Errno::ENOENT.into(),
             },
             Node::Meta(inner) => match &self.meta {
                 Some(tree) => tree.open(user, inner, flags).map(|o| reopen(o, Node::Meta)),
                 None => Errno::ENOENT.into(),
+            },
+            Node::Text(Text::Ctl) if flags & 3 != 0 => match self.is_owner(user) {
+                true => {
+                    let (qid, node) = (Text::Ctl.qid(), Node::Ctl(ctl::Pending::default()));
+                    Outcome::Now(Ok(Opened { qid, node, blocking: false }))
+                }
+                false => Errno::EACCES.into(),
             },
             own if flags & 3 == 0 => {
                 let qid = match own {
@@ -308,9 +373,17 @@ impl Tree for NodeTree {
     }
 
     fn read(&self, user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        if let Node::Data(..) = node {
+            let read = || self.data_read(user, node, offset, count);
+            return self.watched(node, (0, "read", u64::from(count)), read);
+        }
         to_part!(self, node, |tree, inner| tree.read(user, inner, offset, count), {
-            let Node::Text(text) = node else { return Errno::EISDIR.into() };
-            let text = Bytes::from(self.text(*text));
+            let text = match node {
+                Node::Text(text) => *text,
+                Node::Ctl(_) => Text::Ctl,
+                _ => return Errno::EISDIR.into(),
+            };
+            let text = Bytes::from(self.text(text));
             let start = text.len().min(offset as usize);
             Outcome::Now(Ok(text.slice(start..text.len().min(start + count as usize))))
         })
@@ -325,13 +398,44 @@ impl Tree for NodeTree {
         out: &mut Vec<u8>,
     ) -> Option<Result<()>> {
         match (node, &self.data) {
-            (Node::Data(inner), Some(data)) => data.read_now(user, inner, offset, count, out),
+            (Node::Data(inner, client), Some(data)) => {
+                let request = self.watch.begin(0, "read", Some(client));
+                let request = request.about(data::id_of(inner), u64::from(count));
+                let done = data.read_now(user, inner, offset, count, out)?;
+                self.watch.end(&request, Duration::ZERO, &done);
+                Some(done)
+            }
             _ => None,
         }
     }
 
     fn write(&self, user: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
-        to_part!(self, node, |tree, inner| tree.write(user, inner, offset, data), {
+        if let Node::Ctl(pending) = node {
+            let copy = || self.begin_copy();
+            return ctl::write(pending, &data, &self.watches(), &copy).into();
+        }
+        let bytes = data.len() as u64;
+        self.watched(node, (1, "write", bytes), || {
+            to_part!(self, node, |tree, inner| tree.write(user, inner, offset, data), {
+                Errno::EBADF.into()
+            })
+        })
+    }
+
+    fn read_list(&self, user: &Rc<User>, node: &Node, list: Vec<Run>) -> Outcome<Bytes> {
+        to_part!(self, node, |tree, inner| tree.read_list(user, inner, list), {
+            runs::read_each(&list, |offset, count| self.read(user, node, offset, count))
+        })
+    }
+
+    fn write_list(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        list: Vec<Run>,
+        data: Bytes,
+    ) -> Outcome<u32> {
+        to_part!(self, node, |tree, inner| tree.write_list(user, inner, list, data), {
             Errno::EBADF.into()
         })
     }
@@ -376,7 +480,11 @@ impl Tree for NodeTree {
     }
 
     fn fsync(&self, user: &Rc<User>, node: &Node, datasync: bool) -> Outcome<()> {
-        to_part!(self, node, |tree, inner| tree.fsync(user, inner, datasync), Outcome::Now(Ok(())))
+        self.watched(node, (2, "fsync", 0), || {
+            to_part!(self, node, |tree, inner| tree.fsync(user, inner, datasync), {
+                Outcome::Now(Ok(()))
+            })
+        })
     }
 
     fn statfs(&self, user: &Rc<User>, node: &Node) -> Outcome<Statfs> {
@@ -431,7 +539,11 @@ impl Tree for NodeTree {
     }
 
     fn call(&self, user: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        to_part!(self, node, |tree, inner| tree.call(user, inner, body), Errno::EOPNOTSUPP.into())
+        self.watched(node, (3, "call", 0), || {
+            to_part!(self, node, |tree, inner| tree.call(user, inner, body), {
+                Errno::EOPNOTSUPP.into()
+            })
+        })
     }
 
     fn user_name(&self, uid: u32) -> Name {
@@ -450,6 +562,28 @@ impl Tree for NodeTree {
 }
 
 impl NodeTree {
+    fn data_read(&self, user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        match (node, &self.data) {
+            (Node::Data(inner, _), Some(data)) => data.read(user, inner, offset, count),
+            _ => Errno::ENOENT.into(),
+        }
+    }
+
+    fn begin_copy(&self) -> bool {
+        let Some(meta) = self.meta.as_ref().map(|meta| meta.0.clone()) else { return false };
+        covey_io::task::spawn(async move {
+            if let Err(error) = meta.copy_now().await {
+                tracing::warn!("the metadata was not copied to the I/O servers: {error}");
+            }
+        });
+        true
+    }
+
+    /// Whether a user may change what the node does: its own, and root.
+    fn is_owner(&self, user: &User) -> bool {
+        user.uid == 0 || user.uid == rustix::process::geteuid().as_raw()
+    }
+
     fn root_entries(&self) -> Vec<Entry> {
         const DT_DIR: u8 = 4;
         const DT_REG: u8 = 8;

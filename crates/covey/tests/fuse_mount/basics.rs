@@ -263,14 +263,14 @@ fn what_the_mount_does_not_have_is_refused_and_not_hung() {
     let path = mounted.path("file");
     let file = File::create(&path).expect("create");
     let mut value = [0u8; 16];
-    let xattr = rustix::fs::getxattr(&path, "user.x", &mut value[..]);
+    let xattr = rustix::fs::getxattr(&path, "system.posix_acl_access", &mut value[..]);
     assert_eq!(xattr, Err(rustix::io::Errno::OPNOTSUPP));
     assert_eq!(rustix::fs::ioctl_getflags(&file).map(|_| ()), Err(rustix::io::Errno::NOTTY));
     let long = File::create(mounted.path(&"n".repeat(256))).expect_err("a name of 256 bytes");
     assert_eq!(long.raw_os_error(), Some(rustix::io::Errno::NAMETOOLONG.raw_os_error()));
-    let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-    let punched = rustix::fs::fallocate(&file, punch, 0, 10);
-    assert_eq!(punched, Err(rustix::io::Errno::OPNOTSUPP));
+    let insert = rustix::fs::FallocateFlags::INSERT_RANGE;
+    let inserted = rustix::fs::fallocate(&file, insert, 0, 4096);
+    assert_eq!(inserted, Err(rustix::io::Errno::OPNOTSUPP));
     drop(file);
     mounted.unmount();
 }

@@ -2,7 +2,7 @@
 
 use covey::mount::Files;
 use covey_ninep::tree::{Errno, SetAttr, SetTime};
-use covey_stripe::client::{Page, Result, Space, Stat};
+use covey_stripe::client::{Page, Result, Space, Stat, fallocate};
 use covey_stripe::ops::{Caller, DirEntry, Id, Inode, RangeLock, rename};
 use covey_wire::{Bytes, Name, Payload};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -42,6 +42,8 @@ pub struct State {
     pub stats: usize,
     /// Number of Fsyncs.
     pub fsyncs: usize,
+    /// Bytes copied by COPY_FILE_RANGE.
+    pub copied: u64,
     /// Number of pages of listings with attributes.
     pub listed_with_attributes: usize,
 }
@@ -69,6 +71,7 @@ impl Default for State {
             appends: 0,
             stats: 0,
             fsyncs: 0,
+            copied: 0,
             listed_with_attributes: 0,
         };
         let root = state.add(&Caller::default(), S_IFDIR | 0o755, 0, Name::EMPTY);
@@ -457,14 +460,56 @@ impl Files for Model {
         Ok(page)
     }
 
-    async fn extend(&self, _: &Caller, id: Id, size: u64) -> Result<()> {
+    async fn tmpfile(
+        &self,
+        who: &Caller,
+        _parent: Id,
+        mode: u32,
+        _access: u8,
+    ) -> Result<(Inode, ModelFile)> {
         let mut state = self.state();
-        let node = state.node(id)?;
-        if node.data.len() < size as usize {
-            node.data.resize(size as usize, 0);
-            node.inode.size = size;
+        let id = state.add(who, S_IFREG | mode, 0, Name::EMPTY);
+        state.node(id)?.inode.nlink = 0;
+        let inode = state.node(id)?.inode.clone();
+        drop(state);
+        Ok((inode, self.open_file(id)?))
+    }
+
+    async fn fallocate(
+        &self,
+        _: &Caller,
+        file: &ModelFile,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let mut state = self.state();
+        let node = state.node(file.0.id)?;
+        let end = (offset + length) as usize;
+        if mode & fallocate::KEEP_SIZE == 0 && node.data.len() < end {
+            node.data.resize(end, 0);
+            node.inode.size = end as u64;
+        }
+        if mode & (fallocate::PUNCH_HOLE | fallocate::ZERO_RANGE) != 0 {
+            let (from, end) = (node.data.len().min(offset as usize), node.data.len().min(end));
+            node.data[from..end].fill(0);
         }
         Ok(())
+    }
+
+    async fn copy(
+        &self,
+        from: &ModelFile,
+        offset: u64,
+        to: &ModelFile,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let data = self.read_at(from, offset, length as usize).await?;
+        let count = data.len() as u64;
+        self.write_at(to, to_offset, data).await?;
+        self.state().copied += count;
+        Ok(count)
     }
 
     async fn getxattr(&self, _: &Caller, id: Id, name: &Name) -> Result<Bytes> {

@@ -15,6 +15,7 @@ pub mod command;
 pub mod network;
 pub mod preload;
 mod skip;
+pub mod uml;
 
 pub use command::{Finished, covey, run, run_within};
 pub use skip::skip;

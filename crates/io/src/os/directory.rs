@@ -268,13 +268,22 @@ fn take_lock(path: &Path) -> Result<LockFile, DirectoryError> {
     })
 }
 
-/// All of it or nothing, also over a power cut.
 fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
     let new = path.join(IDENTITY_FILE_NEW);
-    let mut file = File::create(&new)?;
-    file.write_all(identity.text().as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path.join(IDENTITY_FILE))?;
+    write_durably(&new, &path.join(IDENTITY_FILE), identity.text().as_bytes())
+}
+
+/// Writes a file under the name `new` and renames it: all of it or nothing, also over a power cut.
+pub fn write_durably(new: &Path, file: &Path, content: &[u8]) -> io::Result<()> {
+    let mut out = File::create(new)?;
+    out.write_all(content)?;
+    out.sync_all()?;
+    fs::rename(new, file)?;
+    sync_names(file.parent().unwrap_or(Path::new("/")))
+}
+
+/// Makes the names in a directory, and its own, durable.
+pub fn sync_names(path: &Path) -> io::Result<()> {
     OsDisk.sync_dir(path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.map_or(Ok(()), |parent| OsDisk.sync_dir(parent))

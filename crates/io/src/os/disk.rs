@@ -3,7 +3,8 @@
 use super::file::DataFile;
 use crate::disk::{Disk, DiskFile, FileStat, Open, Piece, Space};
 use bytes::Bytes;
-use rustix::fs::{FallocateFlags, fallocate, fsync, statvfs};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fsync, seek, statvfs};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, IoSlice};
@@ -113,6 +114,27 @@ impl DiskFile for DataFile {
 
     fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
         Ok(fallocate(self.file(), FallocateFlags::KEEP_SIZE, offset, length)?)
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        Ok(fallocate(self.file(), FallocateFlags::empty(), offset, length)?)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(self.file(), punch, offset, length)?)
+    }
+
+    fn extent(&self, offset: u64) -> io::Result<Option<(u64, u64)>> {
+        let next = |whence| match seek(self.file(), whence) {
+            Ok(at) => Ok(Some(at)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(error) => Err(io::Error::from(error)),
+        };
+        let Some(data) = next(SeekFrom::Data(offset))? else { return Ok(None) };
+        let hole = next(SeekFrom::Hole(data))?.unwrap_or(data);
+        // Cut in between: there is nothing any more.
+        Ok((hole > data).then_some((data, hole)))
     }
 
     fn sync_blocking(&self, data_only: bool) -> io::Result<()> {

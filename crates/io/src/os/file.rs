@@ -116,9 +116,7 @@ impl DataFile {
 
     /// Like `read_now`, but waits.
     pub fn read_blocking(&self, offset: u64, length: usize) -> io::Result<Bytes> {
-        let mut buffer = Vec::new();
-        append_full(self.as_fd(), offset, length, &mut buffer, 0)?;
-        Ok(trimmed(buffer, length))
+        read_at(self, offset, length)
     }
 
     /// Writes all of `slices`; the count is short only when something failed after a part was
@@ -155,6 +153,13 @@ impl AsFd for DataFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.file.as_fd()
     }
+}
+
+/// Up to `length` bytes from `offset` of any file, fewer only at its end. May wait.
+pub fn read_at(file: impl AsFd, offset: u64, length: usize) -> io::Result<Bytes> {
+    let mut buffer = Vec::new();
+    append_full(file.as_fd(), offset, length, &mut buffer, 0)?;
+    Ok(trimmed(buffer, length))
 }
 
 /// Appends until `length` bytes have come or the file ends.

@@ -19,12 +19,19 @@ impl Conn {
     /// Settles on the first of these dialects that the server speaks, each offered in turn. A server may
     /// answer an offer with a lesser one of them.
     pub async fn version_of(&self, dialects: &[Dialect]) -> Result<Dialect> {
+        let mut refusal = String::new();
         for (at, offer) in dialects.iter().enumerate() {
             let msize = self.msize();
             let version = offer.version().into();
-            let reply = self.call(Message::Tversion { msize, version }).await?;
-            let Message::Rversion { msize: settled, version } = reply else {
-                unreachable!("{OWN_REPLY}");
+            let (settled, version) = match self.call(Message::Tversion { msize, version }).await {
+                Ok(Message::Rversion { msize, version }) => (msize, version),
+                Ok(_) => unreachable!("{OWN_REPLY}"),
+                // Some say so of what they do not know.
+                Err(CallError::Errno(errno)) => {
+                    refusal = format!(": {errno}");
+                    continue;
+                }
+                Err(lost) => return Err(lost),
             };
             let spoken = Dialect::parse(version.as_bytes());
             let Some(dialect) = spoken.filter(|dialect| dialects[at..].contains(dialect)) else {
@@ -40,7 +47,7 @@ impl Conn {
             return Ok(dialect);
         }
         let asked: Vec<_> = dialects.iter().map(|dialect| dialect.version()).collect();
-        Err(self.violation(&format!("server speaks no {}", asked.join(" or "))))
+        Err(self.violation(&format!("server speaks no {}{refusal}", asked.join(" or "))))
     }
 
     /// Makes `fid` the root of the tree `aname`, for the user called `uname`, by number `n_uname`

@@ -74,8 +74,8 @@ impl<T: Tree> Session<T> {
 
     fn start_auth(&mut self, afid: u32, uname: Name, n_uname: Number) -> Result<Started<T::Node>> {
         let Some(key) = self.config.key else {
-            // Clients understand an error here as: no authentication is needed.
-            return Err(Errno::because(Errno::EOPNOTSUPP, "this server has no key"));
+            // Clients understand an error here as: no authentication is needed. Diod's want this one.
+            return Err(Errno::because(Errno::ENOENT, "this server has no key"));
         };
         self.fids.check_new(afid)?;
         self.auths += 1;

@@ -7,7 +7,7 @@ use super::order::Claims;
 use super::start::Started;
 use super::{BYTES_MAX, Load, REQUESTS_MAX, Session};
 use crate::frame::{self, weight};
-use crate::message::Message;
+use crate::message::{Message, Qid};
 use crate::tree::{Errno, Result, Tree};
 
 /// An outstanding request.
@@ -114,7 +114,11 @@ impl<T: Tree> Session<T> {
     /// Has the tree read straight into the output; whether it did, and the reply is there.
     fn read_at_once(&mut self, tag: u16, fid: u32, offset: u64, count: u32) -> bool {
         let count = count.min(self.payload_max());
-        let Ok(File { node, user, .. }) = self.fids.readable(fid) else { return false };
+        let Ok(File { node, user, qid, .. }) = self.fids.readable(fid) else { return false };
+        // What reading a directory means depends on the dialect.
+        if qid.kind & Qid::DIR != 0 {
+            return false;
+        }
         let read = |out: &mut Vec<u8>| self.tree.read_now(user, node, offset, count, out);
         match frame::put_rread(tag, count, &mut self.output, read) {
             None => return false,

@@ -11,37 +11,40 @@ use std::collections::BTreeMap;
 const SUSPECTS_MAX: usize = 4096;
 
 impl<A: Access> Check<'_, A> {
-    /// Compares the links of all files below `end`.
+    /// Compares the links of all files below `end`, a window of files at a time.
     pub(super) async fn links(&mut self, end: Id) -> Result<()> {
         let mut low = ROOT;
         while low < end {
-            // What is made from now on is not in the window.
-            let high = low.saturating_add(self.options.window).min(end);
-            self.window(low, high).await?;
+            let window = self.window(low, end).await?;
+            let Some(last) = window.last() else { return Ok(()) };
+            let high = last.id + 1;
+            let mut counts = vec![0u32; window.len()];
+            self.count_links(low, high, |id| {
+                if let Ok(at) = window.binary_search_by_key(&id, |brief| brief.id) {
+                    counts[at] += 1;
+                }
+            })
+            .await?;
+            let judged = window.iter().zip(&counts);
+            let wrong = judged.filter(|(brief, links)| !fits(brief, **links));
+            let suspects = wrong.map(|(brief, _)| (brief.id, 0)).take(SUSPECTS_MAX).collect();
+            self.judge(low, high, suspects).await?;
             low = high;
         }
         Ok(())
     }
 
-    async fn window(&mut self, low: Id, high: Id) -> Result<()> {
-        let mut counts = vec![0u32; (high - low) as usize];
-        self.count_links(low, high, |id| counts[(id - low) as usize] += 1).await?;
-        let mut suspects = BTreeMap::new();
-        let mut after = Name::EMPTY;
+    /// The next files, in the order of their numbers. What is made from now on is not among them.
+    async fn window(&self, low: Id, end: Id) -> Result<Vec<Brief>> {
+        let (mut window, mut after) = (Vec::new(), Name::EMPTY);
         loop {
-            let page = self.page(table::BRIEFS, after, (low, high)).await?;
-            for brief in page.briefs.0 {
-                let links = counts[(brief.id - low) as usize];
-                if !fits(&brief, links) && suspects.len() < SUSPECTS_MAX {
-                    suspects.insert(brief.id, 0);
-                }
-            }
-            if page.end {
-                break;
+            let page = self.page(table::BRIEFS, after, (low, end)).await?;
+            window.extend(page.briefs.0);
+            if page.end || window.len() as u64 >= self.options.window {
+                return Ok(window);
             }
             after = page.next;
         }
-        self.judge(low, high, suspects).await
     }
 
     /// Counts the names that lead to the suspects until what is counted did not change meanwhile.

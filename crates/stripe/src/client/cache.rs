@@ -18,7 +18,7 @@ mod scope;
 
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, access, may};
-use crate::ops::{Caller, DirEntry, Id, Inode, Lease, Op, Reply};
+use crate::ops::{Answer, Caller, DirEntry, Id, Inode, Lease, Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::Name;
 use known::{Known, Names};
@@ -173,7 +173,7 @@ impl Cache {
     }
 
     /// A request was answered.
-    pub fn learn(&self, sent: Sent, op: &Op, reply: &Reply, grant: u64, now: Instant) {
+    pub fn learn(&self, sent: Sent, op: &Op, answer: &Answer, now: Instant) {
         if !self.is_on() {
             return;
         }
@@ -181,10 +181,13 @@ impl Cache {
         let alone = state.is_alone(&sent);
         state.end(&sent.scope);
         let lease = Learning { until: sent.at + LEASE_TIME, clock: sent.clock, now, alone };
+        let grant = answer.grant;
         let is_granted = grant > 0 && grant >= state.revoked && lease.until > now;
         if is_granted {
             state.turn_over(now);
-            state.learn(&lease, &sent.scope, op, reply);
+            state.learn(&lease, &sent.scope, op, &answer.reply);
+            let dir = answer.dir.iter();
+            dir.for_each(|dir| state.learn_own(&lease, &sent.scope, dir));
         }
     }
 

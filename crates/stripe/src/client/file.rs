@@ -14,6 +14,7 @@
 mod list;
 mod ranges;
 mod slots;
+mod space;
 
 use super::beside::Asker;
 use super::link::Link;

@@ -310,9 +310,9 @@ impl Session {
                     let error = Errno::because(code, reason.lossy().into_owned());
                     return Err(Failure::Refused(error));
                 }
-                Ok(Answer { reply, grant }) => {
-                    way.arrived(&request.op, &reply, grant, self.net.now());
-                    return Ok(Answered { reply, greetings });
+                Ok(answer) => {
+                    way.arrived(&request.op, &answer, self.net.now());
+                    return Ok(Answered { reply: answer.reply, greetings });
                 }
                 Err(CallError::Lost(why)) if self.link.is_over(started) => {
                     return Err(Failure::Away(self.link.lost_error(&why)));

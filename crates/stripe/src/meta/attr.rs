@@ -98,6 +98,8 @@ impl<K: Kv> Store<K> {
         self.count_bytes(inode.size, size);
         (inode.size, stored.tail) = (size, size);
         inode.epoch += 1;
+        // What is empty has no holes: nobody needs to count.
+        inode.sparse &= size > 0;
         let (id, epoch) = (inode.id, inode.epoch);
         self.forget_appends(id)?;
         if let Some(layout) = inode.layout.clone() {

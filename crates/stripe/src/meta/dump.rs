@@ -29,6 +29,8 @@ pub enum Record {
     Append { id: Id, offset: u64, end: u64, session: u64, done: bool },
     /// A client.
     Session { session: u64, name: Name, answered: u64, kept: usize },
+    /// What of a file's content lies with its inode.
+    Content { id: Id, bytes: Vec<u8> },
     /// An extended attribute.
     Xattr { id: Id, name: Name, value: Vec<u8> },
     /// What this version does not know, or cannot read: the row as it is.
@@ -83,6 +85,10 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
                 Record::Append { id, offset, end, session, done }
             };
             return Some(reserved.into_iter().map(append).collect());
+        }
+        [b'd', ..] => {
+            let bytes: Payload = row(value)?;
+            Record::Content { id: id()?, bytes: bytes.into_bytes().to_vec() }
         }
         [b'x', ..] => {
             let (name, value): (_, Payload) = (Name::from(key.get(9..)?), row(value)?);

@@ -40,6 +40,33 @@ impl Objects {
         self.objects.borrow().contains_key(&id)
     }
 
+    fn reshape(&self, id: Id, how: objects::Reshape, offset: u64, length: u64) {
+        let mut objects = self.objects.borrow_mut();
+        let bytes = &mut objects.entry(id).or_default().1;
+        let (start, end) = (offset as usize, (offset + length) as usize);
+        if !how.keeps_length() {
+            bytes.resize(bytes.len().max(end), 0);
+        }
+        if !matches!(how, objects::Reshape::Allocate | objects::Reshape::AllocateKeep) {
+            let (start, end) = (start.min(bytes.len()), end.min(bytes.len()));
+            bytes[start..end].fill(0);
+        }
+        self.writes.set(self.writes.get() + 1);
+    }
+
+    /// Here a hole is what is zero.
+    fn extent(&self, id: Id, offset: usize) -> DataReply {
+        let objects = self.objects.borrow();
+        let bytes = objects.get(&id).map_or(&[][..], |object| &object.1);
+        let rest = &bytes[offset.min(bytes.len())..];
+        let Some(data) = rest.iter().position(|&byte| byte != 0) else {
+            return DataReply::Extent { data: u64::MAX, hole: u64::MAX };
+        };
+        let run = rest[data..].iter().position(|&byte| byte == 0).unwrap_or(rest.len() - data);
+        let data = offset + data;
+        DataReply::Extent { data: data as u64, hole: (data + run) as u64 }
+    }
+
     fn admit(&self, id: Id, epoch: u32) -> Result<()> {
         let current = self.objects.borrow().get(&id).map_or(0, |object| object.0);
         if current == epoch { Ok(()) } else { Err(Errno::ESTALE.into()) }
@@ -134,6 +161,19 @@ impl Tree for DataServer {
             Ok(DataOp::Allocated { id }) => {
                 let objects = self.0.objects.borrow();
                 DataReply::Allocated { bytes: objects.get(&id).map_or(0, |o| o.1.len() as u64) }
+            }
+            Ok(DataOp::Reshape { id, epoch, how, offset, length }) => {
+                if let Err(error) = self.0.admit(id, epoch) {
+                    return Outcome::Now(Err(error));
+                }
+                self.0.reshape(id, objects::Reshape::of(how).unwrap(), offset, length);
+                DataReply::Done {}
+            }
+            Ok(DataOp::Extent { id, epoch, offset }) => {
+                if let Err(error) = self.0.admit(id, epoch) {
+                    return Outcome::Now(Err(error));
+                }
+                self.0.extent(id, offset as usize)
             }
             other => panic!("a client sends {other:?}"),
         };

@@ -289,7 +289,8 @@ impl Meta {
                     true => 0,
                     false => self.state.borrow_mut().leases.grant(session, &told, now),
                 };
-                Outcome::Now(Ok(Answer { reply, grant }))
+                let dir = self.state.borrow().store.changed_dir(&op).filter(|_| grant > 0);
+                Outcome::Now(Ok(Answer { reply, grant, dir }))
             }
             Applied::AfterCut { id, epoch, reply } => {
                 let meta = self.clone();
@@ -396,7 +397,7 @@ impl Drop for ClaimWait {
 }
 
 fn plain(reply: Reply) -> Answer {
-    Answer { reply, grant: 0 }
+    Answer { reply, grant: 0, dir: None }
 }
 
 impl State {

@@ -379,6 +379,7 @@ impl Toy {
             node.written(who, now);
             node.epoch += u32::from(step.size < node.size);
             node.sparse |= step.size > node.size;
+            node.sparse &= step.size > 0 || node.size == 0;
             node.size = step.size;
         }
         if has(set::MTIME) {

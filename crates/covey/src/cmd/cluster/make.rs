@@ -6,6 +6,7 @@ use crate::config::{
 };
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
+use covey_io::os::directory::{sync_names, write_durably};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -56,8 +57,11 @@ async fn format(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Con
             .await
             .cannot(|| format!("format the store of {}", node.name))?;
     }
+    // Stores that nobody knows how to serve would be as good as lost.
     let file = cluster.config_file();
-    std::fs::rename(&new, &file).cannot(|| format!("write {}", file.display()))?;
+    let content = render(&config);
+    let written = write_durably(&new, &file, content.as_bytes()).and_then(|()| sync_names(&stores));
+    written.cannot(|| format!("write {}", file.display()))?;
     Ok(config)
 }
 
@@ -198,6 +202,6 @@ fn listen_at(cluster: &Cluster, config: &mut Config, port: u16) -> Result<()> {
         .hint("`covey down` first"));
     }
     let (file, new) = (cluster.config_file(), cluster.dir.join("covey.toml.tcp"));
-    let written = std::fs::write(&new, render(config)).and_then(|()| std::fs::rename(&new, &file));
+    let written = write_durably(&new, &file, render(config).as_bytes());
     written.cannot(|| format!("write {}", file.display()))
 }

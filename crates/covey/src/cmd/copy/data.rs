@@ -2,6 +2,7 @@
 
 use super::{BLOCK_BYTES, BLOCKS_IN_FLIGHT, local};
 use crate::error::{Cannot, Result};
+use covey_io::os::file::read_at;
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::File;
 use covey_wire::Payload;
@@ -36,7 +37,7 @@ impl Source {
         match self {
             Source::Local { file, name } => {
                 let file = file.clone();
-                let bytes = local::blocking(move || local::read_at(&file, offset, count)).await;
+                let bytes = local::blocking(move || read_at(&*file, offset, count)).await;
                 Ok(Payload::from(bytes.cannot(|| format!("read {name}"))?))
             }
             Source::Covey { file, name } => {

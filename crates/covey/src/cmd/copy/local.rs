@@ -2,7 +2,7 @@
 
 use crate::error::{Cannot, Error, Result};
 use std::fs::{File, Metadata};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Runs something that may block.
@@ -68,20 +68,4 @@ pub async fn create(path: &Path, mode: u32, not: Option<(u64, u64)>) -> Result<F
         Ok(file)
     })
     .await
-}
-
-/// Up to `count` bytes from `offset`: fewer at the end only.
-pub fn read_at(file: &File, offset: u64, count: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; count];
-    let mut filled = 0;
-    while filled < count {
-        match file.read_at(&mut bytes[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(some) => filled += some,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
 }

@@ -1,7 +1,7 @@
 //! What replies are made of: the structs of `linux/fuse.h` that follow the 16-byte reply header.
 
 use super::Pad;
-use covey_wire::{Field, record};
+use covey_wire::{Blame, Field, Reader, record};
 
 record! {
     /// What every reply begins with.
@@ -72,6 +72,69 @@ record! {
         pub attr_valid_nsec: u32,
         pub dummy: Pad,
         pub attr: Attr,
+    }
+}
+
+record! {
+    /// A time in a [`Statx`]: seconds as two's complement.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub struct SxTime for () {
+        pub sec: u64,
+        pub nsec: u32,
+        pub reserved: Pad,
+    }
+}
+
+record! {
+    /// Answers STATX.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub struct StatxOut for () {
+        pub attr_valid: u64,
+        pub attr_valid_nsec: u32,
+        pub flags: u32,
+        pub spare0: u64,
+        pub spare1: u64,
+        /// Which fields are known, as in statx(2).
+        pub mask: u32,
+        pub blksize: u32,
+        pub attributes: u64,
+        pub nlink: u32,
+        pub uid: u32,
+        pub gid: u32,
+        pub mode: u16,
+        pub padding: u16,
+        pub ino: u64,
+        pub size: u64,
+        /// In units of 512 bytes.
+        pub blocks: u64,
+        pub attributes_mask: u64,
+        pub atime: SxTime,
+        pub btime: SxTime,
+        pub ctime: SxTime,
+        pub mtime: SxTime,
+        pub rdev_major: u32,
+        pub rdev_minor: u32,
+        pub dev_major: u32,
+        pub dev_minor: u32,
+        pub spare: Spare,
+    }
+}
+
+/// The 14 words at the end of a statx that mean nothing yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spare;
+
+impl Field for Spare {
+    fn size(&self, _: ()) -> usize {
+        14 * 8
+    }
+    fn put(&self, _: (), out: &mut Vec<u8>) {
+        out.extend_from_slice(&[0; 14 * 8]);
+    }
+    fn get(_: (), from: &mut Reader) -> Result<Self, Blame> {
+        from.bytes(14 * 8).map(|_| Spare)
     }
 }
 

@@ -90,8 +90,36 @@ impl Files for Fs {
         Fs::readdir(self, who, id, cookie, limit, bytes_max, plus).await
     }
 
-    async fn extend(&self, who: &Caller, id: Id, size: u64) -> Result<()> {
-        Fs::extend(self, who, id, size).await
+    async fn tmpfile(
+        &self,
+        who: &Caller,
+        parent: Id,
+        mode: u32,
+        access: u8,
+    ) -> Result<(Inode, File)> {
+        Fs::tmpfile(self, who, parent, mode, access).await
+    }
+
+    async fn fallocate(
+        &self,
+        who: &Caller,
+        file: &File,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        file.fallocate(who, mode, offset, length).await
+    }
+
+    async fn copy(
+        &self,
+        from: &File,
+        offset: u64,
+        to: &File,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        from.copy(offset, to, to_offset, length).await
     }
 
     async fn getxattr(&self, who: &Caller, id: Id, name: &Name) -> Result<Bytes> {

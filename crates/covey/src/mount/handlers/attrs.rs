@@ -2,7 +2,7 @@
 
 use super::{Result, Session, locked};
 use crate::mount::abi::flags::fattr;
-use crate::mount::abi::reply::{Attr, AttrOut, Entry, StatfsOut, encode};
+use crate::mount::abi::reply::{Attr, AttrOut, Entry, StatfsOut, StatxOut, SxTime, encode};
 use crate::mount::abi::{Header, Pad, Request};
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
@@ -16,6 +16,13 @@ impl<F: Files> Session<F> {
     pub(super) async fn getattr(&self, id: Id) -> Result<Answer> {
         let stat = self.files.stat(id).await?;
         Ok(self.attr_out(&stat))
+    }
+
+    /// The same with the time of birth.
+    pub(super) async fn statx(&self, id: Id) -> Result<Answer> {
+        let stat = self.files.stat(id).await?;
+        self.note_privilege(&stat.inode);
+        Ok(Answer::Small(encode(&statx(&stat, self.options.attr_timeout))))
     }
 
     pub(super) async fn setattr(&self, header: &Header, request: Request) -> Result<Answer> {
@@ -188,6 +195,37 @@ fn attr(inode: &Inode, blocks: u64) -> Attr {
         flags: 0,
     }
 }
+
+fn statx(stat: &Stat, valid: Duration) -> StatxOut {
+    let inode = &stat.inode;
+    let time = |time: Nanos| {
+        let (sec, nsec) = split(time);
+        SxTime { sec, nsec, reserved: Pad }
+    };
+    StatxOut {
+        attr_valid: valid.as_secs(),
+        attr_valid_nsec: valid.subsec_nanos(),
+        mask: STATX_BASIC_STATS | STATX_BTIME,
+        blksize: IO_BLOCK_BYTES,
+        nlink: inode.nlink,
+        uid: inode.uid,
+        gid: inode.gid,
+        mode: inode.mode as u16,
+        ino: inode.id,
+        size: inode.size,
+        blocks: stat.blocks,
+        atime: time(inode.atime),
+        btime: time(inode.btime),
+        ctime: time(inode.ctime),
+        mtime: time(inode.mtime),
+        rdev_major: (inode.rdev as u32 >> 8) & 0xfff,
+        rdev_minor: (inode.rdev as u32 & 0xff) | (inode.rdev as u32 >> 12 & 0xfff00),
+        ..StatxOut::default()
+    }
+}
+
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
 
 fn split(time: Nanos) -> (u64, u32) {
     (time / NANOS, (time % NANOS) as u32)

@@ -1,8 +1,8 @@
 //! Open files: OPEN, READ, WRITE, FLUSH, RELEASE and what else goes by a file handle.
 
 use super::{OpenFile, Result, Session, locked};
-use crate::mount::abi::flags::{fopen, open, release, whence, write};
-use crate::mount::abi::reply::{LseekOut, OpenOut, WriteOut, encode};
+use crate::mount::abi::flags::{fopen, open, release, write};
+use crate::mount::abi::reply::{OpenOut, WriteOut, encode};
 use crate::mount::abi::{Header, Pad, Request};
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
@@ -68,38 +68,6 @@ impl<F: Files> Session<F> {
             self.files.fsync(file).await?;
         }
         Ok(Answer::Small(encode(&WriteOut { size, padding: Pad })))
-    }
-
-    pub(super) async fn lseek(&self, fh: u64, offset: u64, whence: u32) -> Result<Answer> {
-        let hole = match whence {
-            whence::DATA => false,
-            whence::HOLE => true,
-            // The kernel does the others itself.
-            _ => return Err(Errno::EINVAL.into()),
-        };
-        let open = self.open.find(fh)?;
-        let offset = self.files.seek(&open.file, offset, hole).await?;
-        Ok(Answer::Small(encode(&LseekOut { offset })))
-    }
-
-    /// Only what a larger size does can be done: space is not reserved, and holes are not punched.
-    pub(super) async fn fallocate(
-        &self,
-        header: &Header,
-        fh: u64,
-        offset: u64,
-        length: u64,
-        mode: u32,
-    ) -> Result<Answer> {
-        if mode != 0 {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
-        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-        if !self.open.find(fh)?.writable {
-            return Err(Errno::EBADF.into());
-        }
-        self.files.extend(&self.caller(header), header.nodeid, end).await?;
-        Ok(Answer::Done)
     }
 
     pub(super) async fn fsync(&self, fh: u64) -> Result<Answer> {

@@ -69,8 +69,24 @@ impl<F: Files> Session<F> {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
             inode = self.files.setattr(&who, inode.id, set).await?.inode;
         }
+        let mut entry = self.entry(header.nodeid, &name, &inode);
+        // The kernel looks at the mode once more before the file is open. Without a lease it asks:
+        // attributes of an open file are kept under one only.
+        if self.options.attr_timeout.is_zero() && self.files.time_left(inode.id).0.is_zero() {
+            (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
+        }
         let handle = self.opened(inode.id, file, access);
-        let mut out = encode(&self.entry(header.nodeid, &name, &inode));
+        let mut out = encode(&entry);
+        super::data::open_out(handle).put((), &mut out);
+        Ok(Answer::Small(out))
+    }
+
+    /// A file without a name, which link(2) may give one.
+    pub(super) async fn tmpfile(&self, header: &Header, mode: u32, flags: u32) -> Result<Answer> {
+        let (who, access) = (self.caller(header), super::data::access_of(flags));
+        let (inode, file) = self.files.tmpfile(&who, header.nodeid, mode & 0o7777, access).await?;
+        let handle = self.opened(inode.id, file, access);
+        let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode));
         super::data::open_out(handle).put((), &mut out);
         Ok(Answer::Small(out))
     }

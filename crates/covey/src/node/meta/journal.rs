@@ -6,7 +6,10 @@
 //! client calls fsync. A checkpoint commits the map, and the log begins anew: after 32 MiB of
 //! log, and when the server has been idle for a moment.
 
-use super::super::{statfs_of, stats::MetaCounters};
+use super::super::{
+    statfs_of,
+    stats::{MetaCounters, MetaTimes},
+};
 use anyhow::Context;
 use covey_io::disk::{Disk, Space};
 use covey_io::os::disk::OsDisk;
@@ -140,6 +143,7 @@ pub struct Journal {
     full: Cell<bool>,
     last_append: Cell<Option<Instant>>,
     counters: Rc<MetaCounters>,
+    times: MetaTimes,
 }
 
 #[derive(Default)]
@@ -195,12 +199,18 @@ impl Journal {
             full: Cell::new(false),
             last_append: Cell::new(None),
             counters,
+            times: MetaTimes::default(),
         };
         {
             let mut log = journal.log.borrow_mut();
             commit(&mut store, log.as_mut().expect("nobody has it yet"))?;
         }
         Ok((store, journal))
+    }
+
+    /// How long writes, syncs and checkpoints took.
+    pub fn times(&self) -> &MetaTimes {
+        &self.times
     }
 
     /// Puts an applied request into the batch.
@@ -243,7 +253,9 @@ impl Journal {
         let records: Vec<&[u8]> = batch.records.iter().map(Vec::as_slice).collect();
         let mut log = self.log.borrow_mut();
         // Nothing is applied while a checkpoint has the store, so there is nothing to write then.
+        let begun = Instant::now();
         log.as_mut().expect("a batch exists only while the log is here").append(&records)?;
+        self.times.log_write.add(begun.elapsed());
         drop(log);
         self.appended.set(self.appended.get() + 1);
         self.last_append.set(Some(task::now()));
@@ -270,7 +282,9 @@ impl Journal {
         }
         let reaching = self.appended.get();
         let handle = self.sync.clone();
+        let begun = Instant::now();
         task::blocking(move || handle.sync()).await?;
+        self.times.log_sync.add(begun.elapsed());
         self.synced.set(reaching.max(self.synced.get()));
         Ok(())
     }
@@ -321,6 +335,7 @@ impl Journal {
     /// another thread, and the store is away meanwhile.
     pub async fn checkpoint(&self, mut store: Store<Rows>) -> anyhow::Result<Store<Rows>> {
         self.flush()?;
+        let begun = Instant::now();
         let mut log = self.log.borrow_mut().take().context("the log is away")?;
         let (store, log) = task::blocking(move || {
             commit(&mut store, &mut log).map(|()| (store, log)).map_err(io::Error::other)
@@ -330,6 +345,7 @@ impl Journal {
         self.synced.set(self.appended.get());
         self.last_append.set(None);
         self.counters.checkpoints.add(1);
+        self.times.checkpoint.add(begun.elapsed());
         Ok(store)
     }
 

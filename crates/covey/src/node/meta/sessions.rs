@@ -7,6 +7,7 @@
 //! After a start the sessions of the store are expected back. Until they are, and for a moment
 //! longer, new locks wait: their clients may hold locks that this server has yet to hear of.
 
+use super::super::watch;
 use super::Meta;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Result};
@@ -29,6 +30,8 @@ pub struct Connection {
     /// Attaches are numbered in the order they came.
     number: u64,
     session: Cell<u64>,
+    /// Its numbers.
+    pub(super) client: Rc<watch::Client>,
 }
 
 /// Sessions and the connections that speak for them.
@@ -53,7 +56,9 @@ impl Connection {
     pub fn new(meta: &Rc<Meta>) -> Connection {
         let mut sessions = meta.sessions.borrow_mut();
         sessions.attaches += 1;
-        Connection { meta: Rc::downgrade(meta), number: sessions.attaches, session: Cell::new(0) }
+        let client = meta.watch.client("no session yet");
+        let (meta, number) = (Rc::downgrade(meta), sessions.attaches);
+        Connection { meta, number, session: Cell::new(0), client }
     }
 }
 

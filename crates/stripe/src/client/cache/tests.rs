@@ -1,4 +1,5 @@
 use super::*;
+use crate::ops::Answer;
 use covey_wire::List;
 
 fn inode(id: Id, mode: u32) -> Inode {
@@ -43,6 +44,10 @@ fn unlink(name: &str) -> Op {
     Op::Unlink { parent: DIR, name: Name::from(name), dir: false }
 }
 
+fn answer(reply: &Reply, grant: u64) -> Answer {
+    Answer { reply: reply.clone(), grant, dir: None }
+}
+
 struct Scene {
     cache: Cache,
     now: Instant,
@@ -55,7 +60,7 @@ impl Scene {
 
     fn ask(&self, op: &Op, reply: &Reply, grant: u64) {
         let sent = self.cache.sending(op, self.now);
-        self.cache.learn(sent, op, reply, grant, self.now);
+        self.cache.learn(sent, op, &answer(reply, grant), self.now);
     }
 
     /// Where the name leads, as far as is known: Some(None) for nowhere.
@@ -93,7 +98,7 @@ fn the_time_of_a_lease_counts_from_the_question() {
     let mut scene = Scene::new();
     let sent = scene.cache.sending(&look("f"), scene.now);
     scene.now += LEASE_TIME;
-    scene.cache.learn(sent, &look("f"), &found(Some(FILE)), 1, scene.now);
+    scene.cache.learn(sent, &look("f"), &answer(&found(Some(FILE)), 1), scene.now);
     assert_eq!(scene.known("f"), None);
 }
 
@@ -102,7 +107,7 @@ fn an_answer_from_before_a_revocation_is_not_taken() {
     let scene = Scene::new();
     let sent = scene.cache.sending(&look("f"), scene.now);
     scene.cache.revoke(5, &[Lease { id: DIR, place: false }]);
-    scene.cache.learn(sent, &look("f"), &found(Some(FILE)), 4, scene.now);
+    scene.cache.learn(sent, &look("f"), &answer(&found(Some(FILE)), 4), scene.now);
     assert_eq!(scene.known("f"), None);
     scene.ask(&look("f"), &found(Some(FILE)), 5);
     assert_eq!(scene.known("f"), Some(Some(FILE)));
@@ -115,8 +120,8 @@ fn an_answer_from_before_an_own_change_is_not_taken() {
     let asked = scene.cache.sending(&look("f"), scene.now);
     let change = scene.cache.sending(&unlink("f"), scene.now);
     assert_eq!(scene.known("f"), None, "nobody knows while it is under way");
-    scene.cache.learn(change, &unlink("f"), &Reply::Done {}, 1, scene.now);
-    scene.cache.learn(asked, &look("f"), &found(Some(FILE)), 1, scene.now);
+    scene.cache.learn(change, &unlink("f"), &answer(&Reply::Done {}, 1), scene.now);
+    scene.cache.learn(asked, &look("f"), &answer(&found(Some(FILE)), 1), scene.now);
     assert_eq!(scene.known("f"), Some(None));
 }
 
@@ -126,8 +131,8 @@ fn of_two_own_changes_that_meet_the_outcome_is_asked_for() {
     scene.ask(&look("f"), &found(Some(FILE)), 1);
     let one = scene.cache.sending(&unlink("f"), scene.now);
     let two = scene.cache.sending(&unlink("f"), scene.now);
-    scene.cache.learn(one, &unlink("f"), &Reply::Done {}, 1, scene.now);
-    scene.cache.learn(two, &unlink("f"), &Reply::Done {}, 1, scene.now);
+    scene.cache.learn(one, &unlink("f"), &answer(&Reply::Done {}, 1), scene.now);
+    scene.cache.learn(two, &unlink("f"), &answer(&Reply::Done {}, 1), scene.now);
     assert_eq!(scene.known("f"), None);
 }
 

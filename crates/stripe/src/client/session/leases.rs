@@ -46,9 +46,9 @@ impl<'a> OnTheWay<'a> {
         OnTheWay { cache, sent: Some(cache.sending(op, now)) }
     }
 
-    pub fn arrived(mut self, op: &Op, reply: &Reply, grant: u64, now: Instant) {
+    pub fn arrived(mut self, op: &Op, answer: &Answer, now: Instant) {
         if let Some(sent) = self.sent.take() {
-            self.cache.learn(sent, op, reply, grant, now);
+            self.cache.learn(sent, op, answer, now);
         }
     }
 }

@@ -39,7 +39,7 @@ impl<K: Kv> Store<K> {
             [b'r', rest @ ..] => self.check_reclaim(rest, value)?,
             [b't', rest @ ..] => self.check_cut(rest, value)?,
             [b'a', rest @ ..] => self.check_appends(rest, value)?,
-            [b'x', rest @ ..] => self.check_part(rest)?,
+            [b'x' | b'd', rest @ ..] => self.check_part(rest)?,
             [b'e', ..] => read::<Kept>(value).map(|_| Vec::new()),
             [b's', ..] | [b'g', ..] => Some(Vec::new()),
             _ => Some(vec![of(Class::UnknownRow, 0)]),

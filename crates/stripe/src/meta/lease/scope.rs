@@ -17,6 +17,16 @@ impl<K: Kv> Store<K> {
         Ok(changes)
     }
 
+    /// The directory in which an operation that is done has changed a name: whoever changes one
+    /// most often changes the next one there.
+    pub fn changed_dir(&self, op: &Op) -> Option<Inode> {
+        let (Op::Create { parent, .. } | Op::Link { parent, .. } | Op::Unlink { parent, .. }) = op
+        else {
+            return None;
+        };
+        self.stored(*parent).ok().map(|stored| stored.inode)
+    }
+
     fn add_changes(&self, op: &Op, changes: &mut Vec<Lease>) -> Result<(), Fault> {
         match op {
             Op::Setattr { id, .. }

@@ -1,0 +1,146 @@
+//! Files put together from their objects.
+
+use super::rows::{File as Known, Rows};
+use super::stores::Stores;
+use anyhow::Result;
+use covey_stripe::distribution::{self, Distribution, INLINE};
+use covey_stripe::ops::{Id, Layout};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Bytes copied at once.
+const CHUNK: u64 = 1 << 20;
+/// Directories below one another; more are a circle.
+const DEPTH_MAX: usize = 4096;
+
+/// What is being done, and how it went.
+pub struct Salvage<'a> {
+    pub rows: &'a Rows,
+    pub stores: &'a Stores,
+    /// What is not whole, a line each.
+    pub faults: Vec<String>,
+    pub files: u64,
+    pub bytes: u64,
+}
+
+impl Salvage<'_> {
+    /// A directory and all below it.
+    pub fn directory(&mut self, id: Id, to: &Path, depth: usize) -> Result<()> {
+        const TYPE: u32 = 0o170_000;
+        for (name, child) in self.rows.entries(id) {
+            let path = to.join(OsStr::from_bytes(name));
+            let is_plain = !matches!(&name[..], b"" | b"." | b"..") && !name.contains(&b'/');
+            let Some(file) = self.rows.file(*child).filter(|_| is_plain && depth < DEPTH_MAX)
+            else {
+                self.faults.push(format!("{}: the metadata has no file {child}", path.display()));
+                continue;
+            };
+            match file.mode & TYPE {
+                0o040_000 => {
+                    fs::create_dir_all(&path)?;
+                    self.directory(*child, &path, depth + 1)?;
+                }
+                0o120_000 => symlink(OsStr::from_bytes(&file.target), &path)?,
+                0o100_000 => self.regular(*child, file, &path)?,
+                _ => self.faults.push(format!("{}: a special file is left out", path.display())),
+            }
+        }
+        Ok(())
+    }
+
+    fn regular(&mut self, id: Id, known: &Known, path: &Path) -> Result<()> {
+        let out = File::create_new(path)?;
+        self.files += 1;
+        match &known.layout {
+            Some(layout) => self.bytes(id, layout, Some(known), &out, path)?,
+            None => self.faults.push(format!("{}: it has no layout", path.display())),
+        }
+        out.set_modified(UNIX_EPOCH + Duration::from_nanos(known.mtime))?;
+        out.set_permissions(fs::Permissions::from_mode(known.mode & 0o777))?;
+        Ok(())
+    }
+
+    /// A file of which nothing is known but its objects.
+    pub fn unnamed(&mut self, id: Id, lost: &Path) -> Result<()> {
+        let path = lost.join(format!("#{id:016x}"));
+        let out = File::create_new(&path)?;
+        self.files += 1;
+        match self.rows.layout_guessed(id) {
+            Some(layout) => self.bytes(id, &layout, None, &out, &path),
+            None => Ok(self.faults.push(format!("{}: its layout is not known", path.display()))),
+        }
+    }
+
+    fn bytes(
+        &mut self,
+        id: Id,
+        layout: &Layout,
+        known: Option<&Known>,
+        out: &File,
+        path: &Path,
+    ) -> Result<()> {
+        let map = match distribution::of(layout) {
+            Ok(map) => map,
+            Err(error) => return Ok(self.faults.push(format!("{}: {error}", path.display()))),
+        };
+        let mut objects = Vec::new();
+        let mut end = known.map_or(0, |known| known.size);
+        for (slot, &server) in layout.servers.0.iter().enumerate() {
+            let object = self.stores.object(server, id)?;
+            if let Some((_, length)) = object.as_ref().filter(|(_, length)| *length > 0) {
+                // What was written since the metadata was copied is beyond the size it tells.
+                let last = map.logical(slot, length - 1);
+                end = end.max(if last == u64::MAX { 0 } else { last + 1 });
+            }
+            objects.push(object);
+        }
+        out.set_len(end)?;
+        let (mut at, mut lacking) = (0, 0);
+        while at < end {
+            let spot = map.locate(at);
+            let run = spot.run.min(end - at).min(CHUNK);
+            let copied = match spot.slot {
+                INLINE => self.inline(id, spot.physical, run, out, at)?,
+                slot => match objects.get(slot).and_then(Option::as_ref) {
+                    Some((object, _)) => copy(object, spot.physical, run, out, at)?,
+                    None => 0,
+                },
+            };
+            lacking += run - copied;
+            at += run;
+        }
+        self.bytes += end - lacking;
+        if lacking > 0 && known.is_none_or(|known| !known.sparse) {
+            let path = path.display();
+            self.faults
+                .push(format!("{path}: {lacking} of {end} bytes are missing, they are zeros now"));
+        }
+        Ok(())
+    }
+
+    fn inline(&self, id: Id, from: u64, length: u64, out: &File, at: u64) -> Result<u64> {
+        let content = self.rows.content(id);
+        let start = content.len().min(from as usize);
+        let piece = &content[start..content.len().min((from + length) as usize)];
+        out.write_all_at(piece, at)?;
+        Ok(piece.len() as u64)
+    }
+}
+
+/// Copies what there is; how much that was.
+fn copy(object: &File, from: u64, length: u64, out: &File, at: u64) -> Result<u64> {
+    let mut piece = vec![0; length as usize];
+    let mut count = 0;
+    while count < piece.len() {
+        match object.read_at(&mut piece[count..], from + count as u64)? {
+            0 => break,
+            read => count += read,
+        }
+    }
+    out.write_all_at(&piece[..count], at)?;
+    Ok(count as u64)
+}

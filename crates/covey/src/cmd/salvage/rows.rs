@@ -1,0 +1,213 @@
+//! Names and layouts of a lost metadata store: from a dump, or from the copy on an I/O server.
+
+use crate::node::data::copy;
+use crate::node::meta::copies::MAGIC;
+use anyhow::{Context, Result, bail};
+use covey_stripe::meta::{Record, records};
+use covey_stripe::ops::check::Row;
+use covey_stripe::ops::{Id, Layout, LayoutHint, ROOT};
+use covey_wire::{Bytes, Field, List, Reader};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// A file.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Type and permissions.
+    pub mode: u32,
+    /// When its content changed, in nanoseconds since 1970.
+    pub mtime: u64,
+    /// Bytes.
+    pub size: u64,
+    /// It may have holes.
+    pub sparse: bool,
+    /// Where its bytes are.
+    pub layout: Option<Layout>,
+    /// A symbolic link's target.
+    pub target: Vec<u8>,
+}
+
+/// What is known of the metadata. All of it is in memory: some hundred bytes for each file.
+#[derive(Default)]
+pub struct Rows {
+    /// Names of the I/O servers by index.
+    pub servers: Vec<String>,
+    /// Where it comes from, for people.
+    pub source: String,
+    files: HashMap<Id, File>,
+    names: HashMap<Id, Vec<(Vec<u8>, Id)>>,
+    contents: HashMap<Id, Vec<u8>>,
+    hint: Option<LayoutHint>,
+}
+
+impl Rows {
+    /// From the output of `covey fs-dump`.
+    pub fn of_dump(file: &Path) -> Result<Rows> {
+        let mut rows = Rows { source: file.display().to_string(), ..Rows::default() };
+        for (number, line) in BufReader::new(std::fs::File::open(file)?).lines().enumerate() {
+            let value =
+                serde_json::from_str(&line?).with_context(|| format!("line {}", number + 1))?;
+            rows.take_json(&value).with_context(|| format!("line {} is no row", number + 1))?;
+        }
+        rows.checked()
+    }
+
+    /// From the newest copy in these storage directories.
+    pub fn of_copies(stores: &[PathBuf]) -> Result<Rows> {
+        let copies = stores.iter().map(|store| store.join(copy::FILE));
+        let dated = copies.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file)));
+        let Some((made, file)) = dated.max_by_key(|(made, _)| *made) else {
+            bail!("none of the stores has a copy of the metadata; hint: --dump FILE");
+        };
+        let age = SystemTime::now().duration_since(made).unwrap_or_default().as_secs() / 60;
+        let source = format!("{}, {age} minutes old", file.display());
+        let mut rows = Rows { source, ..Rows::default() };
+        let bytes = Bytes::from(std::fs::read(&file)?);
+        if !bytes.starts_with(MAGIC) {
+            bail!("{} is no copy of the metadata", file.display());
+        }
+        let mut from = Reader::new(bytes.slice(MAGIC.len()..));
+        while from.remaining() > 0 {
+            let row = Row::get((), &mut from).map_err(|blame| anyhow::anyhow!("{blame}"))?;
+            for record in records(row.key.as_bytes(), &row.value.into_bytes()) {
+                rows.take(record);
+            }
+        }
+        rows.checked()
+    }
+
+    fn checked(self) -> Result<Rows> {
+        match self.servers.is_empty() {
+            true => bail!("{} names no I/O servers", self.source),
+            false => Ok(self),
+        }
+    }
+
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Superblock { servers, .. } => {
+                self.servers = servers.iter().map(|name| name.lossy().into_owned()).collect();
+            }
+            Record::Inode { inode, .. } => {
+                if inode.id == ROOT {
+                    self.hint = inode.hint.clone();
+                }
+                let (mode, mtime, size, sparse) =
+                    (inode.mode, inode.mtime, inode.size, inode.sparse);
+                let (layout, target) = (inode.layout, inode.target.as_bytes().to_vec());
+                self.files.insert(inode.id, File { mode, mtime, size, sparse, layout, target });
+            }
+            Record::Name { parent, name, id, .. } => {
+                self.names.entry(parent).or_default().push((name.as_bytes().to_vec(), id));
+            }
+            Record::Content { id, bytes } => drop(self.contents.insert(id, bytes)),
+            _ => {}
+        }
+    }
+
+    fn take_json(&mut self, value: &Value) -> Option<()> {
+        let number = |field: &str| value[field].as_u64();
+        match value["type"].as_str()? {
+            "superblock" => {
+                let servers = value["servers"].as_array()?.iter();
+                self.servers =
+                    servers.map(|name| Some(name.as_str()?.to_owned())).collect::<Option<_>>()?;
+            }
+            "inode" => {
+                let id = number("id")?;
+                if let (ROOT, Some(hint)) = (id, value.get("hint")) {
+                    let at = |field: &str| hint[field].as_u64();
+                    self.hint = Some(LayoutHint {
+                        kind: at("kind")? as u8,
+                        strip_bytes: at("strip_bytes")? as u32,
+                        server_count: at("server_count")? as u16,
+                        params: numbers(&hint["params"]),
+                    });
+                }
+                let layout = value.get("layout").map(|layout| Layout {
+                    kind: layout["kind"].as_u64().unwrap_or(0) as u8,
+                    strip_bytes: layout["strip_bytes"].as_u64().unwrap_or(0) as u32,
+                    params: numbers(&layout["params"]),
+                    servers: List(
+                        numbers(&layout["servers"]).0.into_iter().map(|n| n as u16).collect(),
+                    ),
+                });
+                let file = File {
+                    mode: number("mode")? as u32,
+                    mtime: number("mtime")?,
+                    size: number("size")?,
+                    sparse: value["sparse"].as_bool()?,
+                    layout,
+                    target: text(value, "target").unwrap_or_default(),
+                };
+                self.files.insert(id, file);
+            }
+            "name" => {
+                let entry = (text(value, "name")?, number("id")?);
+                self.names.entry(number("parent")?).or_default().push(entry);
+            }
+            "content" => {
+                drop(self.contents.insert(number("id")?, unhex(value["bytes_hex"].as_str()?)?))
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Whether the file is known; then it has a name, or is to be forgotten.
+    pub fn is_known(&self, id: Id) -> bool {
+        self.files.contains_key(&id)
+    }
+
+    /// A file.
+    pub fn file(&self, id: Id) -> Option<&File> {
+        self.files.get(&id)
+    }
+
+    /// A directory's entries.
+    pub fn entries(&self, dir: Id) -> &[(Vec<u8>, Id)] {
+        self.names.get(&dir).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first bytes of a file that lay with its metadata.
+    pub fn content(&self, id: Id) -> &[u8] {
+        self.contents.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// The layout that a file of the root directory gets.
+    pub fn layout_guessed(&self, id: Id) -> Option<Layout> {
+        let (hint, all) = (self.hint.as_ref()?, self.servers.len() as u64);
+        let count =
+            if hint.server_count == 0 { all } else { all.min(u64::from(hint.server_count)) };
+        let servers = (0..count).map(|index| ((id % all + index) % all) as u16).collect();
+        let (kind, strip_bytes, params) = (hint.kind, hint.strip_bytes, hint.params.clone());
+        Some(Layout { kind, strip_bytes, params, servers: List(servers) })
+    }
+}
+
+fn numbers(value: &Value) -> List<u32> {
+    List(
+        value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_u64)
+            .map(|n| n as u32)
+            .collect(),
+    )
+}
+
+fn text(value: &Value, field: &str) -> Option<Vec<u8>> {
+    match value[field].as_str() {
+        Some(text) => Some(text.as_bytes().to_vec()),
+        None => unhex(value[format!("{field}_hex")].as_str()?),
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(digit).collect()
+}

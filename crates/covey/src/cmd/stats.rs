@@ -1,0 +1,207 @@
+//! `covey stats`: what the servers do, and how long it takes.
+
+use super::Context;
+use crate::error::{Cannot, Error, Result};
+use crate::output::write_out;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Show what the servers do: operations, latencies, clients, slow requests
+///
+/// Reads /stats of each node, a file that any 9P client can read. Numbers are since the server's
+/// start, or since `reset` was written to its /ctl; with --watch they are of each interval.
+/// Latencies are the server's own, from the request's arrival to its answer; p50 and p99 are right
+/// within a fifth.
+///
+/// EXAMPLES
+///
+///     covey stats
+///     covey stats --watch io1
+///     covey stats --slow                          the last slow requests of each node
+///     covey stats --set 'slow 100'                /slow keeps what takes 100 ms and more
+///     covey --json stats | jq '.meta'
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Only these nodes
+    #[arg(value_name = "NODE")]
+    nodes: Vec<String>,
+    /// Show what happens in each interval, until interrupted
+    #[arg(long, conflicts_with_all = ["slow", "set"])]
+    watch: bool,
+    /// Seconds of an interval
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    interval: f64,
+    /// Show the slow requests
+    #[arg(long, conflicts_with = "set")]
+    slow: bool,
+    /// Write a command to each node's /ctl: `slow MILLISECONDS`, `slow off`, `reset`
+    #[arg(long, value_name = "COMMAND")]
+    set: Option<String>,
+}
+
+/// A line's name, and its values by name.
+type Lines = BTreeMap<String, Map<String, Value>>;
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let config = context.config()?;
+    let names: Vec<String> = match args.nodes.is_empty() {
+        true => config.nodes.iter().map(|node| node.name.clone()).collect(),
+        false => args.nodes.clone(),
+    };
+    names.iter().try_for_each(|name| config.node(name).map(drop))?;
+    if let Some(command) = &args.set {
+        for name in &names {
+            crate::node::write_ctl(&config, name, command)
+                .await
+                .cannot(|| format!("set {command:?} at {name}"))?;
+        }
+        return Ok(());
+    }
+    if args.watch && !(0.1..=86_400.0).contains(&args.interval) {
+        return Err(Error::user("cannot watch: --interval is 0.1 to 86400 s"));
+    }
+    loop {
+        if args.watch {
+            for name in &names {
+                crate::node::write_ctl(&config, name, "reset")
+                    .await
+                    .cannot(|| format!("watch {name}"))?;
+            }
+            tokio::time::sleep(Duration::from_secs_f64(args.interval)).await;
+        }
+        let file = if args.slow { "slow" } else { "stats" };
+        let mut all = Vec::new();
+        for name in &names {
+            let text = crate::node::read_of(&config, name, file).await;
+            all.push((name.clone(), text.cannot(|| format!("read /{file} of {name}"))?));
+        }
+        match args.slow {
+            true => tell_slow(&all, context)?,
+            false => tell(&all, context)?,
+        }
+        if !args.watch {
+            return Ok(());
+        }
+    }
+}
+
+fn tell_slow(all: &[(String, String)], context: &Context) -> Result<()> {
+    let lines = |(name, text): &(String, String)| {
+        (name.clone(), Value::from(text.lines().map(str::to_owned).collect::<Vec<_>>()))
+    };
+    let value: Map<String, Value> = all.iter().map(lines).collect();
+    context.output.result(&value, |out| {
+        use std::io::Write;
+        for (name, text) in all {
+            text.lines().try_for_each(|line| writeln!(out, "{name}: {line}"))?;
+        }
+        Ok(())
+    })
+}
+
+fn tell(all: &[(String, String)], context: &Context) -> Result<()> {
+    let parsed: Vec<(String, Lines)> =
+        all.iter().map(|(name, text)| (name.clone(), parse(text))).collect();
+    let value: BTreeMap<&String, &Lines> = parsed.iter().map(|(name, of)| (name, of)).collect();
+    if context.output.json {
+        return context.output.result(&json!(value), |_| Ok(()));
+    }
+    let mut out = Vec::new();
+    let mut rows = Vec::new();
+    for (node, lines) in &parsed {
+        for (name, values) in lines.iter().filter(|(_, values)| values.contains_key("count")) {
+            let text = |key: &str| {
+                values.get(key).map_or("-".into(), |value| match value {
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                })
+            };
+            if text("count") != "0" {
+                let cells = ["count", "errors", "bytes", "mean_us", "p50_us", "p99_us", "max_us"];
+                let mut row = vec![node.clone(), name.clone()];
+                row.extend(cells.map(text));
+                rows.push(row);
+            }
+        }
+    }
+    let heading = [
+        "NODE", "WHAT", ">COUNT", ">ERRORS", ">BYTES", ">MEAN us", ">P50 us", ">P99 us", ">MAX us",
+    ];
+    crate::output::table(&mut out, &heading, &rows);
+    out.push(b'\n');
+    write_out(&out)
+}
+
+/// `KIND NAME key value key value ...`, or `name value`.
+fn parse(text: &str) -> Lines {
+    let mut lines = Lines::new();
+    for line in text.lines() {
+        let words = split(line);
+        let (name, rest) = match &words[..] {
+            [kind, part, name, rest @ ..] if kind == "client" => {
+                (format!("client {part} {name}"), rest)
+            }
+            [kind, name, rest @ ..] if kind == "op" || kind == "time" => {
+                (format!("{kind} {name}"), rest)
+            }
+            [name, value] => {
+                let value = value.parse::<u64>().map_or_else(|_| json!(value), |n| json!(n));
+                lines.entry(name.clone()).or_default().insert("value".into(), value);
+                continue;
+            }
+            _ => continue,
+        };
+        let pairs = rest.chunks_exact(2).map(|pair| {
+            let value = pair[1].parse::<f64>().map_or_else(
+                |_| json!(pair[1]),
+                |n| match n.fract() {
+                    0.0 => json!(n as u64),
+                    _ => json!(n),
+                },
+            );
+            (pair[0].clone(), value)
+        });
+        // Several connections of one client are shown one by one.
+        let mut unique = name.clone();
+        let mut copy = 1;
+        while lines.contains_key(&unique) {
+            copy += 1;
+            unique = format!("{name} #{copy}");
+        }
+        lines.insert(unique, pairs.collect());
+    }
+    lines
+}
+
+/// Words, of which some are in double quotes.
+fn split(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
+    for next in line.chars() {
+        match next {
+            '"' => is_quoted = !is_quoted,
+            ' ' if !is_quoted => words.push(std::mem::take(&mut word)),
+            other => word.push(other),
+        }
+    }
+    words.push(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_names_and_values() {
+        let lines = parse(
+            "node io1\nop data.read errors 0 bytes 10 count 3 p50_us 1.5\n\
+             client data \"unix!pid 7\" bytes 1 count 1\nclient data \"unix!pid 7\" bytes 2 count 1\n",
+        );
+        assert_eq!(lines["op data.read"]["p50_us"], json!(1.5));
+        assert_eq!(lines["client data unix!pid 7 #2"]["bytes"], json!(2));
+        assert_eq!(lines["node"]["value"], json!("io1"));
+    }
+}

@@ -1,0 +1,284 @@
+//! How long everything takes, always on: counts and latencies of each operation and each client, and a
+//! log of the slow ones.
+//!
+//! What is answered at once costs two looks at the clock and a few additions. The numbers are read as
+//! text through the node's `/stats` and `/slow`; `/ctl` sets what counts as slow.
+
+mod histogram;
+
+pub use histogram::Histogram;
+
+use super::stats::Counter;
+use covey_ninep::tree::{Outcome, Result};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+
+/// What counts as slow until someone says otherwise.
+const SLOW_DEFAULT: Duration = Duration::from_secs(1);
+/// Slow requests that are kept.
+const SLOW_KEPT: usize = 256;
+
+/// The watch over one part of a node.
+pub struct Watch {
+    /// The part's name, before those of its operations.
+    part: &'static str,
+    ops: RefCell<Vec<Option<Rc<Op>>>>,
+    clients: RefCell<Vec<Weak<Client>>>,
+    slow: Cell<Option<Duration>>,
+    slow_log: RefCell<VecDeque<String>>,
+    slow_count: Counter,
+    began: Instant,
+}
+
+/// One operation's numbers.
+pub struct Op {
+    name: &'static str,
+    errors: Counter,
+    bytes: Counter,
+    times: Histogram,
+}
+
+/// One client's numbers.
+pub struct Client {
+    name: RefCell<String>,
+    requests: Counter,
+    bytes: Counter,
+    times: Histogram,
+}
+
+/// A request that is watched.
+pub struct Request {
+    op: Rc<Op>,
+    client: Option<Rc<Client>>,
+    begun: Instant,
+    /// What it is about: a file.
+    id: u64,
+    bytes: u64,
+    /// What it waits for when it is not answered at once.
+    waits_for: &'static str,
+}
+
+impl Watch {
+    /// A watch over the part of this name.
+    pub fn new(part: &'static str) -> Rc<Watch> {
+        Rc::new(Watch {
+            part,
+            ops: RefCell::new(vec![None; 256]),
+            clients: RefCell::default(),
+            slow: Cell::new(Some(SLOW_DEFAULT)),
+            slow_log: RefCell::default(),
+            slow_count: Counter::default(),
+            began: Instant::now(),
+        })
+    }
+
+    /// A new client.
+    pub fn client(&self, name: &str) -> Rc<Client> {
+        let client = Rc::new(Client {
+            name: RefCell::new(name.to_owned()),
+            requests: Counter::default(),
+            bytes: Counter::default(),
+            times: Histogram::default(),
+        });
+        let mut clients = self.clients.borrow_mut();
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(Rc::downgrade(&client));
+        client
+    }
+
+    /// A request has come: number and name of its operation.
+    pub fn begin(&self, number: u8, name: &'static str, client: Option<&Rc<Client>>) -> Request {
+        let mut ops = self.ops.borrow_mut();
+        let new = || Rc::new(Op::new(name));
+        let op = ops[usize::from(number)].get_or_insert_with(new).clone();
+        let (client, begun) = (client.cloned(), Instant::now());
+        Request { op, client, begun, id: 0, bytes: 0, waits_for: "" }
+    }
+
+    /// Counts a request when it is answered.
+    pub fn outcome<T: 'static>(
+        self: &Rc<Self>,
+        request: Request,
+        outcome: Outcome<T>,
+    ) -> Outcome<T> {
+        match outcome {
+            Outcome::Now(result) => {
+                self.end(&request, Duration::ZERO, &result);
+                Outcome::Now(result)
+            }
+            Outcome::Later(later) => {
+                let (watch, before) = (self.clone(), request.begun.elapsed());
+                Outcome::later(async move {
+                    let result = later.await;
+                    watch.end(&request, before, &result);
+                    result
+                })
+            }
+        }
+    }
+
+    /// Counts a request that was answered; `before` is how long it took until it began to wait.
+    pub fn end<T>(&self, request: &Request, before: Duration, result: &Result<T>) {
+        let took = request.begun.elapsed();
+        request.op.times.add(took);
+        request.op.bytes.add(request.bytes);
+        if result.is_err() {
+            request.op.errors.add(1);
+        }
+        if let Some(client) = &request.client {
+            client.requests.add(1);
+            client.bytes.add(request.bytes);
+            client.times.add(took);
+        }
+        if self.slow.get().is_some_and(|limit| took >= limit) {
+            let error = result.as_ref().err().map(ToString::to_string);
+            self.note_slow(request, before, took, error);
+        }
+    }
+
+    fn note_slow(
+        &self,
+        request: &Request,
+        before: Duration,
+        took: Duration,
+        error: Option<String>,
+    ) {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let who = request.client.as_ref().map_or("-".to_owned(), |one| one.name.borrow().clone());
+        let (waited, place) = match before {
+            Duration::ZERO => (Duration::ZERO, "-"),
+            before => (took - before, request.waits_for),
+        };
+        let line = format!(
+            "at {:.3} s {}.{} of {who:?} file {:016x} {} bytes took {:.3} ms: {:.3} here, {:.3} {place}{}",
+            self.began.elapsed().as_secs_f64(),
+            self.part,
+            request.op.name,
+            request.id,
+            request.bytes,
+            ms(took),
+            ms(took - waited),
+            ms(waited),
+            error.map_or(String::new(), |error| format!("; {error}")),
+        );
+        self.slow_count.add(1);
+        let mut log = self.slow_log.borrow_mut();
+        log.push_back(line);
+        if log.len() > SLOW_KEPT {
+            log.pop_front();
+        }
+    }
+
+    /// Sets what counts as slow; None for nothing.
+    pub fn set_slow(&self, limit: Option<Duration>) {
+        self.slow.set(limit);
+    }
+
+    /// What counts as slow.
+    pub fn slow(&self) -> Option<Duration> {
+        self.slow.get()
+    }
+
+    /// Begins all counts and times anew.
+    pub fn reset(&self) {
+        self.ops.borrow_mut().iter_mut().for_each(|op| *op = None);
+        for client in self.clients.borrow().iter().filter_map(Weak::upgrade) {
+            client.requests.reset();
+            client.bytes.reset();
+            client.times.reset();
+        }
+        self.slow_count.reset();
+    }
+
+    /// The slow requests that are kept, oldest first.
+    pub fn slow_text(&self) -> String {
+        self.slow_log.borrow().iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The numbers: a line for each operation and each client.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for op in self.ops.borrow().iter().flatten() {
+            let (errors, bytes) = (op.errors.value(), op.bytes.value());
+            let (part, name, times) = (self.part, op.name, op.times.text());
+            out += &format!("op {part}.{name} errors {errors} bytes {bytes} {times}\n");
+        }
+        for client in self.clients.borrow().iter().filter_map(Weak::upgrade) {
+            let (requests, bytes) = (client.requests.value(), client.bytes.value());
+            if requests > 0 {
+                let name = client.name.borrow();
+                out += &format!(
+                    "client {} {name:?} bytes {bytes} {}\n",
+                    self.part,
+                    client.times.text()
+                );
+            }
+        }
+        out + &format!("{}.slow {}\n", self.part, self.slow_count.value())
+    }
+}
+
+impl Op {
+    fn new(name: &'static str) -> Op {
+        let (errors, bytes, times) = Default::default();
+        Op { name, errors, bytes, times }
+    }
+}
+
+impl Client {
+    /// What it calls itself is known by now.
+    pub fn rename(&self, name: String) {
+        *self.name.borrow_mut() = name;
+    }
+}
+
+impl Request {
+    /// Which file, and how many bytes.
+    pub fn about(mut self, id: u64, bytes: u64) -> Request {
+        (self.id, self.bytes) = (id, bytes);
+        self
+    }
+
+    /// What it waits for when it is not answered at once.
+    pub fn waits_for(mut self, what: &'static str) -> Request {
+        self.waits_for = what;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use covey_ninep::tree::Errno;
+
+    #[test]
+    fn requests_are_counted_for_their_operation_and_their_client() {
+        let watch = Watch::new("data");
+        let client = watch.client("unix!pid 7");
+        for result in [Ok(1), Ok(2), Err(Errno::from(Errno::EIO))] {
+            let request = watch.begin(3, "write", Some(&client)).about(9, 100);
+            watch.outcome(request, Outcome::Now(result));
+        }
+        let text = watch.text();
+        assert!(text.contains("op data.write errors 1 bytes 300 count 3 "), "{text}");
+        assert!(text.contains("client data \"unix!pid 7\" bytes 300 count 3 "), "{text}");
+        drop(client);
+        assert!(!watch.text().contains("unix"), "a client that is gone is not told");
+    }
+
+    #[test]
+    fn what_is_slow_is_logged_with_who_and_where() {
+        let watch = Watch::new("meta");
+        watch.set_slow(Some(Duration::ZERO));
+        let request = watch.begin(1, "Create", Some(&watch.client("job 5"))).about(0x2a, 0);
+        watch.end(&request, Duration::ZERO, &Ok(()));
+        let text = watch.slow_text();
+        assert!(text.contains("meta.Create of \"job 5\" file 000000000000002a"), "{text}");
+        watch.set_slow(None);
+        let request = watch.begin(1, "Create", None);
+        watch.end(&request, Duration::ZERO, &Ok(()));
+        assert_eq!(watch.slow_text(), text);
+    }
+}

@@ -1,0 +1,43 @@
+//! What the servers tell of themselves, read as `covey stats` and as any 9P client reads it.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use support::Cluster;
+use support::bytes::noise;
+
+#[test]
+fn operations_clients_and_slow_requests_are_told() {
+    let cluster = Cluster::up(2);
+    let local = cluster.scratch("local");
+    fs::write(&local, noise(1, 300_000)).unwrap();
+    cluster.covey(&["stats", "--set", "slow 0"]);
+    cluster.covey(&["cp", local.to_str().unwrap(), ":/file"]);
+    cluster.covey(&["cat", "/file"]);
+
+    let told: Value = serde_json::from_str(&cluster.covey(&["--json", "stats"])).unwrap();
+    let written = |node: &str| told[node]["op data.write"]["bytes"].as_u64().unwrap_or(0);
+    // The first bytes of a file may lie with its metadata.
+    let all = written("io1") + written("io2");
+    assert!((250_000..=300_000).contains(&all), "{told:#}");
+    assert!(told["io1"]["op data.write"]["p99_us"].as_f64().unwrap() > 0.0, "{told:#}");
+    assert!(told["meta"]["time meta.log_write"]["count"].as_u64().unwrap() > 0, "{told:#}");
+
+    let slow = cluster.covey(&["stats", "--slow", "io1"]);
+    assert!(slow.contains("data.write of \"unix!pid "), "{slow}");
+    cluster.covey(&["stats", "--set", "reset"]);
+    let told: Value = serde_json::from_str(&cluster.covey(&["--json", "stats", "io1"])).unwrap();
+    assert!(told["io1"].get("op data.write").is_none(), "{told:#}");
+}
+
+#[test]
+fn any_9p_client_reads_the_numbers_and_a_wrong_command_is_refused_with_a_reason() {
+    let cluster = Cluster::up(1);
+    let address = format!("unix!{}", cluster.socket("io1").display());
+    let stats = cluster.covey(&["9p", "cat", &address, "/stats"]);
+    assert!(stats.starts_with("node io1\n"), "{stats}");
+    assert!(cluster.covey(&["9p", "cat", &address, "/ctl"]).starts_with("slow 1000\n"));
+    let refused = cluster.refused(&["stats", "--set", "slow down", "io1"]);
+    assert!(refused.stderr.contains("nvalid argument"), "{refused}");
+}

@@ -1,0 +1,196 @@
+//! Space within a file: fallocate(2), and where data and holes are.
+//!
+//! A distribution keeps the order of a file's bytes within each slot. So the bytes of a slot that lie
+//! below a logical offset are its first [`Distribution::physical_size`] physical ones, and a
+//! logical range is one physical range on each slot, however long it is.
+
+use super::{Counted, OpenFile};
+use crate::client::session::unexpected;
+use crate::client::{Result, Shared, data_call};
+use crate::distribution::Distribution;
+use crate::objects::{DataOp, DataReply, Reshape};
+use crate::ops::{Caller, Inode, Op, Reply};
+use covey_ninep::tree::Errno;
+use covey_wire::Bytes;
+use futures_util::future::{Either, select, try_join_all};
+use std::pin::pin;
+
+impl OpenFile {
+    /// Allocates, frees or zeroes a range; see [`crate::client::File::fallocate`].
+    pub async fn reshape(
+        &self,
+        fs: &Shared,
+        who: &Caller,
+        how: Reshape,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
+        let started = fs.net.now();
+        loop {
+            let epoch = self.lock().epoch;
+            match self.reshape_once(fs, who, how, offset, end, epoch).await {
+                Err(error) if error.code == Errno::ESTALE => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// First the file is marked as one whose blocks must be counted, so that a client that dies in
+    /// the middle leaves nothing wrong; the size grows only when there is space everywhere.
+    async fn reshape_once(
+        &self,
+        fs: &Shared,
+        who: &Caller,
+        how: Reshape,
+        offset: u64,
+        end: u64,
+        epoch: u32,
+    ) -> Result<()> {
+        let inode = self.mark(fs, who, epoch, 0).await?;
+        let inline_end = end.min(u64::from(inode.inline));
+        if how.zeroes() && offset < inline_end {
+            // What lies with the metadata takes no space of its own.
+            let zeros = Bytes::from(vec![0; (inline_end - offset) as usize]);
+            self.write(fs, offset, zeros.into()).await?;
+        }
+        let slots =
+            (0..self.links.len()).map(|slot| self.reshape_slot(fs, slot, how, offset, end, epoch));
+        try_join_all(slots).await?;
+        if !how.keeps_length() {
+            self.mark(fs, who, epoch, end).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the file at least `end` bytes long, with a hole where it grows.
+    pub async fn grow(&self, fs: &Shared, end: u64) -> Result<()> {
+        let started = fs.net.now();
+        loop {
+            let epoch = self.lock().epoch;
+            match self.mark(fs, &Caller::default(), epoch, end).await {
+                Err(error) if error.code == Errno::ESTALE => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                other => return other.map(|_| ()),
+            }
+        }
+    }
+
+    async fn mark(&self, fs: &Shared, who: &Caller, epoch: u32, end: u64) -> Result<Inode> {
+        let op = Op::Extend { id: self.id, epoch, end, hole: true };
+        match fs.session.change(who, op).await? {
+            Reply::Node { inode } => {
+                self.refresh(&inode);
+                Ok(inode)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn reshape_slot(
+        &self,
+        fs: &Shared,
+        slot: usize,
+        how: Reshape,
+        offset: u64,
+        end: u64,
+        epoch: u32,
+    ) -> Result<()> {
+        let (from, to) = (self.map.physical_size(slot, offset), self.map.physical_size(slot, end));
+        if from == to {
+            return Ok(());
+        }
+        let _counted = Counted { file: self, slot };
+        let (how, length) = (how as u8, to - from);
+        let op = DataOp::Reshape { id: self.id, epoch, how, offset: from, length };
+        match self.data_op(fs, slot, op).await? {
+            DataReply::Done {} => Ok(()),
+            other => Err(odd(&other)),
+        }
+    }
+
+    /// The next data (or hole) at or after `offset`; see [`crate::client::File::seek`].
+    pub async fn seek(&self, fs: &Shared, offset: u64, hole: bool) -> Result<u64> {
+        let started = fs.net.now();
+        loop {
+            let inode = self.fresh(fs).await?;
+            if offset >= inode.size {
+                return Err(Errno::ENXIO.into());
+            }
+            if !inode.sparse {
+                return Ok(if hole { inode.size } else { offset });
+            }
+            let epoch = inode.epoch;
+            let slots =
+                (0..self.links.len()).map(|slot| self.seek_slot(fs, slot, offset, hole, epoch));
+            match try_join_all(slots).await {
+                Ok(found) => {
+                    let first = found.into_iter().flatten().min().unwrap_or(u64::MAX);
+                    return match hole {
+                        true => Ok(first.min(inode.size)),
+                        false if first < inode.size => Ok(first),
+                        false => Err(Errno::ENXIO.into()),
+                    };
+                }
+                Err(error) if error.code == Errno::ESTALE => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The file's first byte at or after `offset` that is data (or a hole) on this slot.
+    async fn seek_slot(
+        &self,
+        fs: &Shared,
+        slot: usize,
+        offset: u64,
+        hole: bool,
+        epoch: u32,
+    ) -> Result<Option<u64>> {
+        let from = self.map.physical_size(slot, offset);
+        let op = DataOp::Extent { id: self.id, epoch, offset: from };
+        let DataReply::Extent { data, hole: data_end } = self.data_op(fs, slot, op).await? else {
+            return Err(odd(&DataReply::Done {}));
+        };
+        let physical = match hole {
+            false if data == u64::MAX => return Ok(None),
+            false => data,
+            true if data == from => data_end,
+            true => from,
+        };
+        Ok(Some(self.map.logical(slot, physical)))
+    }
+
+    /// Whether the file may have holes, and its size now.
+    pub async fn fresh(&self, fs: &Shared) -> Result<Inode> {
+        match fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await? {
+            Reply::Node { inode } => {
+                self.refresh(&inode);
+                Ok(inode)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// An operation of a data server; one that is alive but slow gets the time of a read.
+    async fn data_op(&self, fs: &Shared, slot: usize, op: DataOp) -> Result<DataReply> {
+        let link = &self.links[slot];
+        let asked = data_call(link, op);
+        let Some(time) = link.io_deadline() else { return asked.await };
+        match select(pin!(asked), fs.net.sleep(time)).await {
+            Either::Left((reply, _)) => reply,
+            Either::Right(_) => {
+                let why = format!("alive, but no answer within {} s", time.as_secs());
+                Err(link.lost_error(&why))
+            }
+        }
+    }
+}
+
+fn odd(reply: &DataReply) -> Errno {
+    Errno::because(Errno::EPROTO, format!("a data server answered {}", reply.name()))
+}
