@@ -437,11 +437,7 @@ impl World {
         wakeup.is_queued.store(false, Ordering::Relaxed);
         // Work takes time, so whoever goes round in circles comes to the end of his.
         self.now.set(self.now.get() + 200 + self.rng.borrow_mut().below(2000));
-        {
-            let mut trace = self.trace.borrow_mut();
-            trace.number(self.now.get());
-            trace.number(wakeup.number);
-        }
+        self.trace.borrow_mut().number(self.now.get());
         let before = self.current.replace(node);
         let waker = Waker::from(wakeup.clone());
         let polled = catch_unwind(AssertUnwindSafe(|| {
