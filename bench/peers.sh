@@ -110,12 +110,17 @@ start_diod() {
 }
 
 stop_peers() {
-    local pids
+    local signal pids
     umount -l "$dir/gluster/mnt" 2>/dev/null
     umount -l "$dir/moose/mnt" 2>/dev/null
-    pids=$(pids_with "$dir/gluster/")$'\n'$(pids_with "$dir/moose/")
-    # shellcheck disable=SC2086 # several
-    kill $pids 2>/dev/null
+    # A master whose directory has gone would spin for ever: nobody is left behind.
+    for signal in TERM TERM KILL; do
+        pids=$(pids_with "$dir/gluster/")$'\n'$(pids_with "$dir/moose/")
+        [ -n "${pids//[[:space:]]/}" ] || break
+        # shellcheck disable=SC2086 # several
+        kill -"$signal" $pids 2>/dev/null
+        sleep 2
+    done
     if [ -e "/var/run/netns/$namespace" ]; then ip netns del "$namespace"; fi
     return 0
 }

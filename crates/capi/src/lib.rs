@@ -3,8 +3,8 @@
 //! Loaded with LD_PRELOAD it stands before libc. Calls on paths below a prefix (`/covey`, or what
 //! COVEY_PRELOAD_PREFIX names) and on descriptors that such calls gave are served by the striping
 //! client inside the process; everything else goes straight on to libc. It refuses what it cannot do
-//! right, such as shared mappings, and never answers from a copy: a completed write is seen by every
-//! later read of any client, as on a mount.
+//! right, such as shared mappings, and keeps the promises of a mount: a completed write is seen by
+//! every later read of any client.
 //!
 //! ```text
 //!   open("/covey/a")  read(fd)  stat("/etc/passwd")        the program's threads

@@ -1,13 +1,13 @@
 //! Whether a path is ours.
 //!
-//! A path is ours when it is absolute and below the prefix, or relative to a directory of ours: a
-//! descriptor, or the working directory. It is judged as it is written: a symbolic link of this
+//! A path is ours when it is absolute and below the prefix, or relative to a directory of ours (a
+//! descriptor, or the working directory) or to one above the prefix. It is judged as it is written: a symbolic link of this
 //! machine that leads below the prefix is not seen. `..` that leads out of the prefix is.
 
 use crate::boundary::{Answer, Result, is_inside, serve_or};
 use crate::report::COUNTS;
 use crate::settings::settings;
-use crate::{cwd, table};
+use crate::{cwd, real, table};
 use covey_stripe::ops::{Id, ROOT};
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -75,13 +75,33 @@ pub unsafe fn locate(dirfd: c_int, path: *const c_char) -> Where {
         // The empty path is nowhere, which libc knows to say.
         return match cwd::of_ours().filter(|_| !bytes.is_empty()) {
             Some((id, dir)) => relative(id, &dir, bytes),
-            None => real,
+            None => from_above(dirfd, bytes).map_or(real, Where::Ours),
         };
     }
     match table::find(dirfd) {
         Some(open) => relative(open.id(), &open.path(), bytes),
-        None => real,
+        None => from_above(dirfd, bytes).map_or(real, Where::Ours),
     }
+}
+
+/// A path that is relative to a directory of this machine, above the prefix, and leads into it: some
+/// programs go down a path one name at a time.
+fn from_above(dirfd: c_int, path: &[u8]) -> Option<Place> {
+    let first = path.split(|byte| *byte == b'/').find(|part| !part.is_empty() && *part != b".")?;
+    // Most names are told apart here.
+    if !settings().prefix.split(|byte| *byte == b'/').any(|part| part == first) {
+        return None;
+    }
+    let base = match dirfd {
+        libc::AT_FDCWD => c"/proc/self/cwd".to_owned(),
+        fd => CString::new(format!("/proc/self/fd/{fd}")).ok()?,
+    };
+    let mut target = [0_u8; libc::PATH_MAX as usize];
+    let room = target.len();
+    // SAFETY: the buffer has the length that is told.
+    let length = unsafe { real::readlink()(base.as_ptr(), target.as_mut_ptr().cast(), room) };
+    let base = target.get(..usize::try_from(length).ok()?)?;
+    below_prefix(&[base, b"/", path].concat())
 }
 
 /// The same, of a path alone.

@@ -4,6 +4,8 @@
 //! ```text
 //! libbench CONFIG write|overwrite|read NAME BYTES              1 MiB at a time, four in flight
 //! libbench CONFIG randread|randwrite NAME BYTES SECONDS DEPTH  4 KiB each
+//! libbench CONFIG readlist|readloop NAME BYTES SECONDS STRIDE  8 bytes of each STRIDE, 1024 at a time
+//! libbench CONFIG writelist|writeloop NAME BYTES SECONDS STRIDE
 //! libbench CONFIG create|stat|unlink DIR COUNT                 empty files of one directory
 //! libbench CONFIG smallwrite|smallread DIR COUNT               files of 4 KiB
 //! ```
@@ -14,6 +16,7 @@
 
 use anyhow::{Context, Result, bail};
 use covey_stripe::client::{Caching, File, Fs};
+use covey_stripe::list::Run;
 use covey_stripe::ops::{Caller, Id, ROOT};
 use covey_wire::{Bytes, Name, Payload};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -26,6 +29,9 @@ const PAGE: usize = 4096;
 const WINDOW: usize = 4;
 const READ: u8 = 4;
 const WRITE: u8 = 2;
+/// Bytes of an element, and elements of a column.
+const ELEMENT: u64 = 8;
+const ROWS: u64 = 1024;
 const S_IFDIR: u32 = 0o040_000;
 
 struct Bench {
@@ -57,6 +63,11 @@ async fn measure() -> Result<()> {
             let file = bench.open(ROOT, name).await?;
             let limit = Duration::from_secs_f64(seconds.parse()?);
             random(&file, count, limit, depth.parse()?, *test == "randwrite").await?
+        }
+        ("readlist" | "readloop" | "writelist" | "writeloop", [seconds, stride]) => {
+            let file = bench.open(ROOT, name).await?;
+            let limit = Duration::from_secs_f64(seconds.parse()?);
+            columns(&file, count, limit, stride.parse()?, test).await?
         }
         (test, []) => bench.each(test, name, count).await?,
         _ => bail!("cannot run {test}: wrong number of arguments"),
@@ -112,13 +123,20 @@ impl Bench {
                     self.fs.unlink(&self.who, dir, &Name::from(&name[..]), false).await?;
                 }
                 "smallwrite" => {
-                    let file = self.create(dir, &name).await?;
-                    file.write_at(0, Payload::from(data.clone())).await?;
-                    file.flush().await?;
+                    let (name, data) = (Name::from(&name[..]), Payload::from(data.clone()));
+                    let access = READ | WRITE;
+                    let made =
+                        self.fs.create_write(&self.who, dir, &name, 0o644, false, access, data);
+                    made.await?.file.flush().await?;
                 }
                 "smallread" => {
-                    let file = self.open(dir, &name).await?;
-                    whole(file.read_at(0, PAGE).await?, PAGE)?;
+                    let names = [Name::from(&name[..])];
+                    let opened = self.fs.open_read(&self.who, dir, &names, READ, PAGE as u32);
+                    let opened = opened.await?;
+                    match opened.is_whole() {
+                        true => whole(opened.data.into(), PAGE)?,
+                        false => whole(opened.file.read_at(0, PAGE).await?, PAGE)?,
+                    }
                 }
                 other => bail!("cannot run {other}: there is no such test"),
             }
@@ -166,6 +184,38 @@ async fn random(
     let workers = futures_util::future::try_join_all((0..depth).map(worker)).await?;
     let operations: u64 = workers.into_iter().sum();
     Ok((operations, operations * PAGE as u64))
+}
+
+/// Columns of a matrix with rows of `stride` bytes, as one list each or element by element.
+async fn columns(
+    file: &File,
+    bytes: u64,
+    limit: Duration,
+    stride: u64,
+    test: &str,
+) -> Result<(u64, u64)> {
+    let (begun, mut at, mut operations) = (Instant::now(), 0, 0);
+    let data = noise((ELEMENT * ROWS) as usize);
+    while begun.elapsed() < limit {
+        let offset = at % (bytes - ROWS * stride);
+        let run = Run { offset, bytes: ELEMENT, stride, count: ROWS };
+        let rows = (0..ROWS).map(|row| offset + row * stride);
+        match test {
+            "readlist" => drop(file.read_list(&[run]).await?),
+            "writelist" => file.write_list(&[run], data.clone()).await?,
+            "readloop" => {
+                let reads = rows.map(|offset| file.read_at(offset, ELEMENT as usize));
+                futures_util::future::try_join_all(reads).await?;
+            }
+            _ => {
+                let piece = data.slice(..ELEMENT as usize);
+                let writes = rows.map(|offset| file.write_at(offset, piece.clone().into()));
+                futures_util::future::try_join_all(writes).await?;
+            }
+        }
+        (at, operations) = (at + 8 * ELEMENT + ROWS * stride, operations + ROWS);
+    }
+    Ok((operations, operations * ELEMENT))
 }
 
 fn whole(payload: Payload, wanted: usize) -> Result<()> {

@@ -17,9 +17,13 @@ impl Cluster {
     }
 
     fn covey<const N: usize>(&self, arguments: [&str; N]) -> Outcome {
+        self.run(&arguments)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Outcome {
         let config: &[&str] =
             if arguments[0] == "up" { &[] } else { &["--config", "c/covey.toml"] };
-        self.home.run(config.iter().chain(&arguments))
+        self.home.run(config.iter().chain(arguments))
     }
 }
 
@@ -176,7 +180,9 @@ fn modes_owners_and_sizes_are_set() {
 fn a_layout_is_set_on_a_directory_and_shown_of_its_files() {
     let cluster = Cluster::up();
     cluster.covey(["mkdir", "/d"]).ok();
-    cluster.covey(["layout", "set", "--strip", "8 KiB", "--servers", "2", "/d"]).ok();
+    let set =
+        ["layout", "set", "--kind", "simple_stripe", "--strip", "8 KiB", "--servers", "2", "/d"];
+    cluster.covey(set).ok();
     assert_eq!(
         cluster.covey(["layout", "/d"]).ok().stdout,
         "/d: new files get simple_stripe of 8 KiB over 2 servers\n"
@@ -202,6 +208,68 @@ fn a_layout_is_set_on_a_directory_and_shown_of_its_files() {
         "cannot set the layout of /d/f: it holds 20000 bytes already",
         "covey cp",
     );
+}
+
+#[test]
+fn every_kind_of_layout_can_be_set_on_directories_and_on_empty_files() {
+    let cluster = Cluster::up();
+    let shown = |path: &str| cluster.covey(["layout", path]).ok().stdout;
+    assert_eq!(
+        shown("/"),
+        "/: new files get progressive: 16 KiB with the metadata, up to 4 MiB on 1 server, then \
+         4 KiB over 3 servers\n"
+    );
+    let set = |words: &[&str]| cluster.run(&[&["layout", "set"][..], words].concat());
+    cluster.covey(["mkdir", "/d"]).ok();
+    set(&["--kind", "varstrip", "--strips", "0:8K,1:4K,0:4K", "/d"]).ok();
+    assert_eq!(
+        shown("/d"),
+        "/d: new files get varstrip of 0:8 KiB,1:4 KiB,0:4 KiB over 2 servers\n"
+    );
+    set(&["--kind", "twod_stripe", "--groups", "2", "--factor", "4", "/d"]).ok();
+    assert_eq!(
+        shown("/d"),
+        "/d: new files get twod_stripe of 4 KiB over 3 servers in 2 groups, factor 4\n"
+    );
+    set(&["--kind", "basic", "/d"]).ok();
+    assert_eq!(shown("/d"), "/d: new files get basic: all of it on 1 server\n");
+    set(&["--kind", "progressive", "--inline", "4K", "--single", "64K", "--servers", "2", "/d"])
+        .ok();
+    set(&["--strip", "4K", "/d"]).ok();
+    assert_eq!(
+        shown("/d"),
+        "/d: new files get progressive: 4 KiB with the metadata, up to 64 KiB on 1 server, then \
+         4 KiB over 2 servers\n"
+    );
+    // An empty file keeps what is not said.
+    cluster.covey(["touch", "/d/f"]).ok();
+    set(&["--strip", "8K", "/d/f"]).ok();
+    cluster.covey(["truncate", "--size", "80000", "/d/f"]).ok();
+    let layout = cluster.covey(["--json", "layout", "/d/f"]).ok().json();
+    let parts = layout[0]["servers"].as_array().unwrap();
+    let parts: Vec<_> = parts.iter().map(|part| part["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(parts, [4096, 61440 + 6272, 8192]);
+    assert_eq!(layout[0]["parameters"]["single_bytes"], 65536);
+    assert_eq!(layout[0]["ranges"][0]["server"], "(metadata)");
+    set(&["--kind", "basic", "--strip", "4K", "/d"]).fails(
+        1,
+        "basic has no --strip",
+        "it belongs to --kind",
+    );
+    set(&["--kind", "varstrip", "/d"]).fails(
+        1,
+        "cannot lay files out by varstrip without its strips",
+        "--strips",
+    );
+    let refused = |words: &[&str], why: &str| {
+        let what = format!("cannot set the layout of /d: {why}");
+        set(words).fails(1, &what, "covey layout set --help");
+    };
+    let far = ["--kind", "varstrip", "--strips", "7:4K", "/d"];
+    refused(&far, "a strip on server 7, the last of 3 is 2");
+    refused(&["--kind", "twod_stripe", "--groups", "9", "/d"], "9 groups of 2 servers");
+    refused(&["--inline", "1M", "/d"], "1048576 bytes with the metadata, limit is 65536");
+    set(&["--groups", "9", "/d"]).fails(1, "progressive has no --groups", "twod_stripe");
 }
 
 #[test]

@@ -19,10 +19,10 @@ use support::{Cluster, run_within, until};
 /// Far above the 3 s after which a server counts as dead, far below what a hang would take.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Larger than four strips: it has bytes on every server.
-const STRIPED: usize = 2 << 20;
-/// Less than a strip: it is on one server.
-const SMALL: usize = 5000;
+/// Beyond what is on one server, by more than four strips: it has bytes on every server.
+const STRIPED: usize = 6 << 20;
+/// More than what lies with the metadata, and on one server.
+const SMALL: usize = 40_000;
 const SMALL_FILES: u64 = 12;
 
 /// Files whose bytes are acknowledged by fsync.

@@ -91,9 +91,12 @@ fn space_and_layout_are_shown_and_a_layout_can_be_set() {
     fs::write(&file, noise(2, 1 << 20)).unwrap();
     cluster.covey(&["cp", text(&file), ":/one/f"]);
     assert_eq!(cluster.objects(), 1, "one server, one object");
-    cluster.covey(&["cp", text(&file), ":/all"]);
+    cluster.covey(&["mkdir", "/striped"]);
+    let set = ["layout", "set", "--kind", "simple_stripe", "/striped"];
+    cluster.covey(&set);
+    cluster.covey(&["cp", text(&file), ":/striped/all"]);
     assert_eq!(cluster.objects(), 5, "four servers, four objects");
-    let layout = cluster.covey(&["layout", "/all"]);
+    let layout = cluster.covey(&["layout", "/striped/all"]);
     for server in ["io1", "io2", "io3", "io4"] {
         assert!(layout.contains(server), "{layout}");
     }

@@ -59,6 +59,17 @@ fn ordinary_programs_do_without_a_mount_what_they_do_on_a_local_directory() {
 }
 
 #[test]
+fn forks_amid_threads_leave_parent_and_children_alive() {
+    if !has_program("python3") {
+        return skip("needs python3");
+    }
+    let cluster = Cluster::up(2);
+    let said = on_both(&cluster, "python3", Some("forks.py"), "forks");
+    assert_eq!(said[1], "[] 12\n");
+    assert_alike(said);
+}
+
+#[test]
 fn a_database_without_a_mount_keeps_its_journal_and_its_integrity() {
     if !has_program("sqlite3") {
         return skip("needs sqlite3");

@@ -54,6 +54,8 @@ const BYTES_MAX: usize = 64 << 20;
 const REQUESTS_MAX: usize = 16384;
 /// Longest text of an error in bytes: ERRMAX of Plan 9 less its NUL.
 const ENAME_BYTES_MAX: usize = 127;
+/// Replies of this many bytes are sent before more requests are started.
+const SEND_BYTES: usize = 128 << 10;
 /// How often futures that wake one another are polled before output is given a turn.
 const ROUNDS_MAX: usize = 8;
 
@@ -159,13 +161,18 @@ impl<T: Tree> Session<T> {
         self.requests.len()
     }
 
-    /// Handles what waits in the backlog, as far as there is room.
+    /// Handles what waits in the backlog, as far as there is room, and until there is enough to send:
+    /// the peer takes in the first replies while the next ones are made.
     fn advance(&mut self) -> Result<(), Blame> {
-        while !self.is_full() {
+        while self.has_room() && self.output.len() < SEND_BYTES {
             let Some(frame) = self.backlog.pop_front() else { break };
             self.handle_frame(frame)?;
         }
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.load.requests < REQUESTS_MAX && self.load.bytes + self.output.len() < BYTES_MAX
     }
 
     fn handle_frame(&mut self, frame: Frame) -> Result<(), Blame> {
@@ -316,7 +323,7 @@ impl<T: Tree> Machine for Session<T> {
     }
 
     fn is_full(&self) -> bool {
-        self.load.requests >= REQUESTS_MAX || self.load.bytes + self.output.len() >= BYTES_MAX
+        !self.backlog.is_empty() || !self.has_room()
     }
 }
 

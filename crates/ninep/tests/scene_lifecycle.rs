@@ -296,6 +296,19 @@ fn a_machine_that_is_full_keeps_what_it_was_given_until_there_is_room() {
     assert!(!raw.session.is_full());
 }
 
+#[test]
+fn replies_leave_before_more_is_read_than_one_write_takes() {
+    let gate = Gate::default();
+    let mut raw = Raw::attached(Rc::new(gate.clone()));
+    raw.feed(&[(1, walk(0, 1, &["f"])), (2, open(1, 0))]).unwrap();
+    raw.replies();
+    gate.log();
+    let reads: Vec<_> = (0..4).map(|tag| (tag, read(1, 0, 1 << 20))).collect();
+    raw.feed(&reads).unwrap();
+    assert_eq!(gate.log().len(), 1);
+    assert_eq!(raw.tags(), [0, 1, 2, 3]);
+}
+
 /// What a client makes of a server that answers each Tversion with the next of these.
 fn met(answers: &[(u32, &str)]) -> Result<Dialect, CallError> {
     let (conn, mut client) =

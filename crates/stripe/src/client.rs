@@ -19,12 +19,14 @@ mod check;
 mod file;
 mod link;
 mod session;
+mod small;
 mod space;
 mod xattr;
 
 pub use cache::Caching;
 pub use link::{Greet, Link};
 pub use session::Forget;
+pub use small::{Created, Opening};
 pub use space::fallocate;
 
 use crate::list::{self, Run};

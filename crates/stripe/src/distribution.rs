@@ -188,6 +188,14 @@ pub fn of(layout: &Layout) -> Result<Map, Errno> {
     })
 }
 
+/// How many bytes of a file with this layout lie with its metadata.
+pub fn inline_bytes(layout: &Layout) -> u64 {
+    match (layout.kind, &layout.params.0[..]) {
+        (PROGRESSIVE, &[inline, _]) => u64::from(inline),
+        _ => 0,
+    }
+}
+
 impl LayoutHint {
     /// Strips of `strip_bytes` round robin over `server_count` servers (0: all).
     pub fn simple_stripe(strip_bytes: u32, server_count: u16) -> LayoutHint {

@@ -32,6 +32,7 @@ mod check;
 mod create;
 mod dump;
 mod fault;
+mod inline;
 mod keys;
 pub mod lease;
 mod lock;
@@ -265,6 +266,8 @@ impl<K: Kv> Store<K> {
             | Op::Walk { .. }
             | Op::Getattr { .. }
             | Op::Open { .. }
+            | Op::OpenRead { .. }
+            | Op::ReadInline { .. }
             | Op::Release { .. }
             | Op::Readdir { .. }
             | Op::Statfs { .. }
@@ -289,6 +292,9 @@ impl<K: Kv> Store<K> {
             | Op::Rename { .. }
             | Op::Link { .. }
             | Op::Extend { .. }
+            | Op::WriteInline { .. }
+            | Op::AppendInline { .. }
+            | Op::CreateWrite { .. }
             | Op::Reserve { .. }
             | Op::Commit { .. }
             | Op::SetLayout { .. }
@@ -411,6 +417,9 @@ impl<K: Kv> Store<K> {
             Op::Rename { .. } => self.rename(request),
             Op::Link { id, parent, name } => self.link(request, *id, *parent, name),
             Op::Extend { id, epoch, end, hole } => self.extend(request, *id, *epoch, *end, *hole),
+            Op::WriteInline { .. } => self.write_inline(request),
+            Op::AppendInline { id, data } => self.append_inline(request, *id, data),
+            Op::CreateWrite { .. } => self.create_write(request),
             Op::Reserve { id, length } => self.reserve(request, *id, *length),
             Op::Commit { id, offset, length } => self.commit(request, *id, *offset, *length),
             Op::SetLayout { id, hint } => self.set_layout(request, *id, hint),
@@ -433,6 +442,8 @@ impl<K: Kv> Store<K> {
             Op::Bye {} => self.bye(request.session),
             Op::Walk { from, names } => self.walk(caller, *from, &names.0),
             Op::Getattr { id } => Ok(node(self.stored(*id)?.inode)),
+            Op::OpenRead { .. } => self.open_read(request),
+            &Op::ReadInline { id, offset, count } => self.read_inline(id, offset, count),
             Op::Open { id, access } => self.open_file(request, *id, *access),
             Op::Release { id } => self.release(request.session, *id),
             Op::Readdir { .. } => self.readdir(request),

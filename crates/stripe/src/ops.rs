@@ -145,6 +145,24 @@ record! {
 }
 
 record! {
+    /// A piece of a file's inline part.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct InlinePiece for () {
+        /// Where it begins.
+        pub offset: u32,
+        /// Its bytes.
+        pub bytes: u32,
+    }
+}
+
+impl InlinePiece {
+    /// The byte after the last.
+    pub fn end(&self) -> u64 {
+        u64::from(self.offset) + u64::from(self.bytes)
+    }
+}
+
+record! {
     /// A lock, asked for or held. Ends are inclusive.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct RangeLock for () {
@@ -310,6 +328,21 @@ messages! {
         43 Listxattr { id: u64 },
         /// makes a regular file without a name, opened in the session; a later Link may name it
         44 Tmpfile { parent: u64, mode: u32, gid: u32, access: u8 },
+        /// writes pieces of what lies with the inode, all of the same write; the size becomes at least
+        /// `end` as with Extend (0: it stays). `hole`: what the write has beyond leaves holes
+        50 WriteInline { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>,
+                         data: Payload },
+        /// appends where all of it lies with the inode and no other append is under way; else ERANGE
+        51 AppendInline { id: u64, data: Payload },
+        /// read: attributes with up to `count` bytes of what lies with the inode
+        52 ReadInline { id: u64, offset: u32, count: u32 },
+        /// volatile: down the names, then as Open, with up to `count` bytes of what lies with the
+        /// inode; without names `from` itself
+        53 OpenRead { from: u64, names: List<Name>, access: u8, count: u32 },
+        /// creates a regular file (or, not exclusive, finds it), opens it, and writes what of `data`
+        /// lies with the inode, when the file is new
+        54 CreateWrite { parent: u64, name: Name, mode: u32, gid: u32, exclusive: bool, access: u8,
+                         data: Payload },
     }
 }
 
@@ -355,6 +388,8 @@ messages! {
         20 Xattr { value: Payload },
         /// names of extended attributes
         21 XattrNames { names: List<Name> },
+        /// an inode with bytes of what lies with it
+        25 Inline { inode: Inode, data: Payload },
     }
 }
 

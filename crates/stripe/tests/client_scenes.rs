@@ -5,8 +5,10 @@ mod client_lab;
 use client_lab::*;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
 use covey_stripe::client::{File, Fs};
+use covey_stripe::distribution;
 use covey_stripe::list::Run;
-use covey_stripe::ops::{Id, Inode, Op, ROOT, RangeLock, Reply};
+use covey_stripe::ops::{Id, Inode, LayoutHint, Op, ROOT, RangeLock, Reply};
+use covey_wire::List;
 use futures_util::future::{join, join_all};
 use std::future::poll_fn;
 use std::task::Poll;
@@ -401,4 +403,135 @@ fn a_list_ends_at_the_end_of_the_file() {
     assert_eq!(error.code, Errno::EINVAL);
     assert_eq!(world.run(file.write_list(&backwards, vec![1].into())).unwrap_err().code, 22);
     assert!(world.run(file.read_list(&[])).unwrap().is_empty());
+}
+
+/// A hint of each kind, small enough that a few strips go round.
+fn hints() -> Vec<LayoutHint> {
+    let strip = STRIP as u32;
+    let of = |kind, params: &[u32]| LayoutHint {
+        kind,
+        strip_bytes: strip,
+        server_count: 0,
+        params: List(params.to_vec()),
+    };
+    vec![
+        of(distribution::SIMPLE_STRIPE, &[]),
+        of(distribution::BASIC, &[]),
+        of(distribution::VARSTRIP, &[0, 700, 2, strip, 0, 1]),
+        of(distribution::TWOD_STRIPE, &[2, 2]),
+        of(distribution::PROGRESSIVE, &[1000, 3 * strip]),
+        of(distribution::PROGRESSIVE, &[0, 0]),
+        LayoutHint::progressive(strip, 0),
+    ]
+}
+
+#[test]
+fn a_list_is_written_and_read_over_every_kind_of_layout() {
+    for (seed, hint) in hints().into_iter().enumerate() {
+        let kind = hint.kind;
+        let mut world = World::with_hint(60 + seed as u64, hint);
+        let fs = world.client(false);
+        let (_, file) = create(&mut world, &fs, "f");
+        let mut toy: Vec<u8> = (0..20_000u32).map(|at| (at / 7) as u8).collect();
+        world.run(file.write_at(0, toy.clone().into())).unwrap();
+        let column = Run { offset: 90, bytes: 9, stride: 250, count: 90 };
+        let data: Vec<u8> = (0..column.total()).map(|at| at as u8).collect();
+        world.run(file.write_list(&[column], data.clone().into())).unwrap();
+        for row in 0..90 {
+            let at = 90 + row * 250;
+            toy.resize(toy.len().max(at + 9), 0);
+            toy[at..at + 9].copy_from_slice(&data[row * 9..row * 9 + 9]);
+        }
+        assert_eq!(world.run(file.read_list(&[column])).unwrap(), data, "kind {kind}");
+        assert!(read(&mut world, &file) == toy, "kind {kind}");
+        assert_eq!(world.run(file.append(vec![5; 3000].into())).unwrap(), toy.len() as u64);
+        toy.resize(toy.len() + 3000, 5);
+        // Cut to each part of the layout, and grown again.
+        for size in [9000, 4500, 600] {
+            let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+            world.run(fs.setattr(&root(), file.id(), set)).unwrap();
+            toy.truncate(size);
+            world.run(file.write_at(size as u64 + 50, vec![9; 700].into())).unwrap();
+            toy.resize(size + 50, 0);
+            toy.resize(size + 750, 9);
+            assert!(read(&mut world, &file) == toy, "kind {kind} cut to {size}");
+        }
+    }
+}
+
+#[test]
+fn a_small_file_costs_one_request_to_make_and_one_to_read() {
+    let mut world = World::with_hint(70, LayoutHint::progressive(STRIP as u32, 0));
+    let fs = world.client(false);
+    let (who, text) = (root(), name("f"));
+    let data: Vec<u8> = (0..16 << 10).map(|at| at as u8).collect();
+    world.meta.log.borrow_mut().clear();
+    let made = fs.create_write(&who, ROOT, &text, 0o644, true, 6, data.clone().into());
+    let made = world.run(made).unwrap();
+    world.run(made.file.flush()).unwrap();
+    let names = std::slice::from_ref(&text);
+    let opened = world.run(fs.open_read(&who, ROOT, names, 4, u32::MAX)).unwrap();
+    assert!(opened.is_whole() && opened.data == data);
+    assert_eq!(*world.meta.log.borrow(), ["CreateWrite", "OpenRead"]);
+    let writes: usize = world.data.iter().map(|data| data.writes.get()).sum();
+    assert_eq!(writes, 0);
+    // One byte more is on an I/O server, too.
+    let text = name("g");
+    let more = [&data[..], b"x"].concat();
+    let made = fs.create_write(&who, ROOT, &text, 0o644, true, 6, more.clone().into());
+    let made = world.run(made).unwrap();
+    assert_eq!(read(&mut world, &made.file), more);
+    let opened = fs.open_read(&who, ROOT, std::slice::from_ref(&text), 4, u32::MAX);
+    let opened = world.run(opened).unwrap();
+    assert!(!opened.is_whole() && opened.data == data);
+    // What is there is found, and not written.
+    let again = fs.create_write(&who, ROOT, &text, 0o644, false, 6, b"new".to_vec().into());
+    let again = world.run(again).unwrap();
+    assert!(!again.is_new && read(&mut world, &again.file) == more);
+}
+
+#[test]
+fn small_appends_and_cuts_stay_with_the_metadata() {
+    let mut world = World::with_hint(71, LayoutHint::progressive(STRIP as u32, 0));
+    let fs = world.client(false);
+    let (_, file) = create(&mut world, &fs, "f");
+    world.meta.log.borrow_mut().clear();
+    assert_eq!(world.run(file.append(b"abc".to_vec().into())).unwrap(), 0);
+    assert_eq!(world.run(file.append(b"def".to_vec().into())).unwrap(), 3);
+    let set = SetAttr { size: Some(4), ..SetAttr::default() };
+    let stat = world.run(fs.setattr(&root(), file.id(), set)).unwrap();
+    assert_eq!((stat.inode.size, stat.inode.epoch, stat.blocks), (4, 0, 8));
+    assert_eq!(*world.meta.log.borrow(), ["AppendInline", "AppendInline", "Setattr"]);
+    assert_eq!(read(&mut world, &file), b"abcd");
+    // Over the edge it takes a place.
+    let long = vec![7; 16 << 10];
+    assert_eq!(world.run(file.append(long.clone().into())).unwrap(), 4);
+    assert_eq!(read(&mut world, &file), [b"abcd", &long[..]].concat());
+}
+
+#[test]
+fn servers_that_take_small_messages_only_are_given_small_ones() {
+    for (seed, msize) in [(80, 4096), (81, 9000), (82, 70_000)] {
+        let mut world = World::with_hint(seed, LayoutHint::progressive(STRIP as u32, 0));
+        let fs = world.client(false);
+        let (who, text) = (root(), name("f"));
+        // The first connections take large ones, those after a restart do not.
+        let data: Vec<u8> = (0..300_000u32).map(|at| (at / 3) as u8).collect();
+        let made = fs.create_write(&who, ROOT, &text, 0o644, true, 6, data[..1000].to_vec().into());
+        let file = world.run(made).unwrap().file;
+        world.run(file.write_at(0, data.clone().into())).unwrap();
+        world.msize = msize;
+        world.event(Event::RestartMeta);
+        (0..SERVERS).for_each(|at| world.event(Event::RestartData(at)));
+        assert!(read(&mut world, &file) == data, "msize {msize}");
+        let other: Vec<u8> = data.iter().rev().copied().collect();
+        world.run(file.write_at(0, other.clone().into())).unwrap();
+        assert!(read(&mut world, &file) == other, "msize {msize}");
+        let column = Run { offset: 7, bytes: 100, stride: 211, count: 1000 };
+        let list = world.run(file.read_list(&[column])).unwrap();
+        let rows = (0..1000).flat_map(|row| other[7 + row * 211..][..100].to_vec());
+        assert!(list == rows.collect::<Vec<u8>>(), "msize {msize}");
+        world.run(file.write_list(&[column], list.clone())).unwrap();
+        assert!(read(&mut world, &file) == other, "msize {msize}");
+    }
 }

@@ -3,7 +3,7 @@
 use super::copy::{Source, out_to_stdout};
 use super::path::{Failures, Follow, inside, is_kind, kind, shown};
 use super::{Context, Session};
-use crate::error::{Cannot, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use covey_ninep::tree::Errno;
 use std::ffi::OsString;
 
@@ -44,11 +44,6 @@ async fn write(session: &Session, path: &[u8]) -> Result<()> {
     if is_kind(&inode, kind::DIR) {
         return Err(Error::errno(format!("read {}", shown(path)), Errno::EISDIR.into()));
     }
-    let file = session
-        .fs
-        .open(&session.who, inode.id, 4)
-        .await
-        .cannot(|| format!("read {}", shown(path)))?;
-    let source = Source::Covey { file, name: shown(path) };
+    let source = Source::open(session, &inode, shown(path)).await?;
     out_to_stdout(&source, inode.size, &indicatif::ProgressBar::hidden()).await.map(|_| ())
 }

@@ -124,9 +124,8 @@ async fn to_stdout(session: &Session, path: &[u8], context: &Context) -> Result<
         return Err(Error::user(format!("cannot {}: it is no regular file", what()))
             .hint("`covey cp -r` copies directories"));
     }
-    let file = session.fs.open(&session.who, inode.id, 4).await.cannot(what)?;
     let bar = context.output.progress(inode.size);
-    let source = Source::Covey { file, name: format!(":{}", shown(path)) };
+    let source = Source::open(session, &inode, format!(":{}", shown(path))).await?;
     let copied = out_to_stdout(&source, inode.size, &bar).await;
     bar.finish_and_clear();
     copied.map(|_| ())

@@ -158,7 +158,7 @@ fn write(
     }
     if report.busy > 0 {
         let busy = report.busy;
-        writeln!(out, "{busy} files changed each time they were looked at, and were not judged")?;
+        writeln!(out, "{busy} files are being changed, and were not judged")?;
     }
     let (files, objects) = (report.files, report.objects);
     let verdict = match (report.found(), report.left()) {

@@ -407,6 +407,9 @@ fn grows(op: &Op) -> bool {
         op,
         Op::Create { .. }
             | Op::Tmpfile { .. }
+            | Op::CreateWrite { .. }
+            | Op::WriteInline { .. }
+            | Op::AppendInline { .. }
             | Op::Link { .. }
             | Op::SetLayout { .. }
             | Op::Setxattr { .. }

@@ -21,6 +21,15 @@ pub enum Way {
     Library { runtime: Runtime, fs: Fs, who: Caller, dir: Id },
 }
 
+/// What a client has open is closed when it says goodbye, else after the grace.
+impl Drop for Way {
+    fn drop(&mut self) {
+        if let Way::Library { runtime, fs, .. } = self {
+            runtime.block_on(fs.bye());
+        }
+    }
+}
+
 impl Way {
     /// The directory NAME of a mount; it is made when missing.
     pub fn mount(root: &Path, name: &str) -> io::Result<Way> {

@@ -30,6 +30,14 @@ cat lines
 while read -r line; do echo "got $line"; done < lines
 touch -d '2001-02-03 04:05:06 UTC' old && TZ=UTC stat -c '%n %y' old
 test -w old && test ! -x old && echo judged
+if command -v rsync > /dev/null; then
+    mkdir mirror
+    rsync -a --exclude mirror ./ mirror/
+    find mirror | sort
+    # The second time nothing is left to do.
+    rsync -ai --exclude mirror ./ mirror/ | wc -l
+    rm -r mirror
+fi
 cd tree/a && ls ../.. | wc -l && cat ../../lines | head -1
 cd ../.. && rm -r tree out
 find . | sort

@@ -90,9 +90,13 @@ impl<A: Access> Check<'_, A> {
                 self.access.sleep(self.options.second_look).await;
                 let ids: Vec<Id> = suspects.keys().copied().collect();
                 let (files, now) = self.look(&ids).await?;
-                let settled = files.into_iter().filter(|file| is_quiet(file, now));
+                // Somebody has it open and may be writing: what lacks may be on its way.
+                let (settled, busy): (Vec<_>, Vec<_>) =
+                    files.into_iter().partition(|file| is_quiet(file, now));
+                self.report.busy += busy.len() as u64;
                 let full = |inode: &Inode| inode.size > 0 && !inode.sparse;
-                let inodes = settled.filter_map(|file| file.inode.filter(full)).collect();
+                let inodes =
+                    settled.into_iter().filter_map(|file| file.inode.filter(full)).collect();
                 for (id, finding) in self.judge_bytes(inodes, now).await? {
                     let first = suspects.get(&id);
                     if first.is_some_and(|first| first.version == finding.version) {

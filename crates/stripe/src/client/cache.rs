@@ -295,7 +295,10 @@ impl State {
 
     fn learn(&mut self, lease: &Learning, scope: &Scope, op: &Op, reply: &Reply) {
         match (op, reply) {
-            (Op::Create { parent, name, .. }, Reply::Created { inode, created }) => {
+            (
+                Op::Create { parent, name, .. } | Op::CreateWrite { parent, name, .. },
+                Reply::Created { inode, created },
+            ) => {
                 self.learn_own(lease, scope, inode);
                 let is_new = *created && inode.is_dir();
                 if let Some(known) = self.find(inode.id, lease.now).filter(|_| is_new) {
@@ -310,7 +313,9 @@ impl State {
             (Op::Unlink { parent, name, .. }, Reply::Done {}) => {
                 self.learn_name(lease, *parent, name, None);
             }
-            (_, Reply::Node { inode }) => self.learn_own(lease, scope, inode),
+            (_, Reply::Node { inode } | Reply::Inline { inode, .. }) => {
+                self.learn_own(lease, scope, inode)
+            }
             (Op::Lookup { name, .. }, Reply::Found { dir, inode, entries, complete }) => {
                 self.learn_inode(lease, dir);
                 self.learn_entries(lease, dir.id, &entries.0, *complete);

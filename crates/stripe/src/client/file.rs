@@ -11,6 +11,7 @@
 //! The known size never shrinks within an epoch. A truncation raises the epoch, and then the
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
 
+mod inline;
 mod list;
 mod ranges;
 mod slots;
@@ -21,10 +22,11 @@ use super::link::Link;
 use super::session::{Session, unexpected};
 use super::{Result, Shared};
 use crate::distribution::{self, Distribution, Map};
-use crate::ops::{Caller, Id, Inode, Layout, Op, Reply};
+use crate::ops::{Caller, Id, InlinePiece, Inode, Layout, Op, Reply};
 use covey_ninep::tree::Errno;
-use covey_wire::Payload;
+use covey_wire::{Bytes, Payload};
 use futures_util::future::{join, try_join_all};
+use inline::Growth;
 use slots::{Counted, Slot};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -115,22 +117,26 @@ impl OpenFile {
         epoch: u32,
     ) -> Result<Payload> {
         let known = self.lock().size;
-        if wanted_end <= known {
+        let inline = self.inline_bytes();
+        if offset >= inline && wanted_end <= known {
             return self.read_range(fs, offset, wanted_end, epoch).await;
         }
-        let (fresh, first) =
-            join(self.ask_size(&fs.session), self.read_range(fs, offset, known.max(offset), epoch))
-                .await;
-        let (end, first) = (fresh?.min(wanted_end), first?);
-        let had = offset + first.len() as u64;
+        let start = offset.max(inline);
+        let asked = async {
+            if offset < inline {
+                return self.read_inline(fs, offset, wanted_end).await;
+            }
+            Ok((self.ask_size(&fs.session).await?, Bytes::new()))
+        };
+        let first = self.read_range(fs, start, known.min(wanted_end), epoch);
+        let (asked, first) = join(asked, first).await;
+        let ((size, head), first) = (asked?, first?);
         if self.lock().epoch != epoch {
             return Err(Errno::ESTALE.into());
         }
-        if end <= had {
-            return Ok(first);
-        }
-        let rest = self.read_range(fs, had, end, epoch).await?;
-        Ok(Payload::gather([first.pieces(), rest.pieces()].concat()))
+        let had = start + first.len() as u64;
+        let rest = self.read_range(fs, had, size.min(wanted_end), epoch).await?;
+        Ok(Payload::gather([&[head], first.pieces(), rest.pieces()].concat()))
     }
 
     /// Writes; see [`super::File::write_at`].
@@ -147,18 +153,10 @@ impl OpenFile {
             self.meet_restart(fs).await?;
             let limit = self.payload_max();
             let (size, epoch) = self.size_and_epoch();
-            let sent = if end > size {
-                let extend = Op::Extend { id: self.id, epoch, end, hole: offset > size };
-                let nobody = Caller::default();
-                let told = fs.session.change(&nobody, extend);
-                let (written, told) = join(self.write_range(fs, offset, &data, epoch), told).await;
-                written.and(told.map(|_| ()))
-            } else {
-                self.write_range(fs, offset, &data, epoch).await
-            };
-            match sent {
+            let growth = self.growth(offset, end, size, offset > size);
+            match self.write_all(fs, offset, &data, epoch, growth).await {
                 Ok(()) => {
-                    self.wrote(fs, epoch, end, end > size);
+                    self.wrote(fs, epoch, end, growth.is_some());
                     return Ok(());
                 }
                 Err(error) if self.was_too_large(&error, limit) => {}
@@ -170,8 +168,45 @@ impl OpenFile {
         }
     }
 
+    /// Writes what lies with the metadata and what lies on the I/O servers, and tells of the growth
+    /// beside it.
+    async fn write_all(
+        &self,
+        fs: &Shared,
+        offset: u64,
+        data: &Payload,
+        epoch: u32,
+        growth: Option<Growth>,
+    ) -> Result<()> {
+        let inline = self.inline_bytes().saturating_sub(offset).min(data.len() as u64);
+        if inline > 0 {
+            let head = Payload::gather(ranges::slices(data, &[(0, inline)])).into_bytes();
+            let rest = ranges::slices(data, &[(inline, data.len() as u64 - inline)]);
+            let piece = InlinePiece { offset: offset as u32, bytes: inline as u32 };
+            // The bytes before it become zeros that are there: no hole.
+            let growth = Growth { end: growth.map_or(0, |growth| growth.end), hole: false };
+            let head = self.write_inline(fs, epoch, growth, vec![piece], head);
+            let rest = Payload::gather(rest);
+            let rest = self.write_range(fs, offset + inline, &rest, epoch);
+            let (head, rest) = join(head, rest).await;
+            return head.and(rest);
+        }
+        let written = self.write_range(fs, offset, data, epoch);
+        let Some(Growth { end, hole }) = growth else { return written.await };
+        let (written, told) = join(written, self.extend(fs, epoch, end, hole)).await;
+        written.and(told)
+    }
+
+    async fn extend(&self, fs: &Shared, epoch: u32, end: u64, hole: bool) -> Result<()> {
+        let extend = Op::Extend { id: self.id, epoch, end, hole };
+        fs.session.change(&Caller::default(), extend).await.map(|_| ())
+    }
+
     /// Appends; see [`super::File::append`]. Not to be dropped midway: nobody else commits.
     pub async fn append(&self, fs: &Shared, data: Payload, asker: Asker) -> Result<u64> {
+        if let Some(offset) = self.append_inline(fs, &data).await? {
+            return Ok(offset);
+        }
         let length = data.len() as u64;
         let started = fs.net.now();
         loop {
@@ -205,7 +240,7 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             let limit = self.payload_max();
-            match self.write_range(fs, offset, data, epoch).await {
+            match self.write_all(fs, offset, data, epoch, None).await {
                 Err(error) if self.was_too_large(&error, limit) => {}
                 Err(error) if error.code == Errno::ESTALE => {
                     self.learn_epoch(fs, epoch, started).await?;

@@ -120,6 +120,11 @@ impl Session {
         }
     }
 
+    /// Most bytes of a request's body.
+    pub fn payload_max(&self) -> u32 {
+        self.link.payload_max()
+    }
+
     /// Asks without changing anything that has to be answered once only.
     pub async fn ask(&self, caller: &Caller, op: Op) -> Result<Reply> {
         let mut task = Task { caller: caller.clone(), op, change: None, asker: None };
@@ -172,20 +177,31 @@ impl Session {
 
     /// Opens, with Open or Create. The server counts it until the [`Opened`] is dropped.
     pub async fn open(self: &Arc<Self>, caller: &Caller, op: Op) -> Result<(Inode, Opened)> {
+        match self.open_with(caller, op).await? {
+            (Reply::Node { inode } | Reply::Created { inode, .. }, opened) => Ok((inode, opened)),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// The same with any operation that opens, and its reply.
+    pub async fn open_with(self: &Arc<Self>, caller: &Caller, op: Op) -> Result<(Reply, Opened)> {
         let (session, caller) = (self.clone(), caller.clone());
         beside(&*self.net, |asker| async move {
-            let is_change = matches!(op, Op::Create { .. } | Op::Tmpfile { .. });
+            let is_change = !matches!(op, Op::Open { .. } | Op::OpenRead { .. });
             let change = is_change.then(|| Change::new(&session.memory));
             let mut task = Task { caller, op, change, asker: Some(asker) };
             loop {
                 let answered = session.send(&mut task).await?;
-                let (Reply::Node { inode } | Reply::Created { inode, .. }) = answered.reply else {
-                    return Err(unexpected(&answered.reply));
+                let id = match &answered.reply {
+                    Reply::Node { inode }
+                    | Reply::Created { inode, .. }
+                    | Reply::Inline { inode, .. } => inode.id,
+                    other => return Err(unexpected(other)),
                 };
                 // A greeting that has begun since did not tell of it: then it is asked for again.
-                if session.memory.opened(inode.id, answered.greetings) {
-                    let opened = Opened { session: session.clone(), id: inode.id };
-                    return Ok((inode, opened));
+                if session.memory.opened(id, answered.greetings) {
+                    let opened = Opened { session: session.clone(), id };
+                    return Ok((answered.reply, opened));
                 }
             }
         })

@@ -141,7 +141,7 @@ impl<K: Kv> Store<K> {
     }
 
     /// A file's appends under way, by offset.
-    fn reserved(&self, id: Id) -> Result<Vec<Reserved>, Fault> {
+    pub(super) fn reserved(&self, id: Id) -> Result<Vec<Reserved>, Fault> {
         let row = self.row::<List<Reserved>>(&keys::appends(id))?;
         Ok(row.map(|List(reserved)| reserved).unwrap_or_default())
     }

@@ -9,6 +9,7 @@ use super::keys::{self, CutRow, Stored};
 use super::names::{changed, touched};
 use super::permission::{access, check, may, mode, without_privilege, written_by};
 use super::{Applied, Store, Work, create, done, node};
+use crate::distribution;
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, LayoutHint, Op, Reply, Request, set};
 use covey_ninep::tree::Errno;
@@ -95,8 +96,15 @@ impl<K: Kv> Store<K> {
             self.grow(stored, size)?;
             return Ok(None);
         }
+        let limit = inode.layout.as_ref().map_or(0, distribution::inline_bytes);
+        // Of a sparse file the I/O servers may hold space beyond the size.
+        let is_inline = inode.size == stored.tail && inode.size <= limit && !inode.sparse;
         self.count_bytes(inode.size, size);
         (inode.size, stored.tail) = (size, size);
+        self.cut_inline(inode, size)?;
+        if is_inline && self.reserved(inode.id)?.is_empty() {
+            return Ok(None);
+        }
         inode.epoch += 1;
         // What is empty has no holes: nobody needs to count.
         inode.sparse &= size > 0;
@@ -224,6 +232,7 @@ impl<K: Kv> Store<K> {
         let before = inode.epoch;
         inode.epoch += 1;
         let epoch = inode.epoch;
+        self.cut_inline(inode, 0)?;
         self.forget_cuts(id)?;
         if let Some(old) = old {
             self.reclaim(id, before, old)?;

@@ -11,6 +11,7 @@
 //!   't' id epoch              Cut that data servers may not have seen
 //!   'a' id                    List<Reserved>: appends under way
 //!   'e' session               Kept: a session with its stored replies
+//!   'd' id                    Payload: what of a file's content lies with its inode
 //!   'x' id name               Payload: an extended attribute's value
 //! ```
 //!
@@ -229,6 +230,10 @@ pub(super) fn reclaim(id: Id, epoch: u32) -> Vec<u8> {
 
 pub(super) fn cut(id: Id, epoch: u32) -> Vec<u8> {
     with_epoch(b't', id, epoch)
+}
+
+pub(super) fn inline(id: Id) -> Vec<u8> {
+    numbered(b'd', id)
 }
 
 pub(super) fn appends(id: Id) -> Vec<u8> {

@@ -75,7 +75,7 @@ impl<K: Kv> Store<K> {
         Ok(Applied::Reply(Reply::Found { dir, inode, entries, complete }))
     }
 
-    fn step(&self, caller: &Caller, dir: &Inode, name: &Name) -> Result<Inode, Fault> {
+    pub(super) fn step(&self, caller: &Caller, dir: &Inode, name: &Name) -> Result<Inode, Fault> {
         check_name(name)?;
         must_be_dir(dir)?;
         check(caller, dir, access::EXECUTE)?;

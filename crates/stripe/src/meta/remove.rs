@@ -157,13 +157,17 @@ impl<K: Kv> Store<K> {
 
     /// The logged end of an orphan: the inode goes, a regular file's objects are to be removed.
     ///
-    /// Even an empty file may have objects, of a writer that died before it reported a size.
+    /// Even an empty file may have objects, of a writer that died before it reported a size. Where
+    /// all of a file may lie with its inode that is not what it is for: those are found when objects
+    /// are reconciled, as they are after a client's death.
     pub(super) fn drop_orphan(&mut self, id: Id) -> Result<Applied, Fault> {
         self.dropping.remove(&id);
         if !self.is_orphan(id)? {
             return Ok(done());
         }
-        let inode = self.stored(id)?.inode;
+        let stored = self.stored(id)?;
+        let is_inline = self.is_inline(&stored);
+        let mut inode = stored.inode;
         self.delete(&keys::orphan(id))?;
         self.census_drops(&inode);
         self.delete(&keys::inode(id))?;
@@ -174,9 +178,12 @@ impl<K: Kv> Store<K> {
         if inode.has_xattrs {
             self.forget_xattrs(id)?;
         }
+        self.cut_inline(&mut inode, 0)?;
         if let Some(layout) = inode.layout {
             self.count_bytes(inode.size, 0);
-            self.reclaim(id, inode.epoch, layout)?;
+            if !is_inline {
+                self.reclaim(id, inode.epoch, layout)?;
+            }
         }
         Ok(done())
     }

@@ -246,9 +246,10 @@ impl<K: Kv> Store<K> {
 
     fn answer_again(&mut self, request: &Request, reply: Reply) -> Result<Applied, Fault> {
         match (&request.op, &reply) {
-            (Op::Create { open: true, access, .. }, Reply::Created { inode, .. })
-                if inode.is_regular() && self.exists(inode.id)? =>
-            {
+            (
+                Op::Create { open: true, access, .. } | Op::CreateWrite { access, .. },
+                Reply::Created { inode, .. },
+            ) if inode.is_regular() && self.exists(inode.id)? => {
                 self.add_open(request.session, inode.id, *access);
             }
             (Op::Tmpfile { access, .. }, Reply::Created { inode, .. })

@@ -56,9 +56,8 @@ struct Cut {
 }
 
 impl Meta {
-    pub fn new(net: Arc<SimNet>, data: Vec<Rc<Objects>>) -> Rc<Meta> {
+    pub fn new(net: Arc<SimNet>, data: Vec<Rc<Objects>>, hint: LayoutHint) -> Rc<Meta> {
         let mut kv = MemoryKv::default();
-        let hint = LayoutHint::simple_stripe(super::STRIP as u32, 0);
         let servers: Vec<String> = (0..data.len()).map(super::data_name).collect();
         Store::format(&mut kv, "sim", &servers, hint, 1, (0, 0)).unwrap();
         let state = State {

@@ -10,8 +10,8 @@ use covey_ninep::client::Client;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use covey_stripe::client::{Caching, Fs, Options};
-use covey_stripe::ops::Caller;
-use covey_wire::{BytesMut, Machine, Name, Segments};
+use covey_stripe::ops::{Caller, LayoutHint};
+use covey_wire::{BytesMut, List, Machine, Name, Segments};
 use data::{DataServer, Objects};
 use meta::{Meta, MetaServer};
 use net::{Flag, SimNet};
@@ -26,11 +26,16 @@ use std::time::Duration;
 pub const SERVERS: usize = 3;
 /// Bytes of a strip.
 pub const STRIP: usize = 4096;
+/// Bytes with the metadata, and where the striped part begins, in the progressive layout here.
+pub const INLINE: usize = STRIP + 100;
+pub const SINGLE: usize = 3 * STRIP;
 
 pub struct World {
     pub net: Arc<SimNet>,
     pub meta: Rc<Meta>,
     pub data: Vec<Rc<Objects>>,
+    /// The largest message of connections to come.
+    pub msize: u32,
     /// What is to happen when so many rounds are over.
     pub plan: Vec<(usize, Event)>,
     conns: Vec<Conn>,
@@ -66,12 +71,24 @@ struct Conn {
 }
 
 impl World {
+    /// With files striped over all servers from their first byte on.
     pub fn new(seed: u64) -> World {
+        World::with_hint(seed, LayoutHint::simple_stripe(STRIP as u32, 0))
+    }
+
+    /// With the progressive layout, in small.
+    pub fn progressive(seed: u64) -> World {
+        let params = List(vec![INLINE as u32, SINGLE as u32]);
+        World::with_hint(seed, LayoutHint { params, ..LayoutHint::progressive(STRIP as u32, 0) })
+    }
+
+    pub fn with_hint(seed: u64, hint: LayoutHint) -> World {
         let net = Arc::new(SimNet::default());
         let data: Vec<_> = (0..SERVERS).map(|_| Rc::new(Objects::default())).collect();
-        let meta = Meta::new(net.clone(), data.clone());
+        let meta = Meta::new(net.clone(), data.clone(), hint);
         let (plan, conns, tasks) = (Vec::new(), Vec::new(), Vec::new());
-        World { net, meta, data, plan, conns, tasks, round: 0, seed: seed | 1 }
+        let msize = server::Config::default().msize;
+        World { net, meta, data, msize, plan, conns, tasks, round: 0, seed: seed | 1 }
     }
 
     pub fn client(&mut self, hard: bool) -> Fs {
@@ -185,9 +202,9 @@ impl World {
         let session: Box<dyn Machine> = match server.strip_prefix("io") {
             Some(index) => {
                 let index: usize = index.parse().expect("io and a number");
-                session(DataServer(self.data[index].clone()))
+                session(DataServer(self.data[index].clone()), self.msize)
             }
-            None => session(MetaServer(self.meta.clone())),
+            None => session(MetaServer(self.meta.clone()), self.msize),
         };
         let (to_server, to_client) = (BytesMut::new(), BytesMut::new());
         let woken = Flag::raised();
@@ -231,9 +248,10 @@ pub fn name(text: &str) -> Name {
     Name::from(text)
 }
 
-fn session<T: Tree>(tree: T) -> Box<dyn Machine> {
+fn session<T: Tree>(tree: T, msize: u32) -> Box<dyn Machine> {
     let peer = Peer { name: "sim".into(), uid: Some(0), has_key: false };
-    Box::new(Session::new(Rc::new(tree), peer, server::Config::default()))
+    let config = server::Config { msize, ..server::Config::default() };
+    Box::new(Session::new(Rc::new(tree), peer, config))
 }
 
 impl Conn {

@@ -5,7 +5,9 @@ use crate::error::{Cannot, Result};
 use covey_io::os::file::read_at;
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::File;
-use covey_wire::Payload;
+use covey_stripe::distribution::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
+use covey_stripe::ops::Inode;
+use covey_wire::{Bytes, Payload};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use indicatif::ProgressBar;
 use rustix::fs::{SeekFrom, seek};
@@ -18,8 +20,8 @@ use super::super::Session;
 pub enum Source {
     /// This machine.
     Local { file: Arc<std::fs::File>, name: String },
-    /// The file system.
-    Covey { file: File, name: String },
+    /// The file system. `whole`: all of it, when it came with the opening.
+    Covey { file: File, whole: Option<Bytes>, name: String },
 }
 
 /// Where bytes go.
@@ -31,6 +33,24 @@ pub enum Sink {
 }
 
 impl Source {
+    /// Opens a file of the file system. One that lies with its metadata comes at once.
+    pub async fn open(session: &Session, inode: &Inode, name: String) -> Result<Source> {
+        let count = if inode.size <= INLINE_BYTES_MAX.into() { INLINE_BYTES_MAX } else { 0 };
+        let opening = session.fs.open_read(&session.who, inode.id, &[], 4, count).await;
+        let opening = opening.cannot(|| format!("read {name}"))?;
+        let whole = opening.is_whole().then(|| opening.data.clone());
+        Ok(Source::Covey { file: opening.file, whole, name })
+    }
+
+    /// All of a file of `size` bytes that is small enough to be written with its creation; else
+    /// nothing.
+    pub async fn small(&self, size: u64, is_sparse: bool) -> Result<Payload> {
+        match size <= INLINE_BYTES_DEFAULT.into() && !is_sparse {
+            true => self.read(0, size).await,
+            false => Ok(Payload::default()),
+        }
+    }
+
     /// Up to `count` bytes from `offset`: fewer at the end only.
     pub async fn read(&self, offset: u64, count: u64) -> Result<Payload> {
         let count = usize::try_from(count).expect("blocks are small");
@@ -40,7 +60,11 @@ impl Source {
                 let bytes = local::blocking(move || read_at(&*file, offset, count)).await;
                 Ok(Payload::from(bytes.cannot(|| format!("read {name}"))?))
             }
-            Source::Covey { file, name } => {
+            Source::Covey { whole: Some(whole), .. } => {
+                let start = whole.len().min(offset as usize);
+                Ok(whole.slice(start..whole.len().min(start + count)).into())
+            }
+            Source::Covey { file, name, .. } => {
                 file.read_at(offset, count).await.cannot(|| format!("read {name}"))
             }
         }
@@ -63,7 +87,7 @@ impl Source {
                     Err(error) => Err(error).cannot(|| format!("read {name}")),
                 }
             }
-            Source::Covey { file, name } => match covey_data(file, offset).await {
+            Source::Covey { file, name, .. } => match covey_data(file, offset).await {
                 Ok(run) => Ok(Some(run)),
                 Err(error) if error.code == Errno::ENXIO => Ok(None),
                 Err(error) => Err(error).cannot(|| format!("read {name}")),

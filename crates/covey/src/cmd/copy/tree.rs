@@ -9,6 +9,7 @@ use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::ops::{Id, Inode};
 use covey_wire::Name;
+use covey_wire::Payload;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use indicatif::ProgressBar;
 use std::cell::{Cell, RefCell};
@@ -157,8 +158,13 @@ impl<'a> Copier<'a> {
         self.bar.inc_length(meta.size);
         let source = self.source(job).await?;
         let mode = meta.permissions() & !self.options.umask & 0o777;
-        let sink = self.sink(job, mode, meta).await?;
+        let small = source.small(meta.size, meta.is_sparse).await?;
+        let sink = self.sink(job, mode, meta, small.clone()).await?;
         let bytes = match &source {
+            _ if !small.is_empty() => {
+                self.bar.inc(small.len() as u64);
+                small.len() as u64
+            }
             // A size of 0 is what /proc says of files that have content all the same.
             Source::Local { file, name } if meta.size == 0 => {
                 let reader = file.try_clone().cannot(|| format!("read {name}"))?;
@@ -182,33 +188,42 @@ impl<'a> Copier<'a> {
                 Ok(Source::Local { file: Arc::new(local::open(path).await?), name })
             }
             (Place::Covey { path, .. }, inode) => {
-                let id = match inode {
-                    Some(inode) => inode.id,
-                    None => self.session.find("read", path, Follow::Last).await?.id,
+                let found;
+                let inode = match inode {
+                    Some(inode) => inode,
+                    None => {
+                        found = self.session.find("read", path, Follow::Last).await?;
+                        &found
+                    }
                 };
-                let file = self.session.fs.open(&self.session.who, id, 4).await;
-                Ok(Source::Covey { file: file.cannot(|| format!("read {name}"))?, name })
+                Source::open(&self.session, inode, name).await
             }
         }
     }
 
-    async fn sink(&self, job: &Job, mode: u32, meta: &Meta) -> Result<Sink> {
+    /// Creates the file that is written to, with all of a small one's bytes.
+    async fn sink(&self, job: &Job, mode: u32, meta: &Meta, small: Payload) -> Result<Sink> {
         let name = job.to.to_string();
-        match &job.to {
+        let sink = match &job.to {
             Place::Local(path) => {
                 let file = local::create(path, mode, meta.identity).await?;
-                Ok(Sink::Local { file: Arc::new(file), name })
+                Sink::Local { file: Arc::new(file), name }
             }
             Place::Covey { path, dir, name: entry } => {
                 let (fs, who) = (&self.session.fs, &self.session.who);
-                let file = match fs.create(who, *dir, entry, mode, true, 2).await {
-                    Ok((_, file)) => file,
-                    Err(error) if error.code == Errno::EEXIST => self.reopen(job, path).await?,
+                let session = self.session.clone();
+                match fs.create_write(who, *dir, entry, mode, true, 2, small.clone()).await {
+                    Ok(made) => return Ok(Sink::Covey { session, file: made.file, name }),
+                    Err(error) if error.code == Errno::EEXIST => {}
                     Err(error) => return Err(error).cannot(|| format!("write {name}")),
-                };
-                Ok(Sink::Covey { session: self.session.clone(), file, name })
+                }
+                Sink::Covey { session, file: self.reopen(job, path).await?, name }
             }
+        };
+        if !small.is_empty() {
+            sink.write(0, small).await?;
         }
+        Ok(sink)
     }
 
     /// Opens a file that is there and empties it.

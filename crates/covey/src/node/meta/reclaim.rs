@@ -28,6 +28,7 @@ const REMOVE_MAX: usize = 1024;
 const LIST_MAX: u32 = 4096;
 /// How often a returned server is looked for, and how often everything is compared anyway.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
+const RECONCILE_AFTER_DEATHS: Duration = Duration::from_secs(10);
 const RECONCILE_EVERY: Duration = Duration::from_secs(3600);
 
 /// A truncation on its way to the data servers.
@@ -200,19 +201,23 @@ impl Meta {
         failed
     }
 
-    /// Compares each data server's objects with the store when the server is met anew and once an
-    /// hour, and removes objects whose file is gone.
+    /// Compares each data server's objects with the store when the server is met anew, after
+    /// clients died (what they were writing may have no file any more) and once an hour, and removes
+    /// objects whose file is gone.
     pub async fn reconcile_each(self: Rc<Self>, server: usize) {
         let link = self.links[server].clone();
-        let mut seen = 0;
+        let (mut seen, mut deaths_seen) = (0, 0);
         let mut last = task::now();
         loop {
+            let (age, deaths) = (task::now() - last, self.counters.sessions_expired.value());
+            let is_due =
+                (deaths != deaths_seen && age >= RECONCILE_AFTER_DEATHS) || age >= RECONCILE_EVERY;
             if let Ok((generation, _)) = link.conn(link.now()).await
-                && (generation != seen || task::now() - last >= RECONCILE_EVERY)
+                && (generation != seen || is_due)
             {
                 match self.reconcile(&link).await {
                     Ok(removed) => {
-                        (seen, last) = (generation, task::now());
+                        (seen, deaths_seen, last) = (generation, deaths, task::now());
                         if removed > 0 {
                             tracing::info!(
                                 "{}: removed {removed} objects without a file",

@@ -52,13 +52,17 @@ pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Sco
             return Scope { forgets: true, ..Scope::file(*id) };
         }
         Op::Extend { id, .. }
+        | Op::WriteInline { id, .. }
+        | Op::AppendInline { id, .. }
         | Op::Reserve { id, .. }
         | Op::Commit { id, .. }
         | Op::SetLayout { id, .. }
         | Op::Touch { id }
         | Op::Removexattr { id, .. }
         | Op::Dense { id, .. } => return Scope::file(*id),
-        Op::Create { parent, name, .. } => scope.add_name(*parent, name),
+        Op::Create { parent, name, .. } | Op::CreateWrite { parent, name, .. } => {
+            scope.add_name(*parent, name)
+        }
         Op::Link { id, parent, name } => {
             scope.add_name(*parent, name);
             scope.add(*id);
@@ -81,6 +85,8 @@ pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Sco
         | Op::Walk { .. }
         | Op::Getattr { .. }
         | Op::Open { .. }
+        | Op::OpenRead { .. }
+        | Op::ReadInline { .. }
         | Op::Release { .. }
         | Op::Readdir { .. }
         | Op::Statfs { .. }

@@ -1,12 +1,14 @@
 //! List I/O: noncontiguous ranges, each server with one request for all that it has of them.
 
+use super::inline::Growth;
 use super::{Counted, OpenFile};
 use crate::client::{Result, Shared};
+use crate::distribution::INLINE;
 use crate::list::{self, Batch, Extent, Run};
-use crate::ops::{Caller, Op};
 use covey_ninep::message::Message;
+use covey_ninep::runs;
 use covey_ninep::tree::Errno;
-use covey_wire::{Bytes, List, Payload};
+use covey_wire::{Bytes, BytesMut, List, Payload};
 use futures_util::future::{join, try_join_all};
 
 impl OpenFile {
@@ -44,11 +46,20 @@ impl OpenFile {
         epoch: u32,
     ) -> Result<(Vec<Batch>, Vec<Bytes>)> {
         let mut size = self.lock().size;
-        if extent.end > size {
+        let mut head = Bytes::new();
+        if extent.start < self.inline_bytes() {
+            (size, head) = self.read_inline(fs, extent.start, extent.end).await?;
+        } else if extent.end > size {
             size = self.ask_size(&fs.session).await?;
         }
         let batches = list::plan(&self.map, runs, size, self.payload_max());
-        let reads = batches.iter().map(|batch| self.read_batch(fs, batch, epoch));
+        let (start, head) = (extent.start, &head);
+        let reads = batches.iter().map(|batch| async move {
+            match batch.slot {
+                INLINE => Ok(pick(batch, head, start)),
+                _ => self.read_batch(fs, batch, epoch).await,
+            }
+        });
         let data = try_join_all(reads).await?;
         if self.lock().epoch != epoch {
             return Err(Errno::ESTALE.into());
@@ -79,21 +90,12 @@ impl OpenFile {
             let limit = self.payload_max();
             let (size, epoch) = self.size_and_epoch();
             let batches = list::plan(&self.map, runs, u64::MAX, limit);
-            let written = self.write_batches(fs, &batches, epoch, &data);
-            let grows = extent.end > size;
-            let sent = if grows {
-                // Where there is more than one piece it is not worth knowing what lies between.
-                let hole = extent.start > size || extent.end - extent.start != data.len() as u64;
-                let extend = Op::Extend { id: self.id, epoch, end: extent.end, hole };
-                let nobody = Caller::default();
-                let (written, told) = join(written, fs.session.change(&nobody, extend)).await;
-                written.and(told.map(|_| ()))
-            } else {
-                written.await
-            };
-            match sent {
+            // Where there is more than one piece it is not worth knowing what lies between.
+            let hole = extent.start > size || extent.end - extent.start != data.len() as u64;
+            let growth = self.growth(extent.start, extent.end, size, hole);
+            match self.write_batches(fs, &batches, epoch, growth, &data).await {
                 Ok(()) => {
-                    self.wrote(fs, epoch, extent.end, grows);
+                    self.wrote(fs, epoch, extent.end, growth.is_some());
                     return Ok(());
                 }
                 Err(error) if self.was_too_large(&error, limit) => {}
@@ -110,10 +112,24 @@ impl OpenFile {
         fs: &Shared,
         batches: &[Batch],
         epoch: u32,
+        growth: Option<Growth>,
         data: &Bytes,
     ) -> Result<()> {
-        let writes = batches.iter().map(|batch| self.write_batch(fs, batch, epoch, data));
-        try_join_all(writes).await.map(|_| ())
+        let (inline, striped): (Vec<Batch>, Vec<Batch>) =
+            batches.iter().cloned().partition(|batch| batch.slot == INLINE);
+        let told = async {
+            match growth {
+                _ if !inline.is_empty() => {
+                    let growth = growth.unwrap_or(Growth { end: 0, hole: false });
+                    self.write_inline_batches(fs, &inline, epoch, growth, data).await
+                }
+                Some(Growth { end, hole }) => self.extend(fs, epoch, end, hole).await,
+                None => Ok(()),
+            }
+        };
+        let writes = striped.iter().map(|batch| self.write_batch(fs, batch, epoch, data));
+        let (told, written) = join(told, try_join_all(writes)).await;
+        written.map(|_| ()).and(told)
     }
 
     async fn write_batch(
@@ -151,6 +167,18 @@ impl OpenFile {
         }
         Ok(())
     }
+}
+
+/// The batch's bytes out of the inline bytes from `start` on.
+fn pick(batch: &Batch, inline: &Bytes, start: u64) -> Bytes {
+    let mut data = BytesMut::with_capacity(batch.bytes as usize);
+    for (offset, bytes) in runs::pieces(&batch.runs) {
+        let next = data.len() + bytes as usize;
+        let there = inline.get((offset - start) as usize..).unwrap_or_default();
+        data.extend_from_slice(&there[..there.len().min(bytes as usize)]);
+        data.resize(next, 0);
+    }
+    data.freeze()
 }
 
 fn check_length(extent: Extent, bytes: usize) -> Result<()> {

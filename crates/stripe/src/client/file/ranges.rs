@@ -42,6 +42,9 @@ impl OpenFile {
         data: &Payload,
         epoch: u32,
     ) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
         let parts =
             distribution::parts(&self.map, offset, data.len() as u64, self.part_bytes_max());
         let writes = parts.iter().map(|part| self.write_part(fs, part, epoch, data));

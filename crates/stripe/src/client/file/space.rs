@@ -122,7 +122,15 @@ impl OpenFile {
             if !inode.sparse {
                 return Ok(if hole { inode.size } else { offset });
             }
-            let epoch = inode.epoch;
+            let (inline, kept) = (self.inline_bytes(), u64::from(inode.inline));
+            // What lies with the metadata is data, and a hole up to where the objects begin.
+            match (offset < kept, hole) {
+                (true, false) => return Ok(offset),
+                (true, true) if kept < inline => return Ok(kept.min(inode.size)),
+                (false, true) if offset < inline => return Ok(offset),
+                _ => {}
+            }
+            let (offset, epoch) = (offset.max(inline), inode.epoch);
             let slots =
                 (0..self.links.len()).map(|slot| self.seek_slot(fs, slot, offset, hole, epoch));
             match try_join_all(slots).await {

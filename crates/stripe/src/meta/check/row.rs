@@ -10,7 +10,7 @@ use crate::distribution;
 use crate::kv::Kv;
 use crate::ops::check::{Class, Finding, Page};
 use crate::ops::{Id, Layout, ROOT};
-use covey_wire::{List, Name};
+use covey_wire::{List, Name, Payload};
 
 /// How many directories a path has at most before it counts as leading nowhere.
 const DEPTH_MAX: usize = 1 << 16;
@@ -39,7 +39,8 @@ impl<K: Kv> Store<K> {
             [b'r', rest @ ..] => self.check_reclaim(rest, value)?,
             [b't', rest @ ..] => self.check_cut(rest, value)?,
             [b'a', rest @ ..] => self.check_appends(rest, value)?,
-            [b'x' | b'd', rest @ ..] => self.check_part(rest)?,
+            [b'd', rest @ ..] => self.check_inline(rest, value)?,
+            [b'x', rest @ ..] => self.check_part(rest)?,
             [b'e', ..] => read::<Kept>(value).map(|_| Vec::new()),
             [b's', ..] | [b'g', ..] => Some(Vec::new()),
             _ => Some(vec![of(Class::UnknownRow, 0)]),
@@ -183,6 +184,14 @@ impl<K: Kv> Store<K> {
         let Ok(id) = keys::number_of(rest) else { return Ok(None) };
         let is_right = self.exists(id)?;
         Ok(Some(if is_right { Vec::new() } else { vec![of(Class::StrayPart, id)] }))
+    }
+
+    /// Content that lies with an inode.
+    fn check_inline(&self, rest: &[u8], value: Vec<u8>) -> Result<Option<Vec<Finding>>, Fault> {
+        match read::<Payload>(value) {
+            Some(_) => self.check_part(rest),
+            None => Ok(None),
+        }
     }
 
     fn check_reclaim(&self, rest: &[u8], value: Vec<u8>) -> Result<Option<Vec<Finding>>, Fault> {

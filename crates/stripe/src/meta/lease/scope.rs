@@ -31,6 +31,8 @@ impl<K: Kv> Store<K> {
         match op {
             Op::Setattr { id, .. }
             | Op::Extend { id, .. }
+            | Op::WriteInline { id, .. }
+            | Op::AppendInline { id, .. }
             | Op::Reserve { id, .. }
             | Op::Commit { id, .. }
             | Op::SetLayout { id, .. }
@@ -38,7 +40,9 @@ impl<K: Kv> Store<K> {
             | Op::Setxattr { id, .. }
             | Op::Removexattr { id, .. }
             | Op::Dense { id, .. } => changes.push(content(*id)),
-            Op::Create { parent, .. } => changes.push(content(*parent)),
+            Op::Create { parent, .. } | Op::CreateWrite { parent, .. } => {
+                changes.push(content(*parent))
+            }
             Op::Link { id, parent, .. } => changes.extend([content(*parent), content(*id)]),
             Op::Unlink { parent, name, .. } => {
                 changes.push(content(*parent));
@@ -66,6 +70,8 @@ impl<K: Kv> Store<K> {
             | Op::Walk { .. }
             | Op::Getattr { .. }
             | Op::Open { .. }
+            | Op::OpenRead { .. }
+            | Op::ReadInline { .. }
             | Op::Release { .. }
             | Op::Readdir { .. }
             | Op::Statfs { .. }
@@ -111,10 +117,17 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
             | Op::Open { .. }
             | Op::Setattr { .. }
             | Op::Extend { .. }
+            | Op::WriteInline { .. }
             | Op::Touch { .. },
             Reply::Node { inode },
-        ) => add(inode, &mut told),
-        (Op::Create { parent, .. } | Op::Link { parent, .. }, reply) => {
+        )
+        | (Op::ReadInline { .. } | Op::OpenRead { .. }, Reply::Inline { inode, .. }) => {
+            add(inode, &mut told)
+        }
+        (
+            Op::Create { parent, .. } | Op::CreateWrite { parent, .. } | Op::Link { parent, .. },
+            reply,
+        ) => {
             if let Reply::Created { inode, .. } | Reply::Node { inode } = reply {
                 told.push(content(*parent));
                 add(inode, &mut told);

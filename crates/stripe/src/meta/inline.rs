@@ -1,0 +1,237 @@
+//! Content that lies with its inode: the beginning of files with the progressive layout.
+//!
+//! A small file costs the metadata server alone: one operation creates and fills it, one finds, opens
+//! and reads it. Its bytes are a row of their own, written in the same transaction as size and times,
+//! so they are never torn, and durable as names are.
+//!
+//! The row may be shorter than the size: what is missing are zeros. It may be longer when an append
+//! that has its place is written before it is committed; nobody reads beyond the size.
+//!
+//! **Cuts.** A file whose bytes all lie here is cut without its epoch: no I/O server has anything
+//! of it. A write that is under way then comes before or after the cut as a whole, because its size
+//! and its inline bytes arrive together, and what it has beyond them lies where it would lie after the cut as well.
+
+use super::attr::{check_end, must_be_regular};
+use super::fault::{Fault, refuse};
+use super::keys::{self, Stored};
+use super::permission::access;
+use super::{Applied, Store};
+use crate::distribution::{self, INLINE_BYTES_MAX};
+use crate::kv::Kv;
+use crate::ops::{Id, InlinePiece, Inode, Op, Reply, Request};
+use covey_ninep::tree::Errno;
+use covey_wire::{Bytes, Name, Payload};
+
+/// Pieces of one write.
+const PIECES_MAX: usize = 16 * 1024;
+
+impl<K: Kv> Store<K> {
+    /// Writes pieces of the inline part, and raises the size to `end` as Extend does.
+    pub(super) fn write_inline(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let &Op::WriteInline { id, epoch, end, hole, ref pieces, ref data } = &request.op else {
+            return refuse(Errno::EINVAL, "no inline data");
+        };
+        let mut stored = self.stored(id)?;
+        must_be_regular(&stored.inode)?;
+        check_end(end)?;
+        check_pieces(&stored.inode, &pieces.0, data)?;
+        if epoch != stored.inode.epoch {
+            let current = stored.inode.epoch;
+            return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
+        }
+        self.put_inline(&mut stored, &pieces.0, data)?;
+        stored.inode.sparse |= hole;
+        self.grow(&mut stored, end)?;
+        self.write_done(request, &mut stored)?;
+        Ok(super::node(stored.inode))
+    }
+
+    /// Appends within the inline part in one step. ERANGE where that cannot be: it has no room, or
+    /// other appends are under way. Then the append takes a place with Reserve.
+    pub(super) fn append_inline(
+        &mut self,
+        request: &Request,
+        id: Id,
+        data: &Payload,
+    ) -> Result<Applied, Fault> {
+        let mut stored = self.stored(id)?;
+        must_be_regular(&stored.inode)?;
+        let (offset, length) = (stored.tail, data.len() as u64);
+        let limit = inline_max(&stored.inode);
+        if offset != stored.inode.size || limit.saturating_sub(offset) < length {
+            return refuse(Errno::ERANGE, format!("file {id} takes no append with its metadata"));
+        }
+        let piece = InlinePiece { offset: offset as u32, bytes: length as u32 };
+        self.put_inline(&mut stored, &[piece], data)?;
+        self.grow(&mut stored, offset + length)?;
+        self.write_done(request, &mut stored)?;
+        Ok(Applied::Reply(Reply::Offset { offset, epoch: stored.inode.epoch }))
+    }
+
+    /// An inode with up to `count` bytes of its inline part from `offset`.
+    pub(super) fn read_inline(&self, id: Id, offset: u32, count: u32) -> Result<Applied, Fault> {
+        let inode = self.stored(id)?.inode;
+        must_be_regular(&inode)?;
+        self.with_inline(inode, offset, count)
+    }
+
+    /// Down the names (or at `from` itself), opened as by Open, and read.
+    pub(super) fn open_read(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let Op::OpenRead { from, names, access, count } = &request.op else {
+            return refuse(Errno::EINVAL, "not an open");
+        };
+        let mut here = *from;
+        for name in &names.0 {
+            let dir = self.stored(here)?.inode;
+            here = self.step(&request.caller, &dir, name)?.id;
+        }
+        let Applied::Reply(Reply::Node { inode }) = self.open_file(request, here, *access)? else {
+            return refuse(Errno::EIO, "the file was not opened");
+        };
+        let reads = inode.is_regular() && access & access::READ as u8 != 0;
+        self.with_inline(inode, 0, if reads { *count } else { 0 })
+    }
+
+    /// Creates as Create does, opens, and writes what of `data` lies with the inode. A file that was
+    /// there is opened and not written.
+    pub(super) fn create_write(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let Op::CreateWrite { parent, name, mode, gid, exclusive, access, data } = &request.op
+        else {
+            return refuse(Errno::EINVAL, "not a creation");
+        };
+        check_data(data)?;
+        let op = Op::Create {
+            parent: *parent,
+            name: name.clone(),
+            mode: *mode,
+            gid: *gid,
+            rdev: 0,
+            target: Name::EMPTY,
+            exclusive: *exclusive,
+            open: true,
+            access: *access,
+        };
+        let applied = self.create(&Request { op, ..request.clone() })?;
+        let Applied::Reply(Reply::Created { ref inode, created: true }) = applied else {
+            return Ok(applied);
+        };
+        let length = inline_max(inode).min(data.len() as u64);
+        if !inode.is_regular() || length == 0 {
+            return Ok(applied);
+        }
+        let mut stored = self.stored(inode.id)?;
+        let piece = InlinePiece { offset: 0, bytes: length as u32 };
+        let data = data.clone().into_bytes().slice(..length as usize);
+        self.put_inline(&mut stored, &[piece], &data.into())?;
+        self.grow(&mut stored, length)?;
+        self.save(&stored)?;
+        Ok(Applied::Reply(Reply::Created { inode: stored.inode, created: true }))
+    }
+
+    /// What lies inline beyond `size` goes. The caller saves the inode.
+    pub(super) fn cut_inline(&mut self, inode: &mut Inode, size: u64) -> Result<(), Fault> {
+        if u64::from(inode.inline) <= size {
+            return Ok(());
+        }
+        let row = self.inline_row(inode.id)?;
+        let kept = row.slice(..row.len().min(size as usize));
+        inode.inline = kept.len() as u32;
+        match kept.is_empty() {
+            true => self.delete(&keys::inline(inode.id)).map(drop),
+            false => self.put_row(&keys::inline(inode.id), &Payload::from(kept)),
+        }
+    }
+
+    /// Whether all of a file has always lain here, so that no I/O server has acknowledged anything
+    /// of it.
+    pub(super) fn is_inline(&self, stored: &Stored) -> bool {
+        let limit = inline_max(&stored.inode);
+        // Space that was taken beyond the size makes a file sparse.
+        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse;
+        is_plain && stored.inode.size.max(stored.tail) <= limit && limit > 0
+    }
+
+    fn inline_row(&self, id: Id) -> Result<Bytes, Fault> {
+        let row = self.row::<Payload>(&keys::inline(id))?;
+        Ok(row.map(Payload::into_bytes).unwrap_or_default())
+    }
+
+    fn with_inline(&self, inode: Inode, offset: u32, count: u32) -> Result<Applied, Fault> {
+        let end = u64::from(offset).saturating_add(count.into());
+        let end = end.min(inode.size).min(inline_max(&inode)) as usize;
+        let start = (offset as usize).min(end);
+        let row = if start == end { Bytes::new() } else { self.inline_row(inode.id)? };
+        let there = row.slice(row.len().min(start)..row.len().min(end));
+        let data = match there.len() == end - start {
+            true => there,
+            false => {
+                let mut all = there.to_vec();
+                all.resize(end - start, 0);
+                all.into()
+            }
+        };
+        Ok(Applied::Reply(Reply::Inline { inode, data: data.into() }))
+    }
+
+    /// Writes into the row; what lies between its end and a piece becomes zeros. The caller saves
+    /// the inode.
+    fn put_inline(
+        &mut self,
+        stored: &mut Stored,
+        pieces: &[InlinePiece],
+        data: &Payload,
+    ) -> Result<(), Fault> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let id = stored.inode.id;
+        let mut data = data.clone().into_bytes();
+        let end = pieces.iter().map(|piece| piece.end() as usize).max().unwrap_or(0);
+        let covers = pieces.len() == 1 && pieces[0].offset == 0;
+        let had = stored.inode.inline as usize;
+        // A file written as a whole, as small ones mostly are, is not read first.
+        let row =
+            if covers && end >= had || had == 0 { Bytes::new() } else { self.inline_row(id)? };
+        let mut row = Vec::from(row);
+        row.resize(row.len().max(end), 0);
+        for piece in pieces {
+            let bytes = data.split_to(piece.bytes as usize);
+            row[piece.offset as usize..piece.end() as usize].copy_from_slice(&bytes);
+        }
+        stored.inode.inline = row.len() as u32;
+        self.put_row(&keys::inline(id), &Payload::from(row))
+    }
+}
+
+/// How much of a file may lie with its inode.
+fn inline_max(inode: &Inode) -> u64 {
+    inode.layout.as_ref().map_or(0, distribution::inline_bytes)
+}
+
+fn check_data(data: &Payload) -> Result<(), Fault> {
+    match data.len() {
+        length if length <= INLINE_BYTES_MAX as usize => Ok(()),
+        length => {
+            refuse(Errno::E2BIG, format!("{length} bytes of data, limit is {INLINE_BYTES_MAX}"))
+        }
+    }
+}
+
+fn check_pieces(inode: &Inode, pieces: &[InlinePiece], data: &Payload) -> Result<(), Fault> {
+    check_data(data)?;
+    if pieces.len() > PIECES_MAX {
+        return refuse(Errno::E2BIG, format!("{} pieces, limit is {PIECES_MAX}", pieces.len()));
+    }
+    let total: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+    if total != data.len() as u64 {
+        return refuse(Errno::EINVAL, format!("{} bytes for pieces of {total}", data.len()));
+    }
+    let limit = inline_max(inode);
+    match pieces.iter().find(|piece| piece.end() > limit) {
+        Some(piece) => {
+            let (id, end) = (inode.id, piece.end());
+            refuse(Errno::EINVAL, format!("file {id} has no inline byte {end}, only {limit}"))
+        }
+        None => Ok(()),
+    }
+}
