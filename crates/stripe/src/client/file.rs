@@ -204,7 +204,8 @@ impl OpenFile {
 
     /// Appends; see [`super::File::append`]. Not to be dropped midway: nobody else commits.
     pub async fn append(&self, fs: &Shared, data: Payload, asker: Asker) -> Result<u64> {
-        if let Some(offset) = self.append_inline(fs, &data).await? {
+        self.meet_restart(fs).await?;
+        if let Some(offset) = self.append_inline(fs, &data, asker.clone()).await? {
             return Ok(offset);
         }
         let length = data.len() as u64;

@@ -136,6 +136,13 @@ impl Session {
         Ok(self.send(&mut self.task(caller, op)).await?.reply)
     }
 
+    /// The same, unless nobody waits for it any more when it could be sent.
+    pub async fn change_for(&self, asker: Asker, caller: &Caller, op: Op) -> Result<Reply> {
+        let mut task = self.task(caller, op);
+        task.asker = Some(asker);
+        Ok(self.send(&mut task).await?.reply)
+    }
+
     /// Says something whose answer does not matter, before everything that is asked later; whether
     /// it could be said.
     pub fn tell(&self, op: Op) -> bool {
