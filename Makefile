@@ -30,6 +30,11 @@ check: ## formatting, lints, documentation; what CI runs before the tests
 fuzz: ## give every decoder wild bytes for SECONDS each (60)
 	scripts/fuzz $(or $(SECONDS),60)
 
+workloads: ## run real programs on two mounts and verify what they did (git, make, sqlite, rsync, tar, fsx ...)
+	@scripts/prepare test
+	$(CARGO) build --release --locked -p covey
+	@COVEY=$(abspath $(COVEY)) workloads/run
+
 bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout (15 min)
 	@scripts/prepare bench >&2
 	$(CARGO) build --release --locked -p covey --bins --examples

@@ -103,6 +103,7 @@ impl Applied {
 /// What the server must do elsewhere, once its log holds everything applied so far: objects that
 /// were cut or removed for an operation that a crash then takes back would be lost.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant)] // Few at a time, and moved once.
 pub enum Work {
     /// Answer a request that waited.
     Answer(WaitId, Reply),

@@ -264,7 +264,7 @@ fn opening_checks_permission_and_follows_no_link() {
         let names = names.iter().map(|name| Name::from(*name)).collect();
         Op::OpenRead { from, names: List(names), access, count: 100 }
     };
-    let (read, write) = (access::READ as u8, access::WRITE as u8);
+    let (read, write) = (access::READ, access::WRITE);
     lab.caller = user(ALICE, &[ALICE]);
     assert_eq!(lab.code(session, open(ROOT, &["f"], read)), Errno::EACCES);
     lab.caller = root();

@@ -88,7 +88,7 @@ impl<K: Kv> Store<K> {
         let Applied::Reply(Reply::Node { inode }) = self.open_file(request, here, *access)? else {
             return refuse(Errno::EIO, "the file was not opened");
         };
-        let reads = inode.is_regular() && access & access::READ as u8 != 0;
+        let reads = inode.is_regular() && access & access::READ != 0;
         self.with_inline(inode, 0, if reads { *count } else { 0 })
     }
 
