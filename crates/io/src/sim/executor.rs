@@ -506,6 +506,11 @@ impl World {
             }
         }
         self.current.set(before);
+        // What the dead have said to one another while they were dropped counts for nothing.
+        let tasks = self.tasks.borrow();
+        self.ready.borrow_mut().retain(|wakeup| {
+            tasks[wakeup.slot].as_ref().is_some_and(|task| task.wakeup.number == wakeup.number)
+        });
     }
 
     fn work_takes(&self, node: NodeId) -> (Duration, Duration) {
