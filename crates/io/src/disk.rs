@@ -31,6 +31,9 @@ pub trait Disk: Send + Sync + Debug {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Space of the file system that `dir` is on.
     fn space(&self, dir: &Path) -> io::Result<Space>;
+    /// Which start of the machine this is: when it changes, what was written and not synced may be
+    /// lost.
+    fn machine_start(&self) -> u64;
 }
 
 /// How to open a file.

@@ -31,7 +31,7 @@ mod rng;
 mod trace;
 
 pub use disk::{DiskProfile, SimDisk, SimMap};
-pub use executor::{Hang, NodeId, Pace, Sim, note};
+pub use executor::{Control, Hang, NodeId, Pace, Sim, note};
 pub use rng::Rng;
 
 #[cfg(test)]

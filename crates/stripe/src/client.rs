@@ -166,8 +166,8 @@ impl Fs {
         session.start().await?;
         let reply = session.ask(&Caller::default(), Op::Cluster {}).await?;
         let Reply::Cluster { servers, .. } = reply else { return Err(unexpected(&reply)) };
-        let link =
-            |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
+        let client = session.unique();
+        let link = |server: &Name| data_link(net.clone(), &server.lossy(), options.clone(), client);
         let data = servers.0.iter().map(link).collect();
         let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
@@ -266,8 +266,9 @@ impl Fs {
             open: true,
             access,
         };
+        let starts = self.shared.session.starts();
         let (inode, opened) = self.shared.session.open(who, op).await?;
-        let file = self.handle(&inode, opened)?;
+        let file = self.handle(&inode, opened, starts)?;
         Ok((inode, file))
     }
 
@@ -300,11 +301,12 @@ impl Fs {
 
     /// Opens a regular file (or directory, to keep it). `access`: 4 read, 2 write, 1 execute.
     pub async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
+        let starts = self.shared.session.starts();
         let (inode, opened) = match self.shared.session.open_known(who, id, access) {
             Some(known) => known,
             None => self.shared.session.open(who, Op::Open { id, access }).await?,
         };
-        self.handle(&inode, opened)
+        self.handle(&inode, opened, starts)
     }
 
     /// Removes a name: of a directory with `dir`, of anything else without.
@@ -420,11 +422,12 @@ impl Fs {
         self.shared.session.change(who, op).await
     }
 
-    fn handle(&self, inode: &Inode, opened: Opened) -> Result<File> {
+    /// `starts`: the metadata server's in which the inode was asked for, or an earlier one.
+    fn handle(&self, inode: &Inode, opened: Opened, starts: (u64, u64)) -> Result<File> {
         let shared = self.shared.clone();
         let mut handle = Handle { shared, open: None, id: inode.id, _opened: opened };
         if let Some(layout) = &inode.layout {
-            let open = handle.shared.share_file(inode, layout)?;
+            let open = handle.shared.share_file(inode, layout, starts)?;
             open.refresh(inode);
             handle.open = Some(open);
         }
@@ -463,7 +466,12 @@ impl Shared {
     }
 
     /// The file's shared state: what other handles use already, or a new one.
-    fn share_file(&self, inode: &Inode, layout: &crate::ops::Layout) -> Result<Arc<OpenFile>> {
+    fn share_file(
+        &self,
+        inode: &Inode,
+        layout: &crate::ops::Layout,
+        starts: (u64, u64),
+    ) -> Result<Arc<OpenFile>> {
         let mut files = self.files.lock().expect("no holder panics");
         if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
             return Ok(open);
@@ -476,7 +484,7 @@ impl Shared {
             })
         };
         let links = layout.servers.0.iter().map(link).collect::<Result<Vec<_>>>()?;
-        let open = Arc::new(OpenFile::new(inode, layout, links)?);
+        let open = Arc::new(OpenFile::new(inode, layout, links, starts)?);
         files.insert(inode.id, Arc::downgrade(&open));
         Ok(open)
     }
@@ -569,6 +577,23 @@ impl Drop for Handle {
             }
         }
     }
+}
+
+/// A link to an I/O server's objects. `client` tells clients that write apart; 0 for one that does not.
+pub fn data_link(net: Arc<dyn Net>, server: &str, options: Options, client: u64) -> Arc<Link> {
+    let greet = move |conn: covey_ninep::client::Conn| -> BoxFuture<Result<u64>> {
+        Box::pin(async move {
+            let body = Payload::from(DataOp::Start { client }.encode());
+            let Message::Rcall { body } = conn.call(Message::Tcall { fid: 0, body }).await? else {
+                return Err(Errno::because(Errno::EPROTO, "an odd answer to Tcall"));
+            };
+            match DataReply::decode(body.into_bytes()) {
+                Ok(DataReply::Start { machine }) => Ok(machine),
+                _ => Err(Errno::because(Errno::EPROTO, "an odd answer to Start")),
+            }
+        })
+    };
+    Link::new(net, server, "/data", options, Some(Box::new(greet)))
 }
 
 /// One operation on a data server's root.

@@ -140,6 +140,7 @@ pub struct Store<K: Kv> {
     superblock: Superblock,
     counters: Counters,
     boot: u64,
+    machine: u64,
     sessions: Sessions,
     locks: Locks,
     /// Who waits, and for what.
@@ -218,6 +219,7 @@ impl<K: Kv> Store<K> {
             superblock,
             counters,
             boot: boot + 1,
+            machine: 0,
             sessions: Sessions::default(),
             locks: Locks::default(),
             waits: BTreeMap::new(),
@@ -353,12 +355,15 @@ impl<K: Kv> Store<K> {
         Ok(added)
     }
 
-    /// Leaves out the numbers that the time before may have given. To be called after the log was
-    /// replayed: what the log lost with the power had been answered, its files may have objects and
-    /// its sessions clients that come back, and nobody else must get their numbers.
-    pub fn skip_numbers(&mut self) {
-        self.counters.id_next += NUMBERS_SKIPPED;
-        self.counters.session_next += NUMBERS_SKIPPED;
+    /// Says in which start of its machine the store was opened. After another one (`lost_power`)
+    /// numbers are skipped that may have been given out and were lost: the files and clients that
+    /// they named may still be there. To be called after the log was replayed.
+    pub fn opened_on(&mut self, machine: u64, lost_power: bool) {
+        self.machine = machine;
+        if lost_power {
+            self.counters.id_next += NUMBERS_SKIPPED;
+            self.counters.session_next += NUMBERS_SKIPPED;
+        }
     }
 
     /// How often the store was opened, this time included.

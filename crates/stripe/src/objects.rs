@@ -106,6 +106,9 @@ messages! {
         21 Extent { id: u64, epoch: u32, offset: u64 },
         /// those of these objects that are there
         30 Look { ids: List<u64> },
+        /// the first on a connection: from now on `client` (0: somebody else) writes on this one only.
+        /// Asks which start of its machine the server runs in.
+        40 Start { client: u64 },
         /// a piece of a copy of the metadata, which is whole with `end`
         31 Keep { offset: u64, data: Payload, end: bool },
     }
@@ -122,6 +125,8 @@ messages! {
         3 Objects { objects: List<Object> },
         /// bytes on disk
         4 Allocated { bytes: u64 },
+        /// a number that changes when the machine starts: what was written and not synced may be lost then
+        40 Start { machine: u64 },
         /// data from `data` to before `hole`; both all ones when there is no more
         20 Extent { data: u64, hole: u64 },
     }

@@ -353,8 +353,9 @@ messages! {
         1 Error { code: u32, reason: Name },
         /// done
         2 Done {},
-        /// the session's number; `known` when it was there already; the server's start counter
-        3 Session { session: u64, known: bool, boot: u64 },
+        /// the session's number; `known` when it was there already; the server's start counter, and which
+        /// start of its machine it runs in
+        3 Session { session: u64, known: bool, boot: u64, machine: u64 },
         /// an inode
         4 Node { inode: Inode },
         /// the inodes a walk came by, fewer than asked when a later name is missing

@@ -52,6 +52,8 @@ pub struct DataTree {
     epochs: RefCell<HashMap<Id, u32>>,
     held: RefCell<HashMap<Id, Weak<Object>>>,
     gone: RefCell<(VecDeque<Id>, std::collections::HashSet<Id>)>,
+    /// The connection that each client has said Start on last.
+    lines: RefCell<HashMap<u64, Weak<Line>>>,
     unchecked_bytes: Cell<u64>,
     counters: super::stats::DataCounters,
 }
@@ -78,20 +80,37 @@ impl Object {
     }
 }
 
+/// One attach of a client.
+#[derive(Default)]
+pub struct Line {
+    /// The client has a newer one.
+    is_over: Cell<bool>,
+}
+
+impl Line {
+    /// Refuses what comes late on a connection that its client has given up.
+    fn admit(&self) -> Result<()> {
+        match self.is_over.get() {
+            false => Ok(()),
+            true => Err(Errno::because(Errno::ESTALE, "its client has a newer connection")),
+        }
+    }
+}
+
 /// What a fid holds.
 #[derive(Clone)]
 pub enum Node {
     /// The directory of objects.
-    Root,
+    Root(Rc<Line>),
     /// An object, good for one epoch or (by hand) for any.
-    Object(Rc<Object>, Option<u32>),
+    Object(Rc<Object>, Option<u32>, Rc<Line>),
 }
 
 /// The file whose object a fid holds; 0 for the directory.
 pub fn id_of(node: &Node) -> Id {
     match node {
-        Node::Root => 0,
-        Node::Object(object, _) => object.id,
+        Node::Root(_) => 0,
+        Node::Object(object, ..) => object.id,
     }
 }
 
@@ -113,6 +132,7 @@ impl DataTree {
             epochs: RefCell::default(),
             held: RefCell::default(),
             gone: RefCell::default(),
+            lines: RefCell::default(),
             unchecked_bytes: Cell::new(u64::MAX / 2),
             counters: Default::default(),
         };
@@ -234,6 +254,21 @@ impl DataTree {
         Ok(())
     }
 
+    /// From now on the client speaks on this connection; writes that it sent on earlier ones and gave
+    /// up may still arrive, and are refused.
+    fn start(&self, client: u64, line: &Rc<Line>) -> Result<DataReply> {
+        if client != 0 {
+            let mut lines = self.lines.borrow_mut();
+            lines.retain(|_, line| line.strong_count() > 0);
+            if let Some(before) =
+                lines.insert(client, Rc::downgrade(line)).and_then(|w| w.upgrade())
+            {
+                before.is_over.set(!Rc::ptr_eq(&before, line));
+            }
+        }
+        Ok(DataReply::Start { machine: self.disk.machine_start() })
+    }
+
     fn command(self: &Rc<Self>, op: DataOp) -> Outcome<DataReply> {
         match op {
             DataOp::Cut { id, epoch, size } => {
@@ -248,6 +283,7 @@ impl DataTree {
             }
             DataOp::Extent { id, epoch, offset } => self.extent(id, epoch, offset),
             DataOp::Look { ids } => self.look(&ids.0).into(),
+            DataOp::Start { .. } => Errno::EINVAL.into(),
             DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
         }
     }
@@ -258,7 +294,7 @@ impl DataTree {
             object.ended.notified().await;
         }
         if self.epoch_of(id) >= epoch {
-            return Ok(DataReply::Done {});
+            return self.keep_cut(&object).await;
         }
         let cutting = Cutting::begin(&object);
         while !object.writing.borrow().is_empty() {
@@ -276,6 +312,20 @@ impl DataTree {
         // A file that was given another layout lives on here at its new epoch.
         self.gone.borrow_mut().1.remove(&id);
         drop(cutting);
+        self.keep_cut(&object).await
+    }
+
+    /// A cut is done when it is on the disk: the metadata server forgets it then, and nobody would
+    /// cut again what a loss of power brings back.
+    async fn keep_cut(&self, object: &Object) -> Result<DataReply> {
+        let epoch = object.epoch.get();
+        if object.is_name_dirty.get() {
+            let path = self.path(object.id, epoch);
+            let dir = path.parent().expect("objects lie in directories").to_owned();
+            let disk = self.disk.clone();
+            task::blocking(move || disk.sync_dir(&dir)).await?;
+            object.is_name_dirty.set(object.epoch.get() != epoch);
+        }
         Ok(DataReply::Done {})
     }
 
@@ -358,24 +408,26 @@ impl DataTree {
         self: &Rc<Self>,
         object: &Rc<Object>,
         epoch: Option<u32>,
+        line: &Rc<Line>,
         offset: u64,
         data: Bytes,
     ) -> Outcome<u32> {
         let end = offset.saturating_add(data.len() as u64);
         if object.is_writing(offset, end) {
-            let (tree, object) = (self.clone(), object.clone());
+            let (tree, object, line) = (self.clone(), object.clone(), line.clone());
             return Outcome::later(async move {
                 while object.is_writing(offset, end) {
                     object.ended.notified().await;
                 }
-                match tree.write_object(&object, epoch, offset, data) {
+                match tree.write_object(&object, epoch, &line, offset, data) {
                     Outcome::Now(result) => result,
                     Outcome::Later(later) => later.await,
                 }
             });
         }
         let length = data.len() as u64;
-        let admitted = self.admit(object, epoch).and_then(|()| self.check_reserve(length));
+        let admitted = line.admit().and_then(|()| self.admit(object, epoch));
+        let admitted = admitted.and_then(|()| self.check_reserve(length));
         let file = match admitted.and_then(|()| self.file(object, true)) {
             Ok(file) => file.expect("it was made"),
             Err(error) => return Outcome::Now(Err(error)),
@@ -463,12 +515,12 @@ impl Tree for DataServer {
 
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
         super::attach_trusted(&attach, self.0.own_uid)
-            .map(|user| (user, root_qid(), Node::Root))
+            .map(|user| (user, root_qid(), Node::Root(Rc::default())))
             .into()
     }
 
     fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        let (Node::Root, [name]) = (from, names) else { return Errno::ENOENT.into() };
+        let (Node::Root(line), [name]) = (from, names) else { return Errno::ENOENT.into() };
         let Some((id, epoch)) = objects::parse(name.as_bytes()) else {
             return Errno::ENOENT.into();
         };
@@ -480,19 +532,19 @@ impl Tree for DataServer {
                 None => Err(Errno::ENOENT.into()),
             }),
         };
-        found.map(|()| vec![(qid(&object), Node::Object(object, epoch))]).into()
+        found.map(|()| vec![(qid(&object), Node::Object(object, epoch, line.clone()))]).into()
     }
 
     fn open(&self, _: &Rc<User>, node: &Node, _flags: u32) -> Outcome<Opened<Node>> {
         let qid = match node {
-            Node::Root => root_qid(),
-            Node::Object(object, _) => qid(object),
+            Node::Root(_) => root_qid(),
+            Node::Object(object, ..) => qid(object),
         };
         Outcome::Now(Ok(Opened { qid, node: node.clone(), blocking: false }))
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
-        let Node::Object(object, epoch) = node else { return Errno::EISDIR.into() };
+        let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
         let tree = &self.0;
         let file = match tree.admit(object, *epoch).and_then(|()| tree.file(object, false)) {
             Ok(Some(file)) => file,
@@ -518,7 +570,7 @@ impl Tree for DataServer {
         count: u32,
         out: &mut Vec<u8>,
     ) -> Option<Result<()>> {
-        let Node::Object(object, epoch) = node else { return None };
+        let Node::Object(object, epoch, _) = node else { return None };
         let tree = &self.0;
         let file = match tree.admit(object, *epoch).and_then(|()| tree.file(object, false)) {
             Ok(Some(file)) => file,
@@ -538,27 +590,31 @@ impl Tree for DataServer {
 
     fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         match node {
-            Node::Object(object, epoch) => self.0.write_object(object, *epoch, offset, data),
-            Node::Root => Errno::EISDIR.into(),
+            Node::Object(object, epoch, line) => {
+                self.0.write_object(object, *epoch, line, offset, data)
+            }
+            Node::Root(_) => Errno::EISDIR.into(),
         }
     }
 
     fn read_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
         match node {
-            Node::Object(object, epoch) => self.0.read_list(object, *epoch, &runs),
-            Node::Root => Errno::EISDIR.into(),
+            Node::Object(object, epoch, _) => self.0.read_list(object, *epoch, &runs),
+            Node::Root(_) => Errno::EISDIR.into(),
         }
     }
 
     fn write_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>, data: Bytes) -> Outcome<u32> {
         match node {
-            Node::Object(object, epoch) => self.0.write_list(object, *epoch, runs, data),
-            Node::Root => Errno::EISDIR.into(),
+            Node::Object(object, epoch, line) => {
+                self.0.write_list(object, *epoch, line, runs, data)
+            }
+            Node::Root(_) => Errno::EISDIR.into(),
         }
     }
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
-        let Node::Object(object, _) = node else {
+        let Node::Object(object, ..) = node else {
             return Outcome::Now(Ok(Attr {
                 qid: root_qid(),
                 mode: 0o040700,
@@ -608,7 +664,7 @@ impl Tree for DataServer {
         cookie: u64,
         bytes_max: u32,
     ) -> Outcome<Vec<Entry>> {
-        let Node::Root = node else { return Errno::ENOTDIR.into() };
+        let Node::Root(_) = node else { return Errno::ENOTDIR.into() };
         let listed = match self.0.list(cookie, bytes_max / 64) {
             Ok(DataReply::Objects { objects }) => objects.0,
             Ok(_) => Vec::new(),
@@ -624,7 +680,7 @@ impl Tree for DataServer {
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
-        let Node::Object(object, epoch) = node else { return Outcome::Now(Ok(())) };
+        let Node::Object(object, epoch, _) = node else { return Outcome::Now(Ok(())) };
         let file = match self.0.admit(object, *epoch).and_then(|()| self.0.file(object, false)) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(())),
@@ -635,6 +691,7 @@ impl Tree for DataServer {
             let path = self.0.path(object.id, object.epoch.get());
             path.parent().expect("objects lie in directories").to_owned()
         });
+        let synced_epoch = object.epoch.get();
         let (object, disk) = (object.clone(), self.0.disk.clone());
         Outcome::later(async move {
             task::blocking(move || {
@@ -642,7 +699,10 @@ impl Tree for DataServer {
                 directory.map_or(Ok(()), |path| disk.sync_dir(&path))
             })
             .await?;
-            object.is_name_dirty.set(false);
+            // A cut meanwhile has given it another name.
+            if object.epoch.get() == synced_epoch {
+                object.is_name_dirty.set(false);
+            }
             Ok(())
         })
     }
@@ -661,8 +721,11 @@ impl Tree for DataServer {
     }
 
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        let Node::Root = node else { return Errno::EINVAL.into() };
+        let Node::Root(line) = node else { return Errno::EINVAL.into() };
         match DataOp::decode(body) {
+            Ok(DataOp::Start { client }) => {
+                self.0.start(client, line).map(|reply| reply.encode().into()).into()
+            }
             Ok(op) => self.0.command(op).map(|reply| reply.encode().into()),
             Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
         }

@@ -23,7 +23,7 @@ use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
 };
-use covey_stripe::client::{Link, Net, Options};
+use covey_stripe::client::{Link, Net, Options, data_link};
 use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Answer, Caller, Inode, Nanos, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
@@ -81,8 +81,7 @@ impl Meta {
         let counters = Rc::new(MetaCounters::default());
         let (store, journal) = Journal::open(media, servers, counters.clone())?;
         let options = Options { name: "metadata server".into(), ..Options::default() };
-        let link =
-            |server: &Name| Link::new(net.clone(), &server.lossy(), "/data", options.clone(), None);
+        let link = |server: &Name| data_link(net.clone(), &server.lossy(), options.clone(), 0);
         let links = store.servers().iter().map(link).collect();
         let leases = LeaseTable::new(store.boot(), !store.sessions().is_empty());
         let meta = Rc::new(Meta {
@@ -267,10 +266,12 @@ impl Meta {
     fn apply_own_in_turn(self: &Rc<Self>, op: Op) {
         if let Op::SessionOver { session } = op {
             self.leases.end_session(session);
+            self.begin_end(session);
             let meta = self.clone();
             task::spawn(async move {
                 let claims = meta.claim(0, &op).await;
                 meta.apply_own(op);
+                meta.end_ends(session);
                 drop(claims);
             });
         } else {
@@ -417,12 +418,20 @@ fn grows(op: &Op) -> bool {
 
 impl MetaServer {
     fn command(&self, connection: &Rc<Connection>, body: Bytes) -> Outcome<Bytes> {
-        let request = match Request::get((), &mut Reader::new(body)) {
+        let request = match Request::get((), &mut Reader::new(body.clone())) {
             Ok(request) => request,
             Err(blame) => {
                 return Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string())));
             }
         };
+        if self.must_wait(&request) {
+            // Who speaks for the session may be somebody else by then: it is looked at anew.
+            let (server, connection) = (self.clone(), connection.clone());
+            return Outcome::later(async move {
+                server.wait_for(&request).await;
+                server.command(&connection, body).wait().await
+            });
+        }
         if let Err(error) = self.0.fence(connection, &request) {
             return Outcome::Now(Ok(encode(&refusal(&error))));
         }
@@ -437,18 +446,11 @@ impl MetaServer {
                     answer
                 })
             }
-            Op::Lock { again: false, .. } if self.0.is_lock_grace() => {
-                let meta = self.0.clone();
-                Outcome::later(async move {
-                    meta.lock_grace_over().await;
-                    finish(meta.request(request)).await
-                })
-            }
             &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
             &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
             _ if self.0.must_claim(&request) => {
-                let meta = self.0.clone();
-                Outcome::later(async move { meta.request_in_turn(request).await })
+                let (meta, connection) = (self.0.clone(), connection.clone());
+                Outcome::later(async move { meta.request_in_turn(&connection, request).await })
             }
             _ => self.0.request(request),
         };
@@ -465,6 +467,26 @@ impl MetaServer {
                     .await
                     .map_or_else(|error| encode(&refusal(&error)), |answer| encode(&answer)))
             }),
+        }
+    }
+
+    /// Whether something has to be over before a request is even looked at.
+    fn must_wait(&self, request: &Request) -> bool {
+        let is_ending = |session| self.0.is_session_ending(session);
+        !self.0.is_store_here()
+            || match request.op {
+                Op::Hello { session, .. } => is_ending(session),
+                Op::Lock { again: false, .. } => self.0.is_lock_grace(),
+                _ => false,
+            }
+    }
+
+    async fn wait_for(&self, request: &Request) {
+        self.0.store_is_here().await;
+        match request.op {
+            Op::Hello { session, .. } => self.0.session_is_over(session).await,
+            Op::Lock { again: false, .. } => self.0.lock_grace_over().await,
+            _ => {}
         }
     }
 

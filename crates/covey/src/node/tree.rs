@@ -490,7 +490,7 @@ impl Tree for NodeTree {
     fn statfs(&self, user: &Rc<User>, node: &Node) -> Outcome<Statfs> {
         to_part!(self, node, |tree, inner| tree.statfs(user, inner), {
             match (&self.meta, &self.data) {
-                (_, Some(data)) => data.statfs(user, &data::Node::Root),
+                (_, Some(data)) => data.statfs(user, &data::Node::Root(Rc::default())),
                 (Some(meta), _) => meta.space(),
                 _ => Outcome::Now(Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() })),
             }

@@ -251,7 +251,11 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
-    Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?)
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
+    // Keepalive is not asked while something is on its way: without this a peer that vanished in the
+    // middle of an answer would be waited for a quarter of an hour.
+    let patience = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT;
+    Ok(sockopt::set_tcp_user_timeout(stream, patience.as_millis() as u32)?)
 }
 
 /// Room for a large message: with Linux's own 208 KiB each megabyte would cost both sides five

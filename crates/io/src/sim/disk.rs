@@ -66,6 +66,7 @@ struct State {
     /// Changes until the process ends.
     crash_after: Option<u64>,
     operations: u64,
+    starts: u64,
 }
 
 /// A name that leads to an inode from now on, or to none; a rename is two in one.
@@ -101,6 +102,7 @@ impl SimDisk {
             maps: BTreeMap::new(),
             crash_after: None,
             operations: 0,
+            starts: 1,
         })))
     }
 
@@ -180,7 +182,7 @@ impl State {
             if let Some(before) = before.filter(|before| Some(*before) != *inode) {
                 let is_renamed = sets.iter().any(|(_, inode)| *inode == Some(before));
                 if !is_renamed {
-                    self.used -= self.inodes[&before].len();
+                    self.used -= self.inodes[&before].space();
                     self.inodes.get_mut(&before).expect("it has a name").is_named = false;
                 }
             }
@@ -303,5 +305,9 @@ impl Disk for SimDisk {
             id: 0,
             name_bytes_max: 255,
         })
+    }
+
+    fn machine_start(&self) -> u64 {
+        self.lock().starts
     }
 }

@@ -41,8 +41,22 @@ pub struct Hang {
 
 /// One simulated world; answers as the runtime of this thread until it is dropped.
 pub struct Sim {
-    world: Rc<World>,
+    control: Control,
     _entered: task::Entered,
+}
+
+/// What moves the world, for tasks inside it too.
+#[derive(Clone)]
+pub struct Control {
+    world: Rc<World>,
+}
+
+impl std::ops::Deref for Sim {
+    type Target = Control;
+
+    fn deref(&self) -> &Control {
+        &self.control
+    }
 }
 
 pub(super) struct World {
@@ -171,11 +185,19 @@ impl Sim {
             network: RefCell::default(),
         });
         WORLD.set(Some(world.clone()));
-        let sim = Sim { _entered: task::enter(Rc::new(Guest(world.clone()))), world };
-        sim.node("world");
-        sim
+        let _entered = task::enter(Rc::new(Guest(world.clone())));
+        let control = Control { world };
+        control.node("world");
+        Sim { control, _entered }
     }
 
+    /// For tasks inside the world.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+}
+
+impl Control {
     /// A new machine, without a process.
     pub fn node(&self, name: &str) -> NodeId {
         let mut nodes = self.world.nodes.borrow_mut();
@@ -415,11 +437,7 @@ impl World {
         wakeup.is_queued.store(false, Ordering::Relaxed);
         // Work takes time, so whoever goes round in circles comes to the end of his.
         self.now.set(self.now.get() + 200 + self.rng.borrow_mut().below(2000));
-        {
-            let mut trace = self.trace.borrow_mut();
-            trace.number(self.now.get());
-            trace.number(wakeup.number);
-        }
+        self.trace.borrow_mut().number(self.now.get());
         let before = self.current.replace(node);
         let waker = Waker::from(wakeup.clone());
         let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -488,6 +506,11 @@ impl World {
             }
         }
         self.current.set(before);
+        // What the dead have said to one another while they were dropped counts for nothing.
+        let tasks = self.tasks.borrow();
+        self.ready.borrow_mut().retain(|wakeup| {
+            tasks[wakeup.slot].as_ref().is_some_and(|task| task.wakeup.number == wakeup.number)
+        });
     }
 
     fn work_takes(&self, node: NodeId) -> (Duration, Duration) {
@@ -578,7 +601,7 @@ impl Drop for Sleep {
     }
 }
 
-impl Sim {
+impl Control {
     pub(super) fn world(&self) -> Rc<World> {
         self.world.clone()
     }

@@ -12,7 +12,7 @@ mod stream;
 pub use datagram::{Datagram, Socket};
 pub use stream::{Listener, SimStream, connect, listen};
 
-use super::executor::{NodeId, Sim, World, world};
+use super::executor::{Control, NodeId, World, world};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use stream::Conn;
@@ -46,7 +46,7 @@ pub(super) struct Network {
     sockets: BTreeMap<(NodeId, u16), datagram::Inbox>,
 }
 
-impl Sim {
+impl Control {
     /// Sets how good the network is from now on.
     pub fn set_network(&self, quality: Quality) {
         self.world().network.borrow_mut().quality = quality;

@@ -183,10 +183,12 @@ impl<N> Fids<N> {
         Ok(gone)
     }
 
-    /// Takes all out of the table.
-    pub fn drain(&mut self) -> impl Iterator<Item = Fid<N>> + use<'_, N> {
+    /// Takes all out of the table, in the order of their numbers.
+    pub fn drain(&mut self) -> impl Iterator<Item = Fid<N>> + use<N> {
         self.xattr_bytes = 0;
-        self.table.drain().map(|(_, fid)| fid)
+        let mut all: Vec<_> = self.table.drain().collect();
+        all.sort_unstable_by_key(|&(number, _)| number);
+        all.into_iter().map(|(_, fid)| fid)
     }
 
     /// What the fid's state says about order.

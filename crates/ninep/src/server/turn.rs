@@ -79,8 +79,10 @@ impl<T: Tree> Session<T> {
     pub(super) fn reset(&mut self) {
         self.order.clear();
         self.tasks.clear();
-        let requests = std::mem::take(&mut self.requests);
-        for request in requests.into_values() {
+        // In the order of their numbers, so that whatever follows from it is the same each time.
+        let mut requests: Vec<_> = std::mem::take(&mut self.requests).into_iter().collect();
+        requests.sort_unstable_by_key(|&(tag, _)| tag);
+        for (_, request) in requests {
             self.load.remove(&request);
             self.abandon(request.state);
         }

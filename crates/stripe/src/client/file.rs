@@ -42,6 +42,11 @@ pub struct OpenFile {
 struct State {
     size: u64,
     epoch: u32,
+    /// The starts of the metadata server and its machine that have told this.
+    starts: (u64, u64),
+    /// An end was acknowledged since the last fsync; one was that may be lost.
+    is_told: bool,
+    is_told_lost: bool,
     slots: Vec<Slot>,
     /// Content was written since the metadata server last heard of it.
     touch_due: bool,
@@ -54,14 +59,22 @@ const TOUCH_EVERY: Duration = Duration::from_secs(1);
 
 impl OpenFile {
     /// The shared state of a file just opened.
-    pub fn new(inode: &Inode, layout: &Layout, links: Vec<Arc<Link>>) -> Result<OpenFile> {
+    pub fn new(
+        inode: &Inode,
+        layout: &Layout,
+        links: Vec<Arc<Link>>,
+        starts: (u64, u64),
+    ) -> Result<OpenFile> {
         let map = distribution::of(layout)?;
         let written = |slot| u64::from(map.physical_size(slot, inode.size) > 0);
-        let slot = |slot| Slot { written: written(slot), ..Slot::default() };
+        let slot = |slot| Slot::written_before(written(slot));
         let slots = (0..links.len()).map(slot).collect();
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
+            starts,
+            is_told: false,
+            is_told_lost: false,
             slots,
             touch_due: false,
             touched_at: None,
@@ -84,6 +97,7 @@ impl OpenFile {
     pub async fn read(&self, fs: &Shared, offset: u64, count: usize) -> Result<Payload> {
         let started = fs.net.now();
         loop {
+            self.meet_restart(fs).await?;
             let (epoch, limit) = (self.lock().epoch, self.payload_max());
             match self.read_once(fs, offset, offset.saturating_add(count as u64), epoch).await {
                 Err(error) if self.was_too_large(&error, limit) => {}
@@ -136,6 +150,7 @@ impl OpenFile {
         }
         let started = fs.net.now();
         loop {
+            self.meet_restart(fs).await?;
             let limit = self.payload_max();
             let (size, epoch) = self.size_and_epoch();
             let growth = self.growth(offset, end, size, offset > size);
@@ -189,12 +204,14 @@ impl OpenFile {
 
     /// Appends; see [`super::File::append`]. Not to be dropped midway: nobody else commits.
     pub async fn append(&self, fs: &Shared, data: Payload, asker: Asker) -> Result<u64> {
-        if let Some(offset) = self.append_inline(fs, &data).await? {
+        self.meet_restart(fs).await?;
+        if let Some(offset) = self.append_inline(fs, &data, asker.clone()).await? {
             return Ok(offset);
         }
         let length = data.len() as u64;
         let started = fs.net.now();
         loop {
+            self.meet_restart(fs).await?;
             let (offset, epoch) = fs.session.reserve(self.id, length, asker.clone()).await?;
             let written = self.write_reserved(fs, offset, &data, epoch).await;
             // The reservation ends even when the data did not arrive, or later appends would wait.
@@ -260,7 +277,10 @@ impl OpenFile {
 
     /// Objects and then the metadata to stable storage.
     pub async fn fsync(&self, fs: &Shared) -> Result<()> {
+        self.meet_restart(fs).await?;
         self.flush(fs).await?;
+        let told = std::mem::take(&mut self.lock().is_told);
+        let mut owed = OwedSync { file: self, is_due: told };
         let dirty: Vec<(usize, u64)> = {
             let state = self.lock();
             let slots = state.slots.iter().enumerate();
@@ -268,7 +288,20 @@ impl OpenFile {
         };
         try_join_all(dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written)))
             .await?;
-        fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await.map(|_| ())
+        let starts = self.lock().starts;
+        fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await?;
+        // One that has started anew meanwhile has synced what was left.
+        if fs.session.starts().1 == starts.1 {
+            owed.is_due = false;
+        }
+        drop(owed);
+        self.meet_restart(fs).await?;
+        if std::mem::take(&mut self.lock().is_told_lost) {
+            let what = "the metadata server's machine has started anew, and what was written \
+                before and not synced may be lost";
+            return Err(Errno::because(Errno::EIO, what));
+        }
+        Ok(())
     }
 
     /// Gives the fids back; nobody holds the file any more.
@@ -306,6 +339,24 @@ impl OpenFile {
         error.code == Errno::E2BIG && self.payload_max() < limit
     }
 
+    /// A metadata server whose machine has started anew may have lost sizes, appends and truncations
+    /// that were not synced: what is known is asked for again, and the next fsync tells.
+    async fn meet_restart(&self, fs: &Shared) -> Result<()> {
+        loop {
+            let starts = fs.session.starts();
+            if self.lock().starts == starts {
+                return Ok(());
+            }
+            let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
+            let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
+            let mut state = self.lock();
+            if state.starts.1 != starts.1 {
+                state.is_told_lost |= std::mem::take(&mut state.is_told);
+            }
+            (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);
+        }
+    }
+
     /// After ESTALE: the file was truncated, or a data server has not heard of it yet.
     async fn learn_epoch(&self, fs: &Shared, tried: u32, started: Instant) -> Result<()> {
         let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
@@ -334,6 +385,7 @@ impl OpenFile {
         }
         if told {
             state.touched_at = Some(now);
+            state.is_told = true;
             return;
         }
         let due = state.touched_at.is_none_or(|at| now.duration_since(at) >= TOUCH_EVERY);
@@ -348,6 +400,18 @@ impl OpenFile {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
+    }
+}
+
+/// Ends that are being synced: those that are not stay due.
+struct OwedSync<'a> {
+    file: &'a OpenFile,
+    is_due: bool,
+}
+
+impl Drop for OwedSync<'_> {
+    fn drop(&mut self) {
+        self.file.lock().is_told |= self.is_due;
     }
 }
 

@@ -20,8 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// What is done with a fresh connection before anyone may use it.
-pub type Greet = Box<dyn Fn(Conn) -> BoxFuture<Result<()>> + Send + Sync>;
+/// What is done with a fresh connection before anyone may use it. Answers which start of its machine
+/// the server runs in.
+pub type Greet = Box<dyn Fn(Conn) -> BoxFuture<Result<u64>> + Send + Sync>;
 
 /// One server, reconnected to for as long as the link is held.
 pub struct Link {
@@ -39,6 +40,8 @@ struct State {
     up: Option<Conn>,
     /// Counts connections: a fid is good for one generation.
     generation: u64,
+    /// Which start of its machine the server runs in.
+    machine: u64,
     /// The task that dials and watches was begun.
     is_tended: bool,
     down_since: Option<Instant>,
@@ -112,6 +115,13 @@ impl Link {
         }
     }
 
+    /// Which start of its machine the server ran in on the connection of this generation, if that is
+    /// still the last one.
+    pub fn machine(&self, generation: u64) -> Option<u64> {
+        let state = self.lock();
+        (state.generation == generation).then_some(state.machine)
+    }
+
     /// Whether a request begun at `started` has had all the time it gets.
     pub fn is_over(&self, started: Instant) -> bool {
         !self.options.hard && self.net.now().duration_since(started) >= self.options.dead_after
@@ -172,18 +182,20 @@ impl Link {
         self.net.spawn(Box::pin(tend(Arc::downgrade(self), self.net.clone())));
     }
 
-    async fn dial_once(&self) -> Result<Conn> {
+    async fn dial_once(&self) -> Result<(Conn, u64)> {
         let conn = self.net.dial(&self.server, &self.aname).await?;
-        if let Some(greet) = &self.greet {
-            greet(conn.clone()).await?;
-        }
-        Ok(conn)
+        let machine = match &self.greet {
+            Some(greet) => greet(conn.clone()).await?,
+            None => 0,
+        };
+        Ok((conn, machine))
     }
 
-    fn came_up(&self, conn: Conn) {
+    fn came_up(&self, conn: Conn, machine: u64) {
         self.payload_max.store(conn.payload_max(), Ordering::Relaxed);
         let mut state = self.lock();
         state.up = Some(conn);
+        state.machine = machine;
         state.generation += 1;
         state.dead = false;
         state.down_since = None;
@@ -221,9 +233,9 @@ async fn tend(link: Weak<Link>, net: Arc<dyn Net>) {
     loop {
         let Some(held) = link.upgrade() else { return };
         match held.dial_once().await {
-            Ok(conn) => {
+            Ok((conn, machine)) => {
                 let closed = conn.closed();
-                held.came_up(conn);
+                held.came_up(conn, machine);
                 drop(held);
                 closed.await;
                 let Some(held) = link.upgrade() else { return };

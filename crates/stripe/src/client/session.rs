@@ -81,9 +81,9 @@ impl Session {
     pub fn new(net: Arc<dyn Net>, server: &str, options: Options) -> Session {
         let memory = Arc::new(Memory::new(&options.name));
         let greeted = memory.clone();
-        let greet = move |conn: Conn| -> BoxFuture<Result<()>> {
+        let greet = move |conn: Conn| -> BoxFuture<Result<u64>> {
             let memory = greeted.clone();
-            Box::pin(async move { memory.greet(&conn).await })
+            Box::pin(async move { memory.greet(&conn).await.map(|()| 0) })
         };
         let dead_after = options.dead_after;
         let cache = Arc::new(Cache::new(options.caching));
@@ -136,6 +136,13 @@ impl Session {
         Ok(self.send(&mut self.task(caller, op)).await?.reply)
     }
 
+    /// The same, unless nobody waits for it any more when it could be sent.
+    pub async fn change_for(&self, asker: Asker, caller: &Caller, op: Op) -> Result<Reply> {
+        let mut task = self.task(caller, op);
+        task.asker = Some(asker);
+        Ok(self.send(&mut task).await?.reply)
+    }
+
     /// Says something whose answer does not matter, before everything that is asked later; whether
     /// it could be said.
     pub fn tell(&self, op: Op) -> bool {
@@ -153,6 +160,17 @@ impl Session {
             self.listen();
         }
         Ok(())
+    }
+
+    /// A number that no other client has: no session of one start of the server has it, and starts are
+    /// counted on its disk.
+    pub fn unique(&self) -> u64 {
+        self.memory.unique()
+    }
+
+    /// Which start of the metadata server, and of its machine, this session was greeted by last.
+    pub fn starts(&self) -> (u64, u64) {
+        self.memory.starts()
     }
 
     /// Ends the session. A server that does not hear it forgets the session after its grace.

@@ -63,11 +63,12 @@ impl Fs {
             access,
             data: data.slice(..first).into(),
         };
+        let starts = self.shared.session.starts();
         let (reply, opened) = self.shared.session.open_with(who, op).await?;
         let Reply::Created { mut inode, created: is_new } = reply else {
             return Err(unexpected(&reply));
         };
-        let file = self.handle(&inode, opened)?;
+        let file = self.handle(&inode, opened, starts)?;
         let done = inode.size as usize;
         if is_new && done < data.len() {
             file.write_at(done as u64, data.slice(done..).into()).await?;
@@ -89,9 +90,10 @@ impl Fs {
         let most = self.shared.session.payload_max().saturating_sub(REQUEST_BYTES);
         let (names, count) = (List(names.to_vec()), count.min(most));
         let op = Op::OpenRead { from, names, access, count };
+        let starts = self.shared.session.starts();
         let (reply, opened) = self.shared.session.open_with(who, op).await?;
         let Reply::Inline { inode, data } = reply else { return Err(unexpected(&reply)) };
-        let file = self.handle(&inode, opened)?;
+        let file = self.handle(&inode, opened, starts)?;
         Ok(Opening { inode, file, data: data.into_bytes() })
     }
 }

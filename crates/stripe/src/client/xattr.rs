@@ -50,8 +50,9 @@ impl Fs {
         access: u8,
     ) -> Result<(Inode, File)> {
         let op = Op::Tmpfile { parent, mode: mode & 0o7777, gid: who.gid, access };
+        let starts = self.shared.session.starts();
         let (inode, opened) = self.shared.session.open(who, op).await?;
-        let file = self.handle(&inode, opened)?;
+        let file = self.handle(&inode, opened, starts)?;
         Ok((inode, file))
     }
 }

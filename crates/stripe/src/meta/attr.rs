@@ -58,10 +58,14 @@ impl<K: Kv> Store<K> {
             if asked.has(set::SIZE) { self.resize(request, &mut stored, size)? } else { None };
         set_times(&mut stored.inode, &asked, now);
         self.save(&stored)?;
+        let epoch = stored.inode.epoch;
+        // A size that is set after a smaller one says that what the smaller one cut is gone.
+        let awaits_cut =
+            cut.is_some() || (asked.has(set::SIZE) && self.is_cut_pending(id, epoch)?);
         let reply = Reply::Node { inode: stored.inode };
-        Ok(match cut {
-            Some(epoch) => Applied::AfterCut { id, epoch, reply },
-            None => Applied::Reply(reply),
+        Ok(match awaits_cut {
+            true => Applied::AfterCut { id, epoch, reply },
+            false => Applied::Reply(reply),
         })
     }
 

@@ -193,7 +193,12 @@ impl<K: Kv> Store<K> {
         if !self.replaying {
             self.set_opens(session, opens)?;
         }
-        Ok(Applied::Reply(Reply::Session { session, known, boot: self.boot }))
+        Ok(Applied::Reply(Reply::Session {
+            session,
+            known,
+            boot: self.boot,
+            machine: self.machine,
+        }))
     }
 
     fn new_session(&mut self, name: &Name) -> u64 {

@@ -1,6 +1,6 @@
 //! List I/O on an object: many pieces with one request, and one turn in its order.
 
-use super::{DataTree, Object, Writing};
+use super::{DataTree, Line, Object, Writing};
 use covey_io::disk::{self, DiskFile, Piece};
 use covey_io::task;
 use covey_ninep::runs::{self, Run};
@@ -35,21 +35,23 @@ impl DataTree {
         self: &Rc<Self>,
         object: &Rc<Object>,
         epoch: Option<u32>,
+        line: &Rc<Line>,
         runs: Vec<Run>,
         data: Bytes,
     ) -> Outcome<u32> {
         let (start, end) = runs::span(&runs);
         if object.is_writing(start, end) {
-            let (tree, object) = (self.clone(), object.clone());
+            let (tree, object, line) = (self.clone(), object.clone(), line.clone());
             return Outcome::later(async move {
                 while object.is_writing(start, end) {
                     object.ended.notified().await;
                 }
-                tree.write_list(&object, epoch, runs, data).wait().await
+                tree.write_list(&object, epoch, &line, runs, data).wait().await
             });
         }
         let length = data.len() as u64;
-        let admitted = self.admit(object, epoch).and_then(|()| self.check_reserve(length));
+        let admitted = line.admit().and_then(|()| self.admit(object, epoch));
+        let admitted = admitted.and_then(|()| self.check_reserve(length));
         let file = match admitted.and_then(|()| self.file(object, true)) {
             Ok(file) => file.expect("it was made"),
             Err(error) => return Outcome::Now(Err(error)),

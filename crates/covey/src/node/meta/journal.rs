@@ -45,6 +45,8 @@ const ROOM_BYTES: u64 = 256 << 10;
 const CHECKPOINT_BYTES: u64 = 8 << 20;
 /// Which log goes with a checkpoint: a row of this module's own in the map.
 const GENERATION: &[u8] = b"ggeneration";
+/// In which start of its machine the store was opened last.
+const MACHINE: &[u8] = b"gmachine";
 
 /// The store's map, and how it becomes durable.
 pub trait DurableMap: Map + Send {
@@ -159,7 +161,8 @@ impl Journal {
         counters: Rc<MetaCounters>,
     ) -> anyhow::Result<(Store<Rows>, Journal)> {
         let Media { dir, disk, map } = media;
-        let generation = generation(&map)?;
+        let generation = number(&map, GENERATION)?.unwrap_or(0);
+        let machine_before = number(&map, MACHINE)?;
         let mut store = Store::open(map)?;
         let found = log::replay(&*disk, &dir, generation, |record| replay_one(&mut store, record))?;
         if let Some(torn) = &found.torn {
@@ -173,7 +176,9 @@ impl Journal {
         if found.records > 0 {
             tracing::info!("replayed {} operations of the log", found.records);
         }
-        store.skip_numbers();
+        let machine = disk.machine_start();
+        store.opened_on(machine, machine_before.is_some_and(|before| before != machine));
+        store.kv_mut().put(MACHINE, &machine.to_le_bytes())?;
         let added = store.adopt_servers(servers)?;
         if added > 0 {
             tracing::info!("{added} I/O servers were added: new files lie on them too");
@@ -367,9 +372,14 @@ pub(super) fn commit(store: &mut Store<Rows>, log: &mut Log) -> anyhow::Result<(
     Ok(())
 }
 
-pub(super) fn generation(map: &Rows) -> Result<u64> {
-    let bytes = map.get(GENERATION)?;
-    Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))).unwrap_or(0))
+/// Which log goes with the map's last checkpoint.
+pub(super) fn generation(map: &Rows) -> Result<Option<u64>> {
+    number(map, GENERATION)
+}
+
+fn number(map: &Rows, row: &[u8]) -> Result<Option<u64>> {
+    let bytes = map.get(row)?;
+    Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))))
 }
 
 pub(super) fn replay_one(store: &mut Store<Rows>, record: &[u8]) -> io::Result<()> {

@@ -65,8 +65,14 @@ impl Meta {
     }
 
     /// Applies a request when nobody else remembers what it changes.
-    pub(super) async fn request_in_turn(self: &Rc<Self>, request: Request) -> Result<Answer> {
+    pub(super) async fn request_in_turn(
+        self: &Rc<Self>,
+        connection: &Connection,
+        request: Request,
+    ) -> Result<Answer> {
         let claims = self.claim(request.session, &request.op).await?;
+        // Its client may have come back on another connection, and gone on without it.
+        self.fence(connection, &request)?;
         // Applied at once: the store is here.
         let outcome = self.request(request);
         drop(claims);

@@ -30,7 +30,7 @@ impl Offline {
             anyhow::bail!("{} holds no metadata store", dir.display());
         }
         let Media { dir, disk, map } = Media::open(dir)?;
-        let generation = journal::generation(&map)?;
+        let generation = journal::generation(&map)?.unwrap_or(0);
         let mut store = Store::open(map)?;
         log::replay(&*disk, &dir, generation, |record| journal::replay_one(&mut store, record))?;
         let log = Log::open(disk, &dir, generation)?;

@@ -12,7 +12,7 @@ use covey_stripe::objects::{DataOp, DataReply, Doomed};
 use covey_stripe::ops::{Id, Layout, Op, Reply};
 use covey_wire::List;
 use futures_util::future::join_all;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,7 +177,7 @@ impl Meta {
 
     /// Removes objects on all their servers at once; answers what has to be tried again.
     async fn remove_chunk(self: &Rc<Self>, chunk: &[(Id, u32, Layout)]) -> Vec<(Id, u32, Layout)> {
-        let mut by_server: HashMap<u16, Vec<Doomed>> = HashMap::new();
+        let mut by_server: BTreeMap<u16, Vec<Doomed>> = BTreeMap::new();
         for &(id, epoch, ref layout) in chunk {
             for &server in &layout.servers.0 {
                 by_server.entry(server).or_default().push(Doomed { id, epoch });

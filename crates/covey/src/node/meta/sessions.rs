@@ -13,7 +13,7 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::ops::{Op, Reply, Request};
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -39,11 +39,14 @@ pub struct Connection {
 pub struct Sessions {
     attaches: u64,
     /// The connection of each session that has one.
-    owners: HashMap<u64, u64>,
+    owners: BTreeMap<u64, u64>,
     /// How often each session without a connection was left: a watch is for one time only.
-    departures: HashMap<u64, u64>,
+    departures: BTreeMap<u64, u64>,
     /// Sessions from before the start that have not come back.
-    expected: HashSet<u64>,
+    expected: BTreeSet<u64>,
+    /// Sessions whose end is decided and not yet logged.
+    ending: BTreeSet<u64>,
+    has_ended: Rc<Notify>,
     is_lock_grace: bool,
     lock_grace_over: Rc<Notify>,
 }
@@ -118,7 +121,7 @@ impl Meta {
 
     /// The sessions of the store, after a start.
     pub(super) fn await_sessions(self: &Rc<Self>, expected: impl Iterator<Item = u64>) {
-        let expected: HashSet<u64> = expected.collect();
+        let expected: BTreeSet<u64> = expected.collect();
         expected.iter().for_each(|&session| self.watch_session(session));
         if expected.is_empty() {
             return;
@@ -128,6 +131,28 @@ impl Meta {
         sessions.is_lock_grace = true;
         drop(sessions);
         self.end_lock_grace_after(SESSION_GRACE);
+    }
+
+    /// From now on a client that comes back waits until its session is over, and gets another.
+    pub(super) fn begin_end(&self, session: u64) {
+        self.sessions.borrow_mut().ending.insert(session);
+    }
+
+    pub(super) fn end_ends(&self, session: u64) {
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.ending.remove(&session);
+        sessions.has_ended.notify_waiters();
+    }
+
+    pub(super) fn is_session_ending(&self, session: u64) -> bool {
+        self.sessions.borrow().ending.contains(&session)
+    }
+
+    pub(super) async fn session_is_over(&self, session: u64) {
+        while self.is_session_ending(session) {
+            let ended = self.sessions.borrow().has_ended.clone();
+            ended.notified().await;
+        }
     }
 
     pub(super) fn is_lock_grace(&self) -> bool {

@@ -19,6 +19,8 @@ pub struct Inode {
     durable: Vec<u8>,
     unsynced: Vec<Unsynced>,
     modified: Duration,
+    /// How far space was taken ahead of what is written.
+    reserved: u64,
     pub(super) is_named: bool,
 }
 
@@ -36,12 +38,18 @@ impl Inode {
             durable: Vec::new(),
             unsynced: Vec::new(),
             modified: task::wall(),
+            reserved: 0,
             is_named: true,
         }
     }
 
     pub fn len(&self) -> u64 {
         self.content.len() as u64
+    }
+
+    /// Bytes that it takes of the disk.
+    pub fn space(&self) -> u64 {
+        self.len().max(self.reserved)
     }
 
     pub fn stat(&self) -> FileStat {
@@ -107,6 +115,7 @@ impl Inode {
         }
         self.durable.resize(length, 0);
         self.content = self.durable.clone();
+        self.reserved = 0;
     }
 }
 
@@ -162,19 +171,19 @@ impl State {
     /// Writes, as far as there is room.
     fn write(&mut self, number: u64, offset: u64, mut bytes: &[u8]) -> io::Result<usize> {
         let inode = self.inodes.get_mut(&number).ok_or_else(gone)?;
-        let grows = (offset + bytes.len() as u64).saturating_sub(inode.len());
+        let grows = (offset + bytes.len() as u64).saturating_sub(inode.space());
         let room = self.profile.capacity.saturating_sub(self.used);
         if grows > room {
             let fits = (bytes.len() as u64).saturating_sub(grows - room) as usize;
-            if fits == 0 || offset > inode.len() + room {
+            if fits == 0 || offset > inode.space() + room {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
             bytes = &bytes[..fits];
         }
-        let before = inode.len();
+        let before = inode.space();
         inode.write(offset, bytes);
         if inode.is_named {
-            self.used += inode.len() - before;
+            self.used += inode.space() - before;
         }
         Ok(bytes.len())
     }
@@ -230,8 +239,9 @@ impl DiskFile for SimFile {
             state.changes += 1;
             let number = state.changes;
             let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
-            let before = inode.len();
+            let before = inode.space();
             inode.content.resize(length as usize, 0);
+            inode.reserved = inode.reserved.min(length);
             inode.unsynced.push(Unsynced::Length(length, number));
             inode.modified = task::wall();
             if inode.is_named {
@@ -241,11 +251,19 @@ impl DiskFile for SimFile {
         })
     }
 
-    fn reserve(&self, _: u64, length: u64) -> io::Result<()> {
-        // Space is counted when it is written; here it is only made sure that there is some.
-        let state = self.disk.lock();
+    fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
+        let mut state = self.disk.lock();
         let room = state.profile.capacity.saturating_sub(state.used);
-        if length > room { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
+        let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
+        let grows = (offset + length).saturating_sub(inode.space());
+        if grows > room {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        inode.reserved = inode.reserved.max(offset + length);
+        if inode.is_named {
+            state.used += grows;
+        }
+        Ok(())
     }
 
     fn sync_blocking(&self, _: bool) -> io::Result<()> {

@@ -9,6 +9,7 @@ impl SimDisk {
         let mut state = self.lock();
         let state = &mut *state;
         state.crash_after = None;
+        state.starts += 1;
         let kept = state.rng.within(state.durable_changes..state.changes + 1);
         state.make_durable(kept);
         state.journal.clear();

@@ -17,6 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const AGAIN: Duration = Duration::from_millis(200);
 /// A connect of no answer is tried again after this.
 const SYN_AGAIN: Duration = Duration::from_secs(1);
+/// A peer that says nothing at all is given up after this.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Bytes on the way and unread, each way.
 const WINDOW_BYTES: usize = 256 << 10;
 /// Longest packet in bytes.
@@ -283,6 +285,8 @@ pub fn process_ends(world: &World, node: NodeId, power_fails: bool) {
         // A system that closes for its process throws away what is on the way, or sends it first.
         let resets = !power_fails && world.rng.borrow_mut().chance(500);
         if power_fails {
+            let end = world.elapsed() + KEEPALIVE.as_nanos() as u64;
+            world.call_at(end, move || reset(id));
             with_conn(id, |_, conn| {
                 (0..2).filter(|&side| conn.nodes[side] == node).for_each(|side| {
                     conn.is_vanished[side] = true;

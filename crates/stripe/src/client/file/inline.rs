@@ -2,6 +2,7 @@
 //! metadata server, which move size and times at once.
 
 use super::OpenFile;
+use crate::client::beside::Asker;
 use crate::client::session::unexpected;
 use crate::client::{Result, Shared};
 use crate::distribution::Distribution;
@@ -101,6 +102,7 @@ impl OpenFile {
                 }
                 Err(error) => return Err(error),
             }
+            self.lock().is_told = true;
             if is_last {
                 return Ok(());
             }
@@ -129,7 +131,12 @@ impl OpenFile {
     }
 
     /// An append whose bytes all lie with the metadata; None where it needs a place of its own.
-    pub(super) async fn append_inline(&self, fs: &Shared, data: &Payload) -> Result<Option<u64>> {
+    pub(super) async fn append_inline(
+        &self,
+        fs: &Shared,
+        data: &Payload,
+        asker: Asker,
+    ) -> Result<Option<u64>> {
         let length = data.len() as u64;
         let (size, _) = self.size_and_epoch();
         let most = u64::from(data_bytes_max(fs));
@@ -137,7 +144,7 @@ impl OpenFile {
             return Ok(None);
         }
         let op = Op::AppendInline { id: self.id, data: data.clone() };
-        match fs.session.change(&Caller::default(), op).await {
+        match fs.session.change_for(asker, &Caller::default(), op).await {
             Ok(Reply::Offset { offset, epoch }) => {
                 self.wrote(fs, epoch, offset + length, true);
                 Ok(Some(offset))

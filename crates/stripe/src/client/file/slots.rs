@@ -18,6 +18,10 @@ pub(super) struct Slot {
     /// written before the file was opened counts as one.
     pub written: u64,
     pub synced: u64,
+    /// The start of the server's machine in which what is not synced was written.
+    machine: Option<u64>,
+    /// Some of it was written in an earlier one, and may be lost.
+    is_lost: bool,
 }
 
 /// A fid of one connection, good for one epoch; dropping it clunks it.
@@ -44,9 +48,26 @@ impl OpenFile {
             }
         }
         let mut state = self.lock();
-        let synced = &mut state.slots[slot].synced;
-        *synced = written.max(*synced);
+        let held = &mut state.slots[slot];
+        if std::mem::take(&mut held.is_lost) {
+            // Told once, as by Linux: the next fsync speaks of what is written from now on.
+            let what = "its machine has started anew, and what was written before and not synced \
+                may be lost";
+            return Err(self.links[slot].lost_error(what));
+        }
+        held.synced = written.max(held.synced);
         Ok(())
+    }
+
+    /// A request that depends on what the server holds unsynced was answered on a connection.
+    fn note_machine(&self, slot: usize, machine: Option<u64>) {
+        let mut state = self.lock();
+        let held = &mut state.slots[slot];
+        // None: nobody could look in time, so the next answer tells.
+        if machine.is_some() {
+            let before = std::mem::replace(&mut held.machine, machine);
+            held.is_lost |= before.is_some() && before != machine;
+        }
     }
 
     /// One request on the object of `slot`, repeated on a new connection while there is time.
@@ -73,6 +94,8 @@ impl OpenFile {
                 Message::Tfsync { .. } => None,
                 _ => link.io_deadline(),
             };
+            let is_read = matches!(message, Message::Tread { .. });
+            let machine = link.machine(generation);
             let call = conn.call(message);
             let answer = pin!(async {
                 match opening {
@@ -91,7 +114,12 @@ impl OpenFile {
                 },
             };
             match result {
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => {
+                    if !is_read {
+                        self.note_machine(slot, machine);
+                    }
+                    return Ok(reply);
+                }
                 Err(CallError::Lost(why)) if link.is_over(started) => {
                     return Err(link.lost_error(&why));
                 }
@@ -175,6 +203,11 @@ impl Drop for Counted<'_> {
 }
 
 impl Slot {
+    /// A slot of a file just opened: whether there is anything that somebody may have written.
+    pub fn written_before(written: u64) -> Slot {
+        Slot { written, ..Slot::default() }
+    }
+
     pub fn is_dirty(&self) -> bool {
         self.written > self.synced
     }

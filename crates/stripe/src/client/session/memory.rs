@@ -8,7 +8,7 @@ use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 /// What a restarted server must be told again.
@@ -20,13 +20,16 @@ pub(super) struct Memory {
 #[derive(Default)]
 struct State {
     session: u64,
+    /// The server's start counter, and the start of its machine, as it said last.
+    boot: u64,
+    machine: u64,
     /// The session, and the server's start counter, that know our locks.
     locks_known_to: Option<(u64, u64)>,
     /// How many greetings have begun: each tells of the opens that there are then.
     greetings: u64,
     seq_next: u64,
     seqs_open: BTreeSet<u64>,
-    opens: HashMap<Id, u32>,
+    opens: BTreeMap<Id, u32>,
     locks: Vec<(Id, RangeLock)>,
     owed: Vec<Owed>,
 }
@@ -49,6 +52,16 @@ impl Memory {
         let seq = state.seq_next;
         state.seqs_open.insert(seq);
         seq
+    }
+
+    pub fn unique(&self) -> u64 {
+        let state = self.lock();
+        state.boot << 32 | state.session & 0xffff_ffff
+    }
+
+    pub fn starts(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.boot, state.machine)
     }
 
     pub fn close_seq(&self, seq: u64) {
@@ -160,8 +173,9 @@ impl Memory {
         let name = Name::from(self.name.as_str());
         request.op = Op::Hello { session: request.session, files: List(files), name };
         let knows = match call(conn, &request).await.map_err(Errno::from)?.reply {
-            Reply::Session { session, boot, .. } => {
-                self.lock().session = session;
+            Reply::Session { session, boot, machine, .. } => {
+                let mut state = self.lock();
+                (state.session, state.boot, state.machine) = (session, boot, machine);
                 (session, boot)
             }
             Reply::Error { code, reason } => {

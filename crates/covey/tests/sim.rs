@@ -1,0 +1,23 @@
+//! A hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
+
+#[path = "sim/mod.rs"]
+mod sim;
+
+use sim::simulate;
+
+#[test]
+fn some_seeds_break_no_promise() {
+    let failed: Vec<_> = (0..100).filter_map(|seed| simulate(seed, false).err()).collect();
+    if let Some(first) = failed.first() {
+        let seeds: Vec<u64> = failed.iter().map(|failure| failure.seed).collect();
+        panic!("{first}\nseeds that failed: {seeds:?}");
+    }
+}
+
+#[test]
+fn a_seed_is_repeated_exactly() {
+    for seed in 1000..1005 {
+        let run = || simulate(seed, false).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(run(), run(), "seed {seed}");
+    }
+}

@@ -1,0 +1,71 @@
+//! What must be so when all is over: nothing leaked, nothing is left pending.
+
+use super::cluster::STORE_DIR;
+use super::lab::Lab;
+use super::roles::root;
+use covey_io::disk::Disk;
+use covey_stripe::client::Fs;
+use covey_stripe::objects;
+use covey_stripe::ops::{Id, Inode, ROOT};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+
+/// Everything that has a name.
+async fn all_inodes(lab: &Lab, fs: &Fs) -> BTreeMap<Id, Inode> {
+    let mut found = BTreeMap::new();
+    let mut names: BTreeMap<Id, u32> = BTreeMap::new();
+    let mut queue = VecDeque::from([ROOT]);
+    let who = root();
+    while let Some(dir) = queue.pop_front() {
+        let (mut cookie, mut limit) = (0, 0);
+        loop {
+            let listed = fs.readdir(&who, dir, cookie, limit, 2000, true);
+            let page = lab.attempt(format!("list {dir}"), listed).await.1.expect("all is well");
+            limit = page.limit;
+            for entry in page.entries {
+                cookie = entry.cookie;
+                if [&b"."[..], b".."].contains(&entry.name.as_bytes()) {
+                    continue;
+                }
+                let inode = entry.inode.expect("it was asked for");
+                *names.entry(inode.id).or_default() += 1;
+                if inode.is_dir() {
+                    queue.push_back(inode.id);
+                }
+                found.insert(inode.id, inode);
+            }
+            if page.end {
+                break;
+            }
+        }
+    }
+    for (id, inode) in found.iter().filter(|(_, inode)| !inode.is_dir()) {
+        assert_eq!(inode.nlink, names[id], "links of file {id}");
+    }
+    found
+}
+
+/// Looks at the names and at the disks.
+pub async fn audit(lab: &Lab, fs: &Fs) {
+    let inodes = all_inodes(lab, fs).await;
+    let space = lab.attempt("statfs".into(), fs.space()).await.1.expect("all is well");
+    assert_eq!(
+        space.files,
+        inodes.len() as u64 + 1,
+        "files that the store counts, and with a name"
+    );
+    for server in &lab.cluster.data {
+        for low in 0..256 {
+            let dir = Path::new(STORE_DIR).join(format!("objects/{low:02x}"));
+            for found in server.disk.list(&dir).expect("it was formatted") {
+                let (id, epoch) =
+                    objects::parse(found.as_encoded_bytes()).expect("objects have ids");
+                let Some(inode) = inodes.get(&id) else {
+                    panic!("{} keeps object {id:x}, which belongs to no file", server.name);
+                };
+                let epoch = epoch.unwrap_or(0);
+                assert_eq!(epoch, inode.epoch, "epoch of object {id:x} on {}", server.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Reads, writes, truncations and fsyncs of files that all clients share.
+
+use super::{Role, Run, root};
+use crate::sim::history::{History, Kind};
+use crate::sim::lab::Lab;
+use covey_ninep::tree::SetAttr;
+use covey_stripe::client::{File, Fs};
+use covey_stripe::ops::Id;
+use covey_wire::Payload;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A file that everybody works on.
+pub struct Shared {
+    pub id: Id,
+    pub name: String,
+    pub history: History,
+    /// Where writes go: the larger, the more strips and servers.
+    pub span: u64,
+    pub is_truncated: bool,
+}
+
+/// One worker.
+pub struct Files {
+    pub client: usize,
+    pub files: Rc<Vec<Shared>>,
+    pub left: Cell<u64>,
+}
+
+impl Role for Files {
+    fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
+        Box::pin(async move {
+            let mut open = HashMap::new();
+            while self.left.get() > 0 {
+                lab.pause(Duration::from_millis(600)).await;
+                self.step(&lab, &fs, &mut open).await;
+                self.left.set(self.left.get() - 1);
+            }
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    fn power_lost(&self, _: bool) {
+        self.files.iter().for_each(|file| file.history.lost_power());
+    }
+
+    fn settle(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
+        Box::pin(async move {
+            for file in self.files.iter() {
+                let (_, open) = lab.attempt("open".into(), fs.open(&root(), file.id, 6)).await;
+                if let Some(open) = open {
+                    self.size(&lab, &fs, file).await;
+                    self.read(&lab, file, &open, 0, file.span * 3).await;
+                }
+            }
+        })
+    }
+}
+
+impl Files {
+    async fn step(&self, lab: &Lab, fs: &Fs, open: &mut HashMap<usize, File>) {
+        let at = lab.below(self.files.len() as u64) as usize;
+        let file = &self.files[at];
+        if let std::collections::hash_map::Entry::Vacant(entry) = open.entry(at) {
+            let what = format!("open {}", file.name);
+            let (_, opened) = lab.attempt(what, fs.open(&root(), file.id, 6)).await;
+            let Some(opened) = opened else { return };
+            file.history.forfeit(self.client);
+            entry.insert(opened);
+        }
+        let handle = open[&at].clone();
+        let offset = lab.below(file.span);
+        let length = 1 + lab.below(if lab.chance(800) { file.span / 4 } else { file.span });
+        match lab.below(100) {
+            0..40 => self.write(lab, file, &handle, offset, length).await,
+            40..75 => self.read(lab, file, &handle, offset, length).await,
+            75..82 => self.size(lab, fs, file).await,
+            82..88 if file.is_truncated => self.truncate(lab, fs, file, offset).await,
+            82..94 => self.fsync(lab, file, &handle).await,
+            94..97 => drop(lab.attempt("flush".into(), handle.flush()).await),
+            _ => drop(open.remove(&at)),
+        }
+    }
+
+    async fn write(&self, lab: &Lab, file: &Shared, open: &File, offset: u64, length: u64) {
+        let begun = file.history.begin(self.client, Kind::Write { offset, length });
+        let data = Payload::from(file.history.bytes(begun));
+        let what = format!("{} write {begun:?} {offset}+{length}", file.name);
+        if let (_, Some(())) = lab.attempt(what, open.write_at(offset, data)).await {
+            file.history.done(begun);
+        }
+    }
+
+    async fn read(&self, lab: &Lab, file: &Shared, open: &File, offset: u64, length: u64) {
+        let what = format!("{} read {offset}+{length}", file.name);
+        let (span, read) = lab.attempt(what.clone(), open.read_at(offset, length as usize)).await;
+        if let Some(read) = read {
+            let bytes = read.into_bytes();
+            lab.check(&what, file.history.check_read(offset, length, &bytes, span));
+        }
+    }
+
+    async fn size(&self, lab: &Lab, fs: &Fs, file: &Shared) {
+        let what = format!("{} stat", file.name);
+        let (span, inode) = lab.attempt(what.clone(), fs.inode(file.id)).await;
+        if let Some(inode) = inode {
+            lab.check(&what, file.history.check_size(inode.size, span));
+        }
+    }
+
+    async fn truncate(&self, lab: &Lab, fs: &Fs, file: &Shared, size: u64) {
+        let begun = file.history.begin(self.client, Kind::Truncate { size });
+        let change = SetAttr { size: Some(size), ..SetAttr::default() };
+        let what = format!("{} truncate {begun:?} {size}", file.name);
+        let who = root();
+        let set = fs.setattr(&who, file.id, change);
+        if let (_, Some(_)) = lab.attempt(what, set).await {
+            file.history.done(begun);
+        }
+    }
+
+    async fn fsync(&self, lab: &Lab, file: &Shared, open: &File) {
+        let what = format!("{} fsync", file.name);
+        if let (span, Some(())) = lab.attempt(what, open.fsync()).await {
+            file.history.synced(self.client, span.began);
+        } else {
+            file.history.forfeit(self.client);
+        }
+    }
+}
