@@ -52,7 +52,7 @@ impl Lab {
         what: String,
         operation: impl Future<Output = Result<T>>,
     ) -> (Span, Option<T>) {
-        self.expect(what, &[], operation).await.map_or_else(|_| unreachable!(), |answer| answer)
+        self.expect(what, &[], operation).await.unwrap_or_else(|_| unreachable!())
     }
 
     /// Like `attempt`; the given errors are answers.

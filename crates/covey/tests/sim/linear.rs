@@ -221,10 +221,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn events(list: &[(usize, Op, u64, Option<(Answer, u64)>)]) -> Vec<Event> {
+    /// Client, operation, when it began; its answer and when it came.
+    type Told = (usize, Op, u64, Option<(Answer, u64)>);
+
+    fn events(list: &[Told]) -> Vec<Event> {
         let zero = Instant::now();
         let at = |time| zero + Duration::from_secs(time);
-        let event = |(client, op, began, answer): &(usize, Op, u64, Option<(Answer, u64)>)| Event {
+        let event = |(client, op, began, answer): &Told| Event {
             client: *client,
             op: op.clone(),
             began: at(*began),
