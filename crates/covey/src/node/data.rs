@@ -10,6 +10,7 @@
 //! write that went to the pool goes on when its client no longer waits for it; later writes
 //! that overlap it wait until it is over.
 
+mod line;
 mod list;
 mod space;
 
@@ -25,6 +26,7 @@ use covey_ninep::tree::{
 use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List, Name};
+pub use line::{Line, Node, id_of};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
@@ -77,40 +79,6 @@ pub struct Object {
 impl Object {
     fn is_writing(&self, start: u64, end: u64) -> bool {
         self.writing.borrow().iter().any(|&(other, other_end)| start < other_end && other < end)
-    }
-}
-
-/// One attach of a client.
-#[derive(Default)]
-pub struct Line {
-    /// The client has a newer one.
-    is_over: Cell<bool>,
-}
-
-impl Line {
-    /// Refuses what comes late on a connection that its client has given up.
-    fn admit(&self) -> Result<()> {
-        match self.is_over.get() {
-            false => Ok(()),
-            true => Err(Errno::because(Errno::ESTALE, "its client has a newer connection")),
-        }
-    }
-}
-
-/// What a fid holds.
-#[derive(Clone)]
-pub enum Node {
-    /// The directory of objects.
-    Root(Rc<Line>),
-    /// An object, good for one epoch or (by hand) for any.
-    Object(Rc<Object>, Option<u32>, Rc<Line>),
-}
-
-/// The file whose object a fid holds; 0 for the directory.
-pub fn id_of(node: &Node) -> Id {
-    match node {
-        Node::Root(_) => 0,
-        Node::Object(object, ..) => object.id,
     }
 }
 
@@ -252,21 +220,6 @@ impl DataTree {
         }
         self.unchecked_bytes.set(0);
         Ok(())
-    }
-
-    /// From now on the client speaks on this connection; writes that it sent on earlier ones and gave
-    /// up may still arrive, and are refused.
-    fn start(&self, client: u64, line: &Rc<Line>) -> Result<DataReply> {
-        if client != 0 {
-            let mut lines = self.lines.borrow_mut();
-            lines.retain(|_, line| line.strong_count() > 0);
-            if let Some(before) =
-                lines.insert(client, Rc::downgrade(line)).and_then(|w| w.upgrade())
-            {
-                before.is_over.set(!Rc::ptr_eq(&before, line));
-            }
-        }
-        Ok(DataReply::Start { machine: self.disk.machine_start() })
     }
 
     fn command(self: &Rc<Self>, op: DataOp) -> Outcome<DataReply> {

@@ -107,6 +107,7 @@ impl Role for Appends {
                 if let (_, Some(file)) = opened {
                     break file;
                 }
+                lab.pause(Duration::from_millis(700)).await;
             };
             self.log.forfeit(self.client);
             while self.left.get() > 0 {

@@ -8,7 +8,7 @@ use covey_stripe::client::{File, Fs};
 use covey_stripe::ops::Id;
 use covey_wire::Payload;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct Files {
 impl Role for Files {
     fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
         Box::pin(async move {
-            let mut open = HashMap::new();
+            let mut open = BTreeMap::new();
             while self.left.get() > 0 {
                 lab.pause(Duration::from_millis(600)).await;
                 self.step(&lab, &fs, &mut open).await;
@@ -63,10 +63,10 @@ impl Role for Files {
 }
 
 impl Files {
-    async fn step(&self, lab: &Lab, fs: &Fs, open: &mut HashMap<usize, File>) {
+    async fn step(&self, lab: &Lab, fs: &Fs, open: &mut BTreeMap<usize, File>) {
         let at = lab.below(self.files.len() as u64) as usize;
         let file = &self.files[at];
-        if let std::collections::hash_map::Entry::Vacant(entry) = open.entry(at) {
+        if let std::collections::btree_map::Entry::Vacant(entry) = open.entry(at) {
             let what = format!("open {}", file.name);
             let (_, opened) = lab.attempt(what, fs.open(&root(), file.id, 6)).await;
             let Some(opened) = opened else { return };

@@ -1,0 +1,60 @@
+//! What a fid holds, and which connection a client writes on: what it sent on an earlier one, and gave
+//! up, comes too late.
+
+use super::{DataTree, Object};
+use covey_ninep::tree::{Errno, Result};
+use covey_stripe::objects::DataReply;
+use covey_stripe::ops::Id;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// One attach of a client.
+#[derive(Default)]
+pub struct Line {
+    /// The client has a newer one.
+    is_over: Cell<bool>,
+}
+
+impl Line {
+    /// Refuses what comes late on a connection that its client has given up.
+    pub(super) fn admit(&self) -> Result<()> {
+        match self.is_over.get() {
+            false => Ok(()),
+            true => Err(Errno::because(Errno::ESTALE, "its client has a newer connection")),
+        }
+    }
+}
+
+/// What a fid holds.
+#[derive(Clone)]
+pub enum Node {
+    /// The directory of objects.
+    Root(Rc<Line>),
+    /// An object, good for one epoch or (by hand) for any.
+    Object(Rc<Object>, Option<u32>, Rc<Line>),
+}
+
+/// The file whose object a fid holds; 0 for the directory.
+pub fn id_of(node: &Node) -> Id {
+    match node {
+        Node::Root(_) => 0,
+        Node::Object(object, ..) => object.id,
+    }
+}
+
+impl DataTree {
+    /// From now on the client speaks on this connection; writes that it sent on earlier ones and gave
+    /// up may still arrive, and are refused.
+    pub(super) fn start(&self, client: u64, line: &Rc<Line>) -> Result<DataReply> {
+        if client != 0 {
+            let mut lines = self.lines.borrow_mut();
+            lines.retain(|_, line| line.strong_count() > 0);
+            if let Some(before) =
+                lines.insert(client, Rc::downgrade(line)).and_then(|w| w.upgrade())
+            {
+                before.is_over.set(!Rc::ptr_eq(&before, line));
+            }
+        }
+        Ok(DataReply::Start { machine: self.disk.machine_start() })
+    }
+}
