@@ -18,10 +18,10 @@
 //!
 //! What always holds:
 //! - a descriptor of ours is a real one of the kernel, so its number never clashes; used behind our
-//!   back it gives EBADF, never wrong bytes ([`open`]);
+//!   back it gives EBADF, never wrong bytes (`open`);
 //! - no entry point unwinds into C, holds a lock while it waits for a server, or recurses into
-//!   itself: what our own code asks of libc is let through ([`boundary`]);
-//! - after a fork the child has its own client and session ([`client`]).
+//!   itself: what our own code asks of libc is let through (`boundary`);
+//! - after a fork the child has its own client and session (`client`).
 //!
 //! `docs/manual/preload.md` is for those who use it.
 

@@ -19,8 +19,8 @@
 //!   reordered.
 //! - [`SimDisk`]: what was synced survives. The rest survives the death of a process; of a power loss it
 //!   survives in any mixture of sectors, and of names any beginning of each directory's changes.
-//! - Processes: one that is [killed](Sim::kill) is gone with its memory, at any wait or at a chosen disk
-//!   operation; one that is [stopped](Sim::stop) does nothing until it goes on.
+//! - Processes: one that is killed is gone with its memory, at any wait or at a chosen disk
+//!   operation; one that is stopped does nothing until it goes on.
 //!
 //! No simulated process ever sees the real clock, the system's random numbers, or another thread.
 
