@@ -141,9 +141,14 @@ impl History {
         if change.ended.is_none_or(|ended| ended > span.began) {
             return false;
         }
+        !self.may_be_lost(change, span)
+    }
+
+    /// Whether a loss of power may have taken the change from whoever asks in `span`.
+    fn may_be_lost(&self, change: &Change, span: Span) -> bool {
         let lost = |loss: &Instant| *loss >= change.began && *loss <= span.ended;
-        change.synced.is_some_and(|synced| synced <= span.began)
-            || !self.losses.borrow().iter().any(lost)
+        change.synced.is_none_or(|synced| synced > span.began)
+            && self.losses.borrow().iter().any(lost)
     }
 
     /// Checks what a read of `count` bytes at `offset` has answered.
@@ -248,7 +253,21 @@ impl History {
             };
             truncations.iter().any(|cut| is_after(cut))
         };
-        let certain = begun.iter().filter(|c| self.is_certain(c, span) && !may_be_cut(c));
+        // A write within the size tells nobody of its end, so it goes with a size that is lost, even
+        // when its client had not heard of the loss yet.
+        let may_rest_on_lost = |change: &Change| {
+            let is_within = |other: &&Change| {
+                !std::ptr::eq(*other, change)
+                    && other.end() >= change.end()
+                    && change.ended.is_none_or(|ended| other.began <= ended)
+                    && self.may_be_lost(other, span)
+            };
+            change.synced.is_none() && begun.iter().any(is_within)
+        };
+        let is_there = |change: &Change| {
+            self.is_certain(change, span) && !may_be_cut(change) && !may_rest_on_lost(change)
+        };
+        let certain = begun.iter().filter(|change| is_there(change));
         let lower = certain.map(|change| change.end()).max().unwrap_or(0);
         let upper = begun.iter().filter(|change| !is_cut(change)).map(|change| change.end()).max();
         (lower, upper.unwrap_or(0))

@@ -66,14 +66,17 @@ impl OpenFile {
         starts: (u64, u64),
     ) -> Result<OpenFile> {
         let map = distribution::of(layout)?;
-        let written = |slot| u64::from(map.physical_size(slot, inode.size) > 0);
-        let slot = |slot| Slot::written_before(written(slot));
-        let slots = (0..links.len()).map(slot).collect();
+        let is_written = |slot| map.physical_size(slot, inode.size) > 0;
+        let slot = |(at, link): (usize, &Arc<Link>)| {
+            Slot::written_before(is_written(at), link.last_machine())
+        };
+        let slots = links.iter().enumerate().map(slot).collect();
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
             starts,
-            is_told: false,
+            // Whoever has told of the size may have closed the file and not synced it.
+            is_told: inode.size > 0,
             is_told_lost: false,
             slots,
             touch_due: false,

@@ -122,6 +122,12 @@ impl Link {
         (state.generation == generation).then_some(state.machine)
     }
 
+    /// The start of its machine that the server has told of last, if it ever has.
+    pub fn last_machine(&self) -> Option<u64> {
+        let state = self.lock();
+        (state.generation > 0).then_some(state.machine)
+    }
+
     /// Whether a request begun at `started` has had all the time it gets.
     pub fn is_over(&self, started: Instant) -> bool {
         !self.options.hard && self.net.now().duration_since(started) >= self.options.dead_after

@@ -129,9 +129,13 @@ impl OpenFile {
                     if error.code == Errno::ESTALE || error.code == Errno::EBADF {
                         self.forget_fid(slot, fid);
                     }
-                    // EBADF: someone else's opening of this fid failed. Ours may not.
-                    if error.code != Errno::EBADF || link.is_over(started) {
+                    // EBADF: someone else's opening of this fid failed. Ours may not, and a program
+                    // must not hear that its own descriptor is bad.
+                    if error.code != Errno::EBADF {
                         return Err(error);
+                    }
+                    if link.is_over(started) {
+                        return Err(link.lost_error("the object was not opened in time"));
                     }
                 }
             }
@@ -203,9 +207,12 @@ impl Drop for Counted<'_> {
 }
 
 impl Slot {
-    /// A slot of a file just opened: whether there is anything that somebody may have written.
-    pub fn written_before(written: u64) -> Slot {
-        Slot { written, ..Slot::default() }
+    /// A slot of a file just opened: whether there is anything that somebody may have written, and
+    /// the start of the server's machine that was heard of last. What was written before is synced
+    /// with the rest, so its loss from now on is to be told as well.
+    pub fn written_before(is_written: bool, machine: Option<u64>) -> Slot {
+        let machine = machine.filter(|_| is_written);
+        Slot { written: is_written.into(), machine, ..Slot::default() }
     }
 
     pub fn is_dirty(&self) -> bool {
