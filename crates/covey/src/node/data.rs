@@ -357,6 +357,24 @@ impl DataTree {
         Ok(DataReply::Allocated { bytes })
     }
 
+    /// The object's file for a write of `length` bytes that is admitted and counted, made if missing.
+    fn file_to_write(
+        &self,
+        object: &Object,
+        epoch: Option<u32>,
+        line: &Line,
+        length: u64,
+    ) -> Result<Arc<dyn DiskFile>> {
+        line.admit()?;
+        self.admit(object, epoch)?;
+        self.check_reserve(length)?;
+        let file = self.file(object, true)?.expect("it was made");
+        self.counters.bytes_written.add(length);
+        self.counters.writes.add(1);
+        object.version.set(object.version.get().wrapping_add(1));
+        Ok(file)
+    }
+
     fn write_object(
         self: &Rc<Self>,
         object: &Rc<Object>,
@@ -372,22 +390,13 @@ impl DataTree {
                 while object.is_writing(offset, end) {
                     object.ended.notified().await;
                 }
-                match tree.write_object(&object, epoch, &line, offset, data) {
-                    Outcome::Now(result) => result,
-                    Outcome::Later(later) => later.await,
-                }
+                tree.write_object(&object, epoch, &line, offset, data).wait().await
             });
         }
-        let length = data.len() as u64;
-        let admitted = line.admit().and_then(|()| self.admit(object, epoch));
-        let admitted = admitted.and_then(|()| self.check_reserve(length));
-        let file = match admitted.and_then(|()| self.file(object, true)) {
-            Ok(file) => file.expect("it was made"),
+        let file = match self.file_to_write(object, epoch, line, data.len() as u64) {
+            Ok(file) => file,
             Err(error) => return Outcome::Now(Err(error)),
         };
-        self.counters.bytes_written.add(length);
-        self.counters.writes.add(1);
-        object.version.set(object.version.get().wrapping_add(1));
         match file.write_now(offset, &[IoSlice::new(&data)]) {
             Ok(Some(count)) if count == data.len() => Outcome::Now(Ok(count as u32)),
             Ok(_) => write_in_pool(Writing::begin(object, offset, end), file, offset, data),

@@ -49,16 +49,10 @@ impl DataTree {
                 tree.write_list(&object, epoch, &line, runs, data).wait().await
             });
         }
-        let length = data.len() as u64;
-        let admitted = line.admit().and_then(|()| self.admit(object, epoch));
-        let admitted = admitted.and_then(|()| self.check_reserve(length));
-        let file = match admitted.and_then(|()| self.file(object, true)) {
-            Ok(file) => file.expect("it was made"),
+        let file = match self.file_to_write(object, epoch, line, data.len() as u64) {
+            Ok(file) => file,
             Err(error) => return Outcome::Now(Err(error)),
         };
-        self.counters.bytes_written.add(length);
-        self.counters.writes.add(1);
-        object.version.set(object.version.get().wrapping_add(1));
         let pieces: Vec<Piece> = runs::pieces(&runs).collect();
         match file.write_list_now(&pieces, &data) {
             Ok(Some(count)) => Outcome::Now(Ok(count as u32)),
