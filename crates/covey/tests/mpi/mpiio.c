@@ -299,6 +299,21 @@ static void shared(const char *file)
     free(seen);
 }
 
+/*
+ * Whether the files go through OMPIO. Two calls of OMPIO in Open MPI 4.1 are wrong on local disks as
+ * well: a file that shrinks, and MPI_File_preallocate, where each rank asks for the size and decides
+ * by it while rank 0 already writes past the end; a rank that is late leaves the others waiting.
+ */
+static int ompio(void)
+{
+#ifdef OPEN_MPI
+    const char *module = getenv("OMPI_MCA_io");
+    return module == NULL || strstr(module, "romio") == NULL;
+#else
+    return 0;
+#endif
+}
+
 static void sizes(const char *file)
 {
     MPI_File fh = begin("sizes", file);
@@ -309,20 +324,19 @@ static void sizes(const char *file)
     MUST(MPI_File_get_size(fh, &size));
     expect("size", 0, size, 100000);
     MPI_Barrier(MPI_COMM_WORLD);
-    MUST(MPI_File_preallocate(fh, 200000));
+    MUST(ompio() ? MPI_File_set_size(fh, 200000) : MPI_File_preallocate(fh, 200000));
     MUST(MPI_File_get_size(fh, &size));
-    expect("preallocated", 0, size, 200000);
+    expect("grown", 0, size, 200000);
     MPI_Barrier(MPI_COMM_WORLD);
     MUST(MPI_File_read_at(fh, 199998, &word, 4, MPI_BYTE, &status));
     MPI_Get_count(&status, MPI_BYTE, &got);
     expect("bytes at the end", 0, got, 2);
-#ifndef OPEN_MPI
-    /* OMPIO of Open MPI 4.1 fails when a file shrinks, on local disks as well. */
-    MPI_Barrier(MPI_COMM_WORLD);
-    MUST(MPI_File_set_size(fh, 10));
-    MUST(MPI_File_get_size(fh, &size));
-    expect("cut", 0, size, 10);
-#endif
+    if (!ompio()) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        MUST(MPI_File_set_size(fh, 10));
+        MUST(MPI_File_get_size(fh, &size));
+        expect("cut", 0, size, 10);
+    }
     MUST(MPI_File_close(&fh));
     /* Nonblocking, each rank its own place. */
     fh = begin("nonblocking", file);
