@@ -1,7 +1,7 @@
 //! Descriptors: close, dup and fcntl.
 
 use crate::boundary::{Inside, Result, export, fail, is_inside, refuse, serve};
-use crate::client::{client, wait};
+use crate::client::{self, client, wait};
 use crate::open::Open;
 use crate::{locks, real, seat, stdio, table};
 use libc::{c_int, c_long, c_uint, c_ulong};
@@ -51,11 +51,16 @@ export! {
             // SAFETY: no pointers.
             return unsafe { real::close_range()(first, last, flags) };
         }
-        let (files, internal) = table::within(first, last);
         const KEEPS: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
         if flags & KEEPS == 0 {
+            let (files, _) = table::within(first, last);
             files.into_iter().for_each(|fd| { close_ours(fd); });
         }
+        // Which numbers are the runtime's is asked only now: to close a file may have started it. Nor
+        // may it open anything, such as the configuration or a connection, until the range is closed.
+        let _client = client::lock();
+        let _numbers = seat::lock();
+        let (_, internal) = table::within(first, last);
         let mut from = first;
         for fd in internal {
             if from < fd as c_uint {

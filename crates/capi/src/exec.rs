@@ -2,7 +2,7 @@
 
 use crate::boundary::{Inside, export, fail, is_inside};
 use crate::place::{Where, locate_path};
-use crate::{client, cwd, descriptors, directories, real, report, stdio, table};
+use crate::{client, cwd, descriptors, directories, real, report, seat, stdio, table};
 use libc::{c_char, c_int, c_void, pid_t};
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,7 @@ type Strings = *const *const c_char;
 /// What a fork must find at rest.
 struct Held {
     client: MutexGuard<'static, client::Slot>,
+    _numbers: MutexGuard<'static, ()>,
     table: MutexGuard<'static, table::Table>,
     _cwd: MutexGuard<'static, Option<cwd::Cwd>>,
     _directories: directories::Held,
@@ -32,6 +33,7 @@ fn held() -> MutexGuard<'static, Option<Held>> {
 pub extern "C" fn before_fork() {
     let held_now = Held {
         client: client::lock(),
+        _numbers: seat::lock(),
         table: table::lock(),
         _cwd: cwd::lock(),
         _directories: directories::lock(),

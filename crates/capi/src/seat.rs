@@ -7,10 +7,29 @@
 use crate::boundary::{export, is_inside};
 use crate::{real, table};
 use libc::{c_int, c_uint};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Moves a new descriptor of ours up and remembers it.
-pub fn seat(fd: c_int) -> c_int {
-    if fd < 0 || !is_inside() {
+static NUMBERS: Mutex<()> = Mutex::new(());
+
+/// While it is held, the runtime gets no descriptor: for whoever closes all but the runtime's, and for
+/// the time of a fork.
+pub fn lock() -> MutexGuard<'static, ()> {
+    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a descriptor; one of ours is moved up and remembered before anybody can close it.
+fn seated(make: impl FnOnce() -> c_int) -> c_int {
+    match is_inside() {
+        true => {
+            let _numbers = lock();
+            move_up(make())
+        }
+        false => make(),
+    }
+}
+
+fn move_up(fd: c_int) -> c_int {
+    if fd < 0 {
         return fd;
     }
     // SAFETY: the descriptor is our own.
@@ -38,7 +57,7 @@ pub fn base() -> c_int {
 export! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         // SAFETY: no pointers.
-        seat(unsafe { real::socket()(domain, kind, protocol) })
+        seated(|| unsafe { real::socket()(domain, kind, protocol) })
     }
 }
 
@@ -46,11 +65,15 @@ export! {
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int {
         // SAFETY: the caller's array of two.
         unsafe {
+            if !is_inside() {
+                return real::socketpair()(domain, kind, protocol, pair);
+            }
+            let _numbers = lock();
             let done = real::socketpair()(domain, kind, protocol, pair);
-            if done == 0 && is_inside() {
+            if done == 0 {
                 // The runtime makes one pair in a process's life, and a forked child goes on with it.
                 for at in [pair, pair.add(1)] {
-                    *at = seat(*at);
+                    *at = move_up(*at);
                     table::keep(*at);
                 }
             }
@@ -62,13 +85,13 @@ export! {
 export! {
     fn epoll_create1(flags: c_int) -> c_int {
         // SAFETY: no pointers.
-        seat(unsafe { real::epoll_create1()(flags) })
+        seated(|| unsafe { real::epoll_create1()(flags) })
     }
 }
 
 export! {
     fn eventfd(count: c_uint, flags: c_int) -> c_int {
         // SAFETY: no pointers.
-        seat(unsafe { real::eventfd()(count, flags) })
+        seated(|| unsafe { real::eventfd()(count, flags) })
     }
 }

@@ -23,21 +23,24 @@ def work(number):
 threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
 for thread in threads:
     thread.start()
-for number in range(12):
-    path = f"{top}/child{number}"
-    child = os.fork()
-    if child == 0:
-        right = False
-        try:
-            with open(path, "w") as file:
-                file.write("child")
-            right = open(path).read() == "child"
-        finally:
-            os._exit(0 if right else 1)
-    _, status = os.waitpid(child, 0)
-    if status != 0 or subprocess.check_output(["cat", path]) != b"child":
-        failures.append(path)
-over.set()
+try:
+    for number in range(12):
+        path = f"{top}/child{number}"
+        child = os.fork()
+        if child == 0:
+            right = False
+            try:
+                with open(path, "w") as file:
+                    file.write("child")
+                right = open(path).read() == "child"
+            finally:
+                os._exit(0 if right else 1)
+        _, status = os.waitpid(child, 0)
+        if status != 0 or subprocess.check_output(["cat", path]) != b"child":
+            failures.append(path)
+finally:
+    # Else an exception here would leave the threads running for good.
+    over.set()
 for thread in threads:
     thread.join()
 print(failures, len([name for name in os.listdir(top) if name.startswith("child")]))
