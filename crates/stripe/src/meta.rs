@@ -139,6 +139,8 @@ pub struct Store<K: Kv> {
     kv: K,
     superblock: Superblock,
     counters: Counters,
+    /// Files with a lower number were there when the machine lost its power: see [`Store::opened_on`].
+    lost_below: Id,
     boot: u64,
     machine: u64,
     sessions: Sessions,
@@ -214,10 +216,12 @@ impl<K: Kv> Store<K> {
         let counters = keys::row(&kv, keys::COUNTERS)?.ok_or_else(|| missing("counters are"))?;
         let boot: u64 = keys::row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
         keys::put_row(&mut kv, keys::BOOT, &(boot + 1))?;
+        let lost_below = keys::row(&kv, keys::LOST)?.unwrap_or(0);
         let mut store = Store {
             kv,
             superblock,
             counters,
+            lost_below,
             boot: boot + 1,
             machine: 0,
             sessions: Sessions::default(),
@@ -357,13 +361,23 @@ impl<K: Kv> Store<K> {
 
     /// Says in which start of its machine the store was opened. After another one (`lost_power`)
     /// numbers are skipped that may have been given out and were lost: the files and clients that
-    /// they named may still be there. To be called after the log was replayed.
-    pub fn opened_on(&mut self, machine: u64, lost_power: bool) {
+    /// they named may still be there. And of every file that is there the size may be older than what
+    /// the I/O servers hold, which is remembered for good. To be called after the log was replayed
+    /// and before a commit.
+    pub fn opened_on(&mut self, machine: u64, lost_power: bool) -> Result<(), Errno> {
         self.machine = machine;
         if lost_power {
             self.counters.id_next += NUMBERS_SKIPPED;
             self.counters.session_next += NUMBERS_SKIPPED;
+            self.lost_below = self.counters.id_next;
+            keys::put_row(&mut self.kv, keys::LOST, &self.lost_below)?;
         }
+        Ok(())
+    }
+
+    /// Whether I/O servers may hold bytes beyond the file's size that were within it once.
+    fn may_have_lost_size(&self, id: Id) -> bool {
+        id < self.lost_below
     }
 
     /// How often the store was opened, this time included.

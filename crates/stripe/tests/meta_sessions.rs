@@ -278,7 +278,7 @@ fn numbers_that_a_power_loss_took_back_are_not_given_again() {
     // The log did not reach the disk.
     lab.log.clear();
     lab.crash();
-    lab.store.opened_on(2, true);
+    lab.store.opened_on(2, true).unwrap();
     assert!(lab.file("new").id > lost);
     assert!(lab.hello(0, &[]).0 > session);
 }

@@ -103,6 +103,59 @@ fn growing_makes_a_hole_and_no_epoch() {
     assert!(lab.work.is_empty());
 }
 
+/// A file that is shorter than what was written of it: the log's end went with the power.
+fn with_lost_size(written: u64, kept: u64) -> (Lab, Inode) {
+    let mut lab = Lab::default();
+    let file = lab.file("f");
+    lab.extend(file.id, kept);
+    let log = lab.log.clone();
+    lab.extend(file.id, written);
+    lab.log = log;
+    lab.crash();
+    lab.store.opened_on(2, true).unwrap();
+    (lab, file)
+}
+
+#[test]
+fn a_truncation_cuts_what_lies_beyond_a_size_that_was_lost_with_the_power() {
+    let (mut lab, file) = with_lost_size(100, 40);
+    let (id, layout) = (file.id, file.layout.unwrap());
+    for (size, epoch, left) in [(40, 1, 40), (70, 2, 40), (20, 3, 20)] {
+        let sent = lab.send(0, 0, truncate(id, size));
+        let Applied::AfterCut { epoch: of, reply, .. } = sent else { panic!("{sent:?}") };
+        assert_eq!((of, node(reply).size), (epoch, size));
+        let cut = Work::Cut { id, epoch, size: left, layout: layout.clone() };
+        assert_eq!(std::mem::take(&mut lab.work), [cut]);
+    }
+    let young = lab.file("g").id;
+    assert_eq!(lab.truncate(young, 70).epoch, 0, "its size was never lost");
+}
+
+#[test]
+fn a_loss_of_power_is_remembered_by_the_starts_that_follow() {
+    let (mut lab, file) = with_lost_size(100, 40);
+    lab.save();
+    assert_eq!(lab.truncate(file.id, 70).epoch, 1);
+    let [again, living] = lab.replayed();
+    assert_eq!(again, living);
+    lab.crash();
+    lab.store.opened_on(2, false).unwrap();
+    assert_eq!(lab.truncate(file.id, 80).epoch, 2);
+}
+
+#[test]
+fn a_truncation_after_a_loss_of_power_keeps_the_appends_under_way() {
+    let (mut lab, file) = with_lost_size(100, 40);
+    let id = file.id;
+    let (session, _) = lab.hello(0, &[]);
+    assert_eq!(reserve(&mut lab, session, id, 10), 40);
+    assert_eq!(lab.truncate(id, 45).size, 45);
+    let cut = Work::Cut { id, epoch: 1, size: 50, layout: file.layout.unwrap() };
+    assert_eq!(lab.work, [cut]);
+    assert_eq!(commit(&mut lab, session, id, 40, 10), None);
+    assert_eq!(lab.stat(id).size, 50);
+}
+
 #[test]
 fn cuts_stay_pending_in_order_until_each_is_reported() {
     let mut lab = Lab::default();

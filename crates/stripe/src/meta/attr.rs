@@ -72,7 +72,8 @@ impl<K: Kv> Store<K> {
     fn check_size(&self, request: &Request, inode: &Inode, size: u64) -> Result<(), Fault> {
         must_be_regular(inode)?;
         check_end(size)?;
-        if size < inode.size && inode.epoch == u32::MAX {
+        let cuts = size < inode.size || self.may_have_lost_size(inode.id);
+        if cuts && inode.epoch == u32::MAX {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
         }
         if self.replaying || self.is_writer(request.session, inode.id) {
@@ -91,30 +92,45 @@ impl<K: Kv> Store<K> {
         let inode = &mut stored.inode;
         inode.mtime = request.now;
         written_by(&request.caller, inode);
+        let may_have_lost = self.may_have_lost_size(inode.id);
         if size >= inode.size {
             inode.sparse |= size > inode.size;
+            // What was cut, or lies beyond a size that was lost, must not show in what is added.
+            // Appends under way keep their places.
+            let cut = match may_have_lost {
+                true => Some(self.cut_objects(inode, stored.tail)?),
+                false => None,
+            };
             self.grow(stored, size)?;
-            return Ok(None);
+            return Ok(cut);
         }
         let limit = inode.layout.as_ref().map_or(0, distribution::inline_bytes);
         // Of a sparse file the I/O servers may hold space beyond the size.
-        let is_inline = inode.size == stored.tail && inode.size <= limit && !inode.sparse;
+        let is_inline = inode.size == stored.tail
+            && inode.size <= limit
+            && !inode.sparse
+            && !may_have_lost;
         self.count_bytes(inode.size, size);
         (inode.size, stored.tail) = (size, size);
         self.cut_inline(inode, size)?;
         if is_inline && self.reserved(inode.id)?.is_empty() {
             return Ok(None);
         }
-        inode.epoch += 1;
         // What is empty has no holes: nobody needs to count.
         inode.sparse &= size > 0;
+        self.forget_appends(inode.id)?;
+        self.cut_objects(inode, size).map(Some)
+    }
+
+    /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.
+    fn cut_objects(&mut self, inode: &mut Inode, size: u64) -> Result<u32, Fault> {
+        inode.epoch += 1;
         let (id, epoch) = (inode.id, inode.epoch);
-        self.forget_appends(id)?;
         if let Some(layout) = inode.layout.clone() {
             self.put_row(&keys::cut(id, epoch), &CutRow { size, layout: layout.clone() })?;
             self.work.push(Work::Cut { id, epoch, size, layout });
         }
-        Ok(Some(epoch))
+        Ok(epoch)
     }
 
     /// Raises the size to `end` if it is smaller, and lets appends below show. The caller saves.

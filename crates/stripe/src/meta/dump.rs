@@ -15,6 +15,8 @@ pub enum Record {
     Counters { id_next: u64, session_next: u64, files: u64, bytes: u64 },
     /// How often the store was opened.
     Boot { count: u64 },
+    /// The first number that was free when the machine had lost its power last.
+    Lost { below: u64 },
     /// A file.
     Inode { inode: Box<Inode>, cookie_next: u64, tail: u64 },
     /// Where a name leads.
@@ -59,6 +61,7 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
             Record::Counters { id_next, session_next, files, bytes }
         }
         keys::BOOT => Record::Boot { count: row(value)? },
+        keys::LOST => Record::Lost { below: row(value)? },
         [b'i', ..] => {
             let Stored { inode, cookie_next, tail } = row(value)?;
             Record::Inode { inode: Box::new(inode), cookie_next, tail }

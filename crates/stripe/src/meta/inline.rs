@@ -147,7 +147,9 @@ impl<K: Kv> Store<K> {
     pub(super) fn is_inline(&self, stored: &Stored) -> bool {
         let limit = inline_max(&stored.inode);
         // Space that was taken beyond the size makes a file sparse.
-        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse;
+        let is_plain = stored.inode.epoch == 0
+            && !stored.inode.sparse
+            && !self.may_have_lost_size(stored.inode.id);
         is_plain && stored.inode.size.max(stored.tail) <= limit && limit > 0
     }
 

@@ -1,7 +1,7 @@
 //! The map's rows: how keys are made so that they sort, and what their values hold.
 //!
 //! ```text
-//!   's' word                  superblock, counters, start counter
+//!   's' word                  superblock, counters, start counter, last loss of power
 //!   'i' id                    Stored: the inode with what clients never see
 //!   'n' parent name           Named: where a name leads
 //!   'c' parent cookie         Listed: the same entry in the order of listings
@@ -37,6 +37,8 @@ pub(super) const PAYLOAD_HEADER_BYTES: usize = 5;
 pub(super) const SUPER: &[u8] = b"ssuper";
 pub(super) const COUNTERS: &[u8] = b"scounters";
 pub(super) const BOOT: &[u8] = b"sboot";
+/// The first number that was free when the machine had lost its power last; none while it has not.
+pub(super) const LOST: &[u8] = b"slost";
 
 record! {
     /// What makes a map a metadata store.
