@@ -61,6 +61,9 @@ impl<K: Kv> Store<K> {
         if offset != stored.inode.size || limit.saturating_sub(offset) < length {
             return refuse(Errno::ERANGE, format!("file {id} takes no append with its metadata"));
         }
+        if self.is_in_doubt(&stored) {
+            self.clear_doubt(&mut stored)?;
+        }
         let piece = InlinePiece { offset: offset as u32, bytes: length as u32 };
         self.put_inline(&mut stored, &[piece], data)?;
         self.grow(&mut stored, offset + length)?;
@@ -149,7 +152,7 @@ impl<K: Kv> Store<K> {
         // Space that was taken beyond the size makes a file sparse.
         let is_plain = stored.inode.epoch == 0
             && !stored.inode.sparse
-            && !self.may_have_lost_size(stored.inode.id);
+            && !self.is_in_doubt(stored);
         is_plain && stored.inode.size.max(stored.tail) <= limit && limit > 0
     }
 
