@@ -92,8 +92,8 @@ impl<K: Kv> Store<K> {
         written_by(&request.caller, &mut stored.inode);
         let is_in_doubt = self.is_in_doubt(stored);
         if size >= stored.inode.size {
-            // What was cut, or lies beyond a size that was lost, must not show in what is added.
-            let cut = if is_in_doubt { Some(self.clear_doubt(stored)?) } else { None };
+            // The size was larger once, perhaps: then something is cut all the same.
+            let cut = if is_in_doubt { Some(self.clear_doubt(stored, size)?) } else { None };
             stored.inode.sparse |= size > stored.inode.size;
             self.grow(stored, size)?;
             return Ok(cut);
@@ -115,13 +115,13 @@ impl<K: Kv> Store<K> {
         self.cut_objects(stored, size).map(Some)
     }
 
-    /// Cuts the objects of a file that is in doubt where nothing is known of it; the new epoch.
-    /// Appends under way that are known keep their places. The caller saves.
-    pub(super) fn clear_doubt(&mut self, stored: &mut Stored) -> Result<u32, Fault> {
+    /// Cuts the objects of a file that is in doubt to this size; the new epoch. Appends under way that
+    /// are known keep their places. The caller saves.
+    pub(super) fn clear_doubt(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
         if stored.inode.epoch == u32::MAX {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", stored.inode.id));
         }
-        self.cut_objects(stored, stored.tail)
+        self.cut_objects(stored, size.max(stored.tail))
     }
 
     /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.

@@ -62,7 +62,7 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::ERANGE, format!("file {id} takes no append with its metadata"));
         }
         if self.is_in_doubt(&stored) {
-            self.clear_doubt(&mut stored)?;
+            self.clear_doubt(&mut stored, 0)?;
         }
         let piece = InlinePiece { offset: offset as u32, bytes: length as u32 };
         self.put_inline(&mut stored, &[piece], data)?;
