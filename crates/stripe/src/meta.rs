@@ -311,6 +311,7 @@ impl<K: Kv> Store<K> {
             | Op::Setxattr { .. }
             | Op::Removexattr { .. }
             | Op::Tmpfile { .. }
+            | Op::SetConsistency { .. }
             | Op::Drop { .. } => true,
         }
     }
@@ -438,6 +439,9 @@ impl<K: Kv> Store<K> {
             Op::Reserve { id, length } => self.reserve(request, *id, *length),
             Op::Commit { id, offset, length } => self.commit(request, *id, *offset, *length),
             Op::SetLayout { id, hint } => self.set_layout(request, *id, hint),
+            Op::SetConsistency { id, consistency } => {
+                self.set_consistency(request, *id, *consistency)
+            }
             Op::Reclaimed { id, epoch } => self.reclaimed(*id, *epoch),
             Op::SessionOver { session } => self.session_over(*session, request.now),
             Op::Touch { id } => self.touch(request, *id),
@@ -544,6 +548,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         hint: Some(hint),
         parent: ROOT,
         has_xattrs: false,
+        consistency: 0,
     };
     Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0 }
 }

@@ -178,14 +178,14 @@ impl Session {
         Ok(self.send(&mut task).await?.reply)
     }
 
-    /// Says something whose answer does not matter, before everything that is asked later; whether
-    /// it could be said.
-    pub fn tell(&self, op: Op) -> bool {
+    /// Says something before everything that is asked later, if it can be said now. What comes is
+    /// whether it was answered.
+    pub fn tell(&self, op: Op) -> Option<BoxFuture<bool>> {
         self.cache.changed_beside(&op, self.net.now());
-        let Some(conn) = self.link.conn_now() else { return false };
+        let conn = self.link.conn_now()?;
         let (request, _) = self.memory.request(0, &Caller::default(), op);
-        conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) });
-        true
+        let call = conn.call(Message::Tcall { fid: ROOT_FID, body: body(&request) });
+        Some(Box::pin(async move { call.await.is_ok() }))
     }
 
     /// Connects now, so that later calls find a session.

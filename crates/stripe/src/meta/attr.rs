@@ -11,7 +11,7 @@ use super::permission::{access, check, may, mode, without_privilege, written_by}
 use super::{Applied, Store, Work, create, done, node};
 use crate::distribution;
 use crate::kv::Kv;
-use crate::ops::{Caller, Id, Inode, LayoutHint, Op, Reply, Request, set};
+use crate::ops::{Caller, Consistency, Id, Inode, LayoutHint, Op, Reply, Request, set};
 use covey_ninep::tree::Errno;
 
 /// The largest size: off_t is signed.
@@ -232,6 +232,24 @@ impl<K: Kv> Store<K> {
         let epoch = stored.inode.epoch;
         let reply = Reply::Node { inode: stored.inode };
         Ok(if is_dir { Applied::Reply(reply) } else { Applied::AfterCut { id, epoch, reply } })
+    }
+
+    /// How mounts keep what they know of a file, and of what will be made in a directory.
+    pub(super) fn set_consistency(
+        &mut self,
+        request: &Request,
+        id: Id,
+        consistency: u8,
+    ) -> Result<Applied, Fault> {
+        let mut stored = self.stored(id)?;
+        must_own(&request.caller, &stored.inode)?;
+        if consistency != 0 && Consistency::from_number(consistency).is_none() {
+            return refuse(Errno::EINVAL, format!("there is no consistency mode {consistency}"));
+        }
+        stored.inode.consistency = consistency;
+        touched(&mut stored.inode, request.now);
+        self.save(&stored)?;
+        Ok(node(stored.inode))
     }
 
     /// Gives an empty file that nobody has open another layout. Objects that writers may have left

@@ -111,6 +111,7 @@ impl<K: Kv> Store<K> {
             hint: None,
             parent: 0,
             has_xattrs: false,
+            consistency: dir.consistency,
         };
         match inode.type_bits() {
             mode::REGULAR => inode.layout = hint.map(|hint| self.layout_for(id, &hint)),
