@@ -150,9 +150,7 @@ impl<K: Kv> Store<K> {
     pub(super) fn is_inline(&self, stored: &Stored) -> bool {
         let limit = inline_max(&stored.inode);
         // Space that was taken beyond the size makes a file sparse.
-        let is_plain = stored.inode.epoch == 0
-            && !stored.inode.sparse
-            && !self.is_in_doubt(stored);
+        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse && !self.is_in_doubt(stored);
         is_plain && stored.inode.size.max(stored.tail) <= limit && limit > 0
     }
 
