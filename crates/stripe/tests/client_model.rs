@@ -359,8 +359,9 @@ impl Lab {
                 }
             });
         let seen = self.world.run(join_all(runs));
-        // What was given up comes to its end by itself, if at all.
-        self.world.rest(Duration::from_millis(700));
+        // What was given up comes to its end by itself, if at all; a server that has just started lets
+        // changes wait for a second.
+        self.world.rest(Duration::from_millis(1700));
         self.reopen();
         for file in 0..FILES {
             self.check(file, first, &steps, &seen);
