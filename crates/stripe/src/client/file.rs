@@ -220,10 +220,11 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             self.meet_restart(fs).await?;
-            let (offset, epoch) = fs.session.reserve(self.id, length, asker.clone()).await?;
+            let place = fs.session.reserve(self.id, length, asker.clone()).await?;
+            let (offset, epoch) = (place.offset, place.epoch);
             let written = self.write_reserved(fs, offset, &data, epoch).await;
             // The reservation ends even when the data did not arrive, or later appends would wait.
-            let told = fs.session.commit(self.id, offset, length).await;
+            let told = fs.session.commit(place).await;
             match written.and(told) {
                 Ok(()) => {
                     self.wrote(fs, epoch, offset + length, true);
