@@ -15,7 +15,7 @@ use super::link::Link;
 use super::{BoxFuture, Net, Options, Result};
 use crate::meta::{access, may};
 use crate::ops::{Answer, Caller, Id, Inode, Op, RangeLock, Reply, Request};
-use covey_ninep::client::{CallError, Conn};
+use covey_ninep::client::{Call, CallError, Conn};
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, Name, Payload, Reader};
@@ -143,13 +143,21 @@ impl Session {
         Ok(self.send(&mut task).await?.reply)
     }
 
-    /// Says something whose answer does not matter, before everything that is asked later; whether
-    /// it could be said.
+    /// Says something whose answer nobody waits for, before everything that is asked later; whether
+    /// it could be said. The server may do it later than it answers what was asked after it, so
+    /// nothing of what it changes is remembered until its answer has come.
     pub fn tell(&self, op: Op) -> bool {
-        self.cache.changed_beside(&op, self.net.now());
         let Some(conn) = self.link.conn_now() else { return false };
         let (request, _) = self.memory.request(0, &Caller::default(), op);
-        conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) });
+        let sent = self.cache.sending(&request.op, self.net.now());
+        let answer = queue(&conn, &request);
+        let (cache, net) = (self.cache.clone(), self.net.clone());
+        self.net.spawn(Box::pin(async move {
+            let way = OnTheWay::begun(&cache, sent);
+            if let Ok(answer) = answered(answer).await {
+                way.arrived(&request.op, &answer, net.now());
+            }
+        }));
         true
     }
 
@@ -447,7 +455,15 @@ fn body(request: &Request) -> Payload {
 }
 
 async fn call(conn: &Conn, request: &Request) -> std::result::Result<Answer, CallError> {
-    let call = conn.call(Message::Tcall { fid: ROOT_FID, body: body(request) });
+    answered(queue(conn, request)).await
+}
+
+/// Sends a request, before everything that is sent later.
+fn queue(conn: &Conn, request: &Request) -> Call {
+    conn.call(Message::Tcall { fid: ROOT_FID, body: body(request) })
+}
+
+async fn answered(call: Call) -> std::result::Result<Answer, CallError> {
     let Message::Rcall { body } = call.await? else {
         return Err(CallError::Errno(Errno::because(Errno::EPROTO, "Tcall got another message")));
     };
