@@ -81,6 +81,7 @@ fn json_of(record: &Record) -> Value {
             "files": files, "bytes": bytes,
         }),
         Record::Boot { count } => json!({ "type": "boot", "count": count }),
+        Record::Losses { count } => json!({ "type": "power-losses", "count": count }),
         Record::Inode { inode, cookie_next, tail } => inode_of(inode, *cookie_next, *tail),
         Record::Name { parent, name, id, kind, cookie } => {
             let mut value = json!({ "type": "name", "parent": parent, "id": id, "kind": kind,

@@ -29,9 +29,9 @@ use std::time::Duration;
 
 /// The fid of the metadata tree's root on every connection.
 const ROOT_FID: u32 = 0;
-/// How often what must come to its end is tried again while the server is away.
 /// What must be left of a lease for an open to be on time at the server.
 const OPEN_MARGIN: Duration = Duration::from_millis(250);
+/// How often what must come to its end is tried again while the server is away.
 const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A session on the metadata server.
@@ -68,6 +68,41 @@ struct Task {
     change: Option<Change>,
     /// Who waits, when dropping the future is not how the wait ends.
     asker: Option<Asker>,
+    /// How often it was sent.
+    sent: u32,
+}
+
+impl Task {
+    /// Whether the server may have done it although it has failed here: an answer was lost.
+    fn may_be_done(&self, failure: &Failure) -> bool {
+        match failure {
+            Failure::Away(_) => true,
+            Failure::Refused(error) if error.code == Errno::EINTR => self.sent > 0,
+            Failure::Refused(_) => failure.may_pass() && self.sent > 1,
+        }
+    }
+}
+
+impl Failure {
+    /// Whether the same request may be answered later: the server is away, or its disk is full.
+    fn may_pass(&self) -> bool {
+        match self {
+            Failure::Away(_) => true,
+            Failure::Refused(error) => error.code == Errno::ENOSPC,
+        }
+    }
+}
+
+/// A place for an append, until it is committed. While it is held its number is open, which tells a
+/// server that has lost our Commit with its power that nobody holds the place any more.
+pub struct Place {
+    id: Id,
+    /// Its first byte.
+    pub offset: u64,
+    length: u64,
+    /// The file's epoch when it was given.
+    pub epoch: u32,
+    change: Option<Change>,
 }
 
 /// A reply, and how many greetings had begun when its request was made.
@@ -127,7 +162,7 @@ impl Session {
 
     /// Asks without changing anything that has to be answered once only.
     pub async fn ask(&self, caller: &Caller, op: Op) -> Result<Reply> {
-        let mut task = Task { caller: caller.clone(), op, change: None, asker: None };
+        let mut task = Task { caller: caller.clone(), op, change: None, asker: None, sent: 0 };
         Ok(self.send(&mut task).await?.reply)
     }
 
@@ -143,22 +178,21 @@ impl Session {
         Ok(self.send(&mut task).await?.reply)
     }
 
-    /// Says something whose answer nobody waits for, before everything that is asked later; whether
-    /// it could be said. The server may do it later than it answers what was asked after it, so
-    /// nothing of what it changes is remembered until its answer has come.
-    pub fn tell(&self, op: Op) -> bool {
-        let Some(conn) = self.link.conn_now() else { return false };
+    /// Says something before everything that is asked later, if it can be said now. What comes is
+    /// whether it was answered. The server may do it later than it answers what was asked after it,
+    /// so nothing of what it changes is remembered until then.
+    pub fn tell(&self, op: Op) -> Option<BoxFuture<bool>> {
+        let conn = self.link.conn_now()?;
         let (request, _) = self.memory.request(0, &Caller::default(), op);
         let sent = self.cache.sending(&request.op, self.net.now());
         let answer = queue(&conn, &request);
         let (cache, net) = (self.cache.clone(), self.net.clone());
-        self.net.spawn(Box::pin(async move {
+        Some(Box::pin(async move {
             let way = OnTheWay::begun(&cache, sent);
-            if let Ok(answer) = answered(answer).await {
-                way.arrived(&request.op, &answer, net.now());
-            }
-        }));
-        true
+            let Ok(answer) = answered(answer).await else { return false };
+            way.arrived(&request.op, &answer, net.now());
+            true
+        }))
     }
 
     /// Connects now, so that later calls find a session.
@@ -204,7 +238,7 @@ impl Session {
         beside(&*self.net, |asker| async move {
             let is_change = !matches!(op, Op::Open { .. } | Op::OpenRead { .. });
             let change = is_change.then(|| Change::new(&session.memory));
-            let mut task = Task { caller, op, change, asker: Some(asker) };
+            let mut task = Task { caller, op, change, asker: Some(asker), sent: 0 };
             loop {
                 let answered = session.send(&mut task).await?;
                 let id = match &answered.reply {
@@ -251,7 +285,7 @@ impl Session {
     pub async fn lock(self: &Arc<Self>, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
         let mut claim = Claim { session: self, id, range: Some(lock.clone()) };
         let op = Op::Lock { id, lock: lock.clone(), wait, again: false };
-        let mut task = Task { caller: Caller::default(), op, change: None, asker: None };
+        let mut task = Task { caller: Caller::default(), op, change: None, asker: None, sent: 0 };
         loop {
             match self.send(&mut task).await {
                 Ok(answered) if self.memory.locked(id, &lock, answered.greetings) => break,
@@ -279,47 +313,49 @@ impl Session {
 
     /// Takes a place at the end of a file. One that is granted after the wait for it has ended is
     /// given back, or later appends would wait for it.
-    pub async fn reserve(
-        self: &Arc<Self>,
-        id: Id,
-        length: u64,
-        asker: Asker,
-    ) -> Result<(u64, u32)> {
+    pub async fn reserve(self: &Arc<Self>, id: Id, length: u64, asker: Asker) -> Result<Place> {
         let mut task = self.task(&Caller::default(), Op::Reserve { id, length });
         task.asker = Some(asker);
         match self.send(&mut task).await {
-            Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => Ok((offset, epoch)),
+            Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => {
+                Ok(Place { id, offset, length, epoch, change: task.change })
+            }
             Ok(answered) => Err(unexpected(&answered.reply)),
-            Err(Failure::Refused(error)) => Err(error),
-            Err(Failure::Away(error)) => {
-                task.asker = None;
-                self.settle(task);
-                Err(error)
+            Err(failure) => {
+                // It may have been granted by an answer that was lost.
+                if task.may_be_done(&failure) {
+                    task.asker = None;
+                    self.settle(task, None);
+                }
+                Err(failure.into())
             }
         }
     }
 
     /// Says that an append is written, or that it never will be.
-    pub async fn commit(self: &Arc<Self>, id: Id, offset: u64, length: u64) -> Result<()> {
+    pub async fn commit(self: &Arc<Self>, place: Place) -> Result<()> {
+        let Place { id, offset, length, change: reserve, .. } = place;
         let mut task = self.task(&Caller::default(), Op::Commit { id, offset, length });
         match self.send(&mut task).await {
             Ok(_) => Ok(()),
-            Err(Failure::Refused(error)) => Err(error),
-            Err(Failure::Away(error)) => {
-                self.settle(task);
-                Err(error)
+            Err(failure) => {
+                if failure.may_pass() {
+                    self.settle(task, reserve);
+                }
+                Err(failure.into())
             }
         }
     }
 
     fn task(&self, caller: &Caller, op: Op) -> Task {
         let change = Some(Change::new(&self.memory));
-        Task { caller: caller.clone(), op, change, asker: None }
+        Task { caller: caller.clone(), op, change, asker: None, sent: 0 }
     }
 
-    /// Brings a Reserve or Commit to its end, however long the server is away.
-    fn settle(self: &Arc<Self>, task: Task) {
-        self.net.spawn(Box::pin(settle(Arc::downgrade(self), self.net.clone(), task)));
+    /// Brings a Reserve or Commit to its end, however long the server is away or full. The number of a
+    /// Commit's `reserve` stays open meanwhile.
+    fn settle(self: &Arc<Self>, task: Task, reserve: Option<Change>) {
+        self.net.spawn(Box::pin(settle(Arc::downgrade(self), self.net.clone(), task, reserve)));
     }
 
     async fn send(&self, task: &mut Task) -> std::result::Result<Answered, Failure> {
@@ -335,6 +371,7 @@ impl Session {
             if let Some(change) = &mut task.change {
                 change.note_sent(request.session)?;
             }
+            task.sent += 1;
             let way = OnTheWay::new(&self.cache, &request.op, self.net.now());
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Error { code, reason }, .. }) => {
@@ -356,17 +393,23 @@ impl Session {
 }
 
 /// Asks again until there is an answer; a place that was reserved in vain is given back.
-async fn settle(session: Weak<Session>, net: Arc<dyn Net>, mut task: Task) {
+async fn settle(
+    session: Weak<Session>,
+    net: Arc<dyn Net>,
+    mut task: Task,
+    mut reserve: Option<Change>,
+) {
     loop {
         net.sleep(SETTLE_PAUSE).await;
         let Some(session) = session.upgrade() else { return };
         match (session.send(&mut task).await, &task.op) {
-            (Err(Failure::Away(_)), _) => {}
+            (Err(failure), _) if failure.may_pass() => {}
             (Ok(Answered { reply: Reply::Offset { offset, .. }, .. }), Op::Reserve { .. }) => {
                 let &Op::Reserve { id, length } = &task.op else { return };
+                reserve = task.change.take();
                 task = session.task(&Caller::default(), Op::Commit { id, offset, length });
             }
-            _ => return,
+            _ => return drop(reserve),
         }
     }
 }
