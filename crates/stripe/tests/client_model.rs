@@ -104,7 +104,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = Step> {
     let patience = prop_oneof![6 => Just(None), 1 => (0..60usize).prop_map(Some)];
     (0..FILES, op(), patience).prop_map(|(file, op, patience)| Step { file, op, patience })
 }
@@ -119,7 +119,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn batch() -> impl Strategy<Value = Batch> {
-    let steps = prop::collection::vec(step(), CLIENTS);
+    let steps = prop::collection::vec(any_step(), CLIENTS);
     let events = prop::collection::vec((0..80usize, event()), 0..3);
     (steps, events).prop_map(|(steps, events)| Batch { steps, events })
 }
@@ -523,4 +523,16 @@ proptest! {
         let mut lab = Lab::new(seed);
         batches.iter().for_each(|batch| lab.batch(batch));
     }
+}
+
+fn step(file: usize, op: Op, patience: Option<usize>) -> Step {
+    Step { file, op, patience }
+}
+
+#[test]
+fn an_append_that_was_given_up_and_a_write_to_its_place() {
+    let write = || step(0, Op::Write { offset: 0, count: 1 }, None);
+    let steps = vec![step(0, Op::Append { count: 1 }, Some(1)), write(), write()];
+    Lab::new(1_368_862_688_090_806_712)
+        .batch(&Batch { steps, events: vec![(2, Event::RestartMeta)] });
 }

@@ -362,7 +362,8 @@ impl Session {
         let started = self.link.now();
         loop {
             let (_, conn) = self.link.conn(started).await.map_err(Failure::Away)?;
-            if task.asker.as_ref().is_some_and(Asker::is_gone) {
+            // What was sent may be done: it goes on to its end, or an append would leave a hole.
+            if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
                 return Err(Failure::Refused(Errno::because(Errno::EINTR, "nobody waits for it")));
             }
             self.memory.pay(&conn);
