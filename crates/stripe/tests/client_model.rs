@@ -245,13 +245,16 @@ fn in_order(before: usize, changes: &[Change], order: &[(usize, bool)]) -> Optio
     Some(bytes)
 }
 
-/// A write that is not certain may be done in part.
+/// Where writes overlap either may win; one that is not certain may be done in part.
 fn put(bytes: &mut Vec<u8>, offset: usize, count: usize, index: usize, done: bool, grows: bool) {
     if grows {
         bytes.resize(bytes.len().max(offset + count), ZERO);
     }
     let reached = bytes.iter_mut().skip(offset).take(count);
-    reached.for_each(|bits| *bits = from_change(index) | if done { 0 } else { *bits });
+    reached.for_each(|bits| {
+        let others = if done { *bits & !(ZERO | BEFORE) } else { *bits };
+        *bits = from_change(index) | others;
+    });
 }
 
 /// The ranges that an operation at known places reads or writes.
@@ -469,12 +472,15 @@ fn tamed(steps: &[Step], content: &[Vec<u8>]) -> Vec<Step> {
 }
 
 fn must_be_one_of(read: &[u8], after: &Outcomes) {
-    let story = format!("{:?} after {:?}", runs_of(after.before), after.changes);
-    let sizes: Vec<_> = after.states.keys().collect();
-    assert!(after.states.contains_key(&read.len()), "size {}, not {sizes:?}: {story}", read.len());
+    let story = || format!("{:?} after {:?}", runs_of(after.before), after.changes);
+    let sizes = after.states.keys();
+    let is_size = after.states.contains_key(&read.len());
+    assert!(is_size, "size {}, not {sizes:?}: {}", read.len(), story());
     for (at, &byte) in read.iter().enumerate() {
-        let may = after.bytes(read.len(), at);
-        assert!(after.may_be(read.len(), at, byte), "byte {at} is {byte}, not {may:?}: {story}");
+        if !after.may_be(read.len(), at, byte) {
+            let may = after.bytes(read.len(), at);
+            panic!("byte {at} is {byte}, not {may:?}: {}", story());
+        }
     }
 }
 
@@ -525,14 +531,39 @@ proptest! {
     }
 }
 
+// What it has found.
+
 fn step(file: usize, op: Op, patience: Option<usize>) -> Step {
     Step { file, op, patience }
 }
 
+fn write(offset: usize, count: usize) -> Step {
+    step(0, Op::Write { offset, count }, None)
+}
+
 #[test]
-fn an_append_that_was_given_up_and_a_write_to_its_place() {
-    let write = || step(0, Op::Write { offset: 0, count: 1 }, None);
-    let steps = vec![step(0, Op::Append { count: 1 }, Some(1)), write(), write()];
-    Lab::new(1_368_862_688_090_806_712)
-        .batch(&Batch { steps, events: vec![(2, Event::RestartMeta)] });
+fn an_append_that_was_given_up_leaves_no_hole() {
+    let append = step(0, Op::Append { count: 1 }, Some(1));
+    let steps = vec![append, write(0, 1), write(0, 1)];
+    let events = vec![(2, Event::RestartMeta)];
+    Lab::new(1_368_862_688_090_806_712).batch(&Batch { steps, events });
+}
+
+#[test]
+fn an_append_that_was_given_up_holds_nobody_up() {
+    let append = |count, patience| step(0, Op::Append { count }, patience);
+    let steps = vec![append(4197, Some(1)), append(1, None), write(0, 1)];
+    let events = vec![(5, Event::Cut { conn: 3, delivered: false })];
+    Lab::new(435_513_966_555_164_170).batch(&Batch { steps, events });
+}
+
+#[test]
+fn an_append_and_a_write_share_a_place_that_a_truncation_has_freed() {
+    let mut lab = Lab::new(14_110_751_781_914_418_342);
+    let append = |file, count| step(file, Op::Append { count }, None);
+    let truncate = step(0, Op::Truncate { size: 0 }, None);
+    let steps = vec![write(0, 1), append(1, 277), write(28594, 79)];
+    lab.batch(&Batch { steps, events: vec![(16, Event::RestartData(0))] });
+    lab.batch(&Batch { steps: vec![write(0, 1), write(0, 1), append(1, 1)], events: vec![] });
+    lab.batch(&Batch { steps: vec![write(1, 4096), truncate, append(0, 4096)], events: vec![] });
 }
