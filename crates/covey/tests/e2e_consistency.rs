@@ -8,7 +8,7 @@ use rustix::fs::{
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use support::bytes::{assert_same, noise};
@@ -36,6 +36,10 @@ fn open(path: &Path) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn o_sync() -> i32 {
+    OFlags::SYNC.bits() as i32
 }
 
 fn read(file: &File, at: u64, length: usize) -> Vec<u8> {
@@ -151,6 +155,9 @@ fn what_is_not_closed_is_seen_elsewhere_after_an_fsync_or_within_seconds() {
         for (at, byte) in noise(5, 100).iter().enumerate() {
             file.write_all_at(&[*byte], 5 + at as u64).unwrap();
         }
+        let now = File::options().write(true).custom_flags(o_sync()).open(one.join("f")).unwrap();
+        now.write_all_at(b"FIRST", 0).unwrap();
+        assert_eq!(read(&seen, 0, 5), b"FIRST", "O_SYNC is seen at once");
         // It sees itself at once.
         assert_eq!(file.metadata().unwrap().len(), 105);
         file.write_all_at(b"more", 105).unwrap();
@@ -203,6 +210,27 @@ fn names_in_a_job_s_directory_are_seen_elsewhere_within_half_a_minute() {
     assert!(one.join("own").exists() && two.join("own").exists());
     until("the sight of a new name", || one.join("new").exists());
     until("the end of an old one", || !one.join("there").exists());
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_by_now_is_never_an_error_on_a_job_s_mount() {
+    let Some((_cluster, one, two)) = beside_strict("job-scratch") else { return };
+    for round in 0..6 {
+        fs::write(two.join("new"), format!("{round}")).unwrap();
+        fs::rename(two.join("new"), two.join("f")).unwrap();
+        let _ = fs::remove_dir_all(two.join("d"));
+        fs::create_dir(two.join("d")).unwrap();
+        fs::write(two.join("d/f"), format!("{round}")).unwrap();
+        if round == 0 {
+            until("the first sight", || one.join("f").exists() && one.join("d/f").exists());
+        }
+        for name in ["f", "d/f"] {
+            let found: i32 = fs::read_to_string(one.join(name)).unwrap().parse().unwrap();
+            assert!(found <= round, "{name}");
+            assert!(fs::metadata(one.join(name)).is_ok(), "{name}");
+        }
+        assert_eq!(fs::read_dir(one.join("d")).unwrap().count(), 1);
+    }
 }
 
 #[test]
@@ -339,6 +367,41 @@ fn appends_from_two_mounts_lose_nothing_in_any_mode() {
             wanted.sort_unstable();
             assert_eq!(found, wanted, "{mode}");
         }
+    }
+}
+
+#[test]
+fn unaligned_records_of_writers_on_two_mounts_are_all_right_in_any_mode() {
+    const RECORD: usize = 1001;
+    const RECORDS: usize = 800;
+    for mode in MODES {
+        let Some((_cluster, one, two)) = two_mounts(mode) else { return };
+        let wanted = noise(1, RECORD * RECORDS);
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let file = open(&if writer % 2 == 0 { &one } else { &two }.join("records"));
+                let wanted = &wanted;
+                scope.spawn(move || {
+                    for record in (0..RECORDS).filter(|record| record % 4 == writer) {
+                        let at = record * RECORD;
+                        file.write_all_at(&wanted[at..at + RECORD], at as u64).expect("a write");
+                        if record % 37 == 0 {
+                            // It sees its own at once, whoever else writes beside it.
+                            assert_eq!(read(&file, at as u64, RECORD), wanted[at..at + RECORD]);
+                        }
+                    }
+                });
+            }
+        });
+        let found = fs::read(one.join("records")).unwrap();
+        match mode {
+            // Both have written it: the other's bytes are seen half a minute after the next open.
+            "job-scratch" => assert_eq!(found.len(), wanted.len()),
+            _ => assert_same(&found, &wanted, mode),
+        }
+        let how = OFlags::DIRECT | OFlags::RDONLY;
+        let direct = File::from(rustix::fs::open(two.join("records"), how, Mode::empty()).unwrap());
+        assert_same(&read(&direct, 0, wanted.len()), &wanted, "what the servers have");
     }
 }
 
