@@ -3,12 +3,14 @@
 mod support;
 
 use rustix::fs::{
-    FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, copy_file_range, fallocate, flock, seek,
+    FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate,
+    flock, getxattr, listxattr, removexattr, seek, setxattr,
 };
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use support::bytes::{assert_same, noise};
@@ -36,6 +38,10 @@ fn open(path: &Path) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn o_sync() -> i32 {
+    OFlags::SYNC.bits() as i32
 }
 
 fn read(file: &File, at: u64, length: usize) -> Vec<u8> {
@@ -151,6 +157,9 @@ fn what_is_not_closed_is_seen_elsewhere_after_an_fsync_or_within_seconds() {
         for (at, byte) in noise(5, 100).iter().enumerate() {
             file.write_all_at(&[*byte], 5 + at as u64).unwrap();
         }
+        let now = File::options().write(true).custom_flags(o_sync()).open(one.join("f")).unwrap();
+        now.write_all_at(b"FIRST", 0).unwrap();
+        assert_eq!(read(&seen, 0, 5), b"FIRST", "O_SYNC is seen at once");
         // It sees itself at once.
         assert_eq!(file.metadata().unwrap().len(), 105);
         file.write_all_at(b"more", 105).unwrap();
@@ -206,6 +215,27 @@ fn names_in_a_job_s_directory_are_seen_elsewhere_within_half_a_minute() {
 }
 
 #[test]
+fn a_name_that_leads_elsewhere_by_now_is_never_an_error_on_a_job_s_mount() {
+    let Some((_cluster, one, two)) = beside_strict("job-scratch") else { return };
+    for round in 0..6 {
+        fs::write(two.join("new"), format!("{round}")).unwrap();
+        fs::rename(two.join("new"), two.join("f")).unwrap();
+        let _ = fs::remove_dir_all(two.join("d"));
+        fs::create_dir(two.join("d")).unwrap();
+        fs::write(two.join("d/f"), format!("{round}")).unwrap();
+        if round == 0 {
+            until("the first sight", || one.join("f").exists() && one.join("d/f").exists());
+        }
+        for name in ["f", "d/f"] {
+            let found: i32 = fs::read_to_string(one.join(name)).unwrap().parse().unwrap();
+            assert!(found <= round, "{name}");
+            assert!(fs::metadata(one.join(name)).is_ok(), "{name}");
+        }
+        assert_eq!(fs::read_dir(one.join("d")).unwrap().count(), 1);
+    }
+}
+
+#[test]
 fn a_directory_s_own_mode_wins_over_the_mount_s() {
     let Some((cluster, one, two)) = two_mounts("job-scratch") else { return };
     fs::create_dir_all(one.join("exact/below")).unwrap();
@@ -235,7 +265,33 @@ fn a_directory_s_own_mode_wins_over_the_mount_s() {
 }
 
 #[test]
-fn only_the_owner_sets_a_mode_and_only_one_there_is() {
+fn a_mode_is_an_attribute_on_mounts() {
+    let Some((cluster, one, two)) = two_mounts("strict") else { return };
+    fs::create_dir(one.join("d")).unwrap();
+    let name = "user.covey.consistency";
+    let get = |path: &Path| {
+        let mut value = [0; 64];
+        getxattr(path, name, &mut value).map(|length| value[..length].to_vec())
+    };
+    assert_eq!(get(&one.join("d")), Err(Errno::NODATA));
+    assert_eq!(removexattr(one.join("d"), name), Err(Errno::NODATA));
+    setxattr(one.join("d"), name, b"job-scratch", XattrFlags::CREATE).unwrap();
+    assert_eq!(get(&two.join("d")).unwrap(), b"job-scratch");
+    let wrong = setxattr(one.join("d"), name, b"eventual", XattrFlags::empty());
+    assert_eq!(wrong, Err(Errno::INVAL));
+    let again = setxattr(two.join("d"), name, b"strict", XattrFlags::CREATE);
+    assert_eq!(again, Err(Errno::EXIST));
+    fs::write(two.join("d/f"), "x").unwrap();
+    assert_eq!(cluster.covey(&["consistency", "/d/f"]), "/d/f: job-scratch\n");
+    removexattr(two.join("d/f"), name).unwrap();
+    assert_eq!(cluster.covey(&["consistency", "/d/f"]), "/d/f: mount\n");
+    // Copies of all attributes leave it where it is.
+    let mut names = [0; 64];
+    assert_eq!(listxattr(one.join("d"), &mut names[..]), Ok(0));
+}
+
+#[test]
+fn a_mode_that_does_not_exist_is_refused() {
     let Some((cluster, one, _two)) = two_mounts("strict") else { return };
     fs::write(one.join("f"), "x").unwrap();
     let wrong = cluster.refused(&["consistency", "set", "eventual", "/f"]);
@@ -339,6 +395,41 @@ fn appends_from_two_mounts_lose_nothing_in_any_mode() {
             wanted.sort_unstable();
             assert_eq!(found, wanted, "{mode}");
         }
+    }
+}
+
+#[test]
+fn unaligned_records_of_writers_on_two_mounts_are_all_right_in_any_mode() {
+    const RECORD: usize = 1001;
+    const RECORDS: usize = 800;
+    for mode in MODES {
+        let Some((_cluster, one, two)) = two_mounts(mode) else { return };
+        let wanted = noise(1, RECORD * RECORDS);
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let file = open(&if writer % 2 == 0 { &one } else { &two }.join("records"));
+                let wanted = &wanted;
+                scope.spawn(move || {
+                    for record in (0..RECORDS).filter(|record| record % 4 == writer) {
+                        let at = record * RECORD;
+                        file.write_all_at(&wanted[at..at + RECORD], at as u64).expect("a write");
+                        if record % 37 == 0 {
+                            // It sees its own at once, whoever else writes beside it.
+                            assert_eq!(read(&file, at as u64, RECORD), wanted[at..at + RECORD]);
+                        }
+                    }
+                });
+            }
+        });
+        let found = fs::read(one.join("records")).unwrap();
+        match mode {
+            // Both have written it: the other's bytes are seen half a minute after the next open.
+            "job-scratch" => assert_eq!(found.len(), wanted.len()),
+            _ => assert_same(&found, &wanted, mode),
+        }
+        let how = OFlags::DIRECT | OFlags::RDONLY;
+        let direct = File::from(rustix::fs::open(two.join("records"), how, Mode::empty()).unwrap());
+        assert_same(&read(&direct, 0, wanted.len()), &wanted, "what the servers have");
     }
 }
 
@@ -459,11 +550,36 @@ fn an_error_of_a_write_that_was_gathered_is_told_by_the_close_or_before() {
     assert!(file.sync_all().is_err(), "it is not there");
     // Told once.
     cluster.restart();
-    until("the return of the servers", || file.write_all(b"again").is_ok());
+    until("the return of the servers", || file.sync_all().is_ok());
+    file.write_all(b"again").unwrap();
     file.sync_all().unwrap();
     let mut text = String::new();
     open(&one.join("f")).take(5).read_to_string(&mut text).unwrap();
     assert_eq!(text, "again");
+}
+
+#[test]
+fn a_client_that_dies_takes_with_it_only_what_it_had_gathered() {
+    for mode in ["close-to-open", "job-scratch"] {
+        let Some((cluster, one, two)) = beside_strict(mode) else { return };
+        let bytes = noise(1, 700_000);
+        for (at, piece) in bytes.chunks(10_000).enumerate() {
+            fs::write(one.join(format!("closed{at}")), piece).unwrap();
+        }
+        let synced = open(&one.join("synced"));
+        synced.write_all_at(&bytes, 0).unwrap();
+        synced.sync_all().unwrap();
+        synced.write_all_at(b"gathered", 300_000).unwrap();
+        cluster.kill_mount(&one);
+        for (at, piece) in bytes.chunks(10_000).enumerate() {
+            let found = fs::read(two.join(format!("closed{at}"))).unwrap();
+            assert_same(&found, piece, &format!("{mode}, file {at}"));
+        }
+        let mut found = fs::read(two.join("synced")).unwrap();
+        // That may be there or not.
+        found[300_000..300_008].copy_from_slice(&bytes[300_000..300_008]);
+        assert_same(&found, &bytes, mode);
+    }
 }
 
 /// Thousands of random operations against a copy in memory.

@@ -139,6 +139,9 @@ fn inode_of(inode: &Inode, cookie_next: u64, tail: u64) -> Value {
     if let Some(layout) = &inode.layout {
         fields.insert("layout".into(), layout_of(layout));
     }
+    if let Some(mode) = inode.consistency() {
+        fields.insert("consistency".into(), mode.name().into());
+    }
     if let Some(hint) = &inode.hint {
         let hint = json!({ "kind": hint.kind, "strip_bytes": hint.strip_bytes,
                            "server_count": hint.server_count, "params": hint.params.0 });

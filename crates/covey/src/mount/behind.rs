@@ -108,10 +108,12 @@ impl<F: Files> Behind<F> {
             self.bytes.fetch_add(data.len(), Ordering::Relaxed);
             self.start(&pending, turn, file.clone(), offset, data);
         } else {
+            self.bytes.fetch_add(data.len(), Ordering::Relaxed);
+            let mut counted = Counted { bytes: &self.bytes, length: data.len() };
             while !pending.lock().gather(file, offset, &data) {
                 self.send(&pending).await;
             }
-            self.bytes.fetch_add(data.len(), Ordering::Relaxed);
+            counted.length = 0;
             self.sweep_soon();
             if pending.lock().is_full() {
                 self.send(&pending).await;
@@ -212,6 +214,18 @@ impl<F: Files> Behind<F> {
 
     fn table(&self) -> MutexGuard<'_, Table<F::File>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes that are counted before they are gathered, which an interrupt may prevent.
+struct Counted<'a> {
+    bytes: &'a AtomicUsize,
+    length: usize,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.bytes.fetch_sub(self.length, Ordering::Relaxed);
     }
 }
 

@@ -457,10 +457,7 @@ impl MetaServer {
             Op::Hello { .. } => self.0.hello(connection, request),
             &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
             &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
-            _ if self.0.must_claim(&request) => {
-                let (meta, connection) = (self.0.clone(), connection.clone());
-                Outcome::later(async move { meta.request_in_turn(&connection, request).await })
-            }
+            _ if self.0.must_claim(&request) => self.0.request_in_turn(connection, request),
             _ => self.0.request(request),
         };
         let outcome = match watched {

@@ -15,7 +15,7 @@ use super::link::Link;
 use super::{BoxFuture, Net, Options, Result};
 use crate::meta::{access, may};
 use crate::ops::{Answer, Caller, Id, Inode, Op, RangeLock, Reply, Request};
-use covey_ninep::client::{CallError, Conn};
+use covey_ninep::client::{Call, CallError, Conn};
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, Name, Payload, Reader};
@@ -178,13 +178,20 @@ impl Session {
     }
 
     /// Says something before everything that is asked later, if it can be said now. What comes is
-    /// whether it was answered.
+    /// whether it was answered. The server may do it later than it answers what was asked after it,
+    /// so nothing of what it changes is remembered until then.
     pub fn tell(&self, op: Op) -> Option<BoxFuture<bool>> {
-        self.cache.changed_beside(&op, self.net.now());
         let conn = self.link.conn_now()?;
         let (request, _) = self.memory.request(0, &Caller::default(), op);
-        let call = conn.call(Message::Tcall { fid: ROOT_FID, body: body(&request) });
-        Some(Box::pin(async move { call.await.is_ok() }))
+        let sent = self.cache.sending(&request.op, self.net.now());
+        let answer = queue(&conn, &request);
+        let (cache, net) = (self.cache.clone(), self.net.clone());
+        Some(Box::pin(async move {
+            let way = OnTheWay::begun(&cache, sent);
+            let Ok(answer) = answered(answer).await else { return false };
+            way.arrived(&request.op, &answer, net.now());
+            true
+        }))
     }
 
     /// Connects now, so that later calls find a session.
@@ -355,7 +362,7 @@ impl Session {
         let started = self.link.now();
         loop {
             let (_, conn) = self.link.conn(started).await.map_err(Failure::Away)?;
-            // What was sent may be done: then it goes on to its end.
+            // What was sent may be done: it goes on to its end, or an append would leave a hole.
             if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
                 return Err(Failure::Refused(Errno::because(Errno::EINTR, "nobody waits for it")));
             }
@@ -494,7 +501,15 @@ fn body(request: &Request) -> Payload {
 }
 
 async fn call(conn: &Conn, request: &Request) -> std::result::Result<Answer, CallError> {
-    let call = conn.call(Message::Tcall { fid: ROOT_FID, body: body(request) });
+    answered(queue(conn, request)).await
+}
+
+/// Sends a request, before everything that is sent later.
+fn queue(conn: &Conn, request: &Request) -> Call {
+    conn.call(Message::Tcall { fid: ROOT_FID, body: body(request) })
+}
+
+async fn answered(call: Call) -> std::result::Result<Answer, CallError> {
     let Message::Rcall { body } = call.await? else {
         return Err(CallError::Errno(Errno::because(Errno::EPROTO, "Tcall got another message")));
     };

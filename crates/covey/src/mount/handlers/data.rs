@@ -89,7 +89,8 @@ impl<F: Files> Session<F> {
         // The flags are the descriptor's at this moment: fcntl(F_SETFL) counts.
         let at_once = open::APPEND | open::DSYNC | rustix::fs::OFlags::DIRECT.bits();
         if open.usage.gathers() && !is_mapped && flags & at_once == 0 {
-            self.behind.write(id, file, offset, data.0).await?;
+            let taken = self.behind.write(id, file, offset, data.0).await;
+            taken.inspect_err(|_| locked(&self.pages).doubt(id))?;
             return Ok(Answer::Small(encode(&WriteOut { size, padding: Pad })));
         }
         self.behind.settle(id).await;
@@ -115,7 +116,7 @@ impl<F: Files> Session<F> {
 
     pub(super) async fn fsync(&self, id: Id, fh: u64) -> Result<Answer> {
         let open = self.open.find(fh)?;
-        self.behind.finish(id).await?;
+        self.finish(id).await?;
         self.files.fsync(&open.file).await?;
         Ok(Answer::Done)
     }
@@ -138,11 +139,19 @@ impl<F: Files> Session<F> {
         Ok(Answer::Done)
     }
 
+    /// What was gathered is on the servers; else its pages are no better than what was lost.
+    async fn finish(&self, id: Id) -> Result<()> {
+        let finished = self.behind.finish(id).await;
+        if finished.is_err() {
+            locked(&self.pages).doubt(id);
+        }
+        finished
+    }
+
     /// What was written through any handle is on the servers, and whoever opens the file from now on
     /// can tell.
     pub(super) async fn written(&self, open: &OpenFile<F::File>) -> Result<()> {
-        let finished = self.behind.finish(open.id).await;
-        finished.and(self.files.flush(&open.file).await)
+        self.finish(open.id).await.and(self.files.flush(&open.file).await)
     }
 
     pub(super) async fn release(

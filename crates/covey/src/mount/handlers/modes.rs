@@ -71,6 +71,11 @@ impl Pages {
         true
     }
 
+    /// What the pages have may not be what the servers have: the next open drops them.
+    pub fn doubt(&mut self, id: Id) {
+        self.by_id.remove(&id);
+    }
+
     /// This mount writes the file.
     pub fn write(&mut self, id: Id) {
         if let Some(seen) = self.by_id.get_mut(&id) {
