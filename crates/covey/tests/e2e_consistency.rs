@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::bytes::{assert_same, noise};
 use support::{Cluster, has_program, run, skip, until};
 
@@ -198,6 +199,43 @@ fn a_mount_sees_its_own_writes_whatever_way_it_looks() {
         drop(file);
         assert_eq!(fs::read_dir(two.join("d")).unwrap().count(), 0);
     }
+}
+
+#[test]
+fn who_lists_a_directory_takes_nothing_back_from_who_writes_in_it() {
+    let mut cluster = Cluster::up(3);
+    let options = ["--consistency", "job-scratch", "--threads", "2"];
+    let Some(mount) = cluster.mount_with(&options) else { return };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for entry in fs::read_dir(&mount).unwrap() {
+                        let _ = entry.unwrap().metadata();
+                    }
+                }
+            });
+        }
+        let mut sizes = [0_u64; 4];
+        for round in 0..400_u64 {
+            let which = round as usize % 4;
+            let path = mount.join(format!("f{which}"));
+            let file = open(&path);
+            let piece = noise(round, 700 + round as usize);
+            file.write_all_at(&piece, sizes[which]).unwrap();
+            let (from, length) = (sizes[which], piece.len());
+            sizes[which] += length as u64;
+            if round % 3 == 0 {
+                assert_eq!(file.metadata().unwrap().len(), sizes[which], "round {round}");
+            }
+            drop(file);
+            let file = open(&path);
+            assert_same(&read(&file, from, length), &piece, &format!("round {round}"));
+            assert_eq!(file.metadata().unwrap().len(), sizes[which], "round {round}");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
