@@ -218,8 +218,10 @@ impl Journal {
         let mut record = Vec::with_capacity(request.size(()));
         match &request.op {
             // Which files are open is not kept: they are told again after a start.
-            Op::Hello { session, name, .. } => {
-                let op = Op::Hello { session: *session, files: List(vec![]), name: name.clone() };
+            Op::Hello { session, appends, name, .. } => {
+                let (session, files) = (*session, List(Vec::new()));
+                let (appends, name) = (appends.clone(), name.clone());
+                let op = Op::Hello { session, files, appends, name };
                 Request { op, ..request.clone() }.put((), &mut record);
             }
             _ => request.put((), &mut record),

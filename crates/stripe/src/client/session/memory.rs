@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Most opens that one message tells of.
 const OPENS_TOLD_MAX: usize = 32 * 1024;
-/// Bytes of a Hello around its opens.
+/// Bytes of a Hello around its opens and appends.
 const HELLO_BYTES: u32 = 1024;
 
 /// What a restarted server must be told again.
@@ -34,6 +34,8 @@ struct State {
     greetings: u64,
     seq_next: u64,
     seqs_open: BTreeSet<u64>,
+    /// Those of them that are Reserves.
+    reserves_open: BTreeSet<u64>,
     opens: BTreeMap<Id, u32>,
     locks: Vec<(Id, RangeLock)>,
     owed: Vec<Owed>,
@@ -59,6 +61,11 @@ impl Memory {
         seq
     }
 
+    /// The mutation of this number takes a place for an append; it is open until the append is over.
+    pub fn reserves(&self, seq: u64) {
+        self.lock().reserves_open.insert(seq);
+    }
+
     pub fn unique(&self) -> u64 {
         let state = self.lock();
         state.boot << 32 | state.session & 0xffff_ffff
@@ -70,7 +77,9 @@ impl Memory {
     }
 
     pub fn close_seq(&self, seq: u64) {
-        self.lock().seqs_open.remove(&seq);
+        let mut state = self.lock();
+        state.seqs_open.remove(&seq);
+        state.reserves_open.remove(&seq);
     }
 
     /// A request in the session of now, and how many greetings have begun.
@@ -174,17 +183,20 @@ impl Memory {
 
     /// Opens the session, or comes back to it, on a fresh connection.
     pub async fn greet(&self, conn: &Conn) -> Result<()> {
-        let files: Vec<Id> = {
+        let (files, appends): (Vec<Id>, Vec<u64>) = {
             let mut state = self.lock();
             state.greetings += 1;
             let opens = state.opens.iter();
-            opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect()
+            let files = opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect();
+            (files, state.reserves_open.iter().copied().collect())
         };
-        let files = self.tell_opens(conn, &files).await?;
+        let beside = HELLO_BYTES + (appends.len() * size_of::<u64>()) as u32;
+        let files = self.tell_opens(conn, &files, beside).await?;
         let nobody = Caller::default();
         let (mut request, _) = self.request(0, &nobody, Op::Bye {});
         let name = Name::from(self.name.as_str());
-        request.op = Op::Hello { session: request.session, files: List(files.to_vec()), name };
+        let (files, appends) = (List(files.to_vec()), List(appends));
+        request.op = Op::Hello { session: request.session, files, appends, name };
         let knows = match call(conn, &request).await.map_err(Errno::from)?.reply {
             Reply::Session { session, boot, machine, .. } => {
                 let mut state = self.lock();
@@ -204,10 +216,15 @@ impl Memory {
         Ok(())
     }
 
-    /// Tells of all opens but the last ones, for which a Hello has room.
-    async fn tell_opens<'a>(&self, conn: &Conn, mut files: &'a [Id]) -> Result<&'a [Id]> {
-        let most = (conn.payload_max().saturating_sub(HELLO_BYTES) as usize / size_of::<Id>())
-            .clamp(1, OPENS_TOLD_MAX);
+    /// Tells of all opens but the last ones, for which a Hello has room with so many bytes `beside`.
+    async fn tell_opens<'a>(
+        &self,
+        conn: &Conn,
+        mut files: &'a [Id],
+        beside: u32,
+    ) -> Result<&'a [Id]> {
+        let most = conn.payload_max().saturating_sub(beside) as usize / size_of::<Id>();
+        let most = most.clamp(1, OPENS_TOLD_MAX);
         while let Some((now, rest)) =
             files.split_at_checked(most).filter(|(_, rest)| !rest.is_empty())
         {
