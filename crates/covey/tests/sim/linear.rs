@@ -1,4 +1,4 @@
-//! Whether what several clients saw of names and attributes could have happened one after another.
+//! Whether what several clients saw of names, modes and extended attributes could have happened one after another.
 //!
 //! A history is *linearizable* when every operation can be given one moment between its question and
 //! its answer, so that the answers are those of a single directory. An operation without an answer may
@@ -18,6 +18,9 @@ pub enum Op {
     List,
     SetMode(usize, u32),
     Mode(usize),
+    SetXattr(usize, u8),
+    RemoveXattr(usize),
+    Xattr(usize),
 }
 
 /// What was answered.
@@ -27,6 +30,7 @@ pub enum Answer {
     Is(u64),
     Names(BTreeMap<u8, u64>),
     Mode(u32),
+    Value(u8),
     Missing,
     Exists,
 }
@@ -45,6 +49,7 @@ pub struct Event {
 struct State {
     names: BTreeMap<u8, u64>,
     modes: BTreeMap<usize, u32>,
+    xattrs: BTreeMap<usize, u8>,
 }
 
 /// A way in which things may have gone so far: the state, and which of the open operations are done.
@@ -194,6 +199,15 @@ impl State {
                 Answer::Done
             }
             Op::Mode(file) => Answer::Mode(self.modes.get(file).copied().unwrap_or(MODE_FIRST)),
+            Op::SetXattr(file, value) => {
+                next.xattrs.insert(*file, *value);
+                Answer::Done
+            }
+            Op::RemoveXattr(file) => match next.xattrs.remove(file) {
+                Some(_) => Answer::Done,
+                None => Answer::Missing,
+            },
+            Op::Xattr(file) => self.xattrs.get(file).map_or(Answer::Missing, |&v| Answer::Value(v)),
         };
         match answer {
             Some(answer) => (real == *answer).then_some(next),

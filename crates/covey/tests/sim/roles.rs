@@ -12,9 +12,11 @@ use super::lab::Lab;
 use covey_stripe::client::Fs;
 use covey_stripe::ops::Caller;
 use covey_wire::Name;
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A role's process-long run.
 pub type Run = Pin<Box<dyn Future<Output = ()>>>;
@@ -34,6 +36,15 @@ pub trait Role {
     /// What must hold when everything is whole and quiet again, seen by a client that has just come.
     fn settle(self: Rc<Self>, _lab: Rc<Lab>, _fs: Fs) -> Run {
         Box::pin(async {})
+    }
+}
+
+/// Does something as often as is left to do, with a pause of up to `most` before each time.
+pub async fn repeat(lab: &Lab, left: &Cell<u64>, most: Duration, mut step: impl AsyncFnMut()) {
+    while left.get() > 0 {
+        lab.pause(most).await;
+        step().await;
+        left.set(left.get() - 1);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Appends of several clients to one log: none may be lost, torn or laid over another.
 
-use super::{Role, Run, root};
+use super::{Role, Run, repeat, root};
 use crate::sim::lab::Lab;
 use covey_io::task;
 use covey_stripe::client::{File, Fs};
@@ -110,15 +110,12 @@ impl Role for Appends {
                 lab.pause(Duration::from_millis(700)).await;
             };
             self.log.forfeit(self.client);
-            while self.left.get() > 0 {
-                lab.pause(Duration::from_millis(700)).await;
-                match lab.below(10) {
-                    0..7 => self.append(&lab, &file).await,
-                    7 => self.fsync(&lab, &file).await,
-                    _ => self.read(&lab, &file).await,
-                }
-                self.left.set(self.left.get() - 1);
-            }
+            let step = async || match lab.below(10) {
+                0..7 => self.append(&lab, &file).await,
+                7 => self.fsync(&lab, &file).await,
+                _ => self.read(&lab, &file).await,
+            };
+            repeat(&lab, &self.left, Duration::from_millis(700), step).await;
         })
     }
 

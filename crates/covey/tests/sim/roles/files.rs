@@ -1,10 +1,11 @@
-//! Reads, writes, truncations and fsyncs of files that all clients share.
+//! Reads, writes, truncations and fsyncs of files that all clients share; of single ranges and of lists.
 
-use super::{Role, Run, root};
+use super::{Role, Run as Work, repeat, root};
 use crate::sim::history::{History, Kind};
 use crate::sim::lab::Lab;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{File, Fs};
+use covey_stripe::list::Run;
 use covey_stripe::ops::Id;
 use covey_wire::Payload;
 use std::cell::Cell;
@@ -30,14 +31,11 @@ pub struct Files {
 }
 
 impl Role for Files {
-    fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
+    fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Work {
         Box::pin(async move {
             let mut open = BTreeMap::new();
-            while self.left.get() > 0 {
-                lab.pause(Duration::from_millis(600)).await;
-                self.step(&lab, &fs, &mut open).await;
-                self.left.set(self.left.get() - 1);
-            }
+            let most = Duration::from_millis(600);
+            repeat(&lab, &self.left, most, async || self.step(&lab, &fs, &mut open).await).await;
         })
     }
 
@@ -49,7 +47,7 @@ impl Role for Files {
         self.files.iter().for_each(|file| file.history.lost_power());
     }
 
-    fn settle(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
+    fn settle(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Work {
         Box::pin(async move {
             for file in self.files.iter() {
                 let (_, open) = lab.attempt("open".into(), fs.open(&root(), file.id, 6)).await;
@@ -60,6 +58,19 @@ impl Role for Files {
             }
         })
     }
+}
+
+/// Some pieces, of `length` bytes together, with gaps between them.
+fn pieces(lab: &Lab, offset: u64, length: u64) -> Run {
+    let count = 1 + lab.below(6);
+    let bytes = length.div_ceil(count);
+    let stride = bytes + lab.below(if lab.chance(500) { 100 } else { 10_000 });
+    Run { offset, bytes, stride, count }
+}
+
+fn ranges(run: &Run) -> impl Iterator<Item = (u64, u64)> + use<> {
+    let run = *run;
+    (0..run.count).map(move |at| (run.offset + at * run.stride, run.bytes))
 }
 
 impl Files {
@@ -77,8 +88,10 @@ impl Files {
         let offset = lab.below(file.span);
         let length = 1 + lab.below(if lab.chance(800) { file.span / 4 } else { file.span });
         match lab.below(100) {
-            0..40 => self.write(lab, file, &handle, offset, length).await,
-            40..75 => self.read(lab, file, &handle, offset, length).await,
+            0..32 => self.write(lab, file, &handle, offset, length).await,
+            32..40 => self.write_list(lab, file, &handle, pieces(lab, offset, length)).await,
+            40..67 => self.read(lab, file, &handle, offset, length).await,
+            67..75 => self.read_list(lab, file, &handle, pieces(lab, offset, length)).await,
             75..82 => self.size(lab, fs, file).await,
             82..88 if file.is_truncated => self.truncate(lab, fs, file, offset).await,
             82..94 => self.fsync(lab, file, &handle).await,
@@ -102,6 +115,28 @@ impl Files {
         if let Some(read) = read {
             let bytes = read.into_bytes();
             lab.check(&what, file.history.check_read(offset, length, &bytes, span));
+        }
+    }
+
+    /// A list is many writes, which are all done when the call returns.
+    async fn write_list(&self, lab: &Lab, file: &Shared, open: &File, run: Run) {
+        let history = &file.history;
+        let begin = |(offset, length)| history.begin(self.client, Kind::Write { offset, length });
+        let begun: Vec<_> = ranges(&run).map(begin).collect();
+        let data: Vec<u8> = begun.iter().flat_map(|&begun| history.bytes(begun)).collect();
+        let what = format!("{} write list {begun:?} {run:?}", file.name);
+        if let (_, Some(())) = lab.attempt(what, open.write_list(&[run], data.into())).await {
+            begun.into_iter().for_each(|begun| history.done(begun));
+        }
+    }
+
+    async fn read_list(&self, lab: &Lab, file: &Shared, open: &File, run: Run) {
+        let what = format!("{} read list {run:?}", file.name);
+        let (span, read) = lab.attempt(what.clone(), open.read_list(&[run])).await;
+        let Some(mut bytes) = read else { return };
+        for (offset, length) in ranges(&run) {
+            let piece = bytes.split_to(bytes.len().min(length as usize));
+            lab.check(&what, file.history.check_read(offset, length, &piece, span));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Locks on one file that all clients want: what is exclusive is held by one.
 
-use super::{Role, Run};
+use super::{Role, Run, repeat};
 use crate::sim::lab::Lab;
 use covey_stripe::client::Fs;
 use covey_stripe::ops::{Id, RangeLock};
@@ -97,11 +97,8 @@ impl Locks {
 impl Role for Locks {
     fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
         Box::pin(async move {
-            while self.left.get() > 0 {
-                lab.pause(Duration::from_millis(800)).await;
-                self.step(&lab, &fs).await;
-                self.left.set(self.left.get() - 1);
-            }
+            let most = Duration::from_millis(800);
+            repeat(&lab, &self.left, most, async || self.step(&lab, &fs).await).await;
         })
     }
 

@@ -1,6 +1,6 @@
 //! Files that are unlinked while they are open: they live until they are closed, and no longer.
 
-use super::{Role, Run, name, root};
+use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
 use covey_stripe::client::Fs;
 use covey_stripe::ops::Id;
@@ -50,11 +50,8 @@ impl Orphans {
 impl Role for Orphans {
     fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
         Box::pin(async move {
-            while self.left.get() > 0 {
-                lab.pause(Duration::from_millis(2000)).await;
-                self.step(&lab, &fs).await;
-                self.left.set(self.left.get() - 1);
-            }
+            let most = Duration::from_millis(2000);
+            repeat(&lab, &self.left, most, async || self.step(&lab, &fs).await).await;
         })
     }
 

@@ -1,6 +1,6 @@
 //! Names in directories that one client alone changes: every answer is exact.
 
-use super::{Role, Run, name, root};
+use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
 use crate::sim::names::{Answer, Names, Op, Path};
 use covey_ninep::tree::Result;
@@ -138,11 +138,8 @@ impl PrivateNames {
 impl Role for PrivateNames {
     fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
         Box::pin(async move {
-            while self.left.get() > 0 {
-                lab.pause(Duration::from_millis(500)).await;
-                self.step(&lab, &fs).await;
-                self.left.set(self.left.get() - 1);
-            }
+            let most = Duration::from_millis(500);
+            repeat(&lab, &self.left, most, async || self.step(&lab, &fs).await).await;
         })
     }
 

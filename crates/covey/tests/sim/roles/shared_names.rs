@@ -1,6 +1,6 @@
-//! Names and modes that all clients change and look at: what they see must have one order.
+//! Names, modes and extended attributes that all clients change and look at: what they see must have one order.
 
-use super::{Role, Run, name, root};
+use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
 use crate::sim::linear::{self, Answer, Event, Op};
 use covey_io::task;
@@ -31,6 +31,8 @@ pub struct SharedNames {
 const NAMES: u64 = 4;
 const ENOENT: u32 = 2;
 const EEXIST: u32 = 17;
+const ENODATA: u32 = 61;
+const XATTR: &str = "user.sim";
 
 impl Board {
     pub fn new(dir: Id, files: Vec<Id>) -> Rc<Board> {
@@ -48,9 +50,10 @@ impl SharedNames {
             events.len() - 1
         };
         let asked = self.ask(fs, &op);
-        let answer = match lab.expect(format!("shared {op:?}"), &[ENOENT, EEXIST], asked).await {
+        let refusals = [ENOENT, EEXIST, ENODATA];
+        let answer = match lab.expect(format!("shared {op:?}"), &refusals, asked).await {
             Ok((_, answer)) => answer,
-            Err((_, ENOENT)) => Some(Answer::Missing),
+            Err((_, ENOENT | ENODATA)) => Some(Answer::Missing),
             Err(_) => Some(Answer::Exists),
         };
         if !self.board.is_over.get() {
@@ -68,8 +71,11 @@ impl SharedNames {
             33..45 => Op::Rename(name(), name()),
             45..70 => Op::Lookup(name()),
             70..80 => Op::List,
-            80..88 => Op::SetMode(file(), 0o600 + lab.below(64) as u32),
-            _ => Op::Mode(file()),
+            80..84 => Op::SetMode(file(), 0o600 + lab.below(64) as u32),
+            84..90 => Op::Mode(file()),
+            90..93 => Op::SetXattr(file(), lab.below(256) as u8),
+            93..95 => Op::RemoveXattr(file()),
+            _ => Op::Xattr(file()),
         }
     }
 
@@ -91,10 +97,27 @@ impl SharedNames {
                 let change = SetAttr { mode: Some(*mode), ..SetAttr::default() };
                 fs.setattr(&who, self.board.files[*file], change).await.map(|_| Answer::Done)
             }
+            Op::SetXattr(file, value) => {
+                let (id, value) = (self.board.files[*file], xattr_value(*value).into());
+                fs.setxattr(&who, id, &name(XATTR), value, 0).await.map(|()| Answer::Done)
+            }
+            Op::RemoveXattr(file) => {
+                let id = self.board.files[*file];
+                fs.removexattr(&who, id, &name(XATTR)).await.map(|()| Answer::Done)
+            }
+            Op::Xattr(file) => self.xattr(fs, *file).await,
             Op::Mode(file) => {
                 Ok(Answer::Mode(fs.inode(self.board.files[*file]).await?.mode & 0o7777))
             }
         }
+    }
+
+    async fn xattr(&self, fs: &Fs, file: usize) -> Result<Answer> {
+        let id = self.board.files[file];
+        let value = fs.getxattr(&root(), id, &name(XATTR)).await?;
+        // As long as its first byte says, so that a torn one shows.
+        assert_eq!(value[..], xattr_value(value[0]), "an attribute is torn");
+        Ok(Answer::Value(value[0]))
     }
 
     /// In one page, so that it has one moment.
@@ -107,14 +130,15 @@ impl SharedNames {
     }
 }
 
+fn xattr_value(value: u8) -> Vec<u8> {
+    vec![value; 1 + usize::from(value) * 20]
+}
+
 impl Role for SharedNames {
     fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
         Box::pin(async move {
-            while self.left.get() > 0 {
-                lab.pause(Duration::from_millis(300)).await;
-                self.step(&lab, &fs).await;
-                self.left.set(self.left.get() - 1);
-            }
+            let most = Duration::from_millis(300);
+            repeat(&lab, &self.left, most, async || self.step(&lab, &fs).await).await;
         })
     }
 
