@@ -275,7 +275,10 @@ impl Session {
         if !self.memory.opened(id, greetings) {
             return None;
         }
-        conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) });
+        if !conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) }) {
+            self.memory.unopened(id);
+            return None;
+        }
         let session = self.clone();
         Some((inode, Opened { session, id }))
     }

@@ -11,6 +11,11 @@ use covey_wire::{List, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
+/// Most opens that one message tells of.
+const OPENS_TOLD_MAX: usize = 32 * 1024;
+/// Bytes of a Hello around its opens and appends.
+const HELLO_BYTES: u32 = 1024;
+
 /// What a restarted server must be told again.
 pub(super) struct Memory {
     name: String,
@@ -95,15 +100,15 @@ impl Memory {
         state.greetings == greetings
     }
 
+    /// Takes back an open that was counted and could not be said.
+    pub fn unopened(&self, id: Id) {
+        self.lock().closed(id);
+    }
+
     /// Counts an open given back; the server is to be told.
     pub fn released(&self, id: Id) {
         let mut state = self.lock();
-        if let Some(count) = state.opens.get_mut(&id) {
-            *count -= 1;
-            if *count == 0 {
-                state.opens.remove(&id);
-            }
-        }
+        state.closed(id);
         let until_greeting = Some(state.greetings);
         state.owed.push(Owed { op: Op::Release { id }, until_greeting });
     }
@@ -160,27 +165,37 @@ impl Memory {
         // Under the lock, so that nobody's request comes between.
         let mut state = self.lock();
         let (session, greetings) = (state.session, state.greetings);
-        for owed in std::mem::take(&mut state.owed) {
-            if owed.until_greeting.is_none_or(|until| until == greetings) {
-                let caller = Caller::default();
-                let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op: owed.op };
-                conn.send(Message::Tcall { fid: super::ROOT_FID, body: super::body(&request) });
+        let mut owed = std::mem::take(&mut state.owed).into_iter();
+        for one in owed.by_ref() {
+            if one.until_greeting.is_none_or(|until| until == greetings) {
+                let (caller, op) = (Caller::default(), one.op.clone());
+                let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op };
+                let body = super::body(&request);
+                if !conn.send(Message::Tcall { fid: super::ROOT_FID, body }) {
+                    // There are too many on their way: the rest is said with what comes next.
+                    state.owed.push(one);
+                    break;
+                }
             }
         }
+        state.owed.extend(owed);
     }
 
     /// Opens the session, or comes back to it, on a fresh connection.
     pub async fn greet(&self, conn: &Conn) -> Result<()> {
-        let (files, appends) = {
+        let (files, appends): (Vec<Id>, Vec<u64>) = {
             let mut state = self.lock();
             state.greetings += 1;
             let opens = state.opens.iter();
             let files = opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect();
-            (List(files), List(state.reserves_open.iter().copied().collect()))
+            (files, state.reserves_open.iter().copied().collect())
         };
+        let beside = HELLO_BYTES + (appends.len() * size_of::<u64>()) as u32;
+        let files = self.tell_opens(conn, &files, beside).await?;
         let nobody = Caller::default();
         let (mut request, _) = self.request(0, &nobody, Op::Bye {});
         let name = Name::from(self.name.as_str());
+        let (files, appends) = (List(files.to_vec()), List(appends));
         request.op = Op::Hello { session: request.session, files, appends, name };
         let knows = match call(conn, &request).await.map_err(Errno::from)?.reply {
             Reply::Session { session, boot, machine, .. } => {
@@ -199,6 +214,31 @@ impl Memory {
         }
         self.pay(conn);
         Ok(())
+    }
+
+    /// Tells of all opens but the last ones, for which a Hello has room with so many bytes `beside`.
+    async fn tell_opens<'a>(
+        &self,
+        conn: &Conn,
+        mut files: &'a [Id],
+        beside: u32,
+    ) -> Result<&'a [Id]> {
+        let most = conn.payload_max().saturating_sub(beside) as usize / size_of::<Id>();
+        let most = most.clamp(1, OPENS_TOLD_MAX);
+        while let Some((now, rest)) =
+            files.split_at_checked(most).filter(|(_, rest)| !rest.is_empty())
+        {
+            let told = Op::StillOpen { files: List(now.to_vec()) };
+            let (request, _) = self.request(0, &Caller::default(), told);
+            match call(conn, &request).await.map_err(Errno::from)?.reply {
+                Reply::Done {} => files = rest,
+                Reply::Error { code, reason } => {
+                    return Err(Errno::because(code, reason.lossy().into_owned()));
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(files)
     }
 
     async fn tell_locks(&self, conn: &Conn) -> Result<()> {
@@ -220,6 +260,15 @@ impl Memory {
 }
 
 impl State {
+    fn closed(&mut self, id: Id) {
+        if let Some(count) = self.opens.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                self.opens.remove(&id);
+            }
+        }
+    }
+
     fn owe_unlock(&mut self, id: Id, lock: RangeLock) {
         self.owed.push(Owed { op: Op::Unlock { id, lock }, until_greeting: None });
     }
