@@ -535,3 +535,19 @@ fn servers_that_take_small_messages_only_are_given_small_ones() {
         assert!(read(&mut world, &file) == other, "msize {msize}");
     }
 }
+
+#[test]
+fn nobody_waits_for_the_leases_of_who_has_said_goodbye() {
+    let mut world = World::new(15);
+    let (one, two) = (world.client(false), world.client(false));
+    let who = root();
+    let (_, file) = create(&mut world, &one, "f");
+    drop(file);
+    let known = world.run(one.lookup(&who, ROOT, &name("f"))).unwrap();
+    let begun = world.net.now_time();
+    world.run(one.bye());
+    world.run(two.unlink(&who, ROOT, &name("f"), false)).unwrap();
+    assert_eq!(world.net.now_time(), begun, "nothing but time would have ended the lease");
+    let gone = world.run(one.inode(known.id)).map_err(|error| error.code);
+    assert!(gone.is_err(), "nothing is answered from memory after the end");
+}

@@ -210,6 +210,13 @@ impl Cache {
         }
     }
 
+    /// All leases are given back: nothing is known, and nothing will be.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        (state.young, state.old) = Default::default();
+        state.revoked = u64::MAX;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
     }

@@ -173,8 +173,10 @@ impl Session {
         self.memory.starts()
     }
 
-    /// Ends the session. A server that does not hear it forgets the session after its grace.
+    /// Ends the session, and gives all leases back, so that nobody waits for their end. A server that
+    /// does not hear it forgets the session after its grace.
     pub async fn bye(&self) {
+        self.cache.close();
         if self.link.conn_now().is_some() {
             let nobody = Caller::default();
             let said = self.ask(&nobody, Op::Bye {});
