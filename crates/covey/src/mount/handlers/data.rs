@@ -10,6 +10,7 @@ use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::ops::Id;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl<F: Files> Session<F> {
     pub(super) async fn open(&self, header: &Header, flags: u32) -> Result<Answer> {
@@ -20,8 +21,13 @@ impl<F: Files> Session<F> {
             self.files.setattr(&who, header.nodeid, set).await?;
         }
         let handle = self.opened(header.nodeid, file, access);
+        let out = encode(&open_out(handle));
         // What LOOKUP has just said may be used for a moment; an open file is asked about each time.
-        Ok(Answer::Forgetting(header.nodeid, encode(&open_out(handle))))
+        // While there is a lease, the kernel is made to forget when that is taken back.
+        match self.files.time_left(header.nodeid).0 > TICK {
+            true => Ok(Answer::Small(out)),
+            false => Ok(Answer::Forgetting(header.nodeid, out)),
+        }
     }
 
     /// Enters a file into the table of open ones.
@@ -102,6 +108,9 @@ impl<F: Files> Session<F> {
         Ok(Answer::Done)
     }
 }
+
+/// More than a tick of the kernel's clock, for which what LOOKUP says may be used.
+const TICK: Duration = Duration::from_millis(50);
 
 /// The permission that open flags ask for: 4 read, 2 write, 1 execute.
 pub(super) fn access_of(flags: u32) -> u8 {

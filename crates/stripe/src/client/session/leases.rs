@@ -112,6 +112,8 @@ impl Listener {
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Revoked { number, leases }, .. }) => {
                     self.cache.revoke(number, &leases.0);
+                    // Before it is acknowledged: a file that is open here lives on.
+                    self.memory.tell_opens(&conn);
                     if let Some(forget) = self.forget.get() {
                         forget(&leases.0).await;
                     }

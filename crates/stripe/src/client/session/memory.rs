@@ -3,6 +3,7 @@
 
 use super::{call, unexpected};
 use crate::client::Result;
+use crate::meta::access;
 use crate::ops::{Caller, Id, Op, RangeLock, Reply, Request};
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
@@ -30,15 +31,22 @@ struct State {
     seq_next: u64,
     seqs_open: BTreeSet<u64>,
     opens: BTreeMap<Id, u32>,
+    /// Those of them that the server has yet to be told, by the number that each was given.
+    untold: BTreeMap<u64, Untold>,
+    untold_next: u64,
     locks: Vec<(Id, RangeLock)>,
-    owed: Vec<Owed>,
+    /// Files of which one open less is to be told, with the next that minds or soon.
+    closed: Vec<Id>,
+    /// What is to be said before the next request.
+    owed: Vec<Op>,
 }
 
-/// What is to be said before the next request.
-struct Owed {
-    op: Op,
-    /// A greeting that began since has said it.
-    until_greeting: Option<u64>,
+/// An open under a lease.
+struct Untold {
+    id: Id,
+    writes: bool,
+    /// A greeting that began since has told of it.
+    until_greeting: u64,
 }
 
 impl Memory {
@@ -86,17 +94,52 @@ impl Memory {
         state.greetings == greetings
     }
 
-    /// Counts an open given back; the server is to be told.
-    pub fn released(&self, id: Id) {
+    /// Counts an open that the server need not know yet; its number.
+    pub fn opened_untold(&self, id: Id, writes: bool) -> u64 {
         let mut state = self.lock();
+        state.untold_next += 1;
+        let (number, until_greeting) = (state.untold_next, state.greetings);
+        *state.opens.entry(id).or_default() += 1;
+        state.untold.insert(number, Untold { id, writes, until_greeting });
+        number
+    }
+
+    /// Tells the server of all opens and closes that it has not heard of. The opens were granted under a lease, so that
+    /// nothing is asked: not even whether the mode still permits it.
+    pub fn tell_opens(&self, conn: &Conn) {
+        self.pay(conn);
+        let mut state = self.lock();
+        let (session, greetings) = (state.session, state.greetings);
+        for open in std::mem::take(&mut state.untold).into_values() {
+            if open.until_greeting == greetings {
+                let access = access::READ | if open.writes { access::WRITE } else { 0 };
+                say(conn, session, Op::Open { id: open.id, access });
+            }
+        }
+        let closed = std::mem::take(&mut state.closed);
+        if !closed.is_empty() {
+            say(conn, session, Op::Close { ids: List(closed) });
+        }
+    }
+
+    /// Counts an open given back; the server is to be told, unless it has not heard of it: then that
+    /// goes without saying. `untold`: the number that the open was given. Answers how many closes the
+    /// server is to be told of.
+    pub fn released(&self, id: Id, untold: Option<u64>) -> usize {
+        let mut state = self.lock();
+        let greetings = state.greetings;
+        let untold = untold.and_then(|number| state.untold.remove(&number));
+        let is_known = untold.is_none_or(|open| open.until_greeting != greetings);
         if let Some(count) = state.opens.get_mut(&id) {
             *count -= 1;
             if *count == 0 {
                 state.opens.remove(&id);
             }
         }
-        let until_greeting = Some(state.greetings);
-        state.owed.push(Owed { op: Op::Release { id }, until_greeting });
+        if is_known {
+            state.closed.push(id);
+        }
+        state.closed.len()
     }
 
     /// Remembers a lock that was granted; false when a greeting has begun since it was asked for.
@@ -150,14 +193,8 @@ impl Memory {
     pub fn pay(&self, conn: &Conn) {
         // Under the lock, so that nobody's request comes between.
         let mut state = self.lock();
-        let (session, greetings) = (state.session, state.greetings);
-        for owed in std::mem::take(&mut state.owed) {
-            if owed.until_greeting.is_none_or(|until| until == greetings) {
-                let caller = Caller::default();
-                let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op: owed.op };
-                conn.send(Message::Tcall { fid: super::ROOT_FID, body: super::body(&request) });
-            }
-        }
+        let session = state.session;
+        std::mem::take(&mut state.owed).into_iter().for_each(|op| say(conn, session, op));
     }
 
     /// Opens the session, or comes back to it, on a fresh connection.
@@ -165,6 +202,8 @@ impl Memory {
         let files = {
             let mut state = self.lock();
             state.greetings += 1;
+            // What is closed is not among them.
+            state.closed.clear();
             let opens = state.opens.iter();
             opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect()
         };
@@ -211,8 +250,15 @@ impl Memory {
 
 impl State {
     fn owe_unlock(&mut self, id: Id, lock: RangeLock) {
-        self.owed.push(Owed { op: Op::Unlock { id, lock }, until_greeting: None });
+        self.owed.push(Op::Unlock { id, lock });
     }
+}
+
+/// Sends what needs no answer.
+fn say(conn: &Conn, session: u64, op: Op) {
+    let caller = Caller::default();
+    let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op };
+    conn.send(Message::Tcall { fid: super::ROOT_FID, body: super::body(&request) });
 }
 
 /// Whether both are of one owner and one kind, and overlap.

@@ -73,6 +73,7 @@ impl<K: Kv> Store<K> {
             | Op::OpenRead { .. }
             | Op::ReadInline { .. }
             | Op::Release { .. }
+            | Op::Close { .. }
             | Op::Readdir { .. }
             | Op::Statfs { .. }
             | Op::Lock { .. }
