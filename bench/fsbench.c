@@ -3,6 +3,8 @@
  *
  *   fsbench loopback BYTES                       TCP over 127.0.0.1, 1 MiB at a time
  *   fsbench write|overwrite|read FILE BYTES      1 MiB at a time; write makes the file anew
+ *   fsbench write4k|read4k|reread4k FILE BYTES   4 KiB at a time, as the mount has it; write4k makes the
+ *                                                file anew, reread4k has read all of it before
  *   fsbench randread|randwrite FILE BYTES SECONDS THREADS direct|buffered    4 KiB each
  *   fsbench create|stat|unlink DIR COUNT         empty files of one directory
  *   fsbench smallwrite|smallread DIR COUNT       files of 4 KiB: create and write, open and read
@@ -176,6 +178,44 @@ static void stream_in(const char *path, uint64_t bytes) {
     report(bytes / CHUNK, bytes, now() - begun);
 }
 
+static void pieces_out(const char *path, uint64_t bytes) {
+    unsigned char *buffer = buffer_of(PAGE);
+    double begun = now();
+    int fd = open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+    for (uint64_t at = 0; at < bytes; at += PAGE) {
+        if (write(fd, buffer, PAGE) != PAGE) {
+            fail("write", path);
+        }
+    }
+    if (close(fd) != 0) {
+        fail("write", path);
+    }
+    report(bytes / PAGE, bytes, now() - begun);
+}
+
+static void read_pieces(const char *path, int fd, uint64_t bytes) {
+    static unsigned char buffer[PAGE];
+    for (uint64_t at = 0; at < bytes; at += PAGE) {
+        if (pread(fd, buffer, PAGE, (off_t)at) != PAGE) {
+            fail("read", path);
+        }
+    }
+}
+
+static void pieces_in(const char *path, uint64_t bytes, int again) {
+    int fd = open_file(path, O_RDONLY);
+    drop_cache(fd);
+    if (again) {
+        read_pieces(path, fd, bytes);
+        close(fd);
+        fd = open_file(path, O_RDONLY);
+    }
+    double begun = now();
+    read_pieces(path, fd, bytes);
+    close(fd);
+    report(bytes / PAGE, bytes, now() - begun);
+}
+
 struct job {
     const char *path;
     uint64_t pages, seed, operations;
@@ -287,6 +327,10 @@ int main(int argc, char **argv) {
             stream_out(argv[2], count, O_WRONLY | O_CREAT | O_TRUNC);
         } else if (strcmp(test, "overwrite") == 0) {
             stream_out(argv[2], count, O_WRONLY);
+        } else if (strcmp(test, "write4k") == 0) {
+            pieces_out(argv[2], count);
+        } else if (strcmp(test, "read4k") == 0 || strcmp(test, "reread4k") == 0) {
+            pieces_in(argv[2], count, test[2] == 'r');
         } else if (strcmp(test, "read") == 0) {
             stream_in(argv[2], count);
         } else if (strstr("create stat unlink smallwrite smallread", test) != NULL) {

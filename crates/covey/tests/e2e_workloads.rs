@@ -12,6 +12,11 @@ const LIMIT: Duration = Duration::from_secs(900);
 
 #[track_caller]
 fn workloads(steps: &[&str], programs: &[&str]) {
+    workloads_with(&["--short"], steps, programs);
+}
+
+#[track_caller]
+fn workloads_with(options: &[&str], steps: &[&str], programs: &[&str]) {
     if let Some(reason) = no_fuse() {
         return skip(reason);
     }
@@ -20,7 +25,7 @@ fn workloads(steps: &[&str], programs: &[&str]) {
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/run");
     let mut command = Command::new(script);
-    command.env("COVEY", env!("CARGO_BIN_EXE_covey")).arg("--short").args(steps);
+    command.env("COVEY", env!("CARGO_BIN_EXE_covey")).args(options).args(steps);
     let done = run_within(command, LIMIT);
     assert!(done.ok, "workloads: {done}");
     let verified = done.stdout.lines().filter(|line| line.starts_with("verified ")).count();
@@ -65,4 +70,11 @@ fn sixteen_processes_append_to_one_log_and_four_count_under_a_lock() {
 #[test]
 fn sparse_files_and_full_directories_are_as_they_were_made() {
     workloads(&["sparse", "many"], &["python3"]);
+}
+
+#[test]
+fn programs_that_open_after_a_close_agree_in_close_to_open() {
+    let steps = ["build", "sqlite", "append", "lock"];
+    let programs = ["make", "cc", "sqlite3", "flock"];
+    workloads_with(&["--short", "--close-to-open"], &steps, &programs);
 }

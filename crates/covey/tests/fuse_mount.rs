@@ -17,6 +17,8 @@ mod attributes;
 mod basics;
 #[path = "fuse_mount/directories.rs"]
 mod directories;
+#[path = "fuse_mount/gathering.rs"]
+mod gathering;
 #[path = "fuse_mount/interrupts.rs"]
 mod interrupts;
 #[path = "fuse_mount/locks.rs"]

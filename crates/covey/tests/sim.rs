@@ -6,7 +6,7 @@ mod sim;
 use sim::simulate;
 
 /// Seeds that have found something.
-const ONCE_BROKEN: [u64; 4] = [103, 133, 228, 1558];
+const ONCE_BROKEN: [u64; 9] = [103, 133, 228, 950, 1138, 1140, 1443, 1558, 1851];
 
 #[test]
 fn some_seeds_break_no_promise() {

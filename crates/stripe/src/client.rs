@@ -31,7 +31,9 @@ pub use space::fallocate;
 
 use crate::list::{self, Run};
 use crate::objects::{DataOp, DataReply};
-use crate::ops::{Caller, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set};
+use crate::ops::{
+    Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set,
+};
 use beside::beside;
 use covey_ninep::client::CallError;
 use covey_ninep::message::Message;
@@ -151,6 +153,8 @@ struct Handle {
     /// None for what has no data: directories and special files.
     open: Option<Arc<OpenFile>>,
     id: Id,
+    version: u64,
+    consistency: Option<Consistency>,
     _opened: Opened,
 }
 
@@ -404,6 +408,18 @@ impl Fs {
         self.change(who, Op::SetLayout { id, hint }).await.map(|_| ())
     }
 
+    /// Sets how mounts keep what they know of a file, and of what will be made in a directory; none to
+    /// leave it to the mount.
+    pub async fn set_consistency(
+        &self,
+        who: &Caller,
+        id: Id,
+        mode: Option<Consistency>,
+    ) -> Result<()> {
+        let consistency = mode.map_or(0, Consistency::number);
+        self.change(who, Op::SetConsistency { id, consistency }).await.map(|_| ())
+    }
+
     /// Names of the I/O servers in the order that layouts index them.
     pub fn servers(&self) -> Vec<String> {
         self.shared.data.iter().map(|link| link.server().to_owned()).collect()
@@ -425,7 +441,14 @@ impl Fs {
     /// `starts`: the metadata server's in which the inode was asked for, or an earlier one.
     fn handle(&self, inode: &Inode, opened: Opened, starts: (u64, u64)) -> Result<File> {
         let shared = self.shared.clone();
-        let mut handle = Handle { shared, open: None, id: inode.id, _opened: opened };
+        let mut handle = Handle {
+            shared,
+            open: None,
+            id: inode.id,
+            version: inode.version,
+            consistency: inode.consistency(),
+            _opened: opened,
+        };
         if let Some(layout) = &inode.layout {
             let open = handle.shared.share_file(inode, layout, starts)?;
             open.refresh(inode);
@@ -494,6 +517,17 @@ impl File {
     /// Which file.
     pub fn id(&self) -> Id {
         self.handle.id
+    }
+
+    /// The file's version when it was opened: as long as it is the same, nothing that was written
+    /// and closed since is missing from what was read.
+    pub fn version(&self) -> u64 {
+        self.handle.version
+    }
+
+    /// The file's own consistency mode when it was opened.
+    pub fn consistency(&self) -> Option<Consistency> {
+        self.handle.consistency
     }
 
     /// Up to `count` bytes from `offset`, in pieces that were never copied; fewer at the end only.

@@ -139,6 +139,8 @@ pub struct Store<K: Kv> {
     kv: K,
     superblock: Superblock,
     counters: Counters,
+    /// How often the machine has lost its power: see [`Store::opened_on`].
+    losses: u64,
     boot: u64,
     machine: u64,
     sessions: Sessions,
@@ -214,10 +216,12 @@ impl<K: Kv> Store<K> {
         let counters = keys::row(&kv, keys::COUNTERS)?.ok_or_else(|| missing("counters are"))?;
         let boot: u64 = keys::row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
         keys::put_row(&mut kv, keys::BOOT, &(boot + 1))?;
+        let losses = keys::row(&kv, keys::LOSSES)?.unwrap_or(0);
         let mut store = Store {
             kv,
             superblock,
             counters,
+            losses,
             boot: boot + 1,
             machine: 0,
             sessions: Sessions::default(),
@@ -308,6 +312,7 @@ impl<K: Kv> Store<K> {
             | Op::Setxattr { .. }
             | Op::Removexattr { .. }
             | Op::Tmpfile { .. }
+            | Op::SetConsistency { .. }
             | Op::Drop { .. } => true,
         }
     }
@@ -358,13 +363,23 @@ impl<K: Kv> Store<K> {
 
     /// Says in which start of its machine the store was opened. After another one (`lost_power`)
     /// numbers are skipped that may have been given out and were lost: the files and clients that
-    /// they named may still be there. To be called after the log was replayed.
-    pub fn opened_on(&mut self, machine: u64, lost_power: bool) {
+    /// they named may still be there. And every file is in doubt until it is cut: see
+    /// [`Stored::losses`]. To be called after the log was replayed and before a commit.
+    pub fn opened_on(&mut self, machine: u64, lost_power: bool) -> Result<(), Errno> {
         self.machine = machine;
         if lost_power {
             self.counters.id_next += NUMBERS_SKIPPED;
             self.counters.session_next += NUMBERS_SKIPPED;
+            self.losses += 1;
+            keys::put_row(&mut self.kv, keys::LOSSES, &self.losses)?;
         }
+        Ok(())
+    }
+
+    /// Whether the I/O servers may hold bytes beyond the file's size that were within it once, and
+    /// clients a place for an append that is not known here any more.
+    fn is_in_doubt(&self, stored: &Stored) -> bool {
+        stored.losses != self.losses
     }
 
     /// How often the store was opened, this time included.
@@ -412,7 +427,7 @@ impl<K: Kv> Store<K> {
 
     fn mutate(&mut self, request: &Request) -> Result<Applied, Fault> {
         match &request.op {
-            Op::Hello { session, files, name } => self.hello(*session, &files.0, name),
+            Op::Hello { session, files, name } => self.hello(request, *session, &files.0, name),
             Op::Setattr { .. } => self.setattr(request),
             Op::Create { .. } => self.create(request),
             Op::Unlink { parent, name, dir } => self.unlink(request, *parent, name, *dir),
@@ -425,6 +440,9 @@ impl<K: Kv> Store<K> {
             Op::Reserve { id, length } => self.reserve(request, *id, *length),
             Op::Commit { id, offset, length } => self.commit(request, *id, *offset, *length),
             Op::SetLayout { id, hint } => self.set_layout(request, *id, hint),
+            Op::SetConsistency { id, consistency } => {
+                self.set_consistency(request, *id, *consistency)
+            }
             Op::Reclaimed { id, epoch } => self.reclaimed(*id, *epoch),
             Op::SessionOver { session } => self.session_over(*session, request.now),
             Op::Touch { id } => self.touch(request, *id),
@@ -534,8 +552,9 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         hint: Some(hint),
         parent: ROOT,
         has_xattrs: false,
+        consistency: 0,
     };
-    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0 }
+    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0 }
 }
 
 fn done() -> Applied {

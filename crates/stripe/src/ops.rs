@@ -6,6 +6,9 @@
 //! a lost connection and get the first answer.
 
 pub mod check;
+mod consistency;
+
+pub use consistency::Consistency;
 
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
@@ -92,6 +95,16 @@ record! {
         pub parent: Id,
         /// Whether it has any extended attributes: most have none, and nobody needs to ask.
         pub has_xattrs: bool,
+        /// How mounts keep what they know of it: the number of a [`Consistency`], or 0 where the
+        /// mount decides. What is made in a directory gets the directory's.
+        pub consistency: u8,
+    }
+}
+
+impl Inode {
+    /// Its own consistency mode; none where the mount decides.
+    pub fn consistency(&self) -> Option<Consistency> {
+        Consistency::from_number(self.consistency)
     }
 }
 
@@ -342,6 +355,8 @@ messages! {
         43 Listxattr { id: u64 },
         /// makes a regular file without a name, opened in the session; a later Link may name it
         44 Tmpfile { parent: u64, mode: u32, gid: u32, access: u8 },
+        /// sets how mounts keep what they know of a file, and of what is made in a directory
+        45 SetConsistency { id: u64, consistency: u8 },
         /// writes pieces of what lies with the inode, all of the same write; the size becomes at least
         /// `end` as with Extend (0: it stays). `hole`: what the write has beyond leaves holes
         50 WriteInline { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>,

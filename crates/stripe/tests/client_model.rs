@@ -22,6 +22,9 @@ use std::time::Duration;
 const CLIENTS: usize = 3;
 const FILES: usize = 2;
 
+/// Longer than a restarted metadata server waits for leases from before.
+const WHAT_IS_GIVEN_UP_ENDS: Duration = Duration::from_secs(3);
+
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Read {
@@ -101,7 +104,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = Step> {
     let patience = prop_oneof![6 => Just(None), 1 => (0..60usize).prop_map(Some)];
     (0..FILES, op(), patience).prop_map(|(file, op, patience)| Step { file, op, patience })
 }
@@ -116,7 +119,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn batch() -> impl Strategy<Value = Batch> {
-    let steps = prop::collection::vec(step(), CLIENTS);
+    let steps = prop::collection::vec(any_step(), CLIENTS);
     let events = prop::collection::vec((0..80usize, event()), 0..3);
     (steps, events).prop_map(|(steps, events)| Batch { steps, events })
 }
@@ -142,83 +145,116 @@ struct Change {
     offset: Option<u64>,
 }
 
-/// Which bytes may be where, for each size that the file may have.
-type States = BTreeMap<usize, Vec<BTreeSet<u8>>>;
-
-/// What may be there after the changes, in any order, those that are not certain done or not.
-fn outcomes(before: &[u8], changes: &[Change], ghosts: &[Change]) -> States {
-    let mut states = States::new();
-    for order in orders(changes) {
-        if let Some(after) = in_order(before, &order) {
-            let bytes =
-                states.entry(after.len()).or_insert_with(|| vec![BTreeSet::new(); after.len()]);
-            for (set, byte) in bytes.iter_mut().zip(&after) {
-                set.insert(*byte);
-            }
-        }
-    }
-    // A write that was given up may be done in part, wherever it reaches.
-    for change in changes.iter().filter(|change| !change.is_done) {
-        for (offset, count) in written(change.op) {
-            for (&size, bytes) in &mut states {
-                for (at, set) in bytes.iter_mut().enumerate().take(size).skip(offset).take(count) {
-                    set.insert(change.byte);
-                    set.insert(before.get(at).copied().unwrap_or(0));
-                }
-            }
-        }
-    }
-    for ghost in ghosts {
-        for (offset, count) in written(ghost.op) {
-            for bytes in states.values_mut() {
-                let reached = bytes.iter_mut().skip(offset).take(count);
-                reached.filter(|set| set.contains(&0)).for_each(|set| {
-                    set.insert(ghost.byte);
-                });
-            }
-        }
-    }
-    states
+/// What may be there after changes that are done at the same time: as if one after another, in any
+/// order, and those that are not certain done in part, wherever they reach.
+struct Outcomes<'a> {
+    before: &'a [u8],
+    changes: &'a [Change],
+    ghosts: &'a [Change],
+    /// For each size that the file may have, where the byte at a place may come from: bits.
+    states: BTreeMap<usize, Vec<u8>>,
 }
 
-fn orders(changes: &[Change]) -> Vec<Vec<Change>> {
-    let Some((first, rest)) = changes.split_first() else { return vec![Vec::new()] };
-    let mut all = Vec::new();
-    for order in orders(rest) {
-        for at in 0..=order.len() {
-            let mut with = order.clone();
-            with.insert(at, *first);
-            all.push(with);
+/// A byte is zero, what it was before, or what the change of that index writes.
+const ZERO: u8 = 1;
+const BEFORE: u8 = 2;
+
+fn from_change(index: usize) -> u8 {
+    4 << index
+}
+
+impl<'a> Outcomes<'a> {
+    fn new(before: &'a [u8], changes: &'a [Change], ghosts: &'a [Change]) -> Outcomes<'a> {
+        let mut states: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+        for order in orders((0..changes.len()).collect(), changes) {
+            let Some(after) = in_order(before.len(), changes, &order) else { continue };
+            let state = states.entry(after.len()).or_insert_with(|| vec![0; after.len()]);
+            state.iter_mut().zip(&after).for_each(|(all, one)| *all |= one);
         }
-        if !first.is_done {
-            all.push(order);
+        Outcomes { before, changes, ghosts, states }
+    }
+
+    /// What the byte at a place may be in a file of this size.
+    fn bytes(&self, size: usize, at: usize) -> BTreeSet<u8> {
+        let bits = self.states[&size][at];
+        let mut bytes: BTreeSet<u8> = (bits & ZERO != 0).then_some(0).into_iter().collect();
+        if bits & BEFORE != 0 {
+            bytes.insert(self.before[at]);
+        }
+        let changes = self.changes.iter().enumerate();
+        bytes.extend(changes.filter(|c| bits & from_change(c.0) != 0).map(|c| c.1.byte));
+        if bytes.contains(&0) {
+            let reaches = |ghost: &&Change| {
+                written(ghost.op).iter().any(|&(from, count)| (from..from + count).contains(&at))
+            };
+            bytes.extend(self.ghosts.iter().filter(reaches).map(|ghost| ghost.byte));
+        }
+        bytes
+    }
+
+    fn may_be(&self, size: usize, at: usize, byte: u8) -> bool {
+        let bits = self.states[&size][at];
+        // Almost always the first.
+        let is_plain =
+            (bits & ZERO != 0 && byte == 0) || (bits & BEFORE != 0 && byte == self.before[at]);
+        is_plain || self.bytes(size, at).contains(&byte)
+    }
+}
+
+/// Every order of the changes; in each, those that are not certain grow the file (as the second
+/// says) or do not.
+fn orders(left: Vec<usize>, changes: &[Change]) -> Vec<Vec<(usize, bool)>> {
+    let Some((&first, rest)) = left.split_first() else { return vec![Vec::new()] };
+    let mut all = Vec::new();
+    for order in orders(rest.to_vec(), changes) {
+        for at in 0..=order.len() {
+            for grows in [true, changes[first].is_done] {
+                let mut with = order.clone();
+                with.insert(at, (first, grows));
+                all.push(with);
+            }
         }
     }
+    all.sort_unstable();
+    all.dedup();
     all
 }
 
 /// None when an append went to another place than it does in this order.
-fn in_order(before: &[u8], changes: &[Change]) -> Option<Vec<u8>> {
-    let mut bytes = before.to_vec();
-    for change in changes {
+fn in_order(before: usize, changes: &[Change], order: &[(usize, bool)]) -> Option<Vec<u8>> {
+    let mut bytes = vec![BEFORE; before];
+    for &(index, grows) in order {
+        let change = &changes[index];
         match change.op {
             Op::Write { .. } | Op::WriteList { .. } => {
                 for (offset, count) in written(change.op) {
-                    put(&mut bytes, offset, count, change.byte);
+                    put(&mut bytes, offset, count, index, change.is_done, grows);
                 }
             }
-            Op::Append { count } => {
+            Op::Append { count } if grows => {
                 let end = bytes.len();
                 if change.offset.is_some_and(|offset| offset != end as u64) {
                     return None;
                 }
-                put(&mut bytes, end, count, change.byte);
+                put(&mut bytes, end, count, index, true, true);
             }
-            Op::Truncate { size } => bytes.resize(size, 0),
+            Op::Truncate { size } if grows => bytes.resize(size, ZERO),
             _ => {}
         }
     }
     Some(bytes)
+}
+
+/// Where writes overlap either may win; one that is not certain may be done in part.
+fn put(bytes: &mut Vec<u8>, offset: usize, count: usize, index: usize, done: bool, grows: bool) {
+    if grows {
+        bytes.resize(bytes.len().max(offset + count), ZERO);
+    }
+    let reached = bytes.iter_mut().skip(offset).take(count);
+    reached.for_each(|bits| {
+        let others = if done { *bits & !(ZERO | BEFORE) } else { *bits };
+        *bits = from_change(index) | others;
+    });
 }
 
 /// The ranges that an operation at known places reads or writes.
@@ -253,11 +289,6 @@ fn run(op: Op) -> Run {
         stride: (count + gap) as u64,
         count: pieces as u64,
     }
-}
-
-fn put(bytes: &mut Vec<u8>, offset: usize, count: usize, byte: u8) {
-    bytes.resize(bytes.len().max(offset + count), 0);
-    bytes[offset..offset + count].fill(byte);
 }
 
 async fn act(fs: &Fs, file: &mut Option<File>, op: Op, byte: u8) -> Result<Seen> {
@@ -359,8 +390,13 @@ impl Lab {
                 }
             });
         let seen = self.world.run(join_all(runs));
-        // What was given up comes to its end by itself, if at all.
-        self.world.rest(Duration::from_millis(700));
+        if seen.iter().any(|seen| matches!(seen, Seen::GivenUp)) {
+            // It comes to its end by itself, if at all, when nothing goes wrong any more.
+            while self.world.has_plans() {
+                self.world.rest(Duration::from_millis(10));
+            }
+            self.world.rest(WHAT_IS_GIVEN_UP_ENDS);
+        }
         self.reopen();
         for file in 0..FILES {
             self.check(file, first, &steps, &seen);
@@ -391,12 +427,12 @@ impl Lab {
         let changes: Vec<Change> = of_file().map(change).filter(|c| is_change(c.op)).collect();
         let given_up = changes.iter().filter(|change| !change.is_done).copied();
         self.ghosts[file].extend(given_up);
-        let after = outcomes(&before, &changes, &self.ghosts[file]);
+        let after = Outcomes::new(&before, &changes, &self.ghosts[file]);
         let mut content = None;
         for (_, files) in &self.clients {
             let open = files[file].as_ref().expect("it is open");
             let read = self.world.run(open.read_at(0, 1 << 20)).unwrap().into_bytes().to_vec();
-            must_be_one_of(&read, &after, &format!("{before:?}\nafter {changes:?}"));
+            must_be_one_of(&read, &after);
             let all = content.get_or_insert_with(|| read.clone());
             assert!(*all == read, "clients differ after {changes:?}");
         }
@@ -435,20 +471,29 @@ fn tamed(steps: &[Step], content: &[Vec<u8>]) -> Vec<Step> {
     steps.iter().map(tame).collect()
 }
 
-fn must_be_one_of(read: &[u8], states: &States, story: &str) {
-    let sizes: Vec<_> = states.keys().collect();
-    let Some(bytes) = states.get(&read.len()) else {
-        panic!("size {}, may be {sizes:?}; before: {} bytes {story}", read.len(), story.len())
-    };
-    for (at, (byte, set)) in read.iter().zip(bytes).enumerate() {
-        assert!(set.contains(byte), "byte {at} is {byte}, may be {set:?} of {story}");
+fn must_be_one_of(read: &[u8], after: &Outcomes) {
+    let story = || format!("{:?} after {:?}", runs_of(after.before), after.changes);
+    let sizes = after.states.keys();
+    let is_size = after.states.contains_key(&read.len());
+    assert!(is_size, "size {}, not {sizes:?}: {}", read.len(), story());
+    for (at, &byte) in read.iter().enumerate() {
+        if !after.may_be(read.len(), at, byte) {
+            let may = after.bytes(read.len(), at);
+            panic!("byte {at} is {byte}, not {may:?}: {}", story());
+        }
     }
+}
+
+/// The same bytes in short: how many of which.
+fn runs_of(bytes: &[u8]) -> Vec<(usize, u8)> {
+    bytes.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect()
 }
 
 /// What a client saw in the middle of it: any mixture of what there was on the way.
 fn check_seen(op: Op, seen: &Seen, before: &[u8], changes: &[Change], ghosts: &[Change]) {
     let maybe: Vec<Change> = changes.iter().map(|c| Change { is_done: false, ..*c }).collect();
-    let states = outcomes(before, &maybe, ghosts);
+    let outcomes = Outcomes::new(before, &maybe, ghosts);
+    let states = &outcomes.states;
     match (op, seen) {
         (Op::Read { .. } | Op::ReadList { .. }, Seen::Bytes(read)) => {
             let places: Vec<usize> =
@@ -456,7 +501,8 @@ fn check_seen(op: Op, seen: &Seen, before: &[u8], changes: &[Change], ghosts: &[
             let fits = |size: &usize| places.iter().filter(|at| *at < size).count() == read.len();
             assert!(states.keys().any(fits), "read {} bytes of {op:?}", read.len());
             for (byte, &at) in read.iter().zip(&places) {
-                let is_there = states.values().any(|b| b.get(at).is_some_and(|s| s.contains(byte)));
+                let is_in = |&&size: &&usize| at < size && outcomes.may_be(size, at, *byte);
+                let is_there = states.keys().any(|size| is_in(&size));
                 // Where a write extends the file, its size may come first.
                 let is_coming = *byte == 0 && (at >= before.len() || has_cut(changes));
                 assert!(is_there || is_coming, "read {byte} at {at} of {changes:?}");
@@ -483,4 +529,41 @@ proptest! {
         let mut lab = Lab::new(seed);
         batches.iter().for_each(|batch| lab.batch(batch));
     }
+}
+
+// What it has found.
+
+fn step(file: usize, op: Op, patience: Option<usize>) -> Step {
+    Step { file, op, patience }
+}
+
+fn write(offset: usize, count: usize) -> Step {
+    step(0, Op::Write { offset, count }, None)
+}
+
+#[test]
+fn an_append_that_was_given_up_leaves_no_hole() {
+    let append = step(0, Op::Append { count: 1 }, Some(1));
+    let steps = vec![append, write(0, 1), write(0, 1)];
+    let events = vec![(2, Event::RestartMeta)];
+    Lab::new(1_368_862_688_090_806_712).batch(&Batch { steps, events });
+}
+
+#[test]
+fn an_append_that_was_given_up_holds_nobody_up() {
+    let append = |count, patience| step(0, Op::Append { count }, patience);
+    let steps = vec![append(4197, Some(1)), append(1, None), write(0, 1)];
+    let events = vec![(5, Event::Cut { conn: 3, delivered: false })];
+    Lab::new(435_513_966_555_164_170).batch(&Batch { steps, events });
+}
+
+#[test]
+fn an_append_and_a_write_share_a_place_that_a_truncation_has_freed() {
+    let mut lab = Lab::new(14_110_751_781_914_418_342);
+    let append = |file, count| step(file, Op::Append { count }, None);
+    let truncate = step(0, Op::Truncate { size: 0 }, None);
+    let steps = vec![write(0, 1), append(1, 277), write(28594, 79)];
+    lab.batch(&Batch { steps, events: vec![(16, Event::RestartData(0))] });
+    lab.batch(&Batch { steps: vec![write(0, 1), write(0, 1), append(1, 1)], events: vec![] });
+    lab.batch(&Batch { steps: vec![write(1, 4096), truncate, append(0, 4096)], events: vec![] });
 }

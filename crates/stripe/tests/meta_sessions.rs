@@ -277,8 +277,7 @@ fn numbers_that_a_power_loss_took_back_are_not_given_again() {
     let lost = lab.file("lost").id;
     // The log did not reach the disk.
     lab.log.clear();
-    lab.crash();
-    lab.store.opened_on(2, true);
+    lab.lose_power(2);
     assert!(lab.file("new").id > lost);
     assert!(lab.hello(0, &[]).0 > session);
 }

@@ -4,6 +4,7 @@ mod meta_lab;
 
 use covey_stripe::meta::{Applied, WaitId, Work};
 use covey_stripe::ops::*;
+use covey_wire::{List, Name};
 use meta_lab::*;
 
 const DONE: Reply = Reply::Done {};
@@ -101,6 +102,99 @@ fn growing_makes_a_hole_and_no_epoch() {
     assert_eq!((same.size, same.epoch), (100, 0));
     assert!(same.mtime > inode.mtime);
     assert!(lab.work.is_empty());
+}
+
+/// A file that is shorter than what was written of it: the log's end went with the power.
+fn with_lost_size(written: u64, kept: u64) -> (Lab, Inode) {
+    let mut lab = Lab::default();
+    let file = lab.file("f");
+    lab.extend(file.id, kept);
+    let log = lab.log.clone();
+    lab.extend(file.id, written);
+    lab.log = log;
+    lab.lose_power(2);
+    (lab, file)
+}
+
+#[test]
+fn a_truncation_cuts_what_lies_beyond_a_size_that_was_lost_with_the_power() {
+    for (size, left) in [(40, 40), (70, 70), (20, 20)] {
+        let (mut lab, file) = with_lost_size(100, 40);
+        let (id, layout) = (file.id, file.layout.unwrap());
+        let sent = lab.send(0, 0, truncate(id, size));
+        let Applied::AfterCut { epoch: 1, reply, .. } = sent else { panic!("{sent:?}") };
+        assert_eq!(node(reply).size, size);
+        assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: left, layout }]);
+        assert_eq!(lab.truncate(id, 80).epoch, 1, "once is enough");
+    }
+    let (mut lab, _) = with_lost_size(100, 40);
+    let young = lab.file("g").id;
+    assert_eq!(lab.truncate(young, 70).epoch, 0, "its size was never lost");
+}
+
+#[test]
+fn a_loss_of_power_is_remembered_by_the_starts_that_follow() {
+    let (mut lab, file) = with_lost_size(100, 40);
+    lab.crash();
+    lab.store.opened_on(2, false).unwrap();
+    assert_eq!(lab.truncate(file.id, 80).epoch, 1);
+    let [again, living] = lab.replayed();
+    assert_eq!(again, living);
+    lab.lose_power(3);
+    assert_eq!(lab.truncate(file.id, 80).epoch, 2);
+}
+
+#[test]
+fn the_first_append_after_a_loss_of_power_shuts_out_who_was_given_its_place_before() {
+    let (mut lab, file) = with_lost_size(100, 40);
+    let (id, layout) = (file.id, file.layout.unwrap());
+    let (session, _) = lab.hello(0, &[]);
+    let reserved = lab.reply(session, Op::Reserve { id, length: 10 });
+    assert_eq!(reserved, Reply::Offset { offset: 40, epoch: 1 });
+    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 40, layout }]);
+    let reserved = lab.reply(session, Op::Reserve { id, length: 10 });
+    assert_eq!(reserved, Reply::Offset { offset: 50, epoch: 1 });
+}
+
+#[test]
+fn a_truncation_after_a_loss_of_power_keeps_the_appends_under_way() {
+    let mut lab = Lab::default();
+    let file = lab.file("f");
+    let (id, layout) = (file.id, file.layout.unwrap());
+    let (session, _) = lab.hello(0, &[]);
+    lab.extend(id, 40);
+    assert_eq!(reserve(&mut lab, session, id, 10), 40);
+    lab.lose_power(2);
+    assert_eq!(lab.truncate(id, 45).size, 45);
+    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 50, layout }]);
+    assert_eq!(commit(&mut lab, session, id, 40, 10), None);
+    assert_eq!(lab.stat(id).size, 50);
+}
+
+#[test]
+fn an_append_whose_commit_was_lost_with_the_power_holds_nobody_up_when_its_client_is_back() {
+    let mut lab = Lab::default();
+    let id = lab.file("f").id;
+    let (session, _) = lab.hello(0, &[]);
+    let (other, _) = lab.hello(0, &[]);
+    lab.send(session, 1, Op::Reserve { id, length: 10 });
+    lab.send(session, 2, Op::Reserve { id, length: 10 });
+    let log = lab.log.clone();
+    lab.send(session, 3, Op::Commit { id, offset: 0, length: 10 });
+    lab.log = log;
+    lab.lose_power(2);
+    let hello = Op::Hello { session, files: List(vec![]), name: Name::from("client") };
+    // The first append is over for its client, the second is not.
+    let request = |now| Request { session: 0, seq: 0, seq_done: 2, now, caller: root(), op: hello };
+    lab.apply(request(lab.now + 1));
+    let offset = reserve(&mut lab, other, id, 5);
+    assert_eq!(offset, 20);
+    let wait = commit(&mut lab, other, id, offset, 5).expect("the second append is not written");
+    assert_eq!(commit(&mut lab, session, id, 10, 10), None);
+    assert_eq!(lab.answers(), [(wait, DONE)]);
+    assert_eq!(lab.stat(id).size, 25);
+    let [again, living] = lab.replayed();
+    assert_eq!(again, living);
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn json_of(record: &Record) -> Value {
             "files": files, "bytes": bytes,
         }),
         Record::Boot { count } => json!({ "type": "boot", "count": count }),
+        Record::Losses { count } => json!({ "type": "power-losses", "count": count }),
         Record::Inode { inode, cookie_next, tail } => inode_of(inode, *cookie_next, *tail),
         Record::Name { parent, name, id, kind, cookie } => {
             let mut value = json!({ "type": "name", "parent": parent, "id": id, "kind": kind,
@@ -137,6 +138,9 @@ fn inode_of(inode: &Inode, cookie_next: u64, tail: u64) -> Value {
     }
     if let Some(layout) = &inode.layout {
         fields.insert("layout".into(), layout_of(layout));
+    }
+    if let Some(mode) = inode.consistency() {
+        fields.insert("consistency".into(), mode.name().into());
     }
     if let Some(hint) = &inode.hint {
         let hint = json!({ "kind": hint.kind, "strip_bytes": hint.strip_bytes,

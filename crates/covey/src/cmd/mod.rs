@@ -9,6 +9,7 @@ mod chown;
 mod cluster;
 mod completions;
 mod config;
+mod consistency;
 mod copy;
 mod cp;
 mod df;
@@ -144,6 +145,7 @@ commands! {
     Df = df,
     Du = du,
     Layout = layout,
+    Consistency = consistency,
     Fsck = fsck,
     FsDump = fs_dump,
     Genconfig = genconfig,

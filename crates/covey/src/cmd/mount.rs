@@ -4,6 +4,7 @@ use super::Context;
 use super::cluster::{Cluster, Daemon, Process, detach, mounts, spawn};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
+use covey_stripe::ops::Consistency;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ const START_WAIT: Duration = Duration::from_secs(15);
 ///     covey mount ~/covey
 ///     covey mount /mnt/covey --hard --allow-other
 ///     covey mount --foreground /mnt/covey      for systemd and for looking at errors
+///     covey mount --consistency close-to-open ~/covey      as NFS has it
 ///
 /// Linux's own client mounts the same files from any node: mount -t 9p, see `covey help export`.
 #[derive(clap::Args, Debug)]
@@ -56,6 +58,11 @@ pub struct Wish {
     /// Refuse every change
     #[arg(long)]
     read_only: bool,
+    /// How soon changes are seen, where files and directories do not say: strict, close-to-open or
+    /// job-scratch, see `covey help consistency`
+    #[arg(long, value_name = "MODE", default_value = Consistency::Strict.name(),
+          value_parser = super::consistency::parse)]
+    consistency: Consistency,
     /// Threads that serve the mount; more than one helps only where one is busy all the time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
@@ -63,7 +70,13 @@ pub struct Wish {
 
 impl Default for Wish {
     fn default() -> Self {
-        Wish { hard: false, allow_other: false, read_only: false, threads: 1 }
+        Wish {
+            hard: false,
+            allow_other: false,
+            read_only: false,
+            consistency: Consistency::Strict,
+            threads: 1,
+        }
     }
 }
 
@@ -118,6 +131,7 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Resul
         allow_other: wish.allow_other,
         read_only: wish.read_only,
         threads: usize::from(wish.threads),
+        consistency: wish.consistency,
     };
     let thread = std::thread::Builder::new().name("mount".to_string()).spawn(move || {
         let _ = done.send(crate::mount::mount_cluster(&config, &mountpoint, &options));
@@ -154,6 +168,7 @@ pub async fn in_background(config: &Config, mountpoint: &Path, wish: &Wish) -> R
     arguments
         .extend(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| OsString::from(flag)));
     arguments.extend(["--threads".into(), wish.threads.to_string().into()]);
+    arguments.extend(["--consistency".into(), wish.consistency.name().into()]);
     arguments.extend(["--".into(), mountpoint.into()]);
     let mut daemon = spawn(&arguments, &log_file(config, mountpoint)?)?;
     wait(&mut daemon, mountpoint).await

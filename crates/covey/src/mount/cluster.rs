@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::node;
 use anyhow::Context;
 use covey_stripe::client::Caching;
+use covey_stripe::ops::Consistency;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -20,6 +21,8 @@ pub struct Options {
     pub read_only: bool,
     /// Threads that serve requests, at least 1.
     pub threads: usize,
+    /// The mode of files and directories that have none of their own.
+    pub consistency: Consistency,
 }
 
 /// Mounts the cluster's file system, and serves until it is unmounted or signalled.
@@ -38,6 +41,7 @@ pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> a
         // it knows without asking.
         default_permissions: true,
         read_only: options.read_only,
+        consistency: options.consistency,
         groups: Arc::new(groups),
         ..MountOptions::default()
     };

@@ -5,7 +5,7 @@ mod stripe;
 
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{Forget, Page, Result, Space, Stat};
-use covey_stripe::ops::{Caller, Id, Inode, RangeLock};
+use covey_stripe::ops::{Caller, Consistency, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
 use std::future::Future;
 use std::time::Duration;
@@ -20,6 +20,14 @@ pub trait Files: Send + Sync + 'static {
     /// How much longer the kernel may keep a file's attributes, and a directory's name.
     fn time_left(&self, _id: Id) -> (Duration, Duration) {
         Default::default()
+    }
+    /// The file's version when it was opened.
+    fn version(&self, _file: &Self::File) -> u64 {
+        0
+    }
+    /// The file's own consistency mode when it was opened.
+    fn consistency(&self, _file: &Self::File) -> Option<Consistency> {
+        None
     }
     /// Has `forget` called before anything of that changes.
     fn on_revoke(&self, _forget: Forget) {}

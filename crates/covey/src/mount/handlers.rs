@@ -2,14 +2,15 @@
 //!
 //! Inode numbers are file ids, which are stable and never reused: there is nothing to remember
 //! between LOOKUP and FORGET. What is remembered is what is open ([`table`]) and which lock owners
-//! there are. Nothing is cached here. The kernel is told to keep what the file system holds a lease
-//! on, for as long as that lasts ([`super::kernel`]), and nothing else unless the options say so.
+//! there are. The kernel is told to keep what the file system holds a lease on, for as long as that
+//! lasts ([`super::kernel`]), and more only where a weaker consistency mode says so ([`modes`]).
 
 mod attrs;
 mod data;
 mod dirs;
 mod init;
 mod locks;
+mod modes;
 mod names;
 mod space;
 mod table;
@@ -17,12 +18,14 @@ mod xattr;
 
 use super::MountOptions;
 use super::abi::{Header, Request};
+use super::behind::Behind;
 use super::files::Files;
 use super::kernel::Kernel;
 use super::transport::{Answer, Service};
 use covey_ninep::tree::Errno;
-use covey_stripe::ops::{Caller, Id};
+use covey_stripe::ops::{Caller, Consistency, Id};
 use covey_wire::List;
+use modes::{Pages, Usage};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,7 +42,13 @@ pub struct Session<F: Files> {
     open: Table<OpenFile<F::File>>,
     dirs: Table<OpenDir<F::File>>,
     /// How often each regular file is open.
-    opened: Mutex<HashMap<Id, usize>>,
+    opened: Mutex<HashMap<Id, Opens>>,
+    /// What is written in weaker modes and not on the servers yet.
+    behind: Arc<Behind<F>>,
+    /// What the kernel has of files in weaker modes.
+    pages: Mutex<Pages>,
+    /// Directories that have a mode of their own.
+    dir_modes: Mutex<HashMap<Id, Consistency>>,
     /// Files that had set-user-id or set-group-id when their attributes were last told to the kernel.
     privileged: Mutex<HashSet<Id>>,
     /// Who has asked for fcntl locks on what: close owes them an unlock.
@@ -51,6 +60,14 @@ struct OpenFile<T> {
     id: Id,
     file: T,
     writable: bool,
+    usage: Usage,
+}
+
+/// How often a file is open, and how often of these through the page cache.
+#[derive(Clone, Copy, Default)]
+struct Opens {
+    all: usize,
+    through_pages: usize,
 }
 
 /// What a directory handle stands for.
@@ -67,6 +84,9 @@ impl<F: Files> Session<F> {
     /// A session with nothing open.
     pub fn new(files: Arc<F>, options: MountOptions, kernel: Arc<Kernel>) -> Self {
         Session {
+            behind: Arc::new(Behind::new(files.clone())),
+            pages: Mutex::default(),
+            dir_modes: Mutex::default(),
             files,
             options,
             kernel,
@@ -76,6 +96,11 @@ impl<F: Files> Session<F> {
             privileged: Mutex::default(),
             lock_owners: Mutex::default(),
         }
+    }
+
+    /// Before the mount ends: what was written reaches the servers.
+    pub async fn settle(&self) {
+        self.behind.settle_all().await;
     }
 
     fn caller(&self, header: &Header) -> Caller {
@@ -111,16 +136,16 @@ impl<F: Files> Session<F> {
             Link { oldnodeid, name } => Box::pin(self.link(&header, oldnodeid, name)).await,
             Create { flags, mode, name, .. } => self.create(&header, name, mode, flags).await,
             Open { flags, .. } => self.open(&header, flags).await,
-            Read { fh, offset, size, .. } => Box::pin(self.read(fh, offset, size)).await,
+            Read { fh, offset, size, .. } => Box::pin(self.read(id, fh, offset, size)).await,
             Write { .. } => Box::pin(self.write(&header, request)).await,
-            Lseek { fh, offset, whence, .. } => Box::pin(self.lseek(fh, offset, whence)).await,
+            Lseek { fh, offset, whence, .. } => Box::pin(self.lseek(id, fh, offset, whence)).await,
             Fallocate { fh, offset, length, mode, .. } => {
                 Box::pin(self.fallocate(&header, fh, offset, length, mode)).await
             }
             CopyFileRange { .. } => Box::pin(self.copy_file_range(&header, request)).await,
             Tmpfile { flags, mode, .. } => Box::pin(self.tmpfile(&header, mode, flags)).await,
             Statx { .. } => Box::pin(self.statx(id)).await,
-            Fsync { fh, .. } => Box::pin(self.fsync(fh)).await,
+            Fsync { fh, .. } => Box::pin(self.fsync(id, fh)).await,
             Flush { fh, lock_owner, .. } => self.flush(id, fh, lock_owner).await,
             Release { fh, release_flags, lock_owner, .. } => {
                 Box::pin(self.release(id, fh, release_flags, lock_owner)).await
@@ -141,13 +166,13 @@ impl<F: Files> Session<F> {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
                 Box::pin(self.getlk(id, wanted)).await
             }
-            Setlk { owner, start, end, kind, pid, lk_flags, .. } => {
+            Setlk { fh, owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
-                Box::pin(self.setlk(id, wanted, false)).await
+                Box::pin(self.setlk(id, fh, wanted, false)).await
             }
-            Setlkw { owner, start, end, kind, pid, lk_flags, .. } => {
+            Setlkw { fh, owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
-                Box::pin(self.setlk(id, wanted, true)).await
+                Box::pin(self.setlk(id, fh, wanted, true)).await
             }
             Getxattr { size, name, .. } => Box::pin(self.getxattr(&header, name, size)).await,
             Listxattr { size, .. } => Box::pin(self.listxattr(&header, size)).await,

@@ -28,6 +28,7 @@ pub struct Kernel {
     device: OwnedFd,
     places: Mutex<Places>,
     expiring: Mutex<mpsc::Sender<Expiry>>,
+    dropping: Mutex<mpsc::Sender<(Id, oneshot::Sender<()>)>>,
 }
 
 #[derive(Default)]
@@ -54,14 +55,28 @@ impl Kernel {
     /// Speaks to the kernel by its own copy of the device.
     pub fn new(device: OwnedFd) -> io::Result<Arc<Kernel>> {
         let (expiring, expiries) = mpsc::channel::<Expiry>();
-        let kernel =
-            Arc::new(Kernel { device, places: Mutex::default(), expiring: Mutex::new(expiring) });
+        let (dropping, drops) = mpsc::channel::<(Id, oneshot::Sender<()>)>();
+        let kernel = Arc::new(Kernel {
+            device,
+            places: Mutex::default(),
+            expiring: Mutex::new(expiring),
+            dropping: Mutex::new(dropping),
+        });
         let weak = Arc::downgrade(&kernel);
         std::thread::Builder::new().name("fuse-names".into()).spawn(move || {
             for expiry in expiries {
                 let Some(kernel) = weak.upgrade() else { return };
                 kernel.expire(&expiry.place);
                 let _ = expiry.done.send(());
+            }
+        })?;
+        let weak = Arc::downgrade(&kernel);
+        std::thread::Builder::new().name("fuse-pages".into()).spawn(move || {
+            for (id, done) in drops {
+                let Some(kernel) = weak.upgrade() else { return };
+                let what = encode(&InvalInode { ino: id, off: 0, len: 0 });
+                kernel.notify(NOTIFY_INVAL_INODE, &[&what]);
+                let _ = done.send(());
             }
         })?;
         Ok(kernel)
@@ -113,6 +128,16 @@ impl Kernel {
     pub fn forget_attributes(&self, id: Id) {
         let what = encode(&InvalInode { ino: id, off: u64::MAX, len: 0 });
         self.notify(NOTIFY_INVAL_INODE, &[&what]);
+    }
+
+    /// The pages of a file too; mapped ones that were changed are written first. Done by a thread of
+    /// its own, since a page may be locked until we have answered a READ or WRITE of it.
+    pub async fn forget_pages(&self, id: Id) {
+        let (done, waits) = oneshot::channel();
+        let dropping = self.dropping.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if dropping.send((id, done)).is_ok() {
+            let _ = waits.await;
+        }
     }
 
     async fn forget_place(&self, id: Id) {

@@ -9,6 +9,7 @@
 //! that waits for a dead server costs no thread, and a signal ends the wait.
 
 pub mod abi;
+mod behind;
 mod cluster;
 mod files;
 mod handlers;
@@ -20,6 +21,7 @@ pub use files::Files;
 
 use anyhow::Context;
 use covey_io::os::mount::clone_fd;
+use covey_stripe::ops::Consistency;
 use handlers::Session;
 use kernel::Kernel;
 use std::io;
@@ -49,10 +51,8 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// How long the kernel may keep names, besides what leases allow.
-    pub entry_timeout: Duration,
-    /// How long the kernel may keep attributes, besides what leases allow.
-    pub attr_timeout: Duration,
+    /// The mode of files and directories that have none of their own.
+    pub consistency: Consistency,
     /// How long a request other than a wait for a lock goes on after its process got a signal.
     pub interrupt_grace: Duration,
     /// Who resolves groups.
@@ -60,7 +60,8 @@ pub struct MountOptions {
 }
 
 impl Default for MountOptions {
-    /// Strict: the kernel keeps what the file system holds a lease on, nothing else.
+    /// Strict: the kernel keeps what the file system holds a lease on, nothing else, where files do
+    /// not say otherwise.
     fn default() -> Self {
         MountOptions {
             fsname: "covey".into(),
@@ -68,8 +69,7 @@ impl Default for MountOptions {
             allow_other: true,
             default_permissions: true,
             read_only: false,
-            entry_timeout: Duration::ZERO,
-            attr_timeout: Duration::ZERO,
+            consistency: Consistency::Strict,
             interrupt_grace: Duration::from_secs(1),
             groups: Arc::new(|_uid, gid| vec![gid]),
         }
@@ -125,8 +125,10 @@ async fn serve_device<F: Files>(
     interrupts: Arc<Interrupts>,
 ) -> anyhow::Result<()> {
     // As a task of its own it is woken without a system call.
-    let serving = tokio::task::spawn_local(transport::serve(device, session, interrupts));
-    serving.await.context("the mount's task is lost")?.context("the FUSE device failed")
+    let serving = tokio::task::spawn_local(transport::serve(device, session.clone(), interrupts));
+    let served = serving.await;
+    session.settle().await;
+    served.context("the mount's task is lost")?.context("the FUSE device failed")
 }
 
 /// A runtime for [`serve`].

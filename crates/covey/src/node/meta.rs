@@ -338,7 +338,24 @@ impl Meta {
             return Outcome::Now(Err(Errno::because(Errno::ENOSPC, what)));
         }
         let (session, op) = (request.session, request.op.clone());
-        match self.apply(request) {
+        let applied = self.apply(request);
+        self.answer(session, &op, applied)
+    }
+
+    /// A client's greeting. Its connection speaks for the session from the moment that there is one,
+    /// not from the answer on: a client that goes away between the two must be missed.
+    fn hello(self: &Rc<Self>, connection: &Connection, request: Request) -> Outcome<Answer> {
+        let (session, op) = (request.session, request.op.clone());
+        let applied = self.apply(request);
+        if let (Applied::Reply(reply), Op::Hello { name, .. }) = (&applied, &op) {
+            connection.client.rename(name.lossy().into_owned());
+            self.greeted(connection, reply);
+        }
+        self.answer(session, &op, applied)
+    }
+
+    fn answer(self: &Rc<Self>, session: u64, op: &Op, applied: Applied) -> Outcome<Answer> {
+        match applied {
             Applied::Fatal(error) => self.give_up(&format!("the metadata store failed: {error}")),
             Applied::Reply(reply) if matches!(op, Op::Fsync { .. }) => {
                 self.counters.fsyncs.add(1);
@@ -346,8 +363,8 @@ impl Meta {
                 Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
             Applied::Reply(reply) => {
-                let grant = self.leases.grant(session, &op, &reply);
-                let dir = if grant > 0 { self.store_mut().changed_dir(&op) } else { None };
+                let grant = self.leases.grant(session, op, &reply);
+                let dir = if grant > 0 { self.store_mut().changed_dir(op) } else { None };
                 let answer = Answer { reply, grant, dir };
                 if !self.journal.is_behind() {
                     return Outcome::Now(Ok(answer));
@@ -437,21 +454,10 @@ impl MetaServer {
         }
         let watched = self.watched(connection, &request.op);
         let outcome = match &request.op {
-            Op::Hello { name, .. } => {
-                let (meta, connection) = (self.0.clone(), connection.clone());
-                let name = name.lossy().into_owned();
-                self.0.request(request).map(move |answer| {
-                    connection.client.rename(name);
-                    meta.greeted(&connection, &answer.reply);
-                    answer
-                })
-            }
+            Op::Hello { .. } => self.0.hello(connection, request),
             &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
             &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
-            _ if self.0.must_claim(&request) => {
-                let (meta, connection) = (self.0.clone(), connection.clone());
-                Outcome::later(async move { meta.request_in_turn(&connection, request).await })
-            }
+            _ if self.0.must_claim(&request) => self.0.request_in_turn(connection, request),
             _ => self.0.request(request),
         };
         let outcome = match watched {

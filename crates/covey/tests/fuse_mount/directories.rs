@@ -2,10 +2,10 @@
 
 use crate::mounted::Mounted;
 use covey::mount::MountOptions;
+use covey_stripe::ops::Consistency;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::time::Duration;
 
 const ENTRIES: usize = 10_000;
 
@@ -55,8 +55,7 @@ fn a_listing_ends_though_each_entry_makes_another() {
 fn a_listing_with_attributes_says_the_same() {
     let options = MountOptions {
         fsname: "covey-test".into(),
-        entry_timeout: Duration::from_secs(60),
-        attr_timeout: Duration::from_secs(60),
+        consistency: Consistency::JobScratch,
         ..MountOptions::default()
     };
     let Some(mut mounted) = Mounted::with(options) else { return };

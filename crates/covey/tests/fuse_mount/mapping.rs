@@ -8,12 +8,12 @@ use std::os::unix::fs::FileExt;
 const BYTES: usize = 3 * 4096;
 
 /// A shared mapping of a file's first bytes.
-struct Mapping {
+pub struct Mapping {
     at: *mut u8,
 }
 
 impl Mapping {
-    fn of(file: &File) -> Self {
+    pub fn of(file: &File) -> Self {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choosing disturbs no other memory.
         let at = unsafe {
@@ -28,7 +28,7 @@ impl Mapping {
         unsafe { self.at.add(index).read_volatile() }
     }
 
-    fn write(&mut self, index: usize, byte: u8) {
+    pub fn write(&mut self, index: usize, byte: u8) {
         assert!(index < BYTES);
         // SAFETY: as for `read`; only this thread writes through the mapping.
         unsafe { self.at.add(index).write_volatile(byte) }

@@ -182,6 +182,7 @@ impl State {
             hint: None,
             parent: 0,
             has_xattrs: false,
+            consistency: 0,
         };
         let node = Node {
             inode,

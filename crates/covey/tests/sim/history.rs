@@ -120,13 +120,21 @@ impl History {
     }
 
     /// An fsync of this client has failed, or it has opened the file anew: what a loss of power has
-    /// taken before is not promised any more.
+    /// taken before, or was written within a size that it has taken, is not promised any more.
     pub fn forfeit(&self, client: usize) {
         let now = task::now();
-        let lost = self.losses.borrow();
+        let span = Span { began: now, ended: now };
+        let in_doubt: Vec<bool> = {
+            let changes = self.changes.borrow();
+            let begun: Vec<&Change> = changes.iter().collect();
+            let doubt = |change: &Change| {
+                self.may_be_lost(change, span) || self.may_rest_on_lost(change, &begun, span)
+            };
+            changes.iter().map(doubt).collect()
+        };
         let mut changes = self.changes.borrow_mut();
-        for change in changes.iter_mut().filter(|change| change.client == client) {
-            let in_doubt = lost.iter().any(|loss| *loss >= change.began && *loss <= now);
+        let changes = changes.iter_mut().zip(in_doubt);
+        for (change, in_doubt) in changes.filter(|(change, _)| change.client == client) {
             change.is_forfeit |= change.synced.is_none() && in_doubt;
         }
     }
@@ -149,6 +157,18 @@ impl History {
         let lost = |loss: &Instant| *loss >= change.began && *loss <= span.ended;
         change.synced.is_none_or(|synced| synced > span.began)
             && self.losses.borrow().iter().any(lost)
+    }
+
+    /// Whether the change lies within a size that may be lost. A write within the size tells nobody of
+    /// its end, so it goes with the size, even when its client had not heard of the loss yet.
+    fn may_rest_on_lost(&self, change: &Change, begun: &[&Change], span: Span) -> bool {
+        let is_within = |other: &&Change| {
+            !std::ptr::eq(*other, change)
+                && other.end() >= change.end()
+                && change.ended.is_none_or(|ended| other.began <= ended)
+                && self.may_be_lost(other, span)
+        };
+        change.synced.is_none() && begun.iter().any(is_within)
     }
 
     /// Checks what a read of `count` bytes at `offset` has answered.
@@ -253,19 +273,10 @@ impl History {
             };
             truncations.iter().any(|cut| is_after(cut))
         };
-        // A write within the size tells nobody of its end, so it goes with a size that is lost, even
-        // when its client had not heard of the loss yet.
-        let may_rest_on_lost = |change: &Change| {
-            let is_within = |other: &&Change| {
-                !std::ptr::eq(*other, change)
-                    && other.end() >= change.end()
-                    && change.ended.is_none_or(|ended| other.began <= ended)
-                    && self.may_be_lost(other, span)
-            };
-            change.synced.is_none() && begun.iter().any(is_within)
-        };
         let is_there = |change: &Change| {
-            self.is_certain(change, span) && !may_be_cut(change) && !may_rest_on_lost(change)
+            self.is_certain(change, span)
+                && !may_be_cut(change)
+                && !self.may_rest_on_lost(change, &begun, span)
         };
         let certain = begun.iter().filter(|change| is_there(change));
         let lower = certain.map(|change| change.end()).max().unwrap_or(0);

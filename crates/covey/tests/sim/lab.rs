@@ -94,7 +94,10 @@ impl Lab {
         let is_aftermath = self.healed_at.get().is_none_or(|at| began < at + AFTERMATH);
         // A file whose name was lost with the power, before anybody had synced it.
         let is_gone = error.code == Errno::ESTALE && self.losses.get() > 0;
-        let is_excused = self.has_faults && ((is_aftermath && is_away(error)) || is_gone);
+        // Told by the first fsync since, however late that is.
+        let is_told_lost = error.reason.contains("may be lost") && self.losses.get() > 0;
+        let is_excused =
+            self.has_faults && ((is_aftermath && is_away(error)) || is_gone || is_told_lost);
         assert!(is_excused, "{what}: {error}, and nothing excuses it");
     }
 

@@ -191,12 +191,6 @@ impl Cache {
         Sent { at: now, clock: state.clock, scope }
     }
 
-    /// Something changes whose end nobody waits for: nothing of it is known until it is asked for.
-    pub fn changed_beside(&self, op: &Op, now: Instant) {
-        let sent = self.sending(op, now);
-        self.failed(sent);
-    }
-
     /// A request was answered.
     pub fn learn(&self, sent: Sent, op: &Op, answer: &Answer, now: Instant) {
         if !self.is_on() {

@@ -20,12 +20,12 @@ mod space;
 use super::beside::Asker;
 use super::link::Link;
 use super::session::{Session, unexpected};
-use super::{Result, Shared};
+use super::{BoxFuture, Result, Shared};
 use crate::distribution::{self, Distribution, Map};
 use crate::ops::{Caller, Id, InlinePiece, Inode, Layout, Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Payload};
-use futures_util::future::{join, try_join_all};
+use futures_util::future::{self, FutureExt, join, try_join_all};
 use inline::Growth;
 use slots::{Counted, Slot};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -51,7 +51,11 @@ struct State {
     /// Content was written since the metadata server last heard of it.
     touch_due: bool,
     touched_at: Option<Instant>,
+    /// The metadata server's answer to the last that it was told of beside a write: whether it came.
+    told: Option<Told>,
 }
+
+type Told = future::Shared<BoxFuture<bool>>;
 
 const PAGE_BYTES: u64 = 4096;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -81,6 +85,7 @@ impl OpenFile {
             slots,
             touch_due: false,
             touched_at: None,
+            told: None,
         };
         Ok(OpenFile { id: inode.id, map, links, state: Mutex::new(state) })
     }
@@ -215,10 +220,11 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             self.meet_restart(fs).await?;
-            let (offset, epoch) = fs.session.reserve(self.id, length, asker.clone()).await?;
+            let place = fs.session.reserve(self.id, length, asker.clone()).await?;
+            let (offset, epoch) = (place.offset, place.epoch);
             let written = self.write_reserved(fs, offset, &data, epoch).await;
             // The reservation ends even when the data did not arrive, or later appends would wait.
-            let told = fs.session.commit(self.id, offset, length).await;
+            let told = fs.session.commit(place).await;
             match written.and(told) {
                 Ok(()) => {
                     self.wrote(fs, epoch, offset + length, true);
@@ -262,8 +268,19 @@ impl OpenFile {
         self.ask_size(&fs.session).await
     }
 
-    /// Tells the metadata server of written content it has not heard of.
+    /// Tells the metadata server of written content it has not heard of. Afterwards the file has
+    /// another version than before what was written.
     pub async fn flush(&self, fs: &Shared) -> Result<()> {
+        let told = self.lock().told.clone();
+        if let Some(told) = told {
+            let is_heard = told.clone().await;
+            let mut state = self.lock();
+            // Whoever waited for it first has seen to it.
+            if state.told.as_ref().is_some_and(|last| last.ptr_eq(&told)) {
+                state.told = None;
+                state.touch_due |= !is_heard;
+            }
+        }
         if !std::mem::take(&mut self.lock().touch_due) {
             return Ok(());
         }
@@ -275,7 +292,8 @@ impl OpenFile {
 
     /// The time of the last content change is about to be set to something else.
     pub fn forget_touch(&self) {
-        self.lock().touch_due = false;
+        let mut state = self.lock();
+        (state.touch_due, state.told) = (false, None);
     }
 
     /// Objects and then the metadata to stable storage.
@@ -395,9 +413,14 @@ impl OpenFile {
         state.touch_due = !due;
         if due {
             state.touched_at = Some(now);
-            // Queued at once, so that a time that is set later stays. One that gets lost is late
-            // news of a time only.
-            state.touch_due = !fs.session.tell(Op::Touch { id: self.id });
+            // Queued at once, so that a time that is set later stays. One that gets lost is made up
+            // for by a flush.
+            let told = fs.session.tell(Op::Touch { id: self.id });
+            state.touch_due = told.is_none();
+            state.told = told.map(FutureExt::shared);
+            state.told.clone().into_iter().for_each(|told| {
+                fs.net.spawn(Box::pin(told.map(|_| ())));
+            });
         }
     }
 

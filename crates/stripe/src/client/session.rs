@@ -15,7 +15,7 @@ use super::link::Link;
 use super::{BoxFuture, Net, Options, Result};
 use crate::meta::{access, may};
 use crate::ops::{Answer, Caller, Id, Inode, Op, RangeLock, Reply, Request};
-use covey_ninep::client::{CallError, Conn};
+use covey_ninep::client::{Call, CallError, Conn};
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, Name, Payload, Reader};
@@ -76,6 +76,41 @@ struct Task {
     change: Option<Change>,
     /// Who waits, when dropping the future is not how the wait ends.
     asker: Option<Asker>,
+    /// How often it was sent.
+    sent: u32,
+}
+
+impl Task {
+    /// Whether the server may have done it although it has failed here: an answer was lost.
+    fn may_be_done(&self, failure: &Failure) -> bool {
+        match failure {
+            Failure::Away(_) => true,
+            Failure::Refused(error) if error.code == Errno::EINTR => self.sent > 0,
+            Failure::Refused(_) => failure.may_pass() && self.sent > 1,
+        }
+    }
+}
+
+impl Failure {
+    /// Whether the same request may be answered later: the server is away, or its disk is full.
+    fn may_pass(&self) -> bool {
+        match self {
+            Failure::Away(_) => true,
+            Failure::Refused(error) => error.code == Errno::ENOSPC,
+        }
+    }
+}
+
+/// A place for an append, until it is committed. While it is held its number is open, which tells a
+/// server that has lost our Commit with its power that nobody holds the place any more.
+pub struct Place {
+    id: Id,
+    /// Its first byte.
+    pub offset: u64,
+    length: u64,
+    /// The file's epoch when it was given.
+    pub epoch: u32,
+    change: Option<Change>,
 }
 
 /// A reply, and how many greetings had begun when its request was made.
@@ -136,7 +171,7 @@ impl Session {
 
     /// Asks without changing anything that has to be answered once only.
     pub async fn ask(&self, caller: &Caller, op: Op) -> Result<Reply> {
-        let mut task = Task { caller: caller.clone(), op, change: None, asker: None };
+        let mut task = Task { caller: caller.clone(), op, change: None, asker: None, sent: 0 };
         Ok(self.send(&mut task).await?.reply)
     }
 
@@ -152,14 +187,21 @@ impl Session {
         Ok(self.send(&mut task).await?.reply)
     }
 
-    /// Says something whose answer does not matter, before everything that is asked later; whether
-    /// it could be said.
-    pub fn tell(&self, op: Op) -> bool {
-        self.cache.changed_beside(&op, self.net.now());
-        let Some(conn) = self.link.conn_now() else { return false };
+    /// Says something before everything that is asked later, if it can be said now. What comes is
+    /// whether it was answered. The server may do it later than it answers what was asked after it,
+    /// so nothing of what it changes is remembered until then.
+    pub fn tell(&self, op: Op) -> Option<BoxFuture<bool>> {
+        let conn = self.link.conn_now()?;
         let (request, _) = self.memory.request(0, &Caller::default(), op);
-        conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) });
-        true
+        let sent = self.cache.sending(&request.op, self.net.now());
+        let answer = queue(&conn, &request);
+        let (cache, net) = (self.cache.clone(), self.net.clone());
+        Some(Box::pin(async move {
+            let way = OnTheWay::begun(&cache, sent);
+            let Ok(answer) = answered(answer).await else { return false };
+            way.arrived(&request.op, &answer, net.now());
+            true
+        }))
     }
 
     /// Connects now, so that later calls find a session.
@@ -207,7 +249,7 @@ impl Session {
         beside(&*self.net, |asker| async move {
             let is_change = !matches!(op, Op::Open { .. } | Op::OpenRead { .. });
             let change = is_change.then(|| Change::new(&session.memory));
-            let mut task = Task { caller, op, change, asker: Some(asker) };
+            let mut task = Task { caller, op, change, asker: Some(asker), sent: 0 };
             loop {
                 let answered = session.send(&mut task).await?;
                 let id = match &answered.reply {
@@ -272,7 +314,7 @@ impl Session {
     pub async fn lock(self: &Arc<Self>, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
         let mut claim = Claim { session: self, id, range: Some(lock.clone()) };
         let op = Op::Lock { id, lock: lock.clone(), wait, again: false };
-        let mut task = Task { caller: Caller::default(), op, change: None, asker: None };
+        let mut task = Task { caller: Caller::default(), op, change: None, asker: None, sent: 0 };
         loop {
             match self.send(&mut task).await {
                 Ok(answered) if self.memory.locked(id, &lock, answered.greetings) => break,
@@ -300,54 +342,57 @@ impl Session {
 
     /// Takes a place at the end of a file. One that is granted after the wait for it has ended is
     /// given back, or later appends would wait for it.
-    pub async fn reserve(
-        self: &Arc<Self>,
-        id: Id,
-        length: u64,
-        asker: Asker,
-    ) -> Result<(u64, u32)> {
+    pub async fn reserve(self: &Arc<Self>, id: Id, length: u64, asker: Asker) -> Result<Place> {
         let mut task = self.task(&Caller::default(), Op::Reserve { id, length });
         task.asker = Some(asker);
         match self.send(&mut task).await {
-            Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => Ok((offset, epoch)),
+            Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => {
+                Ok(Place { id, offset, length, epoch, change: task.change })
+            }
             Ok(answered) => Err(unexpected(&answered.reply)),
-            Err(Failure::Refused(error)) => Err(error),
-            Err(Failure::Away(error)) => {
-                task.asker = None;
-                self.settle(task);
-                Err(error)
+            Err(failure) => {
+                // It may have been granted by an answer that was lost.
+                if task.may_be_done(&failure) {
+                    task.asker = None;
+                    self.settle(task, None);
+                }
+                Err(failure.into())
             }
         }
     }
 
     /// Says that an append is written, or that it never will be.
-    pub async fn commit(self: &Arc<Self>, id: Id, offset: u64, length: u64) -> Result<()> {
+    pub async fn commit(self: &Arc<Self>, place: Place) -> Result<()> {
+        let Place { id, offset, length, change: reserve, .. } = place;
         let mut task = self.task(&Caller::default(), Op::Commit { id, offset, length });
         match self.send(&mut task).await {
             Ok(_) => Ok(()),
-            Err(Failure::Refused(error)) => Err(error),
-            Err(Failure::Away(error)) => {
-                self.settle(task);
-                Err(error)
+            Err(failure) => {
+                if failure.may_pass() {
+                    self.settle(task, reserve);
+                }
+                Err(failure.into())
             }
         }
     }
 
     fn task(&self, caller: &Caller, op: Op) -> Task {
         let change = Some(Change::new(&self.memory));
-        Task { caller: caller.clone(), op, change, asker: None }
+        Task { caller: caller.clone(), op, change, asker: None, sent: 0 }
     }
 
-    /// Brings a Reserve or Commit to its end, however long the server is away.
-    fn settle(self: &Arc<Self>, task: Task) {
-        self.net.spawn(Box::pin(settle(Arc::downgrade(self), self.net.clone(), task)));
+    /// Brings a Reserve or Commit to its end, however long the server is away or full. The number of a
+    /// Commit's `reserve` stays open meanwhile.
+    fn settle(self: &Arc<Self>, task: Task, reserve: Option<Change>) {
+        self.net.spawn(Box::pin(settle(Arc::downgrade(self), self.net.clone(), task, reserve)));
     }
 
     async fn send(&self, task: &mut Task) -> std::result::Result<Answered, Failure> {
         let started = self.link.now();
         loop {
             let (_, conn) = self.link.conn(started).await.map_err(Failure::Away)?;
-            if task.asker.as_ref().is_some_and(Asker::is_gone) {
+            // What was sent may be done: it goes on to its end, or an append would leave a hole.
+            if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
                 return Err(Failure::Refused(Errno::because(Errno::EINTR, "nobody waits for it")));
             }
             if minds_opens(&task.op) {
@@ -359,6 +404,7 @@ impl Session {
             if let Some(change) = &mut task.change {
                 change.note_sent(request.session)?;
             }
+            task.sent += 1;
             let way = OnTheWay::new(&self.cache, &request.op, self.net.now());
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Error { code, reason }, .. }) => {
@@ -380,17 +426,23 @@ impl Session {
 }
 
 /// Asks again until there is an answer; a place that was reserved in vain is given back.
-async fn settle(session: Weak<Session>, net: Arc<dyn Net>, mut task: Task) {
+async fn settle(
+    session: Weak<Session>,
+    net: Arc<dyn Net>,
+    mut task: Task,
+    mut reserve: Option<Change>,
+) {
     loop {
         net.sleep(SETTLE_PAUSE).await;
         let Some(session) = session.upgrade() else { return };
         match (session.send(&mut task).await, &task.op) {
-            (Err(Failure::Away(_)), _) => {}
+            (Err(failure), _) if failure.may_pass() => {}
             (Ok(Answered { reply: Reply::Offset { offset, .. }, .. }), Op::Reserve { .. }) => {
                 let &Op::Reserve { id, length } = &task.op else { return };
+                reserve = task.change.take();
                 task = session.task(&Caller::default(), Op::Commit { id, offset, length });
             }
-            _ => return,
+            _ => return drop(reserve),
         }
     }
 }
@@ -494,7 +546,15 @@ fn body(request: &Request) -> Payload {
 }
 
 async fn call(conn: &Conn, request: &Request) -> std::result::Result<Answer, CallError> {
-    let call = conn.call(Message::Tcall { fid: ROOT_FID, body: body(request) });
+    answered(queue(conn, request)).await
+}
+
+/// Sends a request, before everything that is sent later.
+fn queue(conn: &Conn, request: &Request) -> Call {
+    conn.call(Message::Tcall { fid: ROOT_FID, body: body(request) })
+}
+
+async fn answered(call: Call) -> std::result::Result<Answer, CallError> {
     let Message::Rcall { body } = call.await? else {
         return Err(CallError::Errno(Errno::because(Errno::EPROTO, "Tcall got another message")));
     };

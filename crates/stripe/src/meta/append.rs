@@ -3,7 +3,9 @@
 //! An append reserves its place (`tail` moves), writes its data, and commits. Places may be written
 //! in any order, but the size moves over them in their own order, so that nobody ever reads a place
 //! that is not written yet. A commit therefore waits until the size covers it. Reservations are
-//! rows of their own: they outlive the server as the clients that hold them do.
+//! rows of their own: they outlive the server as the clients that hold them do. One that its client
+//! has done with, while this server has lost the news of it with its power, ends when the client
+//! comes back.
 
 use super::attr::{check_end, must_be_regular};
 use super::fault::{Fault, refuse};
@@ -40,7 +42,12 @@ impl<K: Kv> Store<K> {
         }
 
         if length > 0 {
-            reserved.push(Reserved { offset, end, session: request.session, done: false });
+            // Whoever was given this place before, and lost it with our power, must not write there.
+            if self.is_in_doubt(&stored) {
+                self.clear_doubt(&mut stored, 0)?;
+            }
+            let (session, seq) = (request.session, request.seq);
+            reserved.push(Reserved { offset, end, session, seq, done: false });
             self.put_reserved(id, reserved)?;
             stored.tail = end;
             self.save(&stored)?;
@@ -105,12 +112,19 @@ impl<K: Kv> Store<K> {
         rows.iter().filter(is_of).map(|(rest, _)| keys::number_of(rest)).collect()
     }
 
-    /// A session is over: what it reserved and did not write stays a hole.
-    pub(super) fn end_appends(&mut self, session: u64, now: Nanos) -> Result<(), Fault> {
+    /// A session has done with its mutations below this one: what they reserved and did not write stays
+    /// a hole.
+    pub(super) fn end_appends(
+        &mut self,
+        session: u64,
+        below: u64,
+        now: Nanos,
+    ) -> Result<(), Fault> {
         for (rest, List(mut reserved)) in self.rows::<List<Reserved>>(b"a", b"a", usize::MAX)? {
             let id = keys::number_of(&rest)?;
             let before = reserved.len();
-            reserved.retain(|reserved| reserved.done || reserved.session != session);
+            let is_over = |one: &Reserved| one.session == session && one.seq < below;
+            reserved.retain(|reserved| reserved.done || !is_over(reserved));
             if reserved.len() == before {
                 continue;
             }

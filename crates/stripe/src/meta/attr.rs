@@ -11,7 +11,7 @@ use super::permission::{access, check, may, mode, without_privilege, written_by}
 use super::{Applied, Store, Work, create, done, node};
 use crate::distribution;
 use crate::kv::Kv;
-use crate::ops::{Caller, Id, Inode, LayoutHint, Op, Reply, Request, set};
+use crate::ops::{Caller, Consistency, Id, Inode, LayoutHint, Op, Reply, Request, set};
 use covey_ninep::tree::Errno;
 
 /// The largest size: off_t is signed.
@@ -88,33 +88,52 @@ impl<K: Kv> Store<K> {
         stored: &mut Stored,
         size: u64,
     ) -> Result<Option<u32>, Fault> {
-        let inode = &mut stored.inode;
-        inode.mtime = request.now;
-        written_by(&request.caller, inode);
-        if size >= inode.size {
-            inode.sparse |= size > inode.size;
+        stored.inode.mtime = request.now;
+        written_by(&request.caller, &mut stored.inode);
+        let is_in_doubt = self.is_in_doubt(stored);
+        if size >= stored.inode.size {
+            // The size was larger once, perhaps: then something is cut all the same.
+            let cut = if is_in_doubt { Some(self.clear_doubt(stored, size)?) } else { None };
+            stored.inode.sparse |= size > stored.inode.size;
             self.grow(stored, size)?;
-            return Ok(None);
+            return Ok(cut);
         }
+        let inode = &mut stored.inode;
         let limit = inode.layout.as_ref().map_or(0, distribution::inline_bytes);
-        // Of a sparse file the I/O servers may hold space beyond the size.
-        let is_inline = inode.size == stored.tail && inode.size <= limit && !inode.sparse;
+        let is_inline = inode.size == stored.tail && inode.size <= limit;
         self.count_bytes(inode.size, size);
         (inode.size, stored.tail) = (size, size);
         self.cut_inline(inode, size)?;
-        if is_inline && self.reserved(inode.id)?.is_empty() {
+        // Of a sparse file the I/O servers may hold space beyond the size.
+        let is_plain = is_inline && !inode.sparse && !is_in_doubt;
+        if is_plain && self.reserved(inode.id)?.is_empty() {
             return Ok(None);
         }
-        inode.epoch += 1;
         // What is empty has no holes: nobody needs to count.
         inode.sparse &= size > 0;
-        let (id, epoch) = (inode.id, inode.epoch);
-        self.forget_appends(id)?;
-        if let Some(layout) = inode.layout.clone() {
+        self.forget_appends(inode.id)?;
+        self.cut_objects(stored, size).map(Some)
+    }
+
+    /// Cuts the objects of a file that is in doubt to this size; the new epoch. Appends under way that
+    /// are known keep their places. The caller saves.
+    pub(super) fn clear_doubt(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
+        if stored.inode.epoch == u32::MAX {
+            return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", stored.inode.id));
+        }
+        self.cut_objects(stored, size.max(stored.tail))
+    }
+
+    /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.
+    fn cut_objects(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
+        stored.losses = self.losses;
+        stored.inode.epoch += 1;
+        let (id, epoch) = (stored.inode.id, stored.inode.epoch);
+        if let Some(layout) = stored.inode.layout.clone() {
             self.put_row(&keys::cut(id, epoch), &CutRow { size, layout: layout.clone() })?;
             self.work.push(Work::Cut { id, epoch, size, layout });
         }
-        Ok(Some(epoch))
+        Ok(epoch)
     }
 
     /// Raises the size to `end` if it is smaller, and lets appends below show. The caller saves.
@@ -215,6 +234,24 @@ impl<K: Kv> Store<K> {
         Ok(if is_dir { Applied::Reply(reply) } else { Applied::AfterCut { id, epoch, reply } })
     }
 
+    /// How mounts keep what they know of a file, and of what will be made in a directory.
+    pub(super) fn set_consistency(
+        &mut self,
+        request: &Request,
+        id: Id,
+        consistency: u8,
+    ) -> Result<Applied, Fault> {
+        let mut stored = self.stored(id)?;
+        must_own(&request.caller, &stored.inode)?;
+        if consistency != 0 && Consistency::from_number(consistency).is_none() {
+            return refuse(Errno::EINVAL, format!("there is no consistency mode {consistency}"));
+        }
+        stored.inode.consistency = consistency;
+        touched(&mut stored.inode, request.now);
+        self.save(&stored)?;
+        Ok(node(stored.inode))
+    }
+
     /// Gives an empty file that nobody has open another layout. Objects that writers may have left
     /// under the old one go; the new servers hear of the new epoch by a cut.
     fn relay(&mut self, stored: &mut Stored, hint: &LayoutHint) -> Result<(), Fault> {
@@ -231,6 +268,7 @@ impl<K: Kv> Store<K> {
         let old = inode.layout.replace(layout.clone());
         let before = inode.epoch;
         inode.epoch += 1;
+        stored.losses = self.losses;
         let epoch = inode.epoch;
         self.cut_inline(inode, 0)?;
         self.forget_cuts(id)?;

@@ -111,6 +111,7 @@ impl<K: Kv> Store<K> {
             hint: None,
             parent: 0,
             has_xattrs: false,
+            consistency: dir.consistency,
         };
         match inode.type_bits() {
             mode::REGULAR => inode.layout = hint.map(|hint| self.layout_for(id, &hint)),
@@ -121,7 +122,7 @@ impl<K: Kv> Store<K> {
             }
             _ => inode.rdev = new.rdev,
         }
-        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0 }
+        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses }
     }
 
     /// Files begin on different servers, so that small ones spread.

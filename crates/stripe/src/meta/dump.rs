@@ -15,6 +15,8 @@ pub enum Record {
     Counters { id_next: u64, session_next: u64, files: u64, bytes: u64 },
     /// How often the store was opened.
     Boot { count: u64 },
+    /// How often the machine has lost its power.
+    Losses { count: u64 },
     /// A file.
     Inode { inode: Box<Inode>, cookie_next: u64, tail: u64 },
     /// Where a name leads.
@@ -59,8 +61,9 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
             Record::Counters { id_next, session_next, files, bytes }
         }
         keys::BOOT => Record::Boot { count: row(value)? },
+        keys::LOSSES => Record::Losses { count: row(value)? },
         [b'i', ..] => {
-            let Stored { inode, cookie_next, tail } = row(value)?;
+            let Stored { inode, cookie_next, tail, .. } = row(value)?;
             Record::Inode { inode: Box::new(inode), cookie_next, tail }
         }
         [b'n', ..] => {
@@ -81,7 +84,7 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         [b'a', ..] => {
             let (id, List(reserved)): (_, List<Reserved>) = (id()?, row(value)?);
             let append = |one: Reserved| {
-                let Reserved { offset, end, session, done } = one;
+                let Reserved { offset, end, session, done, .. } = one;
                 Record::Append { id, offset, end, session, done }
             };
             return Some(reserved.into_iter().map(append).collect());

@@ -61,6 +61,9 @@ impl<K: Kv> Store<K> {
         if offset != stored.inode.size || limit.saturating_sub(offset) < length {
             return refuse(Errno::ERANGE, format!("file {id} takes no append with its metadata"));
         }
+        if self.is_in_doubt(&stored) {
+            self.clear_doubt(&mut stored, 0)?;
+        }
         let piece = InlinePiece { offset: offset as u32, bytes: length as u32 };
         self.put_inline(&mut stored, &[piece], data)?;
         self.grow(&mut stored, offset + length)?;
@@ -147,7 +150,7 @@ impl<K: Kv> Store<K> {
     pub(super) fn is_inline(&self, stored: &Stored) -> bool {
         let limit = inline_max(&stored.inode);
         // Space that was taken beyond the size makes a file sparse.
-        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse;
+        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse && !self.is_in_doubt(stored);
         is_plain && stored.inode.size.max(stored.tail) <= limit && limit > 0
     }
 

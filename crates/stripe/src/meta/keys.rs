@@ -1,7 +1,7 @@
 //! The map's rows: how keys are made so that they sort, and what their values hold.
 //!
 //! ```text
-//!   's' word                  superblock, counters, start counter
+//!   's' word                  superblock, counters, start counter, losses of power
 //!   'i' id                    Stored: the inode with what clients never see
 //!   'n' parent name           Named: where a name leads
 //!   'c' parent cookie         Listed: the same entry in the order of listings
@@ -37,6 +37,8 @@ pub(super) const PAYLOAD_HEADER_BYTES: usize = 5;
 pub(super) const SUPER: &[u8] = b"ssuper";
 pub(super) const COUNTERS: &[u8] = b"scounters";
 pub(super) const BOOT: &[u8] = b"sboot";
+/// How often the machine has lost its power; none while it has not.
+pub(super) const LOSSES: &[u8] = b"slosses";
 
 record! {
     /// What makes a map a metadata store.
@@ -78,6 +80,9 @@ record! {
         pub cookie_next: u64,
         /// Where a regular file's next append goes; at least its size.
         pub tail: u64,
+        /// How many losses of power there had been when the file was made or last cut. After another
+        /// one its size may be older than what I/O servers hold of it.
+        pub losses: u64,
     }
 }
 
@@ -128,6 +133,8 @@ record! {
         pub end: u64,
         /// Whose.
         pub session: u64,
+        /// The number of the Reserve: it is open until the append is over.
+        pub seq: u64,
         /// Its data is written; an earlier append keeps it from showing.
         pub done: bool,
     }

@@ -242,7 +242,7 @@ impl<K: Kv> Store<K> {
             parent: ROOT,
             ..root.inode.clone()
         };
-        let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0 };
+        let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses };
         self.add_entry(&mut root, &name, &home.inode, now)?;
         root.inode.nlink += 1;
         self.save(&root)?;
@@ -276,7 +276,7 @@ impl<K: Kv> Store<K> {
         inode.epoch = epoch;
         inode.version += 1;
         let size = inode.size;
-        stored.tail = size;
+        (stored.tail, stored.losses) = (size, self.losses);
         self.forget_appends(id)?;
         self.put_row(&keys::cut(id, epoch), &CutRow { size, layout: layout.clone() })?;
         self.work.push(Work::Cut { id, epoch, size, layout });

@@ -169,6 +169,7 @@ impl<K: Kv> Store<K> {
     /// the client then knows that what it had under way is lost.
     pub(super) fn hello(
         &mut self,
+        request: &Request,
         asked: u64,
         files: &[Id],
         name: &Name,
@@ -190,6 +191,9 @@ impl<K: Kv> Store<K> {
             }
         }
         let session = if known { asked } else { self.new_session(name) };
+        if known {
+            self.end_appends(session, request.seq_done, request.now)?;
+        }
         if !self.replaying {
             self.set_opens(session, opens)?;
         }
@@ -212,7 +216,7 @@ impl<K: Kv> Store<K> {
 
     /// The logged end of a session: its appends end, its replies go.
     pub(super) fn session_over(&mut self, session: u64, now: u64) -> Result<Applied, Fault> {
-        self.end_appends(session, now)?;
+        self.end_appends(session, u64::MAX, now)?;
         self.end_volatile(session)?;
         if self.sessions.live.remove(&session).is_some() {
             self.sessions.dirty.insert(session);

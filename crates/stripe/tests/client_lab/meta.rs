@@ -28,6 +28,8 @@ pub struct Meta {
     pub holds_cuts: Cell<bool>,
     /// Operations by name, as they arrive.
     pub log: RefCell<Vec<&'static str>>,
+    /// A question, and what was its answer after each change since.
+    watched: RefCell<Option<(Op, Vec<Reply>)>>,
 }
 
 struct State {
@@ -74,9 +76,9 @@ impl Meta {
             leases: Leases::new(1, None),
             looks: BTreeSet::new(),
         };
-        let (state, log) = (RefCell::new(state), RefCell::default());
+        let (state, log, watched) = (RefCell::new(state), RefCell::default(), RefCell::default());
         state.borrow_mut().save();
-        Rc::new(Meta { state, net, data, holds_cuts: Cell::new(false), log })
+        Rc::new(Meta { state, net, data, holds_cuts: Cell::new(false), log, watched })
     }
 
     pub fn restart(&self) {
@@ -127,6 +129,17 @@ impl Meta {
             Applied::Reply(reply) => reply,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Begins to note each answer that a question would have had.
+    pub fn watch(&self, op: Op) {
+        let now = self.ask(op.clone());
+        *self.watched.borrow_mut() = Some((op, vec![now]));
+    }
+
+    /// The answers since, in their order.
+    pub fn watched(&self) -> Vec<Reply> {
+        self.watched.take().expect("watched").1
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
@@ -204,6 +217,11 @@ impl Meta {
             assert!(!matches!(applied, Applied::Fatal(_)), "{applied:?} of {request:?}");
             if Store::<MemoryKv>::is_logged(&request.op) && !applied.is_refused() {
                 state.logged.push(request);
+                if let Some((op, answers)) = &mut *self.watched.borrow_mut()
+                    && let Applied::Reply(reply) = state.store.apply(&own(op.clone()))
+                {
+                    answers.push(reply);
+                }
             }
             applied
         };

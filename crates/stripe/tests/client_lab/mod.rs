@@ -170,6 +170,11 @@ impl World {
         self.plan.extend(events.into_iter().map(|(after, event)| (round + after, event)));
     }
 
+    /// Whether anything planned has not happened yet.
+    pub fn has_plans(&self) -> bool {
+        !self.plan.is_empty()
+    }
+
     pub fn event(&mut self, event: Event) {
         match event {
             Event::Cut { conn, delivered } if !self.conns.is_empty() => {

@@ -248,6 +248,13 @@ impl Lab {
         self.save();
     }
 
+    /// The machine of the server loses its power: a crash, and a start on another `machine`.
+    pub fn lose_power(&mut self, machine: u64) {
+        self.crash();
+        self.store.opened_on(machine, true).unwrap();
+        self.save();
+    }
+
     /// The map that a crash now would lead to, after its checkpoint; and the living one's.
     pub fn replayed(&mut self) -> [Vec<(Vec<u8>, Vec<u8>)>; 2] {
         let mut again = Store::open(self.checkpoint.clone()).unwrap();

@@ -277,6 +277,7 @@ mod tests {
             hint: None,
             parent: 0,
             has_xattrs: false,
+            consistency: 0,
         }
     }
 

@@ -36,6 +36,8 @@ pub mod fattr {
 pub mod fopen {
     /// Reads and writes bypass the page cache.
     pub const DIRECT_IO: u32 = 1 << 0;
+    /// What the page cache has of the file stays.
+    pub const KEEP_CACHE: u32 = 1 << 1;
     /// Writes to one file need not wait for each other.
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }

@@ -3,7 +3,7 @@
 use super::Files;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{File, Forget, Fs, Page, Result, Space, Stat};
-use covey_stripe::ops::{Caller, Id, Inode, RangeLock};
+use covey_stripe::ops::{Caller, Consistency, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
 use std::time::Duration;
 
@@ -12,6 +12,14 @@ impl Files for Fs {
 
     fn time_left(&self, id: Id) -> (Duration, Duration) {
         Fs::time_left(self, id)
+    }
+
+    fn version(&self, file: &File) -> u64 {
+        file.version()
+    }
+
+    fn consistency(&self, file: &File) -> Option<Consistency> {
+        file.consistency()
     }
 
     fn on_revoke(&self, forget: Forget) {

@@ -14,15 +14,17 @@ use std::time::Duration;
 
 impl<F: Files> Session<F> {
     pub(super) async fn getattr(&self, id: Id) -> Result<Answer> {
+        self.behind.settle(id).await;
         let stat = self.files.stat(id).await?;
         Ok(self.attr_out(&stat))
     }
 
     /// The same with the time of birth.
     pub(super) async fn statx(&self, id: Id) -> Result<Answer> {
+        self.behind.settle(id).await;
         let stat = self.files.stat(id).await?;
-        self.note_privilege(&stat.inode);
-        Ok(Answer::Small(encode(&statx(&stat, self.options.attr_timeout))))
+        self.note_told(&stat.inode);
+        Ok(Answer::Small(encode(&statx(&stat, self.attributes_kept(&stat.inode)))))
     }
 
     pub(super) async fn setattr(&self, header: &Header, request: Request) -> Result<Answer> {
@@ -30,6 +32,8 @@ impl<F: Files> Session<F> {
             return Err(Errno::EINVAL.into());
         };
         let set = set_of(&request);
+        // What was written before must not come after a cut, nor after a time that is set.
+        self.behind.settle(header.nodeid).await;
         let who = self.caller(header);
         let by_handle = valid & fattr::FH != 0 && self.open.find(fh)?.writable;
         let stat = match self.files.setattr(&who, header.nodeid, set.clone()).await {
@@ -70,7 +74,7 @@ impl<F: Files> Session<F> {
 
     /// The entry of an inode, from what the metadata server says alone.
     pub(super) fn entry(&self, parent: Id, name: &Name, inode: &Inode) -> Entry {
-        self.note_privilege(inode);
+        self.note_told(inode);
         let entry_valid = self.entry_valid(parent, name, inode);
         let attr_valid = self.entry_attr_valid(inode);
         Entry {
@@ -85,12 +89,13 @@ impl<F: Files> Session<F> {
     }
 
     /// How long a name is good: of directories, which are passed on the way to everything, as long
-    /// as the lease on their place.
+    /// as the lease on their place. Longer where the directory's mode is weaker.
     fn entry_valid(&self, parent: Id, name: &Name, inode: &Inode) -> Duration {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
         let is_dots = matches!(name.as_bytes(), b"." | b"..");
-        if !self.options.entry_timeout.is_zero() || !is_dir || is_dots {
-            return self.options.entry_timeout;
+        let kept = self.names_kept(parent);
+        if !kept.is_zero() || !is_dir || is_dots {
+            return kept;
         }
         let left = self.files.time_left(inode.id).1.saturating_sub(DELAY);
         if !left.is_zero() {
@@ -110,7 +115,7 @@ impl<F: Files> Session<F> {
     /// forget. The answer to a GETATTR can, and is good for as long as the lease.
     fn entry_attr_valid(&self, inode: &Inode) -> Duration {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
-        match self.options.attr_timeout {
+        match self.attributes_kept(inode) {
             // The blocks are not known: whoever wants them must ask.
             _ if inode.sparse => Duration::ZERO,
             Duration::ZERO if is_dir || locked(&self.opened).contains_key(&inode.id) => {
@@ -122,8 +127,8 @@ impl<F: Files> Session<F> {
     }
 
     fn attr_out(&self, stat: &Stat) -> Answer {
-        self.note_privilege(&stat.inode);
-        let valid = match self.options.attr_timeout {
+        self.note_told(&stat.inode);
+        let valid = match self.attributes_kept(&stat.inode) {
             // Its blocks are not under the lease.
             Duration::ZERO if stat.inode.sparse => Duration::ZERO,
             Duration::ZERO => self.files.time_left(stat.inode.id).0.saturating_sub(DELAY),
@@ -135,6 +140,21 @@ impl<F: Files> Session<F> {
             dummy: Pad,
             attr: attr(&stat.inode, stat.blocks),
         }))
+    }
+
+    /// The attributes of a name's inode, once what was written of it has reached the servers.
+    pub(super) async fn settled(&self, inode: Inode) -> Result<Inode> {
+        if !self.behind.is_writing(inode.id) {
+            return Ok(inode);
+        }
+        self.behind.settle(inode.id).await;
+        Ok(self.files.stat(inode.id).await?.inode)
+    }
+
+    /// The kernel is about to be told of an inode.
+    fn note_told(&self, inode: &Inode) {
+        self.note_mode(inode);
+        self.note_privilege(inode);
     }
 
     fn note_privilege(&self, inode: &Inode) {

@@ -51,11 +51,14 @@ impl<F: Files> Session<F> {
     }
 
     /// With nodeid 0 the kernel takes the name and asks for the inode when it wants it: so for `.`
-    /// and `..`, as the protocol asks, and where the attributes or their blocks are not known.
+    /// and `..`, as the protocol asks, and where the attributes or their blocks are not known, or not
+    /// what they will be when the writes that are gathered have arrived.
     fn entry_of(&self, dir: Id, entry: &DirEntry) -> Entry {
         let special = matches!(entry.name.as_bytes(), b"." | b"..");
         match &entry.inode {
-            Some(inode) if !special && !inode.sparse => self.entry(dir, &entry.name, inode),
+            Some(inode) if !special && !inode.sparse && !self.behind.is_writing(inode.id) => {
+                self.entry(dir, &entry.name, inode)
+            }
             _ => Entry {
                 nodeid: 0,
                 generation: 0,

@@ -7,6 +7,7 @@ use crate::mount::abi::flags::init::*;
 use crate::mount::abi::reply::{InitOut, encode};
 use crate::mount::transport::{Answer, DATA_BYTES_MAX};
 use covey_ninep::tree::Errno;
+use covey_stripe::ops::Consistency;
 
 /// Answers INIT.
 pub fn init(options: &MountOptions, request: &Request) -> Result<Answer> {
@@ -58,8 +59,9 @@ fn wanted(options: &MountOptions) -> u64 {
         | HANDLE_KILLPRIV_V2
         | INIT_EXT
         | DIRECT_IO_ALLOW_MMAP;
-    // Attributes that may not be cached are asked for again at once: READDIRPLUS would only cost.
-    if !options.entry_timeout.is_zero() && !options.attr_timeout.is_zero() {
+    // Names and attributes that may not be kept are asked for again at once: READDIRPLUS would only
+    // cost.
+    if options.consistency == Consistency::JobScratch {
         flags |= DO_READDIRPLUS | READDIRPLUS_AUTO;
     }
     flags
@@ -83,7 +85,6 @@ mod tests {
     use super::*;
     use crate::mount::abi::Rest;
     use covey_wire::{Bytes, Field, Reader};
-    use std::time::Duration;
 
     fn negotiate(options: &MountOptions, minor: u32, flags: u64) -> Result<InitOut> {
         let mut high = ((flags >> 32) as u32).to_le_bytes().to_vec();
@@ -116,9 +117,8 @@ mod tests {
 
     #[test]
     fn readdirplus_is_taken_only_when_something_may_be_cached() {
-        let second = Duration::from_secs(1);
         let cached =
-            MountOptions { entry_timeout: second, attr_timeout: second, ..MountOptions::default() };
+            MountOptions { consistency: Consistency::JobScratch, ..MountOptions::default() };
         let plus = DO_READDIRPLUS | READDIRPLUS_AUTO;
         let flags = |options| negotiate(options, 45, plus).expect("spoken").flags;
         assert_eq!(u64::from(flags(&cached)), plus);

@@ -47,20 +47,45 @@ impl<F: Files> Session<F> {
         })))
     }
 
-    pub(super) async fn setlk(&self, id: Id, wanted: Wanted, wait: bool) -> Result<Answer> {
+    /// In weaker modes what was written before an unlock is seen by whoever takes a lock after it: it
+    /// leaves before the lock does, and pages from before the lock are forgotten with its grant.
+    pub(super) async fn setlk(
+        &self,
+        id: Id,
+        fh: u64,
+        wanted: Wanted,
+        wait: bool,
+    ) -> Result<Answer> {
         let range = wanted.range();
+        // Handles of directories are numbered by themselves.
+        let kept = self.open.find(fh).ok().filter(|open| open.id == id && open.usage.is_kept());
         match wanted.kind {
-            lock_type::UNLCK => self.files.unlock(id, range).await?,
+            lock_type::UNLCK => {
+                if let Some(open) = kept {
+                    self.behind.settle(id).await;
+                    // What failed is told by the close.
+                    let _ = self.files.flush(&open.file).await;
+                }
+                self.files.unlock(id, range).await?
+            }
             lock_type::RDLCK | lock_type::WRLCK => {
                 // Before it is granted: the answer may get lost, close must not forget.
                 if !range.whole {
                     locked(&self.lock_owners).insert((id, range.owner));
                 }
                 self.files.lock(id, range, wait).await?;
+                if kept.is_some() {
+                    self.kernel.forget_pages(id).await;
+                }
             }
             _ => return Err(Errno::EINVAL.into()),
         }
         Ok(Answer::Done)
+    }
+
+    /// Whether an owner ever asked for an fcntl lock on a file.
+    pub(super) fn has_asked_for_locks(&self, id: Id, owner: u64) -> bool {
+        locked(&self.lock_owners).contains(&(id, owner))
     }
 
     /// Gives back all fcntl locks of an owner on a file, if it ever asked for one.

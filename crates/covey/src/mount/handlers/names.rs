@@ -2,20 +2,28 @@
 
 use super::{Result, Session};
 use crate::mount::abi::flags::open;
-use crate::mount::abi::reply::encode;
+use crate::mount::abi::reply::{Attr, Entry, encode};
 use crate::mount::abi::{Header, Text};
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::ops::{Id, Inode, rename};
 use covey_wire::{Field, Name};
+use std::time::Duration;
 
 impl<F: Files> Session<F> {
     pub(super) async fn lookup(&self, header: &Header, name: Text) -> Result<Answer> {
         let who = self.caller(header);
         let name = checked(name)?;
-        let inode = self.files.lookup(&who, header.nodeid, &name).await?;
-        Ok(self.entry_out(header.nodeid, &name, &inode))
+        let parent = header.nodeid;
+        match self.files.lookup(&who, parent, &name).await {
+            Ok(inode) => Ok(self.entry_out(parent, &name, &self.settled(inode).await?)),
+            Err(error) if error.code == Errno::ENOENT => {
+                let kept = self.names_kept(parent);
+                if kept.is_zero() { Err(error) } else { Ok(nowhere(kept)) }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) async fn readlink(&self, id: Id) -> Result<Answer> {
@@ -64,6 +72,7 @@ impl<F: Files> Session<F> {
         let access = super::data::access_of(flags);
         let (mut inode, file) =
             self.files.create(&who, header.nodeid, &name, mode & 0o7777, exclusive, access).await?;
+        inode = self.settled(inode).await?;
         // Somebody else made it since the kernel looked.
         if flags & open::TRUNC != 0 && inode.size > 0 {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -72,12 +81,13 @@ impl<F: Files> Session<F> {
         let mut entry = self.entry(header.nodeid, &name, &inode);
         // The kernel looks at the mode once more before the file is open. Without a lease it asks:
         // attributes of an open file are kept under one only.
-        if self.options.attr_timeout.is_zero() && self.files.time_left(inode.id).0.is_zero() {
+        let is_kept = !self.attributes_kept(&inode).is_zero();
+        if !is_kept && self.files.time_left(inode.id).0.is_zero() {
             (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
         }
-        let handle = self.opened(inode.id, file, access);
+        let (opened, _) = self.opened(inode.id, file, flags);
         let mut out = encode(&entry);
-        super::data::open_out(handle).put((), &mut out);
+        opened.put((), &mut out);
         Ok(Answer::Small(out))
     }
 
@@ -85,9 +95,9 @@ impl<F: Files> Session<F> {
     pub(super) async fn tmpfile(&self, header: &Header, mode: u32, flags: u32) -> Result<Answer> {
         let (who, access) = (self.caller(header), super::data::access_of(flags));
         let (inode, file) = self.files.tmpfile(&who, header.nodeid, mode & 0o7777, access).await?;
-        let handle = self.opened(inode.id, file, access);
+        let (opened, _) = self.opened(inode.id, file, flags);
         let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode));
-        super::data::open_out(handle).put((), &mut out);
+        opened.put((), &mut out);
         Ok(Answer::Small(out))
     }
 
@@ -120,6 +130,7 @@ impl<F: Files> Session<F> {
         let who = self.caller(header);
         let name = checked(name)?;
         let inode = self.files.link(&who, id, header.nodeid, &name).await?;
+        let inode = self.settled(inode).await?;
         Ok(self.entry_out(header.nodeid, &name, &inode))
     }
 
@@ -140,6 +151,19 @@ impl<F: Files> Session<F> {
     fn entry_out(&self, parent: Id, name: &Name, inode: &Inode) -> Answer {
         Answer::Small(encode(&self.entry(parent, name, inode)))
     }
+}
+
+/// That a name leads nowhere, for the kernel to keep.
+fn nowhere(kept: Duration) -> Answer {
+    Answer::Small(encode(&Entry {
+        nodeid: 0,
+        generation: 0,
+        entry_valid: kept.as_secs(),
+        entry_valid_nsec: kept.subsec_nanos(),
+        attr_valid: 0,
+        attr_valid_nsec: 0,
+        attr: Attr::default(),
+    }))
 }
 
 /// The kernel lets longer names through.

@@ -1,15 +1,16 @@
 //! Space within files: FALLOCATE, LSEEK, COPY_FILE_RANGE.
 
-use super::{Result, Session};
+use super::{Result, Session, locked};
 use crate::mount::abi::flags::whence;
 use crate::mount::abi::reply::{LseekOut, WriteOut, encode};
 use crate::mount::abi::{Header, Pad, Request};
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
 use covey_ninep::tree::Errno;
+use covey_stripe::ops::Id;
 
 impl<F: Files> Session<F> {
-    pub(super) async fn lseek(&self, fh: u64, offset: u64, whence: u32) -> Result<Answer> {
+    pub(super) async fn lseek(&self, id: Id, fh: u64, offset: u64, whence: u32) -> Result<Answer> {
         let hole = match whence {
             whence::DATA => false,
             whence::HOLE => true,
@@ -17,6 +18,7 @@ impl<F: Files> Session<F> {
             _ => return Err(Errno::EINVAL.into()),
         };
         let open = self.open.find(fh)?;
+        self.behind.settle(id).await;
         let offset = self.files.seek(&open.file, offset, hole).await?;
         Ok(Answer::Small(encode(&LseekOut { offset })))
     }
@@ -37,6 +39,7 @@ impl<F: Files> Session<F> {
         if who.uid != 0 {
             self.drop_privilege(header.nodeid).await?;
         }
+        self.behind.settle(header.nodeid).await;
         self.files.fallocate(&who, &open.file, mode, offset, length).await?;
         Ok(Answer::Done)
     }
@@ -62,6 +65,9 @@ impl<F: Files> Session<F> {
         if header.uid != 0 {
             self.drop_privilege(nodeid_out).await?;
         }
+        self.behind.settle(header.nodeid).await;
+        self.behind.settle(nodeid_out).await;
+        locked(&self.pages).write(nodeid_out);
         let copied = self.files.copy(&from.file, offset, &to.file, offset_out, length).await?;
         Ok(Answer::Small(encode(&WriteOut { size: copied as u32, padding: Pad })))
     }

@@ -177,7 +177,7 @@ impl Journal {
             tracing::info!("replayed {} operations of the log", found.records);
         }
         let machine = disk.machine_start();
-        store.opened_on(machine, machine_before.is_some_and(|before| before != machine));
+        store.opened_on(machine, machine_before.is_some_and(|before| before != machine))?;
         store.kv_mut().put(MACHINE, &machine.to_le_bytes())?;
         let added = store.adopt_servers(servers)?;
         if added > 0 {

@@ -66,30 +66,52 @@ impl Meta {
         leases.concern_others(request.session, task::now()) && may_change(&request.op)
     }
 
-    /// Applies a request when nobody else remembers what it changes.
-    pub(super) async fn request_in_turn(
+    /// Applies a request when nobody else remembers what it changes: at once where nobody does now,
+    /// so that it is done before what its client has sent after it. The store must be here.
+    pub(super) fn request_in_turn(
         self: &Rc<Self>,
-        connection: &Connection,
+        connection: &Rc<Connection>,
         request: Request,
-    ) -> Result<Answer> {
-        let claims = self.claim(request.session, &request.op).await?;
-        // Its client may have come back on another connection, and gone on without it.
-        self.fence(connection, &request)?;
-        // Applied at once: the store is here.
-        let outcome = self.request(request);
-        drop(claims);
-        finish(outcome).await
+    ) -> Outcome<Answer> {
+        let mut claims = Claims::begin(self, request.session);
+        let changes = self.store_mut().changes(&request.op);
+        match changes.map(|changes| claims.add(&changes)) {
+            Err(error) => Outcome::Now(Err(error)),
+            Ok(false) => {
+                let outcome = self.request(request);
+                drop(claims);
+                outcome
+            }
+            Ok(true) => {
+                let (meta, connection) = (self.clone(), connection.clone());
+                Outcome::later(async move {
+                    claims.wait().await;
+                    meta.take_back(&mut claims, &request.op).await?;
+                    // Its client may have come back on another connection, and gone on without it.
+                    meta.fence(&connection, &request)?;
+                    // Applied at once: the store is here.
+                    let outcome = meta.request(request);
+                    drop(claims);
+                    finish(outcome).await
+                })
+            }
+        }
     }
 
     /// Completes with the store here, and nobody else holding a lease on what the operation changes.
     pub(super) async fn claim(self: &Rc<Self>, session: u64, op: &Op) -> Result<Claims> {
         let mut claims = Claims::begin(self, session);
+        self.take_back(&mut claims, op).await?;
+        Ok(claims)
+    }
+
+    async fn take_back(&self, claims: &mut Claims, op: &Op) -> Result<()> {
         loop {
             self.store_is_here().await;
             // The names may lead elsewhere by now.
             let changes = self.store_mut().changes(op)?;
             if !claims.add(&changes) {
-                return Ok(claims);
+                return Ok(());
             }
             claims.wait().await;
         }

@@ -79,11 +79,7 @@ impl Meta {
             Op::Hello { session: 0, .. } => Ok(()),
             Op::Hello { session, .. } => match owner(*session) {
                 Some(owner) if owner > connection.number => Err(late()),
-                _ => {
-                    // From here on, not only from the answer on, the older connection is out.
-                    self.sessions.borrow_mut().owners.insert(*session, connection.number);
-                    Ok(())
-                }
+                _ => Ok(()),
             },
             _ if request.session == 0 => Ok(()),
             _ if owner(request.session) == Some(connection.number) => Ok(()),
@@ -99,7 +95,7 @@ impl Meta {
         }
     }
 
-    /// A Hello was answered: from now on its connection speaks for the session.
+    /// A Hello was done: from now on its connection speaks for the session, and the older one is out.
     pub(super) fn greeted(self: &Rc<Self>, connection: &Connection, reply: &Reply) {
         if let Reply::Session { session, .. } = *reply {
             let before = connection.session.replace(session);

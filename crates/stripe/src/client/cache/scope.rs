@@ -57,6 +57,7 @@ pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Sco
         | Op::Reserve { id, .. }
         | Op::Commit { id, .. }
         | Op::SetLayout { id, .. }
+        | Op::SetConsistency { id, .. }
         | Op::Touch { id }
         | Op::Removexattr { id, .. }
         | Op::Dense { id, .. } => return Scope::file(*id),

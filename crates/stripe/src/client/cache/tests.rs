@@ -23,6 +23,7 @@ fn inode(id: Id, mode: u32) -> Inode {
         hint: None,
         parent: 0,
         has_xattrs: false,
+        consistency: 0,
         inline: 0,
     }
 }

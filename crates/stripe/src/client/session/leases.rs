@@ -43,7 +43,12 @@ pub(super) struct OnTheWay<'a> {
 
 impl<'a> OnTheWay<'a> {
     pub fn new(cache: &'a Cache, op: &Op, now: Instant) -> OnTheWay<'a> {
-        OnTheWay { cache, sent: Some(cache.sending(op, now)) }
+        OnTheWay::begun(cache, cache.sending(op, now))
+    }
+
+    /// One that the cache was told of already.
+    pub fn begun(cache: &'a Cache, sent: Sent) -> OnTheWay<'a> {
+        OnTheWay { cache, sent: Some(sent) }
     }
 
     pub fn arrived(mut self, op: &Op, answer: &Answer, now: Instant) {

@@ -493,7 +493,7 @@ fn rows_about_what_is_to_be_done_are_put_right() {
     });
     planted(Class::WrongReclaim, |lab| lab.put(&keys::reclaim(id, 4), &layout()));
     planted(Class::StaleAppend, |lab| {
-        let one = Reserved { offset: 0, end: 10, session: 77, done: false };
+        let one = Reserved { offset: 0, end: 10, session: 77, seq: 1, done: false };
         lab.put(&keys::appends(id), &List(vec![one]));
     });
     planted(Class::WrongTail, |lab| lab.change(id, |stored| stored.tail = 1));

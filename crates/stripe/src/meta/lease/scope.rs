@@ -36,6 +36,7 @@ impl<K: Kv> Store<K> {
             | Op::Reserve { id, .. }
             | Op::Commit { id, .. }
             | Op::SetLayout { id, .. }
+            | Op::SetConsistency { id, .. }
             | Op::Touch { id }
             | Op::Setxattr { id, .. }
             | Op::Removexattr { id, .. }

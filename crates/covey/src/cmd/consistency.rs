@@ -1,0 +1,165 @@
+//! `covey consistency`: how soon changes of files are seen.
+
+use super::path::{Failures, Follow, inside, is_kind, kind, shown};
+use super::{Context, Session, tree};
+use crate::error::{Cannot, Result};
+use covey_stripe::ops::{Consistency, Inode};
+use futures_util::FutureExt;
+use std::ffi::OsString;
+use std::io::Write;
+
+/// Show or set how soon changes of files are seen
+///
+/// Mounts keep what they know of a file, and gather what is written to it, as far as its mode
+/// permits. What is made in a directory gets the directory's mode; it keeps it when it is moved.
+/// What has none of its own has that of each mount: `covey mount --consistency MODE`, else strict.
+/// A mount uses a file's mode as it was when the file was opened.
+///
+/// MODES
+///
+///     strict          a completed write is seen by every later read anywhere
+///     close-to-open   what was written before a close is seen by whoever opens the file afterwards,
+///                     as with NFS; until then within 5 s, by those who ask the servers
+///     job-scratch     for files that one node writes and reads: names and attributes may be 30 s
+///                     old, and what a node wrote itself stays in its memory
+///     mount           as the mount says
+///
+/// EXAMPLES
+///
+///     covey consistency /job42
+///     covey consistency set job-scratch /job42         and all that is made in it from now on
+///     covey consistency set -R close-to-open /home
+#[derive(clap::Args, Debug)]
+#[command(
+    verbatim_doc_comment,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true
+)]
+pub struct Args {
+    #[command(subcommand)]
+    change: Option<Change>,
+    /// The files and directories
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Change {
+    /// Set the mode of files, and of directories with all that will be made in them
+    Set(Set),
+}
+
+#[derive(clap::Args, Debug)]
+struct Set {
+    /// strict, close-to-open, job-scratch, or mount
+    #[arg(value_name = "MODE", value_parser = parse_own)]
+    mode: Own,
+    /// The files and directories
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+    /// What lies below, too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+/// A file's own mode, if it is to have one.
+#[derive(Clone, Copy, Debug)]
+struct Own(Option<Consistency>);
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let session = context.session().await?;
+    let mut failures = Failures::default();
+    let result = match &args.change {
+        Some(Change::Set(set)) => set_all(set, &session, &mut failures, context).await,
+        None => show_all(&args.paths, &session, &mut failures, context).await,
+    };
+    session.close(result).await?;
+    failures.result()
+}
+
+async fn show_all(
+    paths: &[OsString],
+    session: &Session,
+    failures: &mut Failures,
+    context: &Context,
+) -> Result<()> {
+    let mut found = Vec::new();
+    for path in paths.iter().map(|path| inside(path)) {
+        let inode = session.find("look at", &path, Follow::Last).await;
+        let inode = failures.take(inode, context);
+        found.extend(inode.map(|inode| (shown(&path), word(inode.consistency()))));
+    }
+    let json = |(path, mode): &(String, &str)| serde_json::json!({ "path": path, "mode": mode });
+    let value: Vec<_> = found.iter().map(json).collect();
+    context.output.result(&value, |out| {
+        found.iter().try_for_each(|(path, mode)| writeln!(out, "{path}: {mode}"))
+    })
+}
+
+async fn set_all(
+    args: &Set,
+    session: &Session,
+    failures: &mut Failures,
+    context: &Context,
+) -> Result<()> {
+    let mut changed = 0;
+    for path in args.paths.iter().map(|path| inside(path)) {
+        let inode = session.find("set the consistency mode of", &path, Follow::Last).await;
+        let Some(inode) = failures.take(inode, context) else { continue };
+        let entries = match args.recursive {
+            true => tree::list(session, "list", (path, inode), failures, context).await,
+            false => vec![(path, inode)],
+        };
+        let has_mode =
+            |(_, inode): &(Vec<u8>, Inode)| is_kind(inode, kind::FILE) || is_kind(inode, kind::DIR);
+        let entries = entries.into_iter().filter(has_mode).collect();
+        let results = tree::each(entries, |(path, inode)| {
+            async move {
+                let set = session.fs.set_consistency(&session.who, inode.id, args.mode.0).await;
+                set.cannot(|| format!("set the consistency mode of {}", shown(&path)))
+            }
+            .boxed_local()
+        });
+        changed +=
+            results.await.into_iter().filter_map(|result| failures.take(result, context)).count();
+    }
+    context.output.result(&serde_json::json!({ "changed": changed }), |_| Ok(()))
+}
+
+fn word(own: Option<Consistency>) -> &'static str {
+    own.map_or(MOUNT, Consistency::name)
+}
+
+fn parse_own(text: &str) -> std::result::Result<Own, String> {
+    match text {
+        MOUNT => Ok(Own(None)),
+        _ => {
+            parse(text).map(|mode| Own(Some(mode))).map_err(|error| format!("{error} and {MOUNT}"))
+        }
+    }
+}
+
+/// Reads the name of a mode.
+pub fn parse(text: &str) -> std::result::Result<Consistency, String> {
+    Consistency::from_name(text).ok_or_else(|| {
+        let names = Consistency::ALL.map(Consistency::name);
+        format!("there are {}", names.join(", "))
+    })
+}
+
+/// No mode of one's own.
+const MOUNT: &str = "mount";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_known_by_their_names() {
+        assert_eq!(parse("job-scratch"), Ok(Consistency::JobScratch));
+        assert!(parse("mount").unwrap_err().contains("close-to-open"));
+        assert!(parse_own("mount").unwrap().0.is_none());
+        assert!(parse_own("nfs").unwrap_err().ends_with("and mount"));
+    }
+}

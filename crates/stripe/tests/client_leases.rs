@@ -1,0 +1,28 @@
+//! Scenes of a client that remembers under leases: when what it knows is no longer so.
+
+mod client_lab;
+
+use client_lab::*;
+use covey_stripe::ops::{Op, ROOT, Reply};
+use std::time::Duration;
+
+#[test]
+fn what_is_asked_right_after_a_write_in_place_is_not_remembered_without_its_time() {
+    let mut world = World::new(1);
+    let (fs, other) = (world.client(true), world.client(true));
+    let (who, f, g) = (root(), name("f"), name("g"));
+    let (inode, file) = world.run(fs.create(&who, ROOT, &f, 0o644, true, 6)).unwrap();
+    world.run(file.write_at(0, vec![1; 100].into())).unwrap();
+    world.rest(Duration::from_secs(3));
+    // With a lease of somebody else's, changes take their turn, and questions overtake them.
+    world.run(other.lookup(&who, ROOT, &g)).unwrap_err();
+    let write_and_ask = async {
+        file.write_at(0, vec![2; 100].into()).await.unwrap();
+        fs.inode(inode.id).await.unwrap()
+    };
+    world.run(write_and_ask);
+    world.rest(Duration::from_millis(100));
+    let known = world.run(fs.inode(inode.id)).unwrap();
+    let said = world.meta.ask(Op::Getattr { id: inode.id });
+    assert_eq!(Reply::Node { inode: known }, said);
+}
