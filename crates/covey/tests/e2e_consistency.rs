@@ -3,14 +3,17 @@
 mod support;
 
 use rustix::fs::{
-    FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, copy_file_range, fallocate, flock, seek,
+    FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate,
+    flock, getxattr, listxattr, removexattr, seek, setxattr,
 };
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::bytes::{assert_same, noise};
 use support::{Cluster, has_program, run, skip, until};
 
@@ -199,6 +202,43 @@ fn a_mount_sees_its_own_writes_whatever_way_it_looks() {
 }
 
 #[test]
+fn who_lists_a_directory_takes_nothing_back_from_who_writes_in_it() {
+    let mut cluster = Cluster::up(3);
+    let options = ["--consistency", "job-scratch", "--threads", "2"];
+    let Some(mount) = cluster.mount_with(&options) else { return };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for entry in fs::read_dir(&mount).unwrap() {
+                        let _ = entry.unwrap().metadata();
+                    }
+                }
+            });
+        }
+        let mut sizes = [0_u64; 4];
+        for round in 0..400_u64 {
+            let which = round as usize % 4;
+            let path = mount.join(format!("f{which}"));
+            let file = open(&path);
+            let piece = noise(round, 700 + round as usize);
+            file.write_all_at(&piece, sizes[which]).unwrap();
+            let (from, length) = (sizes[which], piece.len());
+            sizes[which] += length as u64;
+            if round % 3 == 0 {
+                assert_eq!(file.metadata().unwrap().len(), sizes[which], "round {round}");
+            }
+            drop(file);
+            let file = open(&path);
+            assert_same(&read(&file, from, length), &piece, &format!("round {round}"));
+            assert_eq!(file.metadata().unwrap().len(), sizes[which], "round {round}");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn names_in_a_job_s_directory_are_seen_elsewhere_within_half_a_minute() {
     let Some((_cluster, one, two)) = beside_strict("job-scratch") else { return };
     fs::write(one.join("there"), "x").unwrap();
@@ -263,7 +303,33 @@ fn a_directory_s_own_mode_wins_over_the_mount_s() {
 }
 
 #[test]
-fn only_the_owner_sets_a_mode_and_only_one_there_is() {
+fn a_mode_is_an_attribute_on_mounts() {
+    let Some((cluster, one, two)) = two_mounts("strict") else { return };
+    fs::create_dir(one.join("d")).unwrap();
+    let name = "user.covey.consistency";
+    let get = |path: &Path| {
+        let mut value = [0; 64];
+        getxattr(path, name, &mut value).map(|length| value[..length].to_vec())
+    };
+    assert_eq!(get(&one.join("d")), Err(Errno::NODATA));
+    assert_eq!(removexattr(one.join("d"), name), Err(Errno::NODATA));
+    setxattr(one.join("d"), name, b"job-scratch", XattrFlags::CREATE).unwrap();
+    assert_eq!(get(&two.join("d")).unwrap(), b"job-scratch");
+    let wrong = setxattr(one.join("d"), name, b"eventual", XattrFlags::empty());
+    assert_eq!(wrong, Err(Errno::INVAL));
+    let again = setxattr(two.join("d"), name, b"strict", XattrFlags::CREATE);
+    assert_eq!(again, Err(Errno::EXIST));
+    fs::write(two.join("d/f"), "x").unwrap();
+    assert_eq!(cluster.covey(&["consistency", "/d/f"]), "/d/f: job-scratch\n");
+    removexattr(two.join("d/f"), name).unwrap();
+    assert_eq!(cluster.covey(&["consistency", "/d/f"]), "/d/f: mount\n");
+    // Copies of all attributes leave it where it is.
+    let mut names = [0; 64];
+    assert_eq!(listxattr(one.join("d"), &mut names[..]), Ok(0));
+}
+
+#[test]
+fn a_mode_that_does_not_exist_is_refused() {
     let Some((cluster, one, _two)) = two_mounts("strict") else { return };
     fs::write(one.join("f"), "x").unwrap();
     let wrong = cluster.refused(&["consistency", "set", "eventual", "/f"]);
@@ -522,11 +588,36 @@ fn an_error_of_a_write_that_was_gathered_is_told_by_the_close_or_before() {
     assert!(file.sync_all().is_err(), "it is not there");
     // Told once.
     cluster.restart();
-    until("the return of the servers", || file.write_all(b"again").is_ok());
+    until("the return of the servers", || file.sync_all().is_ok());
+    file.write_all(b"again").unwrap();
     file.sync_all().unwrap();
     let mut text = String::new();
     open(&one.join("f")).take(5).read_to_string(&mut text).unwrap();
     assert_eq!(text, "again");
+}
+
+#[test]
+fn a_client_that_dies_takes_with_it_only_what_it_had_gathered() {
+    for mode in ["close-to-open", "job-scratch"] {
+        let Some((cluster, one, two)) = beside_strict(mode) else { return };
+        let bytes = noise(1, 700_000);
+        for (at, piece) in bytes.chunks(10_000).enumerate() {
+            fs::write(one.join(format!("closed{at}")), piece).unwrap();
+        }
+        let synced = open(&one.join("synced"));
+        synced.write_all_at(&bytes, 0).unwrap();
+        synced.sync_all().unwrap();
+        synced.write_all_at(b"gathered", 300_000).unwrap();
+        cluster.kill_mount(&one);
+        for (at, piece) in bytes.chunks(10_000).enumerate() {
+            let found = fs::read(two.join(format!("closed{at}"))).unwrap();
+            assert_same(&found, piece, &format!("{mode}, file {at}"));
+        }
+        let mut found = fs::read(two.join("synced")).unwrap();
+        // That may be there or not.
+        found[300_000..300_008].copy_from_slice(&bytes[300_000..300_008]);
+        assert_same(&found, &bytes, mode);
+    }
 }
 
 /// Thousands of random operations against a copy in memory.

@@ -427,7 +427,7 @@ impl<K: Kv> Store<K> {
 
     fn mutate(&mut self, request: &Request) -> Result<Applied, Fault> {
         match &request.op {
-            Op::Hello { session, files, name } => self.hello(request, *session, &files.0, name),
+            Op::Hello { .. } => self.hello(request),
             Op::Setattr { .. } => self.setattr(request),
             Op::Create { .. } => self.create(request),
             Op::Unlink { parent, name, dir } => self.unlink(request, *parent, name, *dir),

@@ -265,8 +265,9 @@ messages! {
     pub enum Op for () {
         /// opens a session (0), logged so that its number outlives the server, or comes back to one
         /// after a lost connection or a restart; `files` are open in it, once per listing, and
-        /// nothing else is (after a restart locks are taken again, with Lock)
-        1 Hello { session: u64, files: List<u64>, name: Name },
+        /// nothing else is (after a restart locks are taken again, with Lock); of its appends those go
+        /// on whose Reserve is in `appends`, by its number
+        1 Hello { session: u64, files: List<u64>, appends: List<u64>, name: Name },
         /// volatile: ends a session at once: its opens and locks go
         2 Bye {},
         /// read: down one or more names from a directory; `..` goes up, at the root it stays

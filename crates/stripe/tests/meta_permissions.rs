@@ -309,3 +309,23 @@ fn a_layout_is_chosen_by_the_owner_and_for_files_before_they_hold_data() {
     lab.extend(file.id, 1);
     assert_eq!(lab.code(0, ask), Errno::ENOTEMPTY);
 }
+
+#[test]
+fn a_consistency_mode_is_chosen_by_the_owner_and_inherited() {
+    let mut lab = open_lab(0o777);
+    let dir = lab.create(ROOT, "d", mode::DIRECTORY | 0o777);
+    assert_eq!(dir.consistency(), None);
+    let ask = |consistency| Op::SetConsistency { id: dir.id, consistency };
+    lab.caller = bob();
+    assert_eq!(lab.code(0, ask(2)), Errno::EPERM);
+    lab.caller = alice();
+    assert_eq!(lab.code(0, ask(9)), Errno::EINVAL);
+    let after = node(lab.reply(0, ask(Consistency::JobScratch.number())));
+    assert_eq!(after.consistency(), Some(Consistency::JobScratch));
+    assert!(after.version > dir.version, "mounts are to hear of it");
+    for bits in [mode::REGULAR | 0o600, mode::DIRECTORY | 0o700] {
+        let made = lab.create(dir.id, &format!("{bits}"), bits);
+        assert_eq!(made.consistency(), Some(Consistency::JobScratch));
+    }
+    assert_eq!(node(lab.reply(0, ask(0))).consistency(), None);
+}

@@ -142,7 +142,8 @@ fn sessions_are_listed_with_their_names_and_opens() {
 fn a_clients_name_is_bounded() {
     let mut lab = Lab::default();
     let name = Name::from("x".repeat(256));
-    let hello = Op::Hello { session: 0, files: Default::default(), name };
+    let hello =
+        Op::Hello { session: 0, files: Default::default(), appends: Default::default(), name };
     assert_eq!(lab.code(0, hello), Errno::ENAMETOOLONG);
     assert!(lab.store.sessions().is_empty());
 }
@@ -222,7 +223,12 @@ fn an_orphan_whose_end_was_asked_for_is_not_opened_again() {
     let open = lab.store.apply(&request(Op::Open { id, access: access::READ }));
     assert_eq!(code(&other_reply(&open)), Errno::ESTALE);
     let files = covey_wire::List(vec![id]);
-    lab.store.apply(&request(Op::Hello { session, files, name: Name::EMPTY }));
+    lab.store.apply(&request(Op::Hello {
+        session,
+        files,
+        appends: Default::default(),
+        name: Name::EMPTY,
+    }));
     let [Work::Apply(own)] = &lab.store.take_work()[..] else { panic!("one Drop was asked for") };
     assert_eq!(own.op, Op::Drop { id });
     lab.store.apply(own);

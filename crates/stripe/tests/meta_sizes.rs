@@ -183,10 +183,9 @@ fn an_append_whose_commit_was_lost_with_the_power_holds_nobody_up_when_its_clien
     lab.send(session, 3, Op::Commit { id, offset: 0, length: 10 });
     lab.log = log;
     lab.lose_power(2);
-    let hello = Op::Hello { session, files: List(vec![]), name: Name::from("client") };
     // The first append is over for its client, the second is not.
-    let request = |now| Request { session: 0, seq: 0, seq_done: 2, now, caller: root(), op: hello };
-    lab.apply(request(lab.now + 1));
+    let (files, appends, name) = (List(vec![]), List(vec![2]), Name::from("client"));
+    lab.reply(0, Op::Hello { session, files, appends, name });
     let offset = reserve(&mut lab, other, id, 5);
     assert_eq!(offset, 20);
     let wait = commit(&mut lab, other, id, offset, 5).expect("the second append is not written");

@@ -13,7 +13,8 @@ use std::io::Write;
 /// Mounts keep what they know of a file, and gather what is written to it, as far as its mode
 /// permits. What is made in a directory gets the directory's mode; it keeps it when it is moved.
 /// What has none of its own has that of each mount: `covey mount --consistency MODE`, else strict.
-/// A mount uses a file's mode as it was when the file was opened.
+/// A mount uses a file's mode as it was when the file was opened. On a mount a file's owner can set
+/// it as the attribute `user.covey.consistency`, too.
 ///
 /// MODES
 ///

@@ -14,7 +14,7 @@ use covey_ninep::tree::Errno;
 use covey_stripe::client::Result;
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, Payload};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,7 +31,14 @@ pub struct Behind<F: Files> {
 struct Table<T> {
     by_id: HashMap<Id, Arc<Pending<T>>>,
     is_swept: bool,
+    /// Files that were left last, and how many ever were.
+    left: VecDeque<Id>,
+    left_count: u64,
 }
+
+/// A moment, as far as files that are written matter.
+#[derive(Clone, Copy)]
+pub struct Moment(u64);
 
 /// One file's.
 struct Pending<T> {
@@ -58,7 +65,8 @@ struct Run<T> {
 impl<F: Files> Behind<F> {
     /// Nothing is open.
     pub fn new(files: Arc<F>) -> Self {
-        let table = Mutex::new(Table { by_id: HashMap::new(), is_swept: false });
+        let (by_id, left) = (HashMap::new(), VecDeque::new());
+        let table = Mutex::new(Table { by_id, is_swept: false, left, left_count: 0 });
         Behind { files, table, bytes: Arc::default() }
     }
 
@@ -82,12 +90,30 @@ impl<F: Files> Behind<F> {
         drop(state);
         if is_over {
             table.by_id.remove(&id);
+            if table.left.len() >= LEFT_KEPT {
+                table.left.pop_front();
+            }
+            table.left.push_back(id);
+            table.left_count += 1;
         }
     }
 
-    /// Whether the file is open for such writes, so that only its settled attributes are right.
-    pub fn is_writing(&self, id: Id) -> bool {
-        self.table().by_id.contains_key(&id)
+    /// Now, before something is asked of the servers.
+    pub fn now(&self) -> Moment {
+        Moment(self.table().left_count)
+    }
+
+    /// Whether the file has been open for such writes since, so that what was asked for then may be
+    /// from before they arrived. The kernel has been told that they are done: it must not hear of an
+    /// older size.
+    pub fn wrote_since(&self, id: Id, then: Moment) -> bool {
+        let table = self.table();
+        if table.by_id.contains_key(&id) {
+            return true;
+        }
+        let since = table.left_count - then.0;
+        let known = table.left.iter().rev().take(since as usize);
+        since > table.left.len() as u64 || known.into_iter().any(|&left| left == id)
     }
 
     /// Takes `data` for `offset`; on its way to the servers within [`DELAY`].
@@ -277,6 +303,9 @@ const RUN_BYTES: usize = 1 << 20;
 
 /// A write of this length is sent off by itself, without being copied.
 const LARGE_BYTES: usize = 128 << 10;
+
+/// Files that were left and are remembered.
+const LEFT_KEPT: usize = 1024;
 
 /// Where all files of a mount have more than this, each write waits for its own.
 const BYTES_MAX: usize = 64 << 20;

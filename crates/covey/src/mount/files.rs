@@ -3,7 +3,7 @@
 
 mod stripe;
 
-use covey_ninep::tree::SetAttr;
+use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::{Forget, Page, Result, Space, Stat};
 use covey_stripe::ops::{Caller, Consistency, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
@@ -126,6 +126,15 @@ pub trait Files: Send + Sync + 'static {
         value: Bytes,
         flags: u32,
     ) -> impl Future<Output = Result<()>>;
+    /// The mode that a file, or what is made in a directory, has of its own.
+    fn set_consistency(
+        &self,
+        _who: &Caller,
+        _id: Id,
+        _mode: Option<Consistency>,
+    ) -> impl Future<Output = Result<()>> {
+        async { Err(Errno::EOPNOTSUPP.into()) }
+    }
     fn removexattr(&self, who: &Caller, id: Id, name: &Name) -> impl Future<Output = Result<()>>;
     fn space(&self) -> impl Future<Output = Result<Space>>;
     fn sync(&self, id: Id) -> impl Future<Output = Result<()>>;

@@ -127,7 +127,8 @@ async fn serve_device<F: Files>(
     // As a task of its own it is woken without a system call.
     let serving = tokio::task::spawn_local(transport::serve(device, session.clone(), interrupts));
     let served = serving.await;
-    session.settle().await;
+    // A close that was interrupted may have left something, which a dead server may never take.
+    let _ = tokio::time::timeout(LAZY_GRACE, session.settle()).await;
     served.context("the mount's task is lost")?.context("the FUSE device failed")
 }
 

@@ -99,14 +99,17 @@ fn run(sim: &Sim, seed: u64) -> Result<Report, covey_io::sim::Hang> {
     let mut rng = Rng::new(seed ^ 0x5eed);
     sim.set_network(faults::network(&mut rng));
     let (servers, clients) = (1 + rng.index(4), 1 + rng.index(3));
-    let hint = layout(&mut rng, servers);
-    let cluster = Cluster::format(sim.control(), &mut rng, servers, clients, hint);
+    let layout = layout(&mut rng, servers);
+    let cluster = Cluster::format(sim.control(), &mut rng, servers, clients, layout.clone());
     for server in cluster.servers() {
         let skew = rng.within(0..10_000_000_000) as i64 - 5_000_000_000;
         sim.set_skew(server.node, skew);
     }
     let storm = Storm::draw(&mut rng);
-    sim.note(&format!("{servers} I/O servers, {clients} clients; {}", storm.describe()));
+    let (kind, params) = (distribution::kind_name(layout.kind), &layout.params.0);
+    let files = format!("{kind} {params:?} in strips of {}", layout.strip_bytes);
+    let troubles = storm.describe();
+    sim.note(&format!("{servers} I/O servers, {clients} clients; {files}; {troubles}"));
     let lab = Rc::new(Lab {
         cluster: cluster.clone(),
         rng: RefCell::new(rng.fork()),
@@ -179,15 +182,18 @@ async fn connect(name: &str) -> Fs {
     }
 }
 
+/// Where files lie: striped from their first byte on, or their beginning with the metadata, as large
+/// as the product has it or smaller, so that files soon grow out of it.
 fn layout(rng: &mut Rng, servers: usize) -> LayoutHint {
     let strip_bytes = *rng.pick(&[4096, 8192, 65536]);
     let server_count = rng.below(servers as u64 + 1) as u16;
-    LayoutHint {
-        kind: distribution::SIMPLE_STRIPE,
-        strip_bytes,
-        server_count,
-        params: List(vec![]),
+    if rng.chance(400) {
+        return LayoutHint::simple_stripe(strip_bytes, server_count);
     }
+    let inline = *rng.pick(&[200, 4000, distribution::INLINE_BYTES_DEFAULT]);
+    let single = inline + *rng.pick(&[0, 3000, 30_000, distribution::SINGLE_BYTES_DEFAULT]);
+    let (kind, params) = (distribution::PROGRESSIVE, List(vec![inline, single]));
+    LayoutHint { kind, strip_bytes, server_count, params }
 }
 
 /// Makes the files and directories that the roles work on, and brings them to the disk.

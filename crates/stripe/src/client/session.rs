@@ -85,7 +85,6 @@ impl Task {
     fn may_be_done(&self, failure: &Failure) -> bool {
         match failure {
             Failure::Away(_) => true,
-            Failure::Refused(error) if error.code == Errno::EINTR => self.sent > 0,
             Failure::Refused(_) => failure.may_pass() && self.sent > 1,
         }
     }
@@ -101,8 +100,8 @@ impl Failure {
     }
 }
 
-/// A place for an append, until it is committed. While it is held its number is open, which tells a
-/// server that has lost our Commit with its power that nobody holds the place any more.
+/// A place for an append, until it is committed. While it is held its number is open, and greetings
+/// tell of it: a server that has lost our Commit with its power sees that nobody holds the place.
 pub struct Place {
     id: Id,
     /// Its first byte.
@@ -344,6 +343,7 @@ impl Session {
     /// given back, or later appends would wait for it.
     pub async fn reserve(self: &Arc<Self>, id: Id, length: u64, asker: Asker) -> Result<Place> {
         let mut task = self.task(&Caller::default(), Op::Reserve { id, length });
+        task.change.iter().for_each(|change| self.memory.reserves(change.seq));
         task.asker = Some(asker);
         match self.send(&mut task).await {
             Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => {
@@ -433,10 +433,12 @@ async fn settle(
     mut reserve: Option<Change>,
 ) {
     loop {
-        net.sleep(SETTLE_PAUSE).await;
         let Some(session) = session.upgrade() else { return };
         match (session.send(&mut task).await, &task.op) {
-            (Err(failure), _) if failure.may_pass() => {}
+            (Err(failure), _) if failure.may_pass() => {
+                drop(session);
+                net.sleep(SETTLE_PAUSE).await;
+            }
             (Ok(Answered { reply: Reply::Offset { offset, .. }, .. }), Op::Reserve { .. }) => {
                 let &Op::Reserve { id, length } = &task.op else { return };
                 reserve = task.change.take();

@@ -112,18 +112,18 @@ impl<K: Kv> Store<K> {
         rows.iter().filter(is_of).map(|(rest, _)| keys::number_of(rest)).collect()
     }
 
-    /// A session has done with its mutations below this one: what they reserved and did not write stays
-    /// a hole.
+    /// A session has done with its appends but for those of these Reserves: what the others reserved and
+    /// did not write stays a hole.
     pub(super) fn end_appends(
         &mut self,
         session: u64,
-        below: u64,
+        but: &[u64],
         now: Nanos,
     ) -> Result<(), Fault> {
         for (rest, List(mut reserved)) in self.rows::<List<Reserved>>(b"a", b"a", usize::MAX)? {
             let id = keys::number_of(&rest)?;
             let before = reserved.len();
-            let is_over = |one: &Reserved| one.session == session && one.seq < below;
+            let is_over = |one: &Reserved| one.session == session && !but.contains(&one.seq);
             reserved.retain(|reserved| reserved.done || !is_over(reserved));
             if reserved.len() == before {
                 continue;

@@ -167,32 +167,29 @@ impl<K: Kv> Store<K> {
 
     /// Opens a session, or comes back to one. A number that is not known any more gets a new one:
     /// the client then knows that what it had under way is lost.
-    pub(super) fn hello(
-        &mut self,
-        request: &Request,
-        asked: u64,
-        files: &[Id],
-        name: &Name,
-    ) -> Result<Applied, Fault> {
+    pub(super) fn hello(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let Op::Hello { session: asked, files, appends, name } = &request.op else {
+            return refuse(Errno::EINVAL, "not a greeting");
+        };
         if name.len() > NAME_BYTES_MAX {
             let text = format!("a client's name of {} bytes", name.len());
             return refuse(Errno::ENAMETOOLONG, format!("{text}, limit is {NAME_BYTES_MAX}"));
         }
-        let known = self.sessions.live.contains_key(&asked);
+        let known = self.sessions.live.contains_key(asked);
         if !known && self.sessions.live.len() >= SESSIONS_MAX {
             return refuse(Errno::EMFILE, format!("there are {SESSIONS_MAX} sessions already"));
         }
         let mut opens: BTreeMap<Id, Opens> = BTreeMap::new();
-        for id in files {
+        for id in &files.0 {
             if !self.dropping.contains(id) && self.exists(*id)? {
                 let open = opens.entry(*id).or_default();
                 // How it was opened is not told: the client is trusted not to write to the others.
                 *open = Opens { count: open.count + 1, writes: true };
             }
         }
-        let session = if known { asked } else { self.new_session(name) };
+        let session = if known { *asked } else { self.new_session(name) };
         if known {
-            self.end_appends(session, request.seq_done, request.now)?;
+            self.end_appends(session, &appends.0, request.now)?;
         }
         if !self.replaying {
             self.set_opens(session, opens)?;
@@ -216,7 +213,7 @@ impl<K: Kv> Store<K> {
 
     /// The logged end of a session: its appends end, its replies go.
     pub(super) fn session_over(&mut self, session: u64, now: u64) -> Result<Applied, Fault> {
-        self.end_appends(session, u64::MAX, now)?;
+        self.end_appends(session, &[], now)?;
         self.end_volatile(session)?;
         if self.sessions.live.remove(&session).is_some() {
             self.sessions.dirty.insert(session);

@@ -117,8 +117,9 @@ impl Lab {
     }
 
     pub fn hello(&mut self, session: u64, files: &[Id]) -> (u64, bool) {
-        let files = List(files.to_vec());
-        match self.reply(0, Op::Hello { session, files, name: Name::from("client") }) {
+        let (files, name) = (List(files.to_vec()), Name::from("client"));
+        // Appends are made without numbers here.
+        match self.reply(0, Op::Hello { session, files, appends: List(vec![0]), name }) {
             Reply::Session { session, known, .. } => (session, known),
             other => panic!("{other:?}"),
         }

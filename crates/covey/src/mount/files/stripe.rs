@@ -130,6 +130,10 @@ impl Files for Fs {
         from.copy(offset, to, to_offset, length).await
     }
 
+    async fn set_consistency(&self, who: &Caller, id: Id, mode: Option<Consistency>) -> Result<()> {
+        Fs::set_consistency(self, who, id, mode).await
+    }
+
     async fn getxattr(&self, who: &Caller, id: Id, name: &Name) -> Result<Bytes> {
         Fs::getxattr(self, who, id, name).await
     }

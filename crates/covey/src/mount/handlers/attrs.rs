@@ -4,6 +4,7 @@ use super::{Result, Session, locked};
 use crate::mount::abi::flags::fattr;
 use crate::mount::abi::reply::{Attr, AttrOut, Entry, StatfsOut, StatxOut, SxTime, encode};
 use crate::mount::abi::{Header, Pad, Request};
+use crate::mount::behind::Moment;
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
@@ -142,9 +143,10 @@ impl<F: Files> Session<F> {
         }))
     }
 
-    /// The attributes of a name's inode, once what was written of it has reached the servers.
-    pub(super) async fn settled(&self, inode: Inode) -> Result<Inode> {
-        if !self.behind.is_writing(inode.id) {
+    /// The attributes of a name's inode, which were asked for after `then`, once what was written of
+    /// it has reached the servers.
+    pub(super) async fn settled(&self, inode: Inode, then: Moment) -> Result<Inode> {
+        if !self.behind.wrote_since(inode.id, then) {
             return Ok(inode);
         }
         self.behind.settle(inode.id).await;

@@ -7,6 +7,7 @@
 use super::{OpenDir, Result, Session, locked};
 use crate::mount::abi::reply::{Dirents, Entry, OpenOut, encode};
 use crate::mount::abi::{Header, reply};
+use crate::mount::behind::Moment;
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
 use covey_ninep::tree::Errno;
@@ -34,6 +35,7 @@ impl<F: Files> Session<F> {
             0 => 0,
             _ => *locked(&dir.limit),
         };
+        let then = self.behind.now();
         let page = self.files.readdir(&dir.who, id, cookie, limit, size, plus).await?;
         *locked(&dir.limit) = page.limit;
         if page.entries.is_empty() && !page.end {
@@ -41,7 +43,7 @@ impl<F: Files> Session<F> {
         }
         let mut listing = Dirents::new(size as usize);
         for entry in &page.entries {
-            let inode = plus.then(|| self.entry_of(id, entry));
+            let inode = plus.then(|| self.entry_of(id, entry, then));
             let name = entry.name.as_bytes();
             if !listing.push(inode.as_ref(), entry.id, entry.cookie, entry.kind, name) {
                 break;
@@ -53,10 +55,12 @@ impl<F: Files> Session<F> {
     /// With nodeid 0 the kernel takes the name and asks for the inode when it wants it: so for `.`
     /// and `..`, as the protocol asks, and where the attributes or their blocks are not known, or not
     /// what they will be when the writes that are gathered have arrived.
-    fn entry_of(&self, dir: Id, entry: &DirEntry) -> Entry {
+    fn entry_of(&self, dir: Id, entry: &DirEntry, then: Moment) -> Entry {
         let special = matches!(entry.name.as_bytes(), b"." | b"..");
         match &entry.inode {
-            Some(inode) if !special && !inode.sparse && !self.behind.is_writing(inode.id) => {
+            Some(inode)
+                if !special && !inode.sparse && !self.behind.wrote_since(inode.id, then) =>
+            {
                 self.entry(dir, &entry.name, inode)
             }
             _ => Entry {

@@ -15,9 +15,9 @@ impl<F: Files> Session<F> {
     pub(super) async fn lookup(&self, header: &Header, name: Text) -> Result<Answer> {
         let who = self.caller(header);
         let name = checked(name)?;
-        let parent = header.nodeid;
+        let (parent, then) = (header.nodeid, self.behind.now());
         match self.files.lookup(&who, parent, &name).await {
-            Ok(inode) => Ok(self.entry_out(parent, &name, &self.settled(inode).await?)),
+            Ok(inode) => Ok(self.entry_out(parent, &name, &self.settled(inode, then).await?)),
             Err(error) if error.code == Errno::ENOENT => {
                 let kept = self.names_kept(parent);
                 if kept.is_zero() { Err(error) } else { Ok(nowhere(kept)) }
@@ -70,9 +70,10 @@ impl<F: Files> Session<F> {
         let (who, name) = (self.caller(header), checked(name)?);
         let exclusive = flags & open::EXCL != 0;
         let access = super::data::access_of(flags);
+        let then = self.behind.now();
         let (mut inode, file) =
             self.files.create(&who, header.nodeid, &name, mode & 0o7777, exclusive, access).await?;
-        inode = self.settled(inode).await?;
+        inode = self.settled(inode, then).await?;
         // Somebody else made it since the kernel looked.
         if flags & open::TRUNC != 0 && inode.size > 0 {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -129,8 +130,9 @@ impl<F: Files> Session<F> {
     pub(super) async fn link(&self, header: &Header, id: Id, name: Text) -> Result<Answer> {
         let who = self.caller(header);
         let name = checked(name)?;
+        let then = self.behind.now();
         let inode = self.files.link(&who, id, header.nodeid, &name).await?;
-        let inode = self.settled(inode).await?;
+        let inode = self.settled(inode, then).await?;
         Ok(self.entry_out(header.nodeid, &name, &inode))
     }
 

@@ -1,4 +1,8 @@
 //! Extended attributes: GETXATTR, SETXATTR, LISTXATTR, REMOVEXATTR.
+//!
+//! One of them is not kept as such: a file's own consistency mode can be seen and set as
+//! `user.covey.consistency`, by whoever owns the file and need not know of the cluster. Lists leave
+//! it out, so that a copy of all attributes does not carry it to other files.
 
 use super::{Result, Session};
 use crate::mount::abi::reply::{GetxattrOut, encode};
@@ -6,12 +10,18 @@ use crate::mount::abi::{Header, Pad, Text};
 use crate::mount::files::Files;
 use crate::mount::transport::Answer;
 use covey_ninep::tree::Errno;
+use covey_stripe::ops::{Consistency, xattr};
 use covey_wire::{Bytes, Name};
 
 impl<F: Files> Session<F> {
     /// `size` 0 asks for the length alone.
     pub(super) async fn getxattr(&self, header: &Header, name: Text, size: u32) -> Result<Answer> {
         let name = supported(name)?;
+        if name.as_bytes() == CONSISTENCY {
+            let own = self.files.stat(header.nodeid).await?.inode.consistency();
+            let own = own.ok_or(Errno::ENODATA)?;
+            return sized(Bytes::from_static(own.name().as_bytes()), size);
+        }
         let value = self.files.getxattr(&self.caller(header), header.nodeid, &name).await?;
         sized(value, size)
     }
@@ -42,6 +52,10 @@ impl<F: Files> Session<F> {
             return Err(Errno::because(Errno::EIO, what));
         }
         let name = supported(Text(rest.into()))?;
+        if name.as_bytes() == CONSISTENCY {
+            let mode = std::str::from_utf8(&value).ok().and_then(Consistency::from_name);
+            return self.set_consistency(header, Some(mode.ok_or(Errno::EINVAL)?), flags).await;
+        }
         let who = self.caller(header);
         self.files.setxattr(&who, header.nodeid, &name, value, flags).await?;
         Ok(Answer::Done)
@@ -49,10 +63,33 @@ impl<F: Files> Session<F> {
 
     pub(super) async fn removexattr(&self, header: &Header, name: Text) -> Result<Answer> {
         let name = supported(name)?;
+        if name.as_bytes() == CONSISTENCY {
+            return self.set_consistency(header, None, xattr::REPLACE).await;
+        }
         self.files.removexattr(&self.caller(header), header.nodeid, &name).await?;
         Ok(Answer::Done)
     }
+
+    async fn set_consistency(
+        &self,
+        header: &Header,
+        mode: Option<Consistency>,
+        flags: u32,
+    ) -> Result<Answer> {
+        let has_own = self.files.stat(header.nodeid).await?.inode.consistency().is_some();
+        match has_own {
+            true if flags & xattr::CREATE != 0 => return Err(Errno::EEXIST.into()),
+            false if flags & xattr::REPLACE != 0 => return Err(Errno::ENODATA.into()),
+            _ => {}
+        }
+        self.files.set_consistency(&self.caller(header), header.nodeid, mode).await?;
+        self.note_mode(&self.files.stat(header.nodeid).await?.inode);
+        Ok(Answer::Done)
+    }
 }
+
+/// A file's own consistency mode.
+const CONSISTENCY: &[u8] = b"user.covey.consistency";
 
 fn sized(value: Bytes, size: u32) -> Result<Answer> {
     if size == 0 {

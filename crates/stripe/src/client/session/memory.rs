@@ -30,6 +30,8 @@ struct State {
     greetings: u64,
     seq_next: u64,
     seqs_open: BTreeSet<u64>,
+    /// Those of them that are Reserves.
+    reserves_open: BTreeSet<u64>,
     opens: BTreeMap<Id, u32>,
     /// Those of them that the server has yet to be told, by the number that each was given.
     untold: BTreeMap<u64, Untold>,
@@ -62,6 +64,11 @@ impl Memory {
         seq
     }
 
+    /// The mutation of this number takes a place for an append; it is open until the append is over.
+    pub fn reserves(&self, seq: u64) {
+        self.lock().reserves_open.insert(seq);
+    }
+
     pub fn unique(&self) -> u64 {
         let state = self.lock();
         state.boot << 32 | state.session & 0xffff_ffff
@@ -73,7 +80,9 @@ impl Memory {
     }
 
     pub fn close_seq(&self, seq: u64) {
-        self.lock().seqs_open.remove(&seq);
+        let mut state = self.lock();
+        state.seqs_open.remove(&seq);
+        state.reserves_open.remove(&seq);
     }
 
     /// A request in the session of now, and how many greetings have begun.
@@ -199,18 +208,19 @@ impl Memory {
 
     /// Opens the session, or comes back to it, on a fresh connection.
     pub async fn greet(&self, conn: &Conn) -> Result<()> {
-        let files = {
+        let (files, appends) = {
             let mut state = self.lock();
             state.greetings += 1;
             // What is closed is not among them.
             state.closed.clear();
             let opens = state.opens.iter();
-            opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect()
+            let files = opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect();
+            (List(files), List(state.reserves_open.iter().copied().collect()))
         };
         let nobody = Caller::default();
         let (mut request, _) = self.request(0, &nobody, Op::Bye {});
         let name = Name::from(self.name.as_str());
-        request.op = Op::Hello { session: request.session, files: List(files), name };
+        request.op = Op::Hello { session: request.session, files, appends, name };
         let knows = match call(conn, &request).await.map_err(Errno::from)?.reply {
             Reply::Session { session, boot, machine, .. } => {
                 let mut state = self.lock();
