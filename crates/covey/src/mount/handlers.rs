@@ -27,6 +27,7 @@ use covey_stripe::ops::{Caller, Consistency, Id};
 use covey_wire::List;
 use modes::{Pages, Usage};
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use table::Table;
@@ -53,6 +54,8 @@ pub struct Session<F: Files> {
     privileged: Mutex<HashSet<Id>>,
     /// Who has asked for fcntl locks on what: close owes them an unlock.
     lock_owners: Mutex<HashSet<(Id, u64)>>,
+    /// The kernel was ever told to keep attributes other than under a lease.
+    has_kept: AtomicBool,
 }
 
 /// What a file handle stands for.
@@ -95,6 +98,7 @@ impl<F: Files> Session<F> {
             opened: Mutex::default(),
             privileged: Mutex::default(),
             lock_owners: Mutex::default(),
+            has_kept: AtomicBool::new(false),
         }
     }
 

@@ -10,7 +10,6 @@ use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::ops::Id;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl<F: Files> Session<F> {
     pub(super) async fn open(&self, header: &Header, flags: u32) -> Result<Answer> {
@@ -23,9 +22,8 @@ impl<F: Files> Session<F> {
         }
         let (out, forget) = self.opened(id, file, flags);
         // What LOOKUP has just said may be used for a moment; an open file is asked about each time,
-        // unless its mode lets the kernel keep what it has. While there is a lease, the kernel is made
-        // to forget when that is taken back.
-        Ok(match forget && self.files.time_left(id).0 <= TICK {
+        // unless its mode lets the kernel keep what it has.
+        Ok(match forget {
             true => Answer::Forgetting(id, encode(&out)),
             false => Answer::Small(encode(&out)),
         })
@@ -180,9 +178,6 @@ impl<F: Files> Session<F> {
         Ok(Answer::Done)
     }
 }
-
-/// More than a tick of the kernel's clock, for which what LOOKUP says may be used.
-const TICK: Duration = Duration::from_millis(50);
 
 /// The permission that open flags ask for: 4 read, 2 write, 1 execute.
 pub(super) fn access_of(flags: u32) -> u8 {
