@@ -98,9 +98,10 @@ impl Conn {
         Call::new(self.shared().clone(), request)
     }
 
-    /// Sends a request whose reply nobody waits for.
-    pub fn send(&self, request: Message) {
-        self.shared().with(|state| state.send(request, None));
+    /// Sends a request whose reply nobody waits for; false when too many are on their way already,
+    /// or the connection has ended.
+    pub fn send(&self, request: Message) -> bool {
+        self.shared().with(|state| state.send(request, None))
     }
 
     /// The largest message in bytes, as settled so far.

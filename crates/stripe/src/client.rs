@@ -501,8 +501,11 @@ impl Shared {
         }
         let link = |&at: &u16| {
             self.data.get(usize::from(at)).cloned().ok_or_else(|| {
-                let what =
-                    format!("layout names I/O server {at}, the cluster has {}", self.data.len());
+                let what = format!(
+                    "the file lies on I/O server {at}, and there were {} when this client \
+                        began; hint: mount anew",
+                    self.data.len()
+                );
                 Errno::because(Errno::EIO, what)
             })
         };

@@ -290,7 +290,8 @@ impl<K: Kv> Store<K> {
             | Op::Listxattr { .. }
             | Op::Recut { .. }
             | Op::Lookup { .. }
-            | Op::Revokes { .. } => false,
+            | Op::Revokes { .. }
+            | Op::StillOpen { .. } => false,
             Op::Hello { .. }
             | Op::Setattr { .. }
             | Op::Create { .. }

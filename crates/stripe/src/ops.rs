@@ -335,8 +335,10 @@ messages! {
         30 Lookup { parent: u64, name: Name, ahead: u32, content: bool },
         /// volatile: waits until leases are taken back; `acked` is the last that was heard of
         31 Revokes { acked: u64 },
+        /// volatile: more files for the Hello that follows on this connection, which does not hold all
+        32 StillOpen { files: List<u64> },
         /// volatile: one open less of each
-        32 Close { ids: List<u64> },
+        33 Close { ids: List<u64> },
         /// read: looks at up to `rows_max` rows after `after`, see [`check::table`]; inodes and links
         /// are told of the window from `low` up to, not including, `high`
         60 Check { table: u8, after: Name, rows_max: u32, low: u64, high: u64 },

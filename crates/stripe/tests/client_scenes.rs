@@ -236,6 +236,32 @@ fn a_restarted_server_is_told_what_is_open_and_locked() {
 }
 
 #[test]
+fn a_client_with_more_opens_than_one_message_holds_comes_back() {
+    const OPENS: usize = 3000;
+    let mut world = World::new(5);
+    world.msize = 8192;
+    let fs = world.client(true);
+    let (inode, file) = create(&mut world, &fs, "f");
+    let who = root();
+    let mut files = Vec::new();
+    while files.len() < OPENS {
+        let some = world.run(join_all((0..1000).map(|_| fs.open(&who, inode.id, 6))));
+        files.extend(some.into_iter().map(|file| file.unwrap()));
+        world.run(fs.sync(ROOT)).unwrap();
+    }
+    world.event(Event::RestartMeta);
+    world.run(file.write_at(0, vec![1; 10].into())).unwrap();
+    assert_eq!(world.meta.log.borrow().iter().filter(|op| **op == "StillOpen").count(), 3);
+    drop(files);
+    world.run(fs.unlink(&who, ROOT, &name("f"), false)).unwrap();
+    world.rest(Duration::from_secs(1));
+    assert_eq!(read(&mut world, &file), [1; 10]);
+    drop(file);
+    world.rest(Duration::from_secs(1));
+    assert!(world.data.iter().all(|data| !data.has(inode.id)));
+}
+
+#[test]
 fn a_close_while_the_connection_is_lost_counts_once() {
     for rounds in 0..40 {
         let mut world = World::new(200 + rounds as u64);

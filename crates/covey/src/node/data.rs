@@ -222,7 +222,7 @@ impl DataTree {
         Ok(())
     }
 
-    fn command(self: &Rc<Self>, op: DataOp) -> Outcome<DataReply> {
+    fn command(self: &Rc<Self>, line: &Rc<Line>, op: DataOp) -> Outcome<DataReply> {
         match op {
             DataOp::Cut { id, epoch, size } => {
                 let tree = self.clone();
@@ -232,7 +232,7 @@ impl DataTree {
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
             DataOp::Reshape { id, epoch, how, offset, length } => {
-                self.reshape(id, epoch, how, offset, length)
+                self.reshape(line, id, epoch, how, offset, length)
             }
             DataOp::Extent { id, epoch, offset } => self.extent(id, epoch, offset),
             DataOp::Look { ids } => self.look(&ids.0).into(),
@@ -688,7 +688,7 @@ impl Tree for DataServer {
             Ok(DataOp::Start { client }) => {
                 self.0.start(client, line).map(|reply| reply.encode().into()).into()
             }
-            Ok(op) => self.0.command(op).map(|reply| reply.encode().into()),
+            Ok(op) => self.0.command(line, op).map(|reply| reply.encode().into()),
             Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
         }
     }

@@ -454,7 +454,8 @@ impl MetaServer {
         }
         let watched = self.watched(connection, &request.op);
         let outcome = match &request.op {
-            Op::Hello { .. } => self.0.hello(connection, request),
+            Op::Hello { .. } => self.0.hello(connection, connection.complete(request)),
+            Op::StillOpen { files } => connection.tell_open(&files.0).map(plain).into(),
             &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
             &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
             _ if self.0.must_claim(&request) => self.0.request_in_turn(connection, request),

@@ -9,11 +9,16 @@
 //! the next file and removes the older ones. Space is taken from the disk in large steps ahead of
 //! the records, so that a full disk is noticed before anything is written.
 //!
-//! A record is never empty, so that the zeroes behind a torn tail are no records.
+//! A record is never empty, so that the zeroes behind a torn tail are no records. After a sync the next
+//! records are preceded by a mark that says how far it reached ([`mark`]): what is bad before that place is no
+//! torn tail but damage, and is not cut off.
+
+mod mark;
 
 use crate::disk::{Disk, DiskFile, Open};
 use std::io::{self, BufReader, IoSlice, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Longest record in bytes; a length beyond it is damage.
@@ -32,13 +37,30 @@ pub struct Log {
     reserved: u64,
     /// Records of one append, put together.
     batch: Vec<u8>,
+    /// What the last mark says.
+    marked: u64,
     sync: SyncHandle,
 }
 
 /// Brings the log to the disk, from any thread. Follows the log through its generations.
 #[derive(Clone, Debug)]
 pub struct SyncHandle {
-    current: Arc<Mutex<Arc<dyn DiskFile>>>,
+    current: Arc<Mutex<Arc<Current>>>,
+}
+
+/// The file of a generation.
+#[derive(Debug)]
+struct Current {
+    file: Arc<dyn DiskFile>,
+    /// Where its records end, and up to where they are known to be on the disk.
+    written: AtomicU64,
+    synced: AtomicU64,
+}
+
+impl Current {
+    fn new(file: Arc<dyn DiskFile>, end: u64) -> Arc<Current> {
+        Arc::new(Current { file, written: AtomicU64::new(end), synced: AtomicU64::new(0) })
+    }
 }
 
 /// What a replay found.
@@ -70,14 +92,20 @@ impl Log {
         let file = disk.open(&path_of(dir, generation), Open::Create)?;
         disk.sync_dir(dir)?;
         remove_older(&*disk, dir, generation)?;
-        let sync = SyncHandle { current: Arc::new(Mutex::new(file.clone())) };
+        let sync = SyncHandle { current: Arc::new(Mutex::new(Current::new(file.clone(), end))) };
         let dir = dir.to_owned();
-        Ok(Log { disk, dir, generation, file, end, reserved: end, batch: Vec::new(), sync })
+        let (reserved, marked) = (end, 0);
+        Ok(Log { disk, dir, generation, file, end, reserved, batch: Vec::new(), marked, sync })
     }
 
     /// Appends records, all or none, with one write. ENOSPC comes before anything is written.
     pub fn append(&mut self, records: &[&[u8]]) -> io::Result<()> {
         self.batch.clear();
+        let current = self.sync.lock().clone();
+        let synced = current.synced.load(Ordering::SeqCst);
+        if synced > self.marked {
+            mark::put(self.end, synced, &mut self.batch);
+        }
         for record in records {
             check_length(record)?;
             self.batch.extend_from_slice(&(record.len() as u32).to_le_bytes());
@@ -92,6 +120,8 @@ impl Log {
             return Err(error);
         }
         self.end += self.batch.len() as u64;
+        self.marked = synced;
+        current.written.store(self.end, Ordering::SeqCst);
         self.batch.shrink_to(BATCH_BYTES_KEPT);
         Ok(())
     }
@@ -130,8 +160,8 @@ impl Log {
         let file = self.disk.open(&path_of(&self.dir, generation), Open::Truncate)?;
         self.disk.sync_dir(&self.dir)?;
         self.file = file;
-        (self.generation, self.end, self.reserved) = (generation, 0, 0);
-        *self.sync.lock() = self.file.clone();
+        (self.generation, self.end, self.reserved, self.marked) = (generation, 0, 0, 0);
+        *self.sync.lock() = Current::new(self.file.clone(), 0);
         remove_older(&*self.disk, &self.dir, generation)
     }
 
@@ -165,24 +195,29 @@ impl SyncHandle {
     /// Waits until every record appended before the call is on the disk.
     pub fn sync(&self) -> io::Result<()> {
         // A record of a generation that ends meanwhile is in the checkpoint that ended it.
-        let file = self.lock().clone();
-        file.sync_blocking(true)
+        let current = self.lock().clone();
+        let reaching = current.written.load(Ordering::SeqCst);
+        current.file.sync_blocking(true)?;
+        current.synced.fetch_max(reaching, Ordering::SeqCst);
+        Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<dyn DiskFile>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<Current>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Gives every good record of `generation` to `visit`, in order, and cuts off what is behind the last
-/// one. A log that is not there has no records. An error of `visit` ends the replay and cuts nothing.
+/// one. A log that is not there has no records. An error of `visit` ends the replay and cuts nothing, and
+/// so does a bad record that was on the disk once: InvalidData.
 pub fn replay(
     disk: &dyn Disk,
     dir: &Path,
     generation: u64,
     mut visit: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<Replay> {
-    let file = match disk.open(&path_of(dir, generation), Open::Existing) {
+    let path = path_of(dir, generation);
+    let file = match disk.open(&path, Open::Existing) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Replay::default()),
         Err(error) => return Err(error),
@@ -192,17 +227,46 @@ pub fn replay(
     let mut found = Replay::default();
     let mut record = Vec::new();
     while found.bytes < length {
-        if let Err(reason) = read_record(&mut from, length - found.bytes, &mut record)? {
-            found.torn = Some(Torn { bytes: length - found.bytes, reason });
-            file.set_length(found.bytes)?;
-            file.sync_blocking(false)?;
-            break;
+        match read_record(&mut from, length - found.bytes, &mut record)? {
+            Ok(Entry::Record) => {
+                visit(&record)?;
+                found.records += 1;
+            }
+            Ok(Entry::Mark) => {}
+            Err(reason) => {
+                must_be_torn(&*file, &path, found.bytes, length, reason)?;
+                found.torn = Some(Torn { bytes: length - found.bytes, reason });
+                file.set_length(found.bytes)?;
+                file.sync_blocking(false)?;
+                break;
+            }
         }
-        visit(&record)?;
-        found.records += 1;
         found.bytes += HEADER_BYTES + record.len() as u64;
     }
     Ok(found)
+}
+
+/// Refuses to take what is bad from `start` on for a torn tail when a later mark says that it was on the
+/// disk.
+fn must_be_torn(
+    file: &dyn DiskFile,
+    path: &Path,
+    start: u64,
+    length: u64,
+    reason: &str,
+) -> io::Result<()> {
+    let mut rest = Vec::new();
+    FromStart { file, at: start }.take(length - start).read_to_end(&mut rest)?;
+    let synced = mark::furthest(&rest, start);
+    if synced <= start {
+        return Ok(());
+    }
+    let path = path.display();
+    let text = format!(
+        "{path} is damaged at byte {start} ({reason}), and was on the disk up to byte {synced}; \
+        hint: restore it, or go on without what came after with: truncate --size={start} {path}"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
 /// A file as a stream.
@@ -220,19 +284,28 @@ impl Read for FromStart<'_> {
     }
 }
 
-/// Reads one record; the inner error says why there is none.
+/// What stands in a log.
+enum Entry {
+    Record,
+    Mark,
+}
+
+/// Reads one record or mark; the inner error says why there is none.
 fn read_record(
     from: &mut impl Read,
     left: u64,
     record: &mut Vec<u8>,
-) -> io::Result<Result<(), &'static str>> {
+) -> io::Result<Result<Entry, &'static str>> {
     if left < HEADER_BYTES {
         return Ok(Err("the header is cut off"));
     }
     let (mut length, mut crc) = ([0; 4], [0; 4]);
     from.read_exact(&mut length)?;
     from.read_exact(&mut crc)?;
-    let length = u32::from_le_bytes(length) as usize;
+    let (length, entry) = match u32::from_le_bytes(length) {
+        mark::MARK => ((mark::MARK_BYTES - HEADER_BYTES) as usize, Entry::Mark),
+        length => (length as usize, Entry::Record),
+    };
     if length == 0 || length > RECORD_BYTES_MAX {
         return Ok(Err("the length is impossible"));
     }
@@ -242,7 +315,7 @@ fn read_record(
     record.resize(length, 0);
     from.read_exact(record)?;
     let is_good = crc32fast::hash(record) == u32::from_le_bytes(crc);
-    Ok(if is_good { Ok(()) } else { Err("the checksum is wrong") })
+    Ok(if is_good { Ok(entry) } else { Err("the checksum is wrong") })
 }
 
 fn check_length(record: &[u8]) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! What the handle and the machine share: tags, queues, fid numbers.
 
 use super::call::CallError;
-use super::tags::{CALL_TAGS, Slot, Tags};
+use super::tags::{CALL_TAGS, SEND_TAGS, Slot, Tags};
 use super::{Config, WINDOW_BYTES, WINDOW_REQUESTS};
 use crate::frame::{Frame, weight};
 use crate::message::{Dialect, HEADER_BYTES, Message, NONUNAME, NOTAG, Number};
@@ -104,11 +104,13 @@ impl State {
     }
 
     /// Queues a request whose reply is not awaited; after it, the number of fid `release` is free.
-    pub fn send(&mut self, request: Message, release: Option<u32>) {
-        let Ok(tag) = self.admit(&request, usize::from(NOTAG)) else { return };
+    pub fn send(&mut self, request: Message, release: Option<u32>) -> bool {
+        let most = if release.is_some() { usize::from(NOTAG) } else { SEND_TAGS };
+        let Ok(tag) = self.admit(&request, most) else { return false };
         let (number, weight) = (request.number(), weight(&request, self.msize));
         let detached = Slot::Detached { number, weight, is_sent: false, release };
         self.enqueue(tag, detached, request);
+        true
     }
 
     /// The reply to the call `tag`, which is free again once it is there.

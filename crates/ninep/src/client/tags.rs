@@ -8,6 +8,9 @@ use std::task::Waker;
 /// Tags from here on are kept for Tflush and Tclunk, so that nothing is left behind.
 pub(super) const CALL_TAGS: usize = 0xff00;
 
+/// What nobody waits for leaves room for calls.
+pub(super) const SEND_TAGS: usize = 0x8000;
+
 /// What a tag is used for.
 pub(super) enum Slot {
     Free,

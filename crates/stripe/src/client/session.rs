@@ -289,9 +289,11 @@ impl Session {
         Some((inode, opened))
     }
 
-    fn tell_opens(&self) {
-        if let Some(conn) = self.link.conn_now() {
-            self.memory.tell_opens(&conn);
+    fn say_opens(self: &Arc<Self>) {
+        if let Some(conn) = self.link.conn_now()
+            && !self.memory.say_opens(&conn)
+        {
+            self.tell_soon();
         }
     }
 
@@ -305,7 +307,7 @@ impl Session {
             pause.await;
             let Some(session) = session.upgrade() else { return };
             session.tells.store(false, Ordering::Release);
-            session.tell_opens();
+            session.say_opens();
         }));
     }
 
@@ -395,8 +397,9 @@ impl Session {
             if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
                 return Err(Failure::Refused(Errno::because(Errno::EINTR, "nobody waits for it")));
             }
-            if minds_opens(&task.op) {
-                self.memory.tell_opens(&conn);
+            if minds_opens(&task.op) && !self.memory.say_opens(&conn) && !conn.is_lost() {
+                let what = "too many requests are on their way";
+                return Err(Failure::Refused(Errno::because(Errno::EAGAIN, what)));
             }
             self.memory.pay(&conn);
             let seq = task.change.as_ref().map_or(0, |change| change.seq);
@@ -461,7 +464,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         match self.session.memory.released(self.id, self.untold) {
             0 => {}
-            CLOSES_MAX.. => self.session.tell_opens(),
+            CLOSES_MAX.. => self.session.say_opens(),
             _ => self.session.tell_soon(),
         }
     }

@@ -452,6 +452,7 @@ pub struct Connection {
     meta: Weak<Meta>,
     session: Cell<u64>,
     boot: Cell<u64>,
+    told: RefCell<Vec<Id>>,
 }
 
 impl Drop for Connection {
@@ -470,13 +471,23 @@ impl Tree for MetaServer {
         let user = User { uid: 0, gid: 0, groups: vec![] };
         let qid = Qid { kind: Qid::DIR, version: 0, path: ROOT };
         let meta = Rc::downgrade(&self.0);
-        let connection = Connection { meta, session: Cell::new(0), boot: Cell::new(0) };
+        let (session, boot, told) = Default::default();
+        let connection = Connection { meta, session, boot, told };
         Outcome::Now(Ok((user, qid, Rc::new(connection))))
     }
 
     fn call(&self, _: &Rc<User>, node: &Rc<Connection>, body: Bytes) -> Outcome<Bytes> {
-        let request = Request::get((), &mut Reader::new(body)).unwrap();
+        let mut request = Request::get((), &mut Reader::new(body)).unwrap();
         self.0.log.borrow_mut().push(request.op.name());
+        if let Op::StillOpen { files } = &request.op {
+            node.told.borrow_mut().extend(&files.0);
+            let mut out = Vec::new();
+            plain(Reply::Done {}).put((), &mut out);
+            return Outcome::Now(Ok(out.into()));
+        }
+        if let Op::Hello { files, .. } = &mut request.op {
+            files.0.extend(node.told.take());
+        }
         let is_hello = matches!(request.op, Op::Hello { .. });
         let outcome = self.0.request(request);
         if let (true, Outcome::Now(Ok(answer))) = (is_hello, &outcome)

@@ -82,8 +82,11 @@ impl<F: Files> Session<F> {
         if write_flags & write::KILL_SUIDGID != 0 {
             self.drop_privilege(id).await?;
         }
-        if open.usage.is_kept() {
-            locked(&self.pages).write(id);
+        match open.usage {
+            usage if usage.gathers() => locked(&self.pages).write(id),
+            // Not in the pages; and who appends may not be alone.
+            usage if usage.is_kept() => locked(&self.pages).doubt(id),
+            _ => {}
         }
         let is_mapped = write_flags & write::CACHE != 0;
         // The flags are the descriptor's at this moment: fcntl(F_SETFL) counts.

@@ -75,6 +75,8 @@ impl<F: Files> Session<F> {
                 }
                 self.files.lock(id, range, wait).await?;
                 if kept.is_some() {
+                    // Who locks shares: what this mount writes is no longer the only news.
+                    locked(&self.pages).doubt(id);
                     self.kernel.forget_pages(id).await;
                 }
             }

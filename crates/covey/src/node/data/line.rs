@@ -58,3 +58,30 @@ impl DataTree {
         Ok(DataReply::Start { machine: self.disk.machine_start() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use covey_io::os::disk::OsDisk;
+    use covey_stripe::objects::Reshape;
+    use covey_wire::Bytes;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_punch_that_was_given_up_does_not_zero_what_was_written_since() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = Rc::new(DataTree::open(Arc::new(OsDisk), directory.path()).unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (old, new) = (Rc::<Line>::default(), Rc::<Line>::default());
+            tree.start(7, &old).unwrap();
+            let late = tree.reshape(&old, 1, 0, Reshape::Punch as u8, 0, 100);
+            tree.start(7, &new).unwrap();
+            let (object, data) = (tree.object(1), Bytes::from(vec![1; 100]));
+            tree.write_object(&object, Some(0), &new, 0, data.clone()).wait().await.unwrap();
+            assert_eq!(late.wait().await.unwrap_err().code, Errno::ESTALE);
+            let path = tree.path(1, 0);
+            assert_eq!(std::fs::read(path).unwrap(), data);
+        });
+    }
+}

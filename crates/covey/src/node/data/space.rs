@@ -1,6 +1,6 @@
 //! Space within objects: what fallocate(2) does to them, and where their data is.
 
-use super::{DataTree, Object, Writing};
+use super::{DataTree, Line, Object, Writing};
 use covey_io::disk::DiskFile;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
@@ -11,9 +11,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 impl DataTree {
-    /// Allocates, frees or zeroes a range. It waits for the writes there and holds up later ones.
+    /// Allocates, frees or zeroes a range. It waits for the writes there and holds up later ones. One
+    /// that its client has given up and said again on a newer connection comes too late: it would
+    /// zero what was written since.
     pub(super) fn reshape(
         self: &Rc<Self>,
+        line: &Rc<Line>,
         id: Id,
         epoch: u32,
         how: u8,
@@ -24,11 +27,12 @@ impl DataTree {
         let Some(end) = offset.checked_add(length).filter(|&end| end <= i64::MAX as u64) else {
             return Errno::EFBIG.into();
         };
-        let (tree, object) = (self.clone(), self.object(id));
+        let (tree, object, line) = (self.clone(), self.object(id), line.clone());
         Outcome::later(async move {
             while object.is_writing(offset, end) {
                 object.ended.notified().await;
             }
+            line.admit()?;
             let Some((file, writing)) = tree.begin_reshape(&object, epoch, how, offset, end)?
             else {
                 return Ok(DataReply::Done {});

@@ -19,8 +19,8 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Result, Statfs};
 use covey_stripe::kv::Kv as Map;
 use covey_stripe::meta::Store;
-use covey_stripe::ops::Request;
-use covey_wire::{Bytes, Field, Reader};
+use covey_stripe::ops::{Op, Request};
+use covey_wire::{Bytes, Field, List, Reader};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -216,7 +216,16 @@ impl Journal {
     /// Puts an applied request into the batch.
     pub fn keep(&self, request: &Request) {
         let mut record = Vec::with_capacity(request.size(()));
-        request.put((), &mut record);
+        match &request.op {
+            // Which files are open is not kept: they are told again after a start.
+            Op::Hello { session, appends, name, .. } => {
+                let (session, files) = (*session, List(Vec::new()));
+                let (appends, name) = (appends.clone(), name.clone());
+                let op = Op::Hello { session, files, appends, name };
+                Request { op, ..request.clone() }.put((), &mut record);
+            }
+            _ => request.put((), &mut record),
+        }
         self.batch.borrow_mut().records.push(record);
         self.counters.logged.add(1);
         self.flush_due.notify_one();

@@ -11,8 +11,8 @@ use super::super::watch;
 use super::Meta;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Result};
-use covey_stripe::ops::{Op, Reply, Request};
-use std::cell::Cell;
+use covey_stripe::ops::{Id, Op, Reply, Request};
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -20,6 +20,9 @@ use tokio::sync::Notify;
 
 /// How long a session outlives its last connection.
 pub const SESSION_GRACE: Duration = Duration::from_secs(10);
+
+/// Opens of one session that a Hello may tell of.
+const OPENS_MAX: usize = 4 << 20;
 
 /// How long a client that came back has to tell its locks.
 const TELL_LOCKS: Duration = Duration::from_secs(1);
@@ -30,6 +33,8 @@ pub struct Connection {
     /// Attaches are numbered in the order they came.
     number: u64,
     session: Cell<u64>,
+    /// Files that are open, for the Hello to come.
+    told: RefCell<Vec<Id>>,
     /// Its numbers.
     pub(super) client: Rc<watch::Client>,
 }
@@ -58,7 +63,28 @@ impl Connection {
         sessions.attaches += 1;
         let client = meta.watch.client("no session yet");
         let (meta, number) = (Rc::downgrade(meta), sessions.attaches);
-        Connection { meta, number, session: Cell::new(0), client }
+        Connection { meta, number, session: Cell::new(0), told: RefCell::default(), client }
+    }
+}
+
+impl Connection {
+    /// Keeps what the next Hello does not list itself.
+    pub(super) fn tell_open(&self, files: &[Id]) -> Result<Reply> {
+        let mut told = self.told.borrow_mut();
+        if told.len() + files.len() > OPENS_MAX {
+            let what = format!("more than {OPENS_MAX} open files of one client");
+            return Err(Errno::because(Errno::EMFILE, what));
+        }
+        told.extend_from_slice(files);
+        Ok(Reply::Done {})
+    }
+
+    /// A Hello with all that is open.
+    pub(super) fn complete(&self, mut request: Request) -> Request {
+        if let Op::Hello { files, .. } = &mut request.op {
+            files.0.extend(self.told.take());
+        }
+        request
     }
 }
 
@@ -76,7 +102,7 @@ impl Meta {
         let late = || Errno::because(Errno::ESTALE, "the session has a newer connection");
         let owner = |session| self.sessions.borrow().owners.get(&session).copied();
         match &request.op {
-            Op::Hello { session: 0, .. } => Ok(()),
+            Op::Hello { session: 0, .. } | Op::StillOpen { .. } => Ok(()),
             Op::Hello { session, .. } => match owner(*session) {
                 Some(owner) if owner > connection.number => Err(late()),
                 _ => Ok(()),

@@ -67,6 +67,64 @@ fn a_flipped_bit_ends_the_log_before_its_record() {
     assert_eq!(found.torn.unwrap().reason, "the checksum is wrong");
 }
 
+/// A log of three appends, of which the first two are synced when the third is made.
+fn synced_and_marked() -> (tempfile::TempDir, Vec<u8>) {
+    let (dir, mut log) = written(&[b"first"]);
+    log.append(&[b"second"]).unwrap();
+    log.sync_handle().sync().unwrap();
+    log.append(&[b"third"]).unwrap();
+    let bytes = fs::read(path_of(dir.path(), 1)).unwrap();
+    (dir, bytes)
+}
+
+#[test]
+fn a_flipped_bit_in_what_was_synced_is_damage_with_its_place_and_nothing_is_cut() {
+    let (dir, whole) = synced_and_marked();
+    let path = path_of(dir.path(), 1);
+    assert_eq!(read(dir.path(), 1).0, [&b"first"[..], b"second", b"third"]);
+    // Within the first two records, their lengths included.
+    for at in 0..27 {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 4;
+        fs::write(&path, &bytes).unwrap();
+        let error = replay(&OsDisk, dir.path(), 1, |_| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "bit at {at}");
+        let place = if at < 13 { "damaged at byte 0 " } else { "damaged at byte 13 " };
+        assert!(error.to_string().contains(place), "{error}");
+        assert!(error.to_string().contains("on the disk up to byte 27;"), "{error}");
+        assert!(Log::open(Arc::new(OsDisk), dir.path(), 1).is_err());
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn a_flipped_bit_behind_what_was_synced_is_a_torn_tail() {
+    let (dir, whole) = synced_and_marked();
+    for at in 27..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 4;
+        fs::write(path_of(dir.path(), 1), &bytes).unwrap();
+        let (records, found) = read(dir.path(), 1);
+        assert_eq!(records, [&b"first"[..], b"second"], "bit at {at}");
+        assert!(found.torn.is_some());
+    }
+}
+
+#[test]
+fn a_mark_counts_in_its_own_place_only() {
+    let (dir, whole) = synced_and_marked();
+    // As a client might send it in the content of a file.
+    let mark = &whole[27..27 + mark::MARK_BYTES as usize];
+    let mut log = Log::open(Arc::new(OsDisk), dir.path(), 1).unwrap();
+    log.rotate(2).unwrap();
+    log.append(&[b"torn", mark]).unwrap();
+    let path = path_of(dir.path(), 2);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[9] ^= 4;
+    fs::write(&path, &bytes).unwrap();
+    assert!(read(dir.path(), 2).1.torn.is_some());
+}
+
 #[test]
 fn zeroes_behind_the_records_are_no_records() {
     let (dir, _log) = written(&[b"first"]);

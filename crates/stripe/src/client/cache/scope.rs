@@ -109,7 +109,8 @@ pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Sco
         | Op::Look { .. }
         | Op::Rows { .. }
         | Op::Lookup { .. }
-        | Op::Revokes { .. } => {}
+        | Op::Revokes { .. }
+        | Op::StillOpen { .. } => {}
     }
     scope
 }

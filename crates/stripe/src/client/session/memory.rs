@@ -12,6 +12,11 @@ use covey_wire::{List, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
+/// Most opens that one message tells of.
+const OPENS_TOLD_MAX: usize = 32 * 1024;
+/// Bytes of a Hello around its opens and appends.
+const HELLO_BYTES: u32 = 1024;
+
 /// What a restarted server must be told again.
 pub(super) struct Memory {
     name: String,
@@ -113,22 +118,29 @@ impl Memory {
         number
     }
 
-    /// Tells the server of all opens and closes that it has not heard of. The opens were granted under a lease, so that
-    /// nothing is asked: not even whether the mode still permits it.
-    pub fn tell_opens(&self, conn: &Conn) {
+    /// Tells the server of all opens and closes that it has not heard of; false when some of that could
+    /// not be said. The opens were granted under a lease, so that nothing is asked: not even whether
+    /// the mode still permits it.
+    pub fn say_opens(&self, conn: &Conn) -> bool {
         self.pay(conn);
         let mut state = self.lock();
         let (session, greetings) = (state.session, state.greetings);
-        for open in std::mem::take(&mut state.untold).into_values() {
-            if open.until_greeting == greetings {
-                let access = access::READ | if open.writes { access::WRITE } else { 0 };
-                say(conn, session, Op::Open { id: open.id, access });
+        while let Some((number, open)) = state.untold.pop_first() {
+            if open.until_greeting != greetings {
+                continue;
+            }
+            let access = access::READ | if open.writes { access::WRITE } else { 0 };
+            if !say(conn, session, Op::Open { id: open.id, access }) {
+                state.untold.insert(number, open);
+                return false;
             }
         }
         let closed = std::mem::take(&mut state.closed);
-        if !closed.is_empty() {
-            say(conn, session, Op::Close { ids: List(closed) });
+        if closed.is_empty() || say(conn, session, Op::Close { ids: List(closed.clone()) }) {
+            return true;
         }
+        state.closed = closed;
+        false
     }
 
     /// Counts an open given back; the server is to be told, unless it has not heard of it: then that
@@ -139,12 +151,7 @@ impl Memory {
         let greetings = state.greetings;
         let untold = untold.and_then(|number| state.untold.remove(&number));
         let is_known = untold.is_none_or(|open| open.until_greeting != greetings);
-        if let Some(count) = state.opens.get_mut(&id) {
-            *count -= 1;
-            if *count == 0 {
-                state.opens.remove(&id);
-            }
-        }
+        state.one_less(id);
         if is_known {
             state.closed.push(id);
         }
@@ -203,23 +210,34 @@ impl Memory {
         // Under the lock, so that nobody's request comes between.
         let mut state = self.lock();
         let session = state.session;
-        std::mem::take(&mut state.owed).into_iter().for_each(|op| say(conn, session, op));
+        let mut owed = std::mem::take(&mut state.owed).into_iter();
+        for op in owed.by_ref() {
+            if !say(conn, session, op.clone()) {
+                // There are too many on their way: the rest is said with what comes next.
+                state.owed.push(op);
+                break;
+            }
+        }
+        state.owed.extend(owed);
     }
 
     /// Opens the session, or comes back to it, on a fresh connection.
     pub async fn greet(&self, conn: &Conn) -> Result<()> {
-        let (files, appends) = {
+        let (files, appends): (Vec<Id>, Vec<u64>) = {
             let mut state = self.lock();
             state.greetings += 1;
             // What is closed is not among them.
             state.closed.clear();
             let opens = state.opens.iter();
             let files = opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect();
-            (List(files), List(state.reserves_open.iter().copied().collect()))
+            (files, state.reserves_open.iter().copied().collect())
         };
+        let beside = HELLO_BYTES + (appends.len() * size_of::<u64>()) as u32;
+        let files = self.tell_opens(conn, &files, beside).await?;
         let nobody = Caller::default();
         let (mut request, _) = self.request(0, &nobody, Op::Bye {});
         let name = Name::from(self.name.as_str());
+        let (files, appends) = (List(files.to_vec()), List(appends));
         request.op = Op::Hello { session: request.session, files, appends, name };
         let knows = match call(conn, &request).await.map_err(Errno::from)?.reply {
             Reply::Session { session, boot, machine, .. } => {
@@ -238,6 +256,31 @@ impl Memory {
         }
         self.pay(conn);
         Ok(())
+    }
+
+    /// Tells of all opens but the last ones, for which a Hello has room with so many bytes `beside`.
+    async fn tell_opens<'a>(
+        &self,
+        conn: &Conn,
+        mut files: &'a [Id],
+        beside: u32,
+    ) -> Result<&'a [Id]> {
+        let most = conn.payload_max().saturating_sub(beside) as usize / size_of::<Id>();
+        let most = most.clamp(1, OPENS_TOLD_MAX);
+        while let Some((now, rest)) =
+            files.split_at_checked(most).filter(|(_, rest)| !rest.is_empty())
+        {
+            let told = Op::StillOpen { files: List(now.to_vec()) };
+            let (request, _) = self.request(0, &Caller::default(), told);
+            match call(conn, &request).await.map_err(Errno::from)?.reply {
+                Reply::Done {} => files = rest,
+                Reply::Error { code, reason } => {
+                    return Err(Errno::because(code, reason.lossy().into_owned()));
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+        Ok(files)
     }
 
     async fn tell_locks(&self, conn: &Conn) -> Result<()> {
@@ -259,16 +302,25 @@ impl Memory {
 }
 
 impl State {
+    fn one_less(&mut self, id: Id) {
+        if let Some(count) = self.opens.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                self.opens.remove(&id);
+            }
+        }
+    }
+
     fn owe_unlock(&mut self, id: Id, lock: RangeLock) {
         self.owed.push(Op::Unlock { id, lock });
     }
 }
 
-/// Sends what needs no answer.
-fn say(conn: &Conn, session: u64, op: Op) {
+/// Sends what needs no answer; false when that cannot be now.
+fn say(conn: &Conn, session: u64, op: Op) -> bool {
     let caller = Caller::default();
     let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op };
-    conn.send(Message::Tcall { fid: super::ROOT_FID, body: super::body(&request) });
+    conn.send(Message::Tcall { fid: super::ROOT_FID, body: super::body(&request) })
 }
 
 /// Whether both are of one owner and one kind, and overlap.

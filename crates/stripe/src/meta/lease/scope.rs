@@ -93,7 +93,8 @@ impl<K: Kv> Store<K> {
             | Op::Look { .. }
             | Op::Rows { .. }
             | Op::Lookup { .. }
-            | Op::Revokes { .. } => {}
+            | Op::Revokes { .. }
+            | Op::StillOpen { .. } => {}
         }
         Ok(())
     }
