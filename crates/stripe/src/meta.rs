@@ -365,7 +365,7 @@ impl<K: Kv> Store<K> {
     /// Says in which start of its machine the store was opened. After another one (`lost_power`)
     /// numbers are skipped that may have been given out and were lost: the files and clients that
     /// they named may still be there. And every file is in doubt until it is cut: see
-    /// [`Stored::losses`]. To be called after the log was replayed and before a commit.
+    /// `Stored::losses`. To be called after the log was replayed and before a commit.
     pub fn opened_on(&mut self, machine: u64, lost_power: bool) -> Result<(), Errno> {
         self.machine = machine;
         if lost_power {

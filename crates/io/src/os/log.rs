@@ -10,7 +10,7 @@
 //! the records, so that a full disk is noticed before anything is written.
 //!
 //! A record is never empty, so that the zeroes behind a torn tail are no records. After a sync the next
-//! records are preceded by a mark that says how far it reached ([`mark`]): what is bad before that place is no
+//! records are preceded by a mark that says how far it reached (`mark`): what is bad before that place is no
 //! torn tail but damage, and is not cut off.
 
 mod mark;
