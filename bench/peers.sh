@@ -17,6 +17,7 @@ make_namespace() {
 # A daemon, four bricks on this machine, files in shards of 4 MiB that lie on all bricks. GlusterFS
 # refuses bricks at 127.0.0.1.
 start_gluster() {
+    [[ gluster =~ $columns ]] || return 0
     local base=$dir/gluster address=10.215.0.1 bricks=() brick
     if ! can_start_peer glusterd; then
         left_out+=("GlusterFS: needs root, glusterfs-server and iproute2")
@@ -64,6 +65,7 @@ END
 # A master and four chunk servers on this machine. Goal 1, its default: a chunk is kept once. Chunks are of
 # 64 MiB, each on one server.
 start_moose() {
+    [[ moose =~ $columns ]] || return 0
     local base=$dir/moose address=10.215.0.2 inside=(nsenter "--net=/var/run/netns/$namespace") number
     if ! can_start_peer mfsmaster || ! can_start_peer mfschunkserver || ! can_start_peer mfsmount; then
         left_out+=("MooseFS: needs root, moosefs-master, moosefs-chunkserver, moosefs-client and iproute2")

@@ -274,6 +274,7 @@ impl<K: Kv> Store<K> {
             | Op::OpenRead { .. }
             | Op::ReadInline { .. }
             | Op::Release { .. }
+            | Op::Close { .. }
             | Op::Readdir { .. }
             | Op::Statfs { .. }
             | Op::Lock { .. }
@@ -466,6 +467,7 @@ impl<K: Kv> Store<K> {
             &Op::ReadInline { id, offset, count } => self.read_inline(id, offset, count),
             Op::Open { id, access } => self.open_file(request, *id, *access),
             Op::Release { id } => self.release(request.session, *id),
+            Op::Close { ids } => self.close(request.session, &ids.0),
             Op::Readdir { .. } => self.readdir(request),
             Op::Statfs {} => Ok(self.statfs()),
             Op::Lock { id, lock, wait, .. } => self.lock(request, *id, lock, *wait),
@@ -474,7 +476,9 @@ impl<K: Kv> Store<K> {
             Op::Fsync { id } => self.stored(*id).map(|_| done()),
             Op::Cluster {} => Ok(self.cluster()),
             Op::Exist { ids } => self.exist(&ids.0),
-            Op::Lookup { parent, name, ahead } => self.lookup(caller, *parent, name, *ahead),
+            Op::Lookup { parent, name, ahead, content } => {
+                self.lookup(caller, *parent, name, (*ahead, *content))
+            }
             Op::Check { .. } => self.check(request),
             Op::Look { ids } => self.look(&ids.0, request.now),
             Op::Rows { from, bytes_max } => self.raw_rows(from, *bytes_max),

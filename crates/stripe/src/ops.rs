@@ -158,6 +158,17 @@ record! {
 }
 
 record! {
+    /// All of a small file's content.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Content for () {
+        /// The file.
+        pub id: Id,
+        /// Its bytes, as many as its size says.
+        pub data: Payload,
+    }
+}
+
+record! {
     /// A piece of a file's inline part.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct InlinePiece for () {
@@ -319,12 +330,15 @@ messages! {
         /// volatile: a data server is behind the file's epoch (it lost a cut with its power): cut again
         29 Recut { id: u64, epoch: u32 },
         /// read: one name, its directory, and up to `ahead` entries that come after it; all of a
-        /// directory that has no more than that
-        30 Lookup { parent: u64, name: Name, ahead: u32 },
+        /// directory that has no more than that. With `content` what the first of these files hold comes
+        /// with them, as far as it lies with their inodes
+        30 Lookup { parent: u64, name: Name, ahead: u32, content: bool },
         /// volatile: waits until leases are taken back; `acked` is the last that was heard of
         31 Revokes { acked: u64 },
         /// volatile: more files for the Hello that follows on this connection, which does not hold all
         32 StillOpen { files: List<u64> },
+        /// volatile: one open less of each
+        33 Close { ids: List<u64> },
         /// read: looks at up to `rows_max` rows after `after`, see [`check::table`]; inodes and links
         /// are told of the window from `low` up to, not including, `high`
         60 Check { table: u8, after: Name, rows_max: u32, low: u64, high: u64 },
@@ -392,8 +406,10 @@ messages! {
         11 Created { inode: Inode, created: bool },
         /// the cluster: its id, and names of I/O servers in index order
         12 Cluster { id: Name, servers: List<Name> },
-        /// a name's inode, if there is one, and entries with their inodes; `complete` when they are all
-        13 Found { dir: Inode, inode: Option<Inode>, entries: List<DirEntry>, complete: bool },
+        /// a name's inode, if there is one, and entries with their inodes; `complete` when they are all.
+        /// `contents`: all that some of these files hold
+        13 Found { dir: Inode, inode: Option<Inode>, entries: List<DirEntry>, complete: bool,
+                   contents: List<Content> },
         /// these leases are over
         14 Revoked { number: u64, leases: List<Lease> },
         /// a page of a check

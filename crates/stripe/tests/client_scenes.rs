@@ -561,3 +561,134 @@ fn servers_that_take_small_messages_only_are_given_small_ones() {
         assert!(read(&mut world, &file) == other, "msize {msize}");
     }
 }
+
+#[test]
+fn nobody_waits_for_the_leases_of_who_has_said_goodbye() {
+    let mut world = World::new(15);
+    let (one, two) = (world.client(false), world.client(false));
+    let who = root();
+    let (_, file) = create(&mut world, &one, "f");
+    drop(file);
+    let known = world.run(one.lookup(&who, ROOT, &name("f"))).unwrap();
+    let begun = world.net.now_time();
+    world.run(one.bye());
+    world.run(two.unlink(&who, ROOT, &name("f"), false)).unwrap();
+    assert_eq!(world.net.now_time(), begun, "nothing but time would have ended the lease");
+    let gone = world.run(one.inode(known.id)).map_err(|error| error.code);
+    assert!(gone.is_err(), "nothing is answered from memory after the end");
+}
+
+#[test]
+fn a_file_opened_under_a_lease_outlives_its_name_wherever_that_is_removed() {
+    let mut world = World::new(16);
+    let (one, two) = (world.client(false), world.client(false));
+    let who = root();
+    let (inode, file) = create(&mut world, &one, "f");
+    world.run(file.write_at(0, vec![1; 100].into())).unwrap();
+    drop(file);
+    world.rest(Duration::from_millis(50));
+    {
+        let remover = &two;
+        world.run(one.lookup(&who, ROOT, &name("f"))).unwrap();
+        assert_eq!(world.meta.open_files(), 0);
+        let file = world.run(one.open(&who, inode.id, 4)).unwrap();
+        assert_eq!(world.meta.open_files(), 0, "it need not know yet");
+        world.run(remover.link(&who, inode.id, ROOT, &name("g"))).unwrap();
+        world.run(remover.unlink(&who, ROOT, &name("f"), false)).unwrap();
+        world.run(remover.unlink(&who, ROOT, &name("g"), false)).unwrap();
+        assert_eq!(read(&mut world, &file), vec![1; 100]);
+        world.rest(Duration::from_secs(3));
+        assert_eq!(read(&mut world, &file), vec![1; 100]);
+        drop(file);
+        world.rest(Duration::from_millis(50));
+        assert_eq!(world.meta.open_files(), 0);
+        assert!(world.run(two.inode(inode.id)).is_err(), "it goes with the last that has it open");
+    }
+}
+
+#[test]
+fn an_open_that_lasts_and_a_close_are_told_soon() {
+    let mut world = World::new(17);
+    let fs = world.client(false);
+    let (inode, file) = create(&mut world, &fs, "f");
+    assert_eq!(world.meta.open_files(), 1);
+    drop(file);
+    world.rest(Duration::from_millis(50));
+    assert_eq!(world.meta.open_files(), 0);
+    let (who, name) = (root(), name("f"));
+    world.run(fs.lookup(&who, ROOT, &name)).unwrap();
+    let file = world.run(fs.open(&who, inode.id, 6)).unwrap();
+    assert_eq!(world.meta.open_files(), 0, "most are closed at once");
+    world.rest(Duration::from_millis(50));
+    assert_eq!(world.meta.open_files(), 1);
+    drop(file);
+    world.rest(Duration::from_millis(50));
+    assert_eq!(world.meta.open_files(), 0);
+}
+
+#[test]
+fn opens_that_were_not_told_are_told_to_a_server_that_starts_anew() {
+    let mut world = World::new(18);
+    let fs = world.client(false);
+    let (inode, file) = create(&mut world, &fs, "f");
+    drop(file);
+    let (who, name) = (root(), name("f"));
+    world.run(fs.lookup(&who, ROOT, &name)).unwrap();
+    let kept = world.run(fs.open(&who, inode.id, 6)).unwrap();
+    let closed = world.run(fs.open(&who, inode.id, 6)).unwrap();
+    world.event(Event::RestartMeta);
+    world.rest(Duration::from_secs(1));
+    assert_eq!(world.meta.open_files(), 1);
+    drop(closed);
+    world.rest(Duration::from_millis(50));
+    assert_eq!(world.meta.open_files(), 1, "the other handle has it open");
+    drop(kept);
+    world.rest(Duration::from_millis(50));
+    assert_eq!(world.meta.open_files(), 0);
+}
+
+#[test]
+fn what_a_small_file_holds_is_forgotten_before_somebody_else_changes_it() {
+    let mut world = World::progressive(19);
+    let (one, two) = (world.client(false), world.client(false));
+    let who = root();
+    let (inode, file) = create(&mut world, &one, "f");
+    let theirs = world.run(two.open(&who, inode.id, 6)).unwrap();
+    for round in 1..20u8 {
+        let (writer, reader) = if round % 3 == 0 { (&theirs, &file) } else { (&file, &theirs) };
+        world.run(writer.write_at(0, vec![round; 60].into())).unwrap();
+        assert_eq!(read(&mut world, reader), vec![round; 60]);
+        assert_eq!(read(&mut world, writer), vec![round; 60]);
+        if round % 4 == 0 {
+            world.rest(Duration::from_millis(1500));
+        }
+    }
+    let cut = SetAttr { size: Some(7), ..SetAttr::default() };
+    world.run(two.setattr(&who, inode.id, cut)).unwrap();
+    assert_eq!(read(&mut world, &file).len(), 7);
+    world.run(theirs.append(vec![9; 3].into())).unwrap();
+    assert_eq!(read(&mut world, &file)[7..], [9; 3]);
+}
+
+#[test]
+fn what_small_files_hold_comes_with_their_names_when_they_are_read() {
+    let mut world = World::progressive(20);
+    let (one, two) = (world.client(false), world.client(false));
+    let who = root();
+    let texts: Vec<String> = (0..60).map(|at| format!("f{at:02}")).collect();
+    for (at, text) in texts.iter().enumerate() {
+        let (data, called) = (vec![at as u8; 50 + at], name(text));
+        world.run(one.create_write(&who, ROOT, &called, 0o644, true, 6, data.into())).unwrap();
+    }
+    for round in 0..2 {
+        world.meta.log.borrow_mut().clear();
+        for (at, text) in texts.iter().enumerate() {
+            let inode = world.run(two.lookup(&who, ROOT, &name(text))).unwrap();
+            let file = world.run(two.open(&who, inode.id, 4)).unwrap();
+            assert_eq!(read(&mut world, &file), vec![at as u8; 50 + at]);
+        }
+        let asked = world.meta.log.borrow().len();
+        // The first round finds out that they are read.
+        assert!(asked < [50, 10][round], "{asked} requests in round {round}");
+    }
+}

@@ -197,12 +197,31 @@ fn look(world: &mut World, fs: &Fs, who: usize, dirs: &[Id]) {
             };
             let id = found.id;
             compare(world, MetaOp::Getattr { id }, fs.inode(id), &what);
+            if found.is_regular() && found.inline > 0 {
+                look_inside(world, fs, id, &what);
+            }
         }
     }
 }
 
+/// What a file holds with its inode, as the client reads it.
+fn look_inside(world: &mut World, fs: &Fs, id: Id, what: &str) {
+    world.meta.watch(MetaOp::ReadInline { id, offset: 0, count: INLINE as u32 });
+    let read = world.run(async {
+        let file = fs.open(&root(), id, 4).await?;
+        file.read_at(0, INLINE).await
+    });
+    let read = read.ok().map(|data| data.into_bytes());
+    let truths = world.meta.watched();
+    let is_true = truths.iter().any(|truth| match truth {
+        Reply::Inline { data, .. } => read.as_ref() == Some(&data.clone().into_bytes()),
+        _ => read.is_none(),
+    });
+    assert!(is_true, "{what}: {read:?}, not {truths:?}");
+}
+
 fn run(seed: u64, rounds: &[Round]) {
-    let mut world = World::new(seed);
+    let mut world = if seed % 2 == 0 { World::new(seed) } else { World::progressive(seed) };
     let clients: Vec<Fs> = (0..CLIENTS).map(|_| world.client(true)).collect();
     let (who, sub) = (root(), name("sub"));
     let mkdir = clients[0].make(&who, ROOT, &sub, DIR, 0, name(""));

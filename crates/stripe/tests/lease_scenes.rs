@@ -90,7 +90,7 @@ fn nothing_is_granted_to_who_cannot_be_told() {
 }
 
 #[test]
-fn nothing_is_granted_of_what_somebody_waits_to_change_nor_for_a_while_after() {
+fn nothing_is_granted_of_what_somebody_waits_to_change() {
     let mut scene = Scene::new();
     scene.grant(A, &[FILE]);
     let claim = scene.change(B, &[FILE]).expect("A holds it");
@@ -99,9 +99,40 @@ fn nothing_is_granted_of_what_somebody_waits_to_change_nor_for_a_while_after() {
     scene.leases.listen(A, number);
     assert_eq!(scene.grant(C, &[FILE]), 0);
     scene.leases.end_claim(claim, scene.now);
+    assert_ne!(scene.grant(C, &[FILE]), 0);
+}
+
+#[test]
+fn what_is_taken_back_twice_within_a_second_is_not_granted_for_a_second() {
+    let mut scene = Scene::new();
+    let taken_back = |scene: &mut Scene| {
+        assert_ne!(scene.grant(A, &[FILE]), 0);
+        let claim = scene.change(B, &[FILE]).expect("A holds it");
+        let (number, _) = scene.leases.take_revocation(A).expect("A is told");
+        scene.leases.listen(A, number);
+        scene.leases.end_claim(claim, scene.now);
+    };
+    taken_back(&mut scene);
+    scene.now += Duration::from_secs(1);
+    taken_back(&mut scene);
+    scene.now += Duration::from_millis(999);
+    taken_back(&mut scene);
     assert_eq!(scene.grant(C, &[FILE]), 0, "clients that take turns go without");
+    assert_eq!(scene.grant(B, &[FILE]), 0, "all of them");
     scene.now += Duration::from_secs(1);
     assert_ne!(scene.grant(C, &[FILE]), 0);
+}
+
+#[test]
+fn who_has_said_goodbye_holds_nothing() {
+    let mut scene = Scene::new();
+    scene.grant(A, &[FILE]);
+    let claim = scene.change(B, &[FILE]).expect("A holds it");
+    assert!(scene.waits(&claim));
+    assert!(scene.leases.end_session(A), "somebody may go on");
+    assert!(!scene.waits(&claim));
+    scene.leases.end_claim(claim, scene.now);
+    assert!(!scene.leases.concern_others(B, scene.now));
 }
 
 #[test]

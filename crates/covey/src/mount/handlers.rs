@@ -27,6 +27,7 @@ use covey_stripe::ops::{Caller, Consistency, Id};
 use covey_wire::List;
 use modes::{Pages, Usage};
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use table::Table;
@@ -53,6 +54,8 @@ pub struct Session<F: Files> {
     privileged: Mutex<HashSet<Id>>,
     /// Who has asked for fcntl locks on what: close owes them an unlock.
     lock_owners: Mutex<HashSet<(Id, u64)>>,
+    /// The kernel was ever told to keep attributes other than under a lease.
+    has_kept: AtomicBool,
 }
 
 /// What a file handle stands for.
@@ -95,6 +98,7 @@ impl<F: Files> Session<F> {
             opened: Mutex::default(),
             privileged: Mutex::default(),
             lock_owners: Mutex::default(),
+            has_kept: AtomicBool::new(false),
         }
     }
 
@@ -112,45 +116,51 @@ impl<F: Files> Session<F> {
         Caller { uid: header.uid, gid: header.gid, groups: List(groups) }
     }
 
+    /// The future of a request has room for the largest of them, and is moved: what is large and not
+    /// asked all the time is put apart.
     async fn dispatch(self: Arc<Self>, header: Header, request: Request) -> Result<Answer> {
         use Request::*;
         let id = header.nodeid;
         match request {
             Lookup { name } => self.lookup(&header, name).await,
             Getattr { .. } => self.getattr(id).await,
-            Setattr { .. } => self.setattr(&header, request).await,
-            Readlink {} => self.readlink(id).await,
-            Symlink { name, target } => self.symlink(&header, name, target).await,
-            Mknod { mode, rdev, name, .. } => self.mknod(&header, name, mode, rdev).await,
-            Mkdir { mode, name, .. } => self.mkdir(&header, name, mode).await,
+            Setattr { .. } => Box::pin(self.setattr(&header, request)).await,
+            Readlink {} => Box::pin(self.readlink(id)).await,
+            Symlink { name, target } => Box::pin(self.symlink(&header, name, target)).await,
+            Mknod { mode, rdev, name, .. } => Box::pin(self.mknod(&header, name, mode, rdev)).await,
+            Mkdir { mode, name, .. } => Box::pin(self.mkdir(&header, name, mode)).await,
             Unlink { name } => self.unlink(&header, name, false).await,
             Rmdir { name } => self.unlink(&header, name, true).await,
             Rename { newdir, name, newname } => {
-                self.rename(&header, name, newdir, newname, 0).await
+                Box::pin(self.rename(&header, name, newdir, newname, 0)).await
             }
             Rename2 { newdir, flags, name, newname, .. } => {
-                self.rename(&header, name, newdir, newname, flags).await
+                Box::pin(self.rename(&header, name, newdir, newname, flags)).await
             }
-            Link { oldnodeid, name } => self.link(&header, oldnodeid, name).await,
+            Link { oldnodeid, name } => Box::pin(self.link(&header, oldnodeid, name)).await,
             Create { flags, mode, name, .. } => self.create(&header, name, mode, flags).await,
             Open { flags, .. } => self.open(&header, flags).await,
-            Read { fh, offset, size, .. } => self.read(id, fh, offset, size).await,
-            Write { .. } => self.write(&header, request).await,
-            Lseek { fh, offset, whence, .. } => self.lseek(id, fh, offset, whence).await,
+            Read { fh, offset, size, .. } => Box::pin(self.read(id, fh, offset, size)).await,
+            Write { .. } => Box::pin(self.write(&header, request)).await,
+            Lseek { fh, offset, whence, .. } => Box::pin(self.lseek(id, fh, offset, whence)).await,
             Fallocate { fh, offset, length, mode, .. } => {
-                self.fallocate(&header, fh, offset, length, mode).await
+                Box::pin(self.fallocate(&header, fh, offset, length, mode)).await
             }
-            CopyFileRange { .. } => self.copy_file_range(&header, request).await,
-            Tmpfile { flags, mode, .. } => self.tmpfile(&header, mode, flags).await,
-            Statx { .. } => self.statx(id).await,
-            Fsync { fh, .. } => self.fsync(id, fh).await,
+            CopyFileRange { .. } => Box::pin(self.copy_file_range(&header, request)).await,
+            Tmpfile { flags, mode, .. } => Box::pin(self.tmpfile(&header, mode, flags)).await,
+            Statx { .. } => Box::pin(self.statx(id)).await,
+            Fsync { fh, .. } => Box::pin(self.fsync(id, fh)).await,
             Flush { fh, lock_owner, .. } => self.flush(id, fh, lock_owner).await,
             Release { fh, release_flags, lock_owner, .. } => {
-                self.release(id, fh, release_flags, lock_owner).await
+                Box::pin(self.release(id, fh, release_flags, lock_owner)).await
             }
-            Opendir { .. } => self.opendir(&header).await,
-            Readdir { fh, offset, size, .. } => self.readdir(id, fh, offset, size, false).await,
-            Readdirplus { fh, offset, size, .. } => self.readdir(id, fh, offset, size, true).await,
+            Opendir { .. } => Box::pin(self.opendir(&header)).await,
+            Readdir { fh, offset, size, .. } => {
+                Box::pin(self.readdir(id, fh, offset, size, false)).await
+            }
+            Readdirplus { fh, offset, size, .. } => {
+                Box::pin(self.readdir(id, fh, offset, size, true)).await
+            }
             Fsyncdir { .. } => self.files.sync(id).await.map(|()| Answer::Done),
             Releasedir { fh, .. } => {
                 self.dirs.remove(fh);
@@ -158,22 +168,24 @@ impl<F: Files> Session<F> {
             }
             Getlk { owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
-                self.getlk(id, wanted).await
+                Box::pin(self.getlk(id, wanted)).await
             }
             Setlk { fh, owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
-                self.setlk(id, fh, wanted, false).await
+                Box::pin(self.setlk(id, fh, wanted, false)).await
             }
             Setlkw { fh, owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
-                self.setlk(id, fh, wanted, true).await
+                Box::pin(self.setlk(id, fh, wanted, true)).await
             }
-            Getxattr { size, name, .. } => self.getxattr(&header, name, size).await,
-            Listxattr { size, .. } => self.listxattr(&header, size).await,
-            Setxattr { size, flags, rest } => self.setxattr(&header, rest.0, size, flags).await,
-            Removexattr { name } => self.removexattr(&header, name).await,
-            Access { mask, .. } => self.access(&header, mask).await,
-            Statfs {} => self.statfs().await,
+            Getxattr { size, name, .. } => Box::pin(self.getxattr(&header, name, size)).await,
+            Listxattr { size, .. } => Box::pin(self.listxattr(&header, size)).await,
+            Setxattr { size, flags, rest } => {
+                Box::pin(self.setxattr(&header, rest.0, size, flags)).await
+            }
+            Removexattr { name } => Box::pin(self.removexattr(&header, name)).await,
+            Access { mask, .. } => Box::pin(self.access(&header, mask)).await,
+            Statfs {} => Box::pin(self.statfs()).await,
             Ioctl { .. } => Err(Errno::because(ENOTTY, "no ioctl is known here")),
             Init { .. } => init::init(&self.options, &request),
             Destroy {} => Ok(Answer::Done),

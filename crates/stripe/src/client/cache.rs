@@ -18,9 +18,9 @@ mod scope;
 
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, access, may};
-use crate::ops::{Answer, Caller, DirEntry, Id, Inode, Lease, Op, Reply};
+use crate::ops::{Answer, Caller, Content, DirEntry, Id, Inode, Lease, Op, Reply};
 use covey_ninep::tree::Errno;
-use covey_wire::Name;
+use covey_wire::{Bytes, List, Name, Payload};
 use known::{Known, Names};
 use scope::Scope;
 use std::collections::HashMap;
@@ -54,6 +54,8 @@ struct State {
     young: HashMap<Id, Known>,
     old: HashMap<Id, Known>,
     turned_at: Option<Instant>,
+    /// Bytes of content that came since.
+    content_bytes: usize,
 }
 
 /// Own changes of the files that share a slot.
@@ -81,6 +83,7 @@ impl Cache {
             young: HashMap::new(),
             old: HashMap::new(),
             turned_at: None,
+            content_bytes: 0,
         };
         Cache { caching, state: Mutex::new(state) }
     }
@@ -122,20 +125,42 @@ impl Cache {
         };
         let all_changed = state.all_changed;
         let found = state.find(id, now).filter(|known| known.is_exact(all_changed));
-        let found = found.map(|known| known.inode.clone());
+        let found = found.map(|known| {
+            known.found_in = Some(parent);
+            known.inode.clone()
+        });
         if let (true, Some(dir)) = (found.is_some(), state.find(parent, now)) {
             dir.names.ahead.used += 1;
         }
         found.map(Ok)
     }
 
-    /// How many entries to ask for beside a name that is not known.
-    pub fn ahead(&self, parent: Id, now: Instant) -> u32 {
+    /// How many entries to ask for beside a name that is not known, and whether with what they hold.
+    pub fn ahead(&self, parent: Id, now: Instant) -> (u32, bool) {
         if !self.is_on() {
-            return 0;
+            return (0, false);
         }
         let mut state = self.lock();
-        state.find(parent, now).map_or(0, |dir| dir.names.ahead.next())
+        let Some(dir) = state.find(parent, now) else { return (0, false) };
+        let content = dir.names.ahead.wants_content();
+        (dir.names.ahead.next(), content)
+    }
+
+    /// All that a small file holds. Asked for a file that has no more than what lies with its inode:
+    /// whether such files are read decides on what is asked ahead.
+    pub fn content(&self, id: Id, now: Instant) -> Option<Bytes> {
+        if !self.is_on() {
+            return None;
+        }
+        let mut state = self.lock();
+        let all_changed = state.all_changed;
+        let known = state.find(id, now)?;
+        let content = known.content().filter(|_| known.is_exact(all_changed)).cloned();
+        let dir = known.found_in.take();
+        if let Some(dir) = dir.and_then(|dir| state.find(dir, now)) {
+            dir.names.ahead.read += 1;
+        }
+        content
     }
 
     /// How much longer a file's attributes hold without being asked for again, and a directory's
@@ -202,6 +227,13 @@ impl Cache {
                 false => state.known(lease.id).into_iter().for_each(Known::forget),
             }
         }
+    }
+
+    /// All leases are given back: nothing is known, and nothing will be.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        (state.young, state.old) = Default::default();
+        state.revoked = u64::MAX;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -299,6 +331,18 @@ impl State {
                     known.names = Names::complete();
                 }
                 self.learn_name(lease, *parent, name, Some(inode.id));
+                if let (Op::CreateWrite { data, .. }, true) = (op, created) {
+                    self.learn_content(lease, inode.id, data);
+                }
+            }
+            (Op::WriteInline { pieces: List(pieces), data, .. }, Reply::Node { inode }) => {
+                self.learn_own(lease, scope, inode);
+                // Written as a whole, by nobody else at the same time.
+                let is_whole = pieces.len() == 1 && pieces[0].offset == 0;
+                if let (true, Some(known)) = (is_whole && lease.alone, self.known(inode.id)) {
+                    known.hold(&data.clone().into_bytes());
+                    self.held(lease.now, data.len());
+                }
             }
             (Op::Link { parent, name, .. }, Reply::Node { inode }) => {
                 self.learn_own(lease, scope, inode);
@@ -307,13 +351,22 @@ impl State {
             (Op::Unlink { parent, name, .. }, Reply::Done {}) => {
                 self.learn_name(lease, *parent, name, None);
             }
+            (
+                Op::ReadInline { offset: 0, .. } | Op::OpenRead { .. },
+                Reply::Inline { inode, data },
+            ) => {
+                self.learn_inode(lease, inode);
+                self.learn_content(lease, inode.id, data);
+            }
             (_, Reply::Node { inode } | Reply::Inline { inode, .. }) => {
                 self.learn_own(lease, scope, inode)
             }
-            (Op::Lookup { name, .. }, Reply::Found { dir, inode, entries, complete }) => {
+            (Op::Lookup { name, .. }, Reply::Found { dir, inode, entries, complete, contents }) => {
                 self.learn_inode(lease, dir);
                 self.learn_entries(lease, dir.id, &entries.0, *complete);
                 self.learn_found(lease, dir.id, name, inode.as_ref(), entries.0.len());
+                let contents = contents.0.iter();
+                contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
             }
             (Op::Readdir { id, cookie, .. }, Reply::Entries { entries, end, .. }) => {
                 self.learn_entries(lease, *id, &entries.0, *cookie == 0 && *end);
@@ -333,7 +386,10 @@ impl State {
         if matches!(name.as_bytes(), b"." | b"..") {
             return inode.into_iter().for_each(|inode| self.learn_inode(lease, inode));
         }
-        inode.into_iter().for_each(|inode| self.learn_inode(lease, inode));
+        if let Some(inode) = inode {
+            self.learn_inode(lease, inode);
+            self.known(inode.id).into_iter().for_each(|known| known.found_in = Some(dir));
+        }
         if self.is_quiet(lease, dir)
             && let Some(known) = self.find(dir, lease.now)
         {
@@ -356,6 +412,23 @@ impl State {
         }
         if let (true, true, Some(known)) = (is_quiet, complete, self.find(dir, lease.now)) {
             known.names.is_complete = true;
+        }
+    }
+
+    /// All that a file holds, which came with its attributes.
+    fn learn_content(&mut self, lease: &Learning, id: Id, data: &Payload) {
+        if !self.is_quiet(lease, id) {
+            return;
+        }
+        let Some(known) = self.find(id, lease.now) else { return };
+        known.hold(&data.clone().into_bytes());
+        self.held(lease.now, data.len());
+    }
+
+    fn held(&mut self, now: Instant, bytes: usize) {
+        self.content_bytes += bytes;
+        if self.content_bytes >= CONTENT_BYTES_MAX {
+            self.turn(now);
         }
     }
 
@@ -413,9 +486,13 @@ impl State {
     fn turn_over(&mut self, now: Instant) {
         let turned_at = *self.turned_at.get_or_insert(now);
         if self.young.len() >= FILES_MAX || now.duration_since(turned_at) >= TURN {
-            self.old = std::mem::take(&mut self.young);
-            self.turned_at = Some(now);
+            self.turn(now);
         }
+    }
+
+    fn turn(&mut self, now: Instant) {
+        self.old = std::mem::take(&mut self.young);
+        (self.turned_at, self.content_bytes) = (Some(now), 0);
     }
 }
 
@@ -425,6 +502,9 @@ fn is_ordinary(name: &Name) -> bool {
     let is_word = !bytes.iter().any(|byte| matches!(byte, 0 | b'/'));
     (1..=NAME_BYTES_MAX).contains(&bytes.len()) && is_word && !matches!(bytes, b"." | b"..")
 }
+
+/// Bytes of content of one generation.
+const CONTENT_BYTES_MAX: usize = 16 << 20;
 
 /// Own changes are told apart by so many slots.
 const SLOTS: usize = 1024;

@@ -24,13 +24,19 @@ pub use leases::Forget;
 use leases::{Listening, OnTheWay};
 use memory::Memory;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The fid of the metadata tree's root on every connection.
 const ROOT_FID: u32 = 0;
-/// What must be left of a lease for an open to be on time at the server.
-const OPEN_MARGIN: Duration = Duration::from_millis(250);
+/// What must be left of a lease for an open that the server is told of later: much more than
+/// [`TELL_PAUSE`], so that a slow machine does not matter.
+const OPEN_MARGIN: Duration = Duration::from_millis(400);
+/// How long opens and releases are kept back that need no answer: most files are closed by then.
+const TELL_PAUSE: Duration = Duration::from_millis(20);
+/// So many closes are told at once.
+const CLOSES_MAX: usize = 256;
 /// How often what must come to its end is tried again while the server is away.
 const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -42,6 +48,8 @@ pub struct Session {
     memory: Arc<Memory>,
     cache: Arc<Cache>,
     listening: Listening,
+    /// Somebody is about to say what needs no answer.
+    tells: AtomicBool,
 }
 
 /// Why a request has no reply.
@@ -122,7 +130,8 @@ impl Session {
         let dead_after = options.dead_after;
         let cache = Arc::new(Cache::new(options.caching));
         let link = Link::new(net.clone(), server, "/meta", options, Some(Box::new(greet)));
-        Session { link, net, dead_after, memory, cache, listening: Listening::default() }
+        let (listening, tells) = Default::default();
+        Session { link, net, dead_after, memory, cache, listening, tells }
     }
 
     /// What is remembered under leases.
@@ -147,8 +156,8 @@ impl Session {
         if let Some(known) = self.cache.lookup(who, parent, name, now) {
             return known;
         }
-        let ahead = self.cache.ahead(parent, now);
-        match self.ask(who, Op::Lookup { parent, name: name.clone(), ahead }).await? {
+        let (ahead, content) = self.cache.ahead(parent, now);
+        match self.ask(who, Op::Lookup { parent, name: name.clone(), ahead, content }).await? {
             Reply::Found { inode, .. } => inode.ok_or_else(|| Errno::ENOENT.into()),
             other => Err(unexpected(&other)),
         }
@@ -214,8 +223,10 @@ impl Session {
         self.memory.starts()
     }
 
-    /// Ends the session. A server that does not hear it forgets the session after its grace.
+    /// Ends the session, and gives all leases back, so that nobody waits for their end. A server that
+    /// does not hear it forgets the session after its grace.
     pub async fn bye(&self) {
+        self.cache.close();
         if self.link.conn_now().is_some() {
             let nobody = Caller::default();
             let said = self.ask(&nobody, Op::Bye {});
@@ -248,7 +259,7 @@ impl Session {
                 };
                 // A greeting that has begun since did not tell of it: then it is asked for again.
                 if session.memory.opened(id, answered.greetings) {
-                    let opened = Opened { session: session.clone(), id };
+                    let opened = Opened { session: session.clone(), id, untold: None };
                     return Ok((answered.reply, opened));
                 }
             }
@@ -256,8 +267,8 @@ impl Session {
         .await
     }
 
-    /// Opens a file that is known under a lease, without waiting for the server: it hears of the open
-    /// before it can take the lease back. None where it must be asked.
+    /// Opens a file that is known under a lease, without a word to the server: it hears of the open
+    /// before it can take the lease back, and soon if the file stays open. None where it must be asked.
     pub fn open_known(
         self: &Arc<Self>,
         caller: &Caller,
@@ -265,22 +276,39 @@ impl Session {
         wanted: u8,
     ) -> Option<(Inode, Opened)> {
         let now = self.net.now();
+        self.cache.inode(id, now)?;
+        self.link.conn_now()?;
+        let untold = Some(self.memory.opened_untold(id, wanted & access::WRITE != 0));
+        let opened = Opened { session: self.clone(), id, untold };
+        // Looked at when it is counted: whoever takes the lease back from here on tells of it first.
         let inode = self.cache.inode(id, now)?;
         if self.cache.time_left(id, now).0 < OPEN_MARGIN || !may_open(caller, &inode, wanted) {
             return None;
         }
-        let conn = self.link.conn_now()?;
-        let open = Op::Open { id, access: wanted };
-        let (request, greetings) = self.memory.request(0, caller, open);
-        if !self.memory.opened(id, greetings) {
-            return None;
+        self.tell_soon();
+        Some((inode, opened))
+    }
+
+    fn say_opens(self: &Arc<Self>) {
+        if let Some(conn) = self.link.conn_now()
+            && !self.memory.say_opens(&conn)
+        {
+            self.tell_soon();
         }
-        if !conn.send(Message::Tcall { fid: ROOT_FID, body: body(&request) }) {
-            self.memory.unopened(id);
-            return None;
+    }
+
+    /// Says in a while what is to be said and needs no answer.
+    fn tell_soon(self: &Arc<Self>) {
+        if self.tells.swap(true, Ordering::AcqRel) {
+            return;
         }
-        let session = self.clone();
-        Some((inode, Opened { session, id }))
+        let (session, pause) = (Arc::downgrade(self), self.net.sleep(TELL_PAUSE));
+        self.net.spawn(Box::pin(async move {
+            pause.await;
+            let Some(session) = session.upgrade() else { return };
+            session.tells.store(false, Ordering::Release);
+            session.say_opens();
+        }));
     }
 
     /// Takes a lock. Given up, by dropping the future too, it is not held afterwards.
@@ -369,6 +397,10 @@ impl Session {
             if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
                 return Err(Failure::Refused(Errno::because(Errno::EINTR, "nobody waits for it")));
             }
+            if minds_opens(&task.op) && !self.memory.say_opens(&conn) && !conn.is_lost() {
+                let what = "too many requests are on their way";
+                return Err(Failure::Refused(Errno::because(Errno::EAGAIN, what)));
+            }
             self.memory.pay(&conn);
             let seq = task.change.as_ref().map_or(0, |change| change.seq);
             let (request, greetings) = self.memory.request(seq, &task.caller, task.op.clone());
@@ -424,14 +456,16 @@ async fn settle(
 pub struct Opened {
     session: Arc<Session>,
     id: Id,
+    /// The number of one that it may not have heard of yet.
+    untold: Option<u64>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let session = &self.session;
-        session.memory.released(self.id);
-        if let Some(conn) = session.link.conn_now() {
-            session.memory.pay(&conn);
+        match self.session.memory.released(self.id, self.untold) {
+            0 => {}
+            CLOSES_MAX.. => self.session.say_opens(),
+            _ => self.session.tell_soon(),
         }
     }
 }
@@ -484,6 +518,19 @@ impl Drop for Change {
     fn drop(&mut self) {
         self.memory.close_seq(self.seq);
     }
+}
+
+/// Whether what the session has open makes a difference to an operation.
+fn minds_opens(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Unlink { .. }
+            | Op::Rename { .. }
+            | Op::Setattr { .. }
+            | Op::SetLayout { .. }
+            | Op::Mend { .. }
+            | Op::Check { .. }
+    )
 }
 
 /// Whether the server would let the caller open the file, and without a word of its own.

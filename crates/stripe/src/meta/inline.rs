@@ -154,6 +154,16 @@ impl<K: Kv> Store<K> {
         is_plain && stored.inode.size.max(stored.tail) <= limit && limit > 0
     }
 
+    /// Whether a file has nothing but what lies with its inode, and that is something.
+    pub(super) fn is_all_inline(&self, inode: &Inode) -> bool {
+        inode.is_regular() && inode.size > 0 && inode.size <= inline_max(inode)
+    }
+
+    /// All that a file holds which [`Store::is_all_inline`].
+    pub(super) fn content(&self, inode: &Inode) -> Result<Bytes, Fault> {
+        self.inline_range(inode, 0, inode.size as usize)
+    }
+
     fn inline_row(&self, id: Id) -> Result<Bytes, Fault> {
         let row = self.row::<Payload>(&keys::inline(id))?;
         Ok(row.map(Payload::into_bytes).unwrap_or_default())
@@ -163,17 +173,20 @@ impl<K: Kv> Store<K> {
         let end = u64::from(offset).saturating_add(count.into());
         let end = end.min(inode.size).min(inline_max(&inode)) as usize;
         let start = (offset as usize).min(end);
+        let data = self.inline_range(&inode, start, end)?;
+        Ok(Applied::Reply(Reply::Inline { inode, data: data.into() }))
+    }
+
+    /// Bytes of the row from `start` up to `end`; what is missing of it are zeros.
+    fn inline_range(&self, inode: &Inode, start: usize, end: usize) -> Result<Bytes, Fault> {
         let row = if start == end { Bytes::new() } else { self.inline_row(inode.id)? };
         let there = row.slice(row.len().min(start)..row.len().min(end));
-        let data = match there.len() == end - start {
-            true => there,
-            false => {
-                let mut all = there.to_vec();
-                all.resize(end - start, 0);
-                all.into()
-            }
-        };
-        Ok(Applied::Reply(Reply::Inline { inode, data: data.into() }))
+        if there.len() == end - start {
+            return Ok(there);
+        }
+        let mut all = there.to_vec();
+        all.resize(end - start, 0);
+        Ok(all.into())
     }
 
     /// Writes into the row; what lies between its end and a piece becomes zeros. The caller saves

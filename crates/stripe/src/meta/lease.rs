@@ -33,8 +33,8 @@ pub const LEASE_TIME: Duration = Duration::from_secs(1);
 /// earlier, when it asks; this is for clocks that do not run at the same speed.
 const MARGIN: Duration = Duration::from_millis(50);
 
-/// A file whose lease was taken back is not leased again for so long: where clients take turns,
-/// leases would only cost.
+/// A file whose lease was taken back twice within this time is not leased again for so long: where
+/// clients take turns, leases would only cost.
 const REST: Duration = Duration::from_secs(1);
 
 /// So many leased files are known at once. Beyond, nothing more is granted.
@@ -59,6 +59,8 @@ pub struct Leases {
 #[derive(Default)]
 struct Held {
     by: Vec<Holder>,
+    /// When it was taken back last.
+    taken_at: Option<Instant>,
     /// Nothing is granted before.
     rests_until: Option<Instant>,
     /// Operations that wait for it, by their turn.
@@ -121,9 +123,17 @@ impl Leases {
         self.listeners.get(&session).is_some_and(|listener| listener.is_here)
     }
 
-    /// The session is over.
-    pub fn end_session(&mut self, session: u64) {
+    /// The session is over, by its client's own word or long after it could be heard: it holds
+    /// nothing any more. Answers whether that lets anybody go on.
+    pub fn end_session(&mut self, session: u64) -> bool {
         self.listeners.remove(&session);
+        if self.holders.remove(&session).is_none() {
+            return false;
+        }
+        for held in self.held.values_mut() {
+            held.by.retain(|holder| holder.session != session);
+        }
+        true
     }
 
     /// The session's connection is lost: nothing more is granted, and what it holds runs out.
@@ -237,7 +247,11 @@ impl Leases {
         for lease in claim.leases {
             let Some(held) = self.held.get_mut(&lease) else { continue };
             held.claims.retain(|&turn| turn != claim.turn);
-            held.rests_until = Some(now + REST);
+            let is_contended = held.taken_at.is_some_and(|at| now < at + REST);
+            held.taken_at = Some(now);
+            if is_contended {
+                held.rests_until = Some(now + REST);
+            }
         }
     }
 
@@ -319,9 +333,10 @@ impl Held {
     /// When to look again whether it can be forgotten; None when it can.
     fn end(&self, now: Instant) -> Option<Instant> {
         let holders = self.by.iter().map(|holder| holder.until);
+        let taken = self.taken_at.map(|at| at + REST).filter(|&end| now < end);
         let rest = self.rests_until.filter(|&end| now < end);
         let claimed = (!self.claims.is_empty()).then_some(now + REST);
-        holders.chain(rest).chain(claimed).max()
+        holders.chain(taken).chain(rest).chain(claimed).max()
     }
 }
 

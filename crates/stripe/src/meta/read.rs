@@ -6,7 +6,7 @@ use super::names::{COOKIE_FIRST, ENTRY_BYTES, check_name, must_be_dir};
 use super::permission::{access, check, may};
 use super::{Applied, Store};
 use crate::kv::Kv;
-use crate::ops::{Caller, DirEntry, Id, Inode, Op, Reply, Request};
+use crate::ops::{Caller, Content, DirEntry, Id, Inode, Op, Reply, Request};
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, List, Name};
 
@@ -20,6 +20,9 @@ const ENTRIES_MAX: usize = 16 * 1024;
 const AHEAD_MAX: u32 = 256;
 const AHEAD_BYTES: usize = 512;
 const AHEAD_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of content that come with a name, at most: with the entries less than a message has.
+const CONTENT_BYTES_MAX: usize = 512 << 10;
 
 impl<K: Kv> Store<K> {
     /// Down the names. Where a later one cannot be followed the walk ends early; the first failing
@@ -49,7 +52,7 @@ impl<K: Kv> Store<K> {
         caller: &Caller,
         parent: Id,
         name: &Name,
-        ahead: u32,
+        (ahead, content): (u32, bool),
     ) -> Result<Applied, Fault> {
         check_name(name)?;
         let dir = self.dir_to_search(parent, caller)?.inode;
@@ -71,8 +74,29 @@ impl<K: Kv> Store<K> {
             complete &= self.list(&mut page, parent, after, u64::MAX)?;
         }
         complete &= ahead > 0;
-        let entries = List(page.entries);
-        Ok(Applied::Reply(Reply::Found { dir, inode, entries, complete }))
+        let contents = match content {
+            true => self.contents(inode.iter().chain(after_of(&page.entries, cookie)))?,
+            false => Vec::new(),
+        };
+        let (entries, contents) = (List(page.entries), List(contents));
+        Ok(Applied::Reply(Reply::Found { dir, inode, entries, complete, contents }))
+    }
+
+    /// What files hold that have nothing but what lies with their inodes, in their order until it is
+    /// enough.
+    fn contents<'a>(&self, of: impl Iterator<Item = &'a Inode>) -> Result<Vec<Content>, Fault> {
+        let (mut contents, mut room): (Vec<Content>, _) = (Vec::new(), CONTENT_BYTES_MAX);
+        for inode in of.filter(|inode| self.is_all_inline(inode)) {
+            let bytes = inode.size as usize;
+            if bytes > room {
+                break;
+            }
+            room -= bytes;
+            if contents.first().is_none_or(|first| first.id != inode.id) {
+                contents.push(Content { id: inode.id, data: self.content(inode)?.into() });
+            }
+        }
+        Ok(contents)
     }
 
     pub(super) fn step(&self, caller: &Caller, dir: &Inode, name: &Name) -> Result<Inode, Fault> {
@@ -153,6 +177,12 @@ impl<K: Kv> Store<K> {
         }
         Ok(Applied::Reply(Reply::Ids { ids: List(found) }))
     }
+}
+
+/// The files of the entries that come after `cookie`; of all where that is not known.
+fn after_of(entries: &[DirEntry], cookie: Option<u64>) -> impl Iterator<Item = &Inode> {
+    let after = cookie.unwrap_or(0);
+    entries.iter().filter(move |entry| entry.cookie > after).filter_map(|e| e.inode.as_ref())
 }
 
 /// A listing being filled.

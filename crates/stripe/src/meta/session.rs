@@ -327,6 +327,12 @@ impl<K: Kv> Store<K> {
         Ok(done())
     }
 
+    /// The same of many.
+    pub(super) fn close(&mut self, session: u64, ids: &[Id]) -> Result<Applied, Fault> {
+        ids.iter().try_for_each(|&id| self.release(session, id).map(drop))?;
+        Ok(done())
+    }
+
     pub(super) fn add_open(&mut self, session: u64, id: Id, wanted: u8) {
         if self.replaying {
             return;

@@ -236,7 +236,12 @@ impl Meta {
                 Work::Answer(wait, reply) => {
                     self.state.borrow_mut().answers.insert(wait, reply);
                 }
-                Work::Apply(request) => drop(self.apply(request)),
+                Work::Apply(request) => {
+                    if let Op::SessionOver { session } = request.op {
+                        self.state.borrow_mut().leases.end_session(session);
+                    }
+                    self.apply(request);
+                }
                 Work::Cut { id, epoch, size, layout } => {
                     let cut = Cut { id, epoch, size, layout, done: 0 };
                     self.state.borrow_mut().cuts.push_back(cut);

@@ -9,6 +9,7 @@ use crate::mount::abi::flags::{fopen, open};
 use crate::mount::files::Files;
 use covey_stripe::ops::{Consistency, Id, Inode};
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// What the kernel has of files in weaker modes.
@@ -99,7 +100,11 @@ impl<F: Files> Session<F> {
     /// The flags that a file is opened with, and whether its attributes are to be forgotten.
     pub(super) fn open_flags(&self, id: Id, file: &F::File, usage: Usage) -> (u32, bool) {
         if !usage.is_kept() {
-            return (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES, true);
+            // Under a lease the kernel is made to forget when that is taken back. But what another mode
+            // has let it keep may be older.
+            let is_leased = self.files.time_left(id).0 > TICK;
+            let forget = !is_leased || self.has_kept.load(Ordering::Relaxed);
+            return (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES, forget);
         }
         let stay = locked(&self.pages).open(id, self.files.version(file), usage.mode);
         let how = match usage.direct {
@@ -112,7 +117,11 @@ impl<F: Files> Session<F> {
 
     /// How long attributes may be kept, other than under a lease.
     pub(super) fn attributes_kept(&self, inode: &Inode) -> Duration {
-        match self.mode(inode.consistency()) {
+        let mode = self.mode(inode.consistency());
+        if mode != Consistency::Strict {
+            self.has_kept.store(true, Ordering::Relaxed);
+        }
+        match mode {
             Consistency::Strict => Duration::ZERO,
             Consistency::CloseToOpen => CLOSE_TO_OPEN_KEPT,
             Consistency::JobScratch => SCRATCH_KEPT,
@@ -141,6 +150,9 @@ impl<F: Files> Session<F> {
         }
     }
 }
+
+/// More than a tick of the kernel's clock, for which what LOOKUP says of a file may be used.
+const TICK: Duration = Duration::from_millis(50);
 
 /// For how long attributes of an open file may be old in mode `close-to-open`.
 const CLOSE_TO_OPEN_KEPT: Duration = Duration::from_secs(3);

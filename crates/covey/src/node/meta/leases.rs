@@ -40,7 +40,9 @@ impl LeaseTable {
 
     /// A session is over.
     pub fn end_session(&self, session: u64) {
-        self.leases.borrow_mut().end_session(session);
+        if self.leases.borrow_mut().end_session(session) {
+            self.given_back.notify_waiters();
+        }
     }
 
     /// Grants what an answer tells of; 0 when it is not to be remembered.

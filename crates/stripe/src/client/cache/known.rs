@@ -1,7 +1,7 @@
 //! What is known of one file.
 
 use crate::ops::{Id, Inode};
-use covey_wire::Name;
+use covey_wire::{Bytes, Name};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -14,6 +14,10 @@ pub(super) struct Known {
     pub inode: Inode,
     /// When the attributes were learnt; 0 when they have changed since.
     exact: u64,
+    /// All that a small file holds, while the attributes are exact.
+    content: Option<Bytes>,
+    /// The directory in which it was found last.
+    pub found_in: Option<Id>,
     pub names: Names,
 }
 
@@ -36,6 +40,8 @@ pub(super) struct Ahead {
     /// Entries that came with the last answer, and how often one was used since.
     came: u32,
     pub used: u32,
+    /// Small files of it that were read since.
+    pub read: u32,
     /// Answers of which too little was used, in a row; and how many questions go without therefore.
     wasted: u32,
     skip: u32,
@@ -44,7 +50,9 @@ pub(super) struct Ahead {
 impl Known {
     pub fn new(until: Instant, inode: &Inode, clock: u64) -> Known {
         let (until, names) = (Some(until), Names::default());
-        Known { until, place_until: until, inode: inode.clone(), exact: clock, names }
+        let inode = inode.clone();
+        let (content, found_in) = (None, None);
+        Known { until, place_until: until, inode, exact: clock, content, found_in, names }
     }
 
     pub fn is_held(&self, now: Instant) -> bool {
@@ -54,7 +62,11 @@ impl Known {
     /// What was known before holds on only if its lease has never run out.
     pub fn renew(&mut self, now: Instant, until: Instant, inode: &Inode, clock: u64) {
         if !self.is_held(now) {
-            self.names = Names::default();
+            (self.names, self.content) = (Names::default(), None);
+        }
+        // The version counts changes.
+        if self.inode.version != inode.version || self.inode.size != inode.size {
+            self.content = None;
         }
         self.until = self.until.max(Some(until));
         self.place_until = self.place_until.max(Some(until));
@@ -68,12 +80,26 @@ impl Known {
 
     /// Some attribute has changed.
     pub fn forget_exact(&mut self) {
-        self.exact = 0;
+        (self.exact, self.content) = (0, None);
+    }
+
+    /// What the file holds came with the attributes that were just learnt.
+    pub fn hold(&mut self, content: &Bytes) {
+        if self.exact > 0 && self.inode.size == content.len() as u64 {
+            // Not a part of a message, which would stay as a whole.
+            self.content = Some(Bytes::copy_from_slice(content));
+        }
+    }
+
+    /// What it holds, if that is known and the attributes are exact.
+    pub fn content(&self) -> Option<&Bytes> {
+        self.content.as_ref()
     }
 
     /// The lease was taken back.
     pub fn forget(&mut self) {
         (self.until, self.exact, self.names) = (None, 0, Names::default());
+        self.content = None;
     }
 
     pub fn forget_place(&mut self) {
@@ -154,9 +180,14 @@ impl Ahead {
         }
     }
 
+    /// Whether what small files hold is wanted with them: most of those that were found were read.
+    pub fn wants_content(&self) -> bool {
+        self.read > 0 && self.read * 2 >= self.used
+    }
+
     /// So many entries came.
     pub fn came(&mut self, entries: usize) {
-        (self.came, self.used) = (entries as u32, 0);
+        (self.came, self.used, self.read) = (entries as u32, 0, 0);
     }
 }
 

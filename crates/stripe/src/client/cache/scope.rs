@@ -89,6 +89,7 @@ pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Sco
         | Op::OpenRead { .. }
         | Op::ReadInline { .. }
         | Op::Release { .. }
+        | Op::Close { .. }
         | Op::Readdir { .. }
         | Op::Statfs { .. }
         | Op::Lock { .. }

@@ -32,13 +32,13 @@ const DIR: Id = 2;
 const FILE: Id = 3;
 
 fn look(name: &str) -> Op {
-    Op::Lookup { parent: DIR, name: Name::from(name), ahead: 0 }
+    Op::Lookup { parent: DIR, name: Name::from(name), ahead: 0, content: false }
 }
 
 fn found(id: Option<Id>) -> Reply {
     let inode_of = |id| inode(id, 0o100_644);
     let (dir, inode) = (inode(DIR, 0o040_700), id.map(inode_of));
-    Reply::Found { dir, inode, entries: List(vec![]), complete: false }
+    Reply::Found { dir, inode, entries: List(vec![]), complete: false, contents: List(vec![]) }
 }
 
 fn unlink(name: &str) -> Op {

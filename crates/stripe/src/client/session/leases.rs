@@ -5,9 +5,9 @@
 //! here and wherever it was passed on ([`Forget`]).
 
 use super::{Answer, Session, call, unexpected};
-use crate::client::BoxFuture;
 use crate::client::cache::{Cache, Sent};
 use crate::client::link::Link;
+use crate::client::{BoxFuture, Net};
 use crate::ops::{Caller, Lease, Op, Reply};
 use covey_ninep::client::CallError;
 use covey_ninep::tree::Errno;
@@ -20,6 +20,9 @@ pub type Forget = Box<dyn Fn(&[Lease]) -> BoxFuture<()> + Send + Sync>;
 
 /// How often a server is asked again that does not want to be listened to.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How soon what could not be said is said again.
+const TELL_AGAIN: Duration = Duration::from_millis(1);
 
 /// The task that listens; it ends with the session.
 #[derive(Default)]
@@ -80,6 +83,7 @@ impl Session {
             return;
         }
         let listener = Listener {
+            net: self.net.clone(),
             link: self.link.clone(),
             memory: self.memory.clone(),
             cache: self.cache.clone(),
@@ -101,6 +105,7 @@ impl Session {
 }
 
 struct Listener {
+    net: Arc<dyn Net>,
     link: Arc<Link>,
     memory: Arc<super::Memory>,
     cache: Arc<Cache>,
@@ -117,6 +122,10 @@ impl Listener {
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Revoked { number, leases }, .. }) => {
                     self.cache.revoke(number, &leases.0);
+                    // Before it is acknowledged: a file that is open here lives on.
+                    while !self.memory.say_opens(&conn) && !conn.is_lost() {
+                        self.net.sleep(TELL_AGAIN).await;
+                    }
                     if let Some(forget) = self.forget.get() {
                         forget(&leases.0).await;
                     }

@@ -3,6 +3,7 @@
 
 use super::{call, unexpected};
 use crate::client::Result;
+use crate::meta::access;
 use crate::ops::{Caller, Id, Op, RangeLock, Reply, Request};
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
@@ -37,15 +38,22 @@ struct State {
     /// Those of them that are Reserves.
     reserves_open: BTreeSet<u64>,
     opens: BTreeMap<Id, u32>,
+    /// Those of them that the server has yet to be told, by the number that each was given.
+    untold: BTreeMap<u64, Untold>,
+    untold_next: u64,
     locks: Vec<(Id, RangeLock)>,
-    owed: Vec<Owed>,
+    /// Files of which one open less is to be told, with the next that minds or soon.
+    closed: Vec<Id>,
+    /// What is to be said before the next request.
+    owed: Vec<Op>,
 }
 
-/// What is to be said before the next request.
-struct Owed {
-    op: Op,
-    /// A greeting that began since has said it.
-    until_greeting: Option<u64>,
+/// An open under a lease.
+struct Untold {
+    id: Id,
+    writes: bool,
+    /// A greeting that began since has told of it.
+    until_greeting: u64,
 }
 
 impl Memory {
@@ -100,17 +108,54 @@ impl Memory {
         state.greetings == greetings
     }
 
-    /// Takes back an open that was counted and could not be said.
-    pub fn unopened(&self, id: Id) {
-        self.lock().closed(id);
+    /// Counts an open that the server need not know yet; its number.
+    pub fn opened_untold(&self, id: Id, writes: bool) -> u64 {
+        let mut state = self.lock();
+        state.untold_next += 1;
+        let (number, until_greeting) = (state.untold_next, state.greetings);
+        *state.opens.entry(id).or_default() += 1;
+        state.untold.insert(number, Untold { id, writes, until_greeting });
+        number
     }
 
-    /// Counts an open given back; the server is to be told.
-    pub fn released(&self, id: Id) {
+    /// Tells the server of all opens and closes that it has not heard of; false when some of that could
+    /// not be said. The opens were granted under a lease, so that nothing is asked: not even whether
+    /// the mode still permits it.
+    pub fn say_opens(&self, conn: &Conn) -> bool {
+        self.pay(conn);
         let mut state = self.lock();
-        state.closed(id);
-        let until_greeting = Some(state.greetings);
-        state.owed.push(Owed { op: Op::Release { id }, until_greeting });
+        let (session, greetings) = (state.session, state.greetings);
+        while let Some((number, open)) = state.untold.pop_first() {
+            if open.until_greeting != greetings {
+                continue;
+            }
+            let access = access::READ | if open.writes { access::WRITE } else { 0 };
+            if !say(conn, session, Op::Open { id: open.id, access }) {
+                state.untold.insert(number, open);
+                return false;
+            }
+        }
+        let closed = std::mem::take(&mut state.closed);
+        if closed.is_empty() || say(conn, session, Op::Close { ids: List(closed.clone()) }) {
+            return true;
+        }
+        state.closed = closed;
+        false
+    }
+
+    /// Counts an open given back; the server is to be told, unless it has not heard of it: then that
+    /// goes without saying. `untold`: the number that the open was given. Answers how many closes the
+    /// server is to be told of.
+    pub fn released(&self, id: Id, untold: Option<u64>) -> usize {
+        let mut state = self.lock();
+        let greetings = state.greetings;
+        let untold = untold.and_then(|number| state.untold.remove(&number));
+        let is_known = untold.is_none_or(|open| open.until_greeting != greetings);
+        state.one_less(id);
+        if is_known {
+            state.closed.push(id);
+        }
+        state.closed.len()
     }
 
     /// Remembers a lock that was granted; false when a greeting has begun since it was asked for.
@@ -164,18 +209,13 @@ impl Memory {
     pub fn pay(&self, conn: &Conn) {
         // Under the lock, so that nobody's request comes between.
         let mut state = self.lock();
-        let (session, greetings) = (state.session, state.greetings);
+        let session = state.session;
         let mut owed = std::mem::take(&mut state.owed).into_iter();
-        for one in owed.by_ref() {
-            if one.until_greeting.is_none_or(|until| until == greetings) {
-                let (caller, op) = (Caller::default(), one.op.clone());
-                let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op };
-                let body = super::body(&request);
-                if !conn.send(Message::Tcall { fid: super::ROOT_FID, body }) {
-                    // There are too many on their way: the rest is said with what comes next.
-                    state.owed.push(one);
-                    break;
-                }
+        for op in owed.by_ref() {
+            if !say(conn, session, op.clone()) {
+                // There are too many on their way: the rest is said with what comes next.
+                state.owed.push(op);
+                break;
             }
         }
         state.owed.extend(owed);
@@ -186,6 +226,8 @@ impl Memory {
         let (files, appends): (Vec<Id>, Vec<u64>) = {
             let mut state = self.lock();
             state.greetings += 1;
+            // What is closed is not among them.
+            state.closed.clear();
             let opens = state.opens.iter();
             let files = opens.flat_map(|(&id, &count)| (0..count).map(move |_| id)).collect();
             (files, state.reserves_open.iter().copied().collect())
@@ -260,7 +302,7 @@ impl Memory {
 }
 
 impl State {
-    fn closed(&mut self, id: Id) {
+    fn one_less(&mut self, id: Id) {
         if let Some(count) = self.opens.get_mut(&id) {
             *count -= 1;
             if *count == 0 {
@@ -270,8 +312,15 @@ impl State {
     }
 
     fn owe_unlock(&mut self, id: Id, lock: RangeLock) {
-        self.owed.push(Owed { op: Op::Unlock { id, lock }, until_greeting: None });
+        self.owed.push(Op::Unlock { id, lock });
     }
+}
+
+/// Sends what needs no answer; false when that cannot be now.
+fn say(conn: &Conn, session: u64, op: Op) -> bool {
+    let caller = Caller::default();
+    let request = Request { session, seq: 0, seq_done: 0, now: 0, caller, op };
+    conn.send(Message::Tcall { fid: super::ROOT_FID, body: super::body(&request) })
 }
 
 /// Whether both are of one owner and one kind, and overlap.

@@ -74,6 +74,7 @@ impl<K: Kv> Store<K> {
             | Op::OpenRead { .. }
             | Op::ReadInline { .. }
             | Op::Release { .. }
+            | Op::Close { .. }
             | Op::Readdir { .. }
             | Op::Statfs { .. }
             | Op::Lock { .. }
