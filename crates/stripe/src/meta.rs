@@ -65,7 +65,7 @@ use session::Sessions;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The format this program reads and writes.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// A wait that [`Work::Answer`] ends. Never used again while the store is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
