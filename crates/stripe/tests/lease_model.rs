@@ -221,7 +221,8 @@ fn look_inside(world: &mut World, fs: &Fs, id: Id, what: &str) {
 }
 
 fn run(seed: u64, rounds: &[Round]) {
-    let mut world = if seed.is_multiple_of(2) { World::new(seed) } else { World::progressive(seed) };
+    let mut world =
+        if seed.is_multiple_of(2) { World::new(seed) } else { World::progressive(seed) };
     let clients: Vec<Fs> = (0..CLIENTS).map(|_| world.client(true)).collect();
     let (who, sub) = (root(), name("sub"));
     let mkdir = clients[0].make(&who, ROOT, &sub, DIR, 0, name(""));
