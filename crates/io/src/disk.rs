@@ -34,6 +34,8 @@ pub trait Disk: Send + Sync + Debug {
     /// Which start of the machine this is: when it changes, what was written and not synced may be
     /// lost.
     fn machine_start(&self) -> u64;
+    /// How long ago that start was, or less; as long as can be where nobody knows.
+    fn machine_age(&self) -> Duration;
 }
 
 /// How to open a file.

@@ -16,6 +16,7 @@
 mod beside;
 mod cache;
 mod check;
+mod data;
 mod file;
 mod link;
 mod session;
@@ -24,7 +25,8 @@ mod space;
 mod xattr;
 
 pub use cache::Caching;
-pub use link::{Greet, Link};
+pub use data::{data_call, data_link};
+pub use link::{Greet, Link, Start};
 pub use session::Forget;
 pub use small::{Created, Opening};
 pub use space::fallocate;
@@ -35,7 +37,6 @@ use crate::ops::{
     Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set,
 };
 use beside::beside;
-use covey_ninep::client::CallError;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
 use covey_wire::{Bytes, List, Name, Payload};
@@ -245,6 +246,9 @@ impl Fs {
         let inode = node(reply)?;
         if let Some(open) = open {
             open.refresh(&inode);
+            if change.size.is_some() {
+                open.was_cut();
+            }
         }
         Ok(self.with_blocks(inode).await)
     }
@@ -612,50 +616,6 @@ impl Drop for Handle {
                 files.remove(&self.id);
                 open.close();
             }
-        }
-    }
-}
-
-/// A link to an I/O server's objects. `client` tells clients that write apart; 0 for one that does not.
-pub fn data_link(net: Arc<dyn Net>, server: &str, options: Options, client: u64) -> Arc<Link> {
-    let greet = move |conn: covey_ninep::client::Conn| -> BoxFuture<Result<u64>> {
-        Box::pin(async move {
-            let body = Payload::from(DataOp::Start { client }.encode());
-            let Message::Rcall { body } = conn.call(Message::Tcall { fid: 0, body }).await? else {
-                return Err(Errno::because(Errno::EPROTO, "an odd answer to Tcall"));
-            };
-            match DataReply::decode(body.into_bytes()) {
-                Ok(DataReply::Start { machine }) => Ok(machine),
-                _ => Err(Errno::because(Errno::EPROTO, "an odd answer to Start")),
-            }
-        })
-    };
-    Link::new(net, server, "/data", options, Some(Box::new(greet)))
-}
-
-/// One operation on a data server's root.
-pub async fn data_call(link: &Arc<Link>, op: DataOp) -> Result<DataReply> {
-    let started = link.now();
-    loop {
-        let (_, conn) = link.conn(started).await?;
-        let body = Payload::from(op.encode());
-        match conn.call(Message::Tcall { fid: 0, body }).await {
-            Ok(Message::Rcall { body }) => {
-                let reply = DataReply::decode(body.into_bytes());
-                let reply = reply.map_err(|b| Errno::because(Errno::EPROTO, b.to_string()))?;
-                return match reply {
-                    DataReply::Error { code, reason } => {
-                        Err(Errno::because(code, reason.lossy().into_owned()))
-                    }
-                    other => Ok(other),
-                };
-            }
-            Ok(other) => {
-                return Err(Errno::because(Errno::EPROTO, format!("Tcall got {}", other.name())));
-            }
-            Err(CallError::Lost(why)) if link.is_over(started) => return Err(link.lost_error(&why)),
-            Err(CallError::Lost(_)) => {}
-            Err(error) => return Err(error.into()),
         }
     }
 }

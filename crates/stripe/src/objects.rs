@@ -125,8 +125,9 @@ messages! {
         3 Objects { objects: List<Object> },
         /// bytes on disk
         4 Allocated { bytes: u64 },
-        /// a number that changes when the machine starts: what was written and not synced may be lost then
-        40 Start { machine: u64 },
+        /// a number that changes when the machine starts, what was written and not synced may be lost
+        /// then; and how many milliseconds ago that was, or fewer
+        40 Start { machine: u64, age: u64 },
         /// data from `data` to before `hole`; both all ones when there is no more
         20 Extent { data: u64, hole: u64 },
     }

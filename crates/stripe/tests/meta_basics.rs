@@ -27,7 +27,7 @@ fn a_newer_format_is_refused_with_both_numbers() {
     let mut kv = formatted();
     let mut row = kv.get(b"ssuper").unwrap().unwrap();
     let format = 1 + 2 + "covey metadata".len();
-    assert_eq!(row[format], 2);
+    assert_eq!(row[format], 3);
     row[format] = 9;
     kv.put(b"ssuper", &row).unwrap();
     let error = Store::open(kv).err().unwrap();

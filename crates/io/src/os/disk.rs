@@ -69,6 +69,14 @@ impl Disk for OsDisk {
         let digits = text.iter().filter_map(|byte| char::from(*byte).to_digit(16));
         digits.take(16).fold(0, |number, digit| number << 4 | u64::from(digit))
     }
+
+    fn machine_age(&self) -> Duration {
+        // Seconds with two decimals, which leave out the rest.
+        let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let seconds = text.split(' ').next().and_then(|seconds| seconds.parse().ok());
+        let age = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        age.unwrap_or(Duration::MAX)
+    }
 }
 
 impl DiskFile for DataFile {

@@ -24,6 +24,7 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What kind of disk it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,7 @@ struct State {
     crash_after: Option<u64>,
     operations: u64,
     starts: u64,
+    started_at: Option<Instant>,
 }
 
 /// A name that leads to an inode from now on, or to none; a rename is two in one.
@@ -103,6 +105,7 @@ impl SimDisk {
             crash_after: None,
             operations: 0,
             starts: 1,
+            started_at: None,
         })))
     }
 
@@ -309,5 +312,9 @@ impl Disk for SimDisk {
 
     fn machine_start(&self) -> u64 {
         self.lock().starts
+    }
+
+    fn machine_age(&self) -> Duration {
+        self.lock().started_at.map_or(Duration::MAX, |at| task::now() - at)
     }
 }

@@ -72,15 +72,15 @@ impl OpenFile {
         let map = distribution::of(layout)?;
         let is_written = |slot| map.physical_size(slot, inode.size) > 0;
         let slot = |(at, link): (usize, &Arc<Link>)| {
-            Slot::written_before(is_written(at), link.last_machine())
+            Slot::written_before(is_written(at), link.last_machine(), link.now())
         };
         let slots = links.iter().enumerate().map(slot).collect();
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
             starts,
-            // Whoever has told of the size may have closed the file and not synced it.
-            is_told: inode.size > 0,
+            // Whoever has told of the size, be it 0, may have closed the file and not synced it.
+            is_told: true,
             is_told_lost: false,
             slots,
             touch_due: false,
@@ -99,6 +99,11 @@ impl OpenFile {
         } else if inode.epoch == state.epoch {
             state.size = state.size.max(inode.size);
         }
+    }
+
+    /// A truncation through this client was acknowledged: the next fsync speaks for it.
+    pub fn was_cut(&self) {
+        self.lock().is_told = true;
     }
 
     /// Reads; see [`super::File::read_at`].

@@ -22,7 +22,16 @@ use std::time::{Duration, Instant};
 
 /// What is done with a fresh connection before anyone may use it. Answers which start of its machine
 /// the server runs in.
-pub type Greet = Box<dyn Fn(Conn) -> BoxFuture<Result<u64>> + Send + Sync>;
+pub type Greet = Box<dyn Fn(Conn) -> BoxFuture<Result<Start>> + Send + Sync>;
+
+/// A start of a server's machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Start {
+    /// A number that no other start of it has.
+    pub machine: u64,
+    /// When it was, or later; None for what was long before.
+    pub at: Option<Instant>,
+}
 
 /// One server, reconnected to for as long as the link is held.
 pub struct Link {
@@ -41,7 +50,7 @@ struct State {
     /// Counts connections: a fid is good for one generation.
     generation: u64,
     /// Which start of its machine the server runs in.
-    machine: u64,
+    start: Start,
     /// The task that dials and watches was begun.
     is_tended: bool,
     down_since: Option<Instant>,
@@ -117,15 +126,15 @@ impl Link {
 
     /// Which start of its machine the server ran in on the connection of this generation, if that is
     /// still the last one.
-    pub fn machine(&self, generation: u64) -> Option<u64> {
+    pub fn machine(&self, generation: u64) -> Option<Start> {
         let state = self.lock();
-        (state.generation == generation).then_some(state.machine)
+        (state.generation == generation).then_some(state.start)
     }
 
     /// The start of its machine that the server has told of last, if it ever has.
     pub fn last_machine(&self) -> Option<u64> {
         let state = self.lock();
-        (state.generation > 0).then_some(state.machine)
+        (state.generation > 0).then_some(state.start.machine)
     }
 
     /// Whether a request begun at `started` has had all the time it gets.
@@ -188,20 +197,20 @@ impl Link {
         self.net.spawn(Box::pin(tend(Arc::downgrade(self), self.net.clone())));
     }
 
-    async fn dial_once(&self) -> Result<(Conn, u64)> {
+    async fn dial_once(&self) -> Result<(Conn, Start)> {
         let conn = self.net.dial(&self.server, &self.aname).await?;
-        let machine = match &self.greet {
+        let start = match &self.greet {
             Some(greet) => greet(conn.clone()).await?,
-            None => 0,
+            None => Start::default(),
         };
-        Ok((conn, machine))
+        Ok((conn, start))
     }
 
-    fn came_up(&self, conn: Conn, machine: u64) {
+    fn came_up(&self, conn: Conn, start: Start) {
         self.payload_max.store(conn.payload_max(), Ordering::Relaxed);
         let mut state = self.lock();
         state.up = Some(conn);
-        state.machine = machine;
+        state.start = start;
         state.generation += 1;
         state.dead = false;
         state.down_since = None;
@@ -239,9 +248,9 @@ async fn tend(link: Weak<Link>, net: Arc<dyn Net>) {
     loop {
         let Some(held) = link.upgrade() else { return };
         match held.dial_once().await {
-            Ok((conn, machine)) => {
+            Ok((conn, start)) => {
                 let closed = conn.closed();
-                held.came_up(conn, machine);
+                held.came_up(conn, start);
                 drop(held);
                 closed.await;
                 let Some(held) = link.upgrade() else { return };

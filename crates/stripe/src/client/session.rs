@@ -11,7 +11,7 @@ mod memory;
 
 use super::beside::{Asker, beside};
 use super::cache::Cache;
-use super::link::Link;
+use super::link::{Link, Start};
 use super::{BoxFuture, Net, Options, Result};
 use crate::meta::{access, may};
 use crate::ops::{Answer, Caller, Id, Inode, Op, RangeLock, Reply, Request};
@@ -123,9 +123,9 @@ impl Session {
     pub fn new(net: Arc<dyn Net>, server: &str, options: Options) -> Session {
         let memory = Arc::new(Memory::new(&options.name));
         let greeted = memory.clone();
-        let greet = move |conn: Conn| -> BoxFuture<Result<u64>> {
+        let greet = move |conn: Conn| -> BoxFuture<Result<Start>> {
             let memory = greeted.clone();
-            Box::pin(async move { memory.greet(&conn).await.map(|()| 0) })
+            Box::pin(async move { memory.greet(&conn).await.map(|()| Start::default()) })
         };
         let dead_after = options.dead_after;
         let cache = Arc::new(Cache::new(options.caching));

@@ -157,7 +157,7 @@ impl Tree for DataServer {
 
     fn call(&self, _: &Rc<User>, _: &Node, body: Bytes) -> Outcome<Bytes> {
         let reply = match DataOp::decode(body) {
-            Ok(DataOp::Start { .. }) => DataReply::Start { machine: 1 },
+            Ok(DataOp::Start { .. }) => DataReply::Start { machine: 1, age: u64::MAX },
             Ok(DataOp::Allocated { id }) => {
                 let objects = self.0.objects.borrow();
                 DataReply::Allocated { bytes: objects.get(&id).map_or(0, |o| o.1.len() as u64) }

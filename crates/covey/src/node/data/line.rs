@@ -55,7 +55,8 @@ impl DataTree {
                 before.is_over.set(!Rc::ptr_eq(&before, line));
             }
         }
-        Ok(DataReply::Start { machine: self.disk.machine_start() })
+        let age = u64::try_from(self.disk.machine_age().as_millis()).unwrap_or(u64::MAX);
+        Ok(DataReply::Start { machine: self.disk.machine_start(), age })
     }
 }
 

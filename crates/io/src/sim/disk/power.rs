@@ -1,6 +1,7 @@
 //! What a loss of power leaves.
 
 use super::{SimDisk, State};
+use crate::task;
 use std::collections::BTreeSet;
 
 impl SimDisk {
@@ -10,6 +11,7 @@ impl SimDisk {
         let state = &mut *state;
         state.crash_after = None;
         state.starts += 1;
+        state.started_at = Some(task::now());
         let kept = state.rng.within(state.durable_changes..state.changes + 1);
         state.make_durable(kept);
         state.journal.clear();

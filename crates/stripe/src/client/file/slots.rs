@@ -1,7 +1,7 @@
 //! Requests on the objects: fids, deadlines, and another try on a new connection.
 
 use super::OpenFile;
-use crate::client::{Result, Shared};
+use crate::client::{Result, Shared, Start};
 use crate::objects;
 use covey_ninep::client::{Call, CallError, Conn, Fid};
 use covey_ninep::message::Message;
@@ -9,6 +9,7 @@ use covey_ninep::tree::Errno;
 use covey_wire::List;
 use futures_util::future::{Either, join, select};
 use std::pin::pin;
+use std::time::Instant;
 
 /// What is held on one I/O server.
 #[derive(Default)]
@@ -20,6 +21,9 @@ pub(super) struct Slot {
     pub synced: u64,
     /// The start of the server's machine in which what is not synced was written.
     machine: Option<u64>,
+    /// When the file was opened, if something was written before and no answer has told yet in which
+    /// start: then one that was later may have lost it.
+    unmet_since: Option<Instant>,
     /// Some of it was written in an earlier one, and may be lost.
     is_lost: bool,
 }
@@ -60,13 +64,12 @@ impl OpenFile {
     }
 
     /// A request that depends on what the server holds unsynced was answered on a connection.
-    fn note_machine(&self, slot: usize, machine: Option<u64>) {
+    fn note_machine(&self, slot: usize, start: Option<Start>) {
         let mut state = self.lock();
         let held = &mut state.slots[slot];
         // None: nobody could look in time, so the next answer tells.
-        if machine.is_some() {
-            let before = std::mem::replace(&mut held.machine, machine);
-            held.is_lost |= before.is_some() && before != machine;
+        if let Some(start) = start {
+            held.met(start);
         }
     }
 
@@ -95,7 +98,7 @@ impl OpenFile {
                 _ => link.io_deadline(),
             };
             let is_read = matches!(message, Message::Tread { .. });
-            let machine = link.machine(generation);
+            let start = link.machine(generation);
             let call = conn.call(message);
             let answer = pin!(async {
                 match opening {
@@ -116,7 +119,7 @@ impl OpenFile {
             match result {
                 Ok(reply) => {
                     if !is_read {
-                        self.note_machine(slot, machine);
+                        self.note_machine(slot, start);
                     }
                     return Ok(reply);
                 }
@@ -210,12 +213,56 @@ impl Slot {
     /// A slot of a file just opened: whether there is anything that somebody may have written, and
     /// the start of the server's machine that was heard of last. What was written before is synced
     /// with the rest, so its loss from now on is to be told as well.
-    pub fn written_before(is_written: bool, machine: Option<u64>) -> Slot {
+    pub fn written_before(is_written: bool, machine: Option<u64>, now: Instant) -> Slot {
         let machine = machine.filter(|_| is_written);
-        Slot { written: is_written.into(), machine, ..Slot::default() }
+        let unmet_since = (is_written && machine.is_none()).then_some(now);
+        Slot { written: is_written.into(), machine, unmet_since, ..Slot::default() }
     }
 
     pub fn is_dirty(&self) -> bool {
         self.written > self.synced
+    }
+
+    /// The server has answered in this start of its machine.
+    fn met(&mut self, Start { machine, at }: Start) {
+        let unmet_since = self.unmet_since.take();
+        self.is_lost |= match self.machine.replace(machine) {
+            Some(before) => before != machine,
+            None => unmet_since.zip(at).is_some_and(|(opened, at)| at >= opened),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_machine_that_has_started_since_the_opening_may_have_lost_what_was_written_before() {
+        let opened = Instant::now();
+        let (before, since) = (opened.checked_sub(Duration::from_millis(1)), Some(opened));
+        let is_lost = |is_written, known, at| {
+            let mut slot = Slot::written_before(is_written, known, opened);
+            slot.met(Start { machine: 2, at });
+            slot.is_lost
+        };
+        assert!(is_lost(true, None, since));
+        assert!(!is_lost(true, None, before), "it was lost before the file was opened");
+        assert!(!is_lost(true, None, None));
+        assert!(!is_lost(false, None, since), "there was nothing to lose");
+        assert!(is_lost(true, Some(1), None));
+        assert!(!is_lost(true, Some(2), since));
+    }
+
+    #[test]
+    fn only_the_first_answer_is_held_against_the_time_of_the_opening() {
+        let opened = Instant::now();
+        let mut slot = Slot::written_before(true, None, opened);
+        slot.met(Start { machine: 2, at: None });
+        slot.met(Start { machine: 2, at: Some(opened) });
+        assert!(!slot.is_lost);
+        slot.met(Start { machine: 3, at: None });
+        assert!(slot.is_lost);
     }
 }

@@ -1,0 +1,59 @@
+//! I/O servers: how a connection to one begins, and what is asked of it as a whole.
+
+use super::{BoxFuture, Link, Net, Options, Result, Start};
+use crate::objects::{DataOp, DataReply};
+use covey_ninep::client::{CallError, Conn};
+use covey_ninep::message::Message;
+use covey_ninep::tree::Errno;
+use covey_wire::Payload;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A link to an I/O server's objects. `client` tells clients that write apart; 0 for one that does not.
+pub fn data_link(net: Arc<dyn Net>, server: &str, options: Options, client: u64) -> Arc<Link> {
+    let clock = net.clone();
+    let greet = move |conn: Conn| -> BoxFuture<Result<Start>> {
+        let clock = clock.clone();
+        Box::pin(async move {
+            let body = Payload::from(DataOp::Start { client }.encode());
+            let Message::Rcall { body } = conn.call(Message::Tcall { fid: 0, body }).await? else {
+                return Err(Errno::because(Errno::EPROTO, "an odd answer to Tcall"));
+            };
+            match DataReply::decode(body.into_bytes()) {
+                Ok(DataReply::Start { machine, age }) => {
+                    let at = clock.now().checked_sub(Duration::from_millis(age));
+                    Ok(Start { machine, at })
+                }
+                _ => Err(Errno::because(Errno::EPROTO, "an odd answer to Start")),
+            }
+        })
+    };
+    Link::new(net, server, "/data", options, Some(Box::new(greet)))
+}
+
+/// One operation on a data server's root.
+pub async fn data_call(link: &Arc<Link>, op: DataOp) -> Result<DataReply> {
+    let started = link.now();
+    loop {
+        let (_, conn) = link.conn(started).await?;
+        let body = Payload::from(op.encode());
+        match conn.call(Message::Tcall { fid: 0, body }).await {
+            Ok(Message::Rcall { body }) => {
+                let reply = DataReply::decode(body.into_bytes());
+                let reply = reply.map_err(|b| Errno::because(Errno::EPROTO, b.to_string()))?;
+                return match reply {
+                    DataReply::Error { code, reason } => {
+                        Err(Errno::because(code, reason.lossy().into_owned()))
+                    }
+                    other => Ok(other),
+                };
+            }
+            Ok(other) => {
+                return Err(Errno::because(Errno::EPROTO, format!("Tcall got {}", other.name())));
+            }
+            Err(CallError::Lost(why)) if link.is_over(started) => return Err(link.lost_error(&why)),
+            Err(CallError::Lost(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
