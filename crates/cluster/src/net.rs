@@ -41,7 +41,9 @@ impl Net for ClusterNet {
     }
 
     fn sleep(&self, time: Duration) -> BoxFuture<()> {
-        Box::pin(tokio::time::sleep(time))
+        // Made where it is polled: who asks may be a thread outside the runtime, such as one that
+        // drops a file.
+        Box::pin(async move { tokio::time::sleep(time).await })
     }
 
     fn spawn(&self, task: BoxFuture<()>) {
