@@ -100,8 +100,12 @@ impl Storm {
 
     /// Waits until no trouble is left.
     pub async fn calm_down(&self) {
-        while !self.busy.borrow().is_empty() {
+        loop {
+            // First of all: the last trouble may not have begun yet.
             task::sleep(Duration::from_millis(100)).await;
+            if self.busy.borrow().is_empty() {
+                return;
+            }
         }
     }
 
