@@ -106,5 +106,5 @@ together() {
     for number in $(seq "$count"); do cat "$dir/said-$number"; done |
         awk -v took="$(echo "$ended $begun" | awk '{ printf "%.6f", $1 - $2 }')" '
             { operations += $1; bytes += $2; cpu += $4 }
-            END { printf "%d %d %.6f %.6f\n", operations, bytes, took, cpu }'
+            END { printf "%.0f %.0f %.6f %.6f\n", operations, bytes, took, cpu }'
 }

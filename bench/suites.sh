@@ -129,7 +129,7 @@ timed() {
     local bytes=$1 TIMEFORMAT='%R %U %S' said
     shift
     said=$({ time "$@" >/dev/null 2>"$dir/error"; } 2>&1) || return 1
-    awk -v bytes="$bytes" '{ printf "1 %d %.6f %.6f\n", bytes, $1, $2 + $3 }' <<<"$said"
+    awk -v bytes="$bytes" '{ printf "1 %.0f %.6f %.6f\n", bytes, $1, $2 + $3 }' <<<"$said"
 }
 
 # One stream over loopback TCP, as iperf3 makes it; CPU of both ends.
@@ -148,7 +148,7 @@ stream_of_iperf3() {
         here && /"bytes"/ { bytes = $2; here = 0 }
         /"host_total"/ { cpu = $2 }
         /"remote_total"/ { cpu += $2 }
-        END { printf "1 %d %.6f %.6f\n", bytes, seconds, cpu / 100 * seconds }' "$dir/iperf3.json"
+        END { printf "1 %.0f %.6f %.6f\n", bytes, seconds, cpu / 100 * seconds }' "$dir/iperf3.json"
 }
 
 # A look at the port would be taken for the one client that iperf3 -1 serves.
