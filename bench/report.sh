@@ -51,14 +51,18 @@ table() {
         }' "$results"
 }
 
+machine_and_time() {
+    echo "$(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), $(awk '/MemTotal/ { printf "%d GiB", $2 / 1048576 + 0.5 }' /proc/meminfo);" \
+        "Linux $(uname -r); $("$covey" --version); $(date -u '+%Y-%m-%d %H:%M UTC'), load $(cut -d' ' -f1-3 /proc/loadavg)."
+}
+
 # What was measured on, and whether it was quiet.
 machine_line() {
     local reason
     echo
     echo "## $1"
     echo
-    echo "$(nproc) x $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1), $(awk '/MemTotal/ { printf "%d GiB", $2 / 1048576 + 0.5 }' /proc/meminfo);" \
-        "Linux $(uname -r); $("$covey" --version); $(date -u '+%Y-%m-%d %H:%M UTC'), load $(cut -d' ' -f1-3 /proc/loadavg)."
+    machine_and_time
     if [ "$busiest_percent" -gt 5 ]; then
         echo
         echo "**The machine was not idle: others used up to $busiest_percent % of it before a round. Rates are too low; measure again.**"

@@ -8,14 +8,15 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::Signal;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::bytes::{assert_same, noise};
-use support::{Cluster, has_program, run, skip, until};
+use support::preload::compile;
+use support::{Cluster, open, run, until};
 
 const MODES: [&str; 3] = ["strict", "close-to-open", "job-scratch"];
 
@@ -35,12 +36,6 @@ fn beside_strict(mode: &str) -> Option<(Cluster, PathBuf, PathBuf)> {
     Some((cluster, one, two))
 }
 
-fn open(path: &Path) -> File {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 fn o_sync() -> i32 {
     OFlags::SYNC.bits() as i32
 }
@@ -49,21 +44,6 @@ fn read(file: &File, at: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, at).expect("a read");
     bytes
-}
-
-/// A program of ours in C.
-fn compiled(cluster: &Cluster, source: &str) -> Option<PathBuf> {
-    if !has_program("cc") {
-        skip("needs a C compiler");
-        return None;
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-    let program = cluster.scratch(source.file_stem()?.to_str()?);
-    let mut command = Command::new("cc");
-    command.arg("-O1").arg("-o").arg(&program).arg(source);
-    let done = run(command);
-    assert!(done.ok, "cc: {done}");
-    Some(program)
 }
 
 #[test]
@@ -366,7 +346,7 @@ fn a_weaker_directory_on_a_strict_mount_gathers_writes_and_a_strict_one_does_not
 fn counting_under_a_lock_misses_nothing_in_any_mode() {
     for mode in MODES {
         let Some((cluster, one, two)) = two_mounts(mode) else { return };
-        let Some(program) = compiled(&cluster, "tests/support/rangelock.c") else { return };
+        let Some(program) = compile(&cluster, "support/rangelock.c", "cc") else { return };
         const TIMES: usize = 40;
         let counter = one.join("counter");
         fs::write(&counter, "0".repeat(12)).unwrap();
@@ -625,7 +605,7 @@ fn a_client_that_dies_takes_with_it_only_what_it_had_gathered() {
 fn a_random_tester_finds_no_difference_to_memory_in_any_mode() {
     for mode in MODES {
         let Some((cluster, one, two)) = two_mounts(mode) else { return };
-        let Some(program) = compiled(&cluster, "../../workloads/fsx.c") else { return };
+        let Some(program) = compile(&cluster, "../../../workloads/fsx.c", "cc") else { return };
         let fsx = |options: &[&str], paths: &[PathBuf]| {
             let mut command = Command::new(&program);
             let seed = std::process::id().to_string();

@@ -5,16 +5,9 @@ mod support;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Barrier;
-use support::Cluster;
-
-fn two_mounts() -> Option<(Cluster, PathBuf, PathBuf)> {
-    let mut cluster = Cluster::up(2);
-    let one = cluster.mount()?;
-    let two = cluster.mount()?;
-    Some((cluster, one, two))
-}
+use support::two_mounts;
 
 fn is_there(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
@@ -26,7 +19,7 @@ fn is_there(path: &Path) -> bool {
 
 #[test]
 fn a_directory_moved_on_one_mount_is_elsewhere_on_the_other_at_once() {
-    let Some((_cluster, one, two)) = two_mounts() else { return };
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
     fs::create_dir_all(one.join("a/b/c")).unwrap();
     fs::write(one.join("a/b/c/file"), "x").unwrap();
     for round in 0..20 {
@@ -44,7 +37,7 @@ fn a_directory_moved_on_one_mount_is_elsewhere_on_the_other_at_once() {
 
 #[test]
 fn a_name_made_or_removed_on_one_mount_is_so_on_the_other_at_once() {
-    let Some((_cluster, one, two)) = two_mounts() else { return };
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
     fs::create_dir(one.join("d")).unwrap();
     for round in 0..60 {
         let (maker, looker) = if round % 3 < 2 { (&one, &two) } else { (&two, &one) };
@@ -61,7 +54,7 @@ fn a_name_made_or_removed_on_one_mount_is_so_on_the_other_at_once() {
 
 #[test]
 fn attributes_of_an_open_file_changed_on_one_mount_are_seen_on_the_other_at_once() {
-    let Some((_cluster, one, two)) = two_mounts() else { return };
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
     fs::write(one.join("f"), "x").unwrap();
     let here = File::options().read(true).write(true).open(one.join("f")).unwrap();
     let there = File::options().read(true).write(true).open(two.join("f")).unwrap();
@@ -84,7 +77,7 @@ fn attributes_of_an_open_file_changed_on_one_mount_are_seen_on_the_other_at_once
 
 #[test]
 fn mounts_that_make_and_move_in_one_directory_at_once_do_not_wait_for_one_another_for_ever() {
-    let Some((_cluster, one, two)) = two_mounts() else { return };
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
     const WORKERS: usize = 4;
     const ROUNDS: usize = 25;
     fs::create_dir(one.join("d")).unwrap();
@@ -115,7 +108,7 @@ fn mounts_that_make_and_move_in_one_directory_at_once_do_not_wait_for_one_anothe
 
 #[test]
 fn a_file_opened_from_memory_outlives_its_name() {
-    let Some((_cluster, one, two)) = two_mounts() else { return };
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
     for round in 0..10 {
         let name = format!("f{round}");
         fs::write(one.join(&name), "still here").unwrap();

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -10,21 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::time::{Duration, SystemTime};
 use support::bytes::{assert_same, describe, make_tree, noise};
-use support::{Cluster, run, skip, until};
-
-/// A cluster with two mounts: two clients that know nothing of each other.
-fn two_mounts(io_servers: usize) -> Option<(Cluster, PathBuf, PathBuf)> {
-    let mut cluster = Cluster::up(io_servers);
-    let one = cluster.mount()?;
-    let two = cluster.mount()?;
-    Some((cluster, one, two))
-}
-
-fn open(path: &Path) -> File {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
+use support::preload::compile;
+use support::{Cluster, open, run, two_mounts, until};
 
 #[test]
 fn unaligned_records_of_four_writers_on_two_mounts_are_all_right() {
@@ -105,17 +92,7 @@ fn appends_from_two_mounts_lose_no_line() {
 
 /// The C program that takes byte-range locks.
 fn rangelock(cluster: &Cluster) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/rangelock.c");
-    let program = cluster.scratch("rangelock");
-    if !support::has_program("cc") {
-        skip("needs a C compiler");
-        return None;
-    }
-    let mut command = Command::new("cc");
-    command.arg("-o").arg(&program).arg(source);
-    let done = run(command);
-    assert!(done.ok, "cc: {done}");
-    Some(program)
+    compile(cluster, "support/rangelock.c", "cc")
 }
 
 /// Tries to lock a range from another process; answers what it said and the process that holds it.

@@ -11,22 +11,9 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use support::bytes::{assert_same, noise};
-use support::{Cluster, until};
-
-fn open(path: &Path) -> File {
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false);
-    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// Two mounts of one cluster.
-fn two_mounts(io_servers: usize) -> Option<(Cluster, PathBuf, PathBuf)> {
-    let mut cluster = Cluster::up(io_servers);
-    let (one, two) = (cluster.mount()?, cluster.mount()?);
-    Some((cluster, one, two))
-}
+use support::{open, two_mounts, until};
 
 fn get(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 65536];

@@ -71,12 +71,15 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         out
     };
     let ops = [
-        request(0, Op::Hello {
+        request(
+            0,
+            Op::Hello {
                 session: 1,
                 files: Default::default(),
                 appends: Default::default(),
                 name: "a".into(),
-            }),
+            },
+        ),
         request(1, Op::Unlink { parent: 1, name: "f".into(), dir: false }),
         request(0, Op::Getattr { id: 1 }),
     ];

@@ -27,9 +27,15 @@ use tokio::sync::oneshot;
 pub struct Kernel {
     device: OwnedFd,
     places: Mutex<Places>,
-    expiring: Mutex<mpsc::Sender<Expiry>>,
-    dropping: Mutex<mpsc::Sender<(Id, oneshot::Sender<()>)>>,
+    expiring: Beside<Place>,
+    dropping: Beside<Id>,
 }
+
+/// A thread that does one thing which may have to wait for the kernel, for whoever asks.
+struct Beside<T>(Mutex<mpsc::Sender<Job<T>>>);
+
+/// What it is to be done to, and who waits for it.
+type Job<T> = (T, oneshot::Sender<()>);
 
 #[derive(Default)]
 struct Places {
@@ -45,40 +51,48 @@ struct Place {
     told_at: Instant,
 }
 
-/// A name to expire, and who waits for it.
-struct Expiry {
-    place: Place,
-    done: oneshot::Sender<()>,
+impl<T: Send + 'static> Beside<T> {
+    fn new() -> (Self, mpsc::Receiver<Job<T>>) {
+        let (sender, jobs) = mpsc::channel();
+        (Beside(Mutex::new(sender)), jobs)
+    }
+
+    /// Starts the thread; it ends with the kernel's memory.
+    fn start(
+        kernel: &Arc<Kernel>,
+        name: &str,
+        jobs: mpsc::Receiver<Job<T>>,
+        act: fn(&Kernel, T),
+    ) -> io::Result<()> {
+        let kernel = Arc::downgrade(kernel);
+        std::thread::Builder::new().name(name.into()).spawn(move || {
+            for (what, done) in jobs {
+                let Some(kernel) = kernel.upgrade() else { return };
+                act(&kernel, what);
+                let _ = done.send(());
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Completes when it is done.
+    async fn ask(&self, what: T) {
+        let (done, waits) = oneshot::channel();
+        let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if jobs.send((what, done)).is_ok() {
+            let _ = waits.await;
+        }
+    }
 }
 
 impl Kernel {
     /// Speaks to the kernel by its own copy of the device.
     pub fn new(device: OwnedFd) -> io::Result<Arc<Kernel>> {
-        let (expiring, expiries) = mpsc::channel::<Expiry>();
-        let (dropping, drops) = mpsc::channel::<(Id, oneshot::Sender<()>)>();
-        let kernel = Arc::new(Kernel {
-            device,
-            places: Mutex::default(),
-            expiring: Mutex::new(expiring),
-            dropping: Mutex::new(dropping),
-        });
-        let weak = Arc::downgrade(&kernel);
-        std::thread::Builder::new().name("fuse-names".into()).spawn(move || {
-            for expiry in expiries {
-                let Some(kernel) = weak.upgrade() else { return };
-                kernel.expire(&expiry.place);
-                let _ = expiry.done.send(());
-            }
-        })?;
-        let weak = Arc::downgrade(&kernel);
-        std::thread::Builder::new().name("fuse-pages".into()).spawn(move || {
-            for (id, done) in drops {
-                let Some(kernel) = weak.upgrade() else { return };
-                let what = encode(&InvalInode { ino: id, off: 0, len: 0 });
-                kernel.notify(NOTIFY_INVAL_INODE, &[&what]);
-                let _ = done.send(());
-            }
-        })?;
+        let (expiring, expiries) = Beside::new();
+        let (dropping, drops) = Beside::new();
+        let kernel = Arc::new(Kernel { device, places: Mutex::default(), expiring, dropping });
+        Beside::start(&kernel, "fuse-names", expiries, Kernel::expire)?;
+        Beside::start(&kernel, "fuse-pages", drops, |kernel, id| kernel.forget_inode(id, 0))?;
         Ok(kernel)
     }
 
@@ -126,40 +140,33 @@ impl Kernel {
 
     /// The attributes of an inode; one that the kernel does not know is no error.
     pub fn forget_attributes(&self, id: Id) {
-        let what = encode(&InvalInode { ino: id, off: u64::MAX, len: 0 });
+        self.forget_inode(id, u64::MAX);
+    }
+
+    /// The attributes, and the pages from `off` on.
+    fn forget_inode(&self, id: Id, off: u64) {
+        let what = encode(&InvalInode { ino: id, off, len: 0 });
         self.notify(NOTIFY_INVAL_INODE, &[&what]);
     }
 
     /// The pages of a file too; mapped ones that were changed are written first. Done by a thread of
     /// its own, since a page may be locked until we have answered a READ or WRITE of it.
     pub async fn forget_pages(&self, id: Id) {
-        let (done, waits) = oneshot::channel();
-        let dropping = self.dropping.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if dropping.send((id, done)).is_ok() {
-            let _ = waits.await;
-        }
+        self.dropping.ask(id).await;
     }
 
     async fn forget_place(&self, id: Id) {
         let Some(place) = self.places().by_id.get(&id).cloned() else { return };
-        self.expire_beside(place.clone()).await;
+        self.expiring.ask(place.clone()).await;
         // An answer that was on its way into the kernel may have come after.
         if place.told_at.elapsed() < ON_THE_WAY {
             tokio::time::sleep(ON_THE_WAY).await;
             let place = self.places().by_id.remove(&id).unwrap_or(place);
-            self.expire_beside(place).await;
+            self.expiring.ask(place).await;
         }
     }
 
-    async fn expire_beside(&self, place: Place) {
-        let (done, waits) = oneshot::channel();
-        let expiring = self.expiring.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if expiring.send(Expiry { place, done }).is_ok() {
-            let _ = waits.await;
-        }
-    }
-
-    fn expire(&self, place: &Place) {
+    fn expire(&self, place: Place) {
         let namelen = place.name.len() as u32;
         let head = InvalEntry { parent: place.parent, namelen, flags: EXPIRE_ONLY };
         self.notify(NOTIFY_INVAL_ENTRY, &[&encode(&head), place.name.as_bytes(), b"\0"]);

@@ -53,6 +53,20 @@ pub fn has_program(name: &str) -> bool {
     std::env::split_paths(&path).chain(more).any(|dir| dir.join(name).is_file())
 }
 
+/// Opens a file for reading and writing; it is made when missing.
+pub fn open(path: &Path) -> fs::File {
+    let mut options = fs::File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A cluster with two mounts: two clients that know nothing of each other.
+pub fn two_mounts(io_servers: usize) -> Option<(Cluster, PathBuf, PathBuf)> {
+    let mut cluster = Cluster::up(io_servers);
+    let (one, two) = (cluster.mount()?, cluster.mount()?);
+    Some((cluster, one, two))
+}
+
 /// Waits until something is so.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();

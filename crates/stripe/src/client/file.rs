@@ -424,12 +424,11 @@ impl OpenFile {
             state.touched_at = Some(now);
             // Queued at once, so that a time that is set later stays. One that gets lost is made up
             // for by a flush.
-            let told = fs.session.tell(Op::Touch { id: self.id });
-            state.touch_due = told.is_none();
-            state.told = told.map(FutureExt::shared);
-            state.told.clone().into_iter().for_each(|told| {
-                fs.net.spawn(Box::pin(told.map(|_| ())));
-            });
+            state.told = fs.session.tell(Op::Touch { id: self.id }).map(FutureExt::shared);
+            match state.told.clone() {
+                Some(told) => fs.net.spawn(Box::pin(told.map(|_| ()))),
+                None => state.touch_due = true,
+            }
         }
     }
 

@@ -81,6 +81,10 @@ struct Task {
 }
 
 impl Task {
+    fn new(caller: Caller, op: Op, change: Option<Change>, asker: Option<Asker>) -> Task {
+        Task { caller, op, change, asker, sent: 0 }
+    }
+
     /// Whether the server may have done it although it has failed here: an answer was lost.
     fn may_be_done(&self, failure: &Failure) -> bool {
         match failure {
@@ -170,7 +174,7 @@ impl Session {
 
     /// Asks without changing anything that has to be answered once only.
     pub async fn ask(&self, caller: &Caller, op: Op) -> Result<Reply> {
-        let mut task = Task { caller: caller.clone(), op, change: None, asker: None, sent: 0 };
+        let mut task = Task::new(caller.clone(), op, None, None);
         Ok(self.send(&mut task).await?.reply)
     }
 
@@ -248,7 +252,7 @@ impl Session {
         beside(&*self.net, |asker| async move {
             let is_change = !matches!(op, Op::Open { .. } | Op::OpenRead { .. });
             let change = is_change.then(|| Change::new(&session.memory));
-            let mut task = Task { caller, op, change, asker: Some(asker), sent: 0 };
+            let mut task = Task::new(caller, op, change, Some(asker));
             loop {
                 let answered = session.send(&mut task).await?;
                 let id = match &answered.reply {
@@ -315,7 +319,7 @@ impl Session {
     pub async fn lock(self: &Arc<Self>, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
         let mut claim = Claim { session: self, id, range: Some(lock.clone()) };
         let op = Op::Lock { id, lock: lock.clone(), wait, again: false };
-        let mut task = Task { caller: Caller::default(), op, change: None, asker: None, sent: 0 };
+        let mut task = Task::new(Caller::default(), op, None, None);
         loop {
             match self.send(&mut task).await {
                 Ok(answered) if self.memory.locked(id, &lock, answered.greetings) => break,
@@ -379,8 +383,7 @@ impl Session {
     }
 
     fn task(&self, caller: &Caller, op: Op) -> Task {
-        let change = Some(Change::new(&self.memory));
-        Task { caller: caller.clone(), op, change, asker: None, sent: 0 }
+        Task::new(caller.clone(), op, Some(Change::new(&self.memory)), None)
     }
 
     /// Brings a Reserve or Commit to its end, however long the server is away or full. The number of a

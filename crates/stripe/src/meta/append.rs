@@ -43,9 +43,7 @@ impl<K: Kv> Store<K> {
 
         if length > 0 {
             // Whoever was given this place before, and lost it with our power, must not write there.
-            if self.is_in_doubt(&stored) {
-                self.clear_doubt(&mut stored, 0)?;
-            }
+            self.clear_doubt(&mut stored, 0)?;
             let (session, seq) = (request.session, request.seq);
             reserved.push(Reserved { offset, end, session, seq, done: false });
             self.put_reserved(id, reserved)?;

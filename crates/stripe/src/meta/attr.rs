@@ -90,10 +90,9 @@ impl<K: Kv> Store<K> {
     ) -> Result<Option<u32>, Fault> {
         stored.inode.mtime = request.now;
         written_by(&request.caller, &mut stored.inode);
-        let is_in_doubt = self.is_in_doubt(stored);
         if size >= stored.inode.size {
             // The size was larger once, perhaps: then something is cut all the same.
-            let cut = if is_in_doubt { Some(self.clear_doubt(stored, size)?) } else { None };
+            let cut = self.clear_doubt(stored, size)?;
             stored.inode.sparse |= size > stored.inode.size;
             self.grow(stored, size)?;
             return Ok(cut);
@@ -105,35 +104,47 @@ impl<K: Kv> Store<K> {
         (inode.size, stored.tail) = (size, size);
         self.cut_inline(inode, size)?;
         // Of a sparse file the I/O servers may hold space beyond the size.
-        let is_plain = is_inline && !inode.sparse && !is_in_doubt;
-        if is_plain && self.reserved(inode.id)?.is_empty() {
+        let is_plain = is_inline && !inode.sparse;
+        if is_plain && !self.is_in_doubt(stored) && self.reserved(stored.inode.id)?.is_empty() {
             return Ok(None);
         }
         // What is empty has no holes: nobody needs to count.
-        inode.sparse &= size > 0;
-        self.forget_appends(inode.id)?;
+        stored.inode.sparse &= size > 0;
+        self.forget_appends(stored.inode.id)?;
         self.cut_objects(stored, size).map(Some)
     }
 
-    /// Cuts the objects of a file that is in doubt to this size; the new epoch. Appends under way that
-    /// are known keep their places. The caller saves.
-    pub(super) fn clear_doubt(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
+    /// Cuts the objects of a file that is in doubt to this size; its new epoch, None for one that is
+    /// not. Appends under way that are known keep their places. The caller saves.
+    pub(super) fn clear_doubt(
+        &mut self,
+        stored: &mut Stored,
+        size: u64,
+    ) -> Result<Option<u32>, Fault> {
+        if !self.is_in_doubt(stored) {
+            return Ok(None);
+        }
         if stored.inode.epoch == u32::MAX {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", stored.inode.id));
         }
-        self.cut_objects(stored, size.max(stored.tail))
+        self.cut_objects(stored, size.max(stored.tail)).map(Some)
     }
 
     /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.
     fn cut_objects(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
         stored.losses = self.losses;
         stored.inode.epoch += 1;
-        let (id, epoch) = (stored.inode.id, stored.inode.epoch);
-        if let Some(layout) = stored.inode.layout.clone() {
-            self.put_row(&keys::cut(id, epoch), &CutRow { size, layout: layout.clone() })?;
-            self.work.push(Work::Cut { id, epoch, size, layout });
-        }
-        Ok(epoch)
+        self.ask_for_cut(&stored.inode, size)?;
+        Ok(stored.inode.epoch)
+    }
+
+    /// Asks for a file's objects to be cut to `size` in its new epoch, until that is reported.
+    pub(super) fn ask_for_cut(&mut self, inode: &Inode, size: u64) -> Result<(), Fault> {
+        let Some(layout) = inode.layout.clone() else { return Ok(()) };
+        let (id, epoch) = (inode.id, inode.epoch);
+        self.put_row(&keys::cut(id, epoch), &CutRow { size, layout: layout.clone() })?;
+        self.work.push(Work::Cut { id, epoch, size, layout });
+        Ok(())
     }
 
     /// Raises the size to `end` if it is smaller, and lets appends below show. The caller saves.
@@ -265,19 +276,14 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::EBUSY, format!("file {id} is open"));
         }
         let layout = self.layout_for(id, hint);
-        let old = inode.layout.replace(layout.clone());
+        let old = inode.layout.replace(layout);
         let before = inode.epoch;
-        inode.epoch += 1;
-        stored.losses = self.losses;
-        let epoch = inode.epoch;
         self.cut_inline(inode, 0)?;
         self.forget_cuts(id)?;
         if let Some(old) = old {
             self.reclaim(id, before, old)?;
         }
-        self.put_row(&keys::cut(id, epoch), &CutRow { size: 0, layout: layout.clone() })?;
-        self.work.push(Work::Cut { id, epoch, size: 0, layout });
-        Ok(())
+        self.cut_objects(stored, 0).map(drop)
     }
 }
 

@@ -61,9 +61,7 @@ impl<K: Kv> Store<K> {
         if offset != stored.inode.size || limit.saturating_sub(offset) < length {
             return refuse(Errno::ERANGE, format!("file {id} takes no append with its metadata"));
         }
-        if self.is_in_doubt(&stored) {
-            self.clear_doubt(&mut stored, 0)?;
-        }
+        self.clear_doubt(&mut stored, 0)?;
         let piece = InlinePiece { offset: offset as u32, bytes: length as u32 };
         self.put_inline(&mut stored, &[piece], data)?;
         self.grow(&mut stored, offset + length)?;

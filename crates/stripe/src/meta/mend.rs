@@ -6,9 +6,9 @@
 
 use super::check::Peek;
 use super::fault::{Fault, refuse};
-use super::keys::{self, CutRow, Listed, Named, Stored};
+use super::keys::{self, Listed, Named, Stored};
 use super::names::{COOKIE_FIRST, ENTRY_BYTES, touched};
-use super::{Applied, Store, Work, done, mode};
+use super::{Applied, Store, done, mode};
 use crate::kv::Kv;
 use crate::ops::check::{Class, Finding, Page};
 use crate::ops::{Id, Inode, ROOT, Request};
@@ -268,7 +268,9 @@ impl<K: Kv> Store<K> {
         if at_least.is_none() && self.is_open_now(id) {
             return refuse(Errno::EBUSY, format!("file {id} is open"));
         }
-        let Some(layout) = inode.layout.clone() else { return Ok(done()) };
+        if inode.layout.is_none() {
+            return Ok(done());
+        }
         let wanted = at_least.unwrap_or(inode.epoch).max(inode.epoch);
         let Some(epoch) = wanted.checked_add(1) else {
             return refuse(Errno::EOVERFLOW, format!("file {id} was cut too often"));
@@ -278,8 +280,7 @@ impl<K: Kv> Store<K> {
         let size = inode.size;
         (stored.tail, stored.losses) = (size, self.losses);
         self.forget_appends(id)?;
-        self.put_row(&keys::cut(id, epoch), &CutRow { size, layout: layout.clone() })?;
-        self.work.push(Work::Cut { id, epoch, size, layout });
+        self.ask_for_cut(&stored.inode, size)?;
         self.save(&stored)?;
         Ok(Applied::AfterCut { id, epoch, reply: crate::ops::Reply::Done {} })
     }

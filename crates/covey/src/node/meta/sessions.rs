@@ -65,9 +65,7 @@ impl Connection {
         let (meta, number) = (Rc::downgrade(meta), sessions.attaches);
         Connection { meta, number, session: Cell::new(0), told: RefCell::default(), client }
     }
-}
 
-impl Connection {
     /// Keeps what the next Hello does not list itself.
     pub(super) fn tell_open(&self, files: &[Id]) -> Result<Reply> {
         let mut told = self.told.borrow_mut();
