@@ -81,7 +81,11 @@ async fn pair(address: &str) -> (Stream, Stream) {
 }
 
 /// Asks `times` times, and takes the answers of `each` bytes with a rest before every piece.
-async fn ask(mut client: impl AsyncRead + AsyncWrite + Unpin, times: usize, each: usize) -> Vec<u8> {
+async fn ask(
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    times: usize,
+    each: usize,
+) -> Vec<u8> {
     client.write_all(&vec![b'?'; times]).await.unwrap();
     let (mut got, mut piece) = (Vec::new(), vec![0; 700_000]);
     while got.len() < times * each {

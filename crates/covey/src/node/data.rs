@@ -543,13 +543,7 @@ impl Tree for DataServer {
         }
     }
 
-    fn read_range(
-        &self,
-        _: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-    ) -> Option<FileRange> {
+    fn read_range(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Option<FileRange> {
         let Node::Object(object, epoch, _) = node else { return None };
         let tree = &self.0;
         // What is refused or not there is told by `read_now`.
