@@ -1,13 +1,13 @@
 //! The cluster's network as the striping client sees it: tokio underneath.
 
-use crate::config::Config;
+use crate::config::{Config, load};
 use covey_io::os::net::{Address, Stream, connect};
 use covey_io::os::{random, run, users};
 use covey_ninep::client::{self, Conn};
 use covey_ninep::message::Dialect;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::client::{BoxFuture, Net};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
@@ -16,7 +16,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Dials the nodes of a configuration. Tasks run on the runtime it was made in.
 pub struct ClusterNet {
-    config: Arc<Config>,
+    config: Mutex<Arc<Config>>,
     key: Option<[u8; 32]>,
     runtime: Handle,
 }
@@ -25,13 +25,27 @@ impl ClusterNet {
     /// The network of `config`; `key` is proven to nodes that are not on this machine. Must be
     /// called inside the runtime that is to run the connections.
     pub fn new(config: Arc<Config>, key: Option<[u8; 32]>) -> ClusterNet {
-        ClusterNet { config, key, runtime: Handle::current() }
+        ClusterNet { config: Mutex::new(config), key, runtime: Handle::current() }
+    }
+
+    /// A node's addresses. One that the configuration does not name may have been added to its file
+    /// since that was read.
+    fn addresses(&self, server: &str) -> Result<Vec<Address>> {
+        let mut config = self.config.lock().expect("no holder panics");
+        if config.nodes.iter().all(|node| node.name != server) {
+            match load(&config.file) {
+                Ok(now) if now.id == config.id => *config = Arc::new(now),
+                // It is being edited, or is another cluster's: what was read holds.
+                _ => {}
+            }
+        }
+        addresses(&config, server)
     }
 }
 
 impl Net for ClusterNet {
     fn dial(&self, server: &str, aname: &str) -> BoxFuture<Result<Conn>> {
-        let addresses = addresses(&self.config, server);
+        let addresses = self.addresses(server);
         let (key, runtime, aname) = (self.key, self.runtime.clone(), aname.to_owned());
         Box::pin(async move { dial_any(&addresses?, &aname, key, &runtime).await })
     }
@@ -53,7 +67,11 @@ impl Net for ClusterNet {
 
 /// A node's addresses, those on this machine first.
 pub fn addresses(config: &Config, server: &str) -> Result<Vec<Address>> {
-    let unknown = || Errno::because(Errno::EIO, format!("no node is called {server}"));
+    let unknown = || {
+        let file = config.file.display();
+        let what = format!("no node is called {server}; hint: copy the cluster's file to {file}");
+        Errno::because(Errno::EIO, what)
+    };
     let node = config.nodes.iter().find(|node| node.name == server).ok_or_else(unknown)?;
     let parse = |text: String| {
         text.parse::<Address>().map_err(|error| Errno::because(Errno::EIO, error.to_string()))

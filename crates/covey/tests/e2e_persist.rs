@@ -60,6 +60,37 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+fn a_mount_that_runs_uses_an_io_server_that_is_added() {
+    let mut cluster = Cluster::up(2);
+    let Some(mnt) = cluster.mount() else { return };
+    let old = noise(1, 5_000_000);
+    fs::write(mnt.join("old"), &old).unwrap();
+
+    let io3 = format!(
+        "\n[[node]]\nname = \"io3\"\nroles = [\"data\"]\nlisten = [\"unix!{}\"]\nstore = {:?}\n",
+        cluster.socket("io3").display(),
+        cluster.store("io3"),
+    );
+    let config = fs::read_to_string(cluster.config()).unwrap();
+    let config = config.replace("nodes = 3", "nodes = 4") + &io3;
+    fs::write(cluster.config(), config).unwrap();
+    cluster.covey(&["init", "--node", "io3"]);
+    cluster.kill("meta");
+    cluster.restart();
+
+    let new = noise(2, 5_000_000);
+    fs::write(mnt.join("new"), &new).unwrap();
+    assert!(fs::read(mnt.join("new")).unwrap() == new, "what lies on the new server is read");
+    assert!(fs::read(mnt.join("old")).unwrap() == old, "what was there before is there");
+    let used = |path: &str| {
+        let layout = cluster.covey(&["layout", path]);
+        let row = layout.lines().find(|row| row.starts_with("io3")).map(str::to_owned);
+        row.is_some_and(|row| !row.contains(" 0.0%"))
+    };
+    assert!(used("/new") && !used("/old"));
+}
+
+#[test]
 fn a_cluster_that_went_down_comes_up_with_everything_in_it() {
     let mut kept = Kept::new(3);
     for _ in 0..2 {

@@ -19,6 +19,7 @@ mod check;
 mod data;
 mod file;
 mod link;
+mod servers;
 mod session;
 mod small;
 mod space;
@@ -42,6 +43,7 @@ use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
 use covey_wire::{Bytes, List, Name, Payload};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
+use servers::Servers;
 use session::{Opened, Session, unexpected};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -138,7 +140,7 @@ pub struct Fs {
 pub struct Shared {
     pub(crate) net: Arc<dyn Net>,
     pub(crate) session: Arc<Session>,
-    data: Vec<Arc<Link>>,
+    data: Servers,
     files: Mutex<HashMap<Id, Weak<OpenFile>>>,
 }
 
@@ -169,11 +171,7 @@ impl Fs {
     pub async fn connect(net: Arc<dyn Net>, meta: &str, options: Options) -> Result<Fs> {
         let session = Session::new(net.clone(), meta, options.clone());
         session.start().await?;
-        let reply = session.ask(&Caller::default(), Op::Cluster {}).await?;
-        let Reply::Cluster { servers, .. } = reply else { return Err(unexpected(&reply)) };
-        let client = session.unique();
-        let link = |server: &Name| data_link(net.clone(), &server.lossy(), options.clone(), client);
-        let data = servers.0.iter().map(link).collect();
+        let data = Servers::ask(net.clone(), options, &session).await?;
         let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
     }
@@ -276,7 +274,7 @@ impl Fs {
         };
         let starts = self.shared.session.starts();
         let (inode, opened) = self.shared.session.open(who, op).await?;
-        let file = self.handle(&inode, opened, starts)?;
+        let file = self.handle(&inode, opened, starts).await?;
         Ok((inode, file))
     }
 
@@ -314,7 +312,7 @@ impl Fs {
             Some(known) => known,
             None => self.shared.session.open(who, Op::Open { id, access }).await?,
         };
-        self.handle(&inode, opened, starts)
+        self.handle(&inode, opened, starts).await
     }
 
     /// Removes a name: of a directory with `dir`, of anything else without.
@@ -365,7 +363,9 @@ impl Fs {
         };
         let mut space = Space { files, ..Space::default() };
         let mut seen = HashSet::new();
-        for stat in join_all(self.shared.data.iter().map(|link| self.statfs_of(link))).await {
+        self.shared.data.ask_again(&self.shared.session).await?;
+        let links = self.shared.data.all();
+        for stat in join_all(links.iter().map(|link| self.statfs_of(link))).await {
             let Some(stat) = stat else {
                 space.servers_missing += 1;
                 continue;
@@ -426,7 +426,7 @@ impl Fs {
 
     /// Names of the I/O servers in the order that layouts index them.
     pub fn servers(&self) -> Vec<String> {
-        self.shared.data.iter().map(|link| link.server().to_owned()).collect()
+        self.shared.data.all().iter().map(|link| link.server().to_owned()).collect()
     }
 
     /// Ends the session at once: opens and locks go.
@@ -443,7 +443,7 @@ impl Fs {
     }
 
     /// `starts`: the metadata server's in which the inode was asked for, or an earlier one.
-    fn handle(&self, inode: &Inode, opened: Opened, starts: (u64, u64)) -> Result<File> {
+    async fn handle(&self, inode: &Inode, opened: Opened, starts: (u64, u64)) -> Result<File> {
         let shared = self.shared.clone();
         let mut handle = Handle {
             shared,
@@ -454,6 +454,7 @@ impl Fs {
             _opened: opened,
         };
         if let Some(layout) = &inode.layout {
+            handle.shared.data.meet(layout, &handle.shared.session).await?;
             let open = handle.shared.share_file(inode, layout, starts)?;
             open.refresh(inode);
             handle.open = Some(open);
@@ -463,8 +464,8 @@ impl Fs {
 
     /// Bytes allocated for a file on one server; None when it does not say soon.
     async fn allocated(&self, server: u16, id: Id) -> Option<u64> {
-        let link = self.shared.data.get(usize::from(server))?;
-        let asked = data_call(link, DataOp::Allocated { id });
+        let link = self.shared.data.get(server).ok()?;
+        let asked = data_call(&link, DataOp::Allocated { id });
         match select(pin!(asked), self.shared.net.sleep(BLOCKS_WAIT)).await {
             Either::Left((Ok(DataReply::Allocated { bytes }), _)) => Some(bytes),
             _ => None,
@@ -503,17 +504,7 @@ impl Shared {
         if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
             return Ok(open);
         }
-        let link = |&at: &u16| {
-            self.data.get(usize::from(at)).cloned().ok_or_else(|| {
-                let what = format!(
-                    "the file lies on I/O server {at}, and there were {} when this client \
-                        began; hint: mount anew",
-                    self.data.len()
-                );
-                Errno::because(Errno::EIO, what)
-            })
-        };
-        let links = layout.servers.0.iter().map(link).collect::<Result<Vec<_>>>()?;
+        let links = self.data.all_of(layout)?;
         let open = Arc::new(OpenFile::new(inode, layout, links, starts)?);
         files.insert(inode.id, Arc::downgrade(&open));
         Ok(open)

@@ -223,7 +223,7 @@ fn orders(left: Vec<usize>, changes: &[Change]) -> Vec<Vec<(usize, bool)>> {
 /// None when an append went to another place than it does in this order.
 fn in_order(before: usize, changes: &[Change], order: &[(usize, bool)]) -> Option<Vec<u8>> {
     let mut bytes = vec![BEFORE; before];
-    for &(index, grows) in order {
+    for (at, &(index, grows)) in order.iter().enumerate() {
         let change = &changes[index];
         match change.op {
             Op::Write { .. } | Op::WriteList { .. } => {
@@ -232,17 +232,39 @@ fn in_order(before: usize, changes: &[Change], order: &[(usize, bool)]) -> Optio
                 }
             }
             Op::Append { count } if grows => {
-                let end = bytes.len();
-                if change.offset.is_some_and(|offset| offset != end as u64) {
-                    return None;
+                let (end, rest) = (bytes.len(), &order[at + 1..]);
+                match change.offset {
+                    Some(offset) if went_with_the_end(offset, end, index, changes, rest) => {}
+                    Some(offset) if offset != end as u64 => return None,
+                    _ => put(&mut bytes, end, count, index, true, true),
                 }
-                put(&mut bytes, end, count, index, true, true);
             }
             Op::Truncate { size } if grows => bytes.resize(size, ZERO),
             _ => {}
         }
     }
     Some(bytes)
+}
+
+/// Whether an append that says it went to `offset`, beyond the end, lay behind another that was under
+/// way, and was cut with the rest by a truncation, before the size came to it. The other one may have
+/// been sent to a new place: then no order has both.
+fn went_with_the_end(
+    offset: u64,
+    end: usize,
+    index: usize,
+    changes: &[Change],
+    rest: &[(usize, bool)],
+) -> bool {
+    let is_between = |(other, change): (usize, &Change)| match change.op {
+        Op::Append { count } => other != index && (end + count) as u64 == offset,
+        _ => false,
+    };
+    let cuts = |&(later, grows): &(usize, bool)| match changes[later].op {
+        Op::Truncate { size } => grows && size <= end,
+        _ => false,
+    };
+    changes.iter().enumerate().any(is_between) && rest.iter().any(cuts)
 }
 
 /// Where writes overlap either may win; one that is not certain may be done in part.
@@ -566,4 +588,16 @@ fn an_append_and_a_write_share_a_place_that_a_truncation_has_freed() {
     lab.batch(&Batch { steps, events: vec![(16, Event::RestartData(0))] });
     lab.batch(&Batch { steps: vec![write(0, 1), write(0, 1), append(1, 1)], events: vec![] });
     lab.batch(&Batch { steps: vec![write(1, 4096), truncate, append(0, 4096)], events: vec![] });
+}
+
+#[test]
+fn an_append_goes_with_the_truncation_that_sends_the_one_before_it_elsewhere() {
+    for seed in [13, 14, 15] {
+        let mut lab = Lab::new(seed);
+        lab.batch(&Batch { steps: vec![write(0, 100), write(0, 1), write(0, 1)], events: vec![] });
+        let append = |count| step(0, Op::Append { count }, None);
+        let truncate = step(0, Op::Truncate { size: 10 }, None);
+        let events = vec![(0, Event::Cut { conn: 4, delivered: false })];
+        lab.batch(&Batch { steps: vec![append(7), truncate, append(50)], events });
+    }
 }

@@ -40,6 +40,6 @@ pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
 pub use cursor::{Field, List, Name, Payload, Reader};
 pub use machine::Machine;
-pub use segments::Segments;
+pub use segments::{FileRange, Segments};
 #[doc(hidden)]
 pub use table::in_field;

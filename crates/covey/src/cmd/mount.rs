@@ -68,15 +68,10 @@ pub struct Wish {
     threads: u16,
 }
 
-impl Default for Wish {
-    fn default() -> Self {
-        Wish {
-            hard: false,
-            allow_other: false,
-            read_only: false,
-            consistency: Consistency::Strict,
-            threads: 1,
-        }
+impl Wish {
+    /// What a mount without options does, in this mode.
+    pub fn in_mode(consistency: Consistency) -> Self {
+        Wish { hard: false, allow_other: false, read_only: false, consistency, threads: 1 }
     }
 }
 

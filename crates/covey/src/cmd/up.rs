@@ -6,6 +6,7 @@ use crate::config::{Config, Node, Role, parse_strip};
 use crate::error::{Cannot, Error, Result};
 use crate::lab::enter;
 use crate::lab::state::Lab;
+use covey_stripe::ops::Consistency;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -47,6 +48,10 @@ pub struct Args {
     /// Mount the file system there too; where FUSE is not permitted, say so and go on
     #[arg(long, value_name = "MNT")]
     mount: Option<PathBuf>,
+    /// How soon changes are seen through the mount: strict, close-to-open or job-scratch, see
+    /// `covey help consistency` [default: strict]
+    #[arg(long, value_name = "MODE", requires = "mount", value_parser = super::consistency::parse)]
+    consistency: Option<Consistency>,
     /// Listen on loopback TCP too: the metadata server at PORT, the I/O servers at the ports after
     /// it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
@@ -72,7 +77,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = make(&cluster, &shape, &context.output).await?;
     let started = start(&cluster, &config).await?;
     let mounted = match &args.mount {
-        Some(mountpoint) => try_mount(&config, mountpoint, context).await?,
+        Some(mountpoint) => {
+            let wish = mount::Wish::in_mode(args.consistency.unwrap_or_default());
+            try_mount(&config, mountpoint, &wish, context).await?
+        }
         None => None,
     };
     drop(lock);
@@ -173,6 +181,7 @@ async fn stop_again(cluster: &Cluster, node: &Node, daemon: &mut Daemon) {
 async fn try_mount(
     config: &Config,
     mountpoint: &std::path::Path,
+    wish: &mount::Wish,
     context: &Context,
 ) -> Result<Option<PathBuf>> {
     let mountpoint =
@@ -180,7 +189,7 @@ async fn try_mount(
     if mounts::kind_at(&mountpoint).is_some_and(|kind| kind == mount::KIND) {
         return Ok(Some(mountpoint));
     }
-    match mount::in_background(config, &mountpoint, &mount::Wish::default()).await {
+    match mount::in_background(config, &mountpoint, wish).await {
         Ok(()) => Ok(Some(mountpoint)),
         Err(error) => {
             context.output.say(format!("going on without the mount: {}", error.message));

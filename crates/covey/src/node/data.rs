@@ -10,6 +10,7 @@
 //! write that went to the pool goes on when its client no longer waits for it; later writes
 //! that overlap it wait until it is over.
 
+mod gone;
 mod line;
 mod list;
 mod space;
@@ -25,10 +26,11 @@ use covey_ninep::tree::{
 };
 use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
 use covey_stripe::ops::Id;
-use covey_wire::{Bytes, List, Name};
+use covey_wire::{Bytes, FileRange, List, Name};
+use gone::Gone;
 pub use line::{Line, Node, id_of};
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
@@ -37,8 +39,6 @@ use tokio::sync::Notify;
 
 /// Subdirectories that objects are spread over, by the low byte of the id.
 const FANOUT: u64 = 256;
-/// How many removed ids are remembered, so that a late write does not bring an object back.
-const GONE_MAX: usize = 1 << 16;
 /// A write is refused when fewer bytes than this would stay free: deleting needs space too.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 /// Free space is looked at again after this many written bytes.
@@ -53,7 +53,7 @@ pub struct DataTree {
     /// Epochs above 0, by id.
     epochs: RefCell<HashMap<Id, u32>>,
     held: RefCell<HashMap<Id, Weak<Object>>>,
-    gone: RefCell<(VecDeque<Id>, std::collections::HashSet<Id>)>,
+    gone: RefCell<Gone>,
     /// The connection that each client has said Start on last.
     lines: RefCell<HashMap<u64, Weak<Line>>>,
     unchecked_bytes: Cell<u64>,
@@ -179,7 +179,7 @@ impl DataTree {
         if let Some(file) = &*object.file.borrow() {
             return Ok(Some(file.clone()));
         }
-        if create && self.gone.borrow().1.contains(&object.id) {
+        if create && self.gone.borrow().has(object.id) {
             return Err(Errno::because(Errno::ESTALE, "the file was removed"));
         }
         let path = self.path(object.id, object.epoch.get());
@@ -253,6 +253,10 @@ impl DataTree {
         while !object.writing.borrow().is_empty() {
             object.ended.notified().await;
         }
+        // A cut that comes late, or has waited, must not bring back what was removed since.
+        if self.gone.borrow().has_at(id, epoch) {
+            return Ok(DataReply::Done {});
+        }
         let before = self.path(id, self.epoch_of(id));
         let file = self.disk.open(&before, Open::Create)?;
         // Not longer, but what was allocated beyond the end goes too.
@@ -263,7 +267,7 @@ impl DataTree {
         object.version.set(object.version.get().wrapping_add(1));
         self.epochs.borrow_mut().insert(id, epoch);
         // A file that was given another layout lives on here at its new epoch.
-        self.gone.borrow_mut().1.remove(&id);
+        self.gone.borrow_mut().is_back(id);
         drop(cutting);
         self.keep_cut(&object).await
     }
@@ -288,7 +292,7 @@ impl DataTree {
             if current > epoch {
                 continue;
             }
-            self.remember_gone(id);
+            self.gone.borrow_mut().add(id, epoch);
             match self.disk.remove(&self.path(id, current)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(error.into());
@@ -303,17 +307,6 @@ impl DataTree {
             self.counters.objects_removed.add(1);
         }
         Ok(DataReply::Done {})
-    }
-
-    fn remember_gone(&self, id: Id) {
-        let mut gone = self.gone.borrow_mut();
-        if gone.1.insert(id) {
-            gone.0.push_back(id);
-        }
-        while gone.0.len() > GONE_MAX {
-            let oldest = gone.0.pop_front().expect("it has more than none");
-            gone.1.remove(&oldest);
-        }
     }
 
     /// Objects in the order of (low byte, id), so that a page costs one or a few directories.
@@ -550,6 +543,17 @@ impl Tree for DataServer {
         }
     }
 
+    fn read_range(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Option<FileRange> {
+        let Node::Object(object, epoch, _) = node else { return None };
+        let tree = &self.0;
+        // What is refused or not there is told by `read_now`.
+        let file = tree.admit(object, *epoch).and_then(|()| tree.file(object, false)).ok()??;
+        let range = file.range(offset, count as usize).ok()??;
+        tree.counters.reads.add(1);
+        tree.counters.bytes_read.add(u64::from(count));
+        Some(range)
+    }
+
     fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         match node {
             Node::Object(object, epoch, line) => {
@@ -672,7 +676,7 @@ impl Tree for DataServer {
     fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
         match objects::parse(name.as_bytes()) {
             Some((id, None)) if !is_dir => {
-                self.0.remove_all(&[Doomed { id, epoch: u32::MAX }]).map(|_| ()).into()
+                self.0.remove_all(&[Doomed { id, epoch: self.0.epoch_of(id) }]).map(|_| ()).into()
             }
             _ => Errno::ENOENT.into(),
         }

@@ -5,11 +5,11 @@ use covey_io::disk::Disk;
 use covey_io::sim::net::Quality;
 use covey_io::sim::{NodeId, Pace, Rng, note};
 use covey_io::task;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A silence that a session certainly outlives, in seconds; the grace is ten.
 const SESSION_SAFE: u64 = 5;
@@ -50,6 +50,8 @@ pub struct Storm {
     every: Duration,
     /// Machines that are in some trouble already.
     busy: RefCell<BTreeSet<NodeId>>,
+    /// When the last of what a disk has hung on has come back.
+    hung_until: Cell<Instant>,
 }
 
 impl Storm {
@@ -60,7 +62,8 @@ impl Storm {
         rng.shuffle(&mut kinds);
         kinds.truncate(count);
         let every = Duration::from_millis(*rng.pick(&[1500, 4000, 10_000]));
-        Rc::new(Storm { kinds, every, busy: RefCell::default() })
+        let hung_until = Cell::new(task::now());
+        Rc::new(Storm { kinds, every, busy: RefCell::default(), hung_until })
     }
 
     /// Whether there is any trouble.
@@ -98,12 +101,13 @@ impl Storm {
         }
     }
 
-    /// Waits until no trouble is left.
+    /// Waits until no trouble is left. What a disk has hung on takes its time even when the disk is well
+    /// again, as a request does that a controller has lost and that is given up after half a minute.
     pub async fn calm_down(&self) {
         loop {
             // First of all: the last trouble may not have begun yet.
             task::sleep(Duration::from_millis(100)).await;
-            if self.busy.borrow().is_empty() {
+            if self.busy.borrow().is_empty() && self.hung_until.get() < task::now() {
                 return;
             }
         }
@@ -245,6 +249,9 @@ impl Storm {
         lab.cluster.control.set_pace(node, pace);
         self.last(lab, 20).await;
         note(|| format!("the disk of machine {node} is well again"));
+        if let Pace::Hung(time) = pace {
+            self.hung_until.set(self.hung_until.get().max(task::now() + time));
+        }
         lab.cluster.control.set_pace(node, Pace::Normal);
     }
 

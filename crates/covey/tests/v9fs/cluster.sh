@@ -7,7 +7,7 @@ fail() { echo "FAILED: $*"; failed=1; }
 
 "$covey" up -n 3 --dir /mnt/c --tcp 5640 > /mnt/log 2>&1 || { cat /mnt/log /mnt/c/log/*; exit 1; }
 export COVEY_CONFIG=/mnt/c/covey.toml
-mkdir -p /mnt/one /mnt/two /mnt/fuse
+mkdir -p /mnt/one /mnt/two /mnt/fuse /mnt/beside
 common=version=9p2000.L,msize=1048576,cache=none,uname=root,aname=/fs
 # Two nodes, neither of them the metadata server: every node serves the whole file system.
 mount -t 9p -o "trans=unix,access=client,$common" /mnt/c/run/io1.sock /mnt/one || { cat /mnt/c/log/*; exit 1; }
@@ -118,6 +118,27 @@ if [ "$mounts" != "/mnt/one /mnt/two" ]; then
     for mount in $mounts; do
         cmp /mnt/records "$mount/records" || fail "records of four writers, read at $mount"
     done
+
+    # Sixteen processes append to one log, through two nodes by v9fs and through two FUSE mounts.
+    "$covey" mount /mnt/beside > /dev/null || fail "a second mount of FUSE"
+    append() { for line in $(seq 50); do echo "writer $1 line $line end"; done; }
+    : > /mnt/one/log
+    writers=
+    for writer in $(seq 4); do
+        for mount in one two fuse beside; do
+            (append "$mount$writer" >> "/mnt/$mount/log") &
+            writers="$writers $!"
+        done
+    done
+    for writer in $writers; do wait "$writer" || fail "an appender"; done
+    for writer in $(seq 4); do
+        for mount in one two fuse beside; do append "$mount$writer"; done
+    done | sort > /mnt/wanted
+    for mount in one two fuse beside; do
+        sort "/mnt/$mount/log" | cmp - /mnt/wanted || fail "lines are lost or torn, read at $mount"
+        grep "^writer ${mount}3 " /mnt/one/log | sort -c -n -k4 || fail "lines of $mount changed places"
+    done
+    "$covey" umount /mnt/beside > /dev/null || fail "umount of the second FUSE"
     "$covey" umount /mnt/fuse > /dev/null || fail "umount of FUSE"
 fi
 

@@ -85,6 +85,7 @@ print("held", flush=True)
 time.sleep(hold)
 EOF
 for how in lockf flock; do
+    rm -f /mnt/held # The shell in the background empties it late: what is left would say that the lock is held.
     python3 /mnt/lock.py $how /mnt/one/wait 600 > /mnt/held & holder=$!
     until grep -q held /mnt/held; do sleep 0.1; done
     : > /mnt/never
@@ -99,6 +100,7 @@ for how in lockf flock; do
     python3 /mnt/lock.py $how /mnt/one/wait 0 > /dev/null || fail "$how: it is left behind"
 done
 # A program on the server's own machine, both ways.
+rm -f /mnt/held
 python3 /mnt/lock.py lockf /mnt/served/wait 1 > /mnt/held & holder=$!
 until grep -q held /mnt/held; do sleep 0.1; done
 python3 /mnt/lock.py lockf /mnt/one/wait 0 | grep -q held || fail "a lock of this machine's never came free"

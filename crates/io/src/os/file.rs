@@ -7,6 +7,9 @@
 
 use crate::task::blocking;
 mod list;
+mod range;
+
+pub(crate) use range::{read_range, send_range};
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;

@@ -4,7 +4,6 @@ use super::{Fs, Result, data_call};
 use crate::check::Access;
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{Caller, Op, Reply};
-use covey_ninep::tree::Errno;
 use std::time::Duration;
 
 impl Access for Fs {
@@ -17,10 +16,7 @@ impl Access for Fs {
     }
 
     async fn data(&self, server: u16, op: DataOp) -> Result<DataReply> {
-        match self.shared.data.get(usize::from(server)) {
-            Some(link) => data_call(link, op).await,
-            None => Err(Errno::because(Errno::EIO, format!("no I/O server has index {server}"))),
-        }
+        data_call(&self.shared.data.get(server)?, op).await
     }
 
     fn servers(&self) -> Vec<String> {

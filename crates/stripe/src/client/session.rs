@@ -349,7 +349,7 @@ impl Session {
     /// given back, or later appends would wait for it.
     pub async fn reserve(self: &Arc<Self>, id: Id, length: u64, asker: Asker) -> Result<Place> {
         let mut task = self.task(&Caller::default(), Op::Reserve { id, length });
-        task.change.iter().for_each(|change| self.memory.reserves(change.seq));
+        task.change.iter().try_for_each(|change| self.memory.reserves(change.seq))?;
         task.asker = Some(asker);
         match self.send(&mut task).await {
             Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => {

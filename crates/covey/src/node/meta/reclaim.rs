@@ -52,6 +52,17 @@ pub struct Pending {
     removals: Vec<(Id, u32, Layout)>,
 }
 
+impl Pending {
+    /// What can be removed now. A file that is being cut waits: a cut that comes after the removal would
+    /// make an object that nobody knows.
+    fn removals_due(&mut self) -> Vec<(Id, u32, Layout)> {
+        let is_due = |(id, ..): &(Id, u32, Layout)| !self.cuts.contains_key(id);
+        let (due, later) = std::mem::take(&mut self.removals).into_iter().partition(is_due);
+        self.removals = later;
+        due
+    }
+}
+
 impl Meta {
     /// Begins a cut, or queues it behind those of the same file.
     pub fn begin_cut(self: &Rc<Self>, cut: Cut) {
@@ -114,6 +125,11 @@ impl Meta {
                 // Its client may have gone.
                 let _ = waiter.send(result.clone());
             }
+            if self.is_gone(id).await {
+                // What is left of it is removed: to be reported is that, and not the cut.
+                self.pending.borrow_mut().cuts.remove(&id);
+                return;
+            }
             if done {
                 self.counters.cuts.add(1);
                 self.apply_own(Op::Reclaimed { id, epoch: cut.epoch });
@@ -121,10 +137,6 @@ impl Meta {
                 pending.cuts.get_mut(&id).expect("only this task removes it").pop_front();
             } else {
                 task::sleep(RETRY).await;
-                if !self.exists(id) {
-                    self.pending.borrow_mut().cuts.remove(&id);
-                    return;
-                }
             }
         }
     }
@@ -156,7 +168,10 @@ impl Meta {
             }
             // Nobody waits for the space of a moment ago, and many removals share one sync.
             task::sleep(GATHER).await;
-            let due = std::mem::take(&mut self.pending.borrow_mut().removals);
+            let due = self.pending.borrow_mut().removals_due();
+            if due.is_empty() {
+                continue;
+            }
             // A name that a power cut brings back must not lead to a file without objects.
             if let Err(error) = self.journal.sync().await {
                 tracing::error!("the metadata log does not reach the disk: {error}");
@@ -242,7 +257,7 @@ impl Meta {
             let Some(last) = objects.0.last() else { return Ok(removed) };
             after = last.id;
             let ids: Vec<Id> = objects.0.iter().map(|object| object.id).collect();
-            let orphans = self.without_file(&ids);
+            let orphans = self.without_file(&ids).await?;
             if !orphans.is_empty() {
                 removed += orphans.len();
                 self.counters.orphan_objects.add(orphans.len() as u64);
@@ -253,19 +268,21 @@ impl Meta {
         }
     }
 
-    fn without_file(self: &Meta, ids: &[Id]) -> Vec<Id> {
+    /// Those of the ids that belong to no file.
+    async fn without_file(&self, ids: &[Id]) -> Result<Vec<Id>> {
+        self.store_is_here().await;
         match self.ask_own(Op::Exist { ids: List(ids.to_vec()) }) {
             Reply::Ids { ids: known } => {
                 let known: std::collections::HashSet<Id> = known.0.into_iter().collect();
-                ids.iter().copied().filter(|id| !known.contains(id)).collect()
+                Ok(ids.iter().copied().filter(|id| !known.contains(id)).collect())
             }
-            // No answer is no reason to remove anything.
-            _ => Vec::new(),
+            // No answer is no reason to remove anything, nor to call it compared.
+            _ => Err(Errno::because(Errno::EIO, "the store does not say which files there are")),
         }
     }
 
-    fn exists(&self, id: Id) -> bool {
-        self.without_file(&[id]).is_empty()
+    async fn is_gone(&self, id: Id) -> bool {
+        self.without_file(&[id]).await.is_ok_and(|gone| !gone.is_empty())
     }
 
     fn link(&self, server: u16) -> Result<&Arc<Link>> {

@@ -81,11 +81,15 @@ impl Log {
         Ok(())
     }
 
+    /// An append was acknowledged. One that power was lost in the middle of may have been answered before,
+    /// and its place given to another since: its next fsync has to tell.
     fn took(&self, record: Record) -> Result<(), String> {
         let clash = {
-            let records = self.records.borrow();
+            let (records, now) = (self.records.borrow(), task::now());
+            let is_certain = self.is_certain(&record, now);
             let overlaps = |other: &&Record| {
-                self.is_certain(other, task::now())
+                is_certain
+                    && self.is_certain(other, now)
                     && other.offset < record.offset + record.length
                     && record.offset < other.offset + other.length
             };

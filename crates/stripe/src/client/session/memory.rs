@@ -14,6 +14,8 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Most opens that one message tells of.
 const OPENS_TOLD_MAX: usize = 32 * 1024;
+/// Most appends under way: a Hello tells of all of them.
+const APPENDS_MAX: usize = 4096;
 /// Bytes of a Hello around its opens and appends.
 const HELLO_BYTES: u32 = 1024;
 
@@ -70,8 +72,14 @@ impl Memory {
     }
 
     /// The mutation of this number takes a place for an append; it is open until the append is over.
-    pub fn reserves(&self, seq: u64) {
-        self.lock().reserves_open.insert(seq);
+    pub fn reserves(&self, seq: u64) -> Result<()> {
+        let mut state = self.lock();
+        if state.reserves_open.len() >= APPENDS_MAX {
+            let reason = format!("this client has {APPENDS_MAX} appends under way");
+            return Err(Errno::because(Errno::EAGAIN, reason));
+        }
+        state.reserves_open.insert(seq);
+        Ok(())
     }
 
     pub fn unique(&self) -> u64 {
@@ -327,4 +335,22 @@ fn say(conn: &Conn, session: u64, op: Op) -> bool {
 fn meets(held: &RangeLock, range: &RangeLock) -> bool {
     let same = held.owner == range.owner && held.whole == range.whole;
     same && held.start <= range.end && range.start <= held.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_append_too_many_is_refused_until_another_is_over() {
+        let memory = Memory::new("client");
+        let seqs: Vec<u64> = (0..APPENDS_MAX).map(|_| memory.next_seq()).collect();
+        assert!(seqs.iter().all(|&seq| memory.reserves(seq).is_ok()));
+        let late = memory.next_seq();
+        let refused = memory.reserves(late).expect_err("there are enough");
+        assert_eq!(refused.code, Errno::EAGAIN);
+        assert!(refused.to_string().contains("4096 appends under way"), "{refused}");
+        memory.close_seq(seqs[7]);
+        assert!(memory.reserves(late).is_ok());
+    }
 }
