@@ -15,6 +15,7 @@ pub mod lab;
 pub mod mount;
 pub mod node;
 pub mod output;
+pub mod tune;
 
 pub use covey_cluster::{config, error};
 

@@ -17,4 +17,5 @@ pub mod ofd;
 pub mod random;
 pub mod run;
 pub mod tap;
+pub mod tcp;
 pub mod users;
