@@ -1,6 +1,6 @@
 //! Ranges of files on their way to a peer: right whatever the stream, cut short, slowly taken.
 
-use covey_io::os::file::{DataFile, FileKind};
+use covey_io::os::file::{DataFile, FileKind, range_blocking};
 use covey_io::os::net::{Address, Listener, Stream, connect};
 use covey_io::run;
 use covey_wire::{Blame, BytesMut, FileRange, Machine, Segments};
@@ -167,6 +167,24 @@ fn a_peer_that_takes_nothing_is_not_read_from_any_more() {
         // The peer goes with answers unread, which the loop is told.
         let (end, ()) = tokio::join!(serving, asking);
         end.unwrap_err();
+    });
+}
+
+#[test]
+fn a_file_on_a_disk_is_lent_once_it_is_in_memory() {
+    let file = tempfile::tempfile_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    file.write_all_at(&content(), 0).unwrap();
+    file.sync_all().unwrap();
+    let file = DataFile::new(file).unwrap();
+    let at_end = range_blocking(&file, 2_500_000, 1 << 20).unwrap().expect("it can be lent");
+    assert_eq!(at_end.length, 500_000);
+    assert!(range_blocking(&file, 3_000_000, 1 << 20).unwrap().is_none(), "the file has ended");
+    block_on(async {
+        let (server, client) = pair("tcp!127.0.0.1!0").await;
+        let giver = Giver { range: at_end, asked: 0 };
+        let (end, got) = tokio::join!(run(giver, server), ask(client, 3, 500_002));
+        end.unwrap();
+        assert!(got == answer(&content()[2_500_000..]).repeat(3));
     });
 }
 

@@ -25,6 +25,23 @@ pub struct FileRange {
     pub length: usize,
 }
 
+impl FileRange {
+    /// The part of it from its byte `from` to its byte `to`.
+    pub(crate) fn slice(&self, from: usize, to: usize) -> FileRange {
+        let offset = self.offset + from as u64;
+        FileRange { file: self.file.clone(), offset, length: to - from }
+    }
+}
+
+impl PartialEq for FileRange {
+    fn eq(&self, other: &FileRange) -> bool {
+        let place = |range: &FileRange| (range.offset, range.length);
+        Arc::ptr_eq(&self.file, &other.file) && place(self) == place(other)
+    }
+}
+
+impl Eq for FileRange {}
+
 impl fmt::Debug for FileRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{} bytes from {} of a file>", self.length, self.offset)

@@ -10,8 +10,10 @@ use covey_wire::FileRange;
 use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 
 /// Reads shorter than this are copied: that costs less than to look up every page's place.
 const RANGE_BYTES_MIN: usize = 16 << 10;
@@ -30,6 +32,45 @@ impl DataFile {
         let range = || FileRange { file: self.inner.clone(), offset, length };
         Ok((length >= RANGE_BYTES_MIN).then(range))
     }
+}
+
+/// As [`DataFile::range`], of any file: what is not in memory is read first, which may wait. The
+/// bytes are there then, unless memory is so short that they are let go at once.
+pub fn range_blocking(
+    file: &DataFile,
+    offset: u64,
+    length: usize,
+) -> io::Result<Option<FileRange>> {
+    if file.kind() == FileKind::Memory || length < RANGE_BYTES_MIN {
+        return file.range(offset, length);
+    }
+    let Some(there) = bring(file.as_fd(), offset, length)? else { return Ok(None) };
+    let range = || FileRange { file: file.inner.clone(), offset, length: there };
+    Ok((there >= RANGE_BYTES_MIN).then(range))
+}
+
+/// Waits until a range of a file is in memory; how many bytes of it there are. `None` when the file
+/// system has no way to send from there.
+fn bring(file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Option<usize>> {
+    static NOWHERE: OnceLock<File> = OnceLock::new();
+    let nowhere = match NOWHERE.get() {
+        Some(nowhere) => nowhere,
+        None => {
+            let opened = File::options().write(true).open("/dev/null")?;
+            NOWHERE.get_or_init(|| opened)
+        }
+    };
+    let (mut at, mut done) = (offset, 0);
+    while done < length {
+        match sendfile(nowhere, file, Some(&mut at), length - done) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(Errno::INVAL | Errno::OPNOTSUPP) if done == 0 => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(done))
 }
 
 /// Sends what the socket takes of `range`, without waiting.
