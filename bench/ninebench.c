@@ -6,7 +6,8 @@
  * Attaches ANAME as the user who runs it, walks to FILE (one name), opens it, and keeps DEPTH
  * requests of the kind in flight: Tgetattr of it, Twalk to it with the Tclunk that follows, Tread or
  * Twrite of BYTES (fewer if the server's msize is small) at random offsets that are multiples of it.
- * Requests go out together when several answers came together. Prints `OPERATIONS BYTES SECONDS CPU_SECONDS`.
+ * Requests go out together when several answers came together, and what is received or written is not
+ * copied or filled here, so that the server is what is measured. Prints `OPERATIONS BYTES SECONDS CPU_SECONDS`.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,12 +18,15 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
     MSIZE = 1 << 20,
     HEADER = 7,
+    IN_BYTES = 4 * MSIZE,
+    RECEIVE_BYTES = 128 << 10,
     NOTAG = 0xffff,
     DEPTH_MAX = 256,
     RLERROR = 7, TLOPEN = 12, TGETATTR = 24, TVERSION = 100, TATTACH = 104, TWALK = 110, TREAD = 116,
@@ -31,8 +35,12 @@ enum {
 };
 
 static int sock;
-static uint8_t *out, *in;
-static size_t out_bytes, in_bytes;
+static uint8_t *out, *in, *payload;
+static size_t out_bytes, in_begin, in_end;
+/* What is sent of `out` before each payload, and how much of that. */
+static struct iovec pieces[2 * DEPTH_MAX + 1];
+static int piece_count;
+static size_t out_sealed;
 static uint64_t random_state = 88172645463325252u;
 
 static void fail(const char *what, const char *why) {
@@ -83,41 +91,75 @@ static size_t begin(uint8_t type, uint16_t tag) {
     return start;
 }
 
-static void end(size_t start) {
+/* `after`: bytes of payload that follow. */
+static void end(size_t start, size_t after) {
     size_t whole = out_bytes;
     out_bytes = start;
-    put(whole - start, 4);
+    put(whole - start + after, 4);
     out_bytes = whole;
 }
 
+/* What was put since the last piece becomes a piece. */
+static void seal(void) {
+    if (out_bytes > out_sealed) {
+        pieces[piece_count++] = (struct iovec){out + out_sealed, out_bytes - out_sealed};
+        out_sealed = out_bytes;
+    }
+}
+
+static void put_payload(uint32_t bytes) {
+    seal();
+    pieces[piece_count++] = (struct iovec){payload, bytes};
+}
+
 static void flush_out(void) {
-    for (size_t at = 0; at < out_bytes;) {
-        ssize_t count = write(sock, out + at, out_bytes - at);
+    seal();
+    for (int first = 0; first < piece_count;) {
+        ssize_t count = writev(sock, pieces + first, piece_count - first);
         if (count <= 0) {
             fail("send", strerror(errno));
         }
-        at += (size_t)count;
+        while (first < piece_count && (size_t)count >= pieces[first].iov_len) {
+            count -= (ssize_t)pieces[first++].iov_len;
+        }
+        if (first < piece_count) {
+            pieces[first].iov_base = (uint8_t *)pieces[first].iov_base + count;
+            pieces[first].iov_len -= (size_t)count;
+        }
     }
-    out_bytes = 0;
+    out_bytes = out_sealed = 0;
+    piece_count = 0;
 }
 
-/* Reads until at least one whole message is there. */
+/* Length of the whole message at the front of what has been received; 0 while it is not all there. */
+static size_t message_there(void) {
+    size_t there = in_end - in_begin;
+    return there >= HEADER && there >= take(in + in_begin, 4) ? take(in + in_begin, 4) : 0;
+}
+
+/*
+ * Receives until at least one whole message is there, and answers its length. Not more than RECEIVE_BYTES at once:
+ * the next requests are on their way while the rest of the answers is taken in.
+ */
 static size_t message_bytes(void) {
-    for (;;) {
-        if (in_bytes >= HEADER && in_bytes >= take(in, 4)) {
-            return take(in, 4);
+    while (message_there() == 0) {
+        /* Memory that is used again and again stays in the caches; a part of a message is moved seldom. */
+        if (in_begin == in_end || in_begin > IN_BYTES / 2) {
+            memmove(in, in + in_begin, in_end - in_begin);
+            in_end -= in_begin;
+            in_begin = 0;
         }
-        ssize_t count = read(sock, in + in_bytes, 4 * MSIZE - in_bytes);
+        ssize_t count = read(sock, in + in_end, RECEIVE_BYTES);
         if (count <= 0) {
             fail("receive", count == 0 ? "the server hung up" : strerror(errno));
         }
-        in_bytes += (size_t)count;
+        in_end += (size_t)count;
     }
+    return message_there();
 }
 
 static void drop_message(size_t bytes) {
-    memmove(in, in + bytes, in_bytes - bytes);
-    in_bytes -= bytes;
+    in_begin += bytes;
 }
 
 static void check(const uint8_t *message, uint8_t type) {
@@ -131,11 +173,11 @@ static void check(const uint8_t *message, uint8_t type) {
     }
 }
 
-/* Sends the one message that was put, and waits for its answer, which stays at `in`. */
+/* Sends the one message that was put, and waits for its answer, which is then the next in `in`. */
 static size_t call(uint8_t type) {
     flush_out();
     size_t bytes = message_bytes();
-    check(in, type);
+    check(in + in_begin, type);
     return bytes;
 }
 
@@ -155,9 +197,9 @@ static uint32_t attach(const char *aname, const char *file) {
     size_t start = begin(TVERSION, NOTAG);
     put(MSIZE, 4);
     put_string("9P2000.L");
-    end(start);
+    end(start, 0);
     size_t bytes = call(TVERSION);
-    uint32_t msize = (uint32_t)take(in + HEADER, 4);
+    uint32_t msize = (uint32_t)take(in + in_begin + HEADER, 4);
     drop_message(bytes);
     start = begin(TATTACH, 0);
     put(ROOT_FID, 4);
@@ -165,19 +207,19 @@ static uint32_t attach(const char *aname, const char *file) {
     put_string("");
     put_string(aname);
     put(geteuid(), 4);
-    end(start);
+    end(start, 0);
     drop_message(call(TATTACH));
     start = begin(TWALK, 0);
     put(ROOT_FID, 4);
     put(FILE_FID, 4);
     put(1, 2);
     put_string(file);
-    end(start);
+    end(start, 0);
     drop_message(call(TWALK));
     start = begin(TLOPEN, 0);
     put(FILE_FID, 4);
     put(2, 4); /* O_RDWR */
-    end(start);
+    end(start, 0);
     drop_message(call(TLOPEN));
     return msize;
 }
@@ -186,16 +228,16 @@ static uint64_t file_bytes(void) {
     size_t start = begin(TGETATTR, 0);
     put(FILE_FID, 4);
     put(0x7ff, 8);
-    end(start);
+    end(start, 0);
     size_t bytes = call(TGETATTR);
     /* valid[8] qid[13] mode[4] uid[4] gid[4] nlink[8] rdev[8] size[8] */
-    uint64_t size = take(in + HEADER + 8 + 13 + 4 + 4 + 4 + 8 + 8, 8);
+    uint64_t size = take(in + in_begin + HEADER + 8 + 13 + 4 + 4 + 4 + 8 + 8, 8);
     drop_message(bytes);
     return size;
 }
 
 static void request(uint8_t type, uint16_t tag, const char *file, uint32_t bytes, uint64_t places) {
-    size_t start = begin(type, tag);
+    size_t start = begin(type, tag), after = 0;
     switch (type) {
     case TGETATTR:
         put(FILE_FID, 4);
@@ -214,12 +256,12 @@ static void request(uint8_t type, uint16_t tag, const char *file, uint32_t bytes
         put(FILE_FID, 4);
         put(next_random() % places * bytes, 8);
         put(bytes, 4);
-        if (type == TWRITE) {
-            memset(out + out_bytes, (int)tag + 1, bytes);
-            out_bytes += bytes;
-        }
+        after = type == TWRITE ? bytes : 0;
     }
-    end(start);
+    end(start, after);
+    if (after > 0) {
+        put_payload(bytes);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -238,8 +280,10 @@ int main(int argc, char **argv) {
     if (depth < 1 || depth > DEPTH_MAX || bytes > MSIZE - 64) {
         fail("start", "DEPTH or BYTES is out of range");
     }
-    out = malloc((size_t)(depth + 1) * (bytes + 512) + MSIZE);
-    in = malloc(4 * MSIZE);
+    out = malloc((size_t)(depth + 1) * 512 + MSIZE);
+    in = malloc(IN_BYTES);
+    payload = malloc(bytes + 1);
+    memset(payload, 'n', bytes + 1);
     dial(argv[1], argv[2]);
     uint32_t msize = attach(argv[3], file);
     if (bytes > msize - 24) {
@@ -258,16 +302,14 @@ int main(int argc, char **argv) {
         flush_out();
         message_bytes();
         int is_over = now() >= until;
-        size_t at = 0;
-        while (in_bytes - at >= HEADER && in_bytes - at >= take(in + at, 4)) {
-            uint8_t answer = in[at + 4];
-            uint16_t tag = (uint16_t)take(in + at + 5, 2);
-            int was_walk = type == TWALK && answer == TWALK + 1;
-            check(in + at, type == TWALK && !was_walk ? TCLUNK : type);
-            if (type == TREAD && take(in + at + HEADER, 4) != bytes) {
+        for (size_t length; (length = message_there()) > 0; drop_message(length)) {
+            const uint8_t *message = in + in_begin;
+            uint16_t tag = (uint16_t)take(message + 5, 2);
+            int was_walk = type == TWALK && message[4] == TWALK + 1;
+            check(message, type == TWALK && !was_walk ? TCLUNK : type);
+            if (type == TREAD && take(message + HEADER, 4) != bytes) {
                 fail("read", "fewer bytes than asked");
             }
-            at += take(in + at, 4);
             if (was_walk) {
                 request(TCLUNK, tag, file, bytes, places);
                 continue;
@@ -279,7 +321,6 @@ int main(int argc, char **argv) {
                 request(type, tag, file, bytes, places);
             }
         }
-        drop_message(at);
     }
     struct rusage usage;
     double took = now() - begun;

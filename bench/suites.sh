@@ -46,6 +46,7 @@ round_of_disk() {
 round_of_export() {
     through_9p export "$export_port" / "$export_pid"
     [ -z "$diod_pid" ] || through_9p diod "$diod_port" "$dir/served" "$diod_pid"
+    through_9p floor "$floor_port" / "$floor_pid"
 }
 
 round_of_cp() {

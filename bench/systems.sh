@@ -9,6 +9,8 @@ diod_pid=
 export_pid=
 export_port=
 diod_port=
+floor_pid=
+floor_port=
 left_out=()
 namespace=covey-bench-$$
 covey_lib=
@@ -96,13 +98,17 @@ start_9p() {
     export_pid=$!
     wait_for_port "$export_port" || { cat "$dir/export.log" >&2 && exit 1; }
     start_diod
+    floor_port=$(free_port)
+    "$dir/ninefloor" "$floor_port" "$dir/served/file" 2>"$dir/floor.log" &
+    floor_pid=$!
+    wait_for_port "$floor_port" || { cat "$dir/floor.log" >&2 && exit 1; }
 }
 
 stop_all() {
     local code=$? pid
     trap - EXIT ERR
     set +e
-    for pid in $export_pid $diod_pid; do kill "$pid" 2>/dev/null; done
+    for pid in $export_pid $diod_pid $floor_pid; do kill "$pid" 2>/dev/null; done
     case $suite in
     clients) stop_machines ;;
     fs | cp | disk) "$covey" down --dir "$dir/cluster" >/dev/null 2>&1 ;;

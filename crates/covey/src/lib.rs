@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cmd;
+pub mod lab;
 pub mod mount;
 pub mod node;
 pub mod output;

@@ -41,6 +41,25 @@ fn pattern(count: u64) -> Vec<u8> {
 }
 
 #[test]
+fn a_copy_over_a_file_leaves_nothing_of_what_was_there() {
+    let cluster = Cluster::up();
+    let source = cluster.home.path("source");
+    // Over what is shorter, longer, small and full of holes.
+    for (round, size) in [9 << 20, 5 << 20, 7_654_328, 800, 6 << 20, 70_000].into_iter().enumerate()
+    {
+        let bytes: Vec<u8> = pattern(size).iter().map(|byte| byte ^ round as u8).collect();
+        std::fs::write(&source, &bytes).unwrap();
+        cluster.covey(["cp", "source", ":/copy"]).ok();
+        cluster.covey(["cp", ":/copy", "back"]).ok();
+        assert!(std::fs::read(cluster.home.path("back")).unwrap() == bytes, "of {size} bytes");
+    }
+    std::fs::File::create(&source).unwrap().set_len(8 << 20).unwrap();
+    cluster.covey(["cp", "source", ":/copy"]).ok();
+    cluster.covey(["cp", ":/copy", "back"]).ok();
+    assert!(std::fs::read(cluster.home.path("back")).unwrap() == vec![0; 8 << 20]);
+}
+
+#[test]
 fn a_tree_goes_in_and_comes_out_the_same() {
     let cluster = Cluster::up();
     let tree = cluster.home.path("tree");

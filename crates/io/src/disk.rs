@@ -6,6 +6,7 @@
 
 use crate::task;
 use bytes::Bytes;
+use covey_wire::FileRange;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
@@ -60,6 +61,10 @@ pub trait DiskFile: Send + Sync + Debug {
         let found = self.read_now(offset, length)?;
         out.extend_from_slice(found.as_deref().unwrap_or_default());
         Ok(found.is_some())
+    }
+    /// What a read would answer, to be sent from where it lies; `None` where that is not to be had.
+    fn range(&self, _offset: u64, _length: usize) -> io::Result<Option<FileRange>> {
+        Ok(None)
     }
     /// Writes what can be written without waiting: `None` when nothing can. The count is short only
     /// when the file system is full.

@@ -3,7 +3,7 @@
 use crate::message::{HEADER_BYTES, Message};
 use crate::runs;
 use crate::tree::Result as Answer;
-use covey_wire::{Blame, Bytes, BytesMut, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, FileRange, Segments};
 
 /// One whole message, header included, sharing the buffer that it arrived in.
 pub(crate) struct Frame {
@@ -56,6 +56,13 @@ pub(crate) fn weight(request: &Message, msize: u32) -> usize {
     }
 }
 
+/// Puts an Rread whose payload is a range of a file.
+pub(crate) fn put_rread_range(tag: u16, range: FileRange, out: &mut Segments) {
+    let length = range.length as u32;
+    out.small(|out| out.extend_from_slice(&rread_header(tag, length)));
+    out.file_range(range);
+}
+
 /// Puts an Rread whose payload, at most `count` bytes, `read` appends to the output itself. Puts
 /// nothing when `read` fails or declines.
 pub(crate) fn put_rread(
@@ -64,26 +71,34 @@ pub(crate) fn put_rread(
     out: &mut Segments,
     read: impl FnOnce(&mut Vec<u8>) -> Option<Answer<()>>,
 ) -> Option<Answer<()>> {
-    const RREAD: u8 = 117;
-    const PAYLOAD_AT: usize = HEADER_BYTES + 4;
-    out.append_with(PAYLOAD_AT + count as usize, |out| {
+    out.append_with(RREAD_PAYLOAD_AT + count as usize, |out| {
         let start = out.len();
-        out.resize(start + PAYLOAD_AT, 0);
+        let payload_at = start + RREAD_PAYLOAD_AT;
+        out.resize(payload_at, 0);
         let answer = read(out);
         if !matches!(answer, Some(Ok(()))) {
             out.truncate(start);
             return answer;
         }
-        out.truncate(start + PAYLOAD_AT + count as usize);
-        let length = (out.len() - start - PAYLOAD_AT) as u32;
-        let [a, b] = tag.to_le_bytes();
-        let header = &mut out[start..start + PAYLOAD_AT];
-        header[..4].copy_from_slice(&(length + PAYLOAD_AT as u32).to_le_bytes());
-        header[4..HEADER_BYTES].copy_from_slice(&[RREAD, a, b]);
-        header[HEADER_BYTES..].copy_from_slice(&length.to_le_bytes());
+        out.truncate(payload_at + count as usize);
+        let header = rread_header(tag, (out.len() - payload_at) as u32);
+        out[start..payload_at].copy_from_slice(&header);
         answer
     })
 }
+
+/// What comes before the payload of an Rread.
+fn rread_header(tag: u16, length: u32) -> [u8; RREAD_PAYLOAD_AT] {
+    const RREAD: u8 = 117;
+    let mut header = [0; RREAD_PAYLOAD_AT];
+    let [a, b] = tag.to_le_bytes();
+    header[..4].copy_from_slice(&(length + RREAD_PAYLOAD_AT as u32).to_le_bytes());
+    header[4..HEADER_BYTES].copy_from_slice(&[RREAD, a, b]);
+    header[HEADER_BYTES..].copy_from_slice(&length.to_le_bytes());
+    header
+}
+
+const RREAD_PAYLOAD_AT: usize = HEADER_BYTES + 4;
 
 #[cfg(test)]
 mod tests {

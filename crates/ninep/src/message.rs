@@ -343,5 +343,5 @@ impl Message {
 fn put_payload(data: &Payload, out: &mut Segments) {
     let length = u32::try_from(data.len()).expect("payloads are bounded by msize");
     out.small(|out| out.extend_from_slice(&length.to_le_bytes()));
-    data.pieces().iter().for_each(|piece| out.shared(piece.clone()));
+    data.send(out);
 }

@@ -12,6 +12,8 @@
 //!   unless both are reads; fsync waits for the writes before it. A walk from a fid waits for
 //!   changes of names under that fid (mkdir, unlink, rename ...) and they for it. Everything else
 //!   may finish in any order. So a client may send walk, open and read in one write.
+//! - What is read as a range of a file (`Tree::read_range`) is taken from there by the peer: a change
+//!   that was sent after the read may show in its answer.
 //! - Files opened as `blocking` have no order among reads and writes, and no barrier waits for
 //!   them: clunk and remove cancel them (EINTR).
 //! - Tflush is answered at once, and the flushed request never after it. A request that was queued

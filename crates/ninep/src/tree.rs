@@ -22,7 +22,7 @@ pub use errno::{Errno, Result};
 
 use crate::message::Qid;
 use crate::runs::{self, Run};
-use covey_wire::{Bytes, Name};
+use covey_wire::{Bytes, FileRange, Name};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -465,6 +465,19 @@ pub trait Tree: 'static {
         count: u32,
         out: &mut Vec<u8>,
     ) -> Option<Result<()>> {
+        None
+    }
+
+    /// What `read` would answer as a range of a file, which the connection sends from where it lies:
+    /// its bytes are those that are there when the peer takes them. `None`, also where there is an
+    /// error to be told, sends the server to `read_now`.
+    fn read_range(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        offset: u64,
+        count: u32,
+    ) -> Option<FileRange> {
         None
     }
 

@@ -33,13 +33,15 @@
 mod blame;
 mod cursor;
 mod machine;
+mod payload;
 mod segments;
 mod table;
 
 pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
-pub use cursor::{Field, List, Name, Payload, Reader};
+pub use cursor::{Field, List, Name, Reader};
 pub use machine::Machine;
-pub use segments::Segments;
+pub use payload::Payload;
+pub use segments::{FileRange, Segments};
 #[doc(hidden)]
 pub use table::in_field;

@@ -2,10 +2,51 @@
 //!
 //! Small fields and payloads that are read right here are appended to buffers that go round: one that
 //! has been written is filled again, so that a busy connection allocates nothing and touches no new
-//! page. Payloads that exist already are shared, never copied.
+//! page. Payloads that exist already are shared, never copied. What lies in a file may be sent from
+//! there: then it never comes into memory of ours.
 
 use bytes::Bytes;
+use std::any::Any;
 use std::collections::VecDeque;
+use std::fmt;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+/// A range of a file that the loop sends from where it lies. Which bytes they are is settled when
+/// the peer takes them, not when the range is made: a range that its file has lost by then reads as
+/// zeros.
+#[derive(Clone)]
+pub struct FileRange {
+    /// An open file, of the kind that the loop knows.
+    pub file: Arc<dyn Any + Send + Sync>,
+    /// Its first byte.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub length: usize,
+}
+
+impl FileRange {
+    /// The part of it from its byte `from` to its byte `to`.
+    pub(crate) fn slice(&self, from: usize, to: usize) -> FileRange {
+        let offset = self.offset + from as u64;
+        FileRange { file: self.file.clone(), offset, length: to - from }
+    }
+}
+
+impl PartialEq for FileRange {
+    fn eq(&self, other: &FileRange) -> bool {
+        let place = |range: &FileRange| (range.offset, range.length);
+        Arc::ptr_eq(&self.file, &other.file) && place(self) == place(other)
+    }
+}
+
+impl Eq for FileRange {}
+
+impl fmt::Debug for FileRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes from {} of a file>", self.length, self.offset)
+    }
+}
 
 /// Output: runs of bytes in order. Small runs are put together.
 #[derive(Debug, Default)]
@@ -22,6 +63,7 @@ enum Run {
     /// A buffer of ours, and how much of it has been written.
     Own(Vec<u8>, usize),
     Shared(Bytes),
+    File(FileRange),
 }
 
 impl Segments {
@@ -56,6 +98,15 @@ impl Segments {
         self.runs.push_back(Run::Shared(run));
     }
 
+    /// Appends a range of a file.
+    pub fn file_range(&mut self, range: FileRange) {
+        if range.length > 0 {
+            self.length += range.length;
+            self.seal();
+            self.runs.push_back(Run::File(range));
+        }
+    }
+
     /// Appends what `other` has, whole runs up to about `bytes_max` bytes, and takes it from there.
     /// Written buffers go back the other way.
     pub fn take_from(&mut self, other: &mut Segments, bytes_max: usize) {
@@ -67,7 +118,7 @@ impl Segments {
         let target = self.length + bytes_max;
         while self.length < target {
             let Some(run) = other.runs.pop_front() else { break };
-            let length = run.bytes().len();
+            let length = run.len();
             (self.length, other.length) = (self.length + length, other.length - length);
             self.runs.push_back(run);
         }
@@ -86,10 +137,30 @@ impl Segments {
         self.length == 0
     }
 
-    /// The runs in order, for a gathering write.
+    /// The runs in order, as far as they are in memory: to the first range of a file.
     pub fn runs(&mut self) -> impl Iterator<Item = &[u8]> {
         self.seal();
-        self.runs.iter().map(Run::bytes)
+        self.runs.iter().map_while(Run::bytes)
+    }
+
+    /// Fills `slices` for a gathering write. Answers how many are filled, and whether a range of a
+    /// file comes right behind them.
+    pub fn gather<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> (usize, bool) {
+        self.seal();
+        let mut count = 0;
+        for (slice, run) in slices.iter_mut().zip(self.runs.iter().map_while(Run::bytes)) {
+            *slice = IoSlice::new(run);
+            count += 1;
+        }
+        (count, matches!(self.runs.get(count), Some(Run::File(_))))
+    }
+
+    /// The range of a file that is to be written next, if the next bytes are in one.
+    pub fn front_range(&self) -> Option<&FileRange> {
+        match self.runs.front() {
+            Some(Run::File(range)) => Some(range),
+            _ => None,
+        }
     }
 
     /// `count` bytes were written.
@@ -99,10 +170,10 @@ impl Segments {
         self.length -= count;
         while count > 0 {
             let front = self.runs.front_mut().expect("length counts the runs");
-            let step = count.min(front.bytes().len());
+            let step = count.min(front.len());
             front.advance(step);
             count -= step;
-            if front.bytes().is_empty() {
+            if front.len() == 0 {
                 self.retire_front();
             }
         }
@@ -147,10 +218,20 @@ impl Segments {
 }
 
 impl Run {
-    fn bytes(&self) -> &[u8] {
+    /// The bytes, if they are in memory.
+    fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Run::Own(buffer, written) => &buffer[*written..],
-            Run::Shared(run) => run,
+            Run::Own(buffer, written) => Some(&buffer[*written..]),
+            Run::Shared(run) => Some(run),
+            Run::File(_) => None,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Run::Own(buffer, written) => buffer.len() - written,
+            Run::Shared(run) => run.len(),
+            Run::File(range) => range.length,
         }
     }
 
@@ -158,6 +239,10 @@ impl Run {
         match self {
             Run::Own(_, written) => *written += count,
             Run::Shared(run) => bytes::Buf::advance(run, count),
+            Run::File(range) => {
+                range.offset += count as u64;
+                range.length -= count;
+            }
         }
     }
 }
@@ -235,6 +320,28 @@ mod tests {
         from.small(|out| out.push(9));
         to.take_from(&mut from, 100);
         assert_eq!(all(&mut to), [9]);
+    }
+
+    #[test]
+    fn a_range_of_a_file_keeps_its_place_among_the_runs() {
+        let mut out = Segments::new();
+        let range = |length| FileRange { file: Arc::new(()), offset: 100, length };
+        out.small(|out| out.extend_from_slice(b"head"));
+        out.file_range(range(50_000));
+        out.file_range(range(0));
+        out.small(|out| out.extend_from_slice(b"tail"));
+        assert_eq!((out.len(), out.front_range().is_none()), (50_008, true));
+        let mut slices = [IoSlice::new(&[]); 8];
+        assert_eq!(out.gather(&mut slices), (1, true));
+        assert_eq!(*slices[0], *b"head");
+        let mut moved = Segments::new();
+        moved.take_from(&mut out, usize::MAX / 2);
+        moved.advance(4 + 100);
+        let left = moved.front_range().expect("the range is next");
+        assert_eq!((left.offset, left.length), (200, 49_900));
+        assert!(moved.runs().next().is_none());
+        moved.advance(49_900);
+        assert_eq!((all(&mut moved), moved.front_range().is_none()), (b"tail".to_vec(), true));
     }
 
     #[test]

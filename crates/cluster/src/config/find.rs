@@ -47,8 +47,15 @@ fn none_found(places: &[PathBuf]) -> Error {
         ))
 }
 
-/// Where `covey up` keeps its cluster: root's in /var/lib/covey, a user's in the data home.
+/// Names the directory of the lab that a process is inside of.
+pub const LAB_DIR: &str = "COVEY_LAB_DIR";
+
+/// Where `covey up` keeps its cluster: inside a lab in the lab's directory; else root's in
+/// /var/lib/covey, a user's in the data home.
 pub fn embedded_dir() -> Option<PathBuf> {
+    if let Some(lab) = std::env::var_os(LAB_DIR).map(PathBuf::from) {
+        return Some(lab.join("cluster"));
+    }
     if rustix::process::geteuid().is_root() {
         return Some("/var/lib/covey".into());
     }

@@ -34,7 +34,7 @@ mod render;
 pub mod size;
 
 pub use address::{Address, UNIX_PATH_MAX};
-pub use find::{embedded_dir, find};
+pub use find::{LAB_DIR, embedded_dir, find};
 pub use parse::{Problem, load, parse};
 pub use render::render;
 

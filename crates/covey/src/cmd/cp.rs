@@ -16,6 +16,7 @@ use std::time::Instant;
 ///
 /// A path that begins with `:` (or `covey:`) is in Covey, anything else is on this machine, `-` is
 /// stdin or stdout. Several files are copied at once, and several parts of each. Holes stay holes.
+/// A file that is there is written over in place: what interrupts that leaves the rest of what it was.
 /// What cannot be copied is told, the rest goes on, and the exit code is 1.
 ///
 /// With -r, symbolic links are copied as links; without it, what they lead to.

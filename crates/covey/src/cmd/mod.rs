@@ -21,6 +21,7 @@ mod fsck;
 mod genconfig;
 mod init;
 mod keygen;
+mod lab;
 mod layout;
 mod ln;
 mod ls;
@@ -45,6 +46,8 @@ mod tree;
 mod truncate;
 mod umount;
 mod up;
+
+pub use cluster::Process;
 
 use crate::config::{Config, find, load};
 use crate::error::{Cannot, Error, Result};
@@ -157,6 +160,7 @@ commands! {
     Export = export,
     #[command(name = "9p")]
     Ninep = ninep,
+    Lab = lab,
     Systemd = systemd,
     Completions = completions,
     Man = man,

@@ -165,7 +165,7 @@ pub async fn in_background(config: &Config, mountpoint: &Path, wish: &Wish) -> R
     arguments.extend(["--threads".into(), wish.threads.to_string().into()]);
     arguments.extend(["--consistency".into(), wish.consistency.name().into()]);
     arguments.extend(["--".into(), mountpoint.into()]);
-    let mut daemon = spawn(&arguments, &log_file(config, mountpoint)?)?;
+    let mut daemon = spawn(&arguments, &log_file(config, mountpoint)?, None)?;
     wait(&mut daemon, mountpoint).await
 }
 

@@ -4,6 +4,8 @@ use super::cluster::{Cluster, Daemon, Process, Shape, make, mounts, spawn};
 use super::{Context, mount};
 use crate::config::{Config, Node, Role, parse_strip};
 use crate::error::{Cannot, Error, Result};
+use crate::lab::enter;
+use crate::lab::state::Lab;
 use covey_stripe::ops::Consistency;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -25,6 +27,12 @@ const START_WAIT: Duration = Duration::from_secs(20);
 ///     covey up -n 8 --dir /scratch/c  another cluster elsewhere
 ///     covey up --mount ~/covey        with a mount; `covey mount` adds one later
 ///     covey up --tcp 5640             reachable by other 9P clients of this machine as well
+///     covey lab exec n1 -- covey up   one server on each node of a lab
+///
+/// On a node of a lab (`covey lab`) it makes a cluster of the lab: each node is an I/O server, n1
+/// the metadata server too. With -n fewer than the nodes, n1 keeps the names alone and the others
+/// serve data; nodes that are left over are clients. Servers listen on the storage network, where
+/// there is one.
 ///
 /// For several machines see `covey genconfig`.
 #[derive(clap::Args, Debug)]
@@ -120,7 +128,8 @@ fn start_node(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon>
         node.name.clone().into(),
         "--detached".into(),
     ];
-    let daemon = spawn(&arguments, &cluster.log_file(&node.name))?;
+    let place = Lab::around().map(|lab| enter::find(&lab, &lab.plan()?, &node.name)).transpose()?;
+    let daemon = spawn(&arguments, &cluster.log_file(&node.name), place)?;
     daemon.process.write(&cluster.pid_file(&node.name))?;
     Ok(daemon)
 }
@@ -206,17 +215,17 @@ fn tell(
         use std::io::Write;
         let (count, dir) = (config.data().count(), cluster.dir.display());
         let what = if started.is_empty() { "was up already" } else { "is up" };
-        writeln!(
-            out,
-            "cluster {} {what}: {count} I/O servers and a metadata server, in {dir}\n",
-            config.name
-        )?;
+        let servers = match config.meta().is(Role::Data) {
+            true => format!("{count} I/O servers, one of them the metadata server too"),
+            false => format!("{count} I/O servers and a metadata server"),
+        };
+        writeln!(out, "cluster {} {what}: {servers}, in {dir}\n", config.name)?;
         let rows: Vec<_> = config.nodes.iter().map(|node| row(cluster, node)).collect();
         crate::output::table(out, &["NODE", "ROLE", ">PID", "LISTENS AT"], &rows);
         if let Some(mountpoint) = mounted {
             writeln!(out, "\nmounted at {}", mountpoint.display())?;
         }
-        writeln!(out, "\n{}", who_may())?;
+        writeln!(out, "\n{}", who_may(config))?;
         writeln!(out, "\ntry:\n{}", next(cluster, mounted))
     })
 }
@@ -231,14 +240,22 @@ fn node_json(cluster: &Cluster, node: &Node, started: &[String]) -> serde_json::
 }
 
 fn row(cluster: &Cluster, node: &Node) -> Vec<String> {
-    let role = if node.is(Role::Meta) { "metadata server" } else { "I/O server" };
+    let role = match (node.is(Role::Meta), node.is(Role::Data)) {
+        (true, true) => "both servers",
+        (true, false) => "metadata server",
+        _ => "I/O server",
+    };
     let pid =
         cluster.process(&node.name).map_or("-".to_string(), |process| process.pid.to_string());
     let listen: Vec<_> = node.listen.iter().map(ToString::to_string).collect();
     vec![node.name.clone(), role.to_string(), pid, listen.join(" ")]
 }
 
-fn who_may() -> String {
+fn who_may(config: &Config) -> String {
+    if config.needs_key() && Lab::around().is_some() {
+        return "who may: whoever is root on a node of this lab; mounts serve its other users."
+            .to_string();
+    }
     let uid = rustix::process::geteuid().as_raw();
     let others = if uid == 0 {
         "only root acts".to_string()

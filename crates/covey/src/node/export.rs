@@ -34,7 +34,7 @@ use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
     Statfs, Tree, User,
 };
-use covey_wire::{Bytes, Name};
+use covey_wire::{Bytes, FileRange, Name};
 use list::Listing;
 use locks::Locks;
 use object::{Handle, Object, check_can_open, errno, open_parent, open_place, stat};
@@ -299,6 +299,17 @@ impl Tree for ExportTree {
             Ok(done) => done.then_some(Ok(())),
             Err(error) => Some(Err(error.into())),
         }
+    }
+
+    fn read_range(
+        &self,
+        _user: &Rc<User>,
+        node: &Node,
+        offset: u64,
+        count: u32,
+    ) -> Option<FileRange> {
+        let Handle::File { data, .. } = &node.0.handle else { return None };
+        data.range(offset, count as usize).ok()?
     }
 
     fn write(&self, _user: &Rc<User>, node: &Node, offset: u64, bytes: Bytes) -> Outcome<u32> {

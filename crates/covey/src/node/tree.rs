@@ -16,7 +16,7 @@ use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
     Statfs, Tree, User,
 };
-use covey_wire::{Bytes, Name};
+use covey_wire::{Bytes, FileRange, Name};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -407,6 +407,21 @@ impl Tree for NodeTree {
             }
             _ => None,
         }
+    }
+
+    fn read_range(
+        &self,
+        user: &Rc<User>,
+        node: &Node,
+        offset: u64,
+        count: u32,
+    ) -> Option<FileRange> {
+        let (Node::Data(inner, client), Some(data)) = (node, &self.data) else { return None };
+        let range = data.read_range(user, inner, offset, count)?;
+        let request = self.watch.begin(0, "read", Some(client));
+        let request = request.about(data::id_of(inner), u64::from(count));
+        self.watch.end(&request, Duration::ZERO, &Ok(()));
+        Some(range)
     }
 
     fn write(&self, user: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {

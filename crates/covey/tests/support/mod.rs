@@ -12,6 +12,7 @@
 
 pub mod bytes;
 pub mod command;
+pub mod lab;
 pub mod network;
 pub mod preload;
 mod skip;

@@ -3,6 +3,7 @@
 use super::file::DataFile;
 use crate::disk::{Disk, DiskFile, FileStat, Open, Piece, Space};
 use bytes::Bytes;
+use covey_wire::FileRange;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fsync, seek, statvfs};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -86,6 +87,10 @@ impl DiskFile for DataFile {
 
     fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> io::Result<bool> {
         DataFile::append_now(self, offset, length, out)
+    }
+
+    fn range(&self, offset: u64, length: usize) -> io::Result<Option<FileRange>> {
+        DataFile::range(self, offset, length)
     }
 
     fn write_now(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {

@@ -7,6 +7,10 @@
 
 use crate::task::blocking;
 mod list;
+mod range;
+
+pub use range::range_blocking;
+pub(crate) use range::{read_range, send_range};
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;

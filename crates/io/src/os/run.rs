@@ -11,9 +11,10 @@
 //! - a machine that is full, or whose peer does not take its output, is given no more input;
 //! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
 
+use super::file::read_range;
 use crate::task::{self, Alarm};
 use bytes::{BufMut, BytesMut};
-use covey_wire::{Blame, Machine, Segments};
+use covey_wire::{Blame, FileRange, Machine, Segments};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -21,9 +22,30 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-/// A byte stream that the loop can run on: tokio's `TcpStream`, `UnixStream` and the like.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+/// A byte stream that the loop can run on: a [`super::net::Stream`], tokio's own and the like.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {
+    /// As `poll_write_vectored`; more is written right after it, and may leave together with it.
+    fn poll_write_ahead(
+        &mut self,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write_vectored(context, slices)
+    }
+
+    /// Writes from a file; answers how much. By way of memory, where nothing better is known.
+    fn poll_write_file(
+        &mut self,
+        context: &mut Context<'_>,
+        range: &FileRange,
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(context, &read_range(range)?)
+    }
+}
+
+impl Stream for tokio::net::TcpStream {}
+impl Stream for tokio::net::UnixStream {}
+impl Stream for tokio::io::DuplexStream {}
 
 /// Runs `machine` over `stream` until the peer closes it in good order (`Ok`), breaks the protocol,
 /// or the stream fails. What the machine has to say last is sent before this returns, if the peer
@@ -175,19 +197,25 @@ impl<M: Machine, S: Stream> Link<M, S> {
     }
 
     fn write_once(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let mut count = 0;
-        for (slice, run) in slices.iter_mut().zip(self.output.runs()) {
-            *slice = IoSlice::new(run);
-            count += 1;
-        }
-        let stream = Pin::new(&mut self.stream);
-        let written = ready!(stream.poll_write_vectored(context, &slices[..count]))?;
+        let written = ready!(self.write_some(context))?;
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.output.advance(written);
         Poll::Ready(Ok(()))
+    }
+
+    /// One system call's worth: a range of a file, or all that is in memory before the next one.
+    fn write_some(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Some(range) = self.output.front_range() {
+            return self.stream.poll_write_file(context, range);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (count, is_more) = self.output.gather(&mut slices);
+        match is_more {
+            true => self.stream.poll_write_ahead(context, &slices[..count]),
+            false => Pin::new(&mut self.stream).poll_write_vectored(context, &slices[..count]),
+        }
     }
 
     /// The peer has closed: in good order only between messages.

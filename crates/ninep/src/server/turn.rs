@@ -119,6 +119,10 @@ impl<T: Tree> Session<T> {
         if qid.kind & Qid::DIR != 0 {
             return false;
         }
+        if let Some(range) = self.tree.read_range(user, node, offset, count) {
+            frame::put_rread_range(tag, range, &mut self.output);
+            return true;
+        }
         let read = |out: &mut Vec<u8>| self.tree.read_now(user, node, offset, count, out);
         match frame::put_rread(tag, count, &mut self.output, read) {
             None => return false,

@@ -197,13 +197,12 @@ impl OpenFile {
     ) -> Result<()> {
         let inline = self.inline_bytes().saturating_sub(offset).min(data.len() as u64);
         if inline > 0 {
-            let head = Payload::gather(ranges::slices(data, &[(0, inline)])).into_bytes();
-            let rest = ranges::slices(data, &[(inline, data.len() as u64 - inline)]);
+            let head = data.select(&[(0, inline)]).into_bytes();
+            let rest = data.select(&[(inline, data.len() as u64 - inline)]);
             let piece = InlinePiece { offset: offset as u32, bytes: inline as u32 };
             // The bytes before it become zeros that are there: no hole.
             let growth = Growth { end: growth.map_or(0, |growth| growth.end), hole: false };
             let head = self.write_inline(fs, epoch, growth, vec![piece], head);
-            let rest = Payload::gather(rest);
             let rest = self.write_range(fs, offset + inline, &rest, epoch);
             let (head, rest) = join(head, rest).await;
             return head.and(rest);

@@ -2,6 +2,7 @@
 
 use super::{Process, make_dir};
 use crate::error::{Cannot, Error, Result};
+use crate::lab::enter::Way;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -24,8 +25,9 @@ pub struct Daemon {
     log_from: u64,
 }
 
-/// Starts `covey ARGUMENTS` with its output in `log`. The arguments must lead to [`detach`].
-pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Daemon> {
+/// Starts `covey ARGUMENTS` with its output in `log`, on a node of a lab if `place` is the way to one.
+/// The arguments must lead to [`detach`].
+pub fn spawn(arguments: &[OsString], log: &Path, place: Option<Way>) -> Result<Daemon> {
     let what = || format!("start `covey {}`", arguments[0].to_string_lossy());
     make_dir(log.parent().unwrap_or(Path::new("/")), 0o700)?;
     put_aside(log);
@@ -35,6 +37,9 @@ pub fn spawn(arguments: &[OsString], log: &Path) -> Result<Daemon> {
     let again = file.try_clone().cannot(what)?;
     let mut command = Command::new(std::env::current_exe().cannot(what)?);
     command.args(arguments).stdin(Stdio::null()).stdout(file).stderr(again).current_dir("/");
+    if let Some(place) = place {
+        place.prepare(&mut command);
+    }
     let mut child = command.spawn().cannot(what)?;
     let Some(process) = Process::now(child.id()) else {
         let _ = child.kill();

@@ -2,12 +2,14 @@
 
 use super::{Cluster, make_dir};
 use crate::config::{
-    Address, Config, Node, Role, STRIP_BYTES_DEFAULT, UNIX_PATH_MAX, new_id, render,
+    Address, Config, Node, PORT_DEFAULT, Role, STRIP_BYTES_DEFAULT, UNIX_PATH_MAX, new_id,
+    random_hex, render,
 };
 use crate::error::{Cannot, Error, Result};
+use crate::lab::state::Lab;
 use crate::output::Output;
 use covey_io::os::directory::{sync_names, write_durably};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// I/O servers unless another number is asked for.
@@ -80,6 +82,9 @@ fn nothing_in(cluster: &Cluster, stores: &Path) -> Result<()> {
 }
 
 fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
+    if let Some(lab) = Lab::around() {
+        return plan_in_lab(cluster, shape, &lab);
+    }
     let count = shape.io_servers.unwrap_or(IO_SERVERS_DEFAULT);
     let names =
         std::iter::once("meta".to_string()).chain((1..=count).map(|index| format!("io{index}")));
@@ -98,6 +103,60 @@ fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
         key_file: None,
         nodes: names.enumerate().map(node).collect(),
     })
+}
+
+/// One server on each node of a lab, found by TCP alone: nodes of a lab share files, and a Unix socket
+/// would be a way past the network.
+fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
+    let plan = lab.plan()?;
+    let nodes = u16::try_from(plan.nodes.len()).unwrap_or(u16::MAX);
+    let count = shape.io_servers.unwrap_or(nodes);
+    if count > nodes {
+        return Err(Error::user(format!(
+            "cannot make a cluster of {count} I/O servers: lab {} has {nodes} nodes",
+            lab.name
+        ))
+        .hint(format!("-n {nodes} or fewer")));
+    }
+    if shape.tcp.is_some() {
+        return Err(Error::user(
+            "cannot choose a TCP port: every node of a lab has its own address",
+        )
+        .hint("leave out --tcp"));
+    }
+    let is_shared = count == nodes;
+    let servers = usize::from(count) + usize::from(!is_shared);
+    let node = |index: usize| Node {
+        name: plan.nodes[index].clone(),
+        roles: match index {
+            0 if is_shared => vec![Role::Meta, Role::Data],
+            0 => vec![Role::Meta],
+            _ => vec![Role::Data],
+        },
+        listen: vec![Address::tcp(plan.storage_address(index).to_string(), PORT_DEFAULT)],
+        store: Some(cluster.store(&plan.nodes[index])),
+    };
+    let key_file = cluster.dir.join("key");
+    if !key_file.exists() {
+        write_key(&key_file)?;
+    }
+    Ok(Config {
+        file: cluster.config_file(),
+        name: lab.name.clone(),
+        id: new_id()?,
+        strip_bytes: shape.strip_bytes.unwrap_or(STRIP_BYTES_DEFAULT),
+        key_file: Some(key_file),
+        nodes: (0..servers).map(node).collect(),
+    })
+}
+
+fn write_key(file: &Path) -> Result<()> {
+    use std::io::Write;
+    let key = random_hex(32)?;
+    let mut options = std::fs::File::options();
+    let opened = options.write(true).create_new(true).mode(0o600).open(file);
+    let written = opened.and_then(|mut out| writeln!(out, "{key}"));
+    written.cannot(|| format!("write {}", file.display()))
 }
 
 /// DIR/run, or a shorter place when a socket's path there would be too long for the kernel.

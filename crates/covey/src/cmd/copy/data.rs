@@ -2,7 +2,7 @@
 
 use super::{BLOCK_BYTES, BLOCKS_IN_FLIGHT, local};
 use crate::error::{Cannot, Result};
-use covey_io::os::file::read_at;
+use covey_io::os::file::{DataFile, range_blocking, read_at};
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::File;
 use covey_stripe::distribution::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
@@ -11,6 +11,7 @@ use covey_wire::{Bytes, Payload};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use indicatif::ProgressBar;
 use rustix::fs::{SeekFrom, seek};
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use super::super::Session;
 /// Where bytes come from.
 pub enum Source {
     /// This machine.
-    Local { file: Arc<std::fs::File>, name: String },
+    Local { file: DataFile, name: String },
     /// The file system. `whole`: all of it, when it came with the opening.
     Covey { file: File, whole: Option<Bytes>, name: String },
 }
@@ -57,7 +58,7 @@ impl Source {
         match self {
             Source::Local { file, name } => {
                 let file = file.clone();
-                let bytes = local::blocking(move || read_at(&*file, offset, count)).await;
+                let bytes = local::blocking(move || read_at(&file, offset, count)).await;
                 Ok(Payload::from(bytes.cannot(|| format!("read {name}"))?))
             }
             Source::Covey { whole: Some(whole), .. } => {
@@ -70,13 +71,34 @@ impl Source {
         }
     }
 
+    /// As `read`, but what lies in a file of this machine may be left there, to be sent from it.
+    async fn lend(&self, offset: u64, count: u64) -> Result<Payload> {
+        if let Source::Local { file, name } = self {
+            let file = file.clone();
+            let lend = move || range_blocking(&file, offset, count as usize);
+            let range = local::blocking(lend).await.cannot(|| format!("read {name}"))?;
+            if let Some(range) = range {
+                return Ok(Payload::of_file(range));
+            }
+        }
+        self.read(offset, count).await
+    }
+
+    /// Where the file ends now, if it is one that others may cut while its bytes are on the way.
+    async fn end(&self) -> Result<Option<u64>> {
+        let Source::Local { file, name } = self else { return Ok(None) };
+        let file = file.clone();
+        let meta = local::blocking(move || file.file().metadata()).await;
+        Ok(Some(meta.cannot(|| format!("read {name}"))?.len()))
+    }
+
     /// The next run of data at or after `offset`: its start and end. `None` when only a hole
     /// follows.
     async fn data(&self, offset: u64, size: u64) -> Result<Option<(u64, u64)>> {
         match self {
             Source::Local { file, name } => {
                 let file = file.clone();
-                let found = local::blocking(move || local_data(&file, offset)).await;
+                let found = local::blocking(move || local_data(file.file(), offset)).await;
                 match found {
                     Ok(run) => Ok(Some(run)),
                     Err(rustix::io::Errno::NXIO) => Ok(None),
@@ -188,7 +210,7 @@ impl Blocks<'_> {
 }
 
 /// Copies `size` bytes; answers how many there were. A source that shrinks meanwhile gives what is
-/// left of it.
+/// left of it. After an error the sink ends with what was copied: it may have been longer before.
 pub async fn copy(
     source: &Source,
     sink: &Sink,
@@ -196,19 +218,41 @@ pub async fn copy(
     is_sparse: bool,
     bar: &ProgressBar,
 ) -> Result<u64> {
+    let mut unfinished = BTreeSet::new();
+    let copied = move_blocks(source, sink, size, is_sparse, bar, &mut unfinished).await;
+    if let (Err(_), false, Some(&end)) = (&copied, is_sparse, unfinished.first()) {
+        // The first error is the one to be told.
+        let _ = sink.set_size(end).await;
+    }
+    copied
+}
+
+/// `unfinished`: where the blocks begin that are under way, or have failed.
+async fn move_blocks(
+    source: &Source,
+    sink: &Sink,
+    size: u64,
+    is_sparse: bool,
+    bar: &ProgressBar,
+    unfinished: &mut BTreeSet<u64>,
+) -> Result<u64> {
     let mut blocks = Blocks { source, at: 0, run_end: 0, size, is_sparse };
     let mut moving = FuturesUnordered::new();
     let (mut end_written, mut has_shrunk, mut is_last) = (0, false, false);
     loop {
         while !is_last && moving.len() < BLOCKS_IN_FLIGHT {
             match blocks.next().await? {
-                Some(block) => moving.push(copy_block(source, sink, block, is_sparse)),
+                Some(block) => {
+                    unfinished.insert(block.0);
+                    moving.push(copy_block(source, sink, block, is_sparse));
+                }
                 None => is_last = true,
             }
         }
         let Some(moved) = moving.next().await else { break };
         let Moved { end, wanted, got, is_written } = moved?;
         bar.inc(got);
+        unfinished.remove(&(end - got));
         has_shrunk |= got < wanted;
         is_last |= has_shrunk;
         end_written = if is_written { end_written.max(end) } else { end_written };
@@ -216,6 +260,9 @@ pub async fn copy(
     if end_written < size && !has_shrunk {
         sink.set_size(size).await?;
         end_written = size;
+    } else if has_shrunk {
+        // What was there before, or zeros for what the source has lost on the way.
+        sink.set_size(end_written).await?;
     }
     Ok(end_written)
 }
@@ -235,6 +282,10 @@ async fn copy_block(
     (offset, wanted): (u64, u64),
     is_sparse: bool,
 ) -> Result<Moved> {
+    let can_lend = matches!(sink, Sink::Covey { .. }) && !is_sparse;
+    if can_lend && offset >= INLINE_BYTES_MAX.into() {
+        return lend_block(source, sink, (offset, wanted)).await;
+    }
     let data = source.read(offset, wanted).await?;
     let got = data.len() as u64;
     let is_hole =
@@ -244,4 +295,53 @@ async fn copy_block(
         sink.write(offset, data).await?;
     }
     Ok(Moved { end: offset + got, wanted, got, is_written })
+}
+
+/// A block that is sent from the file it lies in.
+async fn lend_block(source: &Source, sink: &Sink, (offset, wanted): (u64, u64)) -> Result<Moved> {
+    let data = source.lend(offset, wanted).await?;
+    let (sent, is_lent) = (data.len() as u64, data.pieces().is_empty());
+    if sent > 0 {
+        sink.write(offset, data).await?;
+    }
+    let left = if is_lent && sent > 0 { source.end().await? } else { None };
+    let got = left.map_or(sent, |end| sent.min(end.saturating_sub(offset)));
+    Ok(Moved { end: offset + got, wanted, got, is_written: got > 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn old_content() -> (Arc<std::fs::File>, Sink) {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        file.write_all_at(&vec![9; 10 << 20], 0).unwrap();
+        (file.clone(), Sink::Local { file, name: "sink".into() })
+    }
+
+    fn run(source: std::fs::File, sink: &Sink, size: u64) -> Result<u64> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let file = DataFile::new(source).unwrap();
+        let source = Source::Local { file, name: "source".into() };
+        runtime.block_on(copy(&source, sink, size, false, &ProgressBar::hidden()))
+    }
+
+    #[test]
+    fn what_a_source_has_lost_is_not_left_to_what_was_there() {
+        let (file, sink) = old_content();
+        let source = tempfile::tempfile().unwrap();
+        source.write_all_at(&vec![1; 3 << 20], 0).unwrap();
+        assert_eq!(run(source, &sink, 8 << 20).unwrap(), 3 << 20);
+        assert_eq!(file.metadata().unwrap().len(), 3 << 20);
+    }
+
+    #[test]
+    fn a_copy_that_fails_does_not_look_like_a_whole_one() {
+        let (file, sink) = old_content();
+        let dir = tempfile::tempdir().unwrap();
+        // It cannot be read.
+        let source = std::fs::File::create(dir.path().join("source")).unwrap();
+        run(source, &sink, 8 << 20).unwrap_err();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+    }
 }

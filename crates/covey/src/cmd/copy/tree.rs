@@ -6,6 +6,7 @@ use super::data::{Sink, Source, copy};
 use super::meta::Meta;
 use super::{local, stream};
 use crate::error::{Cannot, Error, Result};
+use covey_io::os::file::DataFile;
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::ops::{Id, Inode};
 use covey_wire::Name;
@@ -167,7 +168,7 @@ impl<'a> Copier<'a> {
             }
             // A size of 0 is what /proc says of files that have content all the same.
             Source::Local { file, name } if meta.size == 0 => {
-                let reader = file.try_clone().cannot(|| format!("read {name}"))?;
+                let reader = file.file().try_clone().cannot(|| format!("read {name}"))?;
                 stream::in_from(Box::new(reader), name, &sink, &self.bar).await?
             }
             _ => copy(&source, &sink, meta.size, meta.is_sparse, &self.bar).await?,
@@ -185,7 +186,9 @@ impl<'a> Copier<'a> {
         let name = job.from.to_string();
         match (&job.from, &job.inode) {
             (Place::Local(path), _) => {
-                Ok(Source::Local { file: Arc::new(local::open(path).await?), name })
+                let file = local::open(path).await?;
+                let file = DataFile::new(file).cannot(|| format!("read {name}"))?;
+                Ok(Source::Local { file, name })
             }
             (Place::Covey { path, .. }, inode) => {
                 let found;
@@ -217,7 +220,9 @@ impl<'a> Copier<'a> {
                     Err(error) if error.code == Errno::EEXIST => {}
                     Err(error) => return Err(error).cannot(|| format!("write {name}")),
                 }
-                Sink::Covey { session, file: self.reopen(job, path).await?, name }
+                // Bytes that are written anyway need not be freed before.
+                let kept = if meta.is_sparse || !small.is_empty() { 0 } else { meta.size };
+                Sink::Covey { session, file: self.reopen(job, path, kept).await?, name }
             }
         };
         if !small.is_empty() {
@@ -226,8 +231,13 @@ impl<'a> Copier<'a> {
         Ok(sink)
     }
 
-    /// Opens a file that is there and empties it.
-    async fn reopen(&self, job: &Job, path: &[u8]) -> Result<covey_stripe::client::File> {
+    /// Opens a file that is there and cuts what lies behind its first `kept` bytes.
+    async fn reopen(
+        &self,
+        job: &Job,
+        path: &[u8],
+        kept: u64,
+    ) -> Result<covey_stripe::client::File> {
         let what = || format!("write {}", job.to);
         let inode = self.session.resolve(path, Follow::Last).await.cannot(what)?;
         if !is_kind(&inode, kind::FILE) {
@@ -244,8 +254,10 @@ impl<'a> Copier<'a> {
         }
         let (fs, who) = (&self.session.fs, &self.session.who);
         let file = fs.open(who, inode.id, 2).await.cannot(what)?;
-        let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-        fs.setattr(who, inode.id, empty).await.cannot(what)?;
+        if fs.inode(inode.id).await.cannot(what)?.size > kept {
+            let cut = SetAttr { size: Some(kept), ..SetAttr::default() };
+            fs.setattr(who, inode.id, cut).await.cannot(what)?;
+        }
         Ok(file)
     }
 

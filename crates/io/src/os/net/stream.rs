@@ -1,9 +1,14 @@
 //! A connection of either kind.
 
-use std::io::{self, IoSlice};
+use crate::os::file::send_range;
+use crate::os::run;
+use covey_wire::FileRange;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// A TCP or Unix stream.
@@ -22,6 +27,47 @@ macro_rules! either {
             Stream::Unix($name) => $call,
         }
     };
+}
+
+impl Stream {
+    /// Runs a system call of its own on the socket whenever that is writable, until it does not block.
+    fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(either!(&*self, stream => stream.poll_write_ready(context)))?;
+            let sent = either!(&*self, stream => {
+                stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
+            });
+            match sent {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                sent => return Poll::Ready(sent),
+            }
+        }
+    }
+}
+
+impl run::Stream for Stream {
+    fn poll_write_ahead(
+        &mut self,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let mut none = SendAncillaryBuffer::default();
+        self.poll_send(context, |socket| Ok(sendmsg(socket, slices, &mut none, flags)?))
+    }
+
+    fn poll_write_file(
+        &mut self,
+        context: &mut Context<'_>,
+        range: &FileRange,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(context, |socket| send_range(socket, range))
+    }
 }
 
 impl AsyncRead for Stream {

@@ -344,6 +344,8 @@ impl AsyncRead for SimStream {
     }
 }
 
+impl crate::os::run::Stream for SimStream {}
+
 impl AsyncWrite for SimStream {
     fn poll_write(
         self: Pin<&mut Self>,

@@ -54,12 +54,15 @@ impl OpenFile {
     async fn write_part(&self, fs: &Shared, part: &Part, epoch: u32, data: &Payload) -> Result<()> {
         // Counted when it is over, dropped midway included: only an fsync after that is sure of it.
         let _counted = Counted { file: self, slot: part.slot };
-        let pieces = slices(data, &part.pieces);
+        let whole = data.select(&part.pieces);
         let mut done = 0;
         while done < part.length {
-            let rest = if done == 0 { pieces.clone() } else { skip(&pieces, done) };
+            let rest = match done {
+                0 => whole.clone(),
+                done => whole.select(&[(done, part.length - done)]),
+            };
             let offset = part.physical + done;
-            let write = |fid| Message::Twrite { fid, offset, data: Payload::gather(rest.clone()) };
+            let write = |fid| Message::Twrite { fid, offset, data: rest.clone() };
             match self.io(fs, part.slot, epoch, write).await? {
                 Message::Rwrite { count: 0 } => return Err(Errno::ENOSPC.into()),
                 Message::Rwrite { count } => done += u64::from(count),
@@ -71,34 +74,6 @@ impl OpenFile {
         }
         Ok(())
     }
-}
-
-/// The parts of a payload that a part's pieces name, in order, shared.
-pub(super) fn slices(data: &Payload, pieces: &[(u64, u64)]) -> Vec<Bytes> {
-    let mut out = Vec::with_capacity(pieces.len());
-    for &(from, bytes) in pieces {
-        let (mut from, mut bytes) = (from as usize, bytes as usize);
-        for run in data.pieces() {
-            if bytes == 0 {
-                break;
-            }
-            if from >= run.len() {
-                from -= run.len();
-                continue;
-            }
-            let step = bytes.min(run.len() - from);
-            out.push(run.slice(from..from + step));
-            bytes -= step;
-            from = 0;
-        }
-    }
-    out
-}
-
-fn skip(pieces: &[Bytes], count: u64) -> Vec<Bytes> {
-    let whole = Payload::gather(pieces.to_vec());
-    let length = whole.len() as u64;
-    slices(&whole, &[(count, length - count)])
 }
 
 /// Puts the parts of a read in the file's order, without copying; what an object does not have reads

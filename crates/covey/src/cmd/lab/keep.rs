@@ -1,0 +1,48 @@
+//! What a lab runs of us inside itself.
+
+use crate::error::Result;
+use crate::lab::state::Lab;
+use crate::lab::{floor, keeper};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Keep a lab: what `covey lab up` starts.
+#[derive(clap::Args, Debug)]
+pub struct KeepArgs {
+    /// The lab's directory.
+    dir: PathBuf,
+    /// As the first process of its namespaces.
+    #[arg(long)]
+    first: bool,
+}
+
+/// Measure the way to a node, or answer: what `covey lab up` starts.
+#[derive(clap::Args, Debug)]
+pub struct FloorArgs {
+    /// Who answers; nobody: answer.
+    peer: Option<SocketAddr>,
+}
+
+/// Keeps a lab.
+pub fn run(args: &KeepArgs) -> Result<()> {
+    let name = args.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let lab = Lab { name, dir: args.dir.clone() };
+    match args.first {
+        true => keeper::run(&lab),
+        false => {
+            let pid = keeper::prepare(&lab)?;
+            crate::output::write_out(format!("{pid}\n").as_bytes())
+        }
+    }
+}
+
+/// Measures or answers.
+pub fn floor(args: &FloorArgs) -> Result<()> {
+    match args.peer {
+        None => floor::serve(),
+        Some(peer) => {
+            let floor = floor::measure(peer)?;
+            crate::output::write_out(serde_json::to_string(&floor)?.as_bytes())
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `covey lab set`: cables changed while the lab runs.
+
+use super::Which;
+use crate::cmd::Context;
+use crate::error::{Error, Result};
+use crate::lab::control::{Ask, ask, status};
+use crate::lab::fabric::Setting;
+use crate::lab::plan::{End, Plan};
+use crate::lab::profile::Profile;
+use crate::lab::units;
+use std::io::Write;
+
+/// Change a cable while the lab runs
+///
+/// Both ways, unless --from names the end that sends. `all` is every cable. All of it is done, or
+/// nothing.
+///
+/// KEYS
+///
+///     rate 100mbit        bits per second on the wire; `none` is no limit
+///     delay 20us          what the cable adds, each way
+///     latency 100us       delays that give one way of a small message between two nodes this
+///                         much; refused below what this machine takes by itself
+///     jitter 5us          up to so much more, by chance
+///     queue 64KiB         how many bytes may wait for the wire; more are lost
+///     mtu 1500            longer packets are lost without a word (the cards are not told)
+///     overhead 24         bytes on the wire beside a frame's own
+///     loss 0.1%           frames lost by chance
+///     loss-from 1000      `loss` spares packets that are shorter
+///     crowd-loss 2%       frames lost while several nodes send over this cable
+///     corrupt 0.1%        frames with a wrong bit
+///     duplicate 1%        frames delivered twice
+///     reorder 1%          frames held back until others have overtaken them
+///     police 50mbit       what exceeds it is lost instead of waiting; `none`
+///     police-burst 32KiB  what may come at once before the policer strikes
+///     duplex half         only one end speaks at a time; `full`
+///     state down          the cable is unplugged; `up`
+///
+/// EXAMPLES
+///
+///     covey lab set n2-sw1 rate 10mbit
+///     covey lab set n2-sw1 loss 3% loss-from 1000 --from n2
+///     covey lab set all delay 1ms
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// A cable by name, as `covey lab status` shows it, or `all`
+    link: String,
+    /// What to change
+    #[arg(required = true, num_args = 2.., value_names = ["KEY", "VALUE"])]
+    pairs: Vec<String>,
+    /// Only what this end sends
+    #[arg(long, value_name = "NODE")]
+    from: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> Result<()> {
+    let lab = args.which.lab()?;
+    lab.living_keeper()?;
+    let plan = lab.plan()?;
+    let cables = cables(&plan, &args.link)?;
+    let from = args.from.as_deref().map(|from| end(&plan, &cables, from)).transpose()?;
+    let pairs = pairs(&args.pairs)?;
+    let latency = |key: &str| key == "latency";
+    if let Some((_, value)) = pairs.iter().find(|(key, _)| latency(key)) {
+        let floor_ns = status(&lab)?.floor.map_or(0, |floor| floor.latency_ns);
+        for cable in &cables {
+            let delay = delay_for(&plan, *cable, value, floor_ns)?;
+            let pairs = vec![("delay".to_string(), format!("{delay}ns"))];
+            ask(&lab, &Ask::Set { cables: vec![*cable], from, pairs })?;
+        }
+    }
+    let rest: Vec<_> = pairs.iter().filter(|(key, _)| !latency(key)).cloned().collect();
+    if !rest.is_empty() {
+        ask(&lab, &Ask::Set { cables: cables.clone(), from, pairs: rest })?;
+    }
+    let names: Vec<&str> = cables.iter().map(|cable| plan.cables[*cable].name.as_str()).collect();
+    let value =
+        serde_json::json!({ "lab": lab.name, "links": names, "from": args.from, "set": pairs });
+    context.output.result(&value, |out| {
+        let said: Vec<String> = pairs.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        let from = args.from.map(|from| format!(" from {from}")).unwrap_or_default();
+        writeln!(out, "{}{from}: {}", names.join(" "), said.join(", "))
+    })
+}
+
+fn cables(plan: &Plan, link: &str) -> Result<Vec<usize>> {
+    if link == "all" {
+        return Ok((0..plan.cables.len()).collect());
+    }
+    let found = plan.cables.iter().position(|cable| cable.name == link);
+    found.map(|cable| vec![cable]).ok_or_else(|| {
+        let known: Vec<&str> = plan.cables.iter().map(|cable| cable.name.as_str()).collect();
+        Error::user(format!("cannot find the link {link}"))
+            .hint(format!("the links are {}, and `all`", known.join(", ")))
+    })
+}
+
+/// Which end of all these cables is called so.
+fn end(plan: &Plan, cables: &[usize], from: &str) -> Result<usize> {
+    let ends = |cable: &usize| plan.cables[*cable].ends.map(|end| plan.end_name(end).to_string());
+    let mut found = cables.iter().map(|cable| ends(cable).iter().position(|end| end == from));
+    match (cables, found.next().flatten()) {
+        ([_], Some(end)) => Ok(end),
+        ([cable], None) => Err(Error::user(format!(
+            "cannot set what {from} sends: {} joins {}",
+            plan.cables[*cable].name,
+            ends(cable).join(" and ")
+        ))
+        .hint("--from takes one of these")),
+        _ => Err(Error::user("cannot set one way of several links at once")
+            .hint("name the links one after another")),
+    }
+}
+
+fn pairs(words: &[String]) -> Result<Vec<(String, String)>> {
+    let pairs: Vec<_> = words.chunks(2).collect();
+    pairs
+        .into_iter()
+        .map(|pair| match pair {
+            [key, value] => check(key, value).map(|()| (key.clone(), value.clone())),
+            _ => Err(Error::user(format!("cannot set {}: its value is missing", pair[0]))
+                .hint("write keys and values in turn, such as `rate 10mbit loss 1%`")),
+        })
+        .collect()
+}
+
+/// Wrong words are found before anything is changed.
+fn check(key: &str, value: &str) -> Result<()> {
+    let wrong = |why: String| Error::user(format!("cannot set {key}: {why}"));
+    if key == "latency" {
+        return units::parse_time_ns(value).map(|_| ()).map_err(wrong);
+    }
+    let Some(setting) = Setting::named(key) else {
+        let known: Vec<&str> = Setting::ALL.iter().map(|setting| setting.key).collect();
+        return Err(Error::user(format!("cannot set {key}: there is no such key"))
+            .hint(format!("the keys are latency, {}", known.join(", "))));
+    };
+    let mut scratch = Profile::named("loopback").map_err(wrong)?.settings(0);
+    setting.apply(value, &mut scratch).map_err(|why| {
+        Error::user(format!("cannot set {key}: {why}"))
+            .hint(format!("{key} is {}: {}", setting.what, setting.form))
+    })
+}
+
+/// The delay of one cable for so much latency from node to node.
+fn delay_for(plan: &Plan, cable: usize, value: &str, floor_ns: u64) -> Result<u64> {
+    let cable = &plan.cables[cable];
+    let latency_ns = units::parse_time_ns(value).map_err(Error::user)?;
+    let wish = Profile { latency_ns, ..plan.networks[cable.network].profile.clone() };
+    let ends = cable.ends.iter().filter(|end| matches!(end, End::Card(_))).count() as u64;
+    match wish.end_delay_ns(floor_ns) {
+        (end_ns, true) => Ok(ends * end_ns),
+        (_, false) => Err(Error::user(format!(
+            "cannot give {} a latency of {}: this machine alone takes {}",
+            cable.name,
+            units::time_text(latency_ns),
+            units::time_text(floor_ns)
+        ))
+        .hint("`delay 0` is the least there is")),
+    }
+}

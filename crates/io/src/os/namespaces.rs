@@ -1,0 +1,113 @@
+//! Namespaces: making them, entering them, and becoming root in one of one's own.
+//!
+//! [`isolate`] and [`enter`] prepare a command; what must happen between fork and exec happens there.
+//! Entering a process namespace counts for children only, so [`move_into`] does it for the caller,
+//! who then starts the program.
+
+use rustix::io::Errno;
+use rustix::thread::UnshareFlags;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Makes `command` start in process, mount, host-name and IPC namespaces of its own: its children
+/// are the first of the new process namespace. With `as_root`, in a user namespace too, where the
+/// caller is root.
+pub fn isolate(command: &mut Command, as_root: bool) {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let maps = as_root.then(|| {
+        [
+            ("/proc/self/setgroups", "deny".to_owned()),
+            ("/proc/self/uid_map", format!("0 {uid} 1")),
+            ("/proc/self/gid_map", format!("0 {gid} 1")),
+        ]
+    });
+    let mut flags = UnshareFlags::NEWPID | UnshareFlags::NEWNS | UnshareFlags::NEWUTS;
+    flags |= UnshareFlags::NEWIPC;
+    flags.set(UnshareFlags::NEWUSER, as_root);
+    let prepare = move || {
+        unshare(flags)?;
+        maps.iter().flatten().try_for_each(|(file, text)| write_map(file, text))
+    };
+    // SAFETY: between fork and exec only system calls are made, on memory prepared before.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes `command` start in these namespaces, joined in this order, and in `directory` where that is
+/// there; else in the root of the last mount namespace.
+pub fn enter(command: &mut Command, namespaces: Vec<OwnedFd>, directory: Option<&Path>) {
+    let directory = directory.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
+    let prepare = move || {
+        namespaces.iter().try_for_each(move_into)?;
+        // Joining a mount namespace has moved us to its root.
+        if let Some(directory) = &directory {
+            let _ = rustix::process::chdir(directory.as_c_str());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made, on descriptors opened before.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes `command` end when the thread that starts it does.
+pub fn die_with_parent(command: &mut Command) {
+    let prepare = || {
+        let signal = Some(rustix::process::Signal::TERM);
+        Ok(rustix::process::set_parent_process_death_signal(signal)?)
+    };
+    // SAFETY: one system call.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Moves the calling thread into a namespace, given as an open file of it. A user or a mount
+/// namespace needs a process of one thread; a process namespace counts for later children.
+pub fn move_into(namespace: impl AsFd) -> io::Result<()> {
+    Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), None)?)
+}
+
+/// Moves the calling thread into new network, host-name and mount namespaces.
+pub fn new_machine() -> io::Result<()> {
+    unshare(UnshareFlags::NEWNET | UnshareFlags::NEWUTS | UnshareFlags::NEWNS)
+}
+
+/// Whether this process could make a user namespace and become root there: tried in a child.
+pub fn user_namespace_permitted() -> io::Result<()> {
+    let mut probe = Command::new("/proc/self/exe");
+    probe.arg("--version");
+    probe.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    isolate(&mut probe, true);
+    probe.status().map(|_| ())
+}
+
+/// Runs the calling thread before all ordinary ones, where that is permitted.
+pub fn run_first() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the call reads one struct that lives here.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Lets the kernel reap all children of this process by itself.
+pub fn reap_by_itself() {
+    // SAFETY: no handler is installed; the disposition is process-wide and wanted so.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    // SAFETY: descriptors stay shared (no CLONE_FILES), so none changes its meaning for anybody.
+    Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
+}
+
+fn write_map(file: &str, text: &str) -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags, open};
+    let file = match open(file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        // Kernels without it need it not.
+        Err(Errno::NOENT) if file.ends_with("setgroups") => return Ok(()),
+        other => other?,
+    };
+    Ok(rustix::io::write(&file, text.as_bytes()).map(|_| ())?)
+}
