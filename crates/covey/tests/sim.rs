@@ -1,10 +1,14 @@
 //! About a hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
 
+#[path = "sim/rot.rs"]
+mod rot;
+#[path = "sim/scenes.rs"]
+mod scenes;
 #[path = "sim/mod.rs"]
 mod sim;
 
-use sim::rot::{Outcome, rot};
-use sim::{scenes, simulate};
+use rot::{Outcome, rot};
+use sim::simulate;
 
 /// Seeds that have found something.
 const ONCE_BROKEN: [u64; 14] =

@@ -13,6 +13,8 @@
 mod gone;
 mod line;
 mod list;
+#[cfg(test)]
+mod refusals;
 mod space;
 
 pub mod copy;

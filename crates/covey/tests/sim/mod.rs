@@ -10,16 +10,14 @@
 //! ```
 
 mod audit;
-mod cluster;
+pub mod cluster;
 mod faults;
 mod history;
 mod lab;
 mod linear;
 mod names;
 mod net;
-mod roles;
-pub mod rot;
-pub mod scenes;
+pub mod roles;
 
 use cluster::Cluster;
 use covey_io::sim::{Rng, Sim};
@@ -174,7 +172,8 @@ fn boot_client(lab: &Rc<Lab>, client: usize) {
     });
 }
 
-async fn connect(name: &str) -> Fs {
+/// A client that has got in, however long that takes.
+pub async fn connect(name: &str) -> Fs {
     loop {
         let options = Options { name: name.to_owned(), ..Options::default() };
         match Fs::connect(Arc::new(net::SimNet), "meta", options).await {

@@ -5,8 +5,9 @@
 //! moment, no earlier than the last mark. Objects have no checksums, nor has the map: see the
 //! semantics.
 
-use super::cluster::{Cluster, META_DIR};
-use super::roles::{name, root};
+use crate::sim;
+use crate::sim::cluster::{Cluster, META_DIR};
+use crate::sim::roles::{name, root};
 use covey_io::disk::Disk;
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
@@ -36,7 +37,7 @@ pub fn rot(seed: u64) -> Outcome {
 }
 
 async fn live(cluster: Rc<Cluster>, mut rng: Rng) -> Outcome {
-    let fs = super::connect("before").await;
+    let fs = sim::connect("before").await;
     let made = 5 + rng.index(60);
     let (mut synced, mut marked) = (0, 0);
     for number in 0..made {
@@ -56,7 +57,7 @@ async fn live(cluster: Rc<Cluster>, mut rng: Rng) -> Outcome {
         assert!(why.contains(META_DIR) && why.contains("is damaged at byte"), "{why}");
         return Outcome::Named;
     }
-    let kept = names(&super::connect("after").await).await;
+    let kept = names(&sim::connect("after").await).await;
     let wanted: Vec<String> = (0..kept.len()).map(text).collect();
     assert_eq!(kept, wanted, "what is left is no beginning of what was made");
     assert!(kept.len() >= marked, "{} of {made} names left, {marked} were marked", kept.len());

@@ -1,7 +1,8 @@
 //! What chance would take long to bring about.
 
-use super::cluster::Cluster;
-use super::roles::{name, root};
+use crate::sim;
+use crate::sim::cluster::Cluster;
+use crate::sim::roles::{name, root};
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
 use covey_stripe::ops::{LayoutHint, ROOT, RangeLock};
@@ -22,7 +23,7 @@ pub fn a_client_goes_twice() {
     let client = cluster.clients[0];
     let (sender, locked) = tokio::sync::oneshot::channel();
     cluster.control.boot(client, async move {
-        let fs = super::connect("holder").await;
+        let fs = sim::connect("holder").await;
         let made = fs.create(&root(), ROOT, &name("f"), 0o644, true, 6).await;
         let file = made.expect("nothing is broken").0.id;
         fs.lock(file, range(), false).await.expect("nobody else has it");
@@ -33,7 +34,7 @@ pub fn a_client_goes_twice() {
     });
     sim.run(Duration::from_secs(300), async move {
         let file = locked.await.expect("it was locked");
-        let other = super::connect("other").await;
+        let other = sim::connect("other").await;
         break_off(&cluster);
         task::sleep(Duration::from_secs(1)).await;
         unbreak(&cluster);
