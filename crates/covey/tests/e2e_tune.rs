@@ -56,9 +56,10 @@ fn a_measurement_is_told_in_words_as_json_csv_and_in_netpipes_form() {
     command.args(["--json", "tune", "read"]).arg(&np);
     let read: Value = serde_json::from_str(&run(command).stdout).unwrap();
     assert_eq!(read[0]["sizes"], sizes);
+    // Means are not less than the least.
     let ratio = read[0]["typical"]["latency_s"]["value"].as_f64().unwrap()
         / told["best"]["latency_s"]["value"].as_f64().unwrap();
-    assert!((ratio - 1.0).abs() < 0.01, "{ratio}");
+    assert!(ratio > 0.99, "{ratio}");
     let mut command = covey();
     command.args(short).args(["--graph", "signature"]);
     let done = run(command);

@@ -46,6 +46,8 @@ pub struct Row {
     pub median_s: f64,
     /// and the greatest.
     pub max_s: f64,
+    /// The least mean of a pass, NetPIPE's statistic.
+    pub trial_s: f64,
     /// Segments sent again, both ends.
     pub retransmits: u64,
 }
@@ -73,6 +75,7 @@ pub fn rows(curve: &Curve) -> Vec<Row> {
         p10_s: point.time_s(Pick::Low),
         median_s: point.time_s(Pick::Typical),
         max_s: point.times_s.last().copied().unwrap_or(f64::NAN),
+        trial_s: point.trial_s,
         retransmits: point.retransmits,
     };
     curve.points.iter().map(row).collect()
@@ -130,7 +133,8 @@ impl Report {
         let mut text =
             "bytes,samples,min_s,p10_s,median_s,max_s,bits_per_s,retransmits\n".to_string();
         for row in &self.points {
-            let Row { bytes, samples, min_s, p10_s, median_s, max_s, retransmits } = row;
+            let Row { bytes, samples, min_s, p10_s, median_s, max_s, trial_s: _, retransmits } =
+                row;
             text.push_str(&format!(
                 "{bytes},{samples},{min_s:.9},{p10_s:.9},{median_s:.9},{max_s:.9},{:.0},{retransmits}\n",
                 row.bits_per_s()
@@ -139,10 +143,10 @@ impl Report {
         text
     }
 
-    /// In NetPIPE's form, which holds the least times.
+    /// In NetPIPE's form, which holds the least mean of a trial.
     pub fn netpipe(&self) -> String {
         let points =
-            self.points.iter().map(|row| covey_tune::Point::new(row.bytes, vec![row.min_s]));
+            self.points.iter().map(|row| covey_tune::Point::new(row.bytes, vec![row.trial_s]));
         covey_tune::netpipe::write(&Curve::new(points), Pick::Best)
     }
 }

@@ -59,7 +59,7 @@ pub struct Args {
     /// Write the times of each size to FILE, separated by commas
     #[arg(long, value_name = "FILE", conflicts_with = "all")]
     csv: Option<PathBuf>,
-    /// Write the least times to FILE in NetPIPE's three columns
+    /// Write FILE in NetPIPE's three columns, with its statistic: the least mean of a trial
     #[arg(long, value_name = "FILE", conflicts_with = "all")]
     netpipe: Option<PathBuf>,
 }
