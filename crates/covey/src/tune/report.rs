@@ -4,6 +4,7 @@ use super::environment::Environment;
 use super::plot::{Axis, plot};
 use crate::lab::units::{rate_text, time_text};
 use crate::output::table;
+use covey_tune::diagnose::Verdict;
 use covey_tune::{Curve, Estimate, Pick, Quantities};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -25,6 +26,12 @@ pub struct Report {
     pub typical: Option<Quantities>,
     /// What follows from the least times.
     pub best: Option<Quantities>,
+    /// Long transfers alone, there and back, in bits per second.
+    pub streams: Option<[f64; 2]>,
+    /// The same two at once.
+    pub both_at_once: Option<[f64; 2]>,
+    /// What is wrong with the link, if anything.
+    pub verdict: Verdict,
     /// How the machine was meanwhile.
     pub environment: Environment,
     /// Why it ended before its time.
@@ -101,6 +108,18 @@ impl Report {
         if again > 0 {
             writeln!(out, "\n{again} segments had to be sent again")?;
         }
+        if let (Some([there, back]), Some(both)) = (self.streams, self.both_at_once) {
+            let text = |bits: f64| rate_text(Some(bits as u64));
+            writeln!(
+                out,
+                "\nlong transfers: {} there, {} back; at once {} and {}",
+                text(there),
+                text(back),
+                text(both[0]),
+                text(both[1])
+            )?;
+        }
+        tell_verdict(out, &self.verdict)?;
         match self.environment.warning() {
             Some(warning) => writeln!(out, "\nwarning: {warning}"),
             None => Ok(()),
@@ -155,6 +174,19 @@ impl Row {
     /// Throughput by the median time.
     pub fn bits_per_s(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.median_s
+    }
+}
+
+/// Cause, evidence and remedy.
+pub fn tell_verdict(out: &mut Vec<u8>, verdict: &Verdict) -> std::io::Result<()> {
+    match verdict {
+        Verdict::NoFault => writeln!(out, "\nno fault found"),
+        Verdict::NotTrustworthy(why) => writeln!(out, "\nno diagnosis: {why}"),
+        Verdict::Faults(findings) => findings.iter().try_for_each(|finding| {
+            writeln!(out, "\nfault: {}", finding.cause.words())?;
+            writeln!(out, "  because {}", finding.evidence)?;
+            writeln!(out, "  remedy: {}", finding.remedy)
+        }),
     }
 }
 
