@@ -14,6 +14,7 @@ pub mod mount;
 pub mod namespaces;
 pub mod net;
 pub mod ofd;
+pub mod place;
 pub mod random;
 pub mod run;
 pub mod tap;
