@@ -15,6 +15,7 @@ pub mod lab;
 pub mod mount;
 pub mod node;
 pub mod output;
+pub mod tune;
 
 pub use covey_cluster::{config, error};
 
@@ -46,6 +47,8 @@ fn run(arguments: cmd::Cli) -> error::Result<()> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder
         .enable_all()
+        // What is started by a thread that has moved is not to stay there.
+        .on_thread_start(covey_io::os::place::everywhere)
         .build()
         .map_err(|error| Error::work(format!("cannot start: {}", error::reason(&error))))?;
     let result = tokio::task::LocalSet::new().block_on(&runtime, cmd::run(arguments));

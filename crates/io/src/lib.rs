@@ -72,6 +72,7 @@
 
 pub mod disk;
 pub mod os;
+pub mod place;
 pub mod sim;
 pub mod task;
 

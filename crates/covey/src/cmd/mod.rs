@@ -44,6 +44,7 @@ mod systemd;
 mod touch;
 mod tree;
 mod truncate;
+mod tune;
 mod umount;
 mod up;
 
@@ -161,6 +162,7 @@ commands! {
     #[command(name = "9p")]
     Ninep = ninep,
     Lab = lab,
+    Tune = tune,
     Systemd = systemd,
     Completions = completions,
     Man = man,

@@ -68,9 +68,12 @@ impl Lab {
 
     /// Makes the directory; refuses one that somebody else may have prepared.
     pub fn make_dir(&self) -> Result<()> {
+        // The last lab of a user that goes down takes the directory above with it, maybe just now.
+        let make = || std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&self.dir);
+        let is_gone = |made: &std::io::Result<()>| matches!(made, Err(error) if error.kind() == std::io::ErrorKind::NotFound);
+        let made = (0..10).map(|_| make()).find(|made| !is_gone(made)).unwrap_or_else(make);
+        made.cannot(|| format!("make directory {}", self.dir.display()))?;
         for dir in [&home(), &self.dir] {
-            let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(dir);
-            made.cannot(|| format!("make directory {}", dir.display()))?;
             let meta =
                 std::fs::symlink_metadata(dir).cannot(|| format!("look at {}", dir.display()))?;
             if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {

@@ -39,8 +39,9 @@ pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> a
         threads: options.threads.max(1),
         allow_other: options.allow_other,
         // The metadata server checks every operation, but the kernel walks through directories that
-        // it knows without asking.
-        default_permissions: true,
+        // it knows without asking. Where nobody but root gets in there is nothing to check there, and
+        // each change of a directory would cost a question for its mode.
+        default_permissions: options.allow_other || !rustix::process::geteuid().is_root(),
         read_only: options.read_only,
         consistency: options.consistency,
         groups: Arc::new(groups),

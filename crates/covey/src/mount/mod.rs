@@ -21,6 +21,7 @@ pub use files::Files;
 
 use anyhow::Context;
 use covey_io::os::mount::clone_fd;
+use covey_io::os::place::Front;
 use covey_stripe::ops::Consistency;
 use handlers::Session;
 use kernel::Kernel;
@@ -107,7 +108,7 @@ pub async fn serve<F: Files>(
         let (session, interrupts) = (session.clone(), interrupts.clone());
         let serving = move || {
             let runtime = local_runtime()?;
-            runtime.block_on(serve_device(device, session, interrupts))
+            runtime.block_on(serve_device(device, session, interrupts, None))
         };
         thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
             if let Err(error) = serving() {
@@ -116,16 +117,20 @@ pub async fn serve<F: Files>(
             }
         })?;
     }
-    serve_device(device, session, interrupts).await
+    // One of several threads does not see what the others are asked.
+    let front = if threads == 1 { Front::new() } else { None };
+    serve_device(device, session, interrupts, front).await
 }
 
 async fn serve_device<F: Files>(
     device: OwnedFd,
     session: Arc<Session<F>>,
     interrupts: Arc<Interrupts>,
+    front: Option<Front>,
 ) -> anyhow::Result<()> {
     // As a task of its own it is woken without a system call.
-    let serving = tokio::task::spawn_local(transport::serve(device, session.clone(), interrupts));
+    let serving = transport::serve(device, session.clone(), interrupts, front);
+    let serving = tokio::task::spawn_local(serving);
     let served = serving.await;
     // A close that was interrupted may have left something, which a dead server may never take.
     let _ = tokio::time::timeout(LAZY_GRACE, session.settle()).await;
@@ -135,6 +140,8 @@ async fn serve_device<F: Files>(
 /// A runtime for [`serve`].
 pub fn local_runtime() -> anyhow::Result<LocalRuntime> {
     let mut builder = Builder::new_current_thread();
+    // What is started by a thread that has moved is not to stay there.
+    builder.on_thread_start(covey_io::os::place::everywhere);
     builder.enable_all().build_local(LocalOptions::default()).context("cannot start a runtime")
 }
 

@@ -11,6 +11,7 @@
 //! should the handler panic or be dropped, by EIO.
 
 mod buffers;
+mod callers;
 mod interrupts;
 
 pub use interrupts::Interrupts;
@@ -18,6 +19,8 @@ pub use interrupts::Interrupts;
 use super::abi::reply::{InvalInode, OutHeader, encode};
 use super::abi::{self, Header, Request};
 use buffers::Buffers;
+use callers::{Callers, Waits};
+use covey_io::os::place::Front;
 use covey_ninep::tree::Errno;
 use covey_wire::{Blame, Bytes, Payload};
 use rustix::io::Errno as OsError;
@@ -58,16 +61,19 @@ pub trait Service: Send + Sync + 'static {
 }
 
 /// Serves one clone of the device until the file system is unmounted. To be run on a
-/// [`tokio::runtime::LocalRuntime`]; requests still unanswered end with the runtime.
+/// [`tokio::runtime::LocalRuntime`]; requests still unanswered end with the runtime. `front` may move
+/// the thread to the CPU of a lone caller.
 pub async fn serve<S: Service>(
     fd: OwnedFd,
     service: Arc<S>,
     interrupts: Arc<Interrupts>,
+    front: Option<Front>,
 ) -> io::Result<()> {
     let device = Rc::new(Device::new(fd)?);
+    let mut callers = Callers::new(front);
     let mut buffers = Buffers::new(REQUEST_BYTES_MAX);
     while let Some(message) = device.receive(&mut buffers).await? {
-        admit(&device, &service, &interrupts, message);
+        admit(&device, &service, &interrupts, &mut callers, message);
         // The new task's own requests are sent before the next read of the device.
         let_others_run().await;
     }
@@ -80,6 +86,7 @@ fn admit<S: Service>(
     device: &Rc<Device>,
     service: &Arc<S>,
     interrupts: &Arc<Interrupts>,
+    callers: &mut Callers,
     message: Bytes,
 ) {
     let (header, body) = match abi::parse(message) {
@@ -95,7 +102,8 @@ fn admit<S: Service>(
         Request::Interrupt { unique } => interrupts.interrupt(unique),
         request => {
             let interrupted = interrupts.enter(header.unique);
-            let reply = PendingReply { device: device.clone(), unique: Some(header.unique) };
+            let waits = callers.note(&header, &request);
+            let reply = PendingReply { device: device.clone(), unique: Some(header.unique), waits };
             tokio::task::spawn_local(answer(service.clone(), header, request, interrupted, reply));
         }
     }
@@ -145,10 +153,14 @@ async fn answer<S: Service>(
 struct PendingReply {
     device: Rc<Device>,
     unique: Option<u64>,
+    /// The caller, who waits for as long as this is there.
+    waits: Option<Waits>,
 }
 
 impl PendingReply {
     fn send(mut self, outcome: Result<Answer, Errno>) {
+        // Before the reply: the caller may ask again before the call returns.
+        self.waits = None;
         if let Some(unique) = self.unique.take() {
             self.device.reply(unique, outcome);
         }

@@ -6,6 +6,7 @@ pub mod export;
 pub mod fs;
 pub mod identity;
 pub mod meta;
+pub mod place;
 pub mod serve;
 pub mod stats;
 pub mod tree;
@@ -103,7 +104,8 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
     let tree = Rc::new(build(&config, &node, net)?);
     for listener in listeners {
         println!("covey: {name} serves {}", describe(&node, listener.address()));
-        let session = serve::Config { key, require_key: !listener.address().is_local() };
+        let require_key = !listener.address().is_local();
+        let session = serve::Config { key, require_key, clients: place::Clients::Mounts };
         tokio::task::spawn_local(serve::serve_tree(listener, tree.clone(), session));
     }
     wait_for_end().await?;

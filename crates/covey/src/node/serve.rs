@@ -4,7 +4,9 @@
 //! alone.
 
 use super::export::ExportTree;
+use super::place::{Clients, Conversation};
 use covey_io::os::net::{Address, Listener, PeerInfo, Stream, error_text};
+use covey_io::os::place::Observed;
 use covey_io::os::{credentials, random, run};
 use covey_ninep::message::MSIZE_DEFAULT;
 use covey_ninep::server::{self, Session};
@@ -22,6 +24,8 @@ pub struct Config {
     pub key: Option<[u8; 32]>,
     /// Whether nobody gets in without proving it.
     pub require_key: bool,
+    /// Who the clients are.
+    pub clients: Clients,
 }
 
 /// Serves the directory `dir` at all of `listen`, until the future is dropped. Once it listens
@@ -40,7 +44,8 @@ pub async fn serve_export(
     for address in listen {
         let listener = Listener::bind(address, mode).await?;
         addresses.push(listener.address().clone());
-        servers.spawn_local(serve_tree(listener, tree.clone(), Config::default()));
+        let config = Config { clients: Clients::Programs, ..Config::default() };
+        servers.spawn_local(serve_tree(listener, tree.clone(), config));
     }
     ready(&addresses, &tree.identity_text());
     while servers.join_next().await.is_some() {}
@@ -74,10 +79,11 @@ async fn connection<T: Tree>(stream: Stream, info: PeerInfo, tree: Rc<T>, config
         Ok(nonce) => nonce,
         Err(error) => return tracing::error!("no random bytes for a connection: {error}"),
     };
-    let Config { key, require_key } = config;
+    let Config { key, require_key, clients } = config;
     let session = server::Config { msize: MSIZE_DEFAULT, key, nonce, require_key };
     let name = info.name.clone();
     tracing::debug!(uid = info.uid, "{name}: connected");
+    let stream = Observed::new(stream, Conversation::new(&info, clients));
     let peer = Peer { name: info.name, uid: info.uid, has_key: false };
     match run::run(Session::new(tree, peer, session), stream).await {
         Ok(()) => tracing::debug!("{name}: disconnected"),

@@ -117,6 +117,8 @@ impl NodeTree {
                 for watch in self.watches() {
                     out += &watch.text();
                 }
+                let moves = covey_io::os::place::moves();
+                out += &format!("place.joined {}\n", moves.joined);
                 out
             }
         }

@@ -6,9 +6,11 @@
 
 mod owner;
 mod stream;
+mod unix;
 
 pub use owner::socket_owner;
 pub use stream::Stream;
+pub use unix::QuietStream;
 
 use rustix::net::sockopt;
 use std::fmt;
@@ -164,7 +166,7 @@ impl Listener {
                 let (stream, _) = listener.accept().await?;
                 widen(&stream);
                 let info = unix_peer(&stream)?;
-                Ok((Stream::Unix(stream), info))
+                Ok((Stream::Unix(QuietStream::new(stream)?), info))
             }
         }
     }
@@ -188,9 +190,9 @@ pub async fn connect(address: &Address, patience: Duration) -> io::Result<Stream
     let attempt = async {
         match address {
             Address::Tcp { host, port } => connect_tcp(host, *port).await,
-            Address::Unix(path) => UnixStream::connect(path).await.map(|stream| {
+            Address::Unix(path) => UnixStream::connect(path).await.and_then(|stream| {
                 widen(&stream);
-                Stream::Unix(stream)
+                QuietStream::new(stream).map(Stream::Unix)
             }),
         }
     };

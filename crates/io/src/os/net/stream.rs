@@ -1,5 +1,6 @@
 //! A connection of either kind.
 
+use super::unix::QuietStream;
 use crate::os::file::send_range;
 use crate::os::run;
 use covey_wire::FileRange;
@@ -9,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 /// A TCP or Unix stream.
 #[derive(Debug)]
@@ -17,7 +18,18 @@ pub enum Stream {
     /// TCP.
     Tcp(TcpStream),
     /// Unix.
-    Unix(UnixStream),
+    Unix(QuietStream),
+}
+
+impl Stream {
+    /// The CPU that took in the last packet: the sender's own, where that is on this machine. Only TCP
+    /// tells.
+    pub fn incoming_cpu(&self) -> Option<usize> {
+        let Stream::Tcp(stream) = self else { return None };
+        let cpu = rustix::net::sockopt::socket_incoming_cpu(stream).ok()?;
+        // It is -1 before the first packet.
+        i32::try_from(cpu).ok()?.try_into().ok()
+    }
 }
 
 macro_rules! either {
@@ -34,18 +46,26 @@ impl Stream {
     fn poll_send(
         &mut self,
         context: &mut Context<'_>,
-        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+        call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(either!(&*self, stream => stream.poll_write_ready(context)))?;
-            let sent = either!(&*self, stream => {
-                stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
-            });
-            match sent {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                sent => return Poll::Ready(sent),
-            }
+        match self {
+            Stream::Tcp(stream) => poll_send_tcp(stream, context, call),
+            Stream::Unix(stream) => stream.poll_send(context, call),
+        }
+    }
+}
+
+fn poll_send_tcp(
+    stream: &TcpStream,
+    context: &mut Context<'_>,
+    mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(context))?;
+        match stream.try_io(Interest::WRITABLE, || call(stream.as_fd())) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            sent => return Poll::Ready(sent),
         }
     }
 }

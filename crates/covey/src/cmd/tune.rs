@@ -1,0 +1,43 @@
+//! `covey tune`: what the network and the machines can do, measured.
+
+mod net;
+mod read;
+mod serve;
+
+use super::Context;
+use crate::error::Result;
+
+/// Measure the network: latency, bandwidth, where it saturates
+///
+/// The method is NetPIPE's. Blocks of all sizes go to and fro between two programs; from the times
+/// of each size follow latency, bandwidth, saturation point, n1/2 and n95, each with an interval in
+/// which it lies with 95 % confidence, and the definition that was used.
+///
+/// EXAMPLES
+///
+///     covey tune net n1 n2        between two nodes of a lab
+///     covey tune serve            on one host, and on another:
+///     covey tune net HOST
+///     covey tune read np.out      the same numbers from a file of NetPIPE's
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    Net(net::Args),
+    Serve(serve::Args),
+    Read(read::Args),
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    match args.command {
+        Command::Net(args) => net::run(&args, context).await,
+        Command::Serve(args) => serve::run(&args, context),
+        Command::Read(args) => read::run(&args, context),
+    }
+}

@@ -1,0 +1,36 @@
+//! `covey tune serve`: the other end of a measurement.
+
+use crate::cmd::Context;
+use crate::error::{Cannot, Result};
+use crate::tune::probe::{self, PORT_DEFAULT};
+use std::net::TcpListener;
+
+/// Answer measurements by `covey tune net` from other hosts
+///
+/// Everybody who reaches the port may measure: nothing can be read or changed through it, but it
+/// takes CPU and network while somebody does. Ends at SIGTERM or SIGINT.
+///
+/// EXAMPLES
+///
+///     covey tune serve
+///     covey tune serve --listen 10.0.0.7:5641
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Where to listen [default: port 5641 of every address]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// Answer one measurement and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let address = args.listen.clone().unwrap_or(format!("0.0.0.0:{PORT_DEFAULT}"));
+    let listener = TcpListener::bind(&address)
+        .cannot(|| format!("listen at {address}"))
+        .map_err(|error| error.hint("--listen ADDRESS:PORT names another place"))?;
+    context.output.detail(format!("answering at {address}"));
+    probe::serve(&listener, args.once)
+}

@@ -1,0 +1,373 @@
+//! Blocks to and fro over TCP between two hosts.
+//!
+//! The one that asks connects, says which version it speaks, and then for each measurement sends a header of
+//! 13 bytes: how many bytes, how many rounds, and what to do with them. For blocks to and fro both send the
+//! block in turn; for a long transfer one of them sends all. The one that answers ends each with how many
+//! segments it has had to send again. Both ends block in the kernel while they wait, as ordinary
+//! programs do, and never delay a small segment (TCP_NODELAY).
+
+mod stream;
+
+pub use stream::{Streams, streams};
+
+use crate::error::{Cannot, Error, Result};
+use covey_io::os::tcp;
+use covey_tune::diagnose::Stall;
+use covey_tune::{Curve, Point, sizes};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// Where one listens that answers.
+pub const PORT_DEFAULT: u16 = 5641;
+/// Said by both at the beginning.
+const HELLO: [u8; 8] = *b"COVEYTN2";
+/// No block is longer.
+pub const BYTES_MAX: u64 = 256 << 20;
+/// No size is tried more often at a time.
+const ROUNDS_MAX: u64 = 200;
+/// Each size is tried so often at least, in each pass.
+const ROUNDS_MIN: u64 = 3;
+/// All sizes are gone through so often: what disturbs for a while then does not hit one size alone.
+const PASSES: u64 = 3;
+/// A size whose least rounds take so many times its share of the budget is the last.
+const SLICES_MAX: f64 = 6.0;
+/// Round trips before anything is measured.
+const WARM_UP: u64 = 50;
+/// How long the other end may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection, and how many segments both ends have sent again until now.
+struct Link {
+    stream: TcpStream,
+    retransmits: u64,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The longest block in bytes.
+    pub up_to_bytes: u64,
+    /// How far beside each size its neighbours lie.
+    pub perturbation: u64,
+    /// How long all of it may take, roughly.
+    pub budget: Duration,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// All that there is, also when it ended early.
+    pub curve: Curve,
+    /// Why it ended before its time.
+    pub failure: Option<String>,
+    /// The size that never passed, if that was why.
+    pub stalled: Option<Stall>,
+    /// TCP payload of a full segment.
+    pub segment_bytes: u64,
+}
+
+/// Answers everybody, or one peer only.
+pub fn serve(listener: &TcpListener, once: bool) -> Result<()> {
+    loop {
+        let (stream, peer) = listener.accept().cannot(|| "accept a connection")?;
+        let answer = move || match answer(&stream) {
+            Ok(()) => {}
+            Err(error) => tracing::info!("measurement by {peer} ended: {error}"),
+        };
+        match once {
+            true => {
+                answer();
+                return Ok(());
+            }
+            false => std::thread::spawn(answer),
+        };
+    }
+}
+
+fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    // One who says nothing must not hold a thread for ever.
+    stream.set_read_timeout(Some(60 * PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut hello = [0; 8];
+    stream.read_exact(&mut hello)?;
+    stream.write_all(&HELLO)?;
+    if hello != HELLO {
+        return Err(std::io::Error::other("the peer is no covey of this version"));
+    }
+    let mut block = Vec::new();
+    loop {
+        let mut header = [0; HEADER_BYTES];
+        match stream.read_exact(&mut header) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            other => other?,
+        }
+        let (bytes, rounds, what) = read_header(header);
+        match what {
+            ECHO if (1..=BYTES_MAX).contains(&bytes) => {
+                block.resize(bytes as usize, 0);
+                for _ in 0..rounds {
+                    stream.read_exact(&mut block)?;
+                    stream.write_all(&block)?;
+                }
+            }
+            TO_YOU => stream::take(stream, bytes)?,
+            TO_ME => stream::give(stream, bytes)?,
+            _ => {
+                return Err(std::io::Error::other(format!(
+                    "a block of {bytes} bytes was asked for"
+                )));
+            }
+        }
+        stream.write_all(&tcp::info(stream)?.retransmits.to_le_bytes())?;
+    }
+}
+
+const HEADER_BYTES: usize = 13;
+const ECHO: u8 = 0;
+const TO_YOU: u8 = 1;
+const TO_ME: u8 = 2;
+
+fn header(bytes: u64, rounds: u64, what: u8) -> [u8; HEADER_BYTES] {
+    let mut header = [what; HEADER_BYTES];
+    header[..8].copy_from_slice(&bytes.to_le_bytes());
+    header[8..12].copy_from_slice(&(rounds as u32).to_le_bytes());
+    header
+}
+
+fn read_header(header: [u8; HEADER_BYTES]) -> (u64, u64, u8) {
+    let bytes = u64::from_le_bytes(header[..8].try_into().expect("eight bytes"));
+    let rounds = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
+    (bytes, rounds.into(), header[12])
+}
+
+/// The address that a person wrote: `HOST` or `HOST:PORT`.
+pub fn resolve(peer: &str) -> Result<SocketAddr> {
+    let with_port = match peer.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => peer.to_string(),
+        _ => format!("{peer}:{PORT_DEFAULT}"),
+    };
+    let mut found = with_port.to_socket_addrs().map_err(|error| {
+        Error::user(format!("cannot find host {peer}: {}", crate::error::reason(&error)))
+            .hint("name a host, an address, or two nodes of a lab")
+    })?;
+    found.next().ok_or_else(|| Error::user(format!("cannot find host {peer}: it has no address")))
+}
+
+/// Measures against a host that answers. `progress` hears of each size: its bytes and one way in seconds.
+pub fn measure(
+    peer: SocketAddr,
+    plan: &Plan,
+    mut progress: impl FnMut(u64, f64),
+) -> Result<Outcome> {
+    let mut link = Link { stream: connect(peer)?, retransmits: 0 };
+    let mut points = Vec::new();
+    let failure = run(&mut link, plan, &mut points, &mut progress).err();
+    let segment_bytes = tcp::info(&link.stream).map_or(0, |info| info.segment_bytes.into());
+    let curve = Curve::new(points);
+    let is_silence = |error: &std::io::Error| {
+        matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+    };
+    let stalled = match &failure {
+        Some((bytes, error)) if is_silence(error) => stall(peer, &curve, *bytes),
+        _ => None,
+    };
+    let failure = failure.map(|(bytes, error)| {
+        let why = match error.kind() {
+            _ if is_silence(&error) => format!("no answer within {} s", PATIENCE.as_secs()),
+            std::io::ErrorKind::UnexpectedEof => "the other end has gone".to_string(),
+            _ => crate::error::reason(&error),
+        };
+        format!("{why} at {bytes} bytes")
+    });
+    Ok(Outcome { curve, failure, stalled, segment_bytes })
+}
+
+/// Tries on a new connection whether it is this size that does not pass.
+fn stall(peer: SocketAddr, curve: &Curve, bytes: u64) -> Option<Stall> {
+    let passed =
+        curve.points.iter().map(|point| point.bytes).filter(|passed| *passed < bytes).max();
+    let passed_bytes = passed?;
+    let mut stall = Stall { bytes, passed_bytes, confirmed: false };
+    let Ok(stream) = connect(peer) else { return Some(stall) };
+    let mut link = Link { stream, retransmits: 0 };
+    let mut block = Vec::new();
+    let passes = round_trips(&mut link, passed_bytes, ROUNDS_MIN, &mut block).is_ok();
+    stall.confirmed = passes && round_trips(&mut link, bytes, 1, &mut block).is_err();
+    Some(stall)
+}
+
+fn connect(peer: SocketAddr) -> Result<TcpStream> {
+    let what = || format!("measure the way to {peer}");
+    let begin = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect_timeout(&peer, PATIENCE) {
+            Ok(stream) => break stream,
+            // One that is being started listens soon.
+            Err(error)
+                if error.kind() == std::io::ErrorKind::ConnectionRefused
+                    && begin.elapsed() < Duration::from_secs(1) =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => {
+                return Err(Error::work(format!(
+                    "cannot {}: {}",
+                    what(),
+                    crate::error::reason(&error)
+                ))
+                .hint("`covey tune serve` must run there; a node of a lab needs nothing"));
+            }
+        }
+    };
+    stream.set_nodelay(true).cannot(what)?;
+    stream.set_read_timeout(Some(PATIENCE)).cannot(what)?;
+    stream.set_write_timeout(Some(PATIENCE)).cannot(what)?;
+    let mut hello = [0; 8];
+    stream.write_all(&HELLO).and_then(|()| stream.read_exact(&mut hello)).cannot(what)?;
+    match hello == HELLO {
+        true => Ok(stream),
+        false => Err(Error::work(format!("cannot {}: another program answers", what()))
+            .hint("`covey tune serve` must run there, of this version")),
+    }
+}
+
+type Failure = (u64, std::io::Error);
+
+fn run(
+    link: &mut Link,
+    plan: &Plan,
+    points: &mut Vec<Point>,
+    progress: &mut impl FnMut(u64, f64),
+) -> std::result::Result<(), Failure> {
+    let mut block = Vec::new();
+    round_trips(link, 1, WARM_UP, &mut block).map_err(|error| (1, error))?;
+    let mut sizes = sizes(plan.up_to_bytes, plan.perturbation);
+    let slice_s = plan.budget.as_secs_f64() / (PASSES * sizes.len().max(1) as u64) as f64;
+    for _ in 0..PASSES {
+        let mut round_s = points.first().map_or(100e-6, |first: &Point| 2.0 * first.times_s[0]);
+        for index in 0..sizes.len() {
+            let bytes = sizes[index];
+            let rounds = (slice_s / round_s).ceil().min(ROUNDS_MAX as f64) as u64;
+            let point = round_trips(link, bytes, rounds.max(ROUNDS_MIN), &mut block)
+                .map_err(|error| (bytes, error))?;
+            let typical_s = point.time_s(covey_tune::Pick::Typical);
+            round_s = 2.0 * typical_s;
+            progress(bytes, typical_s);
+            points.push(point);
+            if ROUNDS_MIN as f64 * round_s > SLICES_MAX * slice_s {
+                sizes.truncate(index + 1);
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn round_trips(
+    link: &mut Link,
+    bytes: u64,
+    rounds: u64,
+    block: &mut Vec<u8>,
+) -> std::io::Result<Point> {
+    let stream = &mut link.stream;
+    stream.write_all(&header(bytes, rounds, ECHO))?;
+    block.resize(bytes as usize, 0);
+    let mut times = Vec::with_capacity(rounds as usize);
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        stream.write_all(block)?;
+        stream.read_exact(block)?;
+        times.push(begin.elapsed().as_secs_f64() / 2.0);
+    }
+    let mut theirs = [0; 4];
+    stream.read_exact(&mut theirs)?;
+    let both = u64::from(u32::from_le_bytes(theirs)) + u64::from(tcp::info(&*stream)?.retransmits);
+    let mut point = Point::new(bytes, times);
+    point.retransmits = both.saturating_sub(std::mem::replace(&mut link.retransmits, both));
+    Ok(point)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || serve(&listener, true));
+        address
+    }
+
+    fn plan() -> Plan {
+        Plan { up_to_bytes: 4096, perturbation: 3, budget: Duration::from_millis(300) }
+    }
+
+    #[test]
+    fn every_size_is_measured_in_every_pass() {
+        let mut heard = 0;
+        let outcome = measure(server(), &plan(), |_, _| heard += 1).unwrap();
+        assert_eq!(outcome.failure, None);
+        let found: Vec<u64> = outcome.curve.points.iter().map(|point| point.bytes).collect();
+        assert_eq!(found, sizes(4096, 3));
+        assert_eq!(heard, PASSES as usize * found.len());
+        let least = (PASSES * ROUNDS_MIN) as usize;
+        assert!(outcome.curve.points.iter().all(|point| point.times_s.len() >= least));
+    }
+
+    #[test]
+    fn a_peer_that_leaves_in_mid_run_leaves_what_there_was() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut hello = [0; 8];
+            stream.read_exact(&mut hello).unwrap();
+            stream.write_all(&HELLO).unwrap();
+            let mut block = vec![0; 4096];
+            // The warm-up and three sizes.
+            for _ in 0..4 {
+                let mut asked = [0; HEADER_BYTES];
+                stream.read_exact(&mut asked).unwrap();
+                let (bytes, rounds, _) = read_header(asked);
+                for _ in 0..rounds {
+                    stream.read_exact(&mut block[..bytes as usize]).unwrap();
+                    stream.write_all(&block[..bytes as usize]).unwrap();
+                }
+                stream.write_all(&0u32.to_le_bytes()).unwrap();
+            }
+        });
+        let outcome = measure(address, &plan(), |_, _| {}).unwrap();
+        assert_eq!(outcome.curve.points.len(), 3);
+        assert!(outcome.failure.unwrap().contains("at 4 bytes"));
+    }
+
+    #[test]
+    fn a_server_survives_nonsense() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || serve(&listener, false));
+        let mut stranger = TcpStream::connect(address).unwrap();
+        stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut greedy = TcpStream::connect(address).unwrap();
+        greedy.write_all(&HELLO).unwrap();
+        greedy.write_all(&header(u64::MAX, 1, ECHO)).unwrap();
+        let mut rest = Vec::new();
+        let _ = greedy.read_to_end(&mut rest);
+        assert!(measure(address, &plan(), |_, _| {}).unwrap().failure.is_none());
+    }
+
+    #[test]
+    fn another_program_is_told_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.write_all(b"220 mail ready\r\n");
+            std::thread::sleep(Duration::from_millis(200));
+        });
+        let error = measure(address, &plan(), |_, _| {}).unwrap_err();
+        assert!(error.message.contains("another program answers"), "{error}");
+    }
+}

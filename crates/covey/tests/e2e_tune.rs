@@ -1,0 +1,180 @@
+//! Measurements of networks, in labs and on this machine.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+use support::command::covey;
+use support::lab::Lab;
+use support::{run, until};
+
+/// `covey tune serve` at a port of its own.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start() -> Server {
+        // Free a moment ago.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let mut command = covey();
+        command.args(["tune", "serve", "--listen", &address]);
+        let child = command.spawn().unwrap();
+        until("the server", || TcpStream::connect(&address).is_ok());
+        Server { child, address }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_measurement_is_told_in_words_as_json_csv_and_in_netpipes_form() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    let (csv, np) = (dir.path().join("a.csv"), dir.path().join("a.np"));
+    let short = ["tune", "net", &server.address, "--budget", "1", "--up-to", "16KiB"];
+    let mut command = covey();
+    command.arg("--json").args(short).arg("--csv").arg(&csv).arg("--netpipe").arg(&np);
+    let done = run(command);
+    assert!(done.ok, "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let sizes = told["points"].as_array().unwrap().len();
+    assert!(told["typical"]["latency_s"]["value"].as_f64().unwrap() > 0.0, "{told:#}");
+    assert_eq!(told["wait"], "blocking");
+    assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 1 + sizes);
+    let mut command = covey();
+    command.args(["--json", "tune", "read"]).arg(&np);
+    let read: Value = serde_json::from_str(&run(command).stdout).unwrap();
+    assert_eq!(read[0]["sizes"], sizes);
+    // Means are not less than the least.
+    let ratio = read[0]["typical"]["latency_s"]["value"].as_f64().unwrap()
+        / told["best"]["latency_s"]["value"].as_f64().unwrap();
+    assert!(ratio > 0.99, "{ratio}");
+    let mut command = covey();
+    command.args(short).args(["--graph", "signature"]);
+    let done = run(command);
+    assert!(done.stdout.contains("DEFINITION") && done.stdout.contains('*'), "{done}");
+}
+
+#[test]
+fn wrong_words_and_absent_hosts_are_told() {
+    let refused = |words: &[&str]| {
+        let mut command = covey();
+        command.arg("tune").args(words);
+        run(command)
+    };
+    refused(&["net", "no-such-host.invalid"]).says(&["cannot find host no-such-host.invalid"]);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    refused(&["net", &format!("127.0.0.1:{port}")]).says(&["covey tune serve"]);
+    refused(&["net", "n1", "n2", "--lab", "never-up"]).says(&["it is not up"]);
+    assert_eq!(refused(&["net"]).code, Some(2));
+    assert_eq!(refused(&["net", "n1", "--up-to", "1"]).code, Some(2));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("quail.np");
+    fs::write(&file, "quail\n").unwrap();
+    refused(&["read", file.to_str().unwrap()]).says(&["line 1"]);
+}
+
+fn tune(lab: &Lab, words: &[&str]) -> support::Finished {
+    let name = lab.lab("status", &[])["lab"].as_str().unwrap().to_string();
+    let mut command = covey();
+    command.args(["--json", "tune", "net", "--lab", &name]).args(words);
+    run(command)
+}
+
+#[test]
+fn a_wire_is_found_in_the_lab_that_has_it() {
+    let words = ["2", "--link", "fast-ethernet", "--topology", "direct"];
+    let Some(lab) = Lab::up("tune", &words) else { return };
+    let done = tune(&lab, &["n1", "n2", "--budget", "4", "--up-to", "64KiB"]);
+    assert!(done.ok, "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let best = |name: &str| told["best"][name]["value"].as_f64().unwrap();
+    // The wire gives nothing for free, however busy this machine is: that holds from above.
+    assert!(best("peak_bits_per_s") < 94.2e6, "{}", best("peak_bits_per_s"));
+    let small = told["points"][0]["min_s"].as_f64().unwrap();
+    assert!(small > 91.0 * 8.0 / 100e6, "{small}");
+    assert_eq!((&told["from"], &told["to"]), (&"n1".into(), &"n2".into()));
+    tune(&lab, &["n1", "n9"]);
+    let done = tune(&lab, &["n1", "n1"]);
+    assert_eq!(done.code, Some(2), "{done}");
+}
+
+#[test]
+fn all_pairs_are_measured_one_after_another() {
+    let Some(lab) = Lab::up("pairs", &["3", "--link", "fast-ethernet"]) else { return };
+    let done = tune(&lab, &["--all", "--budget", "1", "--up-to", "4KiB", "--perturbation", "0"]);
+    assert!(done.ok, "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let pairs: Vec<String> = told
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pair| format!("{}-{}", pair["from"], pair["to"]).replace('"', ""))
+        .collect();
+    assert_eq!(pairs, ["n1-n2", "n1-n3", "n2-n3"]);
+}
+
+#[test]
+fn a_cable_that_goes_down_in_mid_run_leaves_what_was_measured_and_an_error() {
+    let words = ["2", "--link", "fast-ethernet", "--topology", "direct"];
+    let Some(lab) = Lab::up("midrun", &words) else { return };
+    let name = lab.lab("status", &[])["lab"].as_str().unwrap().to_string();
+    let mut command = covey();
+    command.args(["--json", "tune", "net", "n1", "n2", "--lab", &name, "--budget", "60"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let frames = || {
+        let status = lab.lab("status", &[]);
+        status["links"][0]["ways"][0]["counts"]["frames"].as_u64().unwrap()
+    };
+    let before = frames();
+    until("some frames", || frames() > before + 5_000);
+    lab.lab("set", &["n1-n2", "state", "down"]);
+    std::thread::sleep(Duration::from_millis(1));
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(!told["points"].as_array().unwrap().is_empty());
+    assert!(told["failure"].as_str().unwrap().contains("bytes"), "{told:#}");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("to the end") && said.contains("covey lab status"), "{said}");
+}
+
+/// Packets that vanish vanish on a busy machine too, so this fault is named there as well.
+#[test]
+fn an_mtu_black_hole_is_named_with_its_evidence() {
+    let words = ["2", "--link", "fast-ethernet", "--topology", "direct"];
+    let Some(lab) = Lab::up("hole", &words) else { return };
+    lab.lab("set", &["n1-n2", "mtu", "1400"]);
+    let done = tune(&lab, &["n1", "n2", "--budget", "2", "--up-to", "16KiB"]);
+    assert_eq!(done.code, Some(1), "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let finding = &told["verdict"]["faults"][0];
+    assert_eq!(finding["cause"], "mtu-black-hole", "{told:#}");
+    let evidence = finding["evidence"].as_str().unwrap();
+    assert!(evidence.contains("blocks up to 1027 bytes pass, blocks of 1533"), "{evidence}");
+}
+
+#[test]
+fn a_sound_cable_has_no_fault_or_the_machine_is_too_busy_to_say() {
+    let words = ["2", "--link", "fast-ethernet", "--topology", "direct"];
+    let Some(lab) = Lab::up("sound", &words) else { return };
+    let done = tune(&lab, &["n1", "n2", "--budget", "2", "--up-to", "64KiB", "--expect", "94mbit"]);
+    assert!(done.ok, "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let verdict = &told["verdict"];
+    assert!(*verdict == "no-fault" || verdict.get("not-trustworthy").is_some(), "{verdict}");
+    // No direction exceeds the wire.
+    let fastest = told["streams"].as_array().unwrap().iter().map(|rate| rate.as_f64().unwrap());
+    assert!(fastest.fold(0.0, f64::max) < 94.5e6, "{told:#}");
+}

@@ -1,0 +1,318 @@
+//! What is moved, and the thread that frees it when it does not do well there.
+//!
+//! A thread with the policy SCHED_IDLE cannot notice that it does not get to run. So a guard of the
+//! usual policy looks after it, as long as there is one to look after.
+
+use super::{RESCUED, count, thread};
+use rustix::thread::{CpuSet, Pid, gettid};
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The place of one thread.
+pub struct Seat {
+    tid: Pid,
+    /// Requests so far: whether the thread gets on.
+    served: AtomicU64,
+    /// For a cheap look; the truth is `moved`.
+    is_moved: AtomicBool,
+    moved: Mutex<Option<Moved>>,
+    found: AtomicU8,
+}
+
+/// Where a thread is, and where it may be.
+struct Moved {
+    before: CpuSet,
+    cpu: usize,
+}
+
+/// Why the guard has set a thread free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nobody asked it any more.
+    Paused,
+    /// It wanted to run and did not get to.
+    Starved,
+}
+
+impl Seat {
+    pub fn of_this_thread() -> Seat {
+        Seat {
+            tid: gettid(),
+            served: AtomicU64::new(0),
+            is_moved: AtomicBool::new(false),
+            moved: Mutex::new(None),
+            found: AtomicU8::new(0),
+        }
+    }
+
+    /// A request came.
+    pub fn served(&self) {
+        // Only its own thread writes it.
+        self.served.store(self.served.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Why it was set free, once.
+    pub fn found(&self) -> Option<Found> {
+        match self.found.load(Ordering::Relaxed) {
+            0 => None,
+            found => {
+                self.found.store(0, Ordering::Relaxed);
+                Some(if found == PAUSED { Found::Paused } else { Found::Starved })
+            }
+        }
+    }
+
+    /// Binds the calling thread, the seat's own, to `cpu`, if that is one of its own, and has it make
+    /// way for the caller.
+    fn join(&self, cpu: usize) -> io::Result<()> {
+        let mut moved = self.lock();
+        let before = thread::allowed(None)?;
+        if !thread::has(&before, cpu) || before.count() < 2 || !thread::is_normal() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        thread::allow(None, &thread::just(cpu))?;
+        if let Err(error) = thread::yield_to_all(0) {
+            let _ = thread::allow(None, &before);
+            return Err(error);
+        }
+        *moved = Some(Moved { before, cpu });
+        self.is_moved.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Goes where the caller is now; whether it has moved.
+    pub fn follow(&self, cpu: usize) -> bool {
+        let mut moved = self.lock();
+        let Some(moved) = moved.as_mut().filter(|moved| moved.cpu != cpu) else { return false };
+        let went =
+            thread::has(&moved.before, cpu) && thread::allow(None, &thread::just(cpu)).is_ok();
+        if went {
+            moved.cpu = cpu;
+        }
+        went
+    }
+
+    /// As it was before; whether it was not. May be called by any thread.
+    pub fn leave(&self) -> bool {
+        if !self.is_moved.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(moved) = self.lock().take() else { return false };
+        self.is_moved.store(false, Ordering::Relaxed);
+        if let Err(error) = thread::be_normal(self.tid.as_raw_nonzero().get()) {
+            tracing::warn!("place: cannot take the usual policy again: {error}");
+        }
+        // Who has changed it meanwhile has the last word.
+        let is_ours = |set: CpuSet| set == thread::just(moved.cpu);
+        if thread::allowed(Some(self.tid)).is_ok_and(is_ours) {
+            let _ = thread::allow(Some(self.tid), &moved.before);
+        }
+        true
+    }
+
+    fn set_free(&self, found: Found) {
+        if !self.leave() {
+            return;
+        }
+        match found {
+            Found::Paused => self.found.store(PAUSED, Ordering::Relaxed),
+            Found::Starved => {
+                self.found.store(STARVED, Ordering::Relaxed);
+                count(&RESCUED);
+            }
+        }
+    }
+
+    /// How long it has waited for a CPU in all.
+    fn waited(&self) -> Duration {
+        let file = format!("/proc/self/task/{}/schedstat", self.tid.as_raw_nonzero());
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let field = text.split_ascii_whitespace().nth(1);
+        Duration::from_nanos(field.and_then(|word| word.parse().ok()).unwrap_or_default())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Moved>> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Joins a caller on `cpu`, under the eyes of the guard until the seat is free again.
+pub fn join(seat: &Arc<Seat>, cpu: usize) -> io::Result<()> {
+    static GUARD: OnceLock<Option<Arc<Guard>>> = OnceLock::new();
+    // Before the move, which its thread would inherit.
+    let guard = GUARD.get_or_init(|| Guard::start().ok());
+    let guard = guard.as_ref().ok_or(io::ErrorKind::OutOfMemory)?;
+    seat.join(cpu)?;
+    guard.add(seat.clone());
+    Ok(())
+}
+
+#[derive(Default)]
+struct Guard {
+    seats: Mutex<Vec<Arc<Seat>>>,
+    more: Condvar,
+}
+
+impl Guard {
+    fn start() -> io::Result<Arc<Guard>> {
+        let guard = Arc::new(Guard::default());
+        let watching = guard.clone();
+        std::thread::Builder::new().name("place".into()).spawn(move || watching.run())?;
+        Ok(guard)
+    }
+
+    fn add(&self, seat: Arc<Seat>) {
+        let mut seats = self.lock();
+        if !seats.iter().any(|known| Arc::ptr_eq(known, &seat)) {
+            seats.push(seat);
+        }
+        self.more.notify_one();
+    }
+
+    fn run(&self) {
+        let mut watched = Vec::new();
+        loop {
+            self.take_over(&mut watched);
+            std::thread::sleep(EVERY);
+            watched.retain_mut(Watched::look);
+        }
+    }
+
+    /// Takes what was added; waits for it where there is nothing else to do.
+    fn take_over(&self, watched: &mut Vec<Watched>) {
+        let mut seats = self.lock();
+        while watched.is_empty() && seats.is_empty() {
+            seats = self.more.wait(seats).unwrap_or_else(PoisonError::into_inner);
+        }
+        for seat in seats.drain(..) {
+            if !watched.iter().any(|known| Arc::ptr_eq(&known.seat, &seat)) {
+                let (served, waited) = (seat.served.load(Ordering::Relaxed), seat.waited());
+                watched.push(Watched { seat, served, waited });
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Seat>>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A seat, and how it was at the last look.
+struct Watched {
+    seat: Arc<Seat>,
+    served: u64,
+    waited: Duration,
+}
+
+impl Watched {
+    /// Whether it is to be looked at again. One that is asked hundreds of times between two looks
+    /// is well.
+    fn look(&mut self) -> bool {
+        let (served, waited) = (self.seat.served.load(Ordering::Relaxed), self.seat.waited());
+        if served == self.served {
+            let is_starved = waited.saturating_sub(self.waited) > EVERY / 2;
+            self.seat.set_free(if is_starved { Found::Starved } else { Found::Paused });
+        }
+        (self.served, self.waited) = (served, waited);
+        self.seat.is_moved.load(Ordering::Relaxed)
+    }
+}
+
+/// How often it looks. A conversation is hundreds of requests in this time.
+const EVERY: Duration = Duration::from_millis(5);
+
+const PAUSED: u8 = 1;
+const STARVED: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `body` on a thread of its own with all its CPUs and one of them, where it may be tried.
+    fn on_a_thread(body: impl FnOnce(Arc<Seat>, CpuSet, usize) + Send + 'static) {
+        let run = || {
+            let all = thread::allowed(None).unwrap();
+            let Some(cpu) = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)) else { return };
+            if all.count() < 2 || !thread::can_yield() {
+                return eprintln!("skipped: needs two CPUs and CAP_SYS_NICE");
+            }
+            body(Arc::new(Seat::of_this_thread()), all, cpu);
+        };
+        std::thread::spawn(run).join().unwrap();
+    }
+
+    #[test]
+    fn who_leaves_is_as_before() {
+        on_a_thread(|seat, all, cpu| {
+            seat.join(cpu).unwrap();
+            assert_eq!(thread::allowed(None).unwrap(), thread::just(cpu));
+            assert!(!thread::is_normal());
+            assert!(seat.leave());
+            assert_eq!(thread::allowed(None).unwrap(), all);
+            assert!(thread::is_normal());
+            assert!(!seat.leave(), "once is enough");
+        });
+    }
+
+    #[test]
+    fn nobody_goes_where_it_was_not_let() {
+        on_a_thread(|seat, all, cpu| {
+            assert!(seat.join(CpuSet::MAX_CPU + 3).is_err());
+            let mut others = all;
+            others.unset(cpu);
+            thread::allow(None, &others).unwrap();
+            assert!(seat.join(cpu).is_err());
+            assert_eq!(thread::allowed(None).unwrap(), others);
+            assert!(thread::is_normal());
+        });
+    }
+
+    #[test]
+    fn a_mask_that_somebody_else_has_set_meanwhile_stays() {
+        on_a_thread(|seat, all, cpu| {
+            seat.join(cpu).unwrap();
+            let other = (0..CpuSet::MAX_CPU).rev().find(|cpu| all.is_set(*cpu)).unwrap();
+            thread::allow(None, &thread::just(other)).unwrap();
+            seat.leave();
+            assert_eq!(thread::allowed(None).unwrap(), thread::just(other));
+        });
+    }
+
+    #[test]
+    fn the_guard_frees_who_is_not_asked_any_more() {
+        on_a_thread(|seat, all, cpu| {
+            join(&seat, cpu).unwrap();
+            while seat.found().is_none() {
+                std::thread::sleep(EVERY);
+            }
+            assert_eq!(thread::allowed(None).unwrap(), all);
+            assert!(thread::is_normal());
+        });
+    }
+
+    #[test]
+    fn the_guard_frees_who_does_not_get_to_run() {
+        on_a_thread(|seat, all, cpu| {
+            // Somebody who never sleeps, on the same CPU.
+            let stop = Arc::new(AtomicBool::new(false));
+            let stopped = stop.clone();
+            let hog = std::thread::spawn(move || {
+                thread::allow(None, &thread::just(cpu)).unwrap();
+                while !stopped.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            join(&seat, cpu).unwrap();
+            // It is never asked either: what counts is that it is free, and soon has a CPU again.
+            while seat.found().is_none() {
+                std::hint::spin_loop();
+            }
+            assert_eq!(thread::allowed(None).unwrap(), all);
+            stop.store(true, Ordering::Relaxed);
+            hog.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,162 @@
+//! Where threads run: their CPUs, their policy, and what they were given at the start.
+
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use std::fs;
+use std::io;
+use std::sync::OnceLock;
+
+/// The CPU where a thread of any process on this machine ran last.
+pub fn cpu_of(tid: u32) -> Option<usize> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    processor(&stat)
+}
+
+/// Field 39, counted from behind the name, which may hold anything.
+fn processor(stat: &str) -> Option<usize> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+/// A thread of a process that is a front and has joined its caller.
+pub fn front_of(pid: u32) -> Option<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut ids = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    ids.by_ref().take(THREADS_MAX).find(|tid| cpu_of_front(*tid).is_some())
+}
+
+/// The CPU that a front has joined its caller on; None while it has not.
+pub fn cpu_of_front(tid: i32) -> Option<usize> {
+    if policy(tid)? != libc::SCHED_IDLE {
+        return None;
+    }
+    only(&sched_getaffinity(Pid::from_raw(tid)).ok()?)
+}
+
+/// The policy of a thread, without flags; 0 is the one that calls.
+fn policy(tid: i32) -> Option<i32> {
+    // SAFETY: it takes no pointers.
+    let policy = unsafe { libc::sched_getscheduler(tid) };
+    (policy >= 0).then_some(policy & !libc::SCHED_RESET_ON_FORK)
+}
+
+/// The only CPU of a set that has one.
+fn only(set: &CpuSet) -> Option<usize> {
+    if set.count() != 1 {
+        return None;
+    }
+    (0..CpuSet::MAX_CPU).find(|cpu| set.is_set(*cpu))
+}
+
+/// Where a thread may run.
+pub fn allowed(tid: Option<Pid>) -> io::Result<CpuSet> {
+    Ok(sched_getaffinity(tid)?)
+}
+
+/// Whether a CPU is one of a set.
+pub fn has(set: &CpuSet, cpu: usize) -> bool {
+    cpu < CpuSet::MAX_CPU && set.is_set(cpu)
+}
+
+/// A set of one CPU.
+pub fn just(cpu: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    set
+}
+
+/// Lets a thread run in these places only.
+pub fn allow(tid: Option<Pid>, set: &CpuSet) -> io::Result<()> {
+    Ok(sched_setaffinity(tid, set)?)
+}
+
+/// Whether the calling thread yields to all.
+pub fn is_yielding() -> bool {
+    policy(0) == Some(libc::SCHED_IDLE)
+}
+
+/// Whether the calling thread has the usual policy.
+pub fn is_normal() -> bool {
+    policy(0) == Some(libc::SCHED_OTHER)
+}
+
+/// Has a thread (0 is the one that calls) run only where no other one wants to, and makes way at once
+/// for whoever it wakes.
+pub fn yield_to_all(tid: i32) -> io::Result<()> {
+    set_policy(tid, libc::SCHED_IDLE)
+}
+
+/// Takes [`yield_to_all`] back.
+pub fn be_normal(tid: i32) -> io::Result<()> {
+    set_policy(tid, libc::SCHED_OTHER)
+}
+
+fn set_policy(tid: i32, policy: i32) -> io::Result<()> {
+    // SAFETY: all zero is the one valid value of these policies.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live value of the type that the call reads.
+    match unsafe { libc::sched_setscheduler(tid, policy, &parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether [`yield_to_all`] can be taken back here: that needs CAP_SYS_NICE, or the limit of nice
+/// values raised. It is tried on a thread of its own.
+pub fn can_yield() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let attempt = || yield_to_all(0).and_then(|()| be_normal(0)).is_ok();
+        std::thread::spawn(attempt).join().unwrap_or(false)
+    })
+}
+
+/// Whether this machine has a CPU with nothing to do, as far as can be told.
+pub fn has_idle_cpu() -> bool {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
+    runnable(&text).is_some_and(|count| count < cpus)
+}
+
+/// How many threads run or want to, in the text of /proc/loadavg: `0.20 0.18 0.12 1/80 11206`.
+fn runnable(loadavg: &str) -> Option<usize> {
+    loadavg.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
+}
+
+/// Threads of a process that are looked at.
+const THREADS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_is_found_behind_any_name() {
+        let fields = (4..60).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(processor(&format!("12 (a) b ( c)) S {fields}")), Some(39));
+        assert_eq!(processor("12 (short) S 1 2"), None);
+    }
+
+    #[test]
+    fn those_that_want_to_run_are_counted() {
+        assert_eq!(runnable("0.20 0.18 0.12 3/80 11206\n"), Some(3));
+        assert_eq!(runnable(""), None);
+    }
+
+    #[test]
+    fn a_thread_is_seen_where_it_is_bound() {
+        std::thread::spawn(|| {
+            let all = allowed(None).unwrap();
+            let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| all.is_set(*cpu)).unwrap();
+            allow(None, &just(last)).unwrap();
+            assert_eq!(cpu_of(rustix::thread::gettid().as_raw_nonzero().get() as u32), Some(last));
+            if can_yield() {
+                yield_to_all(0).unwrap();
+                assert!(front_of(std::process::id()).is_some());
+                be_normal(0).unwrap();
+            }
+            allow(None, &all).unwrap();
+        })
+        .join()
+        .unwrap();
+    }
+}

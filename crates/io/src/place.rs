@@ -1,0 +1,350 @@
+//! When a thread that answers requests moves to the CPU of whoever it answers.
+//!
+//! Two that talk in turn never work at the same time. On two CPUs each message wakes the other one, which
+//! costs an interrupt and, in a virtual machine, an exit; on one CPU it costs a switch. The scheduler
+//! always prefers the idle CPU, so who knows that it is a conversation must say so. [`Placement`]
+//! decides, from nothing but the requests and the time; `os::place` does it.
+//!
+//! ```text
+//!              WINDOW alone                 faster by a tenth
+//!   Watching ───────────────► Trial (Join) ──────────────────► Settled
+//!      ▲ ▲                      │ not faster (Leave)              │ a crowd, or after SETTLED_MAX (Leave)
+//!      │ └──────── Resting ◄────┘                                 │
+//!      └──────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! What always holds:
+//! - it joins only one who asked [`WINDOW`] times in a row with nobody else asking meanwhile;
+//! - it stays only where it measured that requests come faster than before;
+//! - the first request that is not alone ends it;
+//! - each attempt that did not help doubles the time until the next one.
+
+use std::time::{Duration, Instant};
+
+/// What is to be done after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Nothing.
+    Stay,
+    /// Go to the caller's CPU; [`Placement::refused`] where that cannot be done.
+    Join,
+    /// Look whether the caller has moved, and go there.
+    Follow,
+    /// Take back what [`Act::Join`] did.
+    Leave,
+}
+
+/// The decision for one thread.
+#[derive(Debug)]
+pub struct Placement {
+    state: State,
+    /// Who asked last.
+    caller: Option<u64>,
+    /// Requests since the state began.
+    count: u32,
+    /// When the window that is being measured began.
+    since: Option<Instant>,
+    /// How long the next rest is.
+    rest: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Counts requests that come alone.
+    Watching,
+    /// Has joined the caller. A window took this long before.
+    Trial(Duration),
+    /// It is faster, and until then that is not asked again.
+    Settled(Instant),
+    /// It was not, and is not tried again until then.
+    Resting(Instant),
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Placement { state: State::Watching, caller: None, count: 0, since: None, rest: REST_MIN }
+    }
+}
+
+impl Placement {
+    /// A small request came from `caller`, and nobody else waited for an answer. The clock is looked
+    /// at now and then only.
+    pub fn alone(&mut self, caller: u64, now: impl Fn() -> Instant) -> Act {
+        if self.caller.replace(caller) != Some(caller) {
+            return self.crowd();
+        }
+        self.count += 1;
+        match self.state {
+            State::Watching => self.watch(now),
+            State::Trial(before) => self.try_out(before, now),
+            State::Settled(until) => self.look(until, now),
+            State::Resting(until) => {
+                if self.count.is_multiple_of(WINDOW) && now() >= until {
+                    self.begin(State::Watching);
+                }
+                Act::Stay
+            }
+        }
+    }
+
+    /// A large request came, or one while another one waited.
+    pub fn crowd(&mut self) -> Act {
+        match self.state {
+            State::Watching => self.begin(State::Watching),
+            State::Resting(_) => {}
+            State::Trial(_) | State::Settled(_) => {
+                self.begin(State::Watching);
+                return Act::Leave;
+            }
+        }
+        Act::Stay
+    }
+
+    /// The caller could not be joined, or somebody had to take that back because the thread did not
+    /// get to run.
+    pub fn refused(&mut self, now: Instant) {
+        self.rest = self.rest.max(REFUSED_MIN);
+        self.begin_rest(now);
+    }
+
+    /// Somebody took back what was joined, because no request came any more.
+    pub fn paused(&mut self) {
+        if matches!(self.state, State::Trial(_) | State::Settled(_)) {
+            self.begin(State::Watching);
+        }
+    }
+
+    fn watch(&mut self, now: impl Fn() -> Instant) -> Act {
+        match self.window_took(now) {
+            None => Act::Stay,
+            Some(took) if took > WINDOW_MAX => {
+                self.begin(State::Watching);
+                Act::Stay
+            }
+            Some(took) => {
+                self.begin(State::Trial(took));
+                Act::Join
+            }
+        }
+    }
+
+    fn try_out(&mut self, before: Duration, now: impl Fn() -> Instant) -> Act {
+        // The first ones still pay for the move.
+        if self.count <= SETTLING {
+            return Act::Stay;
+        }
+        let Some(took) = self.window_took(&now) else { return Act::Stay };
+        if took * 10 <= before * 9 {
+            self.rest = REST_MIN;
+            self.begin(State::Settled(now() + SETTLED_MAX));
+            return Act::Follow;
+        }
+        self.begin_rest(now());
+        Act::Leave
+    }
+
+    fn look(&mut self, until: Instant, now: impl Fn() -> Instant) -> Act {
+        if !self.count.is_multiple_of(LOOK) {
+            return Act::Stay;
+        }
+        if now() < until {
+            return Act::Follow;
+        }
+        self.begin(State::Watching);
+        Act::Leave
+    }
+
+    /// How long the window took that began with the first call, once it is over.
+    fn window_took(&mut self, now: impl Fn() -> Instant) -> Option<Duration> {
+        let Some(since) = self.since else {
+            self.since = Some(now());
+            self.count = SETTLING;
+            return None;
+        };
+        (self.count >= SETTLING + WINDOW).then(|| now() - since)
+    }
+
+    fn begin(&mut self, state: State) {
+        (self.state, self.count, self.since) = (state, 0, None);
+    }
+
+    fn begin_rest(&mut self, now: Instant) {
+        self.begin(State::Resting(now + self.rest));
+        self.rest = (self.rest * 2).min(REST_MAX);
+    }
+}
+
+/// Requests that make a conversation, and by which its speed is measured.
+pub const WINDOW: u32 = 128;
+/// Requests after a move that are not measured.
+pub const SETTLING: u32 = 16;
+/// Requests between two looks at where the caller is.
+pub const LOOK: u32 = 64;
+/// A window that takes longer is no busy conversation: 200 µs a request.
+const WINDOW_MAX: Duration = Duration::from_micros(200 * WINDOW as u64);
+/// After this time it is tried without again.
+const SETTLED_MAX: Duration = Duration::from_secs(2);
+/// The time until the next attempt, after the first one that did not help.
+const REST_MIN: Duration = Duration::from_millis(20);
+/// The longest time between attempts.
+const REST_MAX: Duration = Duration::from_secs(20);
+/// The shortest rest after it was impossible, or did harm.
+const REFUSED_MIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A conversation in virtual time.
+    struct Scene {
+        placement: Placement,
+        now: Instant,
+        /// What a request takes on two CPUs, and on one.
+        apart: Duration,
+        together: Duration,
+        joined: bool,
+        acts: Vec<Act>,
+    }
+
+    impl Scene {
+        fn new(apart_us: u64, together_us: u64) -> Scene {
+            Scene {
+                placement: Placement::default(),
+                now: Instant::now(),
+                apart: Duration::from_micros(apart_us),
+                together: Duration::from_micros(together_us),
+                joined: false,
+                acts: Vec::new(),
+            }
+        }
+
+        fn ask(&mut self, caller: u64, times: u32) {
+            for _ in 0..times {
+                self.now += if self.joined { self.together } else { self.apart };
+                let act = self.placement.alone(caller, || self.now);
+                self.note(act);
+            }
+        }
+
+        fn note(&mut self, act: Act) {
+            match act {
+                Act::Stay => return,
+                Act::Join => {
+                    assert!(!self.joined, "joined twice");
+                    self.joined = true;
+                }
+                Act::Follow => assert!(self.joined, "nobody is followed"),
+                Act::Leave => {
+                    assert!(self.joined, "left twice");
+                    self.joined = false;
+                }
+            }
+            self.acts.push(act);
+        }
+
+        fn joins(&self) -> usize {
+            self.acts.iter().filter(|act| **act == Act::Join).count()
+        }
+    }
+
+    #[test]
+    fn a_lone_caller_is_joined_after_a_window_and_kept_where_that_is_faster() {
+        let mut scene = Scene::new(15, 10);
+        scene.ask(7, WINDOW);
+        assert!(!scene.joined);
+        scene.ask(7, 2);
+        assert!(scene.joined);
+        scene.ask(7, 5000);
+        assert!(scene.joined);
+        assert_eq!(scene.joins(), 1);
+        assert!(
+            scene.acts.iter().filter(|act| **act == Act::Follow).count()
+                >= 5000 / LOOK as usize - 4
+        );
+    }
+
+    #[test]
+    fn what_is_hardly_faster_is_left_and_tried_less_and_less_often() {
+        let mut scene = Scene::new(100, 95);
+        // Ten seconds.
+        scene.ask(7, 100_000);
+        assert!(!scene.joined);
+        assert!((5..=12).contains(&scene.joins()), "{} attempts", scene.joins());
+    }
+
+    #[test]
+    fn a_tenth_faster_is_enough() {
+        let mut scene = Scene::new(100, 90);
+        scene.ask(7, 1000);
+        assert!(scene.joined);
+    }
+
+    #[test]
+    fn the_first_request_that_is_not_alone_ends_it() {
+        let mut scene = Scene::new(15, 10);
+        scene.ask(7, 1000);
+        assert!(scene.joined);
+        let act = scene.placement.crowd();
+        assert_eq!(act, Act::Leave);
+        scene.note(act);
+        assert_eq!(scene.placement.crowd(), Act::Stay);
+        scene.ask(7, WINDOW / 2);
+        assert!(!scene.joined, "and it begins anew");
+    }
+
+    #[test]
+    fn another_caller_ends_it_and_callers_in_turn_are_never_joined() {
+        let mut scene = Scene::new(15, 10);
+        scene.ask(7, 1000);
+        scene.ask(8, 1);
+        assert!(!scene.joined);
+        let joins = scene.joins();
+        for round in 0..1000 {
+            scene.ask(round % 2, WINDOW - 2);
+        }
+        assert_eq!(scene.joins(), joins);
+    }
+
+    #[test]
+    fn slow_requests_are_no_conversation() {
+        let mut scene = Scene::new(201, 100);
+        scene.ask(7, 10_000);
+        assert_eq!(scene.joins(), 0);
+    }
+
+    #[test]
+    fn it_is_asked_again_every_two_seconds_whether_it_is_still_faster() {
+        let mut scene = Scene::new(15, 10);
+        // Three seconds.
+        scene.ask(7, 300_000);
+        assert_eq!(scene.joins(), 2);
+        // The caller computes now, which is not our time to save.
+        (scene.apart, scene.together) = (scene.apart * 4, scene.together * 6);
+        scene.ask(7, 100_000);
+        assert!(!scene.joined);
+    }
+
+    #[test]
+    fn where_it_is_impossible_or_does_harm_there_is_a_long_rest() {
+        let mut scene = Scene::new(15, 10);
+        scene.ask(7, WINDOW + 2);
+        assert!(scene.joined);
+        scene.joined = false;
+        scene.placement.refused(scene.now);
+        // Not quite a second.
+        scene.ask(7, 66_000);
+        assert_eq!(scene.joins(), 1);
+        scene.ask(7, 2000);
+        assert_eq!(scene.joins(), 2);
+    }
+
+    #[test]
+    fn a_pause_begins_anew_without_a_rest() {
+        let mut scene = Scene::new(15, 10);
+        scene.ask(7, 1000);
+        scene.joined = false;
+        scene.placement.paused();
+        scene.ask(7, WINDOW + 2);
+        assert!(scene.joined);
+    }
+}
