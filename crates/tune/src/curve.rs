@@ -11,6 +11,8 @@ pub struct Point {
     pub bytes: u64,
     /// One way of each round trip in seconds, ascending.
     pub times_s: Vec<f64>,
+    /// The least mean of one trial: what NetPIPE calls the time of a size.
+    pub trial_s: f64,
     /// Segments that had to be sent again meanwhile, both ends together.
     pub retransmits: u64,
 }
@@ -26,6 +28,9 @@ pub enum Pick {
     /// The median.
     #[default]
     Typical,
+    /// The least mean of a trial, as NetPIPE has it. A single late message spoils the trial, which the least
+    /// of several hides mostly.
+    Netpipe,
 }
 
 impl Pick {
@@ -33,22 +38,26 @@ impl Pick {
         match self {
             Pick::Best => 0.0,
             Pick::Low => 0.1,
-            Pick::Typical => 0.5,
+            Pick::Typical | Pick::Netpipe => 0.5,
         }
     }
 }
 
 impl Point {
-    /// Times in any order; those that are no times are left out.
+    /// One trial: times in any order; those that are no times are left out.
     pub fn new(bytes: u64, mut times_s: Vec<f64>) -> Point {
         times_s.retain(|time| time.is_finite() && *time > 0.0);
         times_s.sort_by(f64::total_cmp);
-        Point { bytes, times_s, retransmits: 0 }
+        let trial_s = times_s.iter().sum::<f64>() / times_s.len() as f64;
+        Point { bytes, times_s, trial_s, retransmits: 0 }
     }
 
     /// One of its times.
     pub fn time_s(&self, pick: Pick) -> f64 {
-        quantile(&self.times_s, pick.share())
+        match pick {
+            Pick::Netpipe => self.trial_s,
+            _ => quantile(&self.times_s, pick.share()),
+        }
     }
 
     /// Where the median lies with 95 % confidence.
@@ -64,6 +73,10 @@ impl Point {
     /// The same time as it might have come out in another run: the median of a sample drawn from this one
     /// has the rank of a Beta distribution, for which a normal one stands here.
     pub(crate) fn time_again_s(&self, pick: Pick, chance: &mut Chance) -> f64 {
+        if pick == Pick::Netpipe {
+            // Of few trials nothing is known about the next.
+            return self.trial_s;
+        }
         let share = pick.share();
         let count = self.times_s.len().max(1) as f64;
         let width = (share * (1.0 - share) / count).sqrt();
@@ -79,7 +92,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// From points in any order. Those without any time are left out; of one size, all times count.
+    /// From points in any order. Those without any time are left out; of one size, all times count,
+    /// each point as a trial.
     pub fn new(points: impl IntoIterator<Item = Point>) -> Curve {
         let mut all: Vec<Point> =
             points.into_iter().filter(|point| !point.times_s.is_empty()).collect();
@@ -91,6 +105,7 @@ impl Curve {
                 Some(last) => {
                     last.times_s.extend(point.times_s);
                     last.times_s.sort_by(f64::total_cmp);
+                    last.trial_s = last.trial_s.min(point.trial_s);
                     last.retransmits += point.retransmits;
                 }
             }
@@ -137,6 +152,8 @@ mod tests {
         let curve = Curve::new(points);
         assert_eq!(curve.points.len(), 1);
         assert_eq!(curve.points[0].times_s, [0.25, 0.5]);
+        // Two trials, of 0.5 and 0.25 s.
+        assert_eq!(curve.points[0].time_s(Pick::Netpipe), 0.25);
     }
 
     #[test]

@@ -31,6 +31,7 @@
 
 mod chance;
 mod curve;
+pub mod diagnose;
 pub mod netpipe;
 pub mod quantities;
 mod schedule;

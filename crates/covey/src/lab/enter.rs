@@ -12,8 +12,8 @@ use std::process::Command;
 
 /// The namespaces of a node that are its own, in the order in which the keeper has them open.
 pub const NODE_NAMESPACES: [&str; 3] = ["net", "uts", "mnt"];
-/// The keeper's first descriptor that is a namespace.
-pub const FIRST_DESCRIPTOR: i32 = 200;
+/// The keeper's first descriptor that is a namespace: above those of all cards.
+pub const FIRST_DESCRIPTOR: i32 = 1000;
 
 /// The keeper's descriptor of a node's namespace.
 pub fn descriptor(node: usize, kind: usize) -> i32 {

@@ -56,6 +56,7 @@ pub fn prepare(lab: &Lab) -> Result<u32> {
 pub fn run(lab: &Lab) -> Result<()> {
     let plan = lab.plan()?;
     namespaces::reap_by_itself();
+    covey_io::os::limits::raise_open_files().cannot(|| "open many files")?;
     own_mounts()?;
     // Before the nodes' namespaces: the socket is met in the directory by everybody.
     let socket = lab.file("control.sock");

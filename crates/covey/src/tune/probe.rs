@@ -1,12 +1,18 @@
 //! Blocks to and fro over TCP between two hosts.
 //!
-//! The one that asks connects, says which version it speaks, and then for each size sends a header of 12
-//! bytes: how many bytes, how many round trips. Both then send the block in turn, and the one that
-//! answers says how many segments it has had to send again. Both ends block in the kernel while they wait,
-//! as ordinary programs do, and never delay a small segment (TCP_NODELAY).
+//! The one that asks connects, says which version it speaks, and then for each measurement sends a header of
+//! 13 bytes: how many bytes, how many rounds, and what to do with them. For blocks to and fro both send the
+//! block in turn; for a long transfer one of them sends all. The one that answers ends each with how many
+//! segments it has had to send again. Both ends block in the kernel while they wait, as ordinary
+//! programs do, and never delay a small segment (TCP_NODELAY).
+
+mod stream;
+
+pub use stream::{Streams, streams};
 
 use crate::error::{Cannot, Error, Result};
-use covey_io::os::tcp::retransmits;
+use covey_io::os::tcp;
+use covey_tune::diagnose::Stall;
 use covey_tune::{Curve, Point, sizes};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -15,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Where one listens that answers.
 pub const PORT_DEFAULT: u16 = 5641;
 /// Said by both at the beginning.
-const HELLO: [u8; 8] = *b"COVEYTN1";
+const HELLO: [u8; 8] = *b"COVEYTN2";
 /// No block is longer.
 pub const BYTES_MAX: u64 = 256 << 20;
 /// No size is tried more often at a time.
@@ -55,6 +61,10 @@ pub struct Outcome {
     pub curve: Curve,
     /// Why it ended before its time.
     pub failure: Option<String>,
+    /// The size that never passed, if that was why.
+    pub stalled: Option<Stall>,
+    /// TCP payload of a full segment.
+    pub segment_bytes: u64,
 }
 
 /// Answers everybody, or one peer only.
@@ -88,36 +98,48 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
     }
     let mut block = Vec::new();
     loop {
-        let mut header = [0; 12];
+        let mut header = [0; HEADER_BYTES];
         match stream.read_exact(&mut header) {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
             other => other?,
         }
-        let (bytes, rounds) = read_header(header);
-        if bytes == 0 || bytes > BYTES_MAX {
-            return Err(std::io::Error::other(format!("a block of {bytes} bytes was asked for")));
+        let (bytes, rounds, what) = read_header(header);
+        match what {
+            ECHO if (1..=BYTES_MAX).contains(&bytes) => {
+                block.resize(bytes as usize, 0);
+                for _ in 0..rounds {
+                    stream.read_exact(&mut block)?;
+                    stream.write_all(&block)?;
+                }
+            }
+            TO_YOU => stream::take(stream, bytes)?,
+            TO_ME => stream::give(stream, bytes)?,
+            _ => {
+                return Err(std::io::Error::other(format!(
+                    "a block of {bytes} bytes was asked for"
+                )));
+            }
         }
-        block.resize(bytes as usize, 0);
-        for _ in 0..rounds {
-            stream.read_exact(&mut block)?;
-            stream.write_all(&block)?;
-        }
-        stream.write_all(&retransmits(stream)?.to_le_bytes())?;
+        stream.write_all(&tcp::info(stream)?.retransmits.to_le_bytes())?;
     }
 }
 
-fn header(bytes: u64, rounds: u64) -> [u8; 12] {
-    let mut header = [0; 12];
+const HEADER_BYTES: usize = 13;
+const ECHO: u8 = 0;
+const TO_YOU: u8 = 1;
+const TO_ME: u8 = 2;
+
+fn header(bytes: u64, rounds: u64, what: u8) -> [u8; HEADER_BYTES] {
+    let mut header = [what; HEADER_BYTES];
     header[..8].copy_from_slice(&bytes.to_le_bytes());
-    header[8..].copy_from_slice(&(rounds as u32).to_le_bytes());
+    header[8..12].copy_from_slice(&(rounds as u32).to_le_bytes());
     header
 }
 
-fn read_header(header: [u8; 12]) -> (u64, u64) {
-    let (bytes, rounds) = header.split_at(8);
-    let bytes = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    let rounds = u32::from_le_bytes(rounds.try_into().expect("four bytes"));
-    (bytes, rounds.into())
+fn read_header(header: [u8; HEADER_BYTES]) -> (u64, u64, u8) {
+    let bytes = u64::from_le_bytes(header[..8].try_into().expect("eight bytes"));
+    let rounds = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));
+    (bytes, rounds.into(), header[12])
 }
 
 /// The address that a person wrote: `HOST` or `HOST:PORT`.
@@ -142,17 +164,38 @@ pub fn measure(
     let mut link = Link { stream: connect(peer)?, retransmits: 0 };
     let mut points = Vec::new();
     let failure = run(&mut link, plan, &mut points, &mut progress).err();
+    let segment_bytes = tcp::info(&link.stream).map_or(0, |info| info.segment_bytes.into());
+    let curve = Curve::new(points);
+    let is_silence = |error: &std::io::Error| {
+        matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+    };
+    let stalled = match &failure {
+        Some((bytes, error)) if is_silence(error) => stall(peer, &curve, *bytes),
+        _ => None,
+    };
     let failure = failure.map(|(bytes, error)| {
         let why = match error.kind() {
-            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-                format!("no answer within {} s", PATIENCE.as_secs())
-            }
+            _ if is_silence(&error) => format!("no answer within {} s", PATIENCE.as_secs()),
             std::io::ErrorKind::UnexpectedEof => "the other end has gone".to_string(),
             _ => crate::error::reason(&error),
         };
         format!("{why} at {bytes} bytes")
     });
-    Ok(Outcome { curve: Curve::new(points), failure })
+    Ok(Outcome { curve, failure, stalled, segment_bytes })
+}
+
+/// Tries on a new connection whether it is this size that does not pass.
+fn stall(peer: SocketAddr, curve: &Curve, bytes: u64) -> Option<Stall> {
+    let passed =
+        curve.points.iter().map(|point| point.bytes).filter(|passed| *passed < bytes).max();
+    let passed_bytes = passed?;
+    let mut stall = Stall { bytes, passed_bytes, confirmed: false };
+    let Ok(stream) = connect(peer) else { return Some(stall) };
+    let mut link = Link { stream, retransmits: 0 };
+    let mut block = Vec::new();
+    let passes = round_trips(&mut link, passed_bytes, ROUNDS_MIN, &mut block).is_ok();
+    stall.confirmed = passes && round_trips(&mut link, bytes, 1, &mut block).is_err();
+    Some(stall)
 }
 
 fn connect(peer: SocketAddr) -> Result<TcpStream> {
@@ -229,7 +272,7 @@ fn round_trips(
     block: &mut Vec<u8>,
 ) -> std::io::Result<Point> {
     let stream = &mut link.stream;
-    stream.write_all(&header(bytes, rounds))?;
+    stream.write_all(&header(bytes, rounds, ECHO))?;
     block.resize(bytes as usize, 0);
     let mut times = Vec::with_capacity(rounds as usize);
     for _ in 0..rounds {
@@ -240,7 +283,7 @@ fn round_trips(
     }
     let mut theirs = [0; 4];
     stream.read_exact(&mut theirs)?;
-    let both = u64::from(u32::from_le_bytes(theirs)) + u64::from(retransmits(&*stream)?);
+    let both = u64::from(u32::from_le_bytes(theirs)) + u64::from(tcp::info(&*stream)?.retransmits);
     let mut point = Point::new(bytes, times);
     point.retransmits = both.saturating_sub(std::mem::replace(&mut link.retransmits, both));
     Ok(point)
@@ -285,9 +328,9 @@ mod tests {
             let mut block = vec![0; 4096];
             // The warm-up and three sizes.
             for _ in 0..4 {
-                let mut asked = [0; 12];
+                let mut asked = [0; HEADER_BYTES];
                 stream.read_exact(&mut asked).unwrap();
-                let (bytes, rounds) = read_header(asked);
+                let (bytes, rounds, _) = read_header(asked);
                 for _ in 0..rounds {
                     stream.read_exact(&mut block[..bytes as usize]).unwrap();
                     stream.write_all(&block[..bytes as usize]).unwrap();
@@ -309,7 +352,7 @@ mod tests {
         stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         let mut greedy = TcpStream::connect(address).unwrap();
         greedy.write_all(&HELLO).unwrap();
-        greedy.write_all(&header(u64::MAX, 1)).unwrap();
+        greedy.write_all(&header(u64::MAX, 1, ECHO)).unwrap();
         let mut rest = Vec::new();
         let _ = greedy.read_to_end(&mut rest);
         assert!(measure(address, &plan(), |_, _| {}).unwrap().failure.is_none());

@@ -4,6 +4,7 @@ use super::environment::Environment;
 use super::plot::{Axis, plot};
 use crate::lab::units::{rate_text, time_text};
 use crate::output::table;
+use covey_tune::diagnose::Verdict;
 use covey_tune::{Curve, Estimate, Pick, Quantities};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -25,6 +26,12 @@ pub struct Report {
     pub typical: Option<Quantities>,
     /// What follows from the least times.
     pub best: Option<Quantities>,
+    /// Long transfers alone, there and back, in bits per second.
+    pub streams: Option<[f64; 2]>,
+    /// The same two at once.
+    pub both_at_once: Option<[f64; 2]>,
+    /// What is wrong with the link, if anything.
+    pub verdict: Verdict,
     /// How the machine was meanwhile.
     pub environment: Environment,
     /// Why it ended before its time.
@@ -46,6 +53,8 @@ pub struct Row {
     pub median_s: f64,
     /// and the greatest.
     pub max_s: f64,
+    /// The least mean of a pass, NetPIPE's statistic.
+    pub trial_s: f64,
     /// Segments sent again, both ends.
     pub retransmits: u64,
 }
@@ -73,6 +82,7 @@ pub fn rows(curve: &Curve) -> Vec<Row> {
         p10_s: point.time_s(Pick::Low),
         median_s: point.time_s(Pick::Typical),
         max_s: point.times_s.last().copied().unwrap_or(f64::NAN),
+        trial_s: point.trial_s,
         retransmits: point.retransmits,
     };
     curve.points.iter().map(row).collect()
@@ -98,6 +108,18 @@ impl Report {
         if again > 0 {
             writeln!(out, "\n{again} segments had to be sent again")?;
         }
+        if let (Some([there, back]), Some(both)) = (self.streams, self.both_at_once) {
+            let text = |bits: f64| rate_text(Some(bits as u64));
+            writeln!(
+                out,
+                "\nlong transfers: {} there, {} back; at once {} and {}",
+                text(there),
+                text(back),
+                text(both[0]),
+                text(both[1])
+            )?;
+        }
+        tell_verdict(out, &self.verdict)?;
         match self.environment.warning() {
             Some(warning) => writeln!(out, "\nwarning: {warning}"),
             None => Ok(()),
@@ -130,7 +152,8 @@ impl Report {
         let mut text =
             "bytes,samples,min_s,p10_s,median_s,max_s,bits_per_s,retransmits\n".to_string();
         for row in &self.points {
-            let Row { bytes, samples, min_s, p10_s, median_s, max_s, retransmits } = row;
+            let Row { bytes, samples, min_s, p10_s, median_s, max_s, trial_s: _, retransmits } =
+                row;
             text.push_str(&format!(
                 "{bytes},{samples},{min_s:.9},{p10_s:.9},{median_s:.9},{max_s:.9},{:.0},{retransmits}\n",
                 row.bits_per_s()
@@ -139,10 +162,10 @@ impl Report {
         text
     }
 
-    /// In NetPIPE's form, which holds the least times.
+    /// In NetPIPE's form, which holds the least mean of a trial.
     pub fn netpipe(&self) -> String {
         let points =
-            self.points.iter().map(|row| covey_tune::Point::new(row.bytes, vec![row.min_s]));
+            self.points.iter().map(|row| covey_tune::Point::new(row.bytes, vec![row.trial_s]));
         covey_tune::netpipe::write(&Curve::new(points), Pick::Best)
     }
 }
@@ -151,6 +174,19 @@ impl Row {
     /// Throughput by the median time.
     pub fn bits_per_s(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.median_s
+    }
+}
+
+/// Cause, evidence and remedy.
+pub fn tell_verdict(out: &mut Vec<u8>, verdict: &Verdict) -> std::io::Result<()> {
+    match verdict {
+        Verdict::NoFault => writeln!(out, "\nno fault found"),
+        Verdict::NotTrustworthy(why) => writeln!(out, "\nno diagnosis: {why}"),
+        Verdict::Faults(findings) => findings.iter().try_for_each(|finding| {
+            writeln!(out, "\nfault: {}", finding.cause.words())?;
+            writeln!(out, "  because {}", finding.evidence)?;
+            writeln!(out, "  remedy: {}", finding.remedy)
+        }),
     }
 }
 

@@ -3,8 +3,17 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// How many segments this end has had to send again since the connection began.
-pub fn retransmits(connection: impl AsFd) -> io::Result<u32> {
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// How many segments it has had to send again since the connection began.
+    pub retransmits: u32,
+    /// How many bytes it sends in one segment.
+    pub segment_bytes: u32,
+}
+
+/// Asks for it.
+pub fn info(connection: impl AsFd) -> io::Result<Info> {
     // SAFETY: all of tcp_info is plain numbers, for which zeros are valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -14,5 +23,10 @@ pub fn retransmits(connection: impl AsFd) -> io::Result<u32> {
         let (to, length) = ((&raw mut info).cast(), &raw mut length);
         libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, to, length)
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(info.tcpi_total_retrans) }
+    match done < 0 {
+        true => Err(io::Error::last_os_error()),
+        false => {
+            Ok(Info { retransmits: info.tcpi_total_retrans, segment_bytes: info.tcpi_snd_mss })
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// How long what runs in a lab may take to end by itself.
 const END_WAIT: Duration = Duration::from_secs(3);
 /// How long the kernel may take to clear a lab away.
-const CLEAR_WAIT: Duration = Duration::from_secs(20);
+const CLEAR_WAIT: Duration = Duration::from_secs(60);
 
 /// Take a lab down, and all that runs in it
 ///

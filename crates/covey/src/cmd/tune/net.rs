@@ -2,6 +2,7 @@
 
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
+use crate::lab::control::status;
 use crate::lab::enter;
 use crate::lab::state::Lab;
 use crate::lab::units::{rate_text, time_text};
@@ -9,6 +10,7 @@ use crate::output::table;
 use crate::tune::environment::Watch;
 use crate::tune::probe::{self, BYTES_MAX, Plan};
 use crate::tune::report::{Graph, Report, rows};
+use covey_tune::diagnose::{Evidence, Verdict, diagnose};
 use covey_tune::{Pick, Quantities};
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,6 +25,10 @@ use std::time::Duration;
 /// Sizes are NetPIPE's: powers of two and those half way between, each with 3 bytes less and more.
 /// All are gone through three times. The sizes end early when the budget does not suffice. Both
 /// ends wait in the kernel, as ordinary programs do.
+///
+/// Then follow long transfers each way and both at once, and a diagnosis: cause, evidence and remedy
+/// of an MTU black hole, loss (of any packets, of long ones, of long trains), a slow way, half
+/// duplex; or that there is no fault, or that the machine was too busy to tell.
 ///
 /// Exit code 1 when the measurement broke off; what there was is told all the same.
 ///
@@ -53,13 +59,22 @@ pub struct Args {
     /// How far beside each size its neighbours lie; 0 leaves them out
     #[arg(long, value_name = "BYTES", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=8))]
     perturbation: u8,
+    /// What links of this kind carry, in bits per second; a slower one is a fault
+    #[arg(long, value_name = "RATE", value_parser = parse_expected)]
+    expect: Option<f64>,
+    /// Look for faults although other programs use the CPUs; they may be found where there are none
+    #[arg(long)]
+    anyway: bool,
+    /// What this machine moves without any wire, in bits per second.
+    #[arg(long, hide = true)]
+    machine: Option<f64>,
     /// Which graph to draw
     #[arg(long, value_enum, default_value_t = Graph::Throughput)]
     graph: Graph,
     /// Write the times of each size to FILE, separated by commas
     #[arg(long, value_name = "FILE", conflicts_with = "all")]
     csv: Option<PathBuf>,
-    /// Write the least times to FILE in NetPIPE's three columns
+    /// Write FILE in NetPIPE's three columns, with its statistic: the least mean of a trial
     #[arg(long, value_name = "FILE", conflicts_with = "all")]
     netpipe: Option<PathBuf>,
 }
@@ -70,6 +85,10 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
         true => Ok(bytes),
         false => Err(format!("`{text}` is outside the limits: 64 B to 256 MiB")),
     }
+}
+
+fn parse_expected(text: &str) -> std::result::Result<f64, String> {
+    crate::lab::units::parse_rate(text)?.map(|bits| bits as f64).ok_or("it must be a rate".into())
 }
 
 /// Runs the command.
@@ -123,18 +142,43 @@ fn from_here(args: &Args, to: &str, context: &Context) -> Result<Report> {
         ));
         bar.tick();
     });
-    bar.finish_and_clear();
     let outcome = outcome?;
+    let environment = watch.end();
+    let typical = Quantities::of(&outcome.curve);
+    bar.set_message(format!("{to}: long transfers"));
+    // Blocks that do not pass say enough.
+    let streams = match (&outcome.failure, &typical) {
+        (None, Some(found)) => probe::streams(peer, found.bandwidth_bits_per_s.value).ok(),
+        _ => None,
+    };
+    bar.finish_and_clear();
+    let evidence = Evidence {
+        curve: outcome.curve,
+        stalled: outcome.stalled,
+        streams: streams.map(|streams| streams.alone),
+        both_at_once: streams.map(|streams| streams.together),
+        segment_bytes: outcome.segment_bytes,
+        machine_bits_per_s: args.machine,
+        expected_bits_per_s: args.expect,
+        cpu_pressure: environment.cpu_pressure.filter(|_| !args.anyway),
+    };
+    let verdict = match outcome.failure.is_some() && outcome.stalled.is_none() {
+        true => Verdict::NotTrustworthy("the measurement broke off".to_string()),
+        false => diagnose(&evidence),
+    };
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Ok(Report {
         from: host.trim().to_string(),
         to: to.to_string(),
         protocol: "TCP".to_string(),
         wait: "blocking".to_string(),
-        points: rows(&outcome.curve),
-        typical: Quantities::of(&outcome.curve),
-        best: Quantities::of_pick(&outcome.curve, Pick::Best),
-        environment: watch.end(),
+        points: rows(&evidence.curve),
+        best: Quantities::of_pick(&evidence.curve, Pick::Best),
+        typical,
+        streams: evidence.streams,
+        both_at_once: evidence.both_at_once,
+        verdict,
+        environment,
         failure: outcome.failure,
     })
 }
@@ -159,14 +203,25 @@ fn between(args: &Args, lab: &Lab, from: &str, to: &str) -> Result<Report> {
     }
     let (_, card) = plan.cards_of(target).next().expect("every node has a card");
     let listen = format!("{}:{}", card.address, probe::PORT_DEFAULT);
-    let mut server = on_node(lab, to, &["tune", "serve", "--once", "--listen", &listen])
+    let mut server = on_node(lab, to, &["tune", "serve", "--listen", &listen])
         .stdout(Stdio::null())
         .spawn()
         .cannot(|| format!("answer on {to}"))?;
     let (budget, up_to) = (args.budget.to_string(), args.up_to.to_string());
     let perturbation = args.perturbation.to_string();
     let words = ["--json", "tune", "net", to, "--budget", &budget, "--up-to", &up_to];
-    let words = [&words[..], &["--perturbation", &perturbation]].concat();
+    let mut words = [&words[..], &["--perturbation", &perturbation]].concat();
+    let machine = status(lab)?.floor.map(|floor| floor.bits_per_s.to_string());
+    if let Some(machine) = &machine {
+        words.extend(["--machine", machine]);
+    }
+    let expect = args.expect.map(|expect| expect.to_string());
+    if let Some(expect) = &expect {
+        words.extend(["--expect", expect]);
+    }
+    if args.anyway {
+        words.push("--anyway");
+    }
     let asked = on_node(lab, from, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
     let _ = server.kill();
     let _ = server.wait();
@@ -247,10 +302,23 @@ fn tell_pairs(out: &mut Vec<u8>, reports: &[Report]) -> std::io::Result<()> {
                 }
             }
             row.push(again.to_string());
+            row.push(match &report.verdict {
+                Verdict::NoFault => "no fault".to_string(),
+                Verdict::NotTrustworthy(_) => "unknown".to_string(),
+                Verdict::Faults(findings) => {
+                    let words: Vec<&str> =
+                        findings.iter().map(|finding| finding.cause.words()).collect();
+                    words.join("; ")
+                }
+            });
             row
         })
         .collect();
-    table(out, &["FROM", "TO", "LATENCY (95 %)", "BANDWIDTH (95 %)", ">SENT AGAIN"], &rows);
+    table(
+        out,
+        &["FROM", "TO", "LATENCY (95 %)", "BANDWIDTH (95 %)", ">SENT AGAIN", "FAULT"],
+        &rows,
+    );
     match reports.iter().find_map(|report| report.environment.warning()) {
         Some(warning) => writeln!(out, "\nwarning: {warning}"),
         None => Ok(()),
