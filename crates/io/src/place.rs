@@ -46,6 +46,8 @@ pub struct Placement {
     since: Option<Instant>,
     /// How long the next rest is.
     rest: Duration,
+    /// It rests because it was impossible, or did harm.
+    was_refused: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +64,14 @@ enum State {
 
 impl Default for Placement {
     fn default() -> Self {
-        Placement { state: State::Watching, caller: None, count: 0, since: None, rest: REST_MIN }
+        Placement {
+            state: State::Watching,
+            caller: None,
+            count: 0,
+            since: None,
+            rest: REST_MIN,
+            was_refused: false,
+        }
     }
 }
 
@@ -71,6 +80,7 @@ impl Placement {
     /// at now and then only.
     pub fn alone(&mut self, caller: u64, now: impl Fn() -> Instant) -> Act {
         if self.caller.replace(caller) != Some(caller) {
+            self.forgive();
             return self.crowd();
         }
         self.count += 1;
@@ -105,11 +115,20 @@ impl Placement {
     pub fn refused(&mut self, now: Instant) {
         self.rest = self.rest.max(REFUSED_MIN);
         self.begin_rest(now);
+        self.was_refused = true;
     }
 
     /// Somebody took back what was joined, because no request came any more.
     pub fn paused(&mut self) {
         if matches!(self.state, State::Trial(_) | State::Settled(_)) {
+            self.begin(State::Watching);
+        }
+    }
+
+    /// What did not help one caller may help the next one; what did harm may not.
+    fn forgive(&mut self) {
+        if matches!(self.state, State::Resting(_)) && !self.was_refused {
+            self.rest = REST_MIN;
             self.begin(State::Watching);
         }
     }
@@ -169,6 +188,7 @@ impl Placement {
     }
 
     fn begin_rest(&mut self, now: Instant) {
+        self.was_refused = false;
         self.begin(State::Resting(now + self.rest));
         self.rest = (self.rest * 2).min(REST_MAX);
     }
@@ -336,6 +356,16 @@ mod tests {
         assert_eq!(scene.joins(), 1);
         scene.ask(7, 2000);
         assert_eq!(scene.joins(), 2);
+    }
+
+    #[test]
+    fn what_did_not_help_one_caller_is_tried_with_the_next_one() {
+        let mut scene = Scene::new(100, 100);
+        scene.ask(7, 300);
+        assert!(!scene.joined && scene.joins() == 1);
+        scene.together /= 2;
+        scene.ask(8, WINDOW + 3);
+        assert!(scene.joined);
     }
 
     #[test]
