@@ -1,8 +1,13 @@
 //! About a hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
 
+#[path = "sim/rot.rs"]
+mod rot;
+#[path = "sim/scenes.rs"]
+mod scenes;
 #[path = "sim/mod.rs"]
 mod sim;
 
+use rot::{Outcome, rot};
 use sim::simulate;
 
 /// Seeds that have found something.
@@ -25,4 +30,26 @@ fn a_seed_is_repeated_exactly() {
         let run = || simulate(seed, false).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(run(), run(), "seed {seed}");
     }
+}
+
+#[test]
+fn a_client_that_goes_twice_with_the_grace_between_keeps_its_locks() {
+    scenes::a_client_goes_twice();
+}
+
+#[test]
+fn a_sync_tells_when_the_size_that_a_write_lies_within_is_lost() {
+    let told = (0..40).filter(|&seed| scenes::a_write_rests_on_a_lost_size(seed)).count();
+    assert!(told > 0, "the size was never lost");
+}
+
+#[test]
+fn a_bit_that_rots_in_the_log_is_named_or_ends_it_where_nothing_was_synced() {
+    let outcomes: Vec<Outcome> = (0..60).map(rot).collect();
+    let is_cut = |outcome: &&Outcome| matches!(outcome, Outcome::Cut { made, kept } if kept < made);
+    let (named, cut) = (
+        outcomes.iter().filter(|outcome| **outcome == Outcome::Named).count(),
+        outcomes.iter().filter(is_cut).count(),
+    );
+    assert!(named > 5 && cut > 5, "{outcomes:?}");
 }

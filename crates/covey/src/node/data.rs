@@ -13,6 +13,8 @@
 mod gone;
 mod line;
 mod list;
+#[cfg(test)]
+mod refusals;
 mod space;
 
 pub mod copy;
@@ -29,6 +31,7 @@ use covey_stripe::ops::Id;
 use covey_wire::{Bytes, FileRange, List, Name};
 use gone::Gone;
 pub use line::{Line, Node, id_of};
+use line::{qid, root_qid};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -456,14 +459,6 @@ impl Drop for Cutting {
 /// The data server as a 9P tree. A newtype so that commands can hold the tree while they wait.
 #[derive(Clone)]
 pub struct DataServer(pub Rc<DataTree>);
-
-fn root_qid() -> Qid {
-    Qid { kind: Qid::DIR, version: 0, path: 0 }
-}
-
-fn qid(object: &Object) -> Qid {
-    Qid { kind: Qid::FILE, version: object.version.get(), path: object.id }
-}
 
 impl Tree for DataServer {
     type Node = Node;

@@ -12,7 +12,7 @@ use covey_ninep::tree::{Errno, Peer, Result, Tree};
 use covey_stripe::kv::Kv;
 use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -64,6 +64,10 @@ pub struct Cluster {
     pub clients: Vec<NodeId>,
     /// The running metadata server, for the checks.
     pub running: RefCell<Option<Rc<Meta>>>,
+    /// A bit has rotted on the metadata server's disk: it may refuse to start.
+    pub is_rotten: Cell<bool>,
+    /// Why it has.
+    pub refusal: RefCell<Option<String>>,
 }
 
 impl Cluster {
@@ -85,7 +89,9 @@ impl Cluster {
         let meta = server("meta".into());
         let data: Vec<Server> = (0..data).map(|at| server(format!("io{at}"))).collect();
         let clients = (0..clients).map(|at| control.node(&format!("client{at}"))).collect();
-        let cluster = Cluster { control, meta, data, clients, running: RefCell::default() };
+        let running = RefCell::default();
+        let (is_rotten, refusal) = (Cell::default(), RefCell::default());
+        let cluster = Cluster { control, meta, data, clients, running, is_rotten, refusal };
         cluster.format_meta(hint);
         Rc::new(cluster)
     }
@@ -126,9 +132,17 @@ impl Cluster {
     async fn run_meta(&self) {
         let media = media(&self.meta.disk);
         let meta = Meta::start(media, &self.server_names(), Arc::new(SimNet));
-        let meta = meta.unwrap_or_else(|error| cannot_start(&format!("{error:#}")));
+        let meta = meta.unwrap_or_else(|error| self.meta_cannot_start(&format!("{error:#}")));
         *self.running.borrow_mut() = Some(meta.clone());
         serve(Rc::new(MetaServer(meta))).await;
+    }
+
+    fn meta_cannot_start(&self, why: &str) -> ! {
+        if !self.is_rotten.get() {
+            cannot_start(why);
+        }
+        *self.refusal.borrow_mut() = Some(why.to_owned());
+        task::exit(why)
     }
 
     /// Ends a server's process, with the power of its machine or without.

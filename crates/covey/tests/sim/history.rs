@@ -12,8 +12,23 @@ use std::time::Instant;
 /// A change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Write { offset: u64, length: u64 },
-    Truncate { size: u64 },
+    Write {
+        offset: u64,
+        length: u64,
+    },
+    Truncate {
+        size: u64,
+    },
+    /// Zeros, punched or allocated anew; with `grows` the file reaches to their end.
+    Zero {
+        offset: u64,
+        length: u64,
+        grows: bool,
+    },
+    /// Space was taken up to here, and the file reaches there.
+    Allocate {
+        end: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -50,28 +65,47 @@ pub struct Span {
 impl Change {
     fn covers(&self, at: u64) -> bool {
         match self.kind {
-            Kind::Write { offset, length } => (offset..offset + length).contains(&at),
+            Kind::Write { offset, length } | Kind::Zero { offset, length, .. } => {
+                (offset..offset + length).contains(&at)
+            }
             Kind::Truncate { size } => at >= size,
+            Kind::Allocate { .. } => false,
         }
     }
 
     fn edges(&self) -> [u64; 2] {
         match self.kind {
-            Kind::Write { offset, length } => [offset, offset + length],
+            Kind::Write { offset, length } | Kind::Zero { offset, length, .. } => {
+                [offset, offset + length]
+            }
             Kind::Truncate { size } => [size, u64::MAX],
+            Kind::Allocate { end } => [end, end],
         }
     }
 
     /// The size of a file that was empty before.
     fn end(&self) -> u64 {
         match self.kind {
-            Kind::Write { offset, length } => offset + length,
-            Kind::Truncate { size } => size,
+            Kind::Zero { grows: false, .. } => 0,
+            _ => self.reach(),
+        }
+    }
+
+    /// Where it ends, or the size that it makes.
+    fn reach(&self) -> u64 {
+        match self.kind {
+            Kind::Write { offset, length } | Kind::Zero { offset, length, .. } => offset + length,
+            Kind::Truncate { size: end } | Kind::Allocate { end } => end,
         }
     }
 
     fn is_truncation(&self) -> bool {
         matches!(self.kind, Kind::Truncate { .. })
+    }
+
+    /// Whether what it covers reads as zeros.
+    fn zeroes(&self) -> bool {
+        !matches!(self.kind, Kind::Write { .. })
     }
 }
 
@@ -98,7 +132,7 @@ impl History {
             Kind::Write { offset, length } => {
                 (offset..offset + length).map(|at| byte(begun.0, at)).collect()
             }
-            Kind::Truncate { .. } => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -164,7 +198,7 @@ impl History {
     fn may_rest_on_lost(&self, change: &Change, begun: &[&Change], span: Span) -> bool {
         let is_within = |other: &&Change| {
             !std::ptr::eq(*other, change)
-                && other.end() >= change.end()
+                && other.end() >= change.reach()
                 && change.ended.is_none_or(|ended| other.began <= ended)
                 && self.may_be_lost(other, span)
         };
@@ -196,6 +230,31 @@ impl History {
         self.check_bytes(offset, bytes, span)
     }
 
+    /// Checks the answer of a search for data: what lies before it reads as zeros.
+    pub fn check_data(&self, offset: u64, found: Option<u64>, span: Span) -> Result<(), String> {
+        let (lower, upper) = self.size_bounds(span);
+        if let Some(found) = found.filter(|&found| found < offset || found >= upper) {
+            return Err(format!("data at {found}, and the size is at most {upper}"));
+        }
+        let end = found.unwrap_or(lower);
+        let zeros = vec![0; end.saturating_sub(offset) as usize];
+        self.check_bytes(offset, &zeros, span)
+    }
+
+    /// Checks the answer of a search for a hole: the end of the file is one.
+    pub fn check_hole(&self, offset: u64, found: Option<u64>, span: Span) -> Result<(), String> {
+        let (lower, upper) = self.size_bounds(span);
+        match found {
+            Some(found) if found < offset || found > upper => {
+                Err(format!("a hole at {found}, and the size is at most {upper}"))
+            }
+            None if offset < lower => {
+                Err(format!("no hole behind {offset}, and the size is at least {lower}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check_bytes(&self, offset: u64, bytes: &[u8], span: Span) -> Result<(), String> {
         let changes = self.changes.borrow();
         let end = offset + bytes.len() as u64;
@@ -214,12 +273,11 @@ impl History {
                 change.began <= span.ended && !is_over
             };
             let possible: Vec<_> = covering.iter().filter(|(_, c)| is_possible(c)).collect();
-            let zero = newest.is_none() || possible.iter().any(|(_, c)| c.is_truncation());
+            let zero = newest.is_none() || possible.iter().any(|(_, c)| c.zeroes());
             for at in piece[0]..piece[1] {
                 let got = bytes[(at - offset) as usize];
-                let is_of = |(id, change): &&&(usize, &Change)| {
-                    !change.is_truncation() && byte(*id, at) == got
-                };
+                let is_of =
+                    |(id, change): &&&(usize, &Change)| !change.zeroes() && byte(*id, at) == got;
                 if !(got == 0 && zero || possible.iter().any(|one| is_of(&one))) {
                     return Err(self.explain(at, got, &possible, zero));
                 }

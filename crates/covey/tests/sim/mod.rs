@@ -10,14 +10,14 @@
 //! ```
 
 mod audit;
-mod cluster;
+pub mod cluster;
 mod faults;
 mod history;
 mod lab;
 mod linear;
 mod names;
 mod net;
-mod roles;
+pub mod roles;
 
 use cluster::Cluster;
 use covey_io::sim::{Rng, Sim};
@@ -172,7 +172,8 @@ fn boot_client(lab: &Rc<Lab>, client: usize) {
     });
 }
 
-async fn connect(name: &str) -> Fs {
+/// A client that has got in, however long that takes.
+pub async fn connect(name: &str) -> Fs {
     loop {
         let options = Options { name: name.to_owned(), ..Options::default() };
         match Fs::connect(Arc::new(net::SimNet), "meta", options).await {
@@ -211,9 +212,9 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
     for at in 0..1 + lab.below(2) {
         let text = format!("file{at}");
         let span = [500, 6000, 40_000, 150_000][lab.below(4) as usize];
-        let is_truncated = lab.chance(500);
-        let history = history::History::default();
-        shared.push(Shared { id: file(&text).await, name: text, history, span, is_truncated });
+        let (is_truncated, is_reshaped) = (lab.chance(500), lab.chance(300));
+        let (id, history) = (file(&text).await, history::History::default());
+        shared.push(Shared { id, name: text, history, span, is_truncated, is_reshaped });
     }
     let shared = Rc::new(shared);
     let log = Log::new(file("log").await);

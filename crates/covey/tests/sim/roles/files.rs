@@ -1,4 +1,5 @@
-//! Reads, writes, truncations and fsyncs of files that all clients share; of single ranges and of lists.
+//! Reads, writes, truncations, fallocates and fsyncs of files that all clients share; of single ranges and
+//! of lists.
 
 use super::{Role, Run as Work, repeat, root};
 use crate::sim::history::{History, Kind};
@@ -21,6 +22,8 @@ pub struct Shared {
     /// Where writes go: the larger, the more strips and servers.
     pub span: u64,
     pub is_truncated: bool,
+    /// Holes are punched into it, ranges zeroed and allocated.
+    pub is_reshaped: bool,
 }
 
 /// One worker.
@@ -88,6 +91,8 @@ impl Files {
         let offset = lab.below(file.span);
         let length = 1 + lab.below(if lab.chance(800) { file.span / 4 } else { file.span });
         match lab.below(100) {
+            0..12 if file.is_reshaped => self.reshape(lab, file, &handle, offset, length).await,
+            67..71 if file.is_reshaped => self.seek(lab, file, &handle, offset).await,
             0..32 => self.write(lab, file, &handle, offset, length).await,
             32..40 => self.write_list(lab, file, &handle, pieces(lab, offset, length)).await,
             40..67 => self.read(lab, file, &handle, offset, length).await,
@@ -157,6 +162,44 @@ impl Files {
         if let (_, Some(_)) = lab.attempt(what, set).await {
             file.history.done(begun);
         }
+    }
+
+    async fn reshape(&self, lab: &Lab, file: &Shared, open: &File, offset: u64, length: u64) {
+        use covey_stripe::client::fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
+        let zero = |grows| Kind::Zero { offset, length, grows };
+        // What takes space beyond the end and keeps the size changes nothing that can be seen.
+        let (mode, kind) = match lab.below(5) {
+            0 => (0, Some(Kind::Allocate { end: offset + length })),
+            1 => (KEEP_SIZE, None),
+            2 => (ZERO_RANGE, Some(zero(true))),
+            3 => (ZERO_RANGE | KEEP_SIZE, Some(zero(false))),
+            _ => (PUNCH_HOLE | KEEP_SIZE, Some(zero(false))),
+        };
+        let begun = kind.map(|kind| file.history.begin(self.client, kind));
+        let what = format!("{} fallocate {mode:#x} {begun:?} {offset}+{length}", file.name);
+        let who = root();
+        let done = lab.attempt(what, open.fallocate(&who, mode, offset, length)).await;
+        if let ((_, Some(())), Some(begun)) = (done, begun) {
+            file.history.done(begun);
+        }
+    }
+
+    /// Looks for data or a hole.
+    async fn seek(&self, lab: &Lab, file: &Shared, open: &File, offset: u64) {
+        const ENXIO: u32 = 6;
+        let for_hole = lab.chance(500);
+        let what = format!("{} seek {offset}, for a hole: {for_hole}", file.name);
+        let found = lab.expect(what.clone(), &[ENXIO], open.seek(offset, for_hole)).await;
+        let (span, found) = match found {
+            Ok((_, None)) => return,
+            Ok((span, found)) => (span, found),
+            Err((span, _)) => (span, None),
+        };
+        let checked = match for_hole {
+            true => file.history.check_hole(offset, found, span),
+            false => file.history.check_data(offset, found, span),
+        };
+        lab.check(&what, checked);
     }
 
     async fn fsync(&self, lab: &Lab, file: &Shared, open: &File) {

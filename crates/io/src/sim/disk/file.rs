@@ -29,6 +29,8 @@ enum Unsynced {
     Write(u64, Vec<u8>),
     /// A truncation, with its number among the changes of names.
     Length(u64, u64),
+    /// Pages from one place up to another that were freed, with the number likewise.
+    Punch(u64, u64, u64),
 }
 
 impl Inode {
@@ -76,6 +78,41 @@ impl Inode {
         self.modified = task::wall();
     }
 
+    /// The range reads as zeros, as far as the file goes. Whole pages are freed in one change of this
+    /// number; what is left at both ends is written like other data.
+    fn punch(&mut self, start: u64, end: u64, number: u64) {
+        let end = end.min(self.len());
+        let page = PAGE_BYTES as u64;
+        let (first, last) = (start.next_multiple_of(page), end / page * page);
+        if start >= end {
+            return;
+        }
+        if first >= last {
+            return self.write(start, &vec![0; (end - start) as usize]);
+        }
+        for (start, end) in [(start, first), (last, end)].into_iter().filter(|(a, b)| a < b) {
+            self.write(start, &vec![0; (end - start) as usize]);
+        }
+        self.content[first as usize..last as usize].fill(0);
+        self.unsynced.push(Unsynced::Punch(first, last, number));
+    }
+
+    /// The first run of pages at or after `offset` that are not all zeros.
+    fn extent(&self, offset: u64) -> Option<(u64, u64)> {
+        let (page, length) = (PAGE_BYTES as u64, self.len());
+        if offset >= length {
+            return None;
+        }
+        let is_data = |&at: &u64| {
+            let end = length.min((at + 1) * page) as usize;
+            self.content[(at * page) as usize..end].iter().any(|&byte| byte != 0)
+        };
+        let pages = length.div_ceil(page);
+        let first = (offset / page..pages).find(is_data)?;
+        let end = (first..pages).find(|at| !is_data(at)).unwrap_or(pages);
+        Some((offset.max(first * page), length.min(end * page)))
+    }
+
     /// Brings everything to the disk; the number of its last truncation.
     fn sync(&mut self) -> u64 {
         let mut last = 0;
@@ -84,6 +121,10 @@ impl Inode {
                 Unsynced::Write(offset, bytes) => put(&mut self.durable, offset, &bytes),
                 Unsynced::Length(length, number) => {
                     self.durable.resize(length as usize, 0);
+                    last = number;
+                }
+                Unsynced::Punch(start, end, number) => {
+                    zero(&mut self.durable, start, end);
                     last = number;
                 }
             }
@@ -104,7 +145,10 @@ impl Inode {
                     self.durable.resize(to as usize, 0);
                     length = to as usize;
                 }
-                Unsynced::Length(..) => {}
+                Unsynced::Punch(start, end, number) if number <= kept => {
+                    zero(&mut self.durable, start, end);
+                }
+                Unsynced::Length(..) | Unsynced::Punch(..) => {}
                 Unsynced::Write(offset, bytes) => {
                     survive(&mut self.durable, offset as usize, &bytes, rng);
                     if at < grown {
@@ -125,6 +169,11 @@ fn put(into: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
         into.resize(end, 0);
     }
     into[start..end].copy_from_slice(bytes);
+}
+
+fn zero(into: &mut [u8], start: u64, end: u64) {
+    let end = into.len().min(end as usize);
+    into[end.min(start as usize)..end].fill(0);
 }
 
 /// Writes the sectors that were lucky.
@@ -264,6 +313,30 @@ impl DiskFile for SimFile {
             state.used += grows;
         }
         Ok(())
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.reserve(offset, length)?;
+        if self.stat()?.bytes >= offset + length {
+            return Ok(());
+        }
+        self.set_length(offset + length)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.disk.change(|state, fate| {
+            if state.is_done(fate) {
+                state.changes += 1;
+                let number = state.changes;
+                let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
+                inode.punch(offset, offset.saturating_add(length), number);
+            }
+            Ok(())
+        })
+    }
+
+    fn extent(&self, offset: u64) -> io::Result<Option<(u64, u64)>> {
+        self.with(|inode, _| inode.extent(offset))
     }
 
     fn sync_blocking(&self, _: bool) -> io::Result<()> {

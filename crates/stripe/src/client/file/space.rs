@@ -4,12 +4,13 @@
 //! below a logical offset are its first [`Distribution::physical_size`] physical ones, and a
 //! logical range is one physical range on each slot, however long it is.
 
+use super::inline::Growth;
 use super::{Counted, OpenFile};
 use crate::client::session::unexpected;
 use crate::client::{Result, Shared, data_call};
 use crate::distribution::Distribution;
 use crate::objects::{DataOp, DataReply, Reshape};
-use crate::ops::{Caller, Inode, Op, Reply};
+use crate::ops::{Caller, InlinePiece, Inode, Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::Bytes;
 use futures_util::future::{Either, select, try_join_all};
@@ -51,9 +52,12 @@ impl OpenFile {
         let inode = self.mark(fs, who, epoch, 0).await?;
         let inline_end = end.min(u64::from(inode.inline));
         if how.zeroes() && offset < inline_end {
-            // What lies with the metadata takes no space of its own.
-            let zeros = Bytes::from(vec![0; (inline_end - offset) as usize]);
-            self.write(fs, offset, zeros.into()).await?;
+            // What lies with the metadata takes no space of its own. A truncation may have come since:
+            // the size stays.
+            let (growth, bytes) = (Growth { end: 0, hole: false }, (inline_end - offset) as u32);
+            let piece = InlinePiece { offset: offset as u32, bytes };
+            let zeros = Bytes::from(vec![0; bytes as usize]);
+            self.write_inline(fs, epoch, growth, vec![piece], zeros).await?;
         }
         let slots =
             (0..self.links.len()).map(|slot| self.reshape_slot(fs, slot, how, offset, end, epoch));

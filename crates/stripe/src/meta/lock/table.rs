@@ -303,3 +303,31 @@ impl Claim {
             && self.overlaps(&other.lock)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_a_bounded_number_of_locks() {
+        let who = Who { session: 1, owner: 1 };
+        let range = |at: u64| RangeLock {
+            exclusive: true,
+            whole: false,
+            start: at * 2,
+            end: at * 2,
+            owner: 1,
+            pid: 1,
+        };
+        let claim = |at: u64| Claim { who, lock: range(at) };
+        let (held, waiting) = ((1..LOCKS_MAX as u64).map(claim).collect(), VecDeque::new());
+        let mut locks = Locks::default();
+        locks.spaces.insert((7, false), Space { held, waiting });
+        assert_eq!(locks.take(7, who, &range(0)), Ok(Vec::new()));
+        let more = range(LOCKS_MAX as u64);
+        assert_eq!(locks.take(7, who, &more), Err(Refusal::TooMany));
+        let waits = locks.take_or_wait(7, who, &more, WaitId(1));
+        assert_eq!(waits.err(), Some(Refusal::TooMany));
+        assert_eq!(locks.take(8, who, &more), Ok(Vec::new()), "another file has room");
+    }
+}

@@ -1,0 +1,180 @@
+//! Every refusal of a data server, brought about.
+
+use super::*;
+use covey_io::sim::{DiskProfile, Rng, SimDisk};
+use covey_stripe::objects::Reshape;
+use std::pin::Pin;
+
+type Answer = Pin<Box<dyn Future<Output = Result<()>>>>;
+type Row = (&'static str, u32, fn(Rig) -> Answer);
+
+/// A data server on a small disk, its root, and who asks.
+#[derive(Clone)]
+struct Rig {
+    server: DataServer,
+    disk: SimDisk,
+    user: Rc<User>,
+    line: Rc<Line>,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let disk = SimDisk::new(DiskProfile::default(), Rng::new(1));
+        let tree = DataTree::open(Arc::new(disk.clone()), Path::new("/store")).unwrap();
+        let user = Rc::new(User { uid: 0, gid: 0, groups: vec![0] });
+        Rig { server: DataServer(Rc::new(tree)), disk, user, line: Rc::default() }
+    }
+
+    fn root(&self) -> Node {
+        Node::Root(self.line.clone())
+    }
+
+    fn walk(&self, name: &str) -> Outcome<Vec<(Qid, Node)>> {
+        self.server.walk(&self.user, &self.root(), &[Name::from(name)])
+    }
+
+    /// Object 7 at this epoch.
+    fn object(&self, epoch: u32) -> Node {
+        Node::Object(self.server.0.object(7), Some(epoch), self.line.clone())
+    }
+
+    async fn call(&self, op: DataOp) -> Result<()> {
+        let answer = self.server.call(&self.user, &self.root(), op.encode().into()).wait().await;
+        answer.map(|_| ())
+    }
+
+    async fn write(&self, node: &Node) -> Result<()> {
+        let data = Bytes::from_static(&[1; 100]);
+        self.server.write(&self.user, node, 0, data).wait().await.map(|_| ())
+    }
+
+    async fn cut(&self, epoch: u32) -> Result<()> {
+        self.call(DataOp::Cut { id: 7, epoch, size: 0 }).await
+    }
+
+    async fn reshape(&self, how: u8, offset: u64) -> Result<()> {
+        self.call(DataOp::Reshape { id: 7, epoch: 0, how, offset, length: 10 }).await
+    }
+}
+
+macro_rules! rows {
+    ($($words:literal $code:ident |$rig:ident| $ask:expr;)*) => {
+        &[$(($words, Errno::$code, |$rig: Rig| -> Answer {
+            Box::pin(async move { $ask.map(drop) })
+        })),*]
+    };
+}
+
+const REFUSALS: &[Row] = rows! {
+    "a name that is no object's" ENOENT |rig| rig.walk("passwd").wait().await;
+    "an object that was never written" ENOENT |rig| rig.walk("0000000000000007").wait().await;
+    "a walk from an object" ENOENT |rig| {
+        rig.server.walk(&rig.user, &rig.object(0), &["x".into()]).wait().await
+    };
+    "a walk to an epoch that is over" ESTALE |rig| {
+        rig.cut(2).await?;
+        rig.walk("0000000000000007.1").wait().await
+    };
+    "a read at an epoch that is over" ESTALE |rig| {
+        rig.cut(1).await?;
+        rig.server.read(&rig.user, &rig.object(0), 0, 10).wait().await
+    };
+    "a list at an epoch that is over" ESTALE |rig| {
+        rig.cut(1).await?;
+        let runs = vec![Run { offset: 0, bytes: 1, stride: 1, count: 1 }];
+        rig.server.read_list(&rig.user, &rig.object(0), runs).wait().await
+    };
+    "a write at an epoch that is over" ESTALE |rig| {
+        rig.cut(1).await?;
+        rig.write(&rig.object(0)).await
+    };
+    "an fsync at an epoch that is over" ESTALE |rig| {
+        rig.cut(1).await?;
+        rig.server.fsync(&rig.user, &rig.object(0), false).wait().await
+    };
+    "a range at an epoch that is over" ESTALE |rig| {
+        rig.cut(1).await?;
+        rig.reshape(Reshape::Punch as u8, 0).await
+    };
+    "a search at an epoch that is over" ESTALE |rig| {
+        rig.cut(1).await?;
+        rig.call(DataOp::Extent { id: 7, epoch: 0, offset: 0 }).await
+    };
+    "what is being cut" ESTALE |rig| {
+        let object = rig.server.0.object(7);
+        let _cutting = Cutting::begin(&object);
+        rig.write(&rig.object(0)).await
+    };
+    "a write to what was removed" ESTALE |rig| {
+        rig.call(DataOp::Remove { objects: List(vec![Doomed { id: 7, epoch: 0 }]) }).await?;
+        rig.write(&rig.object(0)).await
+    };
+    "a write on a connection that was given up" ESTALE |rig| {
+        rig.server.0.start(5, &rig.line)?;
+        rig.server.0.start(5, &Rc::default())?;
+        rig.write(&rig.object(0)).await
+    };
+    "the last of the disk" ENOSPC |rig| {
+        rig.disk.set_capacity(1000);
+        rig.write(&rig.object(0)).await
+    };
+    "space beyond the disk" ENOSPC |rig| {
+        rig.disk.set_capacity(1000);
+        rig.reshape(Reshape::Allocate as u8, 0).await
+    };
+    "a way to change a range that nobody knows" EOPNOTSUPP |rig| rig.reshape(99, 0).await;
+    "a range beyond any file" EFBIG |rig| rig.reshape(1, u64::MAX).await;
+    "a size by its attribute" EOPNOTSUPP |rig| {
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        rig.server.setattr(&rig.user, &rig.object(0), set).wait().await
+    };
+    "a read of the directory" EISDIR |rig| {
+        rig.server.read(&rig.user, &rig.root(), 0, 1).wait().await
+    };
+    "a write to the directory" EISDIR |rig| rig.write(&rig.root()).await;
+    "a list of the directory" EISDIR |rig| {
+        rig.server.read_list(&rig.user, &rig.root(), Vec::new()).wait().await
+    };
+    "a list to the directory" EISDIR |rig| {
+        rig.server.write_list(&rig.user, &rig.root(), Vec::new(), Bytes::new()).wait().await
+    };
+    "a listing of an object" ENOTDIR |rig| {
+        rig.server.readdir(&rig.user, &rig.object(0), 0, 1000).wait().await
+    };
+    "the end of a name that is no object's" ENOENT |rig| {
+        rig.server.unlink(&rig.user, &rig.root(), "x".into(), false).wait().await
+    };
+    "the end of an object at one epoch" ENOENT |rig| {
+        let name = Name::from("0000000000000007.1");
+        rig.server.unlink(&rig.user, &rig.root(), name, false).wait().await
+    };
+    "a file's name" EROFS |rig| {
+        let make = covey_ninep::tree::Make::Dir { mode: 0o755 };
+        rig.server.make(&rig.user, &rig.root(), "d".into(), make, 0).wait().await
+    };
+    "a command on an object" EINVAL |rig| {
+        let op = DataOp::Allocated { id: 7 }.encode();
+        rig.server.call(&rig.user, &rig.object(0), op.into()).wait().await
+    };
+    "a command that makes no sense" EINVAL |rig| {
+        rig.server.call(&rig.user, &rig.root(), vec![250].into()).wait().await
+    };
+    "a greeting where there is no connection" EINVAL |rig| {
+        let tree = &rig.server.0;
+        tree.command(&rig.line, DataOp::Start { client: 1 }).wait().await
+    };
+    "a piece of a copy that somebody else began" EINVAL |rig| {
+        rig.call(DataOp::Keep { offset: 0, data: vec![1; 10].into(), end: false }).await?;
+        rig.call(DataOp::Keep { offset: 99, data: vec![1; 10].into(), end: false }).await
+    };
+};
+
+#[test]
+fn each_refusal_has_its_errno() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (words, code, ask) in REFUSALS {
+        let answer = tokio::task::LocalSet::new().block_on(&runtime, ask(Rig::new()));
+        let error = answer.expect_err(words);
+        assert_eq!(error.code, *code, "{words}: {error}");
+    }
+}

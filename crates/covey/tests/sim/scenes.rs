@@ -1,0 +1,95 @@
+//! What chance would take long to bring about.
+
+use crate::sim;
+use crate::sim::cluster::Cluster;
+use crate::sim::roles::{name, root};
+use covey_io::sim::{Rng, Sim};
+use covey_io::task;
+use covey_stripe::ops::{LayoutHint, ROOT, RangeLock};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long a session outlives its last connection.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A client loses its connection twice, for a moment each, and the grace of the first ends in the second: it keeps
+/// its session, and its lock.
+pub fn a_client_goes_twice() {
+    let sim = Sim::new(1, false);
+    let mut rng = Rng::new(1);
+    let layout = LayoutHint::simple_stripe(4096, 1);
+    let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, layout);
+    cluster.servers().for_each(|server| cluster.boot(server.node));
+    let client = cluster.clients[0];
+    let (sender, locked) = tokio::sync::oneshot::channel();
+    cluster.control.boot(client, async move {
+        let fs = sim::connect("holder").await;
+        let made = fs.create(&root(), ROOT, &name("f"), 0o644, true, 6).await;
+        let file = made.expect("nothing is broken").0.id;
+        fs.lock(file, range(), false).await.expect("nobody else has it");
+        sender.send(file).expect("somebody waits for it");
+        // Holds it for as long as the client lives.
+        task::sleep(Duration::from_secs(1000)).await;
+        drop(fs);
+    });
+    sim.run(Duration::from_secs(300), async move {
+        let file = locked.await.expect("it was locked");
+        let other = sim::connect("other").await;
+        break_off(&cluster);
+        task::sleep(Duration::from_secs(1)).await;
+        unbreak(&cluster);
+        task::sleep(GRACE - Duration::from_secs(2)).await;
+        break_off(&cluster);
+        task::sleep(Duration::from_secs(2)).await;
+        let refused = other.lock(file, range(), false).await;
+        assert_eq!(refused.expect_err("it is locked").code, 11);
+        unbreak(&cluster);
+    })
+    .expect("it ends");
+}
+
+/// One client writes within a size that another has told and nobody synced; then the metadata server loses
+/// its power, and the writer syncs. Whether the sync has told of a loss; the bytes are there where
+/// it has not.
+pub fn a_write_rests_on_a_lost_size(seed: u64) -> bool {
+    let sim = Sim::new(seed, false);
+    let mut rng = Rng::new(seed);
+    let layout = LayoutHint::simple_stripe(4096, 1);
+    let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, layout);
+    cluster.servers().for_each(|server| cluster.boot(server.node));
+    sim.run(Duration::from_secs(300), async move {
+        let (one, two) = (sim::connect("one").await, sim::connect("two").await);
+        let file = one.create(&root(), ROOT, &name("f"), 0o644, true, 6).await.unwrap().1;
+        one.sync(ROOT).await.unwrap();
+        file.fsync().await.unwrap();
+        let other = two.open(&root(), file.id(), 6).await.unwrap();
+        other.write_at(5000, vec![1; 10].into()).await.unwrap();
+        assert_eq!(file.read_at(5000, 100).await.unwrap().len(), 10);
+        file.write_at(1000, vec![2; 10].into()).await.unwrap();
+        cluster.crash(cluster.meta.node, true);
+        cluster.boot(cluster.meta.node);
+        let is_told = file.fsync().await.is_err();
+        let read = file.read_at(1000, 10).await.unwrap().into_bytes();
+        assert!(is_told || read[..] == [2; 10], "seed {seed}: synced, and {read:?}");
+        is_told
+    })
+    .expect("it ends")
+}
+
+/// Cuts the client off, at once seen by both sides.
+fn break_off(cluster: &Rc<Cluster>) {
+    let (client, meta, control) = (cluster.clients[0], cluster.meta.node, &cluster.control);
+    control.block(client, meta);
+    control.block(meta, client);
+    assert_eq!(control.reset_one(client, meta), 1, "there is one connection");
+}
+
+fn unbreak(cluster: &Rc<Cluster>) {
+    let (client, meta, control) = (cluster.clients[0], cluster.meta.node, &cluster.control);
+    control.unblock(client, meta);
+    control.unblock(meta, client);
+}
+
+fn range() -> RangeLock {
+    RangeLock { exclusive: true, whole: false, start: 0, end: 9, owner: 1, pid: 1 }
+}
