@@ -38,6 +38,12 @@ fn a_client_that_goes_twice_with_the_grace_between_keeps_its_locks() {
 }
 
 #[test]
+fn a_sync_tells_when_the_size_that_a_write_lies_within_is_lost() {
+    let told = (0..40).filter(|&seed| scenes::a_write_rests_on_a_lost_size(seed)).count();
+    assert!(told > 0, "the size was never lost");
+}
+
+#[test]
 fn a_bit_that_rots_in_the_log_is_named_or_ends_it_where_nothing_was_synced() {
     let outcomes: Vec<Outcome> = (0..60).map(rot).collect();
     let is_cut = |outcome: &&Outcome| matches!(outcome, Outcome::Cut { made, kept } if kept < made);

@@ -32,6 +32,8 @@ const ROUNDS_MIN: u64 = 3;
 const PASSES: u64 = 3;
 /// A size whose least rounds take so many times its share of the budget is the last.
 const SLICES_MAX: f64 = 6.0;
+/// After so many times the budget no further size is begun.
+const OVERDRAFT: u32 = 3;
 /// Round trips before anything is measured.
 const WARM_UP: u64 = 50;
 /// How long the other end may take to answer.
@@ -245,13 +247,21 @@ fn run(
     round_trips(link, 1, WARM_UP, &mut block).map_err(|error| (1, error))?;
     let mut sizes = sizes(plan.up_to_bytes, plan.perturbation);
     let slice_s = plan.budget.as_secs_f64() / (PASSES * sizes.len().max(1) as u64) as f64;
+    let begin = Instant::now();
     for _ in 0..PASSES {
         let mut round_s = points.first().map_or(100e-6, |first: &Point| 2.0 * first.times_s[0]);
         for index in 0..sizes.len() {
+            // A link that loses much takes long over everything, and is known well enough by then.
+            if begin.elapsed() > OVERDRAFT * plan.budget {
+                return Ok(());
+            }
             let bytes = sizes[index];
             let rounds = (slice_s / round_s).ceil().min(ROUNDS_MAX as f64) as u64;
-            let point = round_trips(link, bytes, rounds.max(ROUNDS_MIN), &mut block)
+            let mut point = round_trips(link, bytes, rounds.max(ROUNDS_MIN), &mut block)
                 .map_err(|error| (bytes, error))?;
+            // What the other end has to send again of its last block is known to it only afterwards.
+            let after = round_trips(link, 1, 1, &mut block).map_err(|error| (bytes, error))?;
+            point.retransmits += after.retransmits;
             let typical_s = point.time_s(covey_tune::Pick::Typical);
             round_s = 2.0 * typical_s;
             progress(bytes, typical_s);
@@ -326,8 +336,8 @@ mod tests {
             stream.read_exact(&mut hello).unwrap();
             stream.write_all(&HELLO).unwrap();
             let mut block = vec![0; 4096];
-            // The warm-up and three sizes.
-            for _ in 0..4 {
+            // The warm-up, and three sizes with the byte after each.
+            for _ in 0..7 {
                 let mut asked = [0; HEADER_BYTES];
                 stream.read_exact(&mut asked).unwrap();
                 let (bytes, rounds, _) = read_header(asked);

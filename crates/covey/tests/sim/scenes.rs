@@ -48,6 +48,34 @@ pub fn a_client_goes_twice() {
     .expect("it ends");
 }
 
+/// One client writes within a size that another has told and nobody synced; then the metadata server loses
+/// its power, and the writer syncs. Whether the sync has told of a loss; the bytes are there where
+/// it has not.
+pub fn a_write_rests_on_a_lost_size(seed: u64) -> bool {
+    let sim = Sim::new(seed, false);
+    let mut rng = Rng::new(seed);
+    let layout = LayoutHint::simple_stripe(4096, 1);
+    let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, layout);
+    cluster.servers().for_each(|server| cluster.boot(server.node));
+    sim.run(Duration::from_secs(300), async move {
+        let (one, two) = (sim::connect("one").await, sim::connect("two").await);
+        let file = one.create(&root(), ROOT, &name("f"), 0o644, true, 6).await.unwrap().1;
+        one.sync(ROOT).await.unwrap();
+        file.fsync().await.unwrap();
+        let other = two.open(&root(), file.id(), 6).await.unwrap();
+        other.write_at(5000, vec![1; 10].into()).await.unwrap();
+        assert_eq!(file.read_at(5000, 100).await.unwrap().len(), 10);
+        file.write_at(1000, vec![2; 10].into()).await.unwrap();
+        cluster.crash(cluster.meta.node, true);
+        cluster.boot(cluster.meta.node);
+        let is_told = file.fsync().await.is_err();
+        let read = file.read_at(1000, 10).await.unwrap().into_bytes();
+        assert!(is_told || read[..] == [2; 10], "seed {seed}: synced, and {read:?}");
+        is_told
+    })
+    .expect("it ends")
+}
+
 /// Cuts the client off, at once seen by both sides.
 fn break_off(cluster: &Rc<Cluster>) {
     let (client, meta, control) = (cluster.clients[0], cluster.meta.node, &cluster.control);

@@ -380,7 +380,9 @@ impl OpenFile {
             let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
             let mut state = self.lock();
             if state.starts.1 != starts.1 {
-                state.is_told_lost |= std::mem::take(&mut state.is_told);
+                // What was written within a size that another client has told goes with it.
+                let is_shorter = inode.epoch <= state.epoch && inode.size < state.size;
+                state.is_told_lost |= std::mem::take(&mut state.is_told) | is_shorter;
             }
             (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);
         }

@@ -50,7 +50,7 @@ pub struct Args {
     /// Which lab, where there are several [default: lab; inside one, that one]
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
-    /// How long each pair may take, roughly, in seconds
+    /// How long each pair may take, roughly, in seconds; a bad link may take three times that
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     budget: u32,
     /// The longest block
