@@ -35,7 +35,7 @@ pub struct Floor {
     pub bits_per_s: f64,
 }
 
-/// Answers one peer: echoes its bytes until it says [`STREAM`], then counts what comes.
+/// Answers one peer: echoes its bytes until it says `STREAM`, then counts what comes.
 pub fn serve() -> Result<()> {
     let listener =
         TcpListener::bind(("0.0.0.0", PORT)).cannot(|| format!("listen at port {PORT}"))?;

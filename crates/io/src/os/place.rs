@@ -13,7 +13,7 @@
 //!
 //! What always holds:
 //! - a thread moves itself only, and only within the CPUs that it was given from outside;
-//! - a [guard] looks at every front that has moved, every 5 ms: one that did not get to run, or
+//! - a guard looks at every front that has moved, every 5 ms: one that did not get to run, or
 //!   that nobody has asked since, is set free;
 //! - threads that one that has moved starts do not stay there ([`everywhere`]).
 //!
