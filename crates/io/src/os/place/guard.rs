@@ -208,13 +208,14 @@ struct Watched {
 }
 
 impl Watched {
-    /// Whether it is to be looked at again. One that is asked hundreds of times between two looks
-    /// is well.
+    /// Whether it is to be looked at again. One that does well is asked hundreds of times between two
+    /// looks, and hardly ever waits.
     fn look(&mut self) -> bool {
         let (served, waited) = (self.seat.served.load(Ordering::Relaxed), self.seat.waited());
-        if served == self.served {
-            let is_starved = waited.saturating_sub(self.waited) > EVERY / 2;
-            self.seat.set_free(if is_starved { Found::Starved } else { Found::Paused });
+        if waited.saturating_sub(self.waited) > EVERY / 2 {
+            self.seat.set_free(Found::Starved);
+        } else if served == self.served {
+            self.seat.set_free(Found::Paused);
         }
         (self.served, self.waited) = (served, waited);
         self.seat.is_moved.load(Ordering::Relaxed)
