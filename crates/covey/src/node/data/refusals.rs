@@ -2,7 +2,11 @@
 
 use super::*;
 use covey_io::sim::{DiskProfile, Rng, SimDisk};
+use covey_ninep::message::Qid;
+use covey_ninep::runs::Run;
+use covey_ninep::tree::{SetAttr, Tree, User};
 use covey_stripe::objects::Reshape;
+use covey_wire::Name;
 use std::pin::Pin;
 
 type Answer = Pin<Box<dyn Future<Output = Result<()>>>>;
