@@ -62,7 +62,7 @@ struct Numbers {
 
 impl Quantities {
     /// Of the median times. `None` when the curve has too few points: it takes two small blocks and two
-    /// within the last two octaves.
+    /// within the last two octaves. And when longer blocks take no longer, as on a busy machine.
     pub fn of(curve: &Curve) -> Option<Quantities> {
         Quantities::of_pick(curve, Pick::Typical)
     }

@@ -102,7 +102,10 @@ impl Report {
         }
         match &self.typical {
             Some(found) => quantities(out, found)?,
-            None => writeln!(out, "too few sizes were measured to say more")?,
+            None => writeln!(
+                out,
+                "too few sizes were measured to say more, or longer blocks took no longer"
+            )?,
         }
         let again: u64 = self.points.iter().map(|row| row.retransmits).sum();
         if again > 0 {

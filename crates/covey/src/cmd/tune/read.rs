@@ -33,8 +33,10 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
                 .hint("NPtcp writes such files with -o")
         })?;
         let numbers = Quantities::of(&curve).ok_or_else(|| {
-            Error::user(format!("cannot use {}: it has too few sizes", file.display()))
-                .hint("at least two up to 32 bytes and two in the last two octaves")
+            let why = "it has too few sizes, or longer blocks take no longer in it than short ones";
+            Error::user(format!("cannot use {}: {why}", file.display()))
+                .hint("it takes two sizes up to 32 bytes and two in the last two octaves")
+                .hint("times that were taken while the machine was busy are of no use")
         })?;
         found.push((file, curve.points.len(), numbers));
     }
