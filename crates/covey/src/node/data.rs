@@ -194,6 +194,17 @@ impl DataTree {
         }
     }
 
+    /// The file of an object that is to be read in this epoch; None when it was never written.
+    fn to_read(&self, object: &Object, epoch: Option<u32>) -> Result<Option<Arc<dyn DiskFile>>> {
+        self.admit(object, epoch)?;
+        self.file(object, false)
+    }
+
+    fn count_read(&self, bytes: u64) {
+        self.counters.reads.add(1);
+        self.counters.bytes_read.add(bytes);
+    }
+
     /// Refuses a request whose fid is of another epoch than the object.
     fn admit(&self, object: &Object, epoch: Option<u32>) -> Result<()> {
         if object.is_cutting.get() {

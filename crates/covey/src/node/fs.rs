@@ -402,7 +402,8 @@ fn kind(mode: u32) -> u8 {
     }
 }
 
-fn qid(inode: &Inode) -> Qid {
+/// What 9P identifies a file by.
+pub(super) fn qid(inode: &Inode) -> Qid {
     Qid { kind: kind(inode.mode), version: inode.version as u32, path: inode.id }
 }
 
@@ -425,7 +426,8 @@ fn time(nanos: Nanos) -> Time {
     Time { sec: nanos / 1_000_000_000, nsec: nanos % 1_000_000_000 }
 }
 
-fn attr(stat: &Stat) -> Attr {
+/// What 9P says of a file.
+pub(super) fn attr(stat: &Stat) -> Attr {
     let inode = &stat.inode;
     Attr {
         qid: qid(inode),

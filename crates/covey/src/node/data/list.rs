@@ -16,13 +16,12 @@ impl DataTree {
         epoch: Option<u32>,
         runs: &[Run],
     ) -> Outcome<Bytes> {
-        let file = match self.admit(object, epoch).and_then(|()| self.file(object, false)) {
+        let file = match self.to_read(object, epoch) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(Bytes::new())),
             Err(error) => return Outcome::Now(Err(error)),
         };
-        self.counters.reads.add(1);
-        self.counters.bytes_read.add(runs::total(runs));
+        self.count_read(runs::total(runs));
         let pieces: Vec<Piece> = runs::pieces(runs).collect();
         match file.read_list_now(&pieces) {
             Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),

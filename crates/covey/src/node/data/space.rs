@@ -69,7 +69,7 @@ impl DataTree {
     pub(super) fn extent(self: &Rc<Self>, id: Id, epoch: u32, offset: u64) -> Outcome<DataReply> {
         const NONE: DataReply = DataReply::Extent { data: u64::MAX, hole: u64::MAX };
         let object = self.object(id);
-        let file = match self.admit(&object, Some(epoch)).and_then(|()| self.file(&object, false)) {
+        let file = match self.to_read(&object, Some(epoch)) {
             Ok(Some(file)) if offset <= i64::MAX as u64 => file,
             Ok(_) => return Outcome::Now(Ok(NONE)),
             Err(error) => return Outcome::Now(Err(error)),

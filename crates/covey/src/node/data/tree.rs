@@ -53,13 +53,12 @@ impl Tree for DataServer {
     fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
         let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
         let tree = &self.0;
-        let file = match tree.admit(object, *epoch).and_then(|()| tree.file(object, false)) {
+        let file = match tree.to_read(object, *epoch) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(Bytes::new())),
             Err(error) => return Outcome::Now(Err(error)),
         };
-        tree.counters.reads.add(1);
-        tree.counters.bytes_read.add(u64::from(count));
+        tree.count_read(count.into());
         match file.read_now(offset, count as usize) {
             Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
             Ok(None) => {
@@ -79,15 +78,14 @@ impl Tree for DataServer {
     ) -> Option<Result<()>> {
         let Node::Object(object, epoch, _) = node else { return None };
         let tree = &self.0;
-        let file = match tree.admit(object, *epoch).and_then(|()| tree.file(object, false)) {
+        let file = match tree.to_read(object, *epoch) {
             Ok(Some(file)) => file,
             Ok(None) => return Some(Ok(())),
             Err(error) => return Some(Err(error)),
         };
         match file.append_now(offset, count as usize, out) {
             Ok(true) => {
-                tree.counters.reads.add(1);
-                tree.counters.bytes_read.add(u64::from(count));
+                tree.count_read(count.into());
                 Some(Ok(()))
             }
             Ok(false) => None,
@@ -99,10 +97,9 @@ impl Tree for DataServer {
         let Node::Object(object, epoch, _) = node else { return None };
         let tree = &self.0;
         // What is refused or not there is told by `read_now`.
-        let file = tree.admit(object, *epoch).and_then(|()| tree.file(object, false)).ok()??;
+        let file = tree.to_read(object, *epoch).ok()??;
         let range = file.range(offset, count as usize).ok()??;
-        tree.counters.reads.add(1);
-        tree.counters.bytes_read.add(u64::from(count));
+        tree.count_read(count.into());
         Some(range)
     }
 
@@ -199,7 +196,7 @@ impl Tree for DataServer {
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
         let Node::Object(object, epoch, _) = node else { return Outcome::Now(Ok(())) };
-        let file = match self.0.admit(object, *epoch).and_then(|()| self.0.file(object, false)) {
+        let file = match self.0.to_read(object, *epoch) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(())),
             Err(error) => return Outcome::Now(Err(error)),

@@ -2,11 +2,13 @@
 
 use super::sessions::Connection;
 use super::{Meta, plain, watch};
+use crate::node::fs::{attr, qid};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
+    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Tree, User,
 };
-use covey_stripe::ops::{Answer, Inode, Nanos, Op, ROOT, Reply, Request};
+use covey_stripe::client::Stat;
+use covey_stripe::ops::{Answer, Inode, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
 use std::rc::Rc;
 
@@ -154,15 +156,6 @@ fn id_of(node: &Node) -> u64 {
     }
 }
 
-fn qid(inode: &Inode) -> Qid {
-    let kind = match inode.mode & 0o170000 {
-        0o040000 => Qid::DIR,
-        0o120000 => Qid::SYMLINK,
-        _ => Qid::FILE,
-    };
-    Qid { kind, version: inode.version as u32, path: inode.id }
-}
-
 /// What a file says of itself here: where its data is.
 fn text(inode: &Inode, servers: &[Name]) -> String {
     let mut out = format!("id {:016x}\nsize {}\nepoch {}\n", inode.id, inode.size, inode.epoch);
@@ -208,22 +201,8 @@ impl Tree for MetaServer {
     }
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
-        let time = |nanos: Nanos| Time { sec: nanos / 1_000_000_000, nsec: nanos % 1_000_000_000 };
-        let attr = |inode: Inode| Attr {
-            qid: qid(&inode),
-            mode: inode.mode,
-            uid: inode.uid,
-            gid: inode.gid,
-            nlink: u64::from(inode.nlink),
-            rdev: inode.rdev,
-            size: inode.size,
-            blksize: 4096,
-            blocks: 0,
-            atime: time(inode.atime),
-            mtime: time(inode.mtime),
-            ctime: time(inode.ctime),
-            btime: time(inode.btime),
-        };
+        // Blocks are the data servers' to count.
+        let attr = |inode| Attr { blksize: 4096, ..attr(&Stat { inode, blocks: 0 }) };
         self.inode(id_of(node)).map(attr).into()
     }
 
