@@ -6,7 +6,7 @@ use crate::error::{Cannot, Error, Result, reason};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The key's length in bytes.
 const KEY_BYTES: usize = 32;
@@ -36,28 +36,33 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Some(file) => file,
         None => from_config(context)?,
     };
-    let key = random_hex(KEY_BYTES)?;
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir).cannot(|| format!("make directory {}", dir.display()))?;
     }
-    let mut out = match File::options().write(true).create_new(true).mode(0o600).open(&file) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            return Err(exists(&file));
-        }
-        other => other.cannot(|| format!("write {}", file.display()))?,
-    };
-    let written = writeln!(out, "{key}").and_then(|()| out.sync_all());
-    if let Err(error) = written {
-        // Half a key would be taken for a whole one later.
-        let _ = std::fs::remove_file(&file);
-        return Err(Error::work(format!("cannot write {}: {}", file.display(), reason(&error))));
-    }
+    write_new(&file)?;
     context.output.result(&serde_json::json!({ "key_file": file }), |text| {
         writeln!(
             text,
             "wrote a new key to {}: copy it to every node, readable by root only",
             file.display()
         )
+    })
+}
+
+/// Writes a new key to a file that must not be there yet.
+pub fn write_new(file: &Path) -> Result<()> {
+    let key = random_hex(KEY_BYTES)?;
+    let mut out = match File::options().write(true).create_new(true).mode(0o600).open(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            return Err(exists(file));
+        }
+        other => other.cannot(|| format!("write {}", file.display()))?,
+    };
+    let written = writeln!(out, "{key}").and_then(|()| out.sync_all());
+    written.map_err(|error| {
+        // Half a key would be taken for a whole one later.
+        let _ = std::fs::remove_file(file);
+        Error::work(format!("cannot write {}: {}", file.display(), reason(&error)))
     })
 }
 
@@ -69,7 +74,7 @@ fn from_config(context: &Context) -> Result<PathBuf> {
     })
 }
 
-fn exists(file: &std::path::Path) -> Error {
+fn exists(file: &Path) -> Error {
     Error::user(format!("cannot write {}: it exists already", file.display())).hint(
         "servers that run with this key would refuse one with another: remove it \
                yourself if that is meant",

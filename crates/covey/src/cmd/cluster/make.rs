@@ -1,15 +1,15 @@
 //! A new cluster for this machine: its configuration and its formatted stores.
 
 use super::{Cluster, make_dir};
+use crate::cmd::keygen;
 use crate::config::{
-    Address, Config, Node, PORT_DEFAULT, Role, STRIP_BYTES_DEFAULT, UNIX_PATH_MAX, new_id,
-    random_hex, render,
+    Address, Config, Node, PORT_DEFAULT, Role, STRIP_BYTES_DEFAULT, UNIX_PATH_MAX, new_id, render,
 };
 use crate::error::{Cannot, Error, Result};
 use crate::lab::state::Lab;
 use crate::output::Output;
 use covey_io::os::directory::{sync_names, write_durably};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// I/O servers unless another number is asked for.
@@ -138,7 +138,7 @@ fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
     };
     let key_file = cluster.dir.join("key");
     if !key_file.exists() {
-        write_key(&key_file)?;
+        keygen::write_new(&key_file)?;
     }
     Ok(Config {
         file: cluster.config_file(),
@@ -148,15 +148,6 @@ fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
         key_file: Some(key_file),
         nodes: (0..servers).map(node).collect(),
     })
-}
-
-fn write_key(file: &Path) -> Result<()> {
-    use std::io::Write;
-    let key = random_hex(32)?;
-    let mut options = std::fs::File::options();
-    let opened = options.write(true).create_new(true).mode(0o600).open(file);
-    let written = opened.and_then(|mut out| writeln!(out, "{key}"));
-    written.cannot(|| format!("write {}", file.display()))
 }
 
 /// DIR/run, or a shorter place when a socket's path there would be too long for the kernel.
