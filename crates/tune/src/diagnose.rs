@@ -5,7 +5,7 @@
 //! nothing, and the verdict says that instead; only a block that never passes, tried again on a
 //! new connection, is believed all the same.
 
-use crate::curve::{Curve, Pick, Point};
+use crate::curve::{Curve, Point};
 use serde::{Deserialize, Serialize};
 
 /// Above this share of the time in which programs waited for a CPU, nothing is concluded.
@@ -191,7 +191,7 @@ fn loss(evidence: &Evidence) -> Option<Finding> {
     let of = |from: u64, to: u64| {
         sent(points.iter().filter(|point| (from..to).contains(&point.bytes)), segment)
     };
-    let (short, long) = (of(0, segment / 2), of(segment / 2, segment + 1));
+    let (short, single) = (of(0, segment / 2), of(segment / 2, segment + 1));
     let trains = of(segment + 1, u64::MAX);
     if short.is_loss() {
         return Some(Finding {
@@ -208,7 +208,6 @@ fn loss(evidence: &Evidence) -> Option<Finding> {
         });
     }
     // Packets of more than half a segment that are alone.
-    let single = Sent { segments: long.segments, again: long.again };
     if single.is_loss() && short.would_have_shown(single) {
         return Some(Finding {
             cause: Cause::LengthDependentLoss,
@@ -297,11 +296,6 @@ fn slow(evidence: &Evidence) -> Option<Finding> {
                  negotiated"
             .to_string(),
     })
-}
-
-/// The median throughput of the longest blocks, for comparisons between links.
-pub fn plateau_bits_per_s(curve: &Curve) -> Option<f64> {
-    curve.points.last().map(|point| point.bits_per_s(Pick::Typical))
 }
 
 #[cfg(test)]

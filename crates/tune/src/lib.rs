@@ -38,6 +38,7 @@ mod schedule;
 mod statistics;
 pub mod wire;
 
+pub use chance::Chance;
 pub use curve::{Curve, Pick, Point};
 pub use quantities::Quantities;
 pub use schedule::sizes;

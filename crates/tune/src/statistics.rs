@@ -27,11 +27,6 @@ impl Estimate {
             },
         }
     }
-
-    /// Whether both could be the same.
-    pub fn agrees_with(&self, other: &Estimate) -> bool {
-        self.low <= other.high && other.low <= self.high
-    }
 }
 
 /// A quantile of sorted numbers, between two of them in proportion. Not a number for none.

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The namespaces of a node that are its own, in the order in which the keeper has them open.
 pub const NODE_NAMESPACES: [&str; 3] = ["net", "uts", "mnt"];
@@ -60,6 +60,14 @@ pub fn find(lab: &Lab, plan: &Plan, name: &str) -> Result<Way> {
 /// This program.
 pub fn ourselves() -> PathBuf {
     std::env::current_exe().unwrap_or("covey".into())
+}
+
+/// This program on a node, by `covey lab exec`.
+pub fn ourselves_on(lab: &Lab, node: &str) -> Command {
+    let mut command = Command::new(ourselves());
+    command.args(["lab", "exec", "--name", &lab.name, node, "--"]).arg(ourselves());
+    command.stdin(Stdio::null());
+    command
 }
 
 fn is_ours(theirs: &Path, kind: &str) -> bool {

@@ -22,6 +22,7 @@ pub use lane::{Counts, Fate, Lane};
 pub use settings::{Setting, Settings};
 
 use bytes::Bytes;
+use covey_tune::Chance;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -289,27 +290,6 @@ impl Fabric {
             let travelling = Travelling { due_ns, number: self.number, cable: number, way, frame };
             self.travelling.push(Reverse(travelling));
         }
-    }
-}
-
-/// Splitmix64: numbers that look like chance and are the same for the same seed.
-#[derive(Clone, Debug)]
-pub struct Chance(u64);
-
-impl Chance {
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    /// True in `ppm` of a million cases. Draws nothing where it cannot happen, so that a fault that is
-    /// off does not change what another does.
-    pub fn strikes(&mut self, ppm: u32) -> bool {
-        ppm > 0 && self.bits() % 1_000_000 < u64::from(ppm)
     }
 }
 

@@ -9,7 +9,7 @@ mod timing;
 pub use timing::Timing;
 
 use super::control::{Answer, Ask, CableStatus, Status, WayStatus};
-use super::enter::{NODE_NAMESPACES, descriptor};
+use super::enter::{NODE_NAMESPACES, descriptor, ourselves};
 use super::fabric::{Fabric, Setting, Way};
 use super::floor::Floor;
 use super::plan::{End, Plan};
@@ -46,7 +46,7 @@ const ASKERS_MAX: usize = 16;
 
 /// Starts the keeper proper and answers its number as the outside sees it.
 pub fn prepare(lab: &Lab) -> Result<u32> {
-    let mut command = Command::new(crate::lab::enter::ourselves());
+    let mut command = Command::new(ourselves());
     command.args(["lab", "keep", "--first"]).arg(&lab.dir);
     let child = command.spawn().cannot(|| "start the keeper")?;
     Ok(child.id())

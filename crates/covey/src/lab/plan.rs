@@ -117,6 +117,13 @@ pub struct Cable {
     pub deal: Deal,
 }
 
+impl Cable {
+    /// How many of its ends are at nodes.
+    pub fn cards(&self) -> u64 {
+        self.ends.iter().filter(|end| matches!(end, End::Card(_))).count() as u64
+    }
+}
+
 impl Plan {
     /// The lab that was asked for.
     pub fn new(wish: &Wish) -> Result<Plan, String> {
@@ -259,8 +266,7 @@ impl Plan {
     /// node contributes one half.
     pub fn delay_ns(&self, cable: &Cable, floor_ns: u64) -> u64 {
         let (end_ns, _) = self.networks[cable.network].profile.end_delay_ns(floor_ns);
-        let ends = cable.ends.iter().filter(|end| matches!(end, End::Card(_))).count() as u64;
-        ends * end_ns
+        cable.cards() * end_ns
     }
 }
 

@@ -3,6 +3,7 @@
 use super::fabric::Settings;
 use super::units;
 use covey_io::os::tap::MTU_MAX;
+use covey_tune::wire::TCP_HEADER_BYTES;
 use serde::{Deserialize, Serialize};
 
 /// A kind of network.
@@ -160,18 +161,21 @@ impl Profile {
     }
 
     /// The TCP payload that a long transfer can reach, in bits per second: what is left of each
-    /// packet after 20 bytes of IP, 20 of TCP and 12 of its timestamps.
+    /// packet after the headers of IP and TCP.
     pub fn tcp_bits_per_s(&self) -> Option<f64> {
         let frame = self.mtu as usize + super::fabric::HEADER_BYTES;
         let on_wire = self.settings(0).wire_bytes(frame) as f64;
-        self.bits_per_s.map(|rate| rate as f64 * f64::from(self.mtu - 52) / on_wire)
+        let payload = f64::from(self.mtu) - TCP_HEADER_BYTES as f64;
+        self.bits_per_s.map(|rate| rate as f64 * payload / on_wire)
     }
 
     /// The delay at each node's end of a cable that makes up this profile's latency, when this
     /// machine alone takes `floor_ns`. The answer's second half says whether it can be had.
     pub fn end_delay_ns(&self, floor_ns: u64) -> (u64, bool) {
         // One byte of TCP with timestamps, in the least frame.
-        let small_ns = self.settings(0).time_on_wire_ns(self.settings(0).wire_bytes(67));
+        let settings = self.settings(0);
+        let small = super::fabric::HEADER_BYTES + TCP_HEADER_BYTES as usize + 1;
+        let small_ns = settings.time_on_wire_ns(settings.wire_bytes(small));
         let wanted = self.latency_ns.saturating_sub(small_ns);
         (wanted.saturating_sub(floor_ns) / 2, wanted >= floor_ns || self.latency_ns == 0)
     }

@@ -45,18 +45,20 @@ impl Lab {
     /// The lab that this process is inside of.
     pub fn around() -> Option<Lab> {
         let dir = PathBuf::from(std::env::var_os(INSIDE)?);
-        let name = dir.file_name()?.to_string_lossy().into_owned();
-        Some(Lab { name, dir })
+        dir.file_name()?;
+        Some(Lab::at(dir))
+    }
+
+    /// The lab of that directory, which has its name.
+    pub fn at(dir: PathBuf) -> Lab {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Lab { name, dir }
     }
 
     /// All labs of this user, by name.
     pub fn all() -> Vec<Lab> {
         let entries = std::fs::read_dir(home()).into_iter().flatten().flatten();
-        let lab = |entry: std::fs::DirEntry| Lab {
-            name: entry.file_name().to_string_lossy().into_owned(),
-            dir: entry.path(),
-        };
-        let mut all: Vec<Lab> = entries.map(lab).collect();
+        let mut all: Vec<Lab> = entries.map(|entry| Lab::at(entry.path())).collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
     }

@@ -1,10 +1,8 @@
 //! Whether others used the machine while something was measured.
 
+use covey_tune::diagnose::PRESSURE_MAX;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
-
-/// Above this share of the time, tasks that had to wait for a CPU make latencies worthless.
-pub const PRESSURE_MAX: f64 = 0.10;
 
 /// The beginning of a measurement.
 #[derive(Debug)]

@@ -25,8 +25,7 @@ pub struct FloorArgs {
 
 /// Keeps a lab.
 pub fn run(args: &KeepArgs) -> Result<()> {
-    let name = args.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let lab = Lab { name, dir: args.dir.clone() };
+    let lab = Lab::at(args.dir.clone());
     match args.first {
         true => keeper::run(&lab),
         false => {

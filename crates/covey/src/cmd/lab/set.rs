@@ -5,7 +5,7 @@ use crate::cmd::Context;
 use crate::error::{Error, Result};
 use crate::lab::control::{Ask, ask, status};
 use crate::lab::fabric::Setting;
-use crate::lab::plan::{End, Plan};
+use crate::lab::plan::Plan;
 use crate::lab::profile::Profile;
 use crate::lab::units;
 use std::io::Write;
@@ -151,9 +151,8 @@ fn delay_for(plan: &Plan, cable: usize, value: &str, floor_ns: u64) -> Result<u6
     let cable = &plan.cables[cable];
     let latency_ns = units::parse_time_ns(value).map_err(Error::user)?;
     let wish = Profile { latency_ns, ..plan.networks[cable.network].profile.clone() };
-    let ends = cable.ends.iter().filter(|end| matches!(end, End::Card(_))).count() as u64;
     match wish.end_delay_ns(floor_ns) {
-        (end_ns, true) => Ok(ends * end_ns),
+        (end_ns, true) => Ok(cable.cards() * end_ns),
         (_, false) => Err(Error::user(format!(
             "cannot give {} a latency of {}: this machine alone takes {}",
             cable.name,

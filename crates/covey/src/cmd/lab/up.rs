@@ -207,9 +207,9 @@ fn measure_floor(lab: &Lab, plan: &Plan) -> Result<Option<Floor>> {
         pairs: vec![("rate".to_string(), value.to_string())],
     };
     ask(lab, &rate("none"))?;
-    let mut server = on_node(lab, &plan.nodes[1], None).spawn().cannot(|| "measure latency")?;
+    let mut server = floor_on(lab, &plan.nodes[1], None).spawn().cannot(|| "measure latency")?;
     let peer = std::net::SocketAddr::from((plan.cards[1].address, floor::PORT));
-    let asked = on_node(lab, &plan.nodes[0], Some(peer)).stdout(Stdio::piped()).output();
+    let asked = floor_on(lab, &plan.nodes[0], Some(peer)).stdout(Stdio::piped()).output();
     let _ = server.kill();
     let _ = server.wait();
     let output = asked.cannot(|| "measure latency")?;
@@ -229,14 +229,11 @@ fn measure_floor(lab: &Lab, plan: &Plan) -> Result<Option<Floor>> {
     Ok(Some(floor))
 }
 
-fn on_node(lab: &Lab, node: &str, peer: Option<std::net::SocketAddr>) -> Command {
-    let mut command = Command::new(enter::ourselves());
-    command
-        .args(["lab", "exec", "--name", &lab.name, node, "--"])
-        .arg(enter::ourselves())
-        .args(["lab", "floor"]);
-    command.args(peer.map(|peer| peer.to_string()));
-    command.stdin(Stdio::null()).stderr(Stdio::piped());
+/// Answers, or measures against a peer that does.
+fn floor_on(lab: &Lab, node: &str, peer: Option<std::net::SocketAddr>) -> Command {
+    let mut command = enter::ourselves_on(lab, node);
+    command.args(["lab", "floor"]).args(peer.map(|peer| peer.to_string()));
+    command.stderr(Stdio::piped());
     command
 }
 

@@ -14,7 +14,7 @@ use covey_tune::diagnose::{Evidence, Verdict, diagnose};
 use covey_tune::{Pick, Quantities};
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Measure the network between two hosts
@@ -203,7 +203,8 @@ fn between(args: &Args, lab: &Lab, from: &str, to: &str) -> Result<Report> {
     }
     let (_, card) = plan.cards_of(target).next().expect("every node has a card");
     let listen = format!("{}:{}", card.address, probe::PORT_DEFAULT);
-    let mut server = on_node(lab, to, &["tune", "serve", "--listen", &listen])
+    let mut server = enter::ourselves_on(lab, to)
+        .args(["tune", "serve", "--listen", &listen])
         .stdout(Stdio::null())
         .spawn()
         .cannot(|| format!("answer on {to}"))?;
@@ -222,7 +223,7 @@ fn between(args: &Args, lab: &Lab, from: &str, to: &str) -> Result<Report> {
     if args.anyway {
         words.push("--anyway");
     }
-    let asked = on_node(lab, from, &words).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
+    let asked = enter::ourselves_on(lab, from).args(words).output();
     let _ = server.kill();
     let _ = server.wait();
     let output = asked.cannot(|| format!("measure on {from}"))?;
@@ -237,13 +238,6 @@ fn said_no(from: &str, stderr: &[u8]) -> Error {
     let hints = said["error"]["hints"].as_array().into_iter().flatten();
     let error = Error::work(format!("{message} (on {from})"));
     hints.filter_map(|hint| hint.as_str()).fold(error, Error::hint)
-}
-
-fn on_node(lab: &Lab, node: &str, words: &[&str]) -> Command {
-    let mut command = Command::new(enter::ourselves());
-    command.args(["lab", "exec", "--name", &lab.name, node, "--"]).arg(enter::ourselves());
-    command.args(words).stdin(Stdio::null());
-    command
 }
 
 /// Every pair of a lab, one after another. A pair that fails does not keep the others from being

@@ -1,7 +1,8 @@
 //! One wire in one direction: what a frame meets on it.
 
-use super::{Chance, FRAME_BYTES_MIN, HEADER_BYTES, Settings};
+use super::{FRAME_BYTES_MIN, HEADER_BYTES, Settings};
 use bytes::Bytes;
+use covey_tune::Chance;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::Add;
@@ -51,13 +52,6 @@ pub struct Counts {
     pub duplicated: u64,
     /// Held back.
     pub reordered: u64,
-}
-
-impl Counts {
-    /// All that was lost.
-    pub fn lost(&self) -> u64 {
-        self.lost_queue + self.lost_chance + self.lost_mtu + self.lost_policer + self.lost_down
-    }
 }
 
 impl Add for Counts {
