@@ -17,8 +17,8 @@ use super::profile::HOST_QUEUE_PACKETS;
 use super::state::Lab;
 use crate::error::{Cannot, Error, Result};
 use bytes::Bytes;
-use covey_io::os::namespaces;
 use covey_io::os::tap::{self, Interface, MTU_MAX, Tap};
+use covey_io::os::{namespaces, place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use std::fs::File;
@@ -76,7 +76,7 @@ pub fn run(lab: &Lab) -> Result<()> {
     namespaces::new_machine().cannot(|| "leave the last node")?;
     let _ = rustix::system::sethostname(format!("keeper-{}", lab.name).as_bytes());
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let first = namespaces::run_first().is_ok();
+    let first = place::run_first().is_ok();
     // Cards were made node by node; the plan counts them network by network.
     let mut in_order: Vec<Option<Tap>> = plan.cards.iter().map(|_| None).collect();
     cards.into_iter().for_each(|(index, tap)| in_order[index] = Some(tap));

@@ -2,7 +2,7 @@
 //! answer. See [`covey_io::os::place`].
 
 use covey_io::os::net::{PeerInfo, Stream};
-use covey_io::os::place::{Follower, Front, Observer, cpu_of};
+use covey_io::os::place::{Follower, Front, Observer, SMALL_BYTES, cpu_of};
 use std::cell::RefCell;
 
 /// Who the clients of a server are.
@@ -69,6 +69,3 @@ impl Observer<Stream> for Conversation {
         });
     }
 }
-
-/// Larger messages take so long to copy that two CPUs are worth more than none woken.
-pub const SMALL_BYTES: usize = 32 << 10;

@@ -83,14 +83,6 @@ pub fn user_namespace_permitted() -> io::Result<()> {
     probe.status().map(|_| ())
 }
 
-/// Runs the calling thread before all ordinary ones, where that is permitted.
-pub fn run_first() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the call reads one struct that lives here.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
 /// Lets the kernel reap all children of this process by itself.
 pub fn reap_by_itself() {
     // SAFETY: no handler is installed; the disposition is process-wide and wanted so.

@@ -28,11 +28,14 @@ mod thread;
 pub use follower::Follower;
 pub use front::Front;
 pub use observed::{Observed, Observer};
-pub use thread::cpu_of;
+pub use thread::{cpu_of, run_first};
 
 use rustix::thread::CpuSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Larger data takes so long to copy that two CPUs are worth more than none woken.
+pub const SMALL_BYTES: usize = 32 << 10;
 
 /// How often threads of this process have moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

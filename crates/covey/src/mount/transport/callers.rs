@@ -1,7 +1,7 @@
 //! Who waits for answers: whether it is one program alone, whose CPU the thread may then share.
 
 use crate::mount::abi::{Header, Request};
-use covey_io::os::place::{Front, cpu_of};
+use covey_io::os::place::{Front, SMALL_BYTES, cpu_of};
 use std::rc::Rc;
 
 /// The callers of one thread of the mount.
@@ -40,8 +40,5 @@ fn is_small(header: &Header, request: &Request) -> bool {
         Request::Read { size, .. } => *size,
         _ => 0,
     };
-    header.len.max(answer) <= SMALL_BYTES
+    header.len.max(answer) as usize <= SMALL_BYTES
 }
-
-/// Larger data takes so long to copy that two CPUs are worth more than none woken.
-const SMALL_BYTES: u32 = 32 << 10;

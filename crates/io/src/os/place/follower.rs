@@ -1,8 +1,8 @@
 //! A server whose clients are fronts.
 
-use super::{JOINED, at_start, count, thread};
+use super::thread::{self, Bound};
+use super::{JOINED, at_start, count};
 use crate::place::LOOK;
-use rustix::thread::CpuSet;
 
 /// Joins a front that has joined its own caller, for as long as nobody else is served.
 pub struct Follower {
@@ -11,7 +11,7 @@ pub struct Follower {
     front: Option<i32>,
     /// Requests of this client since somebody else's.
     count: u32,
-    moved: Option<(usize, CpuSet)>,
+    moved: Option<Bound>,
 }
 
 impl Follower {
@@ -51,25 +51,21 @@ impl Follower {
     }
 
     fn join(&mut self, cpu: usize) {
-        let before = match &self.moved {
-            Some((at, _)) if *at == cpu => return,
-            Some((_, before)) => *before,
-            None => match thread::allowed(None) {
-                Ok(before) if before.count() > 1 => before,
-                _ => return,
-            },
+        let has_moved = match &mut self.moved {
+            Some(bound) => bound.follow(cpu),
+            None => {
+                self.moved = Bound::to(cpu).ok();
+                self.moved.is_some()
+            }
         };
-        if thread::has(&before, cpu) && thread::allow(None, &thread::just(cpu)).is_ok() {
-            self.moved = Some((cpu, before));
+        if has_moved {
             count(&JOINED);
         }
     }
 
     fn leave(&mut self) {
-        let Some((cpu, before)) = self.moved.take() else { return };
-        // Who has changed it meanwhile has the last word.
-        if thread::allowed(None).is_ok_and(|set| set == thread::just(cpu)) {
-            let _ = thread::allow(None, &before);
+        if let Some(bound) = self.moved.take() {
+            bound.release(None);
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A thread with the policy SCHED_IDLE cannot notice that it does not get to run. So a guard of the
 //! usual policy looks after it, as long as there is one to look after.
 
-use super::{RESCUED, count, thread};
-use rustix::thread::{CpuSet, Pid, gettid};
+use super::thread::{self, Bound};
+use super::{RESCUED, count};
+use rustix::thread::{Pid, gettid};
 use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -18,14 +19,8 @@ pub struct Seat {
     served: AtomicU64,
     /// For a cheap look; the truth is `moved`.
     is_moved: AtomicBool,
-    moved: Mutex<Option<Moved>>,
+    moved: Mutex<Option<Bound>>,
     found: AtomicU8,
-}
-
-/// Where a thread is, and where it may be.
-struct Moved {
-    before: CpuSet,
-    cpu: usize,
 }
 
 /// Why the guard has set a thread free.
@@ -69,30 +64,22 @@ impl Seat {
     /// way for the caller.
     fn join(&self, cpu: usize) -> io::Result<()> {
         let mut moved = self.lock();
-        let before = thread::allowed(None)?;
-        if !thread::has(&before, cpu) || before.count() < 2 || !thread::is_normal() {
+        if !thread::is_normal() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        thread::allow(None, &thread::just(cpu))?;
+        let bound = Bound::to(cpu)?;
         if let Err(error) = thread::yield_to_all(0) {
-            let _ = thread::allow(None, &before);
+            bound.release(None);
             return Err(error);
         }
-        *moved = Some(Moved { before, cpu });
+        *moved = Some(bound);
         self.is_moved.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// Goes where the caller is now; whether it has moved.
     pub fn follow(&self, cpu: usize) -> bool {
-        let mut moved = self.lock();
-        let Some(moved) = moved.as_mut().filter(|moved| moved.cpu != cpu) else { return false };
-        let went =
-            thread::has(&moved.before, cpu) && thread::allow(None, &thread::just(cpu)).is_ok();
-        if went {
-            moved.cpu = cpu;
-        }
-        went
+        self.lock().as_mut().is_some_and(|bound| bound.follow(cpu))
     }
 
     /// As it was before; whether it was not. May be called by any thread.
@@ -100,16 +87,12 @@ impl Seat {
         if !self.is_moved.load(Ordering::Relaxed) {
             return false;
         }
-        let Some(moved) = self.lock().take() else { return false };
+        let Some(bound) = self.lock().take() else { return false };
         self.is_moved.store(false, Ordering::Relaxed);
         if let Err(error) = thread::be_normal(self.tid.as_raw_nonzero().get()) {
             tracing::warn!("place: cannot take the usual policy again: {error}");
         }
-        // Who has changed it meanwhile has the last word.
-        let is_ours = |set: CpuSet| set == thread::just(moved.cpu);
-        if thread::allowed(Some(self.tid)).is_ok_and(is_ours) {
-            let _ = thread::allow(Some(self.tid), &moved.before);
-        }
+        bound.release(Some(self.tid));
         true
     }
 
@@ -134,7 +117,7 @@ impl Seat {
         Duration::from_nanos(field.and_then(|word| word.parse().ok()).unwrap_or_default())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Moved>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Bound>> {
         self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -231,6 +214,7 @@ const STARVED: u8 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::CpuSet;
 
     /// Runs `body` on a thread of its own with all its CPUs and one of them, where it may be tried.
     fn on_a_thread(body: impl FnOnce(Arc<Seat>, CpuSet, usize) + Send + 'static) {

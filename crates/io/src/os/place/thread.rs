@@ -64,6 +64,41 @@ pub fn just(cpu: usize) -> CpuSet {
     set
 }
 
+/// A thread that was bound to one CPU, and where it may run else.
+#[derive(Debug)]
+pub struct Bound {
+    before: CpuSet,
+    cpu: usize,
+}
+
+impl Bound {
+    /// Binds the calling thread to `cpu`, if that is one of several of its own.
+    pub fn to(cpu: usize) -> io::Result<Bound> {
+        let before = allowed(None)?;
+        if !has(&before, cpu) || before.count() < 2 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        allow(None, &just(cpu))?;
+        Ok(Bound { before, cpu })
+    }
+
+    /// Goes to another of its CPUs; whether it has moved.
+    pub fn follow(&mut self, cpu: usize) -> bool {
+        let moves = cpu != self.cpu && has(&self.before, cpu) && allow(None, &just(cpu)).is_ok();
+        if moves {
+            self.cpu = cpu;
+        }
+        moves
+    }
+
+    /// As it was before. Who has set other CPUs meanwhile has the last word.
+    pub fn release(self, tid: Option<Pid>) {
+        if allowed(tid).is_ok_and(|set| set == just(self.cpu)) {
+            let _ = allow(tid, &self.before);
+        }
+    }
+}
+
 /// Lets a thread run in these places only.
 pub fn allow(tid: Option<Pid>, set: &CpuSet) -> io::Result<()> {
     Ok(sched_setaffinity(tid, set)?)
@@ -82,17 +117,22 @@ pub fn is_normal() -> bool {
 /// Has a thread (0 is the one that calls) run only where no other one wants to, and makes way at once
 /// for whoever it wakes.
 pub fn yield_to_all(tid: i32) -> io::Result<()> {
-    set_policy(tid, libc::SCHED_IDLE)
+    set_policy(tid, libc::SCHED_IDLE, 0)
+}
+
+/// Has the calling thread run before all ordinary ones, where that is permitted.
+pub fn run_first() -> io::Result<()> {
+    set_policy(0, libc::SCHED_FIFO, 1)
 }
 
 /// Takes [`yield_to_all`] back.
 pub fn be_normal(tid: i32) -> io::Result<()> {
-    set_policy(tid, libc::SCHED_OTHER)
+    set_policy(tid, libc::SCHED_OTHER, 0)
 }
 
-fn set_policy(tid: i32, policy: i32) -> io::Result<()> {
-    // SAFETY: all zero is the one valid value of these policies.
-    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+/// Gives a thread (0 is the one that calls) a policy.
+fn set_policy(tid: i32, policy: i32, priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
     // SAFETY: the pointer is to a live value of the type that the call reads.
     match unsafe { libc::sched_setscheduler(tid, policy, &parameters) } {
         0 => Ok(()),
