@@ -5,14 +5,15 @@
 //! moment, no earlier than the last mark. Objects have no checksums, nor has the map: see the
 //! semantics.
 
+use crate::scenes::small;
 use crate::sim;
 use crate::sim::cluster::{Cluster, META_DIR};
 use crate::sim::roles::{name, root};
 use covey_io::disk::Disk;
-use covey_io::sim::{Rng, Sim};
+use covey_io::sim::Rng;
 use covey_io::task;
 use covey_stripe::client::Fs;
-use covey_stripe::ops::{LayoutHint, ROOT};
+use covey_stripe::ops::ROOT;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,11 +29,7 @@ pub enum Outcome {
 
 /// Runs one seed; panics where something wrong is shown.
 pub fn rot(seed: u64) -> Outcome {
-    let sim = Sim::new(seed, false);
-    let mut rng = Rng::new(seed);
-    let layout = LayoutHint::simple_stripe(4096, 1);
-    let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, layout);
-    cluster.servers().for_each(|server| cluster.boot(server.node));
+    let (sim, cluster, rng) = small(seed);
     sim.run(Duration::from_secs(300), live(cluster, rng)).expect("it ends")
 }
 

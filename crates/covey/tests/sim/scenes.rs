@@ -12,14 +12,20 @@ use std::time::Duration;
 /// How long a session outlives its last connection.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A client loses its connection twice, for a moment each, and the grace of the first ends in the second: it keeps
-/// its session, and its lock.
-pub fn a_client_goes_twice() {
-    let sim = Sim::new(1, false);
-    let mut rng = Rng::new(1);
+/// The smallest cluster, which runs: a metadata server, a data server and a client of one world.
+pub fn small(seed: u64) -> (Sim, Rc<Cluster>, Rng) {
+    let sim = Sim::new(seed, false);
+    let mut rng = Rng::new(seed);
     let layout = LayoutHint::simple_stripe(4096, 1);
     let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, layout);
     cluster.servers().for_each(|server| cluster.boot(server.node));
+    (sim, cluster, rng)
+}
+
+/// A client loses its connection twice, for a moment each, and the grace of the first ends in the second: it keeps
+/// its session, and its lock.
+pub fn a_client_goes_twice() {
+    let (sim, cluster, _) = small(1);
     let client = cluster.clients[0];
     let (sender, locked) = tokio::sync::oneshot::channel();
     cluster.control.boot(client, async move {
@@ -52,11 +58,7 @@ pub fn a_client_goes_twice() {
 /// its power, and the writer syncs. Whether the sync has told of a loss; the bytes are there where
 /// it has not.
 pub fn a_write_rests_on_a_lost_size(seed: u64) -> bool {
-    let sim = Sim::new(seed, false);
-    let mut rng = Rng::new(seed);
-    let layout = LayoutHint::simple_stripe(4096, 1);
-    let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, layout);
-    cluster.servers().for_each(|server| cluster.boot(server.node));
+    let (sim, cluster, _) = small(seed);
     sim.run(Duration::from_secs(300), async move {
         let (one, two) = (sim::connect("one").await, sim::connect("two").await);
         let file = one.create(&root(), ROOT, &name("f"), 0o644, true, 6).await.unwrap().1;
