@@ -470,7 +470,7 @@ pub trait Tree: 'static {
 
     /// What `read` would answer as a range of a file, which the connection sends from where it lies:
     /// its bytes are those that are there when the peer takes them. `None`, also where there is an
-    /// error to be told, sends the server to `read_now`.
+    /// error to be told, sends the server to `read_now`. Not asked for short reads.
     fn read_range(
         &self,
         user: &Rc<User>,

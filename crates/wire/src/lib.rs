@@ -42,6 +42,6 @@ pub use bytes::{Bytes, BytesMut};
 pub use cursor::{Field, List, Name, Reader};
 pub use machine::Machine;
 pub use payload::Payload;
-pub use segments::{FileRange, Segments};
+pub use segments::{FileRange, RANGE_BYTES_MIN, Segments};
 #[doc(hidden)]
 pub use table::in_field;

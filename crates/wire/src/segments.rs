@@ -48,6 +48,9 @@ impl fmt::Debug for FileRange {
     }
 }
 
+/// Shorter runs are copied: that costs less than to look up every page's place.
+pub const RANGE_BYTES_MIN: usize = 16 << 10;
+
 /// Output: runs of bytes in order. Small runs are put together.
 #[derive(Debug, Default)]
 pub struct Segments {

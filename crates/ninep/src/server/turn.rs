@@ -9,6 +9,7 @@ use super::{BYTES_MAX, Load, REQUESTS_MAX, Session};
 use crate::frame::{self, weight};
 use crate::message::{Message, Qid};
 use crate::tree::{Errno, Result, Tree};
+use covey_wire::RANGE_BYTES_MIN;
 
 /// An outstanding request.
 pub(super) struct Request<N> {
@@ -119,7 +120,9 @@ impl<T: Tree> Session<T> {
         if qid.kind & Qid::DIR != 0 {
             return false;
         }
-        if let Some(range) = self.tree.read_range(user, node, offset, count) {
+        if count as usize >= RANGE_BYTES_MIN
+            && let Some(range) = self.tree.read_range(user, node, offset, count)
+        {
             frame::put_rread_range(tag, range, &mut self.output);
             return true;
         }

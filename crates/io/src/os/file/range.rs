@@ -6,7 +6,7 @@
 //! they are when it takes them.
 
 use super::{DataFile, FileKind, Inner, append_full};
-use covey_wire::FileRange;
+use covey_wire::{FileRange, RANGE_BYTES_MIN};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -15,8 +15,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
-/// Reads shorter than this are copied: that costs less than to look up every page's place.
-const RANGE_BYTES_MIN: usize = 16 << 10;
 /// What stands for bytes that are gone.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
