@@ -32,10 +32,13 @@
 mod chance;
 mod curve;
 pub mod diagnose;
+pub mod levels;
 pub mod netpipe;
 pub mod quantities;
+pub mod records;
 mod schedule;
 mod statistics;
+mod step;
 pub mod wire;
 
 pub use chance::Chance;
@@ -43,3 +46,4 @@ pub use curve::{Curve, Pick, Point};
 pub use quantities::Quantities;
 pub use schedule::sizes;
 pub use statistics::{Estimate, quantile, theil_sen};
+pub use step::{Step, step};
