@@ -26,7 +26,8 @@ pub struct Provenance {
 impl Provenance {
     /// Of this process, now.
     pub fn here() -> Provenance {
-        let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default().trim().to_string();
+        let read =
+            |file: &str| std::fs::read_to_string(file).unwrap_or_default().trim().to_string();
         let cpus = std::thread::available_parallelism().map_or(0, |count| count.get());
         Provenance {
             command: command_line(std::env::args()),
