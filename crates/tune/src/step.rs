@@ -30,8 +30,11 @@ pub struct Step {
 /// The greatest step of a curve, if there is one: the times of the two octaves before it and of the two
 /// behind it lie on lines that are apart by more than they scatter, and by more than half the latency.
 pub fn step(curve: &Curve) -> Option<Step> {
-    let table: Vec<(f64, f64)> =
-        curve.points.iter().map(|point| (point.bytes as f64, point.time_s(Pick::Typical))).collect();
+    let table: Vec<(f64, f64)> = curve
+        .points
+        .iter()
+        .map(|point| (point.bytes as f64, point.time_s(Pick::Typical)))
+        .collect();
     let small = |point: &&Point| point.bytes <= SMALL_BYTES;
     let mut small: Vec<f64> =
         curve.points.iter().filter(small).map(|point| point.time_s(Pick::Typical)).collect();

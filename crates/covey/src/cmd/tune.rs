@@ -1,8 +1,11 @@
 //! `covey tune`: what the network and the machines can do, measured.
 
+mod mpi;
 mod net;
+mod pvm;
 mod read;
 mod serve;
+mod through;
 
 use super::Context;
 use crate::error::Result;
@@ -29,6 +32,8 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     Net(net::Args),
+    Mpi(mpi::Args),
+    Pvm(pvm::Args),
     Serve(serve::Args),
     Read(read::Args),
 }
@@ -37,6 +42,8 @@ enum Command {
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     match args.command {
         Command::Net(args) => net::run(&args, context).await,
+        Command::Mpi(args) => mpi::run(args, context).await,
+        Command::Pvm(args) => pvm::run(args, context).await,
         Command::Serve(args) => serve::run(&args, context),
         Command::Read(args) => read::run(&args, context),
     }
