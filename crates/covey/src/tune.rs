@@ -3,4 +3,5 @@
 pub mod environment;
 pub mod plot;
 pub mod probe;
+pub mod provenance;
 pub mod report;

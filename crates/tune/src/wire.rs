@@ -1,10 +1,12 @@
 //! What a wire allows: the line of theory beside a measurement.
 
+use serde::{Deserialize, Serialize};
+
 /// IP and TCP headers with timestamps.
 pub const TCP_HEADER_BYTES: u64 = 20 + 20 + 12;
 
 /// A packet network.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wire {
     /// Bits per second.
     pub bits_per_s: f64,

@@ -3,7 +3,7 @@
 use super::fabric::Settings;
 use super::units;
 use covey_io::os::tap::MTU_MAX;
-use covey_tune::wire::TCP_HEADER_BYTES;
+use covey_tune::wire::{TCP_HEADER_BYTES, Wire};
 use serde::{Deserialize, Serialize};
 
 /// A kind of network.
@@ -169,6 +169,22 @@ impl Profile {
         self.bits_per_s.map(|rate| rate as f64 * payload / on_wire)
     }
 
+    /// The wire of theory; none where there is no rate.
+    pub fn wire(&self) -> Option<Wire> {
+        let frame = self.mtu as usize + super::fabric::HEADER_BYTES;
+        let settings = self.settings(0);
+        // A wire with units of its own pays for each; the longest packet has the most of them.
+        let overhead_bytes = settings.wire_bytes(frame) - u64::from(self.mtu);
+        let least_bytes = settings.wire_bytes(0);
+        let rate = |bits: u64| bits as f64;
+        self.bits_per_s.map(rate).map(|bits_per_s| Wire {
+            bits_per_s,
+            mtu: self.mtu.into(),
+            overhead_bytes,
+            least_bytes,
+        })
+    }
+
     /// The delay at each node's end of a cable that makes up this profile's latency, when this
     /// machine alone takes `floor_ns`. The answer's second half says whether it can be had.
     pub fn end_delay_ns(&self, floor_ns: u64) -> (u64, bool) {
@@ -218,6 +234,12 @@ mod tests {
         assert!((tcp("fast-ethernet") - 94.148).abs() < 0.001, "{}", tcp("fast-ethernet"));
         assert!((tcp("gigabit") - 941.48).abs() < 0.01, "{}", tcp("gigabit"));
         assert_eq!(Profile::named("loopback").unwrap().tcp_bits_per_s(), None);
+        for name in names() {
+            let profile = Profile::named(name).unwrap();
+            let by_wire = profile.wire().map(|wire| wire.tcp_bits_per_s());
+            assert_eq!(by_wire, profile.tcp_bits_per_s(), "{name}");
+        }
+        assert_eq!(Profile::named("gigabit").unwrap().wire(), Some(Wire::ethernet(1e9, 1500)));
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use super::environment::Environment;
 use super::plot::{Axis, plot};
+use super::provenance::Provenance;
 use crate::lab::units::{rate_text, time_text};
 use crate::output::table;
 use covey_tune::diagnose::Verdict;
+use covey_tune::wire::Wire;
 use covey_tune::{Curve, Estimate, Pick, Quantities};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -36,6 +38,12 @@ pub struct Report {
     pub environment: Environment,
     /// Why it ended before its time.
     pub failure: Option<String>,
+    /// The wire between them, where it is known.
+    #[serde(default)]
+    pub wire: Option<Wire>,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub provenance: Provenance,
 }
 
 /// One size.
@@ -51,6 +59,9 @@ pub struct Row {
     pub p10_s: f64,
     /// the median,
     pub median_s: f64,
+    /// where that lies with 95 % confidence,
+    #[serde(default)]
+    pub median_95_s: Option<(f64, f64)>,
     /// and the greatest.
     pub max_s: f64,
     /// The least mean of a pass, NetPIPE's statistic.
@@ -81,6 +92,7 @@ pub fn rows(curve: &Curve) -> Vec<Row> {
         min_s: point.time_s(Pick::Best),
         p10_s: point.time_s(Pick::Low),
         median_s: point.time_s(Pick::Typical),
+        median_95_s: Some(point.median_interval_s()),
         max_s: point.times_s.last().copied().unwrap_or(f64::NAN),
         trial_s: point.trial_s,
         retransmits: point.retransmits,
@@ -155,8 +167,7 @@ impl Report {
         let mut text =
             "bytes,samples,min_s,p10_s,median_s,max_s,bits_per_s,retransmits\n".to_string();
         for row in &self.points {
-            let Row { bytes, samples, min_s, p10_s, median_s, max_s, trial_s: _, retransmits } =
-                row;
+            let Row { bytes, samples, min_s, p10_s, median_s, max_s, retransmits, .. } = row;
             text.push_str(&format!(
                 "{bytes},{samples},{min_s:.9},{p10_s:.9},{median_s:.9},{max_s:.9},{:.0},{retransmits}\n",
                 row.bits_per_s()

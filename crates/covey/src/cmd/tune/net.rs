@@ -9,6 +9,7 @@ use crate::lab::units::{rate_text, time_text};
 use crate::output::table;
 use crate::tune::environment::Watch;
 use crate::tune::probe::{self, BYTES_MAX, Plan};
+use crate::tune::provenance::Provenance;
 use crate::tune::report::{Graph, Report, rows};
 use covey_tune::diagnose::{Evidence, Verdict, diagnose};
 use covey_tune::{Pick, Quantities};
@@ -180,6 +181,8 @@ fn from_here(args: &Args, to: &str, context: &Context) -> Result<Report> {
         verdict,
         environment,
         failure: outcome.failure,
+        wire: None,
+        provenance: Provenance::here(),
     })
 }
 
@@ -227,7 +230,10 @@ fn between(args: &Args, lab: &Lab, from: &str, to: &str) -> Result<Report> {
     let _ = server.kill();
     let _ = server.wait();
     let output = asked.cannot(|| format!("measure on {from}"))?;
-    serde_json::from_slice(&output.stdout).map_err(|_| said_no(from, &output.stderr))
+    let report: Report =
+        serde_json::from_slice(&output.stdout).map_err(|_| said_no(from, &output.stderr))?;
+    // What was run on the node was this command's doing.
+    Ok(Report { wire: plan.networks[0].profile.wire(), provenance: Provenance::here(), ..report })
 }
 
 /// What the measuring node said instead of a report: our own error, as JSON.
