@@ -6,7 +6,8 @@
 //!
 //! - a read within the known size goes to the I/O servers alone; one that reaches beyond it asks for
 //!   the size beside it, so that a completed write of any other client is seen;
-//! - a write that extends the file tells its new end beside its data and is done after both.
+//! - a write that extends the file tells its new end once its data is there: a writer that dies in
+//!   the middle leaves no size that the data does not reach.
 //!
 //! The known size never shrinks within an epoch. A truncation raises the epoch, and then the
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
@@ -185,8 +186,8 @@ impl OpenFile {
         }
     }
 
-    /// Writes what lies with the metadata and what lies on the I/O servers, and tells of the growth
-    /// beside it.
+    /// Writes what lies with the metadata and what lies on the I/O servers, and then tells of the
+    /// growth.
     async fn write_all(
         &self,
         fs: &Shared,
@@ -196,24 +197,48 @@ impl OpenFile {
         growth: Option<Growth>,
     ) -> Result<()> {
         let inline = self.inline_bytes().saturating_sub(offset).min(data.len() as u64);
-        if inline > 0 {
-            let head = data.select(&[(0, inline)]).into_bytes();
-            let rest = data.select(&[(inline, data.len() as u64 - inline)]);
-            let piece = InlinePiece { offset: offset as u32, bytes: inline as u32 };
-            // The bytes before it become zeros that are there: no hole.
-            let growth = Growth { end: growth.map_or(0, |growth| growth.end), hole: false };
-            let head = self.write_inline(fs, epoch, growth, vec![piece], head);
-            let rest = self.write_range(fs, offset + inline, &rest, epoch);
+        let end = growth.map_or(0, |growth| growth.end);
+        if inline == 0 {
+            let written = self.write_range(fs, offset, data, epoch);
+            self.write_beyond(fs, epoch, end, written).await?;
+            return self.extend(fs, epoch, growth).await;
+        }
+        let head = data.select(&[(0, inline)]).into_bytes();
+        let rest = data.select(&[(inline, data.len() as u64 - inline)]);
+        let piece = InlinePiece { offset: offset as u32, bytes: inline as u32 };
+        // The bytes before it become zeros that are there: no hole.
+        let growth = Growth { end, hole: false };
+        let head = self.write_inline(fs, epoch, growth, vec![piece], head);
+        let rest = self.write_range(fs, offset + inline, &rest, epoch);
+        if end <= self.lock().size {
             let (head, rest) = join(head, rest).await;
             return head.and(rest);
         }
-        let written = self.write_range(fs, offset, data, epoch);
-        let Some(Growth { end, hole }) = growth else { return written.await };
-        let (written, told) = join(written, self.extend(fs, epoch, end, hole)).await;
-        written.and(told)
+        self.write_beyond(fs, epoch, end, rest).await?;
+        head.await
     }
 
-    async fn extend(&self, fs: &Shared, epoch: u32, end: u64, hole: bool) -> Result<()> {
+    /// Writes to the I/O servers what ends at `end`. Where the file so far lies with its inode the
+    /// metadata server hears of it beside that: the write may end in the middle, and what it has left
+    /// is to be removed with the file.
+    async fn write_beyond<T>(
+        &self,
+        fs: &Shared,
+        epoch: u32,
+        end: u64,
+        writes: impl Future<Output = Result<T>>,
+    ) -> Result<()> {
+        let inline = self.inline_bytes();
+        if self.lock().size.max(1) > inline || end <= inline {
+            return writes.await.map(|_| ());
+        }
+        let begun = self.extend(fs, epoch, Some(Growth { end: 0, hole: false }));
+        let (begun, written) = join(begun, writes).await;
+        written.and(begun)
+    }
+
+    async fn extend(&self, fs: &Shared, epoch: u32, growth: Option<Growth>) -> Result<()> {
+        let Some(Growth { end, hole }) = growth else { return Ok(()) };
         let extend = Op::Extend { id: self.id, epoch, end, hole };
         fs.session.change(&Caller::default(), extend).await.map(|_| ())
     }
