@@ -50,5 +50,9 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
     };
     let findings: Vec<Finding> =
         lossy.into_iter().chain(slow).chain(ends::find(evidence)).collect();
-    if findings.is_empty() { Verdict::NoFault } else { Verdict::Faults(findings) }
+    match loss::unexplained(evidence) {
+        _ if !findings.is_empty() => Verdict::Faults(findings),
+        Some(why) => Verdict::NotTrustworthy(why),
+        None => Verdict::NoFault,
+    }
 }

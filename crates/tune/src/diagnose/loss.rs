@@ -64,6 +64,18 @@ pub fn is_any(evidence: &Evidence) -> bool {
     sent(evidence.curve.points.iter(), evidence.segment_bytes).is_loss()
 }
 
+/// What to say of losses that fit no rule.
+pub fn unexplained(evidence: &Evidence) -> Option<String> {
+    let all = sent(evidence.curve.points.iter(), evidence.segment_bytes);
+    all.is_loss().then(|| {
+        format!(
+            "{} of {} segments had to be sent again, but too few blocks were measured to say which \
+             packets are lost; a longer --budget tells",
+            all.again, all.segments
+        )
+    })
+}
+
 /// The loss that explains the retransmissions.
 pub fn find(evidence: &Evidence) -> Option<Finding> {
     let segment = evidence.segment_bytes;
@@ -215,6 +227,21 @@ mod tests {
         let trains = |bytes| if bytes > 9000 { 30.0 } else { 0.0 };
         assert_eq!(causes(&link(trains)), [Cause::ShortQueue]);
         assert_eq!(window_that_passes(&link(|_| 0.0).curve, 1448), None);
+    }
+
+    #[test]
+    fn losses_of_too_few_blocks_are_told_but_not_named() {
+        let mut few = link(|bytes| if bytes >= 1000 { 30.0 } else { 0.0 });
+        for point in &mut few.curve.points {
+            let kept = point.times_s.len().min(12);
+            point.retransmits = point.retransmits * kept as u64 / point.times_s.len() as u64;
+            point.times_s.truncate(kept);
+        }
+        let verdict = diagnose(&few);
+        assert!(
+            matches!(&verdict, Verdict::NotTrustworthy(why) if why.contains("--budget")),
+            "{verdict:?}"
+        );
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use super::{Args, pair, spinner};
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::lab::enter;
 use crate::lab::plan::Plan;
 use crate::lab::state::Lab;
 use crate::output::table;
@@ -98,7 +97,7 @@ fn counts(all: usize) -> Vec<usize> {
 /// These at once.
 fn talk(lab: &Lab, to: &str, senders: &[String], seconds: f64) -> Result<Talk> {
     let start = |sender: &String| -> Result<Child> {
-        let mut command = enter::ourselves_on(lab, sender);
+        let mut command = pair::on_node(lab, sender);
         command.args(["--json", "tune", "net", to, "--talk", &seconds.to_string()]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().cannot(|| format!("measure on {sender}"))

@@ -12,7 +12,11 @@ use crate::tune::report::Report;
 use covey_tune::Point;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a keeper that is ending may take.
+const KEEPER_WAIT: Duration = Duration::from_secs(2);
 
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +39,13 @@ pub fn hand_over(report: &Report) -> Result<()> {
     crate::output::write_out(format!("{text}\n").as_bytes())
 }
 
+/// This program on a node, which ends with this thread however that ends.
+pub fn on_node(lab: &Lab, node: &str) -> Command {
+    let mut command = enter::ourselves_on(lab, node);
+    covey_io::os::namespaces::die_with_parent(&mut command);
+    command
+}
+
 /// A node that answers until this is dropped.
 #[derive(Debug)]
 pub struct Answering(Child);
@@ -44,7 +55,7 @@ impl Answering {
     pub fn on(lab: &Lab, plan: &Plan, node: &str) -> Result<Answering> {
         let (_, card) = plan.cards_of(lab.node(plan, node)?).next().expect("every node has a card");
         let listen = format!("{}:{}", card.address, probe::PORT_DEFAULT);
-        let mut command = enter::ourselves_on(lab, node);
+        let mut command = on_node(lab, node);
         command.args(["tune", "serve", "--listen", &listen]).stdout(Stdio::null());
         command.spawn().map(Answering).cannot(|| format!("answer on {node}"))
     }
@@ -75,7 +86,7 @@ pub fn between(
     }
     let words = words(args, lab, &plan, to, at_once)?;
     let server = Answering::on(lab, &plan, to)?;
-    let mut command = enter::ourselves_on(lab, from);
+    let mut command = on_node(lab, from);
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().cannot(|| format!("measure on {from}"))?;
     let mut points = Vec::new();
@@ -138,10 +149,15 @@ fn listen(
 }
 
 fn why_ended(lab: &Lab, from: &str) -> String {
-    match lab.keeper() {
-        None => format!("lab {} went down meanwhile", lab.name),
-        Some(_) => format!("the measuring program on {from} was ended"),
+    // What runs in a lab ends a moment before its keeper does.
+    let begin = Instant::now();
+    while lab.keeper().is_some() {
+        if begin.elapsed() > KEEPER_WAIT {
+            return format!("the measuring program on {from} was ended");
+        }
+        std::thread::sleep(KEEPER_WAIT / 20);
     }
+    format!("lab {} went down meanwhile", lab.name)
 }
 
 /// What the measuring node said instead of a report: our own error, as JSON.
