@@ -121,19 +121,20 @@ fn a_wire_is_found_in_the_lab_that_has_it() {
     assert_eq!(done.code, Some(2), "{done}");
 }
 
+fn pairs(told: &Value) -> Vec<String> {
+    let name = |pair: &Value| format!("{}-{}", pair["from"], pair["to"]).replace('"', "");
+    told["pairs"].as_array().unwrap().iter().map(name).collect()
+}
+
 #[test]
 fn all_pairs_are_measured_one_after_another() {
     let Some(lab) = Lab::up("pairs", &["3", "--link", "fast-ethernet"]) else { return };
     let done = tune(&lab, &["--all", "--budget", "1", "--up-to", "4KiB", "--perturbation", "0"]);
     assert!(done.ok, "{done}");
     let told: Value = serde_json::from_str(&done.stdout).unwrap();
-    let pairs: Vec<String> = told
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|pair| format!("{}-{}", pair["from"], pair["to"]).replace('"', ""))
-        .collect();
-    assert_eq!(pairs, ["n1-n2", "n1-n3", "n2-n3"]);
+    assert_eq!(pairs(&told), ["n1-n2", "n1-n3", "n2-n3"]);
+    assert_eq!(told["crowds"].as_array().unwrap().len(), 3);
+    assert_eq!(told["rounds"][0], serde_json::json!([["n1", "n2"]]));
 }
 
 #[test]
