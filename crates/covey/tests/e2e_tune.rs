@@ -6,7 +6,6 @@ use serde_json::Value;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
-use std::time::Duration;
 use support::command::covey;
 use support::lab::Lab;
 use support::{run, until};

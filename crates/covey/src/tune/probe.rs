@@ -7,6 +7,7 @@
 //! programs do, and never delay a small segment (TCP_NODELAY), unless it is asked what happens then.
 //! At last the one that answers may be asked about itself.
 
+mod alone;
 mod apart;
 mod end;
 mod held;
@@ -14,6 +15,7 @@ mod serve;
 mod stream;
 mod talk;
 
+pub use alone::alone;
 pub use apart::{APART_SIZES, written_apart};
 pub use end::{here, taken, tell, with_usage};
 pub use held::held;

@@ -25,6 +25,8 @@ pub struct Snapshot {
 struct Cpus {
     count: u64,
     idle: u64,
+    /// Interrupts, which are nobody's: some kernels count them to who was running as well.
+    interrupts: u64,
     steal: u64,
 }
 
@@ -75,7 +77,8 @@ impl Snapshot {
         let cpus_used = |ticks: u64| ticks as f64 / per_s / seconds;
         let steal = cpus_used(now.cpus.steal.saturating_sub(self.cpus.steal));
         let idle = cpus_used(now.cpus.idle.saturating_sub(self.cpus.idle));
-        let busy = (now.cpus.count as f64 - idle - steal).max(0.0);
+        let interrupts = cpus_used(now.cpus.interrupts.saturating_sub(self.cpus.interrupts));
+        let busy = (now.cpus.count as f64 - idle - interrupts - steal).max(0.0);
         let used: HashMap<u32, f64> = now
             .processes
             .iter()
@@ -123,6 +126,7 @@ fn cpus(stat: &str) -> Option<Cpus> {
     Some(Cpus {
         count,
         idle: words.get(3)? + words.get(4)?,
+        interrupts: words.get(5)? + words.get(6)?,
         steal: words.get(7).copied().unwrap_or(0),
     })
 }
@@ -206,7 +210,7 @@ mod tests {
     fn the_kernels_tables_are_read() {
         let stat = "cpu  10 20 30 400 5 0 7 3 0 0\ncpu0 5 10 15 200 2 0 3 1 0 0\ncpu1 1 1 1 1 1 1 1 1\n\
                     intr 5\n";
-        assert_eq!(cpus(stat), Some(Cpus { count: 2, idle: 405, steal: 3 }));
+        assert_eq!(cpus(stat), Some(Cpus { count: 2, idle: 405, interrupts: 7, steal: 3 }));
         assert_eq!(cpus("nothing"), None);
         let line = "42 (a) b (c) S 7 42 42 0 -1 0 1 2 3 4 50 60 8 9 20 0 1 0 100";
         let found = process(line).unwrap();

@@ -14,7 +14,7 @@ const REPETITIONS: usize = 2;
 /// How much is handed over at a time.
 const PIECE_BYTES: usize = 256 << 10;
 /// No transfer is longer.
-const STREAM_BYTES_MAX: u64 = 1 << 30;
+pub(super) const STREAM_BYTES_MAX: u64 = 1 << 30;
 
 /// Rates in bits per second.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ fn together(one: &mut TcpStream, other: &mut TcpStream, bytes: u64) -> std::io::
     })
 }
 
-fn there(stream: &mut TcpStream, bytes: u64) -> std::io::Result<f64> {
+pub(super) fn there(stream: &mut TcpStream, bytes: u64) -> std::io::Result<f64> {
     let begin = Instant::now();
     stream.write_all(&header(bytes, 1, TO_YOU))?;
     give(stream, bytes)?;
