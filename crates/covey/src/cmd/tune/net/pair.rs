@@ -63,8 +63,7 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        enter::end(&mut self.0);
     }
 }
 
