@@ -5,3 +5,4 @@ pub mod plot;
 pub mod probe;
 pub mod provenance;
 pub mod report;
+pub mod usage;

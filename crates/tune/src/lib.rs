@@ -32,6 +32,7 @@
 mod chance;
 mod curve;
 pub mod diagnose;
+pub mod eliminate;
 pub mod netpipe;
 pub mod quantities;
 mod schedule;
@@ -41,5 +42,5 @@ pub mod wire;
 pub use chance::Chance;
 pub use curve::{Curve, Pick, Point};
 pub use quantities::Quantities;
-pub use schedule::sizes;
+pub use schedule::{rounds, sizes};
 pub use statistics::{Estimate, quantile, theil_sen};

@@ -43,6 +43,9 @@ pub struct OpenFile {
 struct State {
     size: u64,
     epoch: u32,
+    /// The epoch in which the metadata server knows that the I/O servers may hold more than the
+    /// size says.
+    begun: Option<u32>,
     /// The starts of the metadata server and its machine that have told this.
     starts: (u64, u64),
     /// An end was acknowledged since the last fsync; one was that may be lost.
@@ -79,6 +82,7 @@ impl OpenFile {
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
+            begun: None,
             starts,
             // Whoever has told of the size, be it 0, may have closed the file and not synced it.
             is_told: true,
@@ -199,8 +203,8 @@ impl OpenFile {
         let inline = self.inline_bytes().saturating_sub(offset).min(data.len() as u64);
         let end = growth.map_or(0, |growth| growth.end);
         if inline == 0 {
-            let written = self.write_range(fs, offset, data, epoch);
-            self.write_beyond(fs, epoch, end, written).await?;
+            self.begin_beyond(fs, epoch, end).await?;
+            self.write_range(fs, offset, data, epoch).await?;
             return self.extend(fs, epoch, growth).await;
         }
         let head = data.select(&[(0, inline)]).into_bytes();
@@ -214,27 +218,26 @@ impl OpenFile {
             let (head, rest) = join(head, rest).await;
             return head.and(rest);
         }
-        self.write_beyond(fs, epoch, end, rest).await?;
+        self.begin_beyond(fs, epoch, end).await?;
+        rest.await?;
         head.await
     }
 
-    /// Writes to the I/O servers what ends at `end`. Where the file so far lies with its inode the
-    /// metadata server hears of it beside that: the write may end in the middle, and what it has left
-    /// is to be removed with the file.
-    async fn write_beyond<T>(
-        &self,
-        fs: &Shared,
-        epoch: u32,
-        end: u64,
-        writes: impl Future<Output = Result<T>>,
-    ) -> Result<()> {
+    /// A write is about to go to the I/O servers, up to `end`. Where the file so far lies with its
+    /// inode the metadata server hears of it first: the write may end in the middle, and what it has
+    /// left is to be cut and removed with the file.
+    async fn begin_beyond(&self, fs: &Shared, epoch: u32, end: u64) -> Result<()> {
         let inline = self.inline_bytes();
-        if self.lock().size.max(1) > inline || end <= inline {
-            return writes.await.map(|_| ());
+        let is_told = {
+            let state = self.lock();
+            state.size.max(1) > inline || state.begun == Some(epoch)
+        };
+        if is_told || end <= inline {
+            return Ok(());
         }
-        let begun = self.extend(fs, epoch, Some(Growth { end: 0, hole: false }));
-        let (begun, written) = join(begun, writes).await;
-        written.and(begun)
+        self.extend(fs, epoch, Some(Growth { end: 0, hole: false })).await?;
+        self.lock().begun = Some(epoch);
+        Ok(())
     }
 
     async fn extend(&self, fs: &Shared, epoch: u32, growth: Option<Growth>) -> Result<()> {
@@ -410,6 +413,7 @@ impl OpenFile {
                 state.is_told_lost |= std::mem::take(&mut state.is_told) | is_shorter;
             }
             (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);
+            state.begun = None;
         }
     }
 

@@ -119,7 +119,10 @@ impl OpenFile {
             batches.iter().cloned().partition(|batch| batch.slot == INLINE);
         let writes = striped.iter().map(|batch| self.write_batch(fs, batch, epoch, data));
         let end = growth.map_or(0, |growth| growth.end);
-        self.write_beyond(fs, epoch, end, try_join_all(writes)).await?;
+        if !striped.is_empty() {
+            self.begin_beyond(fs, epoch, end).await?;
+        }
+        try_join_all(writes).await?;
         if inline.is_empty() {
             return self.extend(fs, epoch, growth).await;
         }
