@@ -14,3 +14,4 @@ pub mod pvm;
 pub mod report;
 pub mod scratch;
 pub mod stop;
+pub mod usage;

@@ -32,6 +32,7 @@
 mod chance;
 mod curve;
 pub mod diagnose;
+pub mod eliminate;
 pub mod levels;
 pub mod netpipe;
 pub mod quantities;
@@ -44,6 +45,6 @@ pub mod wire;
 pub use chance::Chance;
 pub use curve::{Curve, Pick, Point};
 pub use quantities::Quantities;
-pub use schedule::sizes;
+pub use schedule::{rounds, sizes};
 pub use statistics::{Estimate, quantile, theil_sen};
 pub use step::{Step, step};
