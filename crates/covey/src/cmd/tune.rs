@@ -21,6 +21,7 @@ use crate::error::Result;
 ///     covey tune net n1 n2        between two nodes of a lab
 ///     covey tune serve            on one host, and on another:
 ///     covey tune net HOST
+///     covey tune mpi n1 n2        the same through MPI, with TCP beside it
 ///     covey tune read np.out      the same numbers from a file of NetPIPE's
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
