@@ -39,8 +39,8 @@ unsafe fn tile(from: *const f32, to: *mut f32, side: usize) {
             _mm256_shuffle_ps::<0xee>(above, below),
         ]
     });
-    for at in 0..4 {
-        let (top, bottom) = (pairs[0][at], pairs[1][at]);
+    let [tops, bottoms] = pairs;
+    for (at, (top, bottom)) in tops.into_iter().zip(bottoms).enumerate() {
         // SAFETY: as the caller promises.
         unsafe {
             let near = _mm256_permute2f128_ps::<0x20>(top, bottom);
