@@ -30,6 +30,7 @@
 #![deny(missing_docs)]
 
 mod chance;
+pub mod chart;
 mod curve;
 pub mod diagnose;
 pub mod netpipe;
