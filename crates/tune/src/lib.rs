@@ -34,6 +34,7 @@ pub mod chart;
 mod curve;
 pub mod diagnose;
 pub mod netpipe;
+pub mod papers;
 pub mod quantities;
 mod schedule;
 mod statistics;
