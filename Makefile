@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 COVEY  := $(TARGET)/release/covey
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz bench build install uninstall clean
+.PHONY: help demo test check fuzz workloads bench build install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

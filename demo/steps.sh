@@ -4,6 +4,7 @@
 IO_SERVERS=4
 FILES_MIN=10000
 has_mount=
+lab=
 verified=
 left_out=()
 
@@ -41,6 +42,7 @@ clean_up() {
         read -r pid _ 2>/dev/null <"$file" || continue
         [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" != "$covey" ] || kill -9 "$pid" 2>/dev/null || true
     done
+    [ -z "$lab" ] || covey lab down --name "$lab" >/dev/null 2>&1 || true
     # Never through a mount that could not be undone.
     if mountpoint -q "$mnt"; then
         echo "demo: $mnt is still mounted: left behind" >&2
@@ -305,4 +307,28 @@ print_rates() {
     say "One TCP stream over loopback: $tcp MB/s. Covey's bytes cross it or a unix socket once; \`local disk\` is"
     say "the file system under the stores. \`make bench\` measures with care, and beside other file systems."
     rm -rf "$local_dir"
+}
+
+measure_a_network() {
+    title "A lab: two nodes inside this machine, with a network of 100 Mbit/s, and a measurement of it"
+    if ! covey lab up 2 --link fast-ethernet --name "demo$$" >"$dir/lab" 2>&1; then
+        say "Labs are not permitted here: $(head -n 1 "$dir/lab")"
+        left_out+=("the lab, and the measurement in it: not permitted")
+        return
+    fi
+    lab=demo$$
+    printf '$ covey lab up 2 --link fast-ethernet\n'
+    sed -n '/^NODE/,/^front/s/^/    /p' "$dir/lab"
+    printf '$ covey tune net n1 n2\n'
+    covey tune net n1 n2 --lab "$lab" --budget 5 --graph none | sed 's/^/    /'
+    say "Now a switch port drops, and tells nobody of, what is longer than 1400 bytes:"
+    printf '$ covey lab set n2-sw1 mtu 1400\n$ covey tune net n1 n2\n'
+    covey lab set n2-sw1 mtu 1400 --name "$lab" >/dev/null
+    # A network on which blocks get stuck is an error, too.
+    covey tune net n1 n2 --lab "$lab" --budget 5 --graph none >"$dir/faulty" 2>/dev/null || true
+    sed -n '/^fault/,$s/^/    /p' "$dir/faulty"
+    grep -q '^fault: an MTU black hole' "$dir/faulty" || fail "the black hole was not found"
+    covey lab down --name "$lab" >/dev/null || fail "the lab does not end"
+    lab=
+    verify "a planted fault of a network, found by measuring"
 }

@@ -8,3 +8,4 @@ pub mod probe;
 pub mod provenance;
 pub mod report;
 pub mod results;
+pub mod usage;

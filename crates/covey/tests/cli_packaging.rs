@@ -39,3 +39,15 @@ fn the_unit_is_the_packaged_one() {
             .contains("ExecStart=/usr/bin/covey --config /etc/covey/covey.toml serve --node %i")
     );
 }
+
+#[test]
+fn make_makes_every_target_whatever_files_there_are() {
+    let makefile = include_str!("../../../Makefile");
+    let phony = makefile.lines().find_map(|line| line.strip_prefix(".PHONY:")).unwrap();
+    let phony: Vec<&str> = phony.split_whitespace().collect();
+    let targets = makefile.lines().filter_map(|line| line.split_once(':'));
+    for (target, _) in targets.filter(|(target, _)| target.bytes().all(|b| b.is_ascii_lowercase()))
+    {
+        assert!(phony.contains(&target), "{target} is not phony: a file of that name stops it");
+    }
+}

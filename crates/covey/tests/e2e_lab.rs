@@ -190,38 +190,64 @@ fn what_cannot_be_made_is_refused_before_anything_is() {
     run(named).says(&["cannot call a lab `../../etc`"]);
 }
 
-/// As root we can be somebody else for a while, with a device that is open to all.
-#[test]
-fn a_user_makes_a_lab_without_root() {
+/// Runs a script as user 12345 with a program of its own at `$covey`, where the device that makes cards has
+/// this mode. None where that cannot be done here.
+fn as_user(mode: &str, script: &str) -> Option<support::Finished> {
     if !is_root() || !has_program("setpriv") || !has_program("unshare") {
-        return skip("needs root, unshare and setpriv to become a user");
+        skip("needs root, unshare and setpriv to become a user");
+        return None;
     }
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("covey");
     std::fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
-    let open = |path: &Path| {
-        use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::PermissionsExt;
+    for path in [dir.path(), &program] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    open(dir.path());
-    let name = format!("user-{}", std::process::id());
+    }
     let script = format!(
-        "set -e; mount -t tmpfs none /dev/net; mknod /dev/net/tun c 10 200; chmod 666 /dev/net/tun
-         cd /; exec setpriv --reuid 12345 --regid 12345 --clear-groups sh -c '
-         covey={}; lab=\"$covey lab\"
-         $lab up 2 --name {name} >&2
-         $lab exec --name {name} n2 -- cat /proc/sys/kernel/hostname
-         $lab exec --name {name} n1 -- $covey up >&2
-         $lab exec --name {name} n2 -- $covey ls /
-         $lab down --name {name} >&2'",
+        "set -e; mount -t tmpfs none /dev/net; mknod /dev/net/tun c 10 200; chmod {mode} /dev/net/tun
+         cd /; exec setpriv --reuid 12345 --regid 12345 --clear-groups sh -c 'covey={}
+         {script}'",
         program.display()
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]);
     let done = run(command);
     if done.stderr.contains("user namespace") || done.stderr.contains("mount:") {
-        return skip(format!("needs user namespaces: {}", done.stderr));
+        skip(format!("needs user namespaces: {}", done.stderr));
+        return None;
     }
+    Some(done)
+}
+
+#[test]
+fn who_may_not_make_cards_is_told_how_and_leaves_nothing() {
+    let name = format!("forbidden-{}", std::process::id());
+    let script = format!("$covey lab up 2 --name {name}");
+    let Some(done) = as_user("600", &script) else { return };
+    assert_eq!(done.code, Some(1), "{done}");
+    let words = ["cannot make network cards", "/dev/net/tun", "chmod 666"];
+    assert!(words.iter().all(|word| done.stderr.contains(word)), "{done}");
+    assert!(!Path::new(&format!("/var/tmp/covey-lab-12345/{name}")).exists());
+    // Somebody else's lab is none of this user's.
+    let script = format!("$covey tune net n1 n2 --lab {name}");
+    let Some(done) = as_user("600", &script) else { return };
+    assert_eq!(done.code, Some(2), "{done}");
+    assert!(done.stderr.contains("it is not up"), "{done}");
+}
+
+#[test]
+fn a_user_makes_a_lab_without_root() {
+    let name = format!("user-{}", std::process::id());
+    let script = format!(
+        "set -e; lab=\"$covey lab\"
+         $lab up 2 --name {name} >&2
+         $lab exec --name {name} n2 -- cat /proc/sys/kernel/hostname
+         $lab exec --name {name} n1 -- $covey up >&2
+         $lab exec --name {name} n2 -- $covey ls /
+         $lab down --name {name} >&2"
+    );
+    let Some(done) = as_user("666", &script) else { return };
     assert!(done.ok && done.stdout == "n2\n", "{done}");
     assert!(!Path::new(&format!("/var/tmp/covey-lab-12345/{name}")).exists());
 }

@@ -6,7 +6,6 @@ use serde_json::Value;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
-use std::time::Duration;
 use support::command::covey;
 use support::lab::Lab;
 use support::{run, until};
@@ -116,9 +115,16 @@ fn a_wire_is_found_in_the_lab_that_has_it() {
     let small = told["points"][0]["min_s"].as_f64().unwrap();
     assert!(small > 91.0 * 8.0 / 100e6, "{small}");
     assert_eq!((&told["from"], &told["to"]), (&"n1".into(), &"n2".into()));
-    tune(&lab, &["n1", "n9"]);
-    let done = tune(&lab, &["n1", "n1"]);
-    assert_eq!(done.code, Some(2), "{done}");
+    for words in [&["n1", "n9"][..], &["n9", "n1"], &["n1", "n1"], &["--crowd", "n1"]] {
+        let done = tune(&lab, words);
+        assert_eq!(done.code, Some(2), "{done}");
+        assert!(done.stdout.is_empty() && done.stderr.contains("hint"), "{done}");
+    }
+}
+
+fn pairs(told: &Value) -> Vec<String> {
+    let name = |pair: &Value| format!("{}-{}", pair["from"], pair["to"]).replace('"', "");
+    told["pairs"].as_array().unwrap().iter().map(name).collect()
 }
 
 #[test]
@@ -127,19 +133,13 @@ fn all_pairs_are_measured_one_after_another() {
     let done = tune(&lab, &["--all", "--budget", "1", "--up-to", "4KiB", "--perturbation", "0"]);
     assert!(done.ok, "{done}");
     let told: Value = serde_json::from_str(&done.stdout).unwrap();
-    let pairs: Vec<String> = told
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|pair| format!("{}-{}", pair["from"], pair["to"]).replace('"', ""))
-        .collect();
-    assert_eq!(pairs, ["n1-n2", "n1-n3", "n2-n3"]);
+    assert_eq!(pairs(&told), ["n1-n2", "n1-n3", "n2-n3"]);
+    assert_eq!(told["crowds"].as_array().unwrap().len(), 3);
+    assert_eq!(told["rounds"][0], serde_json::json!([["n1", "n2"]]));
 }
 
-#[test]
-fn a_cable_that_goes_down_in_mid_run_leaves_what_was_measured_and_an_error() {
-    let words = ["2", "--link", "fast-ethernet", "--topology", "direct"];
-    let Some(lab) = Lab::up("midrun", &words) else { return };
+/// A measurement that would take long, of two nodes, and has begun.
+fn measuring(lab: &Lab) -> Child {
     let name = lab.lab("status", &[])["lab"].as_str().unwrap().to_string();
     let mut command = covey();
     command.args(["--json", "tune", "net", "n1", "n2", "--lab", &name, "--budget", "60"]);
@@ -150,15 +150,81 @@ fn a_cable_that_goes_down_in_mid_run_leaves_what_was_measured_and_an_error() {
     };
     let before = frames();
     until("some frames", || frames() > before + 5_000);
-    lab.lab("set", &["n1-n2", "state", "down"]);
-    std::thread::sleep(Duration::from_millis(1));
+    child
+}
+
+/// How it ended: exit code 1, what there was as JSON, and what was said.
+fn broken_off(child: Child) -> (Value, String) {
     let done = child.wait_with_output().unwrap();
-    assert_eq!(done.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{said}");
     let told: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert!(!told["points"].as_array().unwrap().is_empty());
+    assert!(told["verdict"].get("not-trustworthy").is_some(), "{told:#}");
     assert!(told["failure"].as_str().unwrap().contains("bytes"), "{told:#}");
-    let said = String::from_utf8_lossy(&done.stderr);
+    (told, said)
+}
+
+/// Kills what runs on a node with these words in its command line. Answers how many there were.
+fn kill(lab: &Lab, node: &str, words: &str) -> usize {
+    // The pattern does not find itself.
+    let (first, rest) = words.split_at(1);
+    let script = format!(
+        "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q '[{first}]{rest}' \
+         && kill -9 ${{p#/proc/}} && echo; done; true"
+    );
+    lab.exec(node, &["sh", "-c", &script]).lines().count()
+}
+
+const PAIR: [&str; 5] = ["2", "--link", "fast-ethernet", "--topology", "direct"];
+
+#[test]
+fn a_cable_that_goes_down_in_mid_run_leaves_what_was_measured_and_an_error() {
+    let Some(lab) = Lab::up("midrun", &PAIR) else { return };
+    let child = measuring(&lab);
+    lab.lab("set", &["n1-n2", "state", "down"]);
+    let (_, said) = broken_off(child);
     assert!(said.contains("to the end") && said.contains("covey lab status"), "{said}");
+}
+
+#[test]
+fn a_node_that_is_killed_in_mid_run_leaves_what_was_measured_and_an_error() {
+    let Some(lab) = Lab::up("killed", &PAIR) else { return };
+    let child = measuring(&lab);
+    assert_eq!(kill(&lab, "n2", "tune serve"), 1);
+    let (told, said) = broken_off(child);
+    assert!(said.contains("cannot measure n1 to n2 to the end"), "{said}");
+    assert_eq!((&told["from"], &told["to"]), (&"n1".into(), &"n2".into()));
+    // The other end, and then the measuring program itself, which had handed over what it had.
+    let child = measuring(&lab);
+    assert_eq!(kill(&lab, "n1", "tune net"), 1);
+    let (told, _) = broken_off(child);
+    assert!(told["failure"].as_str().unwrap().contains("on n1 was ended"), "{told:#}");
+    assert_eq!(kill(&lab, "n2", "tune"), 0, "nothing is left");
+}
+
+#[test]
+fn a_lab_that_dies_in_mid_run_leaves_what_was_measured_and_an_error() {
+    let Some(lab) = Lab::up("gone", &PAIR) else { return };
+    let child = measuring(&lab);
+    let keeper = lab.lab("status", &[])["keeper"].as_i64().unwrap();
+    let keeper = rustix::process::Pid::from_raw(i32::try_from(keeper).unwrap()).unwrap();
+    rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
+    let (told, _) = broken_off(child);
+    assert!(told["failure"].as_str().unwrap().contains("went down meanwhile"), "{told:#}");
+}
+
+#[test]
+fn a_measurement_that_is_killed_leaves_nothing_on_the_nodes() {
+    let Some(lab) = Lab::up("orphan", &PAIR) else { return };
+    let mut child = measuring(&lab);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let running = || {
+        let all = lab.exec("n1", &["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]);
+        all.contains("tune serve") || all.contains("tune net")
+    };
+    until("the end of both ends", || !running());
 }
 
 /// Packets that vanish vanish on a busy machine too, so this fault is named there as well.
@@ -174,6 +240,55 @@ fn an_mtu_black_hole_is_named_with_its_evidence() {
     assert_eq!(finding["cause"], "mtu-black-hole", "{told:#}");
     let evidence = finding["evidence"].as_str().unwrap();
     assert!(evidence.contains("blocks up to 1027 bytes pass, blocks of 1533"), "{evidence}");
+}
+
+/// Who has an address is no question of time.
+#[test]
+fn an_address_that_two_nodes_have_is_named_with_both_cards() {
+    let Some(lab) = Lab::up("twice", &["3", "--link", "fast-ethernet"]) else { return };
+    lab.lab("set", &["n3", "address", "10.24.1.2"]);
+    let done = tune(&lab, &["n1", "n2", "--budget", "1"]);
+    assert!(done.ok, "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let finding = &told["verdict"]["faults"][0];
+    assert_eq!(finding["cause"], "duplicate-address", "{told:#}");
+    let evidence = finding["evidence"].as_str().unwrap();
+    let both = ["02:c0:7e:00:01:02", "02:c0:7e:00:01:03", "10.24.1.2"];
+    assert!(both.iter().all(|word| evidence.contains(word)), "{evidence}");
+    lab.refused("set", &["n3", "address", "here"]).says(&["`here` is no IPv4 address"]);
+    lab.refused("set", &["n3", "speed", "1"]).says(&["no such key", "offloads"]);
+}
+
+#[test]
+fn the_node_that_all_bad_pairs_have_in_common_is_named() {
+    let Some(lab) = Lab::up("common", &["4", "--link", "fast-ethernet"]) else { return };
+    lab.lab("set", &["n3", "offloads", "off"]);
+    let words = ["--all", "--at-once", "--anyway", "--budget", "1", "--up-to", "4KiB"];
+    let done = tune(&lab, &[&words[..], &["--perturbation", "0"]].concat());
+    assert!(done.ok, "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    let mut pairs = pairs(&told);
+    pairs.sort();
+    assert_eq!(pairs, ["n1-n2", "n1-n3", "n1-n4", "n2-n3", "n2-n4", "n3-n4"]);
+    assert_eq!(told["rounds"].as_array().unwrap().len(), 3);
+    let found = told["suspicions"].as_array().unwrap().iter();
+    let found = found.filter(|one| one["cause"] == "offloads-off").collect::<Vec<_>>();
+    assert_eq!(found.len(), 1, "{:#}", told["suspicions"]);
+    let mut suspects: Vec<&str> =
+        found[0]["suspects"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    suspects.sort_unstable();
+    assert_eq!(suspects, ["n3", "n3-sw1"]);
+}
+
+#[test]
+fn a_card_that_collapses_in_a_crowd_is_named() {
+    let Some(lab) = Lab::up("crowd", &["3", "--link", "fast-ethernet"]) else { return };
+    lab.lab("set", &["n3-sw1", "crowd-loss", "20%"]);
+    let done = tune(&lab, &["--crowd", "n3", "--anyway"]);
+    assert!(done.ok, "{done}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(told["verdict"]["faults"][0]["cause"], "crowd-collapse", "{told:#}");
+    assert_eq!(told["together"][0]["senders"], serde_json::json!(["n1", "n2"]));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The real world: Linux.
 
+pub mod arp;
+pub mod card;
 pub mod clock;
 pub mod credentials;
 pub mod directory;

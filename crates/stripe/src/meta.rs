@@ -65,7 +65,7 @@ use session::Sessions;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The format this program reads and writes.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// A wait that [`Work::Answer`] ends. Never used again while the store is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -555,7 +555,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         has_xattrs: false,
         consistency: 0,
     };
-    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0 }
+    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0, beyond: false }
 }
 
 fn done() -> Applied {

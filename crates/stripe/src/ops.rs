@@ -296,7 +296,8 @@ messages! {
         12 Readdir { id: u64, cookie: u64, limit: u64, bytes_max: u32, plus: bool },
         /// read: the store's totals
         13 Statfs {},
-        /// a write ended at `end`: the size becomes at least that. `hole`: it began beyond the size
+        /// a write ended at `end`: the size becomes at least that. `hole`: it began beyond the size.
+        /// 0: it begins, beyond what lies with the inode of a file that ends there
         14 Extend { id: u64, epoch: u32, end: u64, hole: bool },
         /// takes `length` bytes at the end for an append; the size moves with Append's commit
         15 Reserve { id: u64, length: u64 },

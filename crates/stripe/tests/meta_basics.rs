@@ -27,12 +27,12 @@ fn a_newer_format_is_refused_with_both_numbers() {
     let mut kv = formatted();
     let mut row = kv.get(b"ssuper").unwrap().unwrap();
     let format = 1 + 2 + "covey metadata".len();
-    assert_eq!(row[format], 3);
+    assert_eq!(row[format], 4);
     row[format] = 9;
     kv.put(b"ssuper", &row).unwrap();
     let error = Store::open(kv).err().unwrap();
     assert_eq!(error.code, Errno::EOPNOTSUPP);
-    assert!(error.reason.contains("format 9") && error.reason.contains("format 3"), "{error}");
+    assert!(error.reason.contains("format 9") && error.reason.contains("format 4"), "{error}");
 }
 
 #[test]

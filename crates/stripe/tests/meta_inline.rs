@@ -143,11 +143,13 @@ fn a_file_that_lies_here_is_cut_and_removed_without_the_io_servers() {
 
 #[test]
 fn a_file_that_was_larger_is_cut_by_its_epoch_from_both_sides() {
-    for (size, epoch) in [(LIMIT, 0), (LIMIT + 1, 1)] {
+    // Within the limit; beyond it; a write beyond it that has only begun.
+    for (end, epoch) in [(None, 0), (Some(LIMIT + 1), 1), (Some(0), 1)] {
         let mut lab = lab();
         let id = lab.file("f").id;
         write(&mut lab, id, 0, b"abc");
-        lab.extend(id, size);
+        write(&mut lab, id, LIMIT as u32 - 1, b"z");
+        end.into_iter().for_each(|end| drop(lab.extend(id, end)));
         assert_eq!(lab.truncate(id, 2).epoch, epoch);
         assert_eq!(read(&mut lab, id), b"ab");
         let is_cut = lab.work.iter().any(|work| matches!(work, Work::Cut { .. }));

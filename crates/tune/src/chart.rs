@@ -264,7 +264,11 @@ impl Chart {
             let _ = write!(sheet.text, "<path class=\"line\" d=\"{line}\"/>");
             for (at, point) in places.iter().zip(&one.points) {
                 sheet.dot(*at, index, 2.3, &point.hover);
-                sheet.room.draw(*at);
+            }
+            places.windows(2).for_each(|ends| sheet.keep_clear(ends[0], ends[1]));
+            if let Some((height, _)) = &one.level {
+                let (from, to) = (sheet.inside.x, sheet.inside.x + sheet.inside.width);
+                sheet.keep_clear((from, y.px(*height)), (to, y.px(*height)));
             }
             sheet.text.push_str("</g>");
         }
@@ -288,6 +292,16 @@ impl Chart {
 }
 
 impl Sheet {
+    /// Words had better not lie upon this line.
+    fn keep_clear(&mut self, from: (f64, f64), to: (f64, f64)) {
+        let steps = ((to.0 - from.0).hypot(to.1 - from.1) / 4.0).ceil().clamp(1.0, 1000.0);
+        for step in 0..=steps as u32 {
+            let share = f64::from(step) / steps;
+            let between = |from: f64, to: f64| from + share * (to - from);
+            self.room.draw((between(from.0, to.0), between(from.1, to.1)));
+        }
+    }
+
     fn words(&mut self, at: (f64, f64), class: &str, text: &str) {
         self.words_at(at, class, "start", text);
     }

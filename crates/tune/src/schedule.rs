@@ -26,6 +26,23 @@ pub fn sizes(most: u64, perturbation: u64) -> Vec<u64> {
     sizes
 }
 
+/// All pairs of so many nodes in rounds, in each of which no node is in two pairs: as few rounds as can be.
+/// The first of a pair is the lower one.
+pub fn rounds(nodes: usize) -> Vec<Vec<(usize, usize)>> {
+    // One stands still and the others walk around a circle; with an odd number, one rests.
+    let seats = nodes + nodes % 2;
+    (1..seats.max(1))
+        .map(|turn| {
+            let at = |seat: usize| if seat == 0 { 0 } else { 1 + (seat - 1 + turn) % (seats - 1) };
+            (0..seats / 2)
+                .map(|seat| (at(seat), at(seats - 1 - seat)))
+                .map(|(one, other)| (one.min(other), one.max(other)))
+                .filter(|(_, other)| *other < nodes)
+                .collect()
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +62,23 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_pair_is_in_one_round_and_no_node_in_two_pairs_of_one(nodes in 0usize..40) {
+            let rounds = rounds(nodes);
+            let mut all: Vec<(usize, usize)> = rounds.concat();
+            all.sort_unstable();
+            let wanted: Vec<(usize, usize)> =
+                (0..nodes).flat_map(|one| (one + 1..nodes).map(move |other| (one, other))).collect();
+            prop_assert_eq!(all, wanted);
+            for round in rounds {
+                let mut busy: Vec<usize> = round.iter().flat_map(|(a, b)| [*a, *b]).collect();
+                let count = busy.len();
+                busy.sort_unstable();
+                busy.dedup();
+                prop_assert_eq!(busy.len(), count);
+            }
+        }
+
         #[test]
         fn sizes_rise_and_stay_near_the_limit(most in 1u64..u64::MAX, perturbation in 0u64..8) {
             let sizes = sizes(most, perturbation);

@@ -2,6 +2,7 @@
 
 mod config;
 mod fuse;
+mod layout;
 mod log;
 mod ninep;
 mod stripe;
@@ -18,6 +19,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("fuse_requests", fuse::requests),
     ("log_records", log::records),
     ("config_text", config::text),
+    ("layout_description", layout::description),
 ];
 
 /// Inputs to begin with, by target: made from the golden bytes, never kept.
@@ -25,5 +27,6 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let mut seeds = ninep::seeds();
     seeds.extend(stripe::seeds());
     seeds.extend(config::seeds());
+    seeds.extend(layout::seeds());
     seeds
 }

@@ -2,6 +2,7 @@
 
 mod down;
 mod exec;
+mod host;
 mod keep;
 mod set;
 mod status;
@@ -46,6 +47,8 @@ enum Command {
     #[command(hide = true)]
     Keep(keep::KeepArgs),
     #[command(hide = true)]
+    Host(host::Args),
+    #[command(hide = true)]
     Floor(keep::FloorArgs),
 }
 
@@ -72,6 +75,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Set(args) => set::run(args, context),
         Command::Status(args) => status::run(&args, context),
         Command::Down(args) => down::run(&args, context).await,
+        Command::Host(args) => host::run(&args),
         Command::Keep(args) => keep::run(&args),
         Command::Floor(args) => keep::floor(&args),
     }

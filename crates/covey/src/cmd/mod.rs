@@ -47,6 +47,7 @@ mod truncate;
 mod tune;
 mod umount;
 mod up;
+mod uzura;
 
 pub use cluster::Process;
 
@@ -168,6 +169,7 @@ commands! {
     Ninep = ninep,
     Lab = lab,
     Tune = tune,
+    Uzura = uzura,
     Systemd = systemd,
     Completions = completions,
     Man = man,

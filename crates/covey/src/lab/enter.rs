@@ -4,16 +4,21 @@ use super::plan::Plan;
 use super::state::{INSIDE, Lab};
 use crate::error::{Cannot, Error, Result};
 use covey_io::os::namespaces;
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The namespaces of a node that are its own, in the order in which the keeper has them open.
 pub const NODE_NAMESPACES: [&str; 3] = ["net", "uts", "mnt"];
 /// The keeper's first descriptor that is a namespace: above those of all cards.
 pub const FIRST_DESCRIPTOR: i32 = 1000;
+
+/// How long a program on a node may take to end when it is asked to.
+const END_WAIT: Duration = Duration::from_secs(1);
 
 /// The keeper's descriptor of a node's namespace.
 pub fn descriptor(node: usize, kind: usize) -> i32 {
@@ -68,6 +73,24 @@ pub fn ourselves_on(lab: &Lab, node: &str) -> Command {
     command.args(["lab", "exec", "--name", &lab.name, node, "--"]).arg(ourselves());
     command.stdin(Stdio::null());
     command
+}
+
+/// Ends a command that `covey lab exec` runs. It is asked to, so that it takes in the end of its program: one
+/// that is killed leaves a dead program to the machine's first process, and while that does not look, the
+/// lab cannot go down.
+pub fn end(child: &mut Child) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < END_WAIT {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(END_WAIT / 200),
+            _ => return,
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 fn is_ours(theirs: &Path, kind: &str) -> bool {

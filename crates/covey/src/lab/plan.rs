@@ -215,6 +215,32 @@ impl Plan {
         self.nodes.iter().position(|node| node == name)
     }
 
+    /// What a frame between two nodes goes over in the first network: nodes, cables, switches, by name.
+    pub fn path(&self, from: &str, to: &str) -> Vec<String> {
+        let leg = |node: &str| -> Option<(usize, [End; 2])> {
+            let (card, _) = self.cards_of(self.node(node)?).next()?;
+            let cable = self.cables.iter().position(|one| one.ends.contains(&End::Card(card)))?;
+            Some((cable, self.cables[cable].ends))
+        };
+        let (Some((first, near)), Some((last, far))) = (leg(from), leg(to)) else {
+            return vec![from.to_string(), to.to_string()];
+        };
+        let switch = |ends: [End; 2]| ends.into_iter().find(|end| matches!(end, End::Switch(_)));
+        let mut path = vec![from.to_string(), self.cables[first].name.clone()];
+        if let (Some(one), Some(other)) = (switch(near), switch(far)) {
+            path.push(self.end_name(one).to_string());
+            if one != other {
+                let joins =
+                    |cable: &&Cable| cable.ends.contains(&one) && cable.ends.contains(&other);
+                path.extend(self.cables.iter().find(joins).map(|cable| cable.name.clone()));
+                path.push(self.end_name(other).to_string());
+            }
+            path.push(self.cables[last].name.clone());
+        }
+        path.push(to.to_string());
+        path
+    }
+
     /// A node's cards.
     pub fn cards_of(&self, node: usize) -> impl Iterator<Item = (usize, &Card)> {
         self.cards.iter().enumerate().filter(move |(_, card)| card.node == node)
@@ -273,6 +299,20 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_names_all_that_a_frame_goes_over() {
+        let path = |topology, nodes, from, to| {
+            Plan::new(&wish(nodes, topology, true)).unwrap().path(from, to).join(" ")
+        };
+        assert_eq!(path(Topology::Direct, 2, "n1", "n2"), "n1 n1-n2 n2");
+        assert_eq!(path(Topology::Switch, 3, "n1", "n3"), "n1 n1-sw1 sw1 n3-sw1 n3");
+        assert_eq!(path(Topology::TwoSwitches, 4, "n1", "n2"), "n1 n1-sw1 sw1 n2-sw1 n2");
+        assert_eq!(
+            path(Topology::TwoSwitches, 4, "n2", "n3"),
+            "n2 n2-sw1 sw1 sw1-sw2 sw2 n3-sw2 n3"
+        );
+    }
 
     fn wish(nodes: u16, topology: Topology, two: bool) -> Wish {
         let profile = |name| Profile::named(name).unwrap();

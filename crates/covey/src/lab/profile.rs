@@ -144,6 +144,7 @@ impl Profile {
             loss_ppm: 0,
             loss_from_bytes: 0,
             crowd_loss_ppm: 0,
+            crowd_from: 2,
             corrupt_ppm: 0,
             duplicate_ppm: 0,
             reorder_ppm: 0,

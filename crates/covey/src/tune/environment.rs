@@ -1,6 +1,7 @@
 //! Whether others used the machine while something was measured.
 
-use covey_tune::diagnose::PRESSURE_MAX;
+use super::usage::{Snapshot, Usage};
+use covey_tune::diagnose::noise;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -9,42 +10,58 @@ use std::time::Instant;
 pub struct Watch {
     begin: Instant,
     waited_us: Option<u64>,
+    snapshot: Option<Snapshot>,
 }
 
 /// How it was meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// How long it took in seconds.
     pub seconds: f64,
     /// The share of that time in which some task waited for a CPU; none where the kernel does not say.
     pub cpu_pressure: Option<f64>,
+    /// How many CPUs others used, that belong neither to the measurement nor to what was measured.
+    #[serde(default)]
+    pub outside_cpus: Option<f64>,
+    /// Share of the CPUs' time that a hypervisor gave to others.
+    #[serde(default)]
+    pub steal: Option<f64>,
 }
 
 impl Watch {
     /// Begins now.
     pub fn begin() -> Watch {
-        Watch { begin: Instant::now(), waited_us: waited_us() }
+        Watch { begin: Instant::now(), waited_us: waited_us(), snapshot: Snapshot::now() }
     }
 
     /// How it was until now.
     pub fn end(&self) -> Environment {
+        self.end_with_usage().0
+    }
+
+    /// The same, and who used the CPUs.
+    pub fn end_with_usage(&self) -> (Environment, Usage) {
         let seconds = self.begin.elapsed().as_secs_f64();
         let waited = waited_us().zip(self.waited_us);
         let share =
             waited.map(|(now, then)| now.saturating_sub(then) as f64 / 1e6 / seconds.max(1e-3));
-        Environment { seconds, cpu_pressure: share.map(|share| share.min(1.0)) }
+        let usage = self.snapshot.as_ref().and_then(Snapshot::usage);
+        let environment = Environment {
+            seconds,
+            cpu_pressure: share.map(|share| share.min(1.0)),
+            outside_cpus: usage.as_ref().map(|usage| usage.outside + usage.here),
+            steal: usage.as_ref().map(|usage| usage.steal),
+        };
+        (environment, usage.unwrap_or_default())
     }
 }
 
 impl Environment {
     /// What a reader must know before believing the numbers.
     pub fn warning(&self) -> Option<String> {
-        let pressure = self.cpu_pressure.filter(|pressure| *pressure > PRESSURE_MAX)?;
+        let why = noise(self.cpu_pressure, self.outside_cpus, self.steal)?;
         Some(format!(
-            "not trustworthy: programs waited for a CPU during {:.0} % of the time (limit {:.0} %), \
-             so latency and saturation point are too high by an unknown amount",
-            100.0 * pressure,
-            100.0 * PRESSURE_MAX
+            "not trustworthy: {why}, so latency and saturation point are too high by an unknown amount"
         ))
     }
 }
@@ -73,8 +90,14 @@ mod tests {
 
     #[test]
     fn only_a_machine_that_others_use_is_warned_of() {
-        let at = |cpu_pressure| Environment { seconds: 1.0, cpu_pressure }.warning();
-        assert_eq!((at(None), at(Some(0.05))), (None, None));
-        assert!(at(Some(0.5)).unwrap().contains("50 %"));
+        let at = |cpu_pressure, outside_cpus| {
+            Environment { seconds: 1.0, cpu_pressure, outside_cpus, steal: None }.warning()
+        };
+        assert_eq!(
+            (at(None, None), at(Some(0.05), Some(1.0)), at(Some(0.5), Some(0.0))),
+            (None, None, None)
+        );
+        assert!(at(Some(0.5), Some(1.0)).unwrap().contains("50 %"));
+        assert!(at(Some(0.5), None).unwrap().contains("50 %"));
     }
 }

@@ -4,24 +4,37 @@
 //! 13 bytes: how many bytes, how many rounds, and what to do with them. For blocks to and fro both send the
 //! block in turn; for a long transfer one of them sends all. The one that answers ends each with how many
 //! segments it has had to send again. Both ends block in the kernel while they wait, as ordinary
-//! programs do, and never delay a small segment (TCP_NODELAY).
+//! programs do, and never delay a small segment (TCP_NODELAY), unless it is asked what happens then.
+//! At last the one that answers may be asked about itself.
 
+mod alone;
+mod apart;
+mod end;
+mod held;
+mod serve;
 mod stream;
+mod talk;
 
+pub use alone::alone;
+pub use apart::{APART_SIZES, written_apart};
+pub use end::{here, taken, tell, with_usage};
+pub use held::held;
+pub use serve::serve;
 pub use stream::{Streams, streams};
+pub use talk::{Talked, talk};
 
 use crate::error::{Cannot, Error, Result};
 use covey_io::os::tcp;
 use covey_tune::diagnose::Stall;
 use covey_tune::{Curve, Point, sizes};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Where one listens that answers.
 pub const PORT_DEFAULT: u16 = 5641;
 /// Said by both at the beginning.
-const HELLO: [u8; 8] = *b"COVEYTN2";
+const HELLO: [u8; 8] = *b"COVEYTN3";
 /// No block is longer.
 pub const BYTES_MAX: u64 = 256 << 20;
 /// No size is tried more often at a time.
@@ -38,6 +51,8 @@ const OVERDRAFT: u32 = 3;
 const WARM_UP: u64 = 50;
 /// How long the other end may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same when it did not answer the last time: enough for TCP to have tried four times.
+const PATIENCE_AGAIN: Duration = Duration::from_secs(3);
 
 /// A connection, and how many segments both ends have sent again until now.
 struct Link {
@@ -57,7 +72,7 @@ pub struct Plan {
 }
 
 /// What was measured.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// All that there is, also when it ended early.
     pub curve: Curve,
@@ -69,67 +84,19 @@ pub struct Outcome {
     pub segment_bytes: u64,
 }
 
-/// Answers everybody, or one peer only.
-pub fn serve(listener: &TcpListener, once: bool) -> Result<()> {
-    loop {
-        let (stream, peer) = listener.accept().cannot(|| "accept a connection")?;
-        let answer = move || match answer(&stream) {
-            Ok(()) => {}
-            Err(error) => tracing::info!("measurement by {peer} ended: {error}"),
-        };
-        match once {
-            true => {
-                answer();
-                return Ok(());
-            }
-            false => std::thread::spawn(answer),
-        };
-    }
-}
-
-fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    // One who says nothing must not hold a thread for ever.
-    stream.set_read_timeout(Some(60 * PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut hello = [0; 8];
-    stream.read_exact(&mut hello)?;
-    stream.write_all(&HELLO)?;
-    if hello != HELLO {
-        return Err(std::io::Error::other("the peer is no covey of this version"));
-    }
-    let mut block = Vec::new();
-    loop {
-        let mut header = [0; HEADER_BYTES];
-        match stream.read_exact(&mut header) {
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
-            other => other?,
-        }
-        let (bytes, rounds, what) = read_header(header);
-        match what {
-            ECHO if (1..=BYTES_MAX).contains(&bytes) => {
-                block.resize(bytes as usize, 0);
-                for _ in 0..rounds {
-                    stream.read_exact(&mut block)?;
-                    stream.write_all(&block)?;
-                }
-            }
-            TO_YOU => stream::take(stream, bytes)?,
-            TO_ME => stream::give(stream, bytes)?,
-            _ => {
-                return Err(std::io::Error::other(format!(
-                    "a block of {bytes} bytes was asked for"
-                )));
-            }
-        }
-        stream.write_all(&tcp::info(stream)?.retransmits.to_le_bytes())?;
-    }
-}
-
 const HEADER_BYTES: usize = 13;
 const ECHO: u8 = 0;
 const TO_YOU: u8 = 1;
 const TO_ME: u8 = 2;
+/// Echo, but header and body are written apart and without TCP_NODELAY.
+const APART: u8 = 3;
+/// Tell of yourself: a length of four bytes, then an `End` as JSON.
+const TELL: u8 = 4;
+/// A transfer of which little is under way at a time.
+const HELD_TO_YOU: u8 = 5;
+const HELD_TO_ME: u8 = 6;
+/// Its pieces are not longer.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 fn header(bytes: u64, rounds: u64, what: u8) -> [u8; HEADER_BYTES] {
     let mut header = [what; HEADER_BYTES];
@@ -157,12 +124,8 @@ pub fn resolve(peer: &str) -> Result<SocketAddr> {
     found.next().ok_or_else(|| Error::user(format!("cannot find host {peer}: it has no address")))
 }
 
-/// Measures against a host that answers. `progress` hears of each size: its bytes and one way in seconds.
-pub fn measure(
-    peer: SocketAddr,
-    plan: &Plan,
-    mut progress: impl FnMut(u64, f64),
-) -> Result<Outcome> {
+/// Measures against a host that answers. `progress` hears of each size in each pass.
+pub fn measure(peer: SocketAddr, plan: &Plan, mut progress: impl FnMut(&Point)) -> Result<Outcome> {
     let mut link = Link { stream: connect(peer)?, retransmits: 0 };
     let mut points = Vec::new();
     let failure = run(&mut link, plan, &mut points, &mut progress).err();
@@ -193,6 +156,7 @@ fn stall(peer: SocketAddr, curve: &Curve, bytes: u64) -> Option<Stall> {
     let passed_bytes = passed?;
     let mut stall = Stall { bytes, passed_bytes, confirmed: false };
     let Ok(stream) = connect(peer) else { return Some(stall) };
+    let _ = stream.set_read_timeout(Some(PATIENCE_AGAIN));
     let mut link = Link { stream, retransmits: 0 };
     let mut block = Vec::new();
     let passes = round_trips(&mut link, passed_bytes, ROUNDS_MIN, &mut block).is_ok();
@@ -241,7 +205,7 @@ fn run(
     link: &mut Link,
     plan: &Plan,
     points: &mut Vec<Point>,
-    progress: &mut impl FnMut(u64, f64),
+    progress: &mut impl FnMut(&Point),
 ) -> std::result::Result<(), Failure> {
     let mut block = Vec::new();
     round_trips(link, 1, WARM_UP, &mut block).map_err(|error| (1, error))?;
@@ -264,7 +228,7 @@ fn run(
             point.retransmits += after.retransmits;
             let typical_s = point.time_s(covey_tune::Pick::Typical);
             round_s = 2.0 * typical_s;
-            progress(bytes, typical_s);
+            progress(&point);
             points.push(point);
             if ROUNDS_MIN as f64 * round_s > SLICES_MAX * slice_s {
                 sizes.truncate(index + 1);
@@ -302,6 +266,7 @@ fn round_trips(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     fn server() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -317,7 +282,7 @@ mod tests {
     #[test]
     fn every_size_is_measured_in_every_pass() {
         let mut heard = 0;
-        let outcome = measure(server(), &plan(), |_, _| heard += 1).unwrap();
+        let outcome = measure(server(), &plan(), |_| heard += 1).unwrap();
         assert_eq!(outcome.failure, None);
         let found: Vec<u64> = outcome.curve.points.iter().map(|point| point.bytes).collect();
         assert_eq!(found, sizes(4096, 3));
@@ -348,7 +313,7 @@ mod tests {
                 stream.write_all(&0u32.to_le_bytes()).unwrap();
             }
         });
-        let outcome = measure(address, &plan(), |_, _| {}).unwrap();
+        let outcome = measure(address, &plan(), |_| {}).unwrap();
         assert_eq!(outcome.curve.points.len(), 3);
         assert!(outcome.failure.unwrap().contains("at 4 bytes"));
     }
@@ -365,7 +330,7 @@ mod tests {
         greedy.write_all(&header(u64::MAX, 1, ECHO)).unwrap();
         let mut rest = Vec::new();
         let _ = greedy.read_to_end(&mut rest);
-        assert!(measure(address, &plan(), |_, _| {}).unwrap().failure.is_none());
+        assert!(measure(address, &plan(), |_| {}).unwrap().failure.is_none());
     }
 
     #[test]
@@ -377,7 +342,7 @@ mod tests {
             let _ = stream.write_all(b"220 mail ready\r\n");
             std::thread::sleep(Duration::from_millis(200));
         });
-        let error = measure(address, &plan(), |_, _| {}).unwrap_err();
+        let error = measure(address, &plan(), |_| {}).unwrap_err();
         assert!(error.message.contains("another program answers"), "{error}");
     }
 }

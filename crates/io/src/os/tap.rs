@@ -70,13 +70,7 @@ impl Tap {
             request.ifr_ifru.ifru_metric = interface.queue_packets.cast_signed();
         });
         let (address, prefix) = interface.address;
-        let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-        set(libc::SIOCSIFADDR as libc::Ioctl, &|request| {
-            request.ifr_ifru.ifru_addr = socket_address(address);
-        })?;
-        set(libc::SIOCSIFNETMASK as libc::Ioctl, &|request| {
-            request.ifr_ifru.ifru_netmask = socket_address(Ipv4Addr::from_bits(mask));
-        })?;
+        set_address(interface.name, address, prefix)?;
         switch_on(interface.name)?;
         Ok(Tap { device })
     }
@@ -110,6 +104,18 @@ impl AsFd for Tap {
     }
 }
 
+/// Sets the address of an interface, or of an alias such as `eth0:1`, which this makes.
+pub(super) fn set_address(name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+    let control = control()?;
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+    change(&control, name, libc::SIOCSIFADDR as libc::Ioctl, &|request| {
+        request.ifr_ifru.ifru_addr = socket_address(address);
+    })?;
+    change(&control, name, libc::SIOCSIFNETMASK as libc::Ioctl, &|request| {
+        request.ifr_ifru.ifru_netmask = socket_address(Ipv4Addr::from_bits(mask));
+    })
+}
+
 /// Switches an interface of this network namespace on.
 pub fn switch_on(name: &str) -> io::Result<()> {
     let control = control()?;
@@ -139,7 +145,7 @@ fn ioctl(fd: BorrowedFd<'_>, call: libc::Ioctl, request: &mut libc::ifreq) -> io
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn request(name: &str) -> io::Result<libc::ifreq> {
+pub(super) fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all of ifreq is plain numbers, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero.

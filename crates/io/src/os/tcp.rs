@@ -3,30 +3,60 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// One end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One end of a connection, since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// How many segments it has had to send again since the connection began.
+    /// How many segments it has had to send again, less those that the other end says it had
+    /// already: then nothing was lost, a timer was early.
     pub retransmits: u32,
     /// How many bytes it sends in one segment.
     pub segment_bytes: u32,
+    /// For how long it had something to send, in microseconds.
+    pub busy_us: u64,
+    /// Of these, how long the other end's receive window kept it waiting.
+    pub window_limited_us: u64,
+    /// Of these, how long its own send buffer was too small for more.
+    pub buffer_limited_us: u64,
 }
 
-/// Asks for it.
+/// Offsets in the kernel's `tcp_info`, to which fields are only ever added.
+const SEGMENT_BYTES: usize = 16;
+const TOTAL_RETRANS: usize = 100;
+const BUSY_TIME: usize = 168;
+const RWND_LIMITED: usize = 176;
+const SNDBUF_LIMITED: usize = 184;
+const DSACK_DUPS: usize = 216;
+/// Room for all of these, and more than any kernel fills.
+const INFO_BYTES: usize = 512;
+
+#[expect(clippy::host_endian_bytes, reason = "the kernel writes its own numbers")]
+fn short(raw: &[u8; INFO_BYTES], at: usize) -> u32 {
+    u32::from_ne_bytes(std::array::from_fn(|index| raw[at + index]))
+}
+
+#[expect(clippy::host_endian_bytes, reason = "the kernel writes its own numbers")]
+fn long(raw: &[u8; INFO_BYTES], at: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|index| raw[at + index]))
+}
+
+/// Asks for it. What an old kernel does not say is zero.
 pub fn info(connection: impl AsFd) -> io::Result<Info> {
-    // SAFETY: all of tcp_info is plain numbers, for which zeros are valid.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let mut raw = [0u8; INFO_BYTES];
+    let mut length = INFO_BYTES as libc::socklen_t;
     let socket = connection.as_fd().as_raw_fd();
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which lives here.
+    // SAFETY: the kernel writes at most `length` bytes to `raw`, which lives here.
     let done = unsafe {
-        let (to, length) = ((&raw mut info).cast(), &raw mut length);
+        let (to, length) = ((&raw mut raw).cast(), &raw mut length);
         libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, to, length)
     };
-    match done < 0 {
-        true => Err(io::Error::last_os_error()),
-        false => {
-            Ok(Info { retransmits: info.tcpi_total_retrans, segment_bytes: info.tcpi_snd_mss })
-        }
+    if done < 0 {
+        return Err(io::Error::last_os_error());
     }
+    Ok(Info {
+        retransmits: short(&raw, TOTAL_RETRANS).saturating_sub(short(&raw, DSACK_DUPS)),
+        segment_bytes: short(&raw, SEGMENT_BYTES),
+        busy_us: long(&raw, BUSY_TIME),
+        window_limited_us: long(&raw, RWND_LIMITED),
+        buffer_limited_us: long(&raw, SNDBUF_LIMITED),
+    })
 }

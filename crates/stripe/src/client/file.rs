@@ -6,7 +6,8 @@
 //!
 //! - a read within the known size goes to the I/O servers alone; one that reaches beyond it asks for
 //!   the size beside it, so that a completed write of any other client is seen;
-//! - a write that extends the file tells its new end beside its data and is done after both.
+//! - a write that extends the file tells its new end once its data is there: a writer that dies in
+//!   the middle leaves no size that the data does not reach.
 //!
 //! The known size never shrinks within an epoch. A truncation raises the epoch, and then the
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
@@ -42,6 +43,9 @@ pub struct OpenFile {
 struct State {
     size: u64,
     epoch: u32,
+    /// The epoch in which the metadata server knows that the I/O servers may hold more than the
+    /// size says.
+    begun: Option<u32>,
     /// The starts of the metadata server and its machine that have told this.
     starts: (u64, u64),
     /// An end was acknowledged since the last fsync; one was that may be lost.
@@ -78,6 +82,7 @@ impl OpenFile {
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
+            begun: None,
             starts,
             // Whoever has told of the size, be it 0, may have closed the file and not synced it.
             is_told: true,
@@ -185,8 +190,8 @@ impl OpenFile {
         }
     }
 
-    /// Writes what lies with the metadata and what lies on the I/O servers, and tells of the growth
-    /// beside it.
+    /// Writes what lies with the metadata and what lies on the I/O servers, and then tells of the
+    /// growth.
     async fn write_all(
         &self,
         fs: &Shared,
@@ -196,24 +201,47 @@ impl OpenFile {
         growth: Option<Growth>,
     ) -> Result<()> {
         let inline = self.inline_bytes().saturating_sub(offset).min(data.len() as u64);
-        if inline > 0 {
-            let head = data.select(&[(0, inline)]).into_bytes();
-            let rest = data.select(&[(inline, data.len() as u64 - inline)]);
-            let piece = InlinePiece { offset: offset as u32, bytes: inline as u32 };
-            // The bytes before it become zeros that are there: no hole.
-            let growth = Growth { end: growth.map_or(0, |growth| growth.end), hole: false };
-            let head = self.write_inline(fs, epoch, growth, vec![piece], head);
-            let rest = self.write_range(fs, offset + inline, &rest, epoch);
+        let end = growth.map_or(0, |growth| growth.end);
+        if inline == 0 {
+            self.begin_beyond(fs, epoch, end).await?;
+            self.write_range(fs, offset, data, epoch).await?;
+            return self.extend(fs, epoch, growth).await;
+        }
+        let head = data.select(&[(0, inline)]).into_bytes();
+        let rest = data.select(&[(inline, data.len() as u64 - inline)]);
+        let piece = InlinePiece { offset: offset as u32, bytes: inline as u32 };
+        // The bytes before it become zeros that are there: no hole.
+        let growth = Growth { end, hole: false };
+        let head = self.write_inline(fs, epoch, growth, vec![piece], head);
+        let rest = self.write_range(fs, offset + inline, &rest, epoch);
+        if end <= self.lock().size {
             let (head, rest) = join(head, rest).await;
             return head.and(rest);
         }
-        let written = self.write_range(fs, offset, data, epoch);
-        let Some(Growth { end, hole }) = growth else { return written.await };
-        let (written, told) = join(written, self.extend(fs, epoch, end, hole)).await;
-        written.and(told)
+        self.begin_beyond(fs, epoch, end).await?;
+        rest.await?;
+        head.await
     }
 
-    async fn extend(&self, fs: &Shared, epoch: u32, end: u64, hole: bool) -> Result<()> {
+    /// A write is about to go to the I/O servers, up to `end`. Where the file so far lies with its
+    /// inode the metadata server hears of it first: the write may end in the middle, and what it has
+    /// left is to be cut and removed with the file.
+    async fn begin_beyond(&self, fs: &Shared, epoch: u32, end: u64) -> Result<()> {
+        let inline = self.inline_bytes();
+        let is_told = {
+            let state = self.lock();
+            state.size.max(1) > inline || state.begun == Some(epoch)
+        };
+        if is_told || end <= inline {
+            return Ok(());
+        }
+        self.extend(fs, epoch, Some(Growth { end: 0, hole: false })).await?;
+        self.lock().begun = Some(epoch);
+        Ok(())
+    }
+
+    async fn extend(&self, fs: &Shared, epoch: u32, growth: Option<Growth>) -> Result<()> {
+        let Some(Growth { end, hole }) = growth else { return Ok(()) };
         let extend = Op::Extend { id: self.id, epoch, end, hole };
         fs.session.change(&Caller::default(), extend).await.map(|_| ())
     }
@@ -385,6 +413,7 @@ impl OpenFile {
                 state.is_told_lost |= std::mem::take(&mut state.is_told) | is_shorter;
             }
             (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);
+            state.begun = None;
         }
     }
 

@@ -370,7 +370,7 @@ impl Session {
     /// Says that an append is written, or that it never will be.
     pub async fn commit(self: &Arc<Self>, place: Place) -> Result<()> {
         let Place { id, offset, length, change: reserve, .. } = place;
-        let mut task = self.task(&Caller::default(), Op::Commit { id, offset, length });
+        let mut task = self.commit_task(reserve.as_ref(), id, offset, length);
         match self.send(&mut task).await {
             Ok(_) => Ok(()),
             Err(failure) => {
@@ -384,6 +384,16 @@ impl Session {
 
     fn task(&self, caller: &Caller, op: Op) -> Task {
         Task::new(caller.clone(), op, Some(Change::new(&self.memory)), None)
+    }
+
+    /// The place was the session's that reserved it, and is given up with it: another one's Commit
+    /// would be taken for one that was answered before.
+    fn commit_task(&self, reserve: Option<&Change>, id: Id, offset: u64, length: u64) -> Task {
+        let mut task = self.task(&Caller::default(), Op::Commit { id, offset, length });
+        if let (Some(change), Some(reserve)) = (&mut task.change, reserve) {
+            change.sent_in = reserve.sent_in;
+        }
+        task
     }
 
     /// Brings a Reserve or Commit to its end, however long the server is away or full. The number of a
@@ -448,7 +458,7 @@ async fn settle(
             (Ok(Answered { reply: Reply::Offset { offset, .. }, .. }), Op::Reserve { .. }) => {
                 let &Op::Reserve { id, length } = &task.op else { return };
                 reserve = task.change.take();
-                task = session.task(&Caller::default(), Op::Commit { id, offset, length });
+                task = session.commit_task(reserve.as_ref(), id, offset, length);
             }
             _ => return drop(reserve),
         }

@@ -104,7 +104,7 @@ impl<K: Kv> Store<K> {
         (inode.size, stored.tail) = (size, size);
         self.cut_inline(inode, size)?;
         // Of a sparse file the I/O servers may hold space beyond the size.
-        let is_plain = is_inline && !inode.sparse;
+        let is_plain = is_inline && !inode.sparse && !stored.beyond;
         if is_plain && !self.is_in_doubt(stored) && self.reserved(stored.inode.id)?.is_empty() {
             return Ok(None);
         }
@@ -132,7 +132,7 @@ impl<K: Kv> Store<K> {
 
     /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.
     fn cut_objects(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
-        stored.losses = self.losses;
+        (stored.losses, stored.beyond) = (self.losses, false);
         stored.inode.epoch += 1;
         self.ask_for_cut(&stored.inode, size)?;
         Ok(stored.inode.epoch)
@@ -168,7 +168,7 @@ impl<K: Kv> Store<K> {
         *bytes = bytes.wrapping_sub(before).wrapping_add(after);
     }
 
-    /// A write ended at `end`.
+    /// A write ended at `end`. One to 0 is about to go where only the I/O servers are.
     pub(super) fn extend(
         &mut self,
         request: &Request,
@@ -185,6 +185,7 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
         }
         stored.inode.sparse |= hole;
+        stored.beyond = true;
         self.grow(&mut stored, end)?;
         self.write_done(request, &mut stored)?;
         Ok(node(stored.inode))

@@ -122,7 +122,7 @@ impl<K: Kv> Store<K> {
             }
             _ => inode.rdev = new.rdev,
         }
-        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses }
+        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses, beyond: false }
     }
 
     /// Files begin on different servers, so that small ones spread.

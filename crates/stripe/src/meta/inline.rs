@@ -8,8 +8,8 @@
 //! that has its place is written before it is committed; nobody reads beyond the size.
 //!
 //! **Cuts.** A file whose bytes all lie here is cut without its epoch: no I/O server has anything
-//! of it. A write that is under way then comes before or after the cut as a whole, because its size
-//! and its inline bytes arrive together, and what it has beyond them lies where it would lie after the cut as well.
+//! of it. A write that goes beyond says so when it begins (an Extend to 0), because it may end in the
+//! middle: from then on the file is cut, and removed, like any other.
 
 use super::attr::{check_end, must_be_regular};
 use super::fault::{Fault, refuse};
@@ -148,8 +148,11 @@ impl<K: Kv> Store<K> {
     pub(super) fn is_inline(&self, stored: &Stored) -> bool {
         let limit = inline_max(&stored.inode);
         // Space that was taken beyond the size makes a file sparse.
-        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse && !self.is_in_doubt(stored);
-        is_plain && stored.inode.size.max(stored.tail) <= limit && limit > 0
+        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse && !stored.beyond;
+        is_plain
+            && !self.is_in_doubt(stored)
+            && stored.inode.size.max(stored.tail) <= limit
+            && limit > 0
     }
 
     /// Whether a file has nothing but what lies with its inode, and that is something.

@@ -83,6 +83,9 @@ record! {
         /// How many losses of power there had been when the file was made or last cut. After another
         /// one its size may be older than what I/O servers hold of it.
         pub losses: u64,
+        /// Somebody began to write beyond what lies with the inode: the I/O servers may hold something
+        /// although the size does not say so.
+        pub beyond: bool,
     }
 }
 

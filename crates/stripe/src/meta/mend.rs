@@ -242,7 +242,8 @@ impl<K: Kv> Store<K> {
             parent: ROOT,
             ..root.inode.clone()
         };
-        let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses };
+        let losses = self.losses;
+        let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses, beyond: false };
         self.add_entry(&mut root, &name, &home.inode, now)?;
         root.inode.nlink += 1;
         self.save(&root)?;

@@ -158,8 +158,7 @@ impl<K: Kv> Store<K> {
     /// The logged end of an orphan: the inode goes, a regular file's objects are to be removed.
     ///
     /// Even an empty file may have objects, of a writer that died before it reported a size. Where
-    /// all of a file may lie with its inode that is not what it is for: those are found when objects
-    /// are reconciled, as they are after a client's death.
+    /// all of a file may lie with its inode, a writer has said before that it goes beyond.
     pub(super) fn drop_orphan(&mut self, id: Id) -> Result<Applied, Fault> {
         self.dropping.remove(&id);
         if !self.is_orphan(id)? {

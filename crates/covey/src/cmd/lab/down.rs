@@ -43,6 +43,7 @@ pub async fn run(args: &Args, context: &Context) -> Result<()> {
     context.output.result(&value, |out| match (was_there, ended) {
         (false, _) => writeln!(out, "lab {} was not up", lab.name),
         (true, 0) => writeln!(out, "lab {} is down", lab.name),
+        (true, 1) => writeln!(out, "lab {} is down; 1 process in it ended", lab.name),
         (true, count) => writeln!(out, "lab {} is down; {count} processes in it ended", lab.name),
     })
 }
@@ -94,5 +95,7 @@ fn inside(keeper: &Process) -> Vec<Process> {
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| *pid != keeper.pid && namespace(*pid).as_ref() == Some(&ours))
         .filter_map(Process::now)
+        // One that has ended and that nobody has waited for yet is no program any more.
+        .filter(Process::is_alive)
         .collect()
 }

@@ -1,21 +1,22 @@
 //! `covey lab set`: cables changed while the lab runs.
 
-use super::Which;
+use super::{Which, host};
 use crate::cmd::Context;
 use crate::error::{Error, Result};
 use crate::lab::control::{Ask, ask, status};
 use crate::lab::fabric::Setting;
 use crate::lab::plan::Plan;
 use crate::lab::profile::Profile;
+use crate::lab::state::Lab;
 use crate::lab::units;
 use std::io::Write;
 
-/// Change a cable while the lab runs
+/// Change a cable, or a node, while the lab runs
 ///
-/// Both ways, unless --from names the end that sends. `all` is every cable. All of it is done, or
+/// A cable: both ways, unless --from names the end that sends. `all` is every cable. All of it is done, or
 /// nothing.
 ///
-/// KEYS
+/// KEYS OF A CABLE
 ///
 ///     rate 100mbit        bits per second on the wire; `none` is no limit
 ///     delay 20us          what the cable adds, each way
@@ -28,6 +29,7 @@ use std::io::Write;
 ///     loss 0.1%           frames lost by chance
 ///     loss-from 1000      `loss` spares packets that are shorter
 ///     crowd-loss 2%       frames lost while several nodes send over this cable
+///     crowd-from 3        how many nodes make a crowd, at least
 ///     corrupt 0.1%        frames with a wrong bit
 ///     duplicate 1%        frames delivered twice
 ///     reorder 1%          frames held back until others have overtaken them
@@ -36,17 +38,24 @@ use std::io::Write;
 ///     duplex half         only one end speaks at a time; `full`
 ///     state down          the cable is unplugged; `up`
 ///
+/// KEYS OF A NODE
+///
+///     buffers 4KiB        the greatest buffers that TCP takes there
+///     offloads off        its card leaves checksums and segments to the CPU; `on`
+///     address 10.24.1.2   one more address of its card, such as another node's
+///
 /// EXAMPLES
 ///
 ///     covey lab set n2-sw1 rate 10mbit
 ///     covey lab set n2-sw1 loss 3% loss-from 1000 --from n2
 ///     covey lab set all delay 1ms
+///     covey lab set n3 buffers 16KiB
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// A cable by name, as `covey lab status` shows it, or `all`
+    /// A cable by name, as `covey lab status` shows it, or `all`; or a node
     link: String,
     /// What to change
     #[arg(required = true, num_args = 2.., value_names = ["KEY", "VALUE"])]
@@ -61,6 +70,9 @@ pub fn run(args: Args, context: &Context) -> Result<()> {
     let lab = args.which.lab()?;
     lab.living_keeper()?;
     let plan = lab.plan()?;
+    if plan.node(&args.link).is_some() && args.from.is_none() {
+        return set_node(&lab, &args, context);
+    }
     let cables = cables(&plan, &args.link)?;
     let from = args.from.as_deref().map(|from| end(&plan, &cables, from)).transpose()?;
     let pairs = pairs(&args.pairs)?;
@@ -87,6 +99,16 @@ pub fn run(args: Args, context: &Context) -> Result<()> {
     })
 }
 
+fn set_node(lab: &Lab, args: &Args, context: &Context) -> Result<()> {
+    let pairs = in_pairs(&args.pairs)?;
+    host::set(lab, &args.link, &pairs)?;
+    let value = serde_json::json!({ "lab": lab.name, "node": args.link, "set": pairs });
+    context.output.result(&value, |out| {
+        let said: Vec<String> = pairs.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        writeln!(out, "{}: {}", args.link, said.join(", "))
+    })
+}
+
 fn cables(plan: &Plan, link: &str) -> Result<Vec<usize>> {
     if link == "all" {
         return Ok((0..plan.cables.len()).collect());
@@ -96,6 +118,7 @@ fn cables(plan: &Plan, link: &str) -> Result<Vec<usize>> {
         let known: Vec<&str> = plan.cables.iter().map(|cable| cable.name.as_str()).collect();
         Error::user(format!("cannot find the link {link}"))
             .hint(format!("the links are {}, and `all`", known.join(", ")))
+            .hint(format!("a node can be set as well: {}", plan.nodes.join(", ")))
     })
 }
 
@@ -117,15 +140,18 @@ fn end(plan: &Plan, cables: &[usize], from: &str) -> Result<usize> {
 }
 
 fn pairs(words: &[String]) -> Result<Vec<(String, String)>> {
-    let pairs: Vec<_> = words.chunks(2).collect();
-    pairs
-        .into_iter()
-        .map(|pair| match pair {
-            [key, value] => check(key, value).map(|()| (key.clone(), value.clone())),
-            _ => Err(Error::user(format!("cannot set {}: its value is missing", pair[0]))
-                .hint("write keys and values in turn, such as `rate 10mbit loss 1%`")),
-        })
-        .collect()
+    let pairs = in_pairs(words)?;
+    pairs.iter().try_for_each(|(key, value)| check(key, value))?;
+    Ok(pairs)
+}
+
+fn in_pairs(words: &[String]) -> Result<Vec<(String, String)>> {
+    let pair = |pair: &[String]| match pair {
+        [key, value] => Ok((key.clone(), value.clone())),
+        _ => Err(Error::user(format!("cannot set {}: its value is missing", pair[0]))
+            .hint("write keys and values in turn, such as `rate 10mbit loss 1%`")),
+    };
+    words.chunks(2).map(pair).collect()
 }
 
 /// Wrong words are found before anything is changed.

@@ -210,8 +210,7 @@ fn measure_floor(lab: &Lab, plan: &Plan) -> Result<Option<Floor>> {
     let mut server = floor_on(lab, &plan.nodes[1], None).spawn().cannot(|| "measure latency")?;
     let peer = std::net::SocketAddr::from((plan.cards[1].address, floor::PORT));
     let asked = floor_on(lab, &plan.nodes[0], Some(peer)).stdout(Stdio::piped()).output();
-    let _ = server.kill();
-    let _ = server.wait();
+    enter::end(&mut server);
     let output = asked.cannot(|| "measure latency")?;
     let floor: Floor = serde_json::from_slice(&output.stdout).map_err(|_| {
         let why = String::from_utf8_lossy(&output.stderr);

@@ -1,53 +1,65 @@
 //! `covey tune net`: the way between two hosts.
 
+mod all;
+mod crowd;
+mod here;
+mod pair;
+
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::lab::control::status;
-use crate::lab::enter;
 use crate::lab::state::Lab;
 use crate::lab::units::{rate_text, time_text};
-use crate::output::table;
-use crate::tune::environment::Watch;
-use crate::tune::probe::{self, BYTES_MAX, Plan};
-use crate::tune::provenance::Provenance;
-use crate::tune::report::{Graph, Report, rows};
-use covey_tune::diagnose::{Evidence, Verdict, diagnose};
-use covey_tune::{Pick, Quantities};
-use std::io::Write;
+use crate::tune::probe::BYTES_MAX;
+use crate::tune::report::{Graph, Report};
+use covey_tune::{Pick, Point};
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
 
 /// Measure the network between two hosts
 ///
 /// With one HOST: from here to there, where `covey tune serve` must run. With two: between two nodes
-/// of a lab, which need nothing. With --all: every pair of nodes of a lab, one after another.
+/// of a lab, which need nothing. With --all: every pair of nodes of a lab, one after another, then
+/// several nodes to each one; what all bad pairs have in common is named. --at-once measures pairs
+/// that share no node at the same time. --crowd NODE: all others to that one, alone and at once.
 ///
 /// Sizes are NetPIPE's: powers of two and those half way between, each with 3 bytes less and more.
 /// All are gone through three times. The sizes end early when the budget does not suffice. Both
 /// ends wait in the kernel, as ordinary programs do.
 ///
 /// Then follow long transfers each way and both at once, and a diagnosis: cause, evidence and remedy
-/// of an MTU black hole, loss (of any packets, of long ones, of long trains), a slow way, half
-/// duplex; or that there is no fault, or that the machine was too busy to tell.
+/// of an MTU black hole, an address that two cards have, loss (of any packets, of long ones, of long
+/// trains: a short queue or a policer), a slow way, a slow link, half duplex, small socket buffers,
+/// disabled offloads, an end whose programs use its CPUs; or that there is no fault, or that others
+/// used the machine, so that nothing can be said. --like-application also writes as programs do that
+/// set no TCP_NODELAY, and says whether short writes wait for delayed acknowledgements.
 ///
-/// Exit code 1 when the measurement broke off; what there was is told all the same.
+/// Exit code 0 when all was measured, whatever was found; 1 when a measurement broke off (what there
+/// was is told all the same); 2 when a word is wrong, or there is no such host, node or lab.
 ///
 /// EXAMPLES
 ///
 ///     covey tune net n1 n2
 ///     covey tune net n1 n2 --budget 30 --csv n1-n2.csv --netpipe n1-n2.np
 ///     covey tune net --all
+///     covey tune net --crowd n4
 ///     covey tune net server7:5641 --graph signature
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The host to measure to, or two nodes of a lab
-    #[arg(value_name = "HOST", required_unless_present = "all", conflicts_with = "all", num_args = 1..=2)]
+    #[arg(value_name = "HOST", required_unless_present_any = ["all", "crowd"], conflicts_with_all = ["all", "crowd"], num_args = 1..=2)]
     hosts: Vec<String>,
     /// Every pair of nodes of the lab
     #[arg(long)]
     all: bool,
+    /// With --all: pairs that share no node at the same time
+    #[arg(long, requires = "all")]
+    at_once: bool,
+    /// All other nodes of the lab to NODE, each alone and several at once
+    #[arg(long, value_name = "NODE", conflicts_with = "all")]
+    crowd: Option<String>,
+    /// Write header and body apart and without TCP_NODELAY as well, as many programs do
+    #[arg(long)]
+    like_application: bool,
     /// Which lab, where there are several [default: lab; inside one, that one]
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
@@ -69,6 +81,15 @@ pub struct Args {
     /// What this machine moves without any wire, in bits per second.
     #[arg(long, hide = true)]
     machine: Option<f64>,
+    /// Hand each point over as a line of JSON, and the report at last.
+    #[arg(long, hide = true)]
+    points: bool,
+    /// Be one of those that talk to HOST, for so many seconds.
+    #[arg(long, hide = true, value_name = "SECONDS")]
+    talk: Option<f64>,
+    /// Write what the diagnosis was made of to FILE.
+    #[arg(long, hide = true, value_name = "FILE")]
+    evidence: Option<PathBuf>,
     /// Which graph to draw
     #[arg(long, value_enum, default_value_t = Graph::Throughput)]
     graph: Graph,
@@ -95,13 +116,28 @@ fn parse_expected(text: &str) -> std::result::Result<f64, String> {
 /// Runs the command.
 pub async fn run(args: &Args, context: &Context) -> Result<()> {
     if args.all {
-        return all_pairs(args, context);
+        return all::run(args, context);
+    }
+    if let Some(to) = &args.crowd {
+        return crowd::run(args, to, context);
     }
     let report = match args.hosts.as_slice() {
-        [to] => from_here(args, to, context)?,
-        [from, to] => between(args, &Lab::named(args.lab.as_deref())?, from, to)?,
+        [to] if args.talk.is_some() => return crowd::member(args, to),
+        [to] => here::measure(args, to, context)?,
+        [from, to] => {
+            let lab = Lab::named(args.lab.as_deref())?;
+            let bar = spinner(context);
+            let report = pair::between(args, &lab, [from, to], 1, &mut |point| {
+                show(&bar, &format!("{from} to {to}"), point);
+            });
+            bar.finish_and_clear();
+            report?
+        }
         _ => return Err(Error::user("cannot measure: name one host, or two nodes of a lab")),
     };
+    if args.points {
+        return pair::hand_over(&report);
+    }
     save(args, &report)?;
     context.output.result(&report, |out| report.tell(out, args.graph))?;
     whole(&report)
@@ -126,66 +162,6 @@ fn save(args: &Args, report: &Report) -> Result<()> {
     write(&args.netpipe, report.netpipe())
 }
 
-fn from_here(args: &Args, to: &str, context: &Context) -> Result<Report> {
-    let peer = probe::resolve(to)?;
-    let plan = Plan {
-        up_to_bytes: args.up_to,
-        perturbation: args.perturbation.into(),
-        budget: Duration::from_secs(args.budget.into()),
-    };
-    let bar = spinner(context);
-    let watch = Watch::begin();
-    let outcome = probe::measure(peer, &plan, |bytes, time_s| {
-        bar.set_message(format!(
-            "{to}: {bytes} bytes in {}, {}",
-            time_text((time_s * 1e9) as u64),
-            rate_text(Some((bytes as f64 * 8.0 / time_s) as u64))
-        ));
-        bar.tick();
-    });
-    let outcome = outcome?;
-    let environment = watch.end();
-    let typical = Quantities::of(&outcome.curve);
-    bar.set_message(format!("{to}: long transfers"));
-    // Blocks that do not pass say enough.
-    let streams = match (&outcome.failure, &typical) {
-        (None, Some(found)) => probe::streams(peer, found.bandwidth_bits_per_s.value).ok(),
-        _ => None,
-    };
-    bar.finish_and_clear();
-    let evidence = Evidence {
-        curve: outcome.curve,
-        stalled: outcome.stalled,
-        streams: streams.map(|streams| streams.alone),
-        both_at_once: streams.map(|streams| streams.together),
-        segment_bytes: outcome.segment_bytes,
-        machine_bits_per_s: args.machine,
-        expected_bits_per_s: args.expect,
-        cpu_pressure: environment.cpu_pressure.filter(|_| !args.anyway),
-    };
-    let verdict = match outcome.failure.is_some() && outcome.stalled.is_none() {
-        true => Verdict::NotTrustworthy("the measurement broke off".to_string()),
-        false => diagnose(&evidence),
-    };
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    Ok(Report {
-        from: host.trim().to_string(),
-        to: to.to_string(),
-        protocol: "TCP".to_string(),
-        wait: "blocking".to_string(),
-        points: rows(&evidence.curve),
-        best: Quantities::of_pick(&evidence.curve, Pick::Best),
-        typical,
-        streams: evidence.streams,
-        both_at_once: evidence.both_at_once,
-        verdict,
-        environment,
-        failure: outcome.failure,
-        wire: None,
-        provenance: Provenance::here(),
-    })
-}
-
 fn spinner(context: &Context) -> indicatif::ProgressBar {
     use std::io::IsTerminal;
     match context.output.json || !std::io::stderr().is_terminal() {
@@ -194,133 +170,13 @@ fn spinner(context: &Context) -> indicatif::ProgressBar {
     }
 }
 
-/// Runs both ends on nodes of a lab.
-fn between(args: &Args, lab: &Lab, from: &str, to: &str) -> Result<Report> {
-    lab.living_keeper()?;
-    let plan = lab.plan()?;
-    let target = lab.node(&plan, to)?;
-    lab.node(&plan, from)?;
-    if from == to {
-        return Err(Error::user(format!("cannot measure {from} to itself"))
-            .hint("name two different nodes"));
-    }
-    let (_, card) = plan.cards_of(target).next().expect("every node has a card");
-    let listen = format!("{}:{}", card.address, probe::PORT_DEFAULT);
-    let mut server = enter::ourselves_on(lab, to)
-        .args(["tune", "serve", "--listen", &listen])
-        .stdout(Stdio::null())
-        .spawn()
-        .cannot(|| format!("answer on {to}"))?;
-    let (budget, up_to) = (args.budget.to_string(), args.up_to.to_string());
-    let perturbation = args.perturbation.to_string();
-    let words = ["--json", "tune", "net", to, "--budget", &budget, "--up-to", &up_to];
-    let mut words = [&words[..], &["--perturbation", &perturbation]].concat();
-    let machine = status(lab)?.floor.map(|floor| floor.bits_per_s.to_string());
-    if let Some(machine) = &machine {
-        words.extend(["--machine", machine]);
-    }
-    let expect = args.expect.map(|expect| expect.to_string());
-    if let Some(expect) = &expect {
-        words.extend(["--expect", expect]);
-    }
-    if args.anyway {
-        words.push("--anyway");
-    }
-    let asked = enter::ourselves_on(lab, from).args(words).output();
-    let _ = server.kill();
-    let _ = server.wait();
-    let output = asked.cannot(|| format!("measure on {from}"))?;
-    let report: Report =
-        serde_json::from_slice(&output.stdout).map_err(|_| said_no(from, &output.stderr))?;
-    // What was run on the node was this command's doing.
-    Ok(Report { wire: plan.networks[0].profile.wire(), provenance: Provenance::here(), ..report })
-}
-
-/// What the measuring node said instead of a report: our own error, as JSON.
-fn said_no(from: &str, stderr: &[u8]) -> Error {
-    let said: serde_json::Value = serde_json::from_slice(stderr).unwrap_or_default();
-    let message = said["error"]["message"].as_str().map(str::to_string);
-    let message = message.unwrap_or_else(|| String::from_utf8_lossy(stderr).trim().to_string());
-    let hints = said["error"]["hints"].as_array().into_iter().flatten();
-    let error = Error::work(format!("{message} (on {from})"));
-    hints.filter_map(|hint| hint.as_str()).fold(error, Error::hint)
-}
-
-/// Every pair of a lab, one after another. A pair that fails does not keep the others from being
-/// measured.
-fn all_pairs(args: &Args, context: &Context) -> Result<()> {
-    let lab = Lab::named(args.lab.as_deref())?;
-    lab.living_keeper()?;
-    let plan = lab.plan()?;
-    if plan.nodes.len() < 2 {
-        return Err(Error::user(format!("cannot measure pairs: lab {} has one node", lab.name))
-            .hint("`covey lab up 2` makes one of two"));
-    }
-    let mut reports = Vec::new();
-    let mut failures = Vec::new();
-    for (index, from) in plan.nodes.iter().enumerate() {
-        for to in &plan.nodes[index + 1..] {
-            context.output.detail(format!("measuring {from} to {to}"));
-            match between(args, &lab, from, to) {
-                Ok(report) => {
-                    failures.extend(whole(&report).err());
-                    reports.push(report);
-                }
-                Err(error) => failures.push(error),
-            }
-        }
-    }
-    context.output.result(&reports, |out| tell_pairs(out, &reports))?;
-    failures.iter().for_each(|error| context.output.tell(error));
-    if failures.is_empty() { Ok(()) } else { Err(Error::told()) }
-}
-
-fn tell_pairs(out: &mut Vec<u8>, reports: &[Report]) -> std::io::Result<()> {
-    let time = |seconds: f64| time_text((seconds * 1e9) as u64);
-    let rate = |bits: f64| rate_text(Some(bits as u64));
-    let rows: Vec<Vec<String>> = reports
-        .iter()
-        .map(|report| {
-            let again: u64 = report.points.iter().map(|row| row.retransmits).sum();
-            let mut row = vec![report.from.clone(), report.to.clone()];
-            match &report.typical {
-                None => row.extend(["-".to_string(), "-".to_string()]),
-                Some(found) => {
-                    let (latency, bandwidth) = (found.latency_s, found.bandwidth_bits_per_s);
-                    row.push(format!(
-                        "{} ({} to {})",
-                        time(latency.value),
-                        time(latency.low),
-                        time(latency.high)
-                    ));
-                    row.push(format!(
-                        "{} ({} to {})",
-                        rate(bandwidth.value),
-                        rate(bandwidth.low),
-                        rate(bandwidth.high)
-                    ));
-                }
-            }
-            row.push(again.to_string());
-            row.push(match &report.verdict {
-                Verdict::NoFault => "no fault".to_string(),
-                Verdict::NotTrustworthy(_) => "unknown".to_string(),
-                Verdict::Faults(findings) => {
-                    let words: Vec<&str> =
-                        findings.iter().map(|finding| finding.cause.words()).collect();
-                    words.join("; ")
-                }
-            });
-            row
-        })
-        .collect();
-    table(
-        out,
-        &["FROM", "TO", "LATENCY (95 %)", "BANDWIDTH (95 %)", ">SENT AGAIN", "FAULT"],
-        &rows,
-    );
-    match reports.iter().find_map(|report| report.environment.warning()) {
-        Some(warning) => writeln!(out, "\nwarning: {warning}"),
-        None => Ok(()),
-    }
+/// The current estimate.
+fn show(bar: &indicatif::ProgressBar, whom: &str, point: &Point) {
+    let (bytes, time_s) = (point.bytes, point.time_s(Pick::Typical));
+    bar.set_message(format!(
+        "{whom}: {bytes} bytes in {}, {}",
+        time_text((time_s * 1e9) as u64),
+        rate_text(Some((bytes as f64 * 8.0 / time_s) as u64))
+    ));
+    bar.tick();
 }

@@ -11,6 +11,8 @@ use std::ops::Add;
 const REORDER_LENGTHS: u64 = 4;
 /// Senders whose frames meet within this time crowd a wire.
 const CROWD_NS: u64 = 20_000_000;
+/// A wire remembers no more senders.
+pub const CROWD_MAX: usize = 16;
 
 /// A wire and the queue before it.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +24,8 @@ pub struct Lane {
     /// How much of the policer's burst is used up, in bytes, and when that was counted.
     used: f64,
     used_at_ns: u64,
-    last_sender: [u8; 6],
-    /// When a frame of another sender than the last was seen.
-    other_sender_at_ns: Option<u64>,
+    /// Who has sent within the time of a crowd, and when last.
+    senders: Vec<([u8; 6], u64)>,
     /// What it has carried and lost.
     pub counts: Counts,
 }
@@ -202,21 +203,23 @@ impl Lane {
         settings: &Settings,
         chance: &mut Chance,
     ) -> bool {
-        let crowded = self.is_crowded(now_ns, frame);
+        let crowded =
+            settings.crowd_loss_ppm > 0 && self.is_crowded(now_ns, frame, settings.crowd_from);
         let long_enough = frame.len() >= settings.loss_from_bytes as usize + HEADER_BYTES;
         (long_enough && chance.strikes(settings.loss_ppm))
             || (crowded && chance.strikes(settings.crowd_loss_ppm))
     }
 
-    /// Whether several senders use this wire now.
-    fn is_crowded(&mut self, now_ns: u64, frame: &[u8]) -> bool {
+    /// Whether so many senders use this wire now.
+    fn is_crowded(&mut self, now_ns: u64, frame: &[u8], from: u32) -> bool {
         let sender: [u8; 6] = std::array::from_fn(|index| frame[6 + index]);
-        if sender != self.last_sender {
-            let is_first = self.last_sender == [0; 6];
-            self.last_sender = sender;
-            self.other_sender_at_ns = (!is_first).then_some(now_ns);
+        self.senders
+            .retain(|(one, at_ns)| *one != sender && now_ns.saturating_sub(*at_ns) < CROWD_NS);
+        if self.senders.len() == CROWD_MAX {
+            self.senders.remove(0);
         }
-        self.other_sender_at_ns.is_some_and(|at| now_ns.saturating_sub(at) < CROWD_NS)
+        self.senders.push((sender, now_ns));
+        self.senders.len() >= from as usize
     }
 
     fn arrive(

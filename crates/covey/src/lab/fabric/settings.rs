@@ -27,6 +27,8 @@ pub struct Settings {
     pub loss_from_bytes: u32,
     /// Frames lost while several senders use the wire, in a million.
     pub crowd_loss_ppm: u32,
+    /// How many senders are several.
+    pub crowd_from: u32,
     /// Frames with a wrong bit, in a million.
     pub corrupt_ppm: u32,
     /// Frames delivered twice, in a million.
@@ -116,6 +118,12 @@ impl Setting {
             what: "frames lost while several nodes send",
             read: crowd_loss,
         },
+        Setting {
+            key: "crowd-from",
+            form: "3",
+            what: "how many nodes make a crowd for `crowd-loss`",
+            read: crowd_from,
+        },
         Setting { key: "corrupt", form: "0.1%", what: "frames with a wrong bit", read: corrupt },
         Setting { key: "duplicate", form: "1%", what: "frames delivered twice", read: duplicate },
         Setting {
@@ -203,6 +211,11 @@ fn loss_from(value: &str, to: &mut Settings) -> Result<(), String> {
 
 fn crowd_loss(value: &str, to: &mut Settings) -> Result<(), String> {
     to.crowd_loss_ppm = units::parse_ppm(value)?;
+    Ok(())
+}
+
+fn crowd_from(value: &str, to: &mut Settings) -> Result<(), String> {
+    to.crowd_from = units::parse_between(value, 2, super::lane::CROWD_MAX as u32)?;
     Ok(())
 }
 

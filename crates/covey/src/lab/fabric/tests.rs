@@ -186,6 +186,13 @@ fn a_crowd_is_lost_upon_only_while_there_is_one() {
     now_ns += 1_000_000_000;
     fabric.handle_frame(now_ns, 1, frame(1, mac(2), 500, 1));
     assert_eq!(deliveries(&mut fabric).len(), 1);
+    // Two are no crowd where it takes three.
+    fabric.set(2, Way::Back, Settings { crowd_loss_ppm: 1_000_000, crowd_from: 3, ..settings() });
+    for turn in 0..10 {
+        now_ns += 1_000_000;
+        fabric.handle_frame(now_ns, turn % 2, frame(turn % 2, mac(2), 500, 1));
+    }
+    assert_eq!(deliveries(&mut fabric).len(), 10);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{TO_ME, TO_YOU, connect, header};
 use crate::error::{Cannot, Result};
+use covey_tune::diagnose::End;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
@@ -13,15 +14,17 @@ const REPETITIONS: usize = 2;
 /// How much is handed over at a time.
 const PIECE_BYTES: usize = 256 << 10;
 /// No transfer is longer.
-const STREAM_BYTES_MAX: u64 = 1 << 30;
+pub(super) const STREAM_BYTES_MAX: u64 = 1 << 30;
 
 /// Rates in bits per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Streams {
     /// There, then back, each alone.
     pub alone: [f64; 2],
     /// There and back at the same time, over two connections.
     pub together: [f64; 2],
+    /// How the two ends are, as far as they told: the one that asked and the one that answered.
+    pub ends: Vec<End>,
 }
 
 /// Measures them on a link that carries roughly so much.
@@ -29,7 +32,7 @@ pub fn streams(peer: SocketAddr, bits_per_s: f64) -> Result<Streams> {
     let bytes = ((bits_per_s * SECONDS / 8.0) as u64).clamp(64 << 10, STREAM_BYTES_MAX);
     let what = || format!("transfer {bytes} bytes to {peer} and back");
     let (mut one, mut other) = (connect(peer)?, connect(peer)?);
-    let mut found = Streams { alone: [0.0; 2], together: [0.0; 2] };
+    let mut found = Streams { alone: [0.0; 2], together: [0.0; 2], ends: Vec::new() };
     for _ in 0..REPETITIONS {
         let there = there(&mut one, bytes).cannot(what)?;
         let back = back(&mut one, bytes).cannot(what)?;
@@ -39,6 +42,8 @@ pub fn streams(peer: SocketAddr, bits_per_s: f64) -> Result<Streams> {
             found.together = together;
         }
     }
+    found.ends.push(super::here(&one));
+    found.ends.extend(super::tell(&one));
     Ok(found)
 }
 
@@ -51,7 +56,7 @@ fn together(one: &mut TcpStream, other: &mut TcpStream, bytes: u64) -> std::io::
     })
 }
 
-fn there(stream: &mut TcpStream, bytes: u64) -> std::io::Result<f64> {
+pub(super) fn there(stream: &mut TcpStream, bytes: u64) -> std::io::Result<f64> {
     let begin = Instant::now();
     stream.write_all(&header(bytes, 1, TO_YOU))?;
     give(stream, bytes)?;

@@ -17,7 +17,7 @@ const REQUEST_BYTES: u32 = 1024;
 /// Bytes of a piece on the wire.
 const PIECE_BYTES: usize = 8;
 
-/// What a write says of the size beside its data.
+/// What a write says of the size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
     /// The size becomes at least this; 0 for a place that was reserved.

@@ -9,7 +9,7 @@ use covey_ninep::message::Message;
 use covey_ninep::runs;
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, BytesMut, List, Payload};
-use futures_util::future::{join, try_join_all};
+use futures_util::future::try_join_all;
 
 impl OpenFile {
     /// Reads a list; see [`crate::client::File::read_list_into`].
@@ -117,19 +117,17 @@ impl OpenFile {
     ) -> Result<()> {
         let (inline, striped): (Vec<Batch>, Vec<Batch>) =
             batches.iter().cloned().partition(|batch| batch.slot == INLINE);
-        let told = async {
-            match growth {
-                _ if !inline.is_empty() => {
-                    let growth = growth.unwrap_or(Growth { end: 0, hole: false });
-                    self.write_inline_batches(fs, &inline, epoch, growth, data).await
-                }
-                Some(Growth { end, hole }) => self.extend(fs, epoch, end, hole).await,
-                None => Ok(()),
-            }
-        };
         let writes = striped.iter().map(|batch| self.write_batch(fs, batch, epoch, data));
-        let (told, written) = join(told, try_join_all(writes)).await;
-        written.map(|_| ()).and(told)
+        let end = growth.map_or(0, |growth| growth.end);
+        if !striped.is_empty() {
+            self.begin_beyond(fs, epoch, end).await?;
+        }
+        try_join_all(writes).await?;
+        if inline.is_empty() {
+            return self.extend(fs, epoch, growth).await;
+        }
+        let growth = growth.unwrap_or(Growth { end: 0, hole: false });
+        self.write_inline_batches(fs, &inline, epoch, growth, data).await
     }
 
     async fn write_batch(
