@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::command::covey;
 use support::run;
-use support::skip::skip;
+use support::skip;
 
 /// A link of Hockney's model as `covey tune net` would tell it.
 fn link(protocol: &str, to: &str, latency_s: f64, bits_per_s: f64) -> Value {
@@ -69,7 +69,9 @@ fn a_page_needs_nothing_else_and_holds_what_was_measured() {
     for foreign in ["http:", "https:", "<script", "@import", "url(", " src="] {
         assert!(!text.contains(foreign), "{foreign}");
     }
-    for word in ["Throughput graph", "Network signature graph", "Saturation graph", "n95", "figure 7"] {
+    for word in
+        ["Throughput graph", "Network signature graph", "Saturation graph", "n95", "figure 7"]
+    {
         assert!(text.contains(word), "{word}");
     }
     assert!(text.contains("&lt;b&gt;quail") && !text.contains("<b>quail"));
