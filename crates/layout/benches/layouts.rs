@@ -8,6 +8,10 @@
 //! back (`unpack`). Making the plan is measured apart.
 
 use covey_layout::{Element, Layout, Level, Op, Plan, Signature, Target, transpose};
+#[cfg(target_arch = "x86_64")]
+#[path = "layouts/by_hand.rs"]
+mod by_hand;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -90,7 +94,7 @@ fn transposition(name: &str, side: usize) {
     let signature = Signature::new(&layout, 1).expect("it is small");
     let zero = vec![0; bytes];
     let numbers: Vec<f32> = (0..side * side).map(|at| at as f32).collect();
-    let mut transposed = numbers.clone();
+    let (mut transposed, mut by_hand) = (numbers.clone(), numbers.clone());
 
     let mut contestants = Vec::new();
     let mut buffers = buffers.iter_mut();
@@ -100,6 +104,13 @@ fn transposition(name: &str, side: usize) {
     contestants.push(contestant("plain loop", || {
         naive(black_box(&numbers), black_box(&mut transposed), side);
     }));
+    #[cfg(target_arch = "x86_64")]
+    if Level::best() >= Level::Avx2 {
+        let (from, to) = (&numbers, &mut by_hand);
+        contestants.push(contestant("by hand, AVX 8 x 8", move || {
+            by_hand::transpose(black_box(from), to, side);
+        }));
+    }
     for level in Level::ALL {
         let (from, to) = (&from, next());
         contestants.push(contestant(&format!("kernel, {level:?}"), move || {
