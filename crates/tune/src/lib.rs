@@ -30,10 +30,12 @@
 #![deny(missing_docs)]
 
 mod chance;
+pub mod chart;
 mod curve;
 pub mod diagnose;
 pub mod eliminate;
 pub mod netpipe;
+pub mod papers;
 pub mod quantities;
 mod schedule;
 mod statistics;

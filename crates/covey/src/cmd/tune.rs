@@ -2,6 +2,7 @@
 
 mod net;
 mod read;
+mod report;
 mod serve;
 
 use super::Context;
@@ -19,6 +20,7 @@ use crate::error::Result;
 ///     covey tune serve            on one host, and on another:
 ///     covey tune net HOST
 ///     covey tune read np.out      the same numbers from a file of NetPIPE's
+///     covey tune report r.json -o r.html
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -31,6 +33,7 @@ enum Command {
     Net(net::Args),
     Serve(serve::Args),
     Read(read::Args),
+    Report(report::Args),
 }
 
 /// Runs the command.
@@ -39,5 +42,6 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Net(args) => net::run(&args, context).await,
         Command::Serve(args) => serve::run(&args, context),
         Command::Read(args) => read::run(&args, context),
+        Command::Report(args) => report::run(&args, context),
     }
 }
