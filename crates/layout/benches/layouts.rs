@@ -7,7 +7,11 @@
 //! The transposition is that of MPI's textbooks: a vector of vectors to contiguous bytes (`pack`) and
 //! back (`unpack`). Making the plan is measured apart.
 
-use covey_layout::{Element, Layout, Level, Op, Plan, Signature, Target, transpose};
+use covey_layout::{Element, Layout, Level, Member, Op, Plan, Signature, Target, transpose};
+#[cfg(target_arch = "x86_64")]
+#[path = "layouts/by_hand.rs"]
+mod by_hand;
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -26,6 +30,9 @@ fn main() {
         if wants(&name) {
             vector(&name, block);
         }
+    }
+    if wants("array of structures") {
+        structures();
     }
     if wants("descriptions") {
         descriptions();
@@ -90,7 +97,7 @@ fn transposition(name: &str, side: usize) {
     let signature = Signature::new(&layout, 1).expect("it is small");
     let zero = vec![0; bytes];
     let numbers: Vec<f32> = (0..side * side).map(|at| at as f32).collect();
-    let mut transposed = numbers.clone();
+    let (mut transposed, mut by_hand) = (numbers.clone(), numbers.clone());
 
     let mut contestants = Vec::new();
     let mut buffers = buffers.iter_mut();
@@ -100,6 +107,13 @@ fn transposition(name: &str, side: usize) {
     contestants.push(contestant("plain loop", || {
         naive(black_box(&numbers), black_box(&mut transposed), side);
     }));
+    #[cfg(target_arch = "x86_64")]
+    if Level::best() >= Level::Avx2 {
+        let (from, to) = (&numbers, &mut by_hand);
+        contestants.push(contestant("by hand, AVX 8 x 8", move || {
+            by_hand::transpose(black_box(from), to, side);
+        }));
+    }
     for level in Level::ALL {
         let (from, to) = (&from, next());
         contestants.push(contestant(&format!("kernel, {level:?}"), move || {
@@ -166,6 +180,39 @@ fn vector(name: &str, block: usize) {
         }),
     ];
     compete(name, bytes, contestants);
+}
+
+/// What a C program has of an `int`, a `double` and three `char`.
+fn structures() {
+    let member = |displacement, count, element| Member {
+        count,
+        displacement,
+        layout: Layout::element(element),
+    };
+    let members =
+        [member(0, 1, Element::I32), member(8, 1, Element::F64), member(16, 3, Element::I8)];
+    let layout = Layout::structure(&members).expect("it is small");
+    let target = Target::new(&layout, 10_000).expect("no overlap");
+    let bytes = target.plan().size() as usize;
+    let from = noise(240_000);
+    let (mut a, mut b, mut c) = (vec![1; bytes], vec![1; bytes], vec![1; bytes]);
+    let mut scattered = from.clone();
+    let contestants = vec![
+        contestant("memcpy", || black_box(&mut a).copy_from_slice(&from[..bytes])),
+        contestant("plain loop", || {
+            for (to, from) in b.chunks_exact_mut(15).zip(black_box(&from).chunks_exact(24)) {
+                to[..4].copy_from_slice(&from[..4]);
+                to[4..].copy_from_slice(&from[8..19]);
+            }
+        }),
+        contestant("pack", || {
+            target.plan().pack(black_box(&from[..]), 0, &mut c).expect("it fits");
+        }),
+        contestant("unpack", || {
+            target.unpack(black_box(&from[..bytes]), 0, &mut scattered[..]).expect("it fits");
+        }),
+    ];
+    compete("array of structures of 4, 8 and 3 bytes", bytes, contestants);
 }
 
 fn descriptions() {

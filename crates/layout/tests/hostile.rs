@@ -129,6 +129,43 @@ fn what_would_take_too_long_to_check_is_refused_with_the_limit() {
     );
 }
 
+/// Each knot alone is small enough; together they would take minutes.
+#[test]
+fn many_small_knots_are_one_large_one() {
+    let row = Layout::hvector(500, 1, 4, &byte()).expect("it is small");
+    let knot = Layout::hvector(500, 1, 4 * 500 - 6, &row).expect("it is small");
+    assert!(Target::new(&knot, 1).is_ok());
+    // Of different length, or they would be one loop around one knot, which is untied once.
+    let knots: Vec<Member> = (0..1000)
+        .map(|at| {
+            let tail = Layout::bytes(1 + at % 7).expect("it is small");
+            let both = [(0, &knot), (1 << 25, &tail)].map(|(displacement, layout)| Member {
+                count: 1,
+                displacement,
+                layout: layout.clone(),
+            });
+            let layout = Layout::structure(&both).expect("it is small");
+            Member { count: 1, displacement: (at << 26) as i64, layout }
+        })
+        .collect();
+    let error = Target::new(&Layout::structure(&knots).expect("it is small"), 1);
+    assert!(matches!(error, Err(Error::Entangled { .. })), "{error:?}");
+}
+
+/// Real and imaginary parts, one array after the other in the packed bytes: ten million pieces each.
+#[test]
+fn members_of_an_array_of_structures_need_no_comparing() {
+    let part = Layout::hvector(10_000_000, 1, 16, &Layout::element(Element::F64));
+    let part = part.expect("it is small");
+    let both = |by| {
+        let member = |displacement| Member { count: 1, displacement, layout: part.clone() };
+        Layout::structure(&[member(0), member(by)]).expect("it is small")
+    };
+    assert!(Target::new(&both(8), 1).is_ok());
+    assert!(Target::new(&both(8 + 160), 1).is_ok());
+    assert!(Target::new(&both(7), 1).is_err());
+}
+
 #[test]
 fn ranges_beyond_the_packed_bytes_are_refused() {
     let plan = Plan::new(&Layout::bytes(10).expect("it is small"), 1).expect("it is small");

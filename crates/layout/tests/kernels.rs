@@ -20,7 +20,7 @@ fn naive(element: usize, from: &[u8], [rows, columns]: [usize; 2]) -> Vec<u8> {
 #[test]
 fn every_level_transposes_every_size_of_element_like_the_plain_loop() {
     // Around the tiles: one row or column less, as many, one more, and odd ones.
-    let sides = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100];
+    let sides = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 300];
     for element in [1, 2, 4, 8, 16] {
         for rows in sides {
             for columns in sides {
@@ -40,8 +40,12 @@ fn every_level_transposes_every_size_of_element_like_the_plain_loop() {
 #[test]
 fn columns_of_blocks_of_any_size_are_packed_and_put_back() {
     for block in 1..=130usize {
-        for (rows, columns, gap) in [(3, 2, 0), (20, 17, 3), (9, 33, 1)] {
-            let pitch = columns * block + gap;
+        for (rows, columns, gap) in [(3, 2, 0), (20, 17, 3), (9, 33, 1), (37, 70, 64)] {
+            // Rows that are aligned alike are done with wider vectors.
+            let pitch = match gap {
+                64 => (columns * block).next_multiple_of(64),
+                gap => columns * block + gap,
+            };
             let element = Layout::bytes(block as u64).expect("it is small");
             for sign in [1, -1] {
                 let column = Layout::hvector(rows as u64, 1, sign * pitch as i64, &element);

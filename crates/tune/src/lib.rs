@@ -30,11 +30,13 @@
 #![deny(missing_docs)]
 
 mod chance;
+pub mod chart;
 mod curve;
 pub mod diagnose;
 pub mod eliminate;
 pub mod levels;
 pub mod netpipe;
+pub mod papers;
 pub mod quantities;
 pub mod records;
 mod schedule;

@@ -51,6 +51,11 @@ mod uzura;
 
 pub use cluster::Process;
 
+/// A time in UTC, from seconds since 1970.
+pub fn utc(seconds: u64) -> String {
+    show::time(seconds.saturating_mul(1_000_000_000), false)
+}
+
 use crate::config::{Config, find, load};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;

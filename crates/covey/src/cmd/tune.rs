@@ -4,6 +4,7 @@ mod mpi;
 mod net;
 mod pvm;
 mod read;
+mod report;
 mod serve;
 mod through;
 
@@ -23,6 +24,7 @@ use crate::error::Result;
 ///     covey tune net HOST
 ///     covey tune mpi n1 n2        the same through MPI, with TCP beside it
 ///     covey tune read np.out      the same numbers from a file of NetPIPE's
+///     covey tune report r.json -o r.html
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -37,6 +39,7 @@ enum Command {
     Pvm(pvm::Args),
     Serve(serve::Args),
     Read(read::Args),
+    Report(report::Args),
 }
 
 /// Runs the command.
@@ -47,5 +50,6 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Pvm(args) => pvm::run(args, context).await,
         Command::Serve(args) => serve::run(&args, context),
         Command::Read(args) => read::run(&args, context),
+        Command::Report(args) => report::run(&args, context),
     }
 }

@@ -51,6 +51,8 @@ pub(crate) const OVERDRAFT: u32 = 3;
 pub(crate) const WARM_UP: u64 = 50;
 /// How long the other end may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same when it did not answer the last time: enough for TCP to have tried four times.
+const PATIENCE_AGAIN: Duration = Duration::from_secs(3);
 
 /// A connection, and how many segments both ends have sent again until now.
 struct Link {
@@ -154,6 +156,7 @@ fn stall(peer: SocketAddr, curve: &Curve, bytes: u64) -> Option<Stall> {
     let passed_bytes = passed?;
     let mut stall = Stall { bytes, passed_bytes, confirmed: false };
     let Ok(stream) = connect(peer) else { return Some(stall) };
+    let _ = stream.set_read_timeout(Some(PATIENCE_AGAIN));
     let mut link = Link { stream, retransmits: 0 };
     let mut block = Vec::new();
     let passes = round_trips(&mut link, passed_bytes, ROUNDS_MIN, &mut block).is_ok();

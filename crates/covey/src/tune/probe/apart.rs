@@ -13,11 +13,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 /// The sizes that are tried.
-pub const APART_SIZES: [u64; 4] = [32, 128, 512, 1024];
+pub const APART_SIZES: [u64; 3] = [32, 128, 512];
 /// A new connection acknowledges at once for a while.
-const WARM_UP: usize = 4;
+const WARM_UP: usize = 3;
 /// Round trips that count.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 /// What goes ahead of each body.
 const HEAD: [u8; 8] = [0; 8];
 

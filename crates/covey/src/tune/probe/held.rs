@@ -14,7 +14,7 @@ use std::time::Instant;
 /// How many pieces are under way at most.
 const AHEAD: u64 = 4;
 /// How long it lasts each way, roughly, in seconds.
-const SECONDS: f64 = 0.3;
+const SECONDS: f64 = 0.15;
 /// A link that loses nearly everything must not take for ever over it.
 const PIECES_MAX: u64 = 4000;
 

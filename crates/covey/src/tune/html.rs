@@ -1,0 +1,177 @@
+//! The report of a network as one page that needs nothing else: no script, no font, no picture from elsewhere.
+//!
+//! It is made for a screen as wide as a laptop's, for a telephone and for paper, light and dark as its
+//! reader likes it. Each chart is drawn at several sizes, of which the page shows the one that fits, so
+//! that letters stay as large as they are. Whatever comes from a result is text, never markup.
+
+pub mod graphs;
+mod links;
+mod pairs;
+mod table;
+mod theirs;
+
+use super::results::Results;
+use crate::cmd::utc;
+use covey_tune::chart::{Look, Size, Unit, escape, style};
+use graphs::{Kind, chart};
+use table::Table;
+
+const RULES: &str = include_str!("html/style.css");
+
+/// The page.
+pub fn page(results: &Results) -> String {
+    let title = title(results);
+    let parts = parts(results);
+    let links: String =
+        parts.iter().map(|part| format!("<a href=\"#{}\">{}</a>", part.id, part.title)).collect();
+    let sections: String = parts.iter().map(Part::html).collect();
+    let chart_rules = style::css();
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <link rel=\"icon\" href=\"data:,\"><title>{title}</title>\
+         <style>\n{chart_rules}{RULES}</style></head>\n<body><header><h1>{title}</h1>{}<nav>{links}</nav>{}\
+         </header>\n<main>{sections}</main>\n<footer>Made by covey {} tune report. Everything is in this \
+         file.</footer></body></html>\n",
+        subtitle(results),
+        key(results),
+        env!("CARGO_PKG_VERSION"),
+        title = escape(&title),
+    )
+}
+
+/// A section of the page.
+struct Part {
+    id: &'static str,
+    title: &'static str,
+    body: String,
+}
+
+impl Part {
+    fn html(&self) -> String {
+        let Part { id, title, body } = self;
+        format!(
+            "<section id=\"{id}\" aria-labelledby=\"{id}-h\"><h2 id=\"{id}-h\">{title}</h2>{body}</section>\n"
+        )
+    }
+}
+
+fn parts(results: &Results) -> Vec<Part> {
+    let part = |id, title, body: Option<String>| body.map(|body| Part { id, title, body });
+    let links = &results.links;
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    let mut parts: Vec<Part> = [
+        part("verdict", "Diagnosis", some(links::verdicts(links))),
+        part("graphs", "Graphs", figures(results)),
+        part("numbers", "Numbers", some(links::quantities(links))),
+        part("pairs", "All pairs", pairs::matrix(links)),
+        part("long", "Long transfers", some(links::streams(links))),
+        part("papers", "Beside ERATO-1", theirs::erato(links)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    parts.extend(part("others", "Other results", some(theirs::others(&results.others))));
+    parts.extend(part("about", "Where this comes from", some(links::provenance(links))));
+    parts
+}
+
+fn title(results: &Results) -> String {
+    let links = &results.links;
+    match links.as_slice() {
+        [] => "What was measured".to_string(),
+        [one] => format!("The network from {} to {}", one.from, one.to),
+        [first, rest @ ..] => {
+            let is_one = rest.iter().all(|link| (&link.from, &link.to) == (&first.from, &first.to));
+            match is_one {
+                true => format!("The network from {} to {}", first.from, first.to),
+                false => format!("The network: {} links", links.len()),
+            }
+        }
+    }
+}
+
+fn subtitle(results: &Results) -> String {
+    let Some(origin) = results.links.first().map(|link| &link.provenance) else {
+        return String::new();
+    };
+    if origin.host.is_empty() {
+        return String::new();
+    }
+    let text = format!(
+        "Measured on {} at {} UTC: {}, {} CPUs, Linux {}",
+        origin.host,
+        utc(origin.began_s),
+        origin.processor,
+        origin.cpus,
+        origin.kernel
+    );
+    format!("<p class=\"sub\">{}</p>", escape(&text))
+}
+
+/// The numbers that everybody wants first.
+fn key(results: &Results) -> String {
+    let Some(first) = results.links.iter().find_map(|link| Some((link, link.typical.as_ref()?)))
+    else {
+        return String::new();
+    };
+    let (link, found) = first;
+    let one = |value: String, name: &str| format!("<div><b>{value}</b><span>{name}</span></div>");
+    let share = link.wire.map(|wire| {
+        let share = 100.0 * found.bandwidth_bits_per_s.value / wire.tcp_bits_per_s();
+        one(format!("{share:.1} %"), "of what the wire allows TCP")
+    });
+    let bytes = |name: &str, value: Option<covey_tune::Estimate>| {
+        value.map(|value| one(Unit::Bytes.text(value.value), name))
+    };
+    let tiles: String = [
+        Some(one(Unit::Seconds.text(found.latency_s.value), "latency, one way")),
+        Some(one(Unit::BitsPerSecond.text(found.bandwidth_bits_per_s.value), "bandwidth")),
+        share,
+        bytes("saturation point S", found.saturation_bytes),
+        bytes("n95", found.plateau_bytes),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let whose = match results.links.len() {
+        1 => String::new(),
+        _ => format!(
+            "<p class=\"note\">{} from {} to {}:</p>",
+            escape(&link.protocol),
+            escape(&link.from),
+            escape(&link.to)
+        ),
+    };
+    format!("{whose}<div class=\"key\">{tiles}</div>")
+}
+
+fn figures(results: &Results) -> Option<String> {
+    if results.links.is_empty() {
+        return None;
+    }
+    let figure = |kind: Kind| {
+        let mut chart = chart(kind, &results.links);
+        let name = chart.id.clone();
+        let mut draw = |class: &str, width: f64, height: f64| {
+            chart.id = format!("{name}-{class}");
+            let svg = chart.svg(Size { width, height }, Look::Page);
+            svg.replacen("class=\"chart\"", &format!("class=\"chart {class}\""), 1)
+        };
+        let big = match kind {
+            Kind::Throughput => draw("big", 1134.0, 460.0),
+            _ => String::new(),
+        };
+        let (mid, small) = (draw("mid", 552.0, 400.0), draw("small", 344.0, 380.0));
+        format!(
+            "<figure id=\"{name}\"><h3>{}</h3>{big}{mid}{small}<figcaption>{}</figcaption></figure>",
+            kind.title(),
+            kind.caption()
+        )
+    };
+    let [throughput, signature, saturation] = Kind::ALL.map(figure);
+    let shade = "<p class=\"note\">Points are medians; the shaded area is where they lie with 95 % confidence. \
+                 A point tells its numbers under the pointer. Dotted: what the wire alone would take.</p>";
+    Some(format!("{shade}{throughput}<div class=\"two\">{signature}{saturation}</div>"))
+}

@@ -1,0 +1,107 @@
+//! Results that were kept: the JSON that the commands of `covey tune` print, read again.
+
+use super::report::Report;
+use crate::error::{Cannot, Error, Result};
+use serde_json::Value;
+use std::path::Path;
+
+/// What files contained.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// Links.
+    pub links: Vec<Report>,
+    /// Everything else, by what it calls itself.
+    pub others: Vec<(String, Value)>,
+}
+
+/// A file that is longer is none of ours.
+const BYTES_MAX: u64 = 256 << 20;
+
+impl Results {
+    /// Reads files; `-` is stdin.
+    pub fn read<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Results> {
+        let mut found = Results::default();
+        files.into_iter().try_for_each(|file| found.add_file(file))?;
+        match found.links.is_empty() && found.others.is_empty() {
+            true => Err(Error::user("cannot use these results: there are none in them")),
+            false => Ok(found),
+        }
+    }
+
+    fn add_file(&mut self, file: &Path) -> Result<()> {
+        use std::io::Read;
+        let name = file.display();
+        let mut text = String::new();
+        let read = match file == Path::new("-") {
+            true => std::io::stdin().take(BYTES_MAX).read_to_string(&mut text),
+            false => std::fs::File::open(file)
+                .and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text)),
+        };
+        read.cannot(|| format!("read {name}"))?;
+        let value: Value = serde_json::from_str(&text).map_err(|why| {
+            Error::user(format!("cannot use {name}: it is no JSON: {why}"))
+                .hint("`covey --json tune net ... > FILE` makes such a file")
+        })?;
+        self.add(value).map_err(|why| {
+            Error::user(format!("cannot use {name}: {why}"))
+                .hint("results are what the commands of `covey --json tune` print")
+        })
+    }
+
+    /// Takes one result, or a list of them.
+    pub fn add(&mut self, value: Value) -> std::result::Result<(), String> {
+        match value {
+            Value::Array(all) => all.into_iter().try_for_each(|one| self.add(one)),
+            Value::Object(fields) if is_link(&fields) => {
+                let report = serde_json::from_value(Value::Object(fields))
+                    .map_err(|why| format!("its measurement of a link is damaged: {why}"))?;
+                self.links.push(report);
+                Ok(())
+            }
+            Value::Object(mut fields) => match fields.get("kind").and_then(Value::as_str) {
+                // Several measurements of one run.
+                Some("all" | "net" | "mpi" | "pvm") if fields.contains_key("links") => {
+                    self.add(fields.remove("links").unwrap_or_default())
+                }
+                Some(kind) => {
+                    self.others.push((kind.to_string(), Value::Object(fields)));
+                    Ok(())
+                }
+                None => Err("it holds something that is no measurement".to_string()),
+            },
+            _ => Err("it holds something that is no measurement".to_string()),
+        }
+    }
+}
+
+fn is_link(fields: &serde_json::Map<String, Value>) -> bool {
+    ["from", "to", "protocol", "points"].iter().all(|name| fields.contains_key(*name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_result_is_named() {
+        let read = |text: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("quail.json");
+            std::fs::write(&file, text).unwrap();
+            Results::read([file.as_path()]).unwrap_err().message
+        };
+        assert!(read("quail").contains("it is no JSON"), "{}", read("quail"));
+        assert!(read("[]").contains("there are none"));
+        assert!(read("{\"a\":1}").contains("no measurement"));
+        assert!(read("[1]").contains("no measurement"));
+        let damaged = "{\"from\":1,\"to\":2,\"protocol\":3,\"points\":4}";
+        assert!(read(damaged).contains("damaged"), "{}", read(damaged));
+    }
+
+    #[test]
+    fn lists_in_lists_are_gone_through() {
+        let mut found = Results::default();
+        found.add(serde_json::json!([[{"kind": "disk", "x": 1}], {"kind": "app"}])).unwrap();
+        assert_eq!(found.others.len(), 2);
+    }
+}

@@ -1,0 +1,184 @@
+//! The page of what was measured, judged by a browser.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::command::covey;
+use support::run;
+use support::skip;
+
+/// A link of Hockney's model as `covey tune net` would tell it.
+fn link(protocol: &str, to: &str, latency_s: f64, bits_per_s: f64) -> Value {
+    let time = |bytes: u64| latency_s + bytes as f64 * 8.0 / bits_per_s;
+    let points: Vec<Value> = covey_tune::sizes(4 << 20, 3)
+        .into_iter()
+        .map(|bytes| {
+            let time = time(bytes);
+            json!({
+                "bytes": bytes, "samples": 9, "min_s": time * 0.98, "p10_s": time * 0.99,
+                "median_s": time, "median_95_s": [time * 0.97, time * 1.04], "max_s": time * 2.0,
+                "trial_s": time, "retransmits": 0,
+            })
+        })
+        .collect();
+    let found = covey_tune::Quantities::of(&covey_tune::Curve::new(
+        covey_tune::sizes(4 << 20, 3)
+            .into_iter()
+            .map(|bytes| covey_tune::Point::new(bytes, vec![time(bytes); 9])),
+    ));
+    json!({
+        "from": "n1", "to": to, "protocol": protocol, "wait": "blocking", "points": points,
+        "typical": found, "best": found, "streams": [94e6, 93e6], "both_at_once": [90e6, 91e6],
+        "verdict": "no-fault", "environment": { "seconds": 6.0, "cpu_pressure": 0.01 },
+        "failure": null,
+        "wire": { "bits_per_s": 1e8, "mtu": 1500, "overhead_bytes": 38, "least_bytes": 84 },
+        "provenance": {
+            "command": "covey tune net n1 n2", "began_s": 1_795_000_000u64, "host": "<b>quail</b>",
+            "kernel": "6.1", "processor": "Pentium II", "cpus": 1, "version": "0.1.0",
+        },
+    })
+}
+
+fn three() -> Value {
+    json!([
+        link("TCP", "n2", 57e-6, 94.1e6),
+        link("Open MPI", "n2", 108e-6, 86.7e6),
+        link("PVM", "n2", 123e-6, 79.3e6),
+    ])
+}
+
+/// Writes results and makes a page of them.
+fn page(dir: &Path, results: &Value) -> PathBuf {
+    let (from, to) = (dir.join("r.json"), dir.join("r.html"));
+    std::fs::write(&from, results.to_string()).unwrap();
+    let mut command = covey();
+    command.args(["tune", "report"]).arg(&from).arg("-o").arg(&to);
+    let done = run(command);
+    assert!(done.ok, "{done}");
+    to
+}
+
+#[test]
+fn a_page_needs_nothing_else_and_holds_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(page(dir.path(), &three())).unwrap();
+    // The namespace of SVG is a name, and is not fetched.
+    let text = text.replace("http://www.w3.org/2000/svg", "");
+    for foreign in ["http:", "https:", "<script", "@import", "url(", " src="] {
+        assert!(!text.contains(foreign), "{foreign}");
+    }
+    for word in
+        ["Throughput graph", "Network signature graph", "Saturation graph", "n95", "figure 7"]
+    {
+        assert!(text.contains(word), "{word}");
+    }
+    assert!(text.contains("&lt;b&gt;quail") && !text.contains("<b>quail"));
+}
+
+#[test]
+fn graphs_are_written_as_svg_and_png() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("r.json");
+    std::fs::write(&from, three().to_string()).unwrap();
+    let mut command = covey();
+    command.args(["tune", "report"]).arg(&from);
+    command.arg("--svg").arg(dir.path()).arg("--png").arg(dir.path());
+    let done = run(command);
+    assert!(done.ok, "{done}");
+    for graph in ["throughput", "signature", "saturation"] {
+        let svg = std::fs::read_to_string(dir.path().join(graph).with_extension("svg")).unwrap();
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>"));
+        let png = std::fs::read(dir.path().join(graph).with_extension("png")).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 10_000, "{}", png.len());
+    }
+}
+
+#[test]
+fn wrong_files_and_absent_words_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("quail.json");
+    std::fs::write(&file, "{\"quail\":1}").unwrap();
+    let report = |words: &[&str]| {
+        let mut command = covey();
+        command.args(["tune", "report"]).arg(&file).args(words);
+        run(command)
+    };
+    report(&["-o", "/dev/null"]).says(&["cannot use", "quail.json", "no measurement"]);
+    assert_eq!(report(&[]).code, Some(2));
+}
+
+/// Appended to the page only here: measures it and leaves the result in its text.
+const MEASURE: &str = r#"<script>
+addEventListener('load', () => {
+  const shown = [...document.querySelectorAll('svg.chart')].filter(svg => svg.getClientRects().length);
+  const overlaps = [];
+  for (const svg of shown) {
+    const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+    texts.forEach(([a, p], i) => texts.slice(i + 1).forEach(([b, q]) => {
+      const x = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+      const y = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+      if (x > 1 && y > 4) overlaps.push(svg.querySelector('title').textContent + ': ' + a + ' | ' + b);
+    }));
+  }
+  const least = Math.min(...shown.map(s => parseFloat(getComputedStyle(s.querySelector('text')).fontSize)
+    * s.getBoundingClientRect().width / s.viewBox.baseVal.width));
+  const out = document.createElement('output');
+  out.id = 'measured';
+  out.textContent = JSON.stringify({
+    width: document.documentElement.scrollWidth, window: innerWidth, charts: shown.length, overlaps, least,
+    ground: getComputedStyle(document.body).backgroundColor,
+  });
+  document.body.append(out);
+});
+</script>"#;
+
+fn chromium() -> Option<&'static str> {
+    let is_there = |name: &&str| {
+        Command::new(name).arg("--version").output().is_ok_and(|done| done.status.success())
+    };
+    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there);
+    if found.is_none() {
+        skip("needs chromium to look at the page".to_string());
+    }
+    found
+}
+
+/// Opens the page in a frame of that width and says what was measured there.
+fn look(browser: &str, dir: &Path, page: &Path, width: u32, is_dark: bool) -> Value {
+    let text = std::fs::read_to_string(page).unwrap();
+    let probe = dir.join("probe.html");
+    std::fs::write(&probe, text.replace("</body>", &format!("{MEASURE}</body>"))).unwrap();
+    let scheme = if is_dark { 0 } else { 1 };
+    let mut command = Command::new(browser);
+    command
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+        .args(["--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom"])
+        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+        .arg(format!("--user-data-dir={}", dir.join("profile").display()))
+        .arg(format!("--window-size={width},900"))
+        .arg(format!("file://{}", probe.display()));
+    let done = run(command);
+    assert!(!done.stderr.contains("CONSOLE"), "{}", done.stderr);
+    let told = done.stdout.split("<output id=\"measured\">").nth(1).expect("the page was measured");
+    let told = told.split("</output>").next().unwrap();
+    serde_json::from_str(&told.replace("&gt;", ">").replace("&amp;", "&")).unwrap()
+}
+
+#[test]
+fn a_browser_shows_three_graphs_readable_in_light_and_dark_and_on_a_telephone() {
+    let Some(browser) = chromium() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let page = page(dir.path(), &three());
+    let mut grounds = Vec::new();
+    for (width, is_dark) in [(1280, false), (1280, true), (800, false), (500, false)] {
+        let told = look(browser, dir.path(), &page, width, is_dark);
+        assert_eq!(told["charts"], 3, "{told:#}");
+        assert!(told["width"].as_u64() <= told["window"].as_u64(), "it overflows: {told:#}");
+        assert!(told["overlaps"].as_array().unwrap().is_empty(), "{told:#}");
+        assert!(told["least"].as_f64().unwrap() >= 10.0, "letters are too small: {told:#}");
+        grounds.push(told["ground"].as_str().unwrap().to_string());
+    }
+    assert_ne!(grounds[0], grounds[1], "dark looks like light");
+}

@@ -1,0 +1,303 @@
+//! What the papers measured, as far as their texts still hold it.
+//!
+//! Numbers are in the units of this crate: seconds, bits per second of 10^6, bytes. NetPIPE's "Mbps" are 2^20 bits per
+//! second, which is undone here. The curves of most figures are lost; of these only what the text claims is
+//! kept, as a [`Claim`], and never a point that nobody can check.
+
+/// Where something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The paper.
+    pub paper: Paper,
+    /// Figure, table or section.
+    pub place: &'static str,
+}
+
+/// Which paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paper {
+    /// Okuno et al., "Tuning and Evaluation of the Beowulf-Class Cluster ERATO-1".
+    Erato1,
+    /// Cha, Cho and Kim, "Installation and Performance of PVFS2 and Infiniband", KISTI 2007.
+    Kisti,
+}
+
+impl Paper {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Paper::Erato1 => "ERATO-1",
+            Paper::Kisti => "KISTI 2007",
+        }
+    }
+}
+
+/// How ERATO-1's nodes were joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// Cisco Catalyst 5505, figure 5.
+    Catalyst,
+    /// Allied Telesis CentroCOM FS708XL, figure 6.
+    CentroCom,
+    /// A crossover cable, figure 7.
+    Direct,
+}
+
+impl Join {
+    /// All three.
+    pub const ALL: [Join; 3] = [Join::Direct, Join::CentroCom, Join::Catalyst];
+
+    /// What stands in the paper's caption.
+    pub fn name(self) -> &'static str {
+        match self {
+            Join::Catalyst => "Catalyst 5505",
+            Join::CentroCom => "CentroCOM FS708XL",
+            Join::Direct => "crossover cable",
+        }
+    }
+
+    /// The figure with the numbers.
+    pub fn figure(self) -> &'static str {
+        match self {
+            Join::Catalyst => "figure 5",
+            Join::CentroCom => "figure 6",
+            Join::Direct => "figure 7",
+        }
+    }
+}
+
+/// A row of figures 5 to 7.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// How the nodes were joined.
+    pub join: Join,
+    /// TCP, MPI or PVM.
+    pub protocol: &'static str,
+    /// Bits per second.
+    pub bandwidth_bits_per_s: f64,
+    /// Seconds.
+    pub latency_s: f64,
+    /// Bytes.
+    pub saturation_bytes: f64,
+}
+
+const fn link(join: Join, protocol: &'static str, netpipe: f64, ms: f64, bytes: f64) -> Link {
+    let bandwidth_bits_per_s = netpipe * crate::netpipe::MEGABIT;
+    Link { join, protocol, bandwidth_bits_per_s, latency_s: ms * 1e-3, saturation_bytes: bytes }
+}
+
+/// ERATO-1, figures 5 to 7.
+pub const ERATO_LINKS: [Link; 9] = [
+    link(Join::Catalyst, "TCP", 89.75, 0.069, 139.0),
+    link(Join::Catalyst, "MPI", 82.67, 0.123, 262.0),
+    link(Join::Catalyst, "PVM", 75.67, 0.140, 200.0),
+    link(Join::CentroCom, "TCP", 89.75, 0.064, 140.0),
+    link(Join::CentroCom, "MPI", 82.76, 0.118, 260.0),
+    link(Join::CentroCom, "PVM", 75.39, 0.134, 200.0),
+    link(Join::Direct, "TCP", 89.76, 0.057, 140.0),
+    link(Join::Direct, "MPI", 82.66, 0.108, 280.0),
+    link(Join::Direct, "PVM", 75.66, 0.123, 200.0),
+];
+
+/// The row of ERATO-1 for one way of joining and one protocol.
+pub fn erato_link(join: Join, protocol: &str) -> Option<Link> {
+    ERATO_LINKS.into_iter().find(|link| link.join == join && link.protocol == protocol)
+}
+
+/// A rate that ERATO-1's table 1 or its section 4.4 has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peak {
+    /// GEMM or LU.
+    pub what: &'static str,
+    /// The matrix has so many rows.
+    pub rows: u32,
+    /// Floating-point operations per second, wall clock, 32 nodes.
+    pub flops: f64,
+}
+
+/// ERATO-1, table 1.
+pub const ERATO_PEAKS: [Peak; 4] = [
+    Peak { what: "GEMM", rows: 15_000, flops: 7.68e9 },
+    Peak { what: "GEMM", rows: 4_800, flops: 5.04e9 },
+    Peak { what: "LU", rows: 30_000, flops: 6.76e9 },
+    Peak { what: "LU", rows: 4_800, flops: 2.43e9 },
+];
+
+/// DGEMM of one node, section 4.4. The text calls it 70.5 % of 446.54; it is 74.5 %.
+pub const ERATO_NODE_FLOPS: f64 = 332.66e6;
+/// So many nodes.
+pub const ERATO_NODES: u32 = 32;
+
+/// A column of KISTI's table 1: Bonnie with a file of 100 MB, in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bonnie {
+    /// PVFS or PVFS2.
+    pub system: &'static str,
+    /// Whether the metadata server is a fifth machine (4 I/O + 1), or one of four (3 I/O + 1 that does both).
+    pub is_apart: bool,
+    /// Gigabit, else Fast Ethernet.
+    pub is_gigabit: bool,
+    /// Written character by character.
+    pub write_char: f64,
+    /// Written in blocks.
+    pub write_block: f64,
+    /// Read character by character.
+    pub read_char: f64,
+    /// Read in blocks.
+    pub read_block: f64,
+}
+
+const fn bonnie(system: &'static str, is_apart: bool, is_gigabit: bool, kb: [f64; 4]) -> Bonnie {
+    let [write_char, write_block, read_char, read_block] =
+        [kb[0] * 1e3, kb[1] * 1e3, kb[2] * 1e3, kb[3] * 1e3];
+    Bonnie { system, is_apart, is_gigabit, write_char, write_block, read_char, read_block }
+}
+
+/// KISTI, table 1.
+pub const KISTI_BONNIE: [Bonnie; 8] = [
+    bonnie("PVFS", false, false, [8668.0, 10915.0, 8649.0, 11013.0]),
+    bonnie("PVFS", false, true, [20901.0, 42466.0, 21032.0, 50585.0]),
+    bonnie("PVFS", true, false, [8647.0, 10411.0, 8640.0, 10795.0]),
+    bonnie("PVFS", true, true, [21046.0, 43420.0, 18640.0, 57322.0]),
+    bonnie("PVFS2", false, false, [8939.0, 10501.0, 8990.0, 11107.0]),
+    bonnie("PVFS2", false, true, [23953.0, 37822.0, 25480.0, 37523.0]),
+    bonnie("PVFS2", true, false, [8946.0, 9630.0, 9061.0, 10445.0]),
+    bonnie("PVFS2", true, true, [23289.0, 37690.0, 26297.0, 37990.0]),
+];
+
+/// The column of KISTI's table 1.
+pub fn kisti_bonnie(system: &str, is_apart: bool, is_gigabit: bool) -> Option<Bonnie> {
+    let is_it = |one: &Bonnie| {
+        one.system == system && one.is_apart == is_apart && one.is_gigabit == is_gigabit
+    };
+    KISTI_BONNIE.into_iter().find(is_it)
+}
+
+/// What a text says of a figure whose curve is lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Claim {
+    /// Short, for `--only`.
+    pub part: &'static str,
+    /// Where it stands.
+    pub source: Source,
+    /// What it says.
+    pub text: &'static str,
+}
+
+const fn erato(part: &'static str, place: &'static str, text: &'static str) -> Claim {
+    Claim { part, source: Source { paper: Paper::Erato1, place }, text }
+}
+
+const fn kisti(part: &'static str, place: &'static str, text: &'static str) -> Claim {
+    Claim { part, source: Source { paper: Paper::Kisti, place }, text }
+}
+
+/// All claims.
+pub const CLAIMS: [Claim; 17] = [
+    erato(
+        "fig1-4",
+        "figure 1",
+        "a switch makes the curve rise later than a cable does; the bandwidth hardly changes",
+    ),
+    erato("fig1-4", "figure 3", "latency grows from the direct cable over CentroCOM to Catalyst"),
+    erato("fig1-4", "section 3", "four pairs at once hardly change a pair's throughput"),
+    erato(
+        "fig1-4",
+        "section 3",
+        "MPI loses about 8 % of the bandwidth and has 1.8 times the latency of TCP; PVM 16 % and 2.0 times",
+    ),
+    erato("fig1-4", "figure 2", "TCP saturates first, MPI last"),
+    erato(
+        "fig8-9",
+        "figures 8 and 9",
+        "with the bad card, TCP collapses from about 20 kB, MPI from about 4 kB, and both are back at about 200 kB",
+    ),
+    erato(
+        "fig8-9",
+        "section 3.1",
+        "the collapse appears when more than 4 nodes use the network; the remedy is to replace the card or cable",
+    ),
+    erato(
+        "fig10-13",
+        "figure 10",
+        "Gflop/s fall from single complex over single real and double complex to double real; MPI is some 10 % faster than PVM",
+    ),
+    erato("fig10-13", "figure 11", "32 x 32 or 64 x 64 is mostly the best block"),
+    erato(
+        "fig10-13",
+        "figure 12",
+        "an optimised BLAS is indispensable; which of them hardly matters",
+    ),
+    erato(
+        "fig10-13",
+        "figure 13",
+        "larger matrices gain nearly linearly, yet stay well below what small ones extrapolate to",
+    ),
+    kisti(
+        "fig1",
+        "figure 1 and section 5.3",
+        "Gigabit is 3.3 to 5.3 times Fast Ethernet for blocks (per character 2.2 to 2.9 times by table 1)",
+    ),
+    kisti(
+        "fig2",
+        "figure 2 and section 5.3",
+        "a metadata server apart changes rates by -9 % to 13 %",
+    ),
+    kisti("fig3", "figure 3", "MPI collectives follow the wire: InfiniBand ahead of Myrinet"),
+    kisti("fig4", "figure 4", "HPL on 4 nodes is 4 % faster over InfiniBand than over Myrinet"),
+    kisti(
+        "fig5",
+        "figure 5",
+        "NAS kernels differ little; some are faster over Myrinet, maybe because of its MPI",
+    ),
+    kisti(
+        "fig6",
+        "figure 6",
+        "basic commands are faster over InfiniBand and Myrinet than over Gigabit, Myrinet ahead",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn erato_1s_ratios_are_those_of_its_text() {
+        let of = |protocol| erato_link(Join::Catalyst, protocol).unwrap();
+        let (tcp, mpi, pvm) = (of("TCP"), of("MPI"), of("PVM"));
+        assert!((1.0 - mpi.bandwidth_bits_per_s / tcp.bandwidth_bits_per_s - 0.08).abs() < 0.005);
+        assert!((1.0 - pvm.bandwidth_bits_per_s / tcp.bandwidth_bits_per_s - 0.16).abs() < 0.005);
+        assert!((mpi.latency_s / tcp.latency_s - 1.8).abs() < 0.05);
+        assert!((pvm.latency_s / tcp.latency_s - 2.0).abs() < 0.05);
+        // Its TCP reached the wire.
+        let wire = crate::wire::Wire::ethernet(100e6, 1500).tcp_bits_per_s();
+        assert!((tcp.bandwidth_bits_per_s / wire - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn erato_1s_peaks_have_the_shares_of_its_text() {
+        let ideal = ERATO_NODE_FLOPS * f64::from(ERATO_NODES);
+        assert!((6.76e9 / ideal - 0.635).abs() < 0.001 && (7.68e9 / ideal - 0.72).abs() < 0.002);
+    }
+
+    #[test]
+    fn kistis_blocks_gain_as_its_text_says() {
+        let ratio = |of: fn(&Bonnie) -> f64| {
+            let pairs = [("PVFS", false), ("PVFS", true), ("PVFS2", false), ("PVFS2", true)];
+            let found: Vec<f64> = pairs
+                .into_iter()
+                .map(|(system, apart)| {
+                    let of = |gigabit| of(&kisti_bonnie(system, apart, gigabit).unwrap());
+                    of(true) / of(false)
+                })
+                .collect();
+            let least = found.iter().copied().fold(f64::MAX, f64::min);
+            (least, found.into_iter().fold(0.0, f64::max))
+        };
+        let (write, read) = (ratio(|one| one.write_block), ratio(|one| one.read_block));
+        assert!((write.0.min(read.0) - 3.38).abs() < 0.02, "{write:?} {read:?}");
+        assert!((write.1.max(read.1) - 5.31).abs() < 0.01, "{write:?} {read:?}");
+        let chars = (ratio(|one| one.write_char), ratio(|one| one.read_char));
+        assert!(chars.0.0.min(chars.1.0) > 2.15 && chars.0.1.max(chars.1.1) < 2.91, "{chars:?}");
+    }
+}
