@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use support::command::covey;
 use support::lab::Lab;
 use support::{Finished, has_program, run, skip, until};
@@ -94,33 +94,6 @@ fn two_ranks_of_this_machine_talk_by_memory() {
         let told = told(&run(tune(&["mpi", "--mpi", library, "--alone"])));
         assert_eq!(told["levels"][0]["wait"], "polling");
     }
-}
-
-#[test]
-fn a_killed_rank_leaves_what_was_measured_and_an_error() {
-    if !needs(&["mpiexec.openmpi", "mpicc.openmpi"]) {
-        return;
-    }
-    let Some((lab, name)) = lab("killedrank") else { return };
-    let mut command = covey();
-    command.args(["--json", "tune", "mpi", "n1", "n2", "--lab", &name, "--mpi", "openmpi"]);
-    command.args(["--alone", "--budget", "60", "--up-to", "64KiB"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let frames = || {
-        let status = lab.lab("status", &[]);
-        status["links"][0]["ways"][0]["counts"]["frames"].as_u64().unwrap()
-    };
-    until("some frames", || frames() > 3_000);
-    // The lab has processes of its own, so these are its ranks and no others.
-    let kill = "for dir in /proc/[0-9]*; do case $(readlink $dir/exe) in \
-                */blocks-mpi-*) kill -9 ${dir#/proc/} ;; esac; done; true";
-    lab.exec("n2", &["sh", "-c", kill]);
-    let done = child.wait_with_output().unwrap();
-    assert_eq!(done.status.code(), Some(1));
-    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
-    assert!(!told["levels"][0]["points"].as_array().unwrap().is_empty());
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(said.contains("to the end"), "{said}");
 }
 
 #[test]
