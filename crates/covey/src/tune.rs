@@ -1,6 +1,7 @@
 //! Measuring: what brings the times to `covey_tune`, and what shows its answers.
 
 pub mod environment;
+pub mod file;
 pub mod html;
 pub mod plot;
 pub mod png;
