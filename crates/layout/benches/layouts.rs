@@ -7,7 +7,7 @@
 //! The transposition is that of MPI's textbooks: a vector of vectors to contiguous bytes (`pack`) and
 //! back (`unpack`). Making the plan is measured apart.
 
-use covey_layout::{Element, Layout, Level, Op, Plan, Signature, Target, transpose};
+use covey_layout::{Element, Layout, Level, Member, Op, Plan, Signature, Target, transpose};
 #[cfg(target_arch = "x86_64")]
 #[path = "layouts/by_hand.rs"]
 mod by_hand;
@@ -30,6 +30,9 @@ fn main() {
         if wants(&name) {
             vector(&name, block);
         }
+    }
+    if wants("array of structures") {
+        structures();
     }
     if wants("descriptions") {
         descriptions();
@@ -177,6 +180,39 @@ fn vector(name: &str, block: usize) {
         }),
     ];
     compete(name, bytes, contestants);
+}
+
+/// What a C program has of an `int`, a `double` and three `char`.
+fn structures() {
+    let member = |displacement, count, element| Member {
+        count,
+        displacement,
+        layout: Layout::element(element),
+    };
+    let members =
+        [member(0, 1, Element::I32), member(8, 1, Element::F64), member(16, 3, Element::I8)];
+    let layout = Layout::structure(&members).expect("it is small");
+    let target = Target::new(&layout, 10_000).expect("no overlap");
+    let bytes = target.plan().size() as usize;
+    let from = noise(240_000);
+    let (mut a, mut b, mut c) = (vec![1; bytes], vec![1; bytes], vec![1; bytes]);
+    let mut scattered = from.clone();
+    let contestants = vec![
+        contestant("memcpy", || black_box(&mut a).copy_from_slice(&from[..bytes])),
+        contestant("plain loop", || {
+            for (to, from) in b.chunks_exact_mut(15).zip(black_box(&from).chunks_exact(24)) {
+                to[..4].copy_from_slice(&from[..4]);
+                to[4..].copy_from_slice(&from[8..19]);
+            }
+        }),
+        contestant("pack", || {
+            target.plan().pack(black_box(&from[..]), 0, &mut c).expect("it fits");
+        }),
+        contestant("unpack", || {
+            target.unpack(black_box(&from[..bytes]), 0, &mut scattered[..]).expect("it fits");
+        }),
+    ];
+    compete("array of structures of 4, 8 and 3 bytes", bytes, contestants);
 }
 
 fn descriptions() {

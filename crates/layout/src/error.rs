@@ -89,8 +89,6 @@ pub enum Error {
         /// Packed bytes of the target.
         target: u64,
     },
-    /// Two sides that must have the same elements in the same order do not.
-    Signatures,
     /// A range of the packed bytes cuts an element.
     Split {
         /// Where it cuts.
@@ -154,7 +152,6 @@ impl fmt::Display for Error {
             Sizes { source, target } => {
                 write!(f, "source packs to {source} bytes, target to {target}")
             }
-            Signatures => write!(f, "source and target have different elements"),
             Split { at, element } => write!(f, "packed offset {at} is inside of an {element}"),
             Operation { op, element } => write!(f, "{op} is not defined for {element}"),
             Malformed(blame) => write!(f, "layout: {blame}"),

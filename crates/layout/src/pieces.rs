@@ -1,9 +1,11 @@
 //! A range of the packed bytes as whole loops around blocks, which kernels run.
 //!
 //! A range that begins and ends anywhere is a broken round, whole rounds, and a broken round, for each
-//! loop: at most two pieces for each level, and one for each entry of a list.
+//! loop: at most two pieces for each level, and one for each entry of a list. A loop around a list of blocks, an
+//! array of structures, is a loop around each of its blocks, some rounds at a time: so its pieces are not in
+//! packed order.
 
-use crate::program::{Body, Dim, Part};
+use crate::program::{Body, Dim, Part, Span};
 use std::ops::Range;
 
 /// Loops around a block, all rounds whole.
@@ -21,7 +23,7 @@ pub(crate) struct Piece<'a> {
     pub rest: &'a [Dim],
 }
 
-/// Calls `emit` for the pieces of `range` of the packed bytes, in order.
+/// Calls `emit` for the pieces of `range` of the packed bytes.
 pub(crate) fn pieces(root: &Part, range: Range<u64>, emit: &mut dyn FnMut(Piece<'_>)) {
     if !range.is_empty() {
         rounds(root, 0, root.offset, 0, range, emit);
@@ -47,10 +49,22 @@ fn rounds(
         let index = at / dim.each;
         let whole = (end / dim.each).saturating_sub(index);
         let (offset, packed) = round(index);
-        if at % dim.each == 0 && whole > 0 && matches!(part.body, Body::Block(_)) {
+        let is_whole = at % dim.each == 0 && whole > 0;
+        if is_whole && matches!(part.body, Body::Block(_)) {
             let first = Some(Dim { count: whole, ..*dim });
             emit(Piece { offset, packed, bytes: part.each, first, rest });
             at += whole * dim.each;
+        } else if let Body::Spans(spans) = &part.body
+            && is_whole
+            && rest.is_empty()
+        {
+            let count = whole.min((NEAR_BYTES / dim.each).max(1));
+            let first = Some(Dim { count, ..*dim });
+            for Span { offset: by, bytes, start, .. } in spans {
+                let (offset, packed) = (offset + by, packed + start);
+                emit(Piece { offset, packed, bytes: *bytes, first, rest });
+            }
+            at += count * dim.each;
         } else {
             let stop = end.min((index + 1) * dim.each);
             let range = packed + at % dim.each..packed + (stop - index * dim.each);
@@ -97,3 +111,7 @@ fn body(part: &Part, offset: i64, packed: u64, range: Range<u64>, emit: &mut dyn
         }
     }
 }
+
+/// Packed bytes of an array of structures that are taken member by member: they stay in the nearest
+/// cache.
+const NEAR_BYTES: u64 = 16 << 10;
