@@ -3,6 +3,7 @@
 pub mod blocks;
 pub mod child;
 pub mod environment;
+pub mod file;
 pub mod hosts;
 pub mod html;
 pub mod levels;

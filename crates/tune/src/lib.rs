@@ -31,6 +31,7 @@
 
 mod chance;
 pub mod chart;
+pub mod choose;
 mod curve;
 pub mod diagnose;
 pub mod eliminate;

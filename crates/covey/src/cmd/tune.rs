@@ -1,5 +1,6 @@
 //! `covey tune`: what the network and the machines can do, measured.
 
+mod choose;
 mod mpi;
 mod net;
 mod pvm;
@@ -40,6 +41,7 @@ enum Command {
     Serve(serve::Args),
     Read(read::Args),
     Report(report::Args),
+    Choose(choose::Args),
 }
 
 /// Runs the command.
@@ -50,6 +52,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Pvm(args) => pvm::run(args, context).await,
         Command::Serve(args) => serve::run(&args, context),
         Command::Read(args) => read::run(&args, context),
+        Command::Choose(args) => choose::run(&args, context),
         Command::Report(args) => report::run(&args, context),
     }
 }
