@@ -178,7 +178,7 @@ fn chromium() -> Option<&'static str> {
     };
     let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there);
     if found.is_none() {
-        skip("needs chromium to look at the page".to_string());
+        skip("needs chromium to look at the page");
     }
     found
 }
