@@ -2,6 +2,7 @@
 
 pub mod blocks;
 pub mod child;
+pub mod disk;
 pub mod environment;
 pub mod file;
 pub mod hosts;
