@@ -109,6 +109,44 @@ fn wrong_files_and_absent_words_are_told() {
     assert_eq!(report(&[]).code, Some(2));
 }
 
+#[test]
+fn a_chosen_strip_is_in_effect_and_status_names_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, results) = (dir.path().join("c"), dir.path().join("r.json"));
+    std::fs::create_dir(&home).unwrap();
+    // n95 of 500 us at 100 Mbit/s is 119 kB.
+    std::fs::write(&results, json!([link("TCP", "n2", 500e-6, 94e6)]).to_string()).unwrap();
+    let tune = home.join("tune.toml");
+    let mut command = covey();
+    command.args(["tune", "choose"]).arg(&results).arg("-o").arg(&tune);
+    let done = run(command);
+    assert!(done.ok && done.stdout.contains("n95"), "{done}");
+    let mut command = covey();
+    let done = run({
+        command.args(["up", "-n", "2", "--dir"]).arg(&home);
+        command
+    });
+    assert!(done.ok, "{done}");
+    let on = |words: &[&str]| {
+        let mut command = covey();
+        command.arg("--config").arg(home.join("covey.toml")).args(words);
+        run(command)
+    };
+    let shown = on(&["layout", "show", ":/"]);
+    let status = on(&["--json", "status"]);
+    let text = std::fs::read_to_string(&tune).unwrap();
+    std::fs::write(&tune, text.replace("value = 131072", "value = 131073")).unwrap();
+    let stale = on(&["status"]);
+    let down = on(&["down"]);
+    assert!(down.ok, "{down}");
+    assert!(text.contains("value = 131072"), "{text}");
+    assert!(shown.stdout.contains("then 128 KiB over 2 servers"), "{shown}");
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["strip"]["bytes"], 131_072, "{status:#}");
+    assert!(status["strip"]["from"].as_str().unwrap().ends_with("tune.toml"), "{status:#}");
+    assert!(stale.stdout.contains("tune.toml: choose.strip"), "{stale}");
+}
+
 /// Appended to the page only here: measures it and leaves the result in its text.
 const MEASURE: &str = r#"<script>
 addEventListener('load', () => {
@@ -140,7 +178,7 @@ fn chromium() -> Option<&'static str> {
     };
     let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there);
     if found.is_none() {
-        skip("needs chromium to look at the page".to_string());
+        skip("needs chromium to look at the page");
     }
     found
 }

@@ -31,14 +31,18 @@
 
 mod chance;
 pub mod chart;
+pub mod choose;
 mod curve;
 pub mod diagnose;
 pub mod eliminate;
+pub mod levels;
 pub mod netpipe;
 pub mod papers;
 pub mod quantities;
+pub mod records;
 mod schedule;
 mod statistics;
+mod step;
 pub mod wire;
 
 pub use chance::Chance;
@@ -46,3 +50,4 @@ pub use curve::{Curve, Pick, Point};
 pub use quantities::Quantities;
 pub use schedule::{rounds, sizes};
 pub use statistics::{Estimate, quantile, theil_sen};
+pub use step::{Step, step};

@@ -53,9 +53,12 @@ pub async fn run(_args: Args, context: &Context) -> Result<()> {
     let mounts = cluster.as_ref().map(live_mounts).unwrap_or_default();
     let value = serde_json::json!({
         "cluster": config.name, "id": config.id, "config": config.file,
-        "nodes": rows, "mounts": mounts,
+        "nodes": rows, "mounts": mounts, "strip": strip(&config),
     });
-    context.output.result(&value, |out| write(out, &config, &rows, &mounts))
+    context.output.result(&value, |out| {
+        write(out, &config, &rows, &mounts)?;
+        tell_strip(out, &config)
+    })
 }
 
 fn gather(
@@ -87,6 +90,25 @@ fn gather(
 fn space(store: &Path) -> Option<(u64, u64)> {
     let stat = rustix::fs::statvfs(store).ok()?;
     Some((stat.f_blocks.checked_mul(stat.f_frsize)?, stat.f_bavail.checked_mul(stat.f_frsize)?))
+}
+
+/// The strip that a store has when it is made, and the file that says so.
+fn strip(config: &Config) -> serde_json::Value {
+    match crate::tune::file::strip(config) {
+        Ok((bytes, from)) => serde_json::json!({ "bytes": bytes, "from": from }),
+        Err(error) => serde_json::json!({ "error": error.message }),
+    }
+}
+
+fn tell_strip(out: &mut Vec<u8>, config: &Config) -> std::io::Result<()> {
+    use std::io::Write;
+    match crate::tune::file::strip(config) {
+        Ok((bytes, from)) => {
+            let strip = size::exact(bytes.into());
+            writeln!(out, "\nstrip of a new store: {strip}, from {}", from.display())
+        }
+        Err(error) => writeln!(out, "\nwarning: {}", error.message),
+    }
 }
 
 fn live_mounts(cluster: &Cluster) -> Vec<String> {

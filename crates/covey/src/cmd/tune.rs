@@ -1,9 +1,13 @@
 //! `covey tune`: what the network and the machines can do, measured.
 
+mod choose;
+mod mpi;
 mod net;
+mod pvm;
 mod read;
 mod report;
 mod serve;
+mod through;
 
 use super::Context;
 use crate::error::Result;
@@ -19,6 +23,7 @@ use crate::error::Result;
 ///     covey tune net n1 n2        between two nodes of a lab
 ///     covey tune serve            on one host, and on another:
 ///     covey tune net HOST
+///     covey tune mpi n1 n2        the same through MPI, with TCP beside it
 ///     covey tune read np.out      the same numbers from a file of NetPIPE's
 ///     covey tune report r.json -o r.html
 #[derive(clap::Args, Debug)]
@@ -31,17 +36,23 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     Net(net::Args),
+    Mpi(mpi::Args),
+    Pvm(pvm::Args),
     Serve(serve::Args),
     Read(read::Args),
     Report(report::Args),
+    Choose(choose::Args),
 }
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     match args.command {
         Command::Net(args) => net::run(&args, context).await,
+        Command::Mpi(args) => mpi::run(args, context).await,
+        Command::Pvm(args) => pvm::run(args, context).await,
         Command::Serve(args) => serve::run(&args, context),
         Command::Read(args) => read::run(&args, context),
+        Command::Choose(args) => choose::run(&args, context),
         Command::Report(args) => report::run(&args, context),
     }
 }

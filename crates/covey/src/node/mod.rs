@@ -79,7 +79,7 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
     let mut map = meta::journal::Media::open(dir)?.map;
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
-    let hint = LayoutHint::progressive(config.strip_bytes, 0);
+    let hint = LayoutHint::progressive(crate::tune::file::strip(config)?.0, 0);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;

@@ -38,17 +38,17 @@ const HELLO: [u8; 8] = *b"COVEYTN3";
 /// No block is longer.
 pub const BYTES_MAX: u64 = 256 << 20;
 /// No size is tried more often at a time.
-const ROUNDS_MAX: u64 = 200;
+pub(crate) const ROUNDS_MAX: u64 = 200;
 /// Each size is tried so often at least, in each pass.
-const ROUNDS_MIN: u64 = 3;
+pub(crate) const ROUNDS_MIN: u64 = 3;
 /// All sizes are gone through so often: what disturbs for a while then does not hit one size alone.
-const PASSES: u64 = 3;
+pub(crate) const PASSES: u64 = 3;
 /// A size whose least rounds take so many times its share of the budget is the last.
-const SLICES_MAX: f64 = 6.0;
+pub(crate) const SLICES_MAX: f64 = 6.0;
 /// After so many times the budget no further size is begun.
-const OVERDRAFT: u32 = 3;
+pub(crate) const OVERDRAFT: u32 = 3;
 /// Round trips before anything is measured.
-const WARM_UP: u64 = 50;
+pub(crate) const WARM_UP: u64 = 50;
 /// How long the other end may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same when it did not answer the last time: enough for TCP to have tried four times.

@@ -1,0 +1,67 @@
+//! `covey tune mpi`: the same wire through MPI.
+
+use super::through::{Through, show, spinner};
+use crate::cmd::Context;
+use crate::error::Result;
+use crate::tune::mpi::{Library, Wait, choose};
+use crate::tune::stop::interruptible;
+
+/// Measure the network through MPI, with TCP beside it
+///
+/// Method, sizes and numbers are those of `tune net`. A small program is compiled with the installed
+/// mpicc when it is first needed, and kept in ~/.cache/covey. Between two nodes of a lab the
+/// launcher reaches the other by `covey lab exec`; without nodes, two programs of this machine
+/// talk by shared memory.
+///
+/// MPI waits awake (polling), TCP in the kernel. Between nodes the program lets MPI wait in the
+/// kernel too, so that what is compared waits alike, and because nodes of a lab have to share the
+/// CPUs with the lab's wires. --wait poll measures as MPI is used otherwise.
+///
+/// Also told: where a block is no longer sent at once (eager) but waits until the receiver has said
+/// where to (rendezvous), as the step in the curve; and what MPI costs over TCP.
+///
+/// Exit code 1 when a library is missing, cannot be compiled against, or a measurement broke off;
+/// what there was is told all the same. 2 when the lab or a node does not exist.
+///
+/// EXAMPLES
+///
+///     covey tune mpi n1 n2
+///     covey tune mpi n1 n2 --mpi mpich --budget 30 --graph signature
+///     covey tune mpi
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    #[command(flatten)]
+    through: Through,
+    /// Only this library [default: all that are installed]
+    #[arg(long, value_enum, value_name = "LIBRARY")]
+    mpi: Option<Library>,
+    /// How to wait for messages [default: block between nodes, poll on one machine]
+    #[arg(long, value_enum)]
+    wait: Option<Wait>,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let hosts = args.through.hosts()?;
+    let libraries = choose(args.mpi)?;
+    let wait = args.wait.unwrap_or_else(|| Wait::usual(&hosts));
+    let bar = spinner(context);
+    let (through, shown) = (args.through.clone(), bar.clone());
+    let measured = interruptible(move |stop| {
+        let mut levels = Vec::new();
+        shown.set_message("TCP");
+        levels.extend(through.tcp(&hosts, stop));
+        for mpi in libraries {
+            if stop.is_asked() {
+                break;
+            }
+            let mut progress = show(&shown, &mpi.name);
+            levels.push(mpi.measure(&hosts, wait, &through.plan(), stop, &mut progress));
+        }
+        Ok(levels)
+    });
+    let measured = measured.await?;
+    bar.finish_and_clear();
+    args.through.tell(measured, context)
+}

@@ -1,0 +1,145 @@
+//! From what links can do to the parameters of everything that uses them.
+//!
+//! Each choice has its rule, the evidence, and the interval in which it would lie when the experiment was
+//! repeated. Where several links are used alike, the one that asks for the most decides: what is long enough for
+//! it is long enough for all.
+
+use crate::quantities::Quantities;
+use crate::statistics::Estimate;
+use serde::{Deserialize, Serialize};
+
+/// A parameter with its reasons.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// What was chosen, in bytes or in bits per second.
+    pub value: u64,
+    /// The least that would be chosen with 95 % confidence.
+    pub low: u64,
+    /// The greatest.
+    pub high: u64,
+    /// How it follows from the evidence.
+    pub rule: String,
+    /// What was measured.
+    pub evidence: String,
+}
+
+/// All of them; one that the evidence does not support is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choices {
+    /// Bytes of a file on one server before the next one has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strip: Option<Choice>,
+    /// The longest block that is sent before the receiver has asked for it, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eager_limit: Option<Choice>,
+    /// What a connection must be able to have on its way, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_buffer: Option<Choice>,
+    /// Rows of a square block of doubles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_order: Option<Choice>,
+    /// What bulk transfers may take of a link, in bits per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pacing: Option<Choice>,
+}
+
+/// Strips are not made shorter than this: each has a request of its own on a disk.
+const STRIP_BYTES_MIN: u64 = 64 << 10;
+/// What a paced transfer leaves free, so that no queue grows before a message.
+const PACED: f64 = 0.95;
+
+/// Chooses. Links without numbers, and those with a fault, must not be among them.
+pub fn choose(links: &[Quantities]) -> Choices {
+    let plateau = worst(links.iter().filter_map(|link| link.plateau_bytes));
+    let saturation = worst(links.iter().filter_map(|link| link.saturation_bytes));
+    let half = worst(links.iter().map(|link| link.half_bytes));
+    let slowest = links
+        .iter()
+        .map(|link| link.bandwidth_bits_per_s)
+        .min_by(|one, other| one.value.total_cmp(&other.value));
+    Choices {
+        strip: plateau.map(|n95| {
+            let power = |bytes: f64| (bytes.ceil() as u64).next_power_of_two().max(STRIP_BYTES_MIN);
+            let rule = "the power of two from n95 on, 64 KiB at least: one strip then has 95 % of the bandwidth";
+            from(n95, power, rule, format!("n95 is {:.0} bytes", n95.value))
+        }),
+        eager_limit: plateau.map(|n95| {
+            let power = |bytes: f64| (bytes.ceil() as u64).next_power_of_two();
+            let rule = "the power of two from n95 on: a handshake of two latencies then costs a tenth at most";
+            from(n95, power, rule, format!("n95 is {:.0} bytes", n95.value))
+        }),
+        socket_buffer: half.map(|half| {
+            let rule = "two round trips of bandwidth, 16 KiB at least; kernels that grow buffers by themselves need no setting";
+            let bytes = |half: f64| ((4.0 * half) as u64).next_power_of_two().max(16 << 10);
+            from(half, bytes, rule, format!("n1/2, latency times bandwidth, is {:.0} bytes", half.value))
+        }),
+        block_order: saturation.zip(plateau).map(|(saturation, n95)| {
+            let order = |bytes: f64| (bytes / 8.0).sqrt();
+            let (low, high) = (order(saturation.value).ceil() as u64, order(n95.value).floor() as u64);
+            let value = [64, 32, 16, 8].into_iter().find(|nb| *nb <= high).unwrap_or(high.max(1));
+            Choice {
+                value: value.max(low).min(high.max(1)),
+                low: low.min(high.max(1)),
+                high: high.max(1),
+                rule: "64, 32, 16 or 8, whatever fits between the saturation point and n95".to_string(),
+                evidence: format!(
+                    "S is {:.0} bytes, n95 {:.0}: orders {low} to {high} of doubles",
+                    saturation.value, n95.value
+                ),
+            }
+        }),
+        pacing: slowest.map(|rate| {
+            let rule = "95 % of the slowest link's bandwidth, of its interval's lower end: no queue grows";
+            let told = format!("the slowest link carries {:.0} bit/s", rate.value);
+            let paced = |bits: f64| (PACED * bits) as u64;
+            Choice { value: paced(rate.low), ..from(rate, paced, rule, told) }
+        }),
+    }
+}
+
+fn worst(all: impl Iterator<Item = Estimate>) -> Option<Estimate> {
+    all.max_by(|one, other| one.value.total_cmp(&other.value))
+}
+
+fn from(one: Estimate, of: impl Fn(f64) -> u64, rule: &str, evidence: String) -> Choice {
+    let (value, low, high) = (of(one.value), of(one.low), of(one.high));
+    Choice { value, low, high, rule: rule.to_string(), evidence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Curve, Point, sizes};
+
+    fn link(latency_s: f64, bits_per_s: f64) -> Quantities {
+        let time = |bytes: u64| latency_s + bytes as f64 * 8.0 / bits_per_s;
+        let points = sizes(8 << 20, 3).into_iter();
+        Quantities::of(&Curve::new(points.map(|bytes| Point::new(bytes, vec![time(bytes); 7]))))
+            .unwrap()
+    }
+
+    #[test]
+    fn erato_1s_block_order_is_chosen_from_its_mpi() {
+        // 123 us, 82.67 of NetPIPE's megabits; the paper found 32 or 64 best.
+        let found = choose(&[link(123e-6, 86.69e6)]);
+        let order = found.block_order.unwrap();
+        assert_eq!(order.value, 32, "{order:?}");
+        assert!(
+            order.low >= 5 && order.low <= 7 && order.high >= 56 && order.high <= 64,
+            "{order:?}"
+        );
+        assert_eq!(found.strip.unwrap().value, 64 << 10);
+    }
+
+    #[test]
+    fn the_link_that_asks_for_most_decides_and_the_slowest_paces() {
+        let found = choose(&[link(57e-6, 94e6), link(40e-6, 941e6)]);
+        // n1/2 is 4705 bytes there, n95 some 90,000.
+        assert_eq!(found.strip.unwrap().value, 128 << 10);
+        let pacing = found.pacing.unwrap();
+        assert!((pacing.value as f64 / (0.95 * 94e6) - 1.0).abs() < 0.01, "{pacing:?}");
+        assert_eq!(choose(&[]), Choices::default());
+    }
+}
