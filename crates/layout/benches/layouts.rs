@@ -25,6 +25,12 @@ fn main() {
             transposition(&name, side);
         }
     }
+    for element in [1, 2, 8, 16] {
+        let name = format!("transposition 300 x 300, {element} bytes");
+        if wants(&name) {
+            elements(&name, element);
+        }
+    }
     for block in [4, 8, 16, 24, 64, 100, 1024] {
         let name = format!("vector of {block} every {} bytes", 2 * block);
         if wants(&name) {
@@ -139,6 +145,24 @@ fn transposition(name: &str, side: usize) {
         let done = target.accumulate(Op::Bor, &signature, black_box(&zero), 0, &mut to[..]);
         done.expect("it is defined");
     }));
+    compete(name, bytes, contestants);
+}
+
+/// The kernels for elements of other sizes.
+fn elements(name: &str, element: usize) {
+    let bytes = 300 * 300 * element;
+    let from = noise(bytes);
+    let mut buffers: Vec<Vec<u8>> = (0..5).map(|_| vec![1; bytes]).collect();
+    let mut buffers = buffers.iter_mut();
+    let mut contestants = Vec::new();
+    let (source, to) = (&from, buffers.next().expect("enough buffers"));
+    contestants.push(contestant("memcpy", move || black_box(&mut *to).copy_from_slice(source)));
+    for (level, to) in Level::ALL.into_iter().zip(buffers) {
+        let from = &from;
+        contestants.push(contestant(&format!("kernel, {level:?}"), move || {
+            transpose(level, element, black_box(from), to, [300, 300]);
+        }));
+    }
     compete(name, bytes, contestants);
 }
 

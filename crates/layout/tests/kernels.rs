@@ -1,6 +1,6 @@
 //! Every kernel beside the plain loop, at every level that this CPU has.
 
-use covey_layout::{Element, Layout, Level, Plan, Target, transpose};
+use covey_layout::{Element, Layout, Level, Member, Op, Plan, Signature, Target, transpose};
 
 fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8).collect()
@@ -119,5 +119,34 @@ fn planes_of_a_box_are_copied_to_planes_of_another() {
     to.plan().pack(&target[..], 0, &mut packed).expect("it fits");
     for (run, _) in pairs {
         assert_eq!(packed[run.packed as usize..][..2], source[bytes(run)]);
+    }
+}
+
+/// More than is combined at once, whole and in messages.
+#[test]
+#[allow(clippy::host_endian_bytes)]
+fn a_long_accumulation_is_the_sum_of_its_messages() {
+    let member =
+        |displacement, element| Member { count: 1, displacement, layout: Layout::element(element) };
+    let pair = Layout::structure(&[member(0, Element::I32), member(8, Element::F64)]);
+    let pair = pair.expect("it is small");
+    let target = Target::new(&pair, 10_000).expect("no overlap");
+    let signature = Signature::new(&pair, 10_000).expect("it is small");
+    let packed: Vec<u8> = (0..10_000)
+        .flat_map(|at: i32| [&at.to_ne_bytes()[..], &f64::from(at).to_ne_bytes()].concat())
+        .collect();
+    let mut memory = vec![0; 160_000];
+    for message in [120_000, 65_536, 1000] {
+        let mut at = 0;
+        while at < 120_000 {
+            let end = signature.boundary(120_000.min(at + message)) as usize;
+            let part = &packed[at as usize..end];
+            target.accumulate(Op::Sum, &signature, part, at, &mut memory[..]).expect("it fits");
+            at = end as u64;
+        }
+    }
+    for (at, pair) in (0..10_000i32).zip(memory.chunks(16)) {
+        assert_eq!(pair[..4], (3 * at).to_ne_bytes());
+        assert_eq!(pair[8..], f64::from(3 * at).to_ne_bytes());
     }
 }

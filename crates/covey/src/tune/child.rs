@@ -88,7 +88,7 @@ fn complaint(said: &str) -> Option<String> {
         lines.filter(|line| !line.is_empty())
     };
     let find = |word: &&str| lines().find(|line| line.contains(*word));
-    let line = telling.iter().find_map(find).or_else(|| lines().last())?;
+    let line = telling.iter().find_map(find).or_else(|| lines().next_back())?;
     let mut line: String = line.chars().take(200).collect();
     if line.ends_with('.') {
         line.pop();

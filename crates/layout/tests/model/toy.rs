@@ -105,6 +105,8 @@ pub fn random(dice: &mut Dice, depth: u64) -> (Layout, TypeMap) {
     let (inner, map) = random(dice, depth - 1);
     // A small layout may be repeated more often than a large one.
     let most = match map.elements.len() {
+        // Now and then large enough for tiles of any width.
+        1..=40 if dice.below(100) == 0 => 40,
         0..=3 => 7,
         4..=30 => 4,
         31..=80 => 2,
