@@ -1,5 +1,6 @@
 //! `covey tune`: what the network and the machines can do, measured.
 
+mod app;
 mod choose;
 mod mpi;
 mod net;
@@ -24,6 +25,7 @@ use crate::error::Result;
 ///     covey tune serve            on one host, and on another:
 ///     covey tune net HOST
 ///     covey tune mpi n1 n2        the same through MPI, with TCP beside it
+///     covey tune app              block order, grid and BLAS for ScaLAPACK
 ///     covey tune read np.out      the same numbers from a file of NetPIPE's
 ///     covey tune report r.json -o r.html
 #[derive(clap::Args, Debug)]
@@ -38,6 +40,7 @@ enum Command {
     Net(net::Args),
     Mpi(mpi::Args),
     Pvm(pvm::Args),
+    App(app::Args),
     Serve(serve::Args),
     Read(read::Args),
     Report(report::Args),
@@ -50,6 +53,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Net(args) => net::run(&args, context).await,
         Command::Mpi(args) => mpi::run(args, context).await,
         Command::Pvm(args) => pvm::run(args, context).await,
+        Command::App(args) => app::run(args, context).await,
         Command::Serve(args) => serve::run(&args, context),
         Command::Read(args) => read::run(&args, context),
         Command::Choose(args) => choose::run(&args, context),
