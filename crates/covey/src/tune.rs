@@ -3,6 +3,7 @@
 pub mod app;
 pub mod blocks;
 pub mod child;
+pub mod disk;
 pub mod environment;
 pub mod file;
 pub mod hosts;

@@ -23,7 +23,9 @@ fn a_right_file_says_so_and_that_the_key_is_missing() {
 
 #[test]
 fn every_problem_is_listed_with_its_line() {
-    let home = home_with(|text| text.replace("64 KiB", "3 KiB").replace("nodes = 2", "nodes = 9"));
+    let home = home_with(|text| {
+        text.replace("# strip = \"64 KiB\"", "strip = \"3 KiB\"").replace("nodes = 2", "nodes = 9")
+    });
     let done = home.run(["config", "check"]).fails(
         2,
         "cannot use covey.toml: 2 problems",

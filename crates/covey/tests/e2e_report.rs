@@ -114,8 +114,9 @@ fn a_chosen_strip_is_in_effect_and_status_names_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let (home, results) = (dir.path().join("c"), dir.path().join("r.json"));
     std::fs::create_dir(&home).unwrap();
-    // n95 of 500 us at 100 Mbit/s is 119 kB.
-    std::fs::write(&results, json!([link("TCP", "n2", 500e-6, 94e6)]).to_string()).unwrap();
+    // n95 of 100 us at 100 Mbit/s is 22 kB, of 500 us 112 kB.
+    let far = [link("TCP", "n2", 500e-6, 94e6)];
+    std::fs::write(&results, json!(far).to_string()).unwrap();
     let tune = home.join("tune.toml");
     let mut command = covey();
     command.args(["tune", "choose"]).arg(&results).arg("-o").arg(&tune);
@@ -137,13 +138,47 @@ fn a_chosen_strip_is_in_effect_and_status_names_its_file() {
     let text = std::fs::read_to_string(&tune).unwrap();
     std::fs::write(&tune, text.replace("value = 131072", "value = 131073")).unwrap();
     let stale = on(&["status"]);
+    // A server that starts beside it goes on with the defaults, and says why.
+    let log = home.join("log/io1.log");
+    on(&["down"]);
+    let again = run({
+        let mut command = covey();
+        command.args(["up", "--dir"]).arg(&home);
+        command
+    });
+    let warned = std::fs::read_to_string(log).unwrap();
+    let named = on(&["serve", "--node", "io1", "--tune", "/nonexistent/tune.toml"]);
+    // A shorter msize is in effect at once.
+    let short = text.replace("value = 1048576", "value = 262144");
+    std::fs::write(&tune, &short).unwrap();
+    on(&["down"]);
+    on(&["up"]);
+    let shorter = on(&["--json", "status"]);
+    std::fs::write(&results, vec![b'x'; 3 << 20]).unwrap();
+    let copied = on(&["cp", results.to_str().unwrap(), ":/copied"]);
+    let same = on(&["cat", ":/copied"]);
     let down = on(&["down"]);
+    assert!(again.ok && warned.contains("tune.toml: choose.strip"), "{again}\n{warned}");
+    named.says(&["cannot use", "/nonexistent/tune.toml", "no such file"]);
+    assert!(short != text, "{text}");
+    assert!(copied.ok && same.ok && same.stdout.len() == 3 << 20, "{copied}");
+    let shorter: Value = serde_json::from_str(&shorter.stdout).unwrap();
+    for node in shorter["nodes"].as_array().unwrap() {
+        assert_eq!(node["msize"], 262_144 + 4096, "{shorter:#}");
+    }
     assert!(down.ok, "{down}");
     assert!(text.contains("value = 131072"), "{text}");
     assert!(shown.stdout.contains("then 128 KiB over 2 servers"), "{shown}");
     let status: Value = serde_json::from_str(&status.stdout).unwrap();
-    assert_eq!(status["strip"]["bytes"], 131_072, "{status:#}");
-    assert!(status["strip"]["from"].as_str().unwrap().ends_with("tune.toml"), "{status:#}");
+    let parameter = |name: &str| {
+        let all = status["parameters"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{status:#}"))
+    };
+    assert_eq!(parameter("strip")["value"], 131_072);
+    for name in ["strip", "msize", "pacing"] {
+        let from = parameter(name)["from"]["tuned"].as_str().unwrap();
+        assert!(from.ends_with("tune.toml"), "{status:#}");
+    }
     assert!(stale.stdout.contains("tune.toml: choose.strip"), "{stale}");
 }
 

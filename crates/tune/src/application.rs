@@ -249,7 +249,10 @@ impl Window {
 
 /// All grids of so many processes: rows and columns.
 pub fn grids(ranks: u64) -> Vec<(u64, u64)> {
-    (1..=ranks).filter(|rows| ranks % rows == 0).map(|rows| (rows, ranks / rows)).collect()
+    (1..=ranks)
+        .filter(|rows| ranks.is_multiple_of(*rows))
+        .map(|rows| (rows, ranks / rows))
+        .collect()
 }
 
 /// The order of matrices such that one pass over all cases takes about `seconds`, when `cubes` is the sum over the

@@ -31,6 +31,9 @@ pub struct Choices {
     /// Bytes of a file on one server before the next one has some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strip: Option<Choice>,
+    /// Payload of one message of the file protocol, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub msize: Option<Choice>,
     /// The longest block that is sent before the receiver has asked for it, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eager_limit: Option<Choice>,
@@ -47,6 +50,10 @@ pub struct Choices {
 
 /// Strips are not made shorter than this: each has a request of its own on a disk.
 const STRIP_BYTES_MIN: u64 = 64 << 10;
+/// Messages are not made shorter than this: each costs CPU at both ends.
+pub const MSIZE_MIN: u64 = 256 << 10;
+/// Nor longer, which is what every server takes.
+pub const MSIZE_MAX: u64 = 1 << 20;
 /// What a paced transfer leaves free, so that no queue grows before a message.
 const PACED: f64 = 0.95;
 
@@ -63,6 +70,13 @@ pub fn choose(links: &[Quantities]) -> Choices {
         strip: plateau.map(|n95| {
             let power = |bytes: f64| (bytes.ceil() as u64).next_power_of_two().max(STRIP_BYTES_MIN);
             let rule = "the power of two from n95 on, 64 KiB at least: one strip then has 95 % of the bandwidth";
+            from(n95, power, rule, format!("n95 is {:.0} bytes", n95.value))
+        }),
+        msize: plateau.map(|n95| {
+            let power = |bytes: f64| {
+                ((8.0 * bytes).ceil() as u64).next_power_of_two().clamp(MSIZE_MIN, MSIZE_MAX)
+            };
+            let rule = "the power of two from eight n95 on, 256 KiB to 1 MiB: the latency then costs a hundredth, and longer ones only make others wait";
             from(n95, power, rule, format!("n95 is {:.0} bytes", n95.value))
         }),
         eager_limit: plateau.map(|n95| {
@@ -131,6 +145,8 @@ mod tests {
             "{order:?}"
         );
         assert_eq!(found.strip.unwrap().value, 64 << 10);
+        // n95 is 25 kB there.
+        assert_eq!(found.msize.unwrap().value, 256 << 10);
     }
 
     #[test]
@@ -138,6 +154,7 @@ mod tests {
         let found = choose(&[link(57e-6, 94e6), link(40e-6, 941e6)]);
         // n1/2 is 4705 bytes there, n95 some 90,000.
         assert_eq!(found.strip.unwrap().value, 128 << 10);
+        assert_eq!(found.msize.unwrap().value, 1 << 20);
         let pacing = found.pacing.unwrap();
         assert!((pacing.value as f64 / (0.95 * 94e6) - 1.0).abs() < 0.01, "{pacing:?}");
         assert_eq!(choose(&[]), Choices::default());

@@ -41,6 +41,7 @@ pub mod netpipe;
 pub mod papers;
 pub mod quantities;
 pub mod records;
+pub mod reproduce;
 mod schedule;
 mod statistics;
 mod step;

@@ -257,6 +257,14 @@ pub const CLAIMS: [Claim; 17] = [
     ),
 ];
 
+/// The claim of a part that has these words.
+pub fn claim(paper: Paper, part: &str, words: &str) -> Option<Claim> {
+    let is_it = |claim: &Claim| {
+        claim.source.paper == paper && claim.part == part && claim.text.contains(words)
+    };
+    CLAIMS.into_iter().find(is_it)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

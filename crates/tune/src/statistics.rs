@@ -14,6 +14,14 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// The median of numbers in any order, and where it lies: by order statistics, and with fewer than six
+    /// between the least and the greatest.
+    pub fn of_median(mut numbers: Vec<f64>) -> Estimate {
+        numbers.sort_by(f64::total_cmp);
+        let (low, high) = median_interval(&numbers);
+        Estimate { value: quantile(&numbers, 0.5), low, high }
+    }
+
     /// From the value and what it was in repetitions that chance made: their middle 95 %.
     pub fn from_repetitions(value: f64, mut repetitions: Vec<f64>) -> Estimate {
         repetitions.retain(|one| one.is_finite());
@@ -95,6 +103,13 @@ mod tests {
         // Ranks 40 and 61 of 100.
         assert_eq!(median_interval(&hundred), (41.0, 61.0));
         assert_eq!(median_interval(&[3.0, 5.0, 9.0]), (3.0, 9.0));
+    }
+
+    #[test]
+    fn the_median_of_a_few_lies_among_all_of_them() {
+        let found = Estimate::of_median(vec![5.0, 1.0, 3.0]);
+        assert_eq!(found, Estimate { value: 3.0, low: 1.0, high: 5.0 });
+        assert!(Estimate::of_median(Vec::new()).value.is_nan());
     }
 
     #[test]

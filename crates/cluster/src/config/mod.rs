@@ -63,8 +63,8 @@ pub struct Config {
     pub name: String,
     /// 32 hexadecimal digits: which cluster a store belongs to.
     pub id: String,
-    /// Default strip size of new files in bytes.
-    pub strip_bytes: u32,
+    /// Strip size of new files in bytes, where somebody has asked for one.
+    pub strip_bytes: Option<u32>,
     /// Where each node keeps the cluster key, when one is needed.
     pub key_file: Option<PathBuf>,
     /// The nodes in the file's order.

@@ -1,6 +1,6 @@
 //! From the text of `covey.toml` to a checked [`Config`], or to all that is wrong with it.
 
-use super::{Address, Config, Node, Role, STRIP_BYTES_DEFAULT, VERSION, check, parse_strip};
+use super::{Address, Config, Node, Role, VERSION, check, parse_strip};
 use crate::error::{Error, Result, reason};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -172,13 +172,13 @@ fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -
     config
 }
 
-fn strip(raw: Option<&Spanned<String>>, lines: &Lines, problems: &mut Vec<Problem>) -> u32 {
-    let Some(raw) = raw else { return STRIP_BYTES_DEFAULT };
-    parse_strip(raw.get_ref()).unwrap_or_else(|message| {
+fn strip(raw: Option<&Spanned<String>>, lines: &Lines, problems: &mut Vec<Problem>) -> Option<u32> {
+    let raw = raw?;
+    let wrong = |message| {
         let hint = "64 KiB suits small requests, 1 MiB streaming: strip = \"64 KiB\"".into();
         problems.push(Problem { line: lines.of(raw), message: format!("strip: {message}"), hint });
-        STRIP_BYTES_DEFAULT
-    })
+    };
+    parse_strip(raw.get_ref()).map_err(wrong).ok()
 }
 
 fn convert_node(raw: RawNode, lines: &Lines, problems: &mut Vec<Problem>) -> Node {

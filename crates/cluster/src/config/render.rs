@@ -1,6 +1,6 @@
 //! Writes a configuration as the file that [`super::parse`] reads.
 
-use super::{Config, Node, Role, VERSION, size};
+use super::{Config, Node, Role, STRIP_BYTES_DEFAULT, VERSION, size};
 use std::fmt::Write;
 
 /// The text of `covey.toml`.
@@ -26,7 +26,15 @@ fn write_cluster(text: &mut String, config: &Config) -> std::fmt::Result {
     writeln!(text, "# How many [[node]] follow: a file that was cut short is noticed.")?;
     writeln!(text, "nodes = {}", config.nodes.len())?;
     writeln!(text, "# Bytes per I/O server before the next one, for new files.")?;
-    writeln!(text, "strip = {}", quoted(&size::exact(config.strip_bytes.into())))?;
+    match config.strip_bytes {
+        Some(bytes) => writeln!(text, "strip = {}", quoted(&size::exact(bytes.into())))?,
+        // Written down it would be somebody's wish, which goes before what was measured.
+        None => writeln!(
+            text,
+            "# strip = {}   # the default, where no tune.toml says otherwise",
+            quoted(&size::exact(STRIP_BYTES_DEFAULT.into()))
+        )?,
+    }
     if let Some(key_file) = &config.key_file {
         writeln!(text, "# Made by `covey keygen`; the same on every node, readable by root only.")?;
         writeln!(text, "key_file = {}", quoted(&key_file.to_string_lossy()))?;

@@ -33,7 +33,7 @@ fn problems(from: &str, to: &str) -> Vec<Problem> {
 #[test]
 fn a_good_file_gives_nodes_roles_and_indices() {
     let config = read(GOOD).unwrap();
-    assert_eq!((config.name.as_str(), config.strip_bytes), ("lab", 65536));
+    assert_eq!((config.name.as_str(), config.strip_bytes), ("lab", Some(65536)));
     assert_eq!(config.meta().name, "node1");
     assert_eq!(
         config.data().map(|node| node.name.as_str()).collect::<Vec<_>>(),

@@ -70,7 +70,7 @@ struct Plan {
     gateways: Vec<String>,
     store: PathBuf,
     port: u16,
-    strip_bytes: u32,
+    strip_bytes: Option<u32>,
     name: String,
     key_file: PathBuf,
 }
@@ -133,7 +133,7 @@ fn plan(args: &Args, io: Vec<String>, meta: String) -> Result<Plan> {
         gateways: gateways.unwrap_or_default(),
         store: args.store.clone().unwrap_or("/var/lib/covey".into()),
         port: args.port.unwrap_or(PORT_DEFAULT),
-        strip_bytes: args.strip.unwrap_or(STRIP_BYTES_DEFAULT),
+        strip_bytes: args.strip,
         name: args.name.clone().unwrap_or("covey".into()),
         key_file: args.key_file.clone().unwrap_or("/etc/covey/key".into()),
     })
@@ -177,10 +177,11 @@ fn ask(args: &Args, answers: &mut impl BufRead, talk: &mut impl Write) -> Result
     }
     if args.strip.is_none() {
         let strip = question("strip size of new files", &size::exact(STRIP_BYTES_DEFAULT.into()))?;
-        plan.strip_bytes = parse_strip(&strip).map_err(|why| {
+        let strip = parse_strip(&strip).map_err(|why| {
             Error::user(format!("cannot use this answer: {why}"))
                 .hint("write a size such as 64 KiB")
         })?;
+        plan.strip_bytes = (strip != STRIP_BYTES_DEFAULT).then_some(strip);
     }
     if args.name.is_none() {
         plan.name = question("name of the cluster", "covey")?;

@@ -8,6 +8,8 @@ mod set;
 mod status;
 mod up;
 
+pub use down::take_down;
+
 use super::Context;
 use crate::error::Result;
 use crate::lab::state::Lab;

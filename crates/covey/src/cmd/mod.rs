@@ -33,6 +33,7 @@ mod names;
 mod ninep;
 mod path;
 mod ping;
+mod reproduce;
 mod rm;
 mod salvage;
 mod serve;
@@ -169,6 +170,7 @@ commands! {
     Ninep = ninep,
     Lab = lab,
     Tune = tune,
+    Reproduce = reproduce,
     Uzura = uzura,
     Systemd = systemd,
     Completions = completions,

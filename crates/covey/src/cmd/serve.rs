@@ -1,7 +1,10 @@
 //! `covey serve`: one node, in the foreground.
 
 use super::{Context, cluster};
+use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
+use crate::tune::{self, file::TuneFile};
+use std::path::{Path, PathBuf};
 
 /// Run one node of the cluster, in the foreground
 ///
@@ -20,6 +23,9 @@ pub struct Args {
     /// Which node of covey.toml [default: the one named like this host]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Take what was chosen from measurements from FILE [default: tune.toml beside covey.toml]
+    #[arg(long, value_name = "FILE")]
+    tune: Option<PathBuf>,
     /// Leave the terminal's session: what `covey up` asks for
     #[arg(long, hide = true)]
     detached: bool,
@@ -36,11 +42,34 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         None => this_host(&config)?,
     };
     config.node(&name)?;
-    crate::node::serve(&config, &name).await.cannot(|| format!("serve node {name}"))
+    let tune = tuned(args.tune.as_deref(), &config)?;
+    crate::node::serve(&config, &name, tune.as_ref()).await.cannot(|| format!("serve node {name}"))
+}
+
+/// What was chosen. A file that was named must be good; without one that lies there the defaults hold,
+/// because a server that does not start helps nobody.
+fn tuned(named: Option<&Path>, config: &Config) -> Result<Option<TuneFile>> {
+    let found = match named {
+        Some(file) => match TuneFile::load(file)? {
+            None => {
+                let why = format!("cannot use {}: there is no such file", file.display());
+                return Err(Error::user(why).hint("`covey tune choose` makes one"));
+            }
+            found => found,
+        },
+        None => TuneFile::load(&tune::file::place(config)).unwrap_or_else(|error| {
+            tracing::warn!("{}: the defaults hold", error.message);
+            None
+        }),
+    };
+    if let Some(why) = tune::file::short_of_buffers(found.as_ref()) {
+        tracing::warn!("{why} (tune.toml); long transfers may be slow");
+    }
+    Ok(found)
 }
 
 /// The node that is named like this host, with or without its domain.
-pub fn this_host(config: &crate::config::Config) -> Result<String> {
+pub fn this_host(config: &Config) -> Result<String> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     let short = host.split('.').next().unwrap_or_default();

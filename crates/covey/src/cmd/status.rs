@@ -4,9 +4,12 @@ use super::cluster::{Cluster, mounts};
 use super::{Context, ping};
 use crate::config::{Config, Node, size};
 use crate::error::Result;
+use crate::lab::units::rate_text;
 use crate::node::PingReport;
 use crate::output::duration;
+use crate::tune::file::{self, Source, TuneFile};
 use futures_util::future::join_all;
+use serde::Serialize;
 use std::path::Path;
 
 /// Show every server: role, process, store, space, latency, version
@@ -36,6 +39,8 @@ struct Row {
     bytes_total: Option<u64>,
     bytes_free: Option<u64>,
     latency_us: Option<u64>,
+    /// The longest message that the server takes.
+    msize: Option<u32>,
     version: Option<String>,
 }
 
@@ -51,13 +56,18 @@ pub async fn run(_args: Args, context: &Context) -> Result<()> {
         .map(|(node, answer)| gather(cluster.as_ref(), node, answer))
         .collect();
     let mounts = cluster.as_ref().map(live_mounts).unwrap_or_default();
+    let parameters = parameters(&config);
     let value = serde_json::json!({
         "cluster": config.name, "id": config.id, "config": config.file,
-        "nodes": rows, "mounts": mounts, "strip": strip(&config),
+        "nodes": rows, "mounts": mounts,
+        "parameters": match &parameters {
+            Ok(found) => serde_json::json!(found),
+            Err(error) => serde_json::json!({ "error": error.message }),
+        },
     });
     context.output.result(&value, |out| {
         write(out, &config, &rows, &mounts)?;
-        tell_strip(out, &config)
+        tell_parameters(out, &parameters)
     })
 }
 
@@ -83,6 +93,7 @@ fn gather(
         bytes_total: total,
         bytes_free: free,
         latency_us: report.map(|report| report.latency.as_micros() as u64),
+        msize: report.map(|report| report.msize),
         version: report.map(|report| report.version.clone()),
     }
 }
@@ -92,23 +103,78 @@ fn space(store: &Path) -> Option<(u64, u64)> {
     Some((stat.f_blocks.checked_mul(stat.f_frsize)?, stat.f_bavail.checked_mul(stat.f_frsize)?))
 }
 
-/// The strip that a store has when it is made, and the file that says so.
-fn strip(config: &Config) -> serde_json::Value {
-    match crate::tune::file::strip(config) {
-        Ok((bytes, from)) => serde_json::json!({ "bytes": bytes, "from": from }),
-        Err(error) => serde_json::json!({ "error": error.message }),
-    }
+/// A parameter, its value, and where that comes from.
+#[derive(Serialize)]
+struct Parameter {
+    name: &'static str,
+    value: u64,
+    from: Source,
+    /// What it does today.
+    used: &'static str,
 }
 
-fn tell_strip(out: &mut Vec<u8>, config: &Config) -> std::io::Result<()> {
-    use std::io::Write;
-    match crate::tune::file::strip(config) {
-        Ok((bytes, from)) => {
-            let strip = size::exact(bytes.into());
-            writeln!(out, "\nstrip of a new store: {strip}, from {}", from.display())
+/// What holds in this cluster, and what was chosen from measurements.
+fn parameters(config: &Config) -> Result<Vec<Parameter>> {
+    let path = file::place(config);
+    let tuned = TuneFile::load(&path)?;
+    let (strip, from) = file::strip(config)?;
+    let mut all = vec![Parameter {
+        name: "strip",
+        value: strip.into(),
+        from,
+        used: "by the store when it is made; `covey layout show` says what new files get",
+    }];
+    let chosen = tuned.as_ref().map(|tuned| &tuned.choose);
+    let is_msize_chosen = chosen.is_some_and(|chosen| chosen.msize.is_some());
+    all.push(Parameter {
+        name: "msize",
+        value: file::msize(tuned.as_ref()).into(),
+        from: if is_msize_chosen { Source::Tuned(path.clone()) } else { Source::Default },
+        used: "by every server that has started since",
+    });
+    let Some(chosen) = chosen else { return Ok(all) };
+    let kept = "kept for you; no part uses it yet";
+    let others = [
+        (
+            "socket buffer",
+            &chosen.socket_buffer,
+            "the kernel grows buffers; servers warn when it may not",
+        ),
+        ("eager limit", &chosen.eager_limit, kept),
+        ("block order", &chosen.block_order, kept),
+        ("pacing", &chosen.pacing, kept),
+    ];
+    for (name, choice, used) in others {
+        if let Some(choice) = choice {
+            all.push(Parameter {
+                name,
+                value: choice.value,
+                from: Source::Tuned(path.clone()),
+                used,
+            });
         }
-        Err(error) => writeln!(out, "\nwarning: {}", error.message),
     }
+    Ok(all)
+}
+
+fn tell_parameters(out: &mut Vec<u8>, found: &Result<Vec<Parameter>>) -> std::io::Result<()> {
+    use std::io::Write;
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return writeln!(out, "\nwarning: {}", error.message),
+    };
+    let value = |one: &Parameter| match one.name {
+        "block order" => one.value.to_string(),
+        "pacing" => rate_text(Some(one.value)),
+        _ => size::exact(one.value),
+    };
+    let rows: Vec<Vec<String>> = found
+        .iter()
+        .map(|one| vec![one.name.into(), value(one), one.from.words(), one.used.into()])
+        .collect();
+    writeln!(out)?;
+    crate::output::table(out, &["PARAMETER", ">VALUE", "FROM", "USED"], &rows);
+    Ok(())
 }
 
 fn live_mounts(cluster: &Cluster) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 mod app;
 mod choose;
+mod disk;
 mod mpi;
 mod net;
 mod pvm;
@@ -13,7 +14,7 @@ mod through;
 use super::Context;
 use crate::error::Result;
 
-/// Measure the network: latency, bandwidth, where it saturates
+/// Measure the network and disks: latency, bandwidth, where it saturates, rates
 ///
 /// The method is NetPIPE's. Blocks of all sizes go to and fro between two programs; from the times
 /// of each size follow latency, bandwidth, saturation point, n1/2 and n95, each with an interval in
@@ -26,6 +27,7 @@ use crate::error::Result;
 ///     covey tune net HOST
 ///     covey tune mpi n1 n2        the same through MPI, with TCP beside it
 ///     covey tune app              block order, grid and BLAS for ScaLAPACK
+///     covey tune disk /srv/data   what a directory, a mount or a device can do
 ///     covey tune read np.out      the same numbers from a file of NetPIPE's
 ///     covey tune report r.json -o r.html
 #[derive(clap::Args, Debug)]
@@ -38,6 +40,7 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     Net(net::Args),
+    Disk(disk::Args),
     Mpi(mpi::Args),
     Pvm(pvm::Args),
     App(app::Args),
@@ -50,6 +53,7 @@ enum Command {
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     match args.command {
+        Command::Disk(args) => disk::run(args, context).await,
         Command::Net(args) => net::run(&args, context).await,
         Command::Mpi(args) => mpi::run(args, context).await,
         Command::Pvm(args) => pvm::run(args, context).await,

@@ -18,6 +18,7 @@ pub use identity::attach_trusted;
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
+use crate::tune::file::TuneFile;
 use anyhow::{Context, bail};
 use covey_io::disk::Disk;
 use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
@@ -48,6 +49,8 @@ pub struct PingReport {
     pub bytes_total: Option<u64>,
     /// Bytes still free for it.
     pub bytes_free: Option<u64>,
+    /// The longest message that it takes, in bytes.
+    pub msize: u32,
 }
 
 /// Formats a node's storage directory. Refuses one that is in use or already formatted.
@@ -88,8 +91,8 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves a node until it is told to end.
-pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
+/// Serves a node until it is told to end, with what `tune` has chosen.
+pub async fn serve(config: &Config, name: &str, tune: Option<&TuneFile>) -> anyhow::Result<()> {
     let node = config.node(name)?.clone();
     // Whatever may fail for want of a right or a port fails before the store is touched.
     let key = read_key(config)?;
@@ -100,12 +103,14 @@ pub async fn serve(config: &Config, name: &str) -> anyhow::Result<()> {
         None => None,
     };
     let config = Arc::new(config.clone());
+    let msize = Some(crate::tune::file::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let tree = Rc::new(build(&config, &node, net)?);
     for listener in listeners {
         println!("covey: {name} serves {}", describe(&node, listener.address()));
         let require_key = !listener.address().is_local();
-        let session = serve::Config { key, require_key, clients: place::Clients::Mounts };
+        let clients = place::Clients::Mounts;
+        let session = serve::Config { key, require_key, clients, msize };
         tokio::task::spawn_local(serve::serve_tree(listener, tree.clone(), session));
     }
     wait_for_end().await?;
@@ -250,7 +255,8 @@ pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
             version = text.trim().to_owned();
         }
         let (bytes_total, bytes_free) = space;
-        return Ok(PingReport { latency, version, bytes_total, bytes_free });
+        let msize = conn.msize();
+        return Ok(PingReport { latency, version, bytes_total, bytes_free, msize });
     }
     Err(failed.map_or_else(|| anyhow::anyhow!("node {name} has no address"), Into::into))
 }

@@ -26,6 +26,8 @@ pub struct Config {
     pub require_key: bool,
     /// Who the clients are.
     pub clients: Clients,
+    /// The longest message, where it is not the protocol's own limit.
+    pub msize: Option<u32>,
 }
 
 /// Serves the directory `dir` at all of `listen`, until the future is dropped. Once it listens
@@ -79,8 +81,9 @@ async fn connection<T: Tree>(stream: Stream, info: PeerInfo, tree: Rc<T>, config
         Ok(nonce) => nonce,
         Err(error) => return tracing::error!("no random bytes for a connection: {error}"),
     };
-    let Config { key, require_key, clients } = config;
-    let session = server::Config { msize: MSIZE_DEFAULT, key, nonce, require_key };
+    let Config { key, require_key, clients, msize } = config;
+    let msize = msize.unwrap_or(MSIZE_DEFAULT);
+    let session = server::Config { msize, key, nonce, require_key };
     let name = info.name.clone();
     tracing::debug!(uid = info.uid, "{name}: connected");
     let stream = Observed::new(stream, Conversation::new(&info, clients));

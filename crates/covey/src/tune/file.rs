@@ -2,12 +2,15 @@
 
 use crate::config::{Config, STRIP_BYTES_DEFAULT, checked_strip};
 use crate::error::{Error, Result, reason};
-use covey_tune::choose::Choices;
+use covey_ninep::message::MSIZE_DEFAULT;
+use covey_tune::choose::{Choice, Choices, MSIZE_MAX};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The file's name.
 pub const FILE: &str = "tune.toml";
+/// What a message has beside its payload.
+const MESSAGE_EXTRA_BYTES: u32 = 4096;
 /// The form that is understood.
 const VERSION: u32 = 1;
 
@@ -39,8 +42,9 @@ impl TuneFile {
         let body = toml::to_string(self)
             .map_err(|why| Error::work(format!("cannot write {FILE}: {why}")))?;
         Ok(format!(
-            "# Made by `covey tune choose`. Of these, strip is in use today: a store that is made by\n\
-             # `covey init` or the first `covey up` has it. The others are for you, and for parts to come.\n{body}"
+            "# Made by `covey tune choose`. A store that is made by `covey init` or the first `covey up`\n\
+             # has this strip; `covey serve` takes messages of this msize, and says when the kernel gives\n\
+             # connections less than socket_buffer. The others are for you, and for parts to come.\n{body}"
         ))
     }
 
@@ -63,24 +67,97 @@ impl TuneFile {
                 found.version
             )));
         }
-        if let Some(strip) = &found.choose.strip {
-            checked_strip(strip.value).map_err(|why| wrong(format!("choose.strip: {why}")))?;
-        }
+        check(&found.choose).map_err(wrong)?;
         Ok(Some(found))
     }
 }
 
-/// The strip that a store has when it is made, and where that number comes from.
-pub fn strip(config: &Config) -> Result<(u32, PathBuf)> {
+/// Refuses what no parameter can be.
+fn check(choices: &Choices) -> std::result::Result<(), String> {
+    let all: [(&str, &Option<Choice>, std::ops::RangeInclusive<u64>); 6] = [
+        ("strip", &choices.strip, 4096..=64 << 20),
+        ("msize", &choices.msize, 64 << 10..=MSIZE_MAX),
+        ("eager_limit", &choices.eager_limit, 1..=1 << 30),
+        ("socket_buffer", &choices.socket_buffer, 1..=1 << 30),
+        ("block_order", &choices.block_order, 1..=1 << 16),
+        ("pacing", &choices.pacing, 1000..=1_000_000_000_000),
+    ];
+    for (name, choice, limits) in all {
+        let Some(Choice { value, low, high, .. }) = choice else { continue };
+        if !limits.contains(value) {
+            return Err(format!(
+                "choose.{name}: value {value} is outside the limits: {} to {}",
+                limits.start(),
+                limits.end()
+            ));
+        }
+        if low > high {
+            return Err(format!("choose.{name}: low {low} is more than high {high}"));
+        }
+    }
+    match &choices.strip {
+        Some(strip) => {
+            checked_strip(strip.value).map(drop).map_err(|why| format!("choose.strip: {why}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// Nobody has said anything.
+    Default,
+    /// Somebody wrote it into this file, or a flag did.
+    Asked(PathBuf),
+    /// It was measured.
+    Tuned(PathBuf),
+}
+
+impl Source {
+    /// The file, or that it is the default.
+    pub fn words(&self) -> String {
+        match self {
+            Source::Default => "the default".to_string(),
+            Source::Asked(file) | Source::Tuned(file) => file.display().to_string(),
+        }
+    }
+}
+
+/// The strip that a store has when it is made.
+pub fn strip(config: &Config) -> Result<(u32, Source)> {
+    if let Some(bytes) = config.strip_bytes {
+        return Ok((bytes, Source::Asked(config.file.clone())));
+    }
     let file = place(config);
     let strip = TuneFile::load(&file)?.and_then(|found| found.choose.strip);
-    match strip {
-        // Somebody has asked for that one, in the file or by a flag that wrote it.
-        _ if config.strip_bytes != STRIP_BYTES_DEFAULT => {
-            Ok((config.strip_bytes, config.file.clone()))
-        }
+    Ok(match strip {
         // Checked when it was loaded.
-        Some(strip) => Ok((strip.value as u32, file)),
-        None => Ok((config.strip_bytes, config.file.clone())),
-    }
+        Some(strip) => (strip.value as u32, Source::Tuned(file)),
+        None => (STRIP_BYTES_DEFAULT, Source::Default),
+    })
+}
+
+/// The longest message that a server takes, with its header, by `tuned`.
+pub fn msize(tuned: Option<&TuneFile>) -> u32 {
+    let chosen = tuned.and_then(|found| found.choose.msize.as_ref());
+    // Within the limits: checked when it was loaded.
+    chosen.map_or(MSIZE_DEFAULT, |msize| msize.value as u32 + MESSAGE_EXTRA_BYTES)
+}
+
+/// What the kernel lets a TCP connection have, when that is less than was measured to be needed.
+pub fn short_of_buffers(tuned: Option<&TuneFile>) -> Option<String> {
+    let wanted = tuned?.choose.socket_buffer.as_ref()?.value;
+    let most = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.split_whitespace().last()?.parse::<u64>().ok()
+    };
+    let (name, found) = ["tcp_rmem", "tcp_wmem"]
+        .into_iter()
+        .filter_map(|name| Some((name, most(name)?)))
+        .min_by_key(|(_, most)| *most)?;
+    (found < wanted).then(|| {
+        format!("a TCP connection may have {found} bytes by net.ipv4.{name}, and needs {wanted}")
+    })
 }

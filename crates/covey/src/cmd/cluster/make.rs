@@ -2,9 +2,7 @@
 
 use super::{Cluster, make_dir};
 use crate::cmd::keygen;
-use crate::config::{
-    Address, Config, Node, PORT_DEFAULT, Role, STRIP_BYTES_DEFAULT, UNIX_PATH_MAX, new_id, render,
-};
+use crate::config::{Address, Config, Node, PORT_DEFAULT, Role, UNIX_PATH_MAX, new_id, render};
 use crate::error::{Cannot, Error, Result};
 use crate::lab::state::Lab;
 use crate::output::Output;
@@ -99,7 +97,7 @@ fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
         file: cluster.config_file(),
         name: "local".to_string(),
         id: new_id()?,
-        strip_bytes: shape.strip_bytes.unwrap_or(STRIP_BYTES_DEFAULT),
+        strip_bytes: shape.strip_bytes,
         key_file: None,
         nodes: names.enumerate().map(node).collect(),
     })
@@ -144,7 +142,7 @@ fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
         file: cluster.config_file(),
         name: lab.name.clone(),
         id: new_id()?,
-        strip_bytes: shape.strip_bytes.unwrap_or(STRIP_BYTES_DEFAULT),
+        strip_bytes: shape.strip_bytes,
         key_file: Some(key_file),
         nodes: (0..servers).map(node).collect(),
     })
@@ -213,19 +211,16 @@ fn fits(cluster: &Cluster, config: &Config, shape: &Shape) -> Result<()> {
         }
         _ => {}
     }
-    match shape.strip_bytes {
-        Some(wish) if wish != config.strip_bytes => {
-            let (wish, is) = (
-                crate::config::size::exact(wish.into()),
-                crate::config::size::exact(config.strip_bytes.into()),
-            );
-            differs(
-                format!("with strip {wish}: it was made with {is}"),
-                "`covey layout set --strip SIZE /` changes it for new files".to_string(),
-            )
-        }
-        _ => Ok(()),
+    let Some(wish) = shape.strip_bytes else { return Ok(()) };
+    let made_with = crate::tune::file::strip(config)?.0;
+    if wish == made_with {
+        return Ok(());
     }
+    let exact = |bytes: u32| crate::config::size::exact(bytes.into());
+    differs(
+        format!("with strip {}: it was made with {}", exact(wish), exact(made_with)),
+        "`covey layout set --strip SIZE /` changes it for new files".to_string(),
+    )
 }
 
 /// Adds loopback TCP: the metadata server at `port`, the I/O servers after it.

@@ -249,7 +249,7 @@ mod tests {
             file: "covey.toml".into(),
             name: "test".into(),
             id: String::new(),
-            strip_bytes: 65536,
+            strip_bytes: None,
             key_file: None,
             nodes: (0..count).map(node).collect(),
         }

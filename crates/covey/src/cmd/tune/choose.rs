@@ -12,8 +12,9 @@ use std::path::PathBuf;
 ///
 /// Only links without a fault count, measured on a machine that was not busy. Each parameter is written with
 /// its rule, its evidence, and the interval in which it lies with 95 % confidence. A tune.toml beside
-/// covey.toml gives the strip of the store that `covey init` or the first `covey up` makes there;
-/// `covey status` says which file it comes from.
+/// covey.toml gives the strip of the store that `covey init` or the first `covey up` makes there, and
+/// the msize of every `covey serve`, which also says when the kernel gives connections too little
+/// memory. `covey status` says which file each value comes from.
 ///
 /// EXAMPLES
 ///
@@ -60,6 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         let found = &file.choose;
         let rows = [
             ("strip", &found.strip),
+            ("msize", &found.msize),
             ("eager limit", &found.eager_limit),
             ("socket buffer", &found.socket_buffer),
             ("block order", &found.block_order),

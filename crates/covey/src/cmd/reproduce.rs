@@ -1,0 +1,145 @@
+//! `covey reproduce`: what papers measured, measured again in labs.
+
+mod bench;
+mod erato;
+mod kisti;
+mod told;
+
+use super::Context;
+use crate::error::{Error, Result};
+use bench::Bench;
+use std::time::Duration;
+use told::Reproduction;
+
+/// Measure again what a paper measured, and print both beside each other
+///
+/// `erato` is Okuno et al., Tuning and Evaluation of the Beowulf-Class Cluster ERATO-1; `kisti` is
+/// Cha, Cho and Kim, Installation and Performance of PVFS2 and Infiniband, 2007. Each part is measured
+/// in a lab of its own, which is taken down at the end, and when this is interrupted. Numbers stand
+/// beside the paper's as ratios. Where a paper's curves are lost, its claims about them are judged: a
+/// claim holds, does not hold, or is not shown here.
+///
+/// PARTS OF ERATO
+///
+///     fig5-7    bandwidth, latency, saturation point of TCP, MPI, PVM; cable and two switches
+///     fig1-4    what the text says of these curves, and of four pairs at once
+///     fig8-9    a bad card, planted: where the curve collapses, and whether the diagnosis names it
+///     fig10-13  matrix products by data type, block, BLAS and size
+///     table1    peaks of pdgemm and of the linear solver
+///
+/// PARTS OF KISTI
+///
+///     table1    Bonnie on 4 I/O servers; metadata server apart or shared; two networks
+///     fig1      what Gigabit gains over Fast Ethernet
+///     fig2      what a metadata server apart changes
+///     fig3      MPI collectives
+///     fig4      HPL
+///     fig5      NAS kernels
+///     fig6      basic commands on three networks
+///
+/// A part that cannot be measured here is left out, with the reason. Exit code 0 when anything was
+/// measured, 1 when nothing could be, or when this was interrupted.
+///
+/// EXAMPLES
+///
+///     covey reproduce erato --only fig5-7 --quick
+///     covey reproduce kisti --only table1 --only fig1
+///     covey --json reproduce erato > erato.json
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Which paper
+    #[arg(value_enum)]
+    paper: Which,
+    /// Only this part; may be given several times
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
+    /// Measure shortly: a first look, with wide intervals
+    #[arg(long)]
+    quick: bool,
+    /// Begin nothing new after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
+    budget: Option<u32>,
+    /// Judge claims also by what was measured while other programs used the CPUs
+    #[arg(long)]
+    anyway: bool,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Erato,
+    Kisti,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let known: &[&str] = match args.paper {
+        Which::Erato => &erato::PARTS,
+        Which::Kisti => &kisti::PARTS,
+    };
+    let parts = chosen(known, &args.only)?;
+    let wish = bench::Wish {
+        is_quick: args.quick,
+        is_anyway: args.anyway,
+        budget: args.budget.map(|seconds| Duration::from_secs(seconds.into())),
+    };
+    let mut bench = Bench::new(wish, context.output)?;
+    let found = match args.paper {
+        Which::Erato => erato::run(&mut bench, &parts).await,
+        Which::Kisti => kisti::run(&mut bench, &parts).await,
+    };
+    let is_interrupted = bench.is_interrupted();
+    bench.close().await?;
+    context.output.result(&found, |out| found.tell(out))?;
+    match is_interrupted {
+        true => Err(Error::work("cannot reproduce all of it: interrupted")),
+        false => measured_anything(&found),
+    }
+}
+
+/// The parts that were asked for, in the order of the paper.
+fn chosen(known: &'static [&'static str], only: &[String]) -> Result<Vec<&'static str>> {
+    if let Some(wrong) = only.iter().find(|part| !known.contains(&part.as_str())) {
+        return Err(Error::user(format!("cannot reproduce part `{wrong}`: there is none"))
+            .hint(format!("the parts are {}", known.join(", "))));
+    }
+    let is_wanted = |part: &&str| only.is_empty() || only.iter().any(|one| one == *part);
+    Ok(known.iter().copied().filter(is_wanted).collect())
+}
+
+fn measured_anything(found: &Reproduction) -> Result<()> {
+    match found.first_reason_of_nothing() {
+        None => Ok(()),
+        Some(why) => Err(Error::work(format!("cannot reproduce anything of it: {why}"))
+            .hint("`covey lab up 2` says what a lab needs; --only chooses other parts")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use covey_tune::papers::{CLAIMS, Paper};
+
+    #[test]
+    fn parts_are_chosen_in_the_order_of_the_paper() {
+        let only = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+            chosen(&erato::PARTS, &words)
+        };
+        assert_eq!(only(&[]).unwrap(), erato::PARTS);
+        assert_eq!(only(&["table1", "fig5-7"]).unwrap(), ["fig5-7", "table1"]);
+        let error = only(&["fig99"]).unwrap_err();
+        assert!(error.hints[0].contains("fig8-9"), "{error:?}");
+    }
+
+    #[test]
+    fn every_claim_belongs_to_a_part() {
+        for claim in CLAIMS {
+            let parts: &[&str] = match claim.source.paper {
+                Paper::Erato1 => &erato::PARTS,
+                Paper::Kisti => &kisti::PARTS,
+            };
+            assert!(parts.contains(&claim.part), "{claim:?}");
+        }
+    }
+}
