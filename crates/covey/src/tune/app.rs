@@ -59,6 +59,7 @@ const PEAK_ROUNDS: usize = 4;
 const OF_PEAKS: f64 = 0.2;
 const OF_CURVES: f64 = 0.15;
 const OF_CONTEST: f64 = 0.45;
+const OF_CONFIRMATION: f64 = 0.1;
 const OF_A_PASS: f64 = 0.05;
 /// A BLAS whose core does less than this share of the best one's is not tried in ScaLAPACK.
 const WORTH_TRYING: f64 = 0.5;
@@ -209,7 +210,8 @@ impl Whole<'_> {
         self.hold(&rounds, &pool, &mut found, progress)?;
         self.report.rates = self.named(&found);
         let chosen = found.leaders(1);
-        let again = Contest { rounds: 2..3, passes: 3, seconds: 0.0, prunes: false };
+        let seconds = self.seconds(OF_CONFIRMATION);
+        let again = Contest { rounds: 2..7, passes: 3, seconds, prunes: false };
         let mut confirmed = Found::default();
         self.hold(&again, &chosen, &mut confirmed, progress)?;
         let mut all = Found::default();
