@@ -20,7 +20,7 @@ fn libraries() -> Vec<&'static str> {
     };
     let ready: Vec<&str> = ["openmpi", "mpich"].into_iter().filter(is_ready).collect();
     if ready.is_empty() {
-        skip("needs libscalapack-openmpi-dev or libscalapack-mpich-dev, and a BLAS".to_string());
+        skip("needs libscalapack-openmpi-dev or libscalapack-mpich-dev, and a BLAS");
     }
     ready
 }
