@@ -96,3 +96,21 @@ fn a_signal_takes_the_lab_down_and_tells_what_there_was() {
     assert!(!all(&told["parts"][0], "left_out").is_empty(), "{told:#}");
     assert!(!dir.exists(), "the lab is left");
 }
+
+#[test]
+fn basic_commands_are_timed_on_three_networks() {
+    if let Some(why) = support::no_fuse() {
+        skip(why);
+        return;
+    }
+    let Some(found) = reproduce(&["kisti", "--only", "fig6"]) else { return };
+    let part = &found["parts"][0];
+    assert!(all(part, "left_out").is_empty(), "{found:#}");
+    assert_eq!(all(part, "measured").len(), 3);
+    let claim = &all(part, "claims")[0];
+    let outcomes = ["holds", "does-not-hold", "not-shown"];
+    assert!(outcomes.iter().any(|outcome| claim["outcome"] == *outcome), "{claim:#}");
+    for network in ["myrinet2000", "infiniband-sdr", "gigabit"] {
+        assert!(claim["because"].as_str().unwrap().contains(network), "{claim:#}");
+    }
+}

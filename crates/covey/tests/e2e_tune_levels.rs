@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::command::covey;
 use support::lab::Lab;
 use support::{Finished, has_program, run, skip, until};
@@ -94,6 +94,42 @@ fn two_ranks_of_this_machine_talk_by_memory() {
         let told = told(&run(tune(&["mpi", "--mpi", library, "--alone"])));
         assert_eq!(told["levels"][0]["wait"], "polling");
     }
+}
+
+#[test]
+fn a_killed_rank_leaves_what_was_measured_and_an_error() {
+    if !needs(&["mpiexec.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let Some((lab, name)) = lab("killedrank") else { return };
+    let mut command = covey();
+    command.args(["--json", "tune", "mpi", "n1", "n2", "--lab", &name, "--mpi", "openmpi"]);
+    command.args(["--alone", "--budget", "60", "--up-to", "64KiB"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let frames = || {
+        let status = lab.lab("status", &[]);
+        status["links"][0]["ways"][0]["counts"]["frames"].as_u64().unwrap()
+    };
+    // All ranks of a lab are seen on each node; the one of this node shares its network.
+    let to_rank = |action: &str| {
+        let script = format!(
+            "mine=$(readlink /proc/self/ns/net); for dir in /proc/[0-9]*; do \
+             case $(readlink $dir/exe)$(readlink $dir/ns/net) in \
+             */blocks-mpi-*\"$mine\") {action} ${{dir#/proc/}} && echo done ;; esac; done; true"
+        );
+        lab.exec("n2", &["sh", "-c", &script]).trim().to_string()
+    };
+    // Before the ranks are there, the lab has frames of its own.
+    until("a rank", || to_rank("kill -0") == "done");
+    let before = frames();
+    until("some blocks", || frames() > before + 3_000);
+    assert_eq!(to_rank("kill -9"), "done");
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(1));
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(!told["levels"][0]["points"].as_array().unwrap().is_empty());
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("to the end"), "{said}");
 }
 
 #[test]

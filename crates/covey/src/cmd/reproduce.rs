@@ -7,7 +7,9 @@ mod told;
 
 use super::Context;
 use crate::error::{Error, Result};
+use crate::tune::provenance::Provenance;
 use bench::Bench;
+use covey_tune::papers::Paper;
 use std::time::Duration;
 use told::Reproduction;
 
@@ -84,12 +86,20 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         budget: args.budget.map(|seconds| Duration::from_secs(seconds.into())),
     };
     let mut bench = Bench::new(wish, context.output)?;
-    let found = match args.paper {
-        Which::Erato => erato::run(&mut bench, &parts).await,
-        Which::Kisti => kisti::run(&mut bench, &parts).await,
+    let (paper, parts) = match args.paper {
+        Which::Erato => (Paper::Erato1, erato::run(&mut bench, &parts).await),
+        Which::Kisti => (Paper::Kisti, kisti::run(&mut bench, &parts).await),
     };
-    let is_interrupted = bench.is_interrupted();
     bench.close().await?;
+    let is_interrupted = bench.is_interrupted();
+    let found = Reproduction {
+        kind: "reproduce",
+        paper: paper.name(),
+        is_quick: args.quick,
+        parts,
+        environment: bench.environment(),
+        provenance: Provenance::here(),
+    };
     context.output.result(&found, |out| found.tell(out))?;
     match is_interrupted {
         true => Err(Error::work("cannot reproduce all of it: interrupted")),
@@ -118,7 +128,7 @@ fn measured_anything(found: &Reproduction) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use covey_tune::papers::{CLAIMS, Paper};
+    use covey_tune::papers::CLAIMS;
 
     #[test]
     fn parts_are_chosen_in_the_order_of_the_paper() {

@@ -7,6 +7,7 @@ use crate::error::{Cannot, Error, Result};
 use crate::lab::enter::ourselves;
 use crate::lab::state::Lab;
 use crate::output::Output;
+use crate::tune::environment::{Environment, Watch};
 use clap::CommandFactory;
 use covey_io::os::namespaces::die_with_parent;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -43,6 +44,10 @@ pub struct Bench {
     signals: [Heard; 3],
     is_interrupted: bool,
     lab: Option<Lab>,
+    /// Since the lab is up: its programs are known as long as it is there.
+    watch: Option<Watch>,
+    /// How the machine was while each lab was there.
+    environments: Vec<Environment>,
 }
 
 /// A command that runs.
@@ -61,7 +66,28 @@ impl Bench {
             hear(SignalKind::hangup())?,
         ];
         let deadline = wish.budget.map(|budget| Instant::now() + budget);
-        Ok(Bench { wish, output, deadline, signals, is_interrupted: false, lab: None })
+        let (lab, watch, environments) = (None, None, Vec::new());
+        let is_interrupted = false;
+        Ok(Bench { wish, output, deadline, signals, is_interrupted, lab, watch, environments })
+    }
+
+    /// How the machine was while there was a lab: the worst of all.
+    pub fn environment(&self) -> Environment {
+        let worst = |of: fn(&Environment) -> Option<f64>| {
+            self.environments.iter().filter_map(of).reduce(f64::max)
+        };
+        Environment {
+            seconds: self.environments.iter().map(|one| one.seconds).sum(),
+            cpu_pressure: worst(|one| one.cpu_pressure),
+            outside_cpus: worst(|one| one.outside_cpus),
+            steal: worst(|one| one.steal),
+        }
+    }
+
+    /// Why what was measured in the latest labs, so many of them, cannot be believed.
+    pub fn doubt(&self, labs: usize) -> Option<String> {
+        let latest = self.environments.iter().rev().take(labs);
+        latest.filter(|_| !self.wish.is_anyway).find_map(Environment::warning)
     }
 
     /// Whether a signal came.
@@ -83,7 +109,9 @@ impl Bench {
         self.lab = Some(Lab::named(Some(&name))?);
         let mut up = vec!["lab", "up", "--name", &name];
         up.extend(words);
-        self.covey::<serde_json::Value>(&up).await.map(|_| ())
+        self.covey::<serde_json::Value>(&up).await?;
+        self.watch = Some(Watch::begin());
+        Ok(())
     }
 
     /// The lab.
@@ -93,6 +121,7 @@ impl Bench {
 
     /// Takes the lab down.
     pub async fn down(&mut self) -> Result<()> {
+        self.environments.extend(self.watch.take().map(|watch| watch.end()));
         if let Some(lab) = &self.lab {
             take_down(lab).await?;
         }
@@ -101,7 +130,7 @@ impl Bench {
     }
 
     /// The end.
-    pub async fn close(mut self) -> Result<()> {
+    pub async fn close(&mut self) -> Result<()> {
         self.down().await
     }
 
@@ -128,12 +157,8 @@ impl Bench {
     }
 
     /// Runs a program on a node of the lab; what it wrote.
-    #[allow(dead_code)]
     pub async fn on(&mut self, node: &str, words: &[&str]) -> Result<String> {
-        let lab = self.now()?.name.clone();
-        let mut all = vec!["lab", "exec", "--name", &lab, node, "--"];
-        all.extend(words);
-        let going = self.spawn(&all, Stdio::piped())?;
+        let going = self.start_program_on(node, words)?;
         let out = self.finish(going).await?;
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
@@ -149,6 +174,14 @@ impl Bench {
     pub fn start_on(&mut self, node: &str, words: &[&str]) -> Result<Going> {
         let (lab, program) = (self.now()?.name.clone(), ourselves().display().to_string());
         let mut all = vec!["lab", "exec", "--name", &lab, node, "--", &program, "--json"];
+        all.extend(words);
+        self.spawn(&all, Stdio::piped())
+    }
+
+    /// Starts a program on a node of the lab.
+    pub fn start_program_on(&mut self, node: &str, words: &[&str]) -> Result<Going> {
+        let lab = self.now()?.name.clone();
+        let mut all = vec!["lab", "exec", "--name", &lab, node, "--"];
         all.extend(words);
         self.spawn(&all, Stdio::piped())
     }

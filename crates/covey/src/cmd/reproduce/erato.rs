@@ -6,9 +6,7 @@ mod links;
 mod pairs;
 
 use super::bench::Bench;
-use super::told::{Part, Reproduction};
-use crate::tune::environment::Watch;
-use crate::tune::provenance::Provenance;
+use super::told::Part;
 use covey_tune::papers::Paper;
 use links::Links;
 
@@ -16,8 +14,7 @@ use links::Links;
 pub const PARTS: [&str; 5] = ["fig5-7", "fig1-4", "fig8-9", "fig10-13", "table1"];
 
 /// Measures these parts.
-pub async fn run(bench: &mut Bench, parts: &[&'static str]) -> Reproduction {
-    let watch = Watch::begin();
+pub async fn run(bench: &mut Bench, parts: &[&'static str]) -> Vec<Part> {
     let mut links = Links::default();
     let mut found = Vec::new();
     for part in parts {
@@ -30,14 +27,7 @@ pub async fn run(bench: &mut Bench, parts: &[&'static str]) -> Reproduction {
             _ => apps::peaks(bench).await,
         });
     }
-    Reproduction {
-        kind: "reproduce",
-        paper: Paper::Erato1.name(),
-        is_quick: bench.wish.is_quick,
-        parts: found,
-        environment: watch.end(),
-        provenance: Provenance::here(),
-    }
+    found
 }
 
 fn part(name: &'static str, title: &'static str) -> Part {

@@ -35,6 +35,8 @@ pub struct Part {
     pub title: &'static str,
     /// Numbers beside the paper's.
     pub beside: Vec<Beside>,
+    /// Numbers that the paper has not.
+    pub measured: Vec<String>,
     /// Claims.
     pub claims: Vec<Judged>,
     /// What is different here, and why.
@@ -61,6 +63,7 @@ impl Part {
             part,
             title,
             beside: Vec::new(),
+            measured: Vec::new(),
             claims: Vec::new(),
             differs: Vec::new(),
             left_out: Vec::new(),
@@ -74,6 +77,11 @@ impl Part {
         if !self.left_out.contains(&left) {
             self.left_out.push(left);
         }
+    }
+
+    /// Tells numbers that have nothing to stand beside.
+    pub fn measured(&mut self, numbers: impl Into<String>) {
+        self.measured.push(numbers.into());
     }
 
     /// Says what is different here.
@@ -99,6 +107,9 @@ impl Part {
             let heading = ["OF", "", "IN", ">OURS", "95 % WITHIN", ">PAPER", ">RATIO"];
             table(out, &heading, &rows);
             writeln!(out)?;
+        }
+        for numbers in &self.measured {
+            writeln!(out, "measured: {numbers}")?;
         }
         for claim in &self.claims {
             let Judged { place, text, answer } = claim;

@@ -5,7 +5,7 @@ use crate::cmd::reproduce::bench::Bench;
 use crate::cmd::reproduce::told::Part;
 
 /// What is missing.
-const WHY: &str = "it takes `covey tune app`, which this covey does not have";
+const WHY: &str = "`covey tune app` measures it, but nothing here sets it beside the paper yet";
 
 /// Figures 10 to 13.
 pub async fn figures(_bench: &mut Bench) -> Part {
