@@ -119,7 +119,7 @@ mod tests {
         let at = 5 * 4096;
         let right = pattern.record(at, 4096, 2).to_vec();
         assert_eq!(pattern.first_wrong(at, &right, 2), None);
-        assert_eq!(pattern.first_wrong(at, &right, 3), Some(at + 15), "an older one");
+        assert_eq!(pattern.first_wrong(at, &right, 3), Some(at), "an older one");
         assert!(pattern.first_wrong(at + 4096, &right, 2).is_some(), "from elsewhere");
         assert!(Pattern::new(78, 1, 4096).first_wrong(at, &right, 2).is_some(), "of another run");
         assert!(Pattern::new(77, 2, 4096).first_wrong(at, &right, 2).is_some(), "of another file");
