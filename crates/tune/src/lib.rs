@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod application;
 mod chance;
 pub mod chart;
 pub mod choose;

@@ -1,6 +1,7 @@
 //! `covey tune`: what the network and the machines can do, measured.
 
 mod all;
+mod app;
 mod choose;
 mod disk;
 mod mpi;
@@ -26,6 +27,7 @@ use crate::error::Result;
 ///     covey tune serve            on one host, and on another:
 ///     covey tune net HOST
 ///     covey tune mpi n1 n2        the same through MPI, with TCP beside it
+///     covey tune app              block order, grid and BLAS for ScaLAPACK
 ///     covey tune disk /srv/data   what a directory, a mount or a device can do
 ///     covey tune all --budget 60 n1 n2
 ///     covey tune read np.out      the same numbers from a file of NetPIPE's
@@ -44,6 +46,7 @@ enum Command {
     All(all::Args),
     Mpi(mpi::Args),
     Pvm(pvm::Args),
+    App(app::Args),
     Serve(serve::Args),
     Read(read::Args),
     Report(report::Args),
@@ -58,6 +61,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Net(args) => net::run(&args, context).await,
         Command::Mpi(args) => mpi::run(args, context).await,
         Command::Pvm(args) => pvm::run(args, context).await,
+        Command::App(args) => app::run(args, context).await,
         Command::Serve(args) => serve::run(&args, context),
         Command::Read(args) => read::run(&args, context),
         Command::Choose(args) => choose::run(&args, context),

@@ -1,5 +1,6 @@
 //! Several measurements within one budget: which fit, how long each may take, and what came of them.
 
+use super::app::report::AppReport;
 use super::disk::DiskReport;
 use super::levels::{Level, Missing};
 use super::provenance::Provenance;
@@ -19,13 +20,15 @@ pub enum Part {
     Disk,
     /// `tune mpi`.
     Mpi,
+    /// `tune app`.
+    App,
     /// `tune pvm`.
     Pvm,
 }
 
 impl Part {
     /// All of them, those that tell most first.
-    pub const ALL: [Part; 4] = [Part::Net, Part::Disk, Part::Mpi, Part::Pvm];
+    pub const ALL: [Part; 5] = [Part::Net, Part::Disk, Part::Mpi, Part::App, Part::Pvm];
 
     /// Its name on the command line.
     pub fn word(self) -> &'static str {
@@ -33,6 +36,7 @@ impl Part {
             Part::Net => "net",
             Part::Disk => "disk",
             Part::Mpi => "mpi",
+            Part::App => "app",
             Part::Pvm => "pvm",
         }
     }
@@ -42,6 +46,7 @@ impl Part {
         Duration::from_secs(match self {
             Part::Net => 4,
             Part::Disk | Part::Mpi => 3,
+            Part::App => 20,
             Part::Pvm => 2,
         })
     }
@@ -51,6 +56,7 @@ impl Part {
         match self {
             Part::Net | Part::Disk => 3,
             Part::Mpi => 2,
+            Part::App => 4,
             Part::Pvm => 1,
         }
     }
@@ -87,6 +93,8 @@ pub enum Found {
     Level(Box<Level>),
     /// A directory or device.
     Disk(Box<DiskReport>),
+    /// ScaLAPACK.
+    App(Box<AppReport>),
 }
 
 /// How long a part took.
@@ -139,6 +147,7 @@ impl All {
                 Found::Link(report) => report.tell(out, Graph::None)?,
                 Found::Level(level) => level.report.tell(out, Graph::None)?,
                 Found::Disk(report) => report.tell(out)?,
+                Found::App(report) => report.tell(out)?,
             }
             writeln!(out)?;
         }
@@ -165,16 +174,16 @@ mod tests {
     #[test]
     fn what_is_worth_most_is_fitted_first() {
         let (fit, rest) = fitting(seconds(8), &Part::ALL);
-        assert_eq!((fit, rest), (vec![Part::Net, Part::Disk], vec![Part::Mpi, Part::Pvm]));
-        assert_eq!(fitting(seconds(12), &Part::ALL).0, Part::ALL);
+        assert_eq!((fit, rest), (vec![Part::Net, Part::Disk], Part::ALL[2..].to_vec()));
+        assert_eq!(fitting(seconds(32), &Part::ALL).0, Part::ALL);
         assert_eq!(fitting(seconds(2), &Part::ALL).0, [Part::Pvm], "a short one may still fit");
         assert!(fitting(seconds(1), &Part::ALL).0.is_empty());
     }
 
     #[test]
     fn each_part_leaves_enough_for_the_others() {
-        assert_eq!(share(seconds(90), &Part::ALL), seconds(30));
-        assert_eq!(share(seconds(12), &Part::ALL), seconds(4));
+        assert_eq!(share(seconds(130), &Part::ALL), seconds(30));
+        assert_eq!(share(seconds(32), &Part::ALL), seconds(4));
         assert_eq!(share(seconds(10), &[Part::Pvm]), seconds(10), "the last has all that is left");
         assert_eq!(share(seconds(9), &[]), Duration::ZERO);
     }

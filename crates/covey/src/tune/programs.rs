@@ -16,7 +16,10 @@ pub struct Program {
     text: &'static str,
 }
 
-const HEADERS: [(&str, &str); 1] = [("blocks.h", include_str!("programs/blocks.h"))];
+const HEADERS: [(&str, &str); 2] = [
+    ("blocks.h", include_str!("programs/blocks.h")),
+    ("matrix.h", include_str!("programs/matrix.h")),
+];
 
 /// Blocks to and fro through MPI.
 pub const BLOCKS_MPI: Program =
@@ -24,11 +27,17 @@ pub const BLOCKS_MPI: Program =
 /// Blocks to and fro through PVM.
 pub const BLOCKS_PVM: Program =
     Program { name: "blocks-pvm", text: include_str!("programs/blocks_pvm.c") };
+/// Matrices multiplied by one core.
+pub const GEMM: Program = Program { name: "gemm", text: include_str!("programs/gemm.c") };
+/// ScaLAPACK on grids of processes.
+pub const SCALAPACK: Program =
+    Program { name: "scalapack", text: include_str!("programs/scalapack.c") };
 
 /// Compiles a program, unless that was done before: where it is.
 pub fn build(program: Program, compiler: &str, options: &[&str]) -> Result<PathBuf> {
     let found = find(compiler).ok_or_else(|| missing(compiler))?;
-    let all = [program.text, HEADERS[0].1, &found.display().to_string(), &options.join(" ")];
+    let headers = HEADERS.map(|(_, text)| text).concat();
+    let all = [program.text, &headers, &found.display().to_string(), &options.join(" ")];
     // A compiler that was replaced makes other programs.
     let changed = std::fs::metadata(&found).and_then(|meta| meta.modified()).ok();
     let key = hash(&format!("{}{changed:?}", all.join("\0")));

@@ -5,6 +5,7 @@ use super::{disk, net};
 use crate::cmd::Context;
 use crate::error::{Error, Result};
 use crate::tune::all::{All, Found, Part, Spent, fitting, share};
+use crate::tune::app::{self, AppPlan};
 use crate::tune::disk::{Place, Plan as DiskPlan, measure};
 use crate::tune::hosts::Hosts;
 use crate::tune::levels::{self, Level, Levels};
@@ -13,14 +14,16 @@ use crate::tune::probe::Plan;
 use crate::tune::provenance::Provenance;
 use crate::tune::pvm;
 use crate::tune::stop::{INTERRUPTED, Stop, interruptible};
+use covey_tune::application::Numbers;
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Measure what fits into a budget: network, disk, MPI, PVM, in this order of worth
+/// Measure what fits into a budget: network, disk, MPI, ScaLAPACK, PVM, in this order
 ///
-/// With two nodes of a lab: the network between them, then MPI and PVM over it. With one HOST, where
-/// `covey tune serve` runs: the network to it. Without: MPI and PVM between two programs here. A
+/// With two nodes of a lab: the network between them, then MPI, matrices and
+/// PVM over it. With one HOST, where
+/// `covey tune serve` runs: the network to it. Without: MPI, matrices and PVM on this machine. A
 /// part that does not fit, or needs what is not here, is left out, and the result says why. Time that
 /// a part does not use goes to those after it.
 ///
@@ -144,7 +147,7 @@ impl Work<'_> {
     fn is_possible(&mut self, part: Part) -> bool {
         let why = match part {
             Part::Net if self.args.hosts.is_empty() => "no host was named".into(),
-            Part::Mpi | Part::Pvm if self.hosts.is_none() => {
+            Part::Mpi | Part::App | Part::Pvm if self.hosts.is_none() => {
                 "it reaches nodes of a lab and this machine, no other host".into()
             }
             Part::Mpi if mpi::installed().is_empty() => "no MPI is installed".into(),
@@ -165,6 +168,7 @@ impl Work<'_> {
             Part::Net => self.net(time),
             Part::Disk => self.disk(time),
             Part::Mpi => self.mpi(time),
+            Part::App => self.app(time),
             Part::Pvm => self.pvm(time),
         }
     }
@@ -212,6 +216,31 @@ impl Work<'_> {
             let level = mpi.measure(&hosts, wait, &plan, self.stop, &mut show);
             self.level(Part::Mpi, level);
         }
+        Ok(())
+    }
+
+    fn app(&mut self, time: Duration) -> Result<()> {
+        let Some(hosts) = self.hosts.clone() else { return Ok(()) };
+        let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let ranks = if self.args.hosts.is_empty() { cpus } else { self.args.hosts.len() };
+        let plan = AppPlan {
+            hosts,
+            ranks,
+            order: None,
+            mpi: None,
+            numbers: vec![Numbers::D],
+            budget: time,
+            exhaustive: false,
+            hpl: false,
+        };
+        let report = app::measure(&plan, self.stop, &mut |what| {
+            self.bar.set_message(what.to_string());
+            self.bar.tick();
+        })?;
+        if let Some(why) = &report.failure {
+            self.all.fail(Part::App, why.clone());
+        }
+        self.all.results.push(Found::App(Box::new(report)));
         Ok(())
     }
 
