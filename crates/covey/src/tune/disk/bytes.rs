@@ -227,10 +227,11 @@ mod tests {
 
     fn lane(dir: &std::path::Path) -> Lane {
         let path = dir.join("file0");
-        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true);
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).open(&path).unwrap();
         Lane {
             index: 0,
-            file: Some(file.clone().open(&path).unwrap()),
+            file: Some(file),
             path,
             base: 0,
             direct: None,
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(read(&mut lane, 4096, &limit).unwrap(), 65536);
         assert_eq!(take_letters(&mut lane, 65536, &limit).unwrap(), 65536);
         assert_eq!(read_anywhere(&mut lane, false, 7, &limit).unwrap(), 16);
-        let file = std::fs::File::options().write(true).open(&lane.path).unwrap();
+        let file = File::options().write(true).open(&lane.path).unwrap();
         file.write_all_at(&[0; 512], 40960).unwrap();
         let error = read(&mut lane, 4096, &limit).unwrap_err();
         assert!(error.message.contains("at byte 40960 it holds something else"), "{error}");
