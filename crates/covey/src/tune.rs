@@ -1,5 +1,6 @@
 //! Measuring: what brings the times to `covey_tune`, and what shows its answers.
 
+pub mod all;
 pub mod app;
 pub mod blocks;
 pub mod child;

@@ -1,5 +1,6 @@
 //! `covey tune`: what the network and the machines can do, measured.
 
+mod all;
 mod app;
 mod choose;
 mod disk;
@@ -28,6 +29,7 @@ use crate::error::Result;
 ///     covey tune mpi n1 n2        the same through MPI, with TCP beside it
 ///     covey tune app              block order, grid and BLAS for ScaLAPACK
 ///     covey tune disk /srv/data   what a directory, a mount or a device can do
+///     covey tune all --budget 60 n1 n2
 ///     covey tune read np.out      the same numbers from a file of NetPIPE's
 ///     covey tune report r.json -o r.html
 #[derive(clap::Args, Debug)]
@@ -41,6 +43,7 @@ pub struct Args {
 enum Command {
     Net(net::Args),
     Disk(disk::Args),
+    All(all::Args),
     Mpi(mpi::Args),
     Pvm(pvm::Args),
     App(app::Args),
@@ -53,6 +56,7 @@ enum Command {
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     match args.command {
+        Command::All(args) => all::run(args, context).await,
         Command::Disk(args) => disk::run(args, context).await,
         Command::Net(args) => net::run(&args, context).await,
         Command::Mpi(args) => mpi::run(args, context).await,

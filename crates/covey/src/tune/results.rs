@@ -63,6 +63,9 @@ impl Results {
                 Some("all" | "net" | "mpi" | "pvm") if fields.contains_key("links") => {
                     self.add(fields.remove("links").unwrap_or_default())
                 }
+                Some("all") if fields.contains_key("results") => {
+                    self.add(fields.remove("results").unwrap_or_default())
+                }
                 Some(kind) => {
                     self.others.push((kind.to_string(), Value::Object(fields)));
                     Ok(())
@@ -102,6 +105,8 @@ mod tests {
     fn lists_in_lists_are_gone_through() {
         let mut found = Results::default();
         found.add(serde_json::json!([[{"kind": "disk", "x": 1}], {"kind": "app"}])).unwrap();
-        assert_eq!(found.others.len(), 2);
+        let all = serde_json::json!({"kind": "all", "results": [{"kind": "disk"}], "spent": []});
+        found.add(all).unwrap();
+        assert_eq!(found.others.len(), 3);
     }
 }

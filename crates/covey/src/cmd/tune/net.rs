@@ -11,6 +11,7 @@ use crate::lab::state::Lab;
 use crate::lab::units::{rate_text, time_text};
 use crate::tune::probe::BYTES_MAX;
 use crate::tune::report::{Graph, Report};
+use clap::{Args as _, FromArgMatches};
 use covey_tune::{Pick, Point};
 use std::path::PathBuf;
 
@@ -121,26 +122,41 @@ pub async fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(to) = &args.crowd {
         return crowd::run(args, to, context);
     }
-    let report = match args.hosts.as_slice() {
-        [to] if args.talk.is_some() => return crowd::member(args, to),
-        [to] => here::measure(args, to, context)?,
-        [from, to] => {
-            let lab = Lab::named(args.lab.as_deref())?;
-            let bar = spinner(context);
-            let report = pair::between(args, &lab, [from, to], 1, &mut |point| {
-                show(&bar, &format!("{from} to {to}"), point);
-            });
-            bar.finish_and_clear();
-            report?
-        }
-        _ => return Err(Error::user("cannot measure: name one host, or two nodes of a lab")),
-    };
+    if let ([to], true) = (args.hosts.as_slice(), args.talk.is_some()) {
+        return crowd::member(args, to);
+    }
+    let bar = spinner(context);
+    let report = measure(args, context, &bar);
+    bar.finish_and_clear();
+    let report = report?;
     if args.points {
         return pair::hand_over(&report);
     }
     save(args, &report)?;
     context.output.result(&report, |out| report.tell(out, args.graph))?;
     whole(&report)
+}
+
+/// One pair by the words of this command, as a part of `tune all`.
+pub fn part(words: &[String], context: &Context, bar: &indicatif::ProgressBar) -> Result<Report> {
+    let command = Args::augment_args(clap::Command::new("net"));
+    let words = std::iter::once("net").chain(words.iter().map(String::as_str));
+    let wrong = |why: clap::Error| Error::user(format!("cannot measure: {why}"));
+    let matches = command.try_get_matches_from(words).map_err(wrong)?;
+    measure(&Args::from_arg_matches(&matches).map_err(wrong)?, context, bar)
+}
+
+fn measure(args: &Args, context: &Context, bar: &indicatif::ProgressBar) -> Result<Report> {
+    match args.hosts.as_slice() {
+        [to] => here::measure(args, to, context),
+        [from, to] => {
+            let lab = Lab::named(args.lab.as_deref())?;
+            pair::between(args, &lab, [from, to], 1, &mut |point| {
+                show(bar, &format!("{from} to {to}"), point);
+            })
+        }
+        _ => Err(Error::user("cannot measure: name one host, or two nodes of a lab")),
+    }
 }
 
 /// A measurement that broke off is told and is an error.

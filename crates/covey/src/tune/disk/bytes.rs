@@ -3,7 +3,8 @@
 use super::pass::{Laid, Lane, Limit, wrong};
 use super::pattern::{SECTOR, next};
 use crate::error::{Cannot, Result};
-use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
 
 /// Random transfers have this length, as with Bonnie and IOzone's usual one.
@@ -63,9 +64,8 @@ fn look(lane: &mut Lane, at: u64, bytes: usize) -> Result<()> {
 /// Writes letters one at a time through a buffer, then fsync.
 pub fn put_letters(lane: &mut Lane, bytes: u64, limit: &Limit) -> Result<u64> {
     let age = lane.laid.age + 1;
-    let mut file = lane.file.as_ref().expect("files are open while they are measured");
-    file.seek(SeekFrom::Start(lane.base)).cannot(|| writing(&lane.path))?;
-    let mut out = BufWriter::with_capacity(LETTERS_BYTES, file);
+    let file = lane.file.as_ref().expect("files are open while they are measured");
+    let mut out = BufWriter::with_capacity(LETTERS_BYTES, Stream { file, at: lane.base });
     let mut at = 0;
     while at < bytes && !limit.is_over() {
         for letter in lane.pattern.record(at, LETTERS_BYTES, age).iter() {
@@ -84,9 +84,8 @@ pub fn put_letters(lane: &mut Lane, bytes: u64, limit: &Limit) -> Result<u64> {
 /// Reads letters one at a time through a buffer.
 pub fn take_letters(lane: &mut Lane, bytes: u64, limit: &Limit) -> Result<u64> {
     let file = lane.open(false)?.try_clone().cannot(|| reading(&lane.path))?;
-    let mut letters = BufReader::with_capacity(LETTERS_BYTES, file);
-    letters.seek(SeekFrom::Start(lane.base)).cannot(|| reading(&lane.path))?;
-    let mut letters = letters.bytes();
+    let stream = Stream { file: &file, at: lane.base };
+    let mut letters = BufReader::with_capacity(LETTERS_BYTES, stream).bytes();
     let most = lane.laid.bytes.min(bytes);
     let mut at = 0;
     while at + LETTERS_BYTES as u64 <= most && !limit.is_over() {
@@ -99,6 +98,32 @@ pub fn take_letters(lane: &mut Lane, bytes: u64, limit: &Limit) -> Result<u64> {
         at += LETTERS_BYTES as u64;
     }
     Ok(at)
+}
+
+/// A file from a place on. Threads on one device share its descriptor, so none may use the descriptor's own place.
+struct Stream<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for Stream<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read_at(bytes, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Write for Stream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.file.write_at(bytes, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Where random transfers go, one after another.
@@ -193,3 +218,63 @@ fn reading(path: &std::path::Path) -> String {
 }
 
 const _: () = assert!(RANDOM_BYTES.is_multiple_of(SECTOR) && LETTERS_BYTES.is_multiple_of(SECTOR));
+
+#[cfg(test)]
+mod tests {
+    use super::super::pattern::{Aligned, Pattern};
+    use super::*;
+    use crate::tune::stop::Stop;
+
+    fn lane(dir: &std::path::Path) -> Lane {
+        let path = dir.join("file0");
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).open(&path).unwrap();
+        Lane {
+            index: 0,
+            file: Some(file),
+            path,
+            base: 0,
+            direct: None,
+            laid: Laid::default(),
+            pattern: Pattern::new(9, 0, 4096),
+            buffer: Aligned::new(4096),
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_what_was_written_or_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut lane, limit) = (lane(dir.path()), Limit::within(None, &Stop::default()));
+        assert_eq!(write(&mut lane, 4096, 65536, &limit).unwrap(), 65536);
+        assert_eq!(write(&mut lane, 4096, 32768, &limit).unwrap(), 32768, "half of it again");
+        assert_eq!(read(&mut lane, 4096, &limit).unwrap(), 65536);
+        assert_eq!(take_letters(&mut lane, 65536, &limit).unwrap(), 65536);
+        assert_eq!(read_anywhere(&mut lane, false, 7, &limit).unwrap(), 16);
+        let file = File::options().write(true).open(&lane.path).unwrap();
+        file.write_all_at(&[0; 512], 40960).unwrap();
+        let error = read(&mut lane, 4096, &limit).unwrap_err();
+        assert!(error.message.contains("at byte 40960 it holds something else"), "{error}");
+        assert!(take_letters(&mut lane, 65536, &limit).is_err());
+    }
+
+    #[test]
+    fn random_writes_that_were_lost_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut lane, limit) = (lane(dir.path()), Limit::within(None, &Stop::default()));
+        assert_eq!(put_letters(&mut lane, 65536, &limit).unwrap(), 65536);
+        let count = write_anywhere(&mut lane, false, (3, 2), &limit).unwrap();
+        assert_eq!(count, 16);
+        look_anywhere(&mut lane, (3, 2), count).unwrap();
+        assert!(look_anywhere(&mut lane, (4, 2), count).is_err(), "others were not written");
+        assert!(look_anywhere(&mut lane, (3, 3), count).is_err(), "nor a third time");
+    }
+
+    #[test]
+    fn a_pass_ends_when_it_is_asked_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let stop = Stop::default();
+        stop.ask();
+        let (mut lane, limit) = (lane(dir.path()), Limit::within(None, &stop));
+        assert_eq!(write(&mut lane, 4096, 1 << 40, &limit).unwrap(), 0);
+    }
+}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// What each holds.
 pub const FILE_BYTES: usize = 4096;
 /// No thread makes more.
-const FILES_MAX: u64 = 20_000;
+pub const FILES_MAX: u64 = 20_000;
 
 /// Where one thread's files are: those that were closed only, and those that fsync followed.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,8 @@ pub struct Made {
     pub plain: u64,
     /// How many.
     pub synced: u64,
+    /// How many of each sort there may be.
+    pub most: u64,
 }
 
 fn name(dir: &Path, synced: bool, number: u64) -> PathBuf {
@@ -31,10 +33,10 @@ fn age(synced: bool) -> u64 {
 }
 
 /// Makes files, each with content. Answers how many.
-pub fn create(lane: &mut Lane, dir: &Path, synced: bool, limit: &Limit) -> Result<u64> {
+pub fn create(lane: &mut Lane, made: &Made, synced: bool, limit: &Limit) -> Result<u64> {
     let mut count = 0;
-    while count < FILES_MAX && !limit.is_over() {
-        let path = name(dir, synced, count);
+    while count < made.most && !limit.is_over() {
+        let path = name(&made.dir, synced, count);
         let making = || format!("make {}", path.display());
         let mut file = std::fs::File::create_new(&path).cannot(making)?;
         let content = lane.pattern.record(count * FILE_BYTES as u64, FILE_BYTES, age(synced));

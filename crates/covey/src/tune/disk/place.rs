@@ -1,6 +1,7 @@
 //! What is to be measured: a directory or a block device, and what it has room for.
 
 use super::Plan;
+use super::files::{FILE_BYTES, FILES_MAX};
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ pub struct Place {
     pub source: Option<String>,
     /// Bytes that are free, or that the device has.
     pub room_bytes: u64,
+    /// Files that may still be made, of a directory whose file system counts them.
+    pub room_files: Option<u64>,
     /// Main memory.
     pub memory_bytes: u64,
 }
@@ -68,6 +71,8 @@ impl Place {
             file_system,
             source,
             room_bytes: room.f_bavail.saturating_mul(room.f_frsize),
+            // File systems without a limit answer 0 of 0.
+            room_files: (room.f_files > 0).then_some(room.f_favail),
             memory_bytes: memory_bytes(),
         })
     }
@@ -95,6 +100,14 @@ impl Place {
         ))
         .hint(format!("--size takes up to {}", size::rounded(room))))
     }
+}
+
+/// How many small files a thread may make.
+pub fn files_max(place: &Place, threads: u32) -> u64 {
+    let by_bytes = place.room_bytes.saturating_sub(SPARE_BYTES) / FILE_BYTES as u64;
+    let all = by_bytes.min(place.room_files.unwrap_or(u64::MAX));
+    // Two sorts are made, and half is left for others.
+    (all / 4 / u64::from(threads.max(1))).clamp(1, FILES_MAX)
 }
 
 /// Room that is left for others.
@@ -159,6 +172,15 @@ mod tests {
         assert_eq!(found("/dev/shm/x", "0:25"), "tmpfs");
         assert_eq!(found("/a b/c", "0:26"), "fuse.covey");
         assert_eq!(found("/home", "254:0"), "ext4");
+    }
+
+    #[test]
+    fn small_files_fit_into_what_is_free() {
+        let place = |room_bytes, room_files| Place { room_bytes, room_files, ..Place::default() };
+        assert_eq!(files_max(&place(1 << 40, None), 1), FILES_MAX);
+        assert_eq!(files_max(&place(SPARE_BYTES + (16 << 20), None), 2), 512);
+        assert_eq!(files_max(&place(1 << 40, Some(400)), 1), 100);
+        assert_eq!(files_max(&place(0, Some(0)), 1), 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::files::{self, FILE_BYTES, Made};
 use super::pass::{self, Dropped, Laid, Lane, Limit, Timed, timed};
 use super::pattern::{Aligned, Pattern};
-use super::place::{Place, open_device};
+use super::place::{Place, files_max, open_device};
 use super::rates::{Caches, Rate, Tally, Test, Which};
 use super::{Plan, Progress, bytes, fit};
 use crate::error::{Cannot, Result};
@@ -339,9 +339,10 @@ impl<'a> Run<'a> {
         for dir in &dirs {
             std::fs::create_dir(dir).cannot(|| format!("make directory {}", dir.display()))?;
         }
+        let most = files_max(&self.place, self.plan.threads);
         let made: Vec<_> = dirs
             .iter()
-            .map(|dir| std::sync::Mutex::new(Made { dir: dir.clone(), plain: 0, synced: 0 }))
+            .map(|dir| std::sync::Mutex::new(Made { dir: dir.clone(), most, ..Made::default() }))
             .collect();
         let of = |lane: &Lane| {
             made[lane.index].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -349,12 +350,12 @@ impl<'a> Run<'a> {
         let which = |test| Which { test, record_bytes: FILE_BYTES as u64, direct: false };
         self.pass(which(Test::Create), Caches::Written, tell, &|lane, limit| {
             let mut made = of(lane);
-            made.plain = files::create(lane, &made.dir, false, limit)?;
+            made.plain = files::create(lane, &made, false, limit)?;
             Ok(made.plain)
         })?;
         self.pass(which(Test::CreateSynced), Caches::Written, tell, &|lane, limit| {
             let mut made = of(lane);
-            made.synced = files::create(lane, &made.dir, true, limit)?;
+            made.synced = files::create(lane, &made, true, limit)?;
             Ok(made.synced)
         })?;
         let caches = self.forget_names(&dirs[0])?;
