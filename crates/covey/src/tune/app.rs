@@ -89,6 +89,7 @@ pub fn measure(plan: &AppPlan, stop: &Stop, progress: Progress<'_>) -> Result<Ap
             kind: "app".into(),
             ranks: plan.ranks,
             cpus,
+            has_network: matches!(plan.hosts, Hosts::Nodes(_)),
             provenance: Provenance::here(),
             ..AppReport::default()
         },
