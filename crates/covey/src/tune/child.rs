@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 /// How often its file is looked at.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long it may take to end when it is asked to.
+/// The last line of a program that has measured everything; not all write one.
+const DONE: &str = "end\n";
+/// How long it may take to end when it is asked to, or has measured everything.
 const GRACE: Duration = Duration::from_secs(4);
 
 /// What it is given.
@@ -43,10 +45,14 @@ pub fn run(
     let mut child = Running(child);
     let mut file = Tail { offset: 0, rest: String::new() };
     let (begin, mut last) = (Instant::now(), Instant::now());
+    let mut done: Option<Instant> = None;
     loop {
         let status = child.0.try_wait().cannot(|| format!("wait for {name}"))?;
         if file.more(watched.records) {
             last = Instant::now();
+            if file.is_done() {
+                done = Some(last);
+            }
             match take(&file.rest) {
                 Ok(used) => drop(file.rest.drain(..used)),
                 Err(why) => return Ok(Some(why)),
@@ -54,6 +60,10 @@ pub fn run(
         }
         if let Some(status) = status {
             return Ok(ended(status, watched.talk));
+        }
+        // MPICH over UCX does not always come back from MPI_Finalize.
+        if done.is_some_and(|done| done.elapsed() > GRACE) {
+            return Ok(None);
         }
         if stop.is_asked() {
             return Ok(Some(INTERRUPTED.to_string()));
@@ -116,6 +126,15 @@ impl Tail {
         self.rest.push_str(&String::from_utf8_lossy(&bytes));
         true
     }
+
+    /// Takes the last line away, if that is what came.
+    fn is_done(&mut self) -> bool {
+        let is_done = self.rest == DONE || self.rest.ends_with(&format!("\n{DONE}"));
+        if is_done {
+            self.rest.truncate(self.rest.len() - DONE.len());
+        }
+        is_done
+    }
 }
 
 /// Ends with its owner: asked first, so that a launcher can end what it has started elsewhere.
@@ -170,6 +189,12 @@ mod tests {
     fn lines_are_taken_as_they_come_and_nothing_is_lost_at_the_end() {
         let text = "printf 'one\\ntw' > $1; sleep 0.3; printf 'o\\nthree\\n' >> $1";
         assert_eq!(shell(text), (None, "one\ntwo\nthree\n".to_string()));
+    }
+
+    #[test]
+    fn one_that_has_measured_everything_and_does_not_end_has_not_failed() {
+        let text = "printf '1\\n2\\nend\\n' > $1; exec sleep 1000";
+        assert_eq!(shell(text), (None, "1\n2\n".to_string()));
     }
 
     #[test]
