@@ -1,6 +1,6 @@
 //! The latency of a message: table 5, and what other choices make of it.
 
-use super::pipeline::{Poll, Step, run};
+use super::pipeline::{Step, run};
 use super::{CELL_BYTES, Nic, Notice, Start, Translation, Way, check_bytes, transfer_ps};
 
 /// Cells that are simulated. Longer messages go on as evenly as these do.
@@ -45,10 +45,7 @@ pub fn message(nic: &Nic, way: &Way, bytes: u64) -> Result<Message, String> {
     let cells = bytes.div_ceil(CELL_BYTES);
     let shown = cells.min(CELLS_MAX);
     let ways: Vec<Vec<Step>> = (0..shown).map(|at| cell(nic, at, bytes)).collect();
-    let polls: Vec<Poll> = [way.source_poll(nic, SOURCE), way.destination_poll(nic, DESTINATION)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let polls = way.polls(nic, SOURCE, DESTINATION);
     // Polls end with what they wait for: they hold up only what comes after the first cell.
     let polls = if cells > 1 { &polls[..] } else { &[] };
     let left = run(&ways, polls, usize::MAX);
@@ -62,8 +59,8 @@ fn lines(nic: &Nic, way: &Way) -> Vec<Line> {
     let line = |name, time_ps, paper_ps| Line { name, time_ps, paper_ps };
     let paper = Some;
     let start = match way.start {
-        Start::Register => line("start, a register written", nic.start_register_ps, paper(780_000)),
-        Start::Poll => line("start, the host's memory polled", nic.start_poll_ps, None),
+        Start::Register => line("start, a register written", way.start_ps(nic), paper(780_000)),
+        Start::Poll => line("start, the host's memory polled", way.start_ps(nic), None),
     };
     let mut lines = vec![start];
     let lookup = lookup_ps(nic, way.translation);

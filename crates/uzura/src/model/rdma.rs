@@ -62,10 +62,7 @@ pub fn rdma(nic: &Nic, way: &Way, block_bytes: u64) -> Result<Rdma, String> {
         let (is_first, is_last) = (in_block == 0, in_block + 1 == packets_of_block);
         ways.push(packet(nic, way, length(index), is_first, is_last, &mut ends));
     }
-    let polls: Vec<Poll> = [way.source_poll(nic, SOURCE), way.destination_poll(nic, DESTINATION)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let polls = way.polls(nic, SOURCE, DESTINATION);
     let left = run(&ways, &polls, UNDER_WAY);
     // A packet whose lookup was near may overtake one.
     let mut left: Vec<(u64, u64)> = left.into_iter().zip((0..PACKETS).map(length)).collect();
@@ -192,10 +189,6 @@ fn alone(nic: &Nic, way: &Way, ways: &[Vec<Step>], packets: u64) -> u64 {
     let left = run(&ways[..shown], &[], UNDER_WAY);
     let (first, last) = (left[0], left.iter().copied().max().unwrap_or(0));
     let each = (last - first) / (shown as u64 - 1).max(1);
-    let start = match way.start {
-        super::Start::Register => nic.start_register_ps,
-        super::Start::Poll => nic.start_poll_ps,
-    };
     let notice = match way.notice {
         // The flag is among the packet's steps.
         Notice::Payload | Notice::Flag => 0,
@@ -204,7 +197,7 @@ fn alone(nic: &Nic, way: &Way, ways: &[Vec<Step>], packets: u64) -> u64 {
     };
     let fixed = nic.fpga_send_ps + nic.mac_ps + nic.fpga_receive_ps;
     let beyond = each.saturating_mul(packets - shown as u64);
-    start + fixed + last.saturating_add(beyond) + notice
+    way.start_ps(nic) + fixed + last.saturating_add(beyond) + notice
 }
 
 #[cfg(test)]

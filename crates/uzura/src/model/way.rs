@@ -80,8 +80,22 @@ impl Way {
         }
     }
 
+    /// Until the card knows that there is something to send.
+    pub(super) fn start_ps(&self, nic: &Nic) -> u64 {
+        match self.start {
+            Start::Register => nic.start_register_ps,
+            Start::Poll => nic.start_poll_ps,
+        }
+    }
+
+    /// What is done again and again on the buses of both hosts.
+    pub(super) fn polls(&self, nic: &Nic, source: usize, destination: usize) -> Vec<Poll> {
+        let both = [self.source_poll(nic, source), self.destination_poll(nic, destination)];
+        both.into_iter().flatten().collect()
+    }
+
     /// What the card does again and again on the source's bus.
-    pub(super) fn source_poll(&self, nic: &Nic, resource: usize) -> Option<Poll> {
+    fn source_poll(&self, nic: &Nic, resource: usize) -> Option<Poll> {
         // The next poll goes out when the answer to the last one is there.
         let hold_ps = nic.bus_read_extra_ps + transfer_ps(nic.word_bytes, nic.bus_bytes_per_s);
         let every_ps = nic.start_poll_ps.saturating_sub(hold_ps);
@@ -89,7 +103,7 @@ impl Way {
     }
 
     /// What the host does again and again on the destination's bus.
-    pub(super) fn destination_poll(&self, nic: &Nic, resource: usize) -> Option<Poll> {
+    fn destination_poll(&self, nic: &Nic, resource: usize) -> Option<Poll> {
         let hold_ps = nic.word_read_ps;
         let every_ps = nic.register_poll_ps.saturating_sub(hold_ps);
         (self.notice == Notice::Register).then_some(Poll { resource, every_ps, hold_ps })
