@@ -16,25 +16,6 @@ static void multiply(char type, int order, const void *a, const void *b, void *c
     gemm("N", "N", &order, &order, &order, one, a, &order, b, &order, zero, c, &order, (size_t)1, (size_t)1);
 }
 
-/* How far c x is from a (b x), in units of rounding. */
-static double residual(struct kind kind, const struct grid *grid, const void *a, const void *b, const void *c)
-{
-    long count = grid->order * kind.parts;
-    double *all = memory(5 * count * sizeof *all);
-    double *x = all, *bx = x + count, *abx = bx + count, *cx = abx + count, *sums = cx + count;
-    for (long i = 0; i < count; i++)
-        x[i] = element(4, i, 0, 0);
-    apply(b, kind, grid, x, bx, sums);
-    apply(a, kind, grid, bx, abx, sums);
-    apply(c, kind, grid, x, cx, sums);
-    double size = greatest(abx, count);
-    for (long i = 0; i < count; i++)
-        cx[i] -= abx[i];
-    double found = greatest(cx, count) / (epsilon(kind) * sqrt(grid->order) * size);
-    free(all);
-    return found;
-}
-
 static void measure(int file, char type, long order, double seconds_max)
 {
     struct kind kind = kind_of(type);
@@ -44,7 +25,7 @@ static void measure(int file, char type, long order, double seconds_max)
     fill(a, kind, &grid, 1);
     fill(b, kind, &grid, 2);
     multiply(type, order, a, b, c);
-    double wrong = residual(kind, &grid, a, b, c), begin = seconds(CLOCK_MONOTONIC);
+    double wrong = residual(apply, kind, &grid, a, b, c), begin = seconds(CLOCK_MONOTONIC);
     do {
         double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
         multiply(type, order, a, b, c);

@@ -153,6 +153,28 @@ static void *memory(size_t bytes)
     return found;
 }
 
+/* Adds a matrix times x to y, and the sums of its rows' absolute values to the last. */
+typedef void multiplier(const void *, struct kind, const struct grid *, const double *, double *, double *);
+
+/* How far c x is from a (b x), in units of rounding. */
+static double residual(multiplier *times, struct kind kind, const struct grid *grid, const void *a, const void *b, const void *c)
+{
+    long count = grid->order * kind.parts;
+    double *all = memory((4 * count + grid->order) * sizeof *all);
+    double *x = all, *bx = x + count, *abx = bx + count, *cx = abx + count, *sums = cx + count;
+    for (long i = 0; i < count; i++)
+        x[i] = element(4, i, 0, 0);
+    times(b, kind, grid, x, bx, sums);
+    times(a, kind, grid, bx, abx, sums);
+    times(c, kind, grid, x, cx, sums);
+    double size = greatest(abx, count);
+    for (long i = 0; i < count; i++)
+        cx[i] -= abx[i];
+    double found = greatest(cx, count) / (epsilon(kind) * sqrt(grid->order) * size);
+    free(all);
+    return found;
+}
+
 static int begin_records(const char *name)
 {
     int file = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

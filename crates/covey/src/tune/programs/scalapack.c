@@ -64,10 +64,10 @@ static struct taken end(struct taken since)
     return all;
 }
 
-static struct taken multiply(char type, int context, const struct grid *grid, double *residual)
+static struct taken multiply(char type, int context, const struct grid *grid, double *wrong)
 {
     struct kind kind = kind_of(type);
-    long bytes = rows_of(grid) * columns_of(grid) * bytes_of(kind), count = grid->order * kind.parts;
+    long bytes = rows_of(grid) * columns_of(grid) * bytes_of(kind);
     void *a = memory(bytes), *b = memory(bytes), *c = memory(bytes);
     int words[WORDS], first = 1, order = grid->order;
     describe(words, context, grid, grid->order);
@@ -81,19 +81,8 @@ static struct taken multiply(char type, int context, const struct grid *grid, do
     struct taken taken = begin();
     gemm("N", "N", &order, &order, &order, one, a, &first, &first, words, b, &first, &first, words, zero, c, &first, &first, words);
     taken = end(taken);
-    /* How far c x is from a (b x), in units of rounding. */
-    double *all = memory((4 * count + grid->order) * sizeof *all);
-    double *x = all, *bx = x + count, *abx = bx + count, *cx = abx + count, *sums = cx + count;
-    for (long i = 0; i < count; i++)
-        x[i] = element(4, i, 0, 0);
-    times(b, kind, grid, x, bx, sums);
-    times(a, kind, grid, bx, abx, sums);
-    times(c, kind, grid, x, cx, sums);
-    double size = greatest(abx, count);
-    for (long i = 0; i < count; i++)
-        cx[i] -= abx[i];
-    *residual = greatest(cx, count) / (epsilon(kind) * sqrt(grid->order) * size);
-    free(all), free(a), free(b), free(c);
+    *wrong = residual(times, kind, grid, a, b, c);
+    free(a), free(b), free(c);
     return taken;
 }
 
