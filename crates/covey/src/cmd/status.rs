@@ -117,7 +117,7 @@ struct Parameter {
 fn parameters(config: &Config) -> Result<Vec<Parameter>> {
     let path = file::place(config);
     let tuned = TuneFile::load(&path)?;
-    let (strip, from) = file::strip(config)?;
+    let (strip, from) = file::strip_by(config, tuned.as_ref());
     let mut all = vec![Parameter {
         name: "strip",
         value: strip.into(),

@@ -1,6 +1,6 @@
 //! `tune.toml`: what was chosen from measurements, beside the cluster's configuration.
 
-use crate::config::{Config, STRIP_BYTES_DEFAULT, checked_strip};
+use crate::config::{Config, STRIP_BYTES_DEFAULT, STRIP_BYTES_MAX, STRIP_BYTES_MIN, checked_strip};
 use crate::error::{Error, Result, reason};
 use covey_ninep::message::MSIZE_DEFAULT;
 use covey_tune::choose::{Choice, Choices, MSIZE_MAX};
@@ -75,7 +75,7 @@ impl TuneFile {
 /// Refuses what no parameter can be.
 fn check(choices: &Choices) -> std::result::Result<(), String> {
     let all: [(&str, &Option<Choice>, std::ops::RangeInclusive<u64>); 6] = [
-        ("strip", &choices.strip, 4096..=64 << 20),
+        ("strip", &choices.strip, STRIP_BYTES_MIN.into()..=STRIP_BYTES_MAX.into()),
         ("msize", &choices.msize, 64 << 10..=MSIZE_MAX),
         ("eager_limit", &choices.eager_limit, 1..=1 << 30),
         ("socket_buffer", &choices.socket_buffer, 1..=1 << 30),
@@ -127,16 +127,23 @@ impl Source {
 
 /// The strip that a store has when it is made.
 pub fn strip(config: &Config) -> Result<(u32, Source)> {
-    if let Some(bytes) = config.strip_bytes {
-        return Ok((bytes, Source::Asked(config.file.clone())));
+    // What is asked for needs no file, and suffers from none that is wrong.
+    if config.strip_bytes.is_some() {
+        return Ok(strip_by(config, None));
     }
-    let file = place(config);
-    let strip = TuneFile::load(&file)?.and_then(|found| found.choose.strip);
-    Ok(match strip {
+    Ok(strip_by(config, TuneFile::load(&place(config))?.as_ref()))
+}
+
+/// The same, where the file is at hand.
+pub fn strip_by(config: &Config, tuned: Option<&TuneFile>) -> (u32, Source) {
+    if let Some(bytes) = config.strip_bytes {
+        return (bytes, Source::Asked(config.file.clone()));
+    }
+    match tuned.and_then(|found| found.choose.strip.as_ref()) {
         // Checked when it was loaded.
-        Some(strip) => (strip.value as u32, Source::Tuned(file)),
+        Some(strip) => (strip.value as u32, Source::Tuned(place(config))),
         None => (STRIP_BYTES_DEFAULT, Source::Default),
-    })
+    }
 }
 
 /// The longest message that a server takes, with its header, by `tuned`.
