@@ -41,14 +41,26 @@ pub fn judge(all: &[Summary]) -> Vec<Bar> {
     }
     for bytes in [64 << 10, 1 << 20] {
         let floor = found.of(Over::Memory, What::Read(bytes));
-        bars.extend(found.bar(Over::Memory, What::PingPong(bytes), floor, 1.0 / 0.9, "process_vm_readv, 0.9 of its rate"));
+        bars.extend(found.bar(
+            Over::Memory,
+            What::PingPong(bytes),
+            floor,
+            1.0 / 0.9,
+            "process_vm_readv, 0.9 of its rate",
+        ));
     }
     bars.extend(found.peer(Over::Memory, What::Stream(64), "Open MPI", 1.0));
     let socket = found.by(Over::Tcp, What::PingPong(64), "a bare socket");
     bars.extend(found.bar(Over::Tcp, What::PingPong(64), socket, 1.1, "a bare socket, polled"));
     bars.extend(found.peer(Over::Tcp, What::PingPong(8), "Open MPI", 1.05));
     let iperf = found.by(Over::Tcp, What::Stream(1 << 20), "iperf3");
-    bars.extend(found.bar(Over::Tcp, What::Stream(1 << 20), iperf, 1.0 / 0.95, "iperf3, 0.95 of its rate"));
+    bars.extend(found.bar(
+        Over::Tcp,
+        What::Stream(1 << 20),
+        iperf,
+        1.0 / 0.95,
+        "iperf3, 0.95 of its rate",
+    ));
     for side in SIDES {
         for shape in [Shape::Gather, Shape::Scatter] {
             bars.extend(found.matrix(shape, side));
@@ -75,7 +87,14 @@ impl Found<'_> {
     }
 
     /// At most a floor's time, or a library's, times a factor.
-    fn bar(&self, over: Over, what: What, against: Option<&Summary>, factor: f64, words: &str) -> Option<Bar> {
+    fn bar(
+        &self,
+        over: Over,
+        what: What,
+        against: Option<&Summary>,
+        factor: f64,
+        words: &str,
+    ) -> Option<Bar> {
         let (ours, against) = (self.by(over, what, ENGINE)?, against?);
         let limit_ns = against.p10_ns * factor;
         Some(Bar {
@@ -137,8 +156,11 @@ impl Found<'_> {
 /// Whether the two were measured with the CPUs equally far apart.
 fn placement(a: &Summary, b: &Summary) -> Option<String> {
     let (near, far) = (a.line_ns?.min(b.line_ns?), a.line_ns?.max(b.line_ns?));
-    (far > PLACEMENT_FACTOR * near)
-        .then(|| format!("not comparable: a cache line took {near:.0} ns beside one, {far:.0} beside the other"))
+    (far > PLACEMENT_FACTOR * near).then(|| {
+        format!(
+            "not comparable: a cache line took {near:.0} ns beside one, {far:.0} beside the other"
+        )
+    })
 }
 
 impl Bar {
@@ -163,7 +185,12 @@ mod tests {
     fn all(figures: &[(Over, What, &str, f64, f64)]) -> Vec<Summary> {
         let mut all = Figures::default();
         for &(over, what, who, ns, line) in figures {
-            let samples = Samples { times_ns: vec![ns; 20], line_ns: vec![line], operations: 20, cpu_ns: 1.0 };
+            let samples = Samples {
+                times_ns: vec![ns; 20],
+                line_ns: vec![line],
+                operations: 20,
+                cpu_ns: 1.0,
+            };
             all.add(over, what, who, samples);
         }
         all.summaries()
@@ -173,7 +200,10 @@ mod tests {
     fn a_bar_is_met_up_to_its_limit_and_not_beyond() {
         use {Over::Memory, What::PingPong};
         let at = |ns| {
-            let bars = judge(&all(&[(Memory, PingPong(8), "Covey", ns, 50.0), (Memory, PingPong(8), "Open MPI 4.1.4, vader", 200.0, 52.0)]));
+            let bars = judge(&all(&[
+                (Memory, PingPong(8), "Covey", ns, 50.0),
+                (Memory, PingPong(8), "Open MPI 4.1.4, vader", 200.0, 52.0),
+            ]));
             bars.iter().map(|bar| (bar.limit_ns, bar.is_met)).collect::<Vec<_>>()
         };
         assert_eq!(at(122.0), [(122.5, true), (210.0, true)]);

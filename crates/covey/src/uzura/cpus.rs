@@ -1,6 +1,6 @@
 //! The two CPUs that everything is measured on: what two processes do depends on how far apart they are.
 
-use crate::error::{Error, Result};
+use crate::error::{Cannot, Error, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use std::str::FromStr;
@@ -30,15 +30,20 @@ impl FromStr for Cpus {
 
 /// The first two that this process may use, or those that were asked for.
 pub fn choose(wanted: Option<Cpus>) -> Result<Cpus> {
-    let set = sched_getaffinity(None)?;
+    let set = sched_getaffinity(None)
+        .map_err(std::io::Error::from)
+        .cannot(|| "ask which CPUs there are")?;
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect();
     let pair = match wanted {
         Some(Cpus { first, second }) => vec![first, second],
         None => allowed.iter().copied().take(2).collect(),
     };
     if let Some(absent) = pair.iter().find(|cpu| !allowed.contains(cpu)) {
-        return Err(Error::user(format!("cannot use CPU {absent}: this process has {}", list(&allowed)))
-            .hint("name two of these with --cpus, as in --cpus 0,1"));
+        return Err(Error::user(format!(
+            "cannot use CPU {absent}: this process has {}",
+            list(&allowed)
+        ))
+        .hint("name two of these with --cpus, as in --cpus 0,1"));
     }
     match pair[..] {
         [first, second] => Ok(Cpus { first, second }),
@@ -64,10 +69,12 @@ pub struct Pinned(CpuSet);
 
 /// Keeps the calling thread on a CPU.
 pub fn pin(cpu: usize) -> Result<Pinned> {
-    let before = sched_getaffinity(None)?;
+    let io = std::io::Error::from;
+    let what = || format!("stay on CPU {cpu}");
+    let before = sched_getaffinity(None).map_err(io).cannot(what)?;
     let mut one = CpuSet::new();
     one.set(cpu);
-    sched_setaffinity(None, &one)?;
+    sched_setaffinity(None, &one).map_err(io).cannot(what)?;
     Ok(Pinned(before))
 }
 

@@ -73,6 +73,13 @@ impl Figures {
         }
     }
 
+    /// The least time of a thing so far.
+    pub fn least_ns(&self, over: Over, what: What, who: &str) -> Option<f64> {
+        let is_this = |one: &&Figure| one.over == over && one.what == what && one.who == who;
+        let this = self.0.iter().find(is_this)?;
+        this.samples.times_ns.iter().copied().min_by(f64::total_cmp)
+    }
+
     /// Those that have batches.
     pub fn summaries(&self) -> Vec<Summary> {
         self.0.iter().filter_map(Figure::summary).collect()
@@ -135,7 +142,10 @@ mod tests {
     #[test]
     fn quantiles_are_values_that_were_there() {
         let values: Vec<f64> = (0..=100).rev().map(f64::from).collect();
-        assert_eq!([0.0, 0.1, 0.5, 1.0].map(|share| quantile(&values, share).unwrap()), [0.0, 10.0, 50.0, 100.0]);
+        assert_eq!(
+            [0.0, 0.1, 0.5, 1.0].map(|share| quantile(&values, share).unwrap()),
+            [0.0, 10.0, 50.0, 100.0]
+        );
         assert_eq!(quantile(&[], 0.5), None);
     }
 }

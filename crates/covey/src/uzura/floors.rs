@@ -54,7 +54,8 @@ pub fn sockets(plan: &meter::Plan, stop: &Stop, figures: &mut Figures) -> Result
 
 fn line(meter: &mut Meter<'_>) -> Result<()> {
     let what = What::Line;
-    let thing = Thing { over: Over::Memory, what, who: "the machine", operations: 2, takes_two: true };
+    let thing =
+        Thing { over: Over::Memory, what, who: "the machine", operations: 2, takes_two: true };
     meter.slice(thing, |asker, rounds| asker.line(rounds))
 }
 
@@ -114,7 +115,8 @@ fn in_strips(meter: &mut Meter<'_>, side: u64) -> Result<()> {
     let bytes = matrix_bytes(side) as usize;
     let row_bytes = bytes / side as usize;
     let (mut between, mut into) = (vec![0u8; STRIP_ROWS * row_bytes], vec![0u8; bytes]);
-    let strips: Vec<Strip> = (0..side as usize).step_by(STRIP_ROWS).map(|row| Strip::new(row, side)).collect();
+    let strips: Vec<Strip> =
+        (0..side as usize).step_by(STRIP_ROWS).map(|row| Strip::new(row, side)).collect();
     meter.prepare(|asker| asker.fill_heap(bytes))?;
     meter.slice(alone(What::TransposeStrips(side), "process_vm_readv"), |asker, rounds| {
         timed(rounds, || {
@@ -166,7 +168,8 @@ fn turn(from: &[u8], into: &mut [u8], side: u64) {
 fn check(into: &[u8], side: u64) -> io::Result<()> {
     let side = side as usize;
     let (elements, _) = into.as_chunks::<4>();
-    let is_right = |at: usize| f32::from_ne_bytes(elements[at]) == (at % side * side + at / side) as f32;
+    let is_right =
+        |at: usize| f32::from_ne_bytes(elements[at]) == (at % side * side + at / side) as f32;
     match (0..elements.len()).find(|&at| !is_right(at)) {
         None => Ok(()),
         Some(at) => Err(io::Error::other(format!("element {at} of a transposed matrix is wrong"))),

@@ -31,7 +31,17 @@ pub fn measure(plan: &Plan, figures: &mut Figures) -> Result<()> {
     let _server = Ended(quiet(&mut server).spawn().cannot(|| "run iperf3")?);
     wait_for_listener(&port)?;
     let mut client = Command::new("iperf3");
-    client.args(["-c", "127.0.0.1", "-p", &port, "-t", SECONDS, "-i", &INTERVAL_S.to_string(), "-J"]);
+    client.args([
+        "-c",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "-t",
+        SECONDS,
+        "-i",
+        &INTERVAL_S.to_string(),
+        "-J",
+    ]);
     client.args(["-l", &BLOCK_BYTES.to_string(), "-A", &plan.cpus.first.to_string()]);
     let done = client.stdin(Stdio::null()).output().cannot(|| "run iperf3")?;
     let (samples, version) = serde_json::from_slice(&done.stdout)
@@ -86,8 +96,12 @@ fn samples(said: &Value) -> Option<Samples> {
     let rates = said["intervals"].as_array()?.iter();
     let rates: Vec<f64> = rates.filter_map(|one| one["sum"]["bits_per_second"].as_f64()).collect();
     let block_bits = 8.0 * BLOCK_BYTES as f64;
-    let times: Vec<f64> =
-        rates.get(1..)?.iter().filter(|rate| **rate > 0.0).map(|rate| block_bits / rate * 1e9).collect();
+    let times: Vec<f64> = rates
+        .get(1..)?
+        .iter()
+        .filter(|rate| **rate > 0.0)
+        .map(|rate| block_bits / rate * 1e9)
+        .collect();
     let end = &said["end"];
     let seconds = end["sum_received"]["seconds"].as_f64()?;
     let bytes = end["sum_received"]["bytes"].as_f64()?;

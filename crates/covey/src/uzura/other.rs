@@ -3,7 +3,7 @@
 use super::cpus::pin;
 use crate::error::{Cannot, Error, Result};
 use crate::lab::enter::ourselves;
-use covey_io::os::floor::{Answerer, Asker};
+use covey_io::os::floor::{Answerer, Asker, Part};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -30,7 +30,9 @@ impl Pair {
     pub fn explain(&mut self, error: std::io::Error) -> Error {
         let text = match self.child.try_wait() {
             Ok(Some(status)) => format!("the second process ended with {status}"),
-            _ if error.kind() == std::io::ErrorKind::TimedOut => "the second process does not answer".into(),
+            _ if error.kind() == std::io::ErrorKind::TimedOut => {
+                "the second process does not answer".into()
+            }
             _ => crate::error::reason(&error),
         };
         Error::work(format!("cannot measure between two processes: {text}"))
@@ -48,5 +50,18 @@ impl Drop for Pair {
 pub fn answer(path: &Path, cpu: usize) -> Result<()> {
     let _pinned = pin(cpu)?;
     let what = || format!("answer at {}", path.display());
-    Answerer::open(path).cannot(what)?.serve().cannot(what)
+    Answerer::open(path).cannot(what)?.serve(&mut Nothing).cannot(what)
+}
+
+/// Floors only.
+struct Nothing;
+
+impl Part for Nothing {
+    fn prepare(&mut self, _: u64, _: u64) -> std::io::Result<u64> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn run(&mut self, _: u64, _: u64) -> std::io::Result<()> {
+        Ok(())
+    }
 }

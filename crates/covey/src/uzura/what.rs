@@ -145,7 +145,8 @@ impl fmt::Display for What {
             What::Stream(bytes) => write!(f, "stream-{bytes}"),
             What::Matrix(by, shape, side) => {
                 let by = MOVES.iter().find(|(_, one)| one == by).map_or("", |(name, _)| name);
-                let shape = SHAPES.iter().find(|(_, one)| one == shape).map_or("", |(name, _)| name);
+                let shape =
+                    SHAPES.iter().find(|(_, one)| one == shape).map_or("", |(name, _)| name);
                 write!(f, "{by}-{shape}-{side}")
             }
         }

@@ -113,7 +113,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     context.output.result(&report, |out| tell::all(out, &report))?;
     match report.figures.is_empty() {
         false => Ok(()),
-        true => Err(Error::work("nothing could be measured").hint("`covey uzura bench --json` says why")),
+        true => {
+            Err(Error::work("nothing could be measured")
+                .hint("`covey uzura bench --json` says why"))
+        }
     }
 }
 
@@ -138,7 +141,9 @@ fn measure(args: &Args, plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Repor
     }
     for round in 0..plan.rounds {
         let parts = [Part::Memory, Part::Tcp, Part::Matrices];
-        for part in parts.into_iter().filter(|part| args.only.is_empty() || args.only.contains(part)) {
+        for part in
+            parts.into_iter().filter(|part| args.only.is_empty() || args.only.contains(part))
+        {
             if stop.is_asked() {
                 break;
             }

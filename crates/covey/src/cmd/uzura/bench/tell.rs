@@ -20,14 +20,20 @@ pub fn all(out: &mut Vec<u8>, report: &Report) -> Result<()> {
         let mut figures: Vec<&Summary> = report.figures.iter().filter(|one| is_of(one)).collect();
         if !figures.is_empty() {
             figures.sort_by_key(|one| order(one.what));
-            writeln!(out, "{title}. Times in us, CPU time of both ends for each, a cache line in ns:\n")?;
+            writeln!(
+                out,
+                "{title}. Times in us, CPU time of both ends for each, a cache line in ns:\n"
+            )?;
             table(out, &HEADING, &rows(&figures));
             writeln!(out)?;
         }
     }
     let paper = &report.paper;
     let (us, gb) = (paper.message_64_bytes_ns / 1e3, paper.block_4096_bytes_per_s / 1e9);
-    writeln!(out, "The UZURA paper predicts of its card {us:.2} us for 64 B and {gb:.2} GB/s in blocks of 4 KiB.")?;
+    writeln!(
+        out,
+        "The UZURA paper predicts of its card {us:.2} us for 64 B and {gb:.2} GB/s in blocks of 4 KiB."
+    )?;
     bars(out, &report.bars)?;
     for missing in &report.missing {
         writeln!(out, "not measured: {missing}")?;
@@ -100,7 +106,11 @@ fn bars(out: &mut Vec<u8>, bars: &[Bar]) -> Result<()> {
         return Ok(());
     }
     let met = bars.iter().filter(|bar| bar.is_met).count();
-    writeln!(out, "\n{met} of {} bars are met (P10; the last column is the medians' share of the limit):\n", bars.len())?;
+    writeln!(
+        out,
+        "\n{met} of {} bars are met (P10; the last column is the medians' share of the limit):\n",
+        bars.len()
+    )?;
     let row = |bar: &Bar| {
         vec![
             if bar.is_met { "met" } else { "not met" }.to_string(),
