@@ -1,9 +1,24 @@
-//! The UZURA engine. So far its [`model`]: the paper's network card as a pipeline that one can
-//! compute with.
+//! The UZURA engine: messages and one-sided operations with a layout on both sides, over any transport; and the
+//! [`model`] of the paper's network card that it is named after.
+//!
+//! An [`Engine`] is one endpoint. It keeps tags, buffers, keys and layouts; a
+//! [`Transport`](covey_wire::Transport) brings the packets and, where it can, reaches into a peer's
+//! memory; a [`Memory`](covey_wire::Memory) lends the bytes that operations are about. It opens no socket, maps no
+//! memory, reads no clock and starts no thread: it goes on when it is polled.
+//!
+//! ```text
+//!   send, receive, put, get ──► Engine ──► Completion
+//!                               │    ▲
+//!                Transport::send│    │Sink::packet        Memory::{read, write, both}
+//!                               ▼    │
+//!                             Transport
+//! ```
+//!
+//! The packets are in `docs/protocol/uzura.md`.
 //!
 //! The paper: Nakashima et al., "Toward an Implementation of High Performance Communication Offload
-//! Engine UZURA". Its 4.03 us and 1.02 GB/s are themselves predictions from the times of components; this
-//! crate makes the same ones, says where each number comes from, and what would follow from others.
+//! Engine UZURA". Its 4.03 us and 1.02 GB/s are themselves predictions from the times of components; the model
+//! makes the same ones, says where each number comes from, and what would follow from others.
 //!
 //! ```
 //! use covey_uzura::model::{Nic, Way, message, rdma};
@@ -17,4 +32,14 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod api;
+mod engine;
+mod fault;
 pub mod model;
+
+pub use api::{
+    Completion, Config, Form, HEADER_BYTES_MAX, Key, Local, OpId, Probe, Remote, Rights, Rule,
+    Source, Started, Stats, Tag,
+};
+pub use engine::Engine;
+pub use fault::Fault;

@@ -1,4 +1,5 @@
-//! Byte cursors, the message table macro, blame-first errors and the contract of a protocol machine.
+//! Byte cursors, the message table macro, blame-first errors, and two contracts: of a protocol machine, and
+//! of what carries a message engine's packets ([`transport`]).
 //!
 //! Every protocol of Covey stands on this crate. It holds no protocol, does no I/O, reads no clock
 //! and starts no thread: bytes and times are arguments.
@@ -33,15 +34,19 @@
 mod blame;
 mod cursor;
 mod machine;
+mod memory;
 mod payload;
 mod segments;
 mod table;
+pub mod transport;
 
 pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
 pub use cursor::{Field, List, Name, Reader};
 pub use machine::Machine;
+pub use memory::{Memory, NoMemory, Span};
 pub use payload::Payload;
 pub use segments::{FileRange, RANGE_BYTES_MIN, Segments};
 #[doc(hidden)]
 pub use table::in_field;
+pub use transport::{Peer, Transport};

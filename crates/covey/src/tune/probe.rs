@@ -149,19 +149,19 @@ pub fn measure(peer: SocketAddr, plan: &Plan, mut progress: impl FnMut(&Point)) 
     Ok(Outcome { curve, failure, stalled, segment_bytes })
 }
 
-/// Tries on a new connection whether it is this size that does not pass.
+/// Tries on a new connection whether it is this size that does not pass. None when nothing passes any more:
+/// then the way is gone, which no size explains.
 fn stall(peer: SocketAddr, curve: &Curve, bytes: u64) -> Option<Stall> {
     let passed =
         curve.points.iter().map(|point| point.bytes).filter(|passed| *passed < bytes).max();
     let passed_bytes = passed?;
-    let mut stall = Stall { bytes, passed_bytes, confirmed: false };
-    let Ok(stream) = connect(peer) else { return Some(stall) };
+    let stream = connect(peer).ok()?;
     let _ = stream.set_read_timeout(Some(PATIENCE_AGAIN));
     let mut link = Link { stream, retransmits: 0 };
     let mut block = Vec::new();
-    let passes = round_trips(&mut link, passed_bytes, ROUNDS_MIN, &mut block).is_ok();
-    stall.confirmed = passes && round_trips(&mut link, bytes, 1, &mut block).is_err();
-    Some(stall)
+    round_trips(&mut link, passed_bytes, ROUNDS_MIN, &mut block).ok()?;
+    let confirmed = round_trips(&mut link, bytes, 1, &mut block).is_err();
+    Some(Stall { bytes, passed_bytes, confirmed })
 }
 
 fn connect(peer: SocketAddr) -> Result<TcpStream> {

@@ -1,0 +1,230 @@
+//! The contract between a message engine and what carries its packets.
+//!
+//! A transport carries packets between this process and its peers, and may be able to reach into a peer's memory
+//! itself. It knows nothing of messages. What it promises:
+//!
+//! - **Packets arrive once, whole and in the order in which they were sent to that peer**, until the peer
+//!   is dead. One that is refused was not sent. Whoever carries packets over a wire that loses them
+//!   sees to it below this contract.
+//! - **A dead peer is told once** ([`Sink::dead`]), after its last packet. From then on everything for it is
+//!   refused with [`Refused::Dead`], and its number is not given out again.
+//! - **Nothing waits.** Every call returns at once; what cannot be done now is refused with [`Refused::Full`] and can
+//!   be tried again after a [`Transport::poll`].
+//! - **Progress is the caller's**: packets arrive, and posted operations end, while it polls.
+//!
+//! ```text
+//!   engine ── send(head, fill) ──► room of the transport, filled in place     small: copied once
+//!          ── post(head, span) ──► the span is read until Sink::sent          large: not copied
+//!          ── poll(sink) ────────► Sink::packet(head, payload)                lent for the call
+//!                                  Sink::place(head, bytes) -> span           read where it belongs
+//!          ── view, read, write ─► the peer's own memory                      where it can be reached
+//! ```
+//!
+//! How others fit: *verbs* sends from registered memory (`post`), receives into buffers that it posted itself (lent
+//! by `packet`), publishes keys with `publish`, and reads and writes by `read` and `write`, which then answer
+//! [`Transfer::Started`] and end with [`Sink::done`]. *AF_XDP* fills frames in `send`, lends them in `packet`,
+//! has no `post` and no one-copy part.
+
+use crate::Span;
+
+/// A peer of a transport: numbers count up from 0 in the order in which peers joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Peer(pub u32);
+
+/// Longest head of a packet, in bytes.
+pub const HEAD_BYTES_MAX: usize = 48;
+
+/// Most registrations that a transport publishes: slots are below this.
+pub const PUBLISHED_MAX: u32 = 1024;
+
+/// Why a transport did not take something. It had no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// No room now: poll, and try again.
+    Full,
+    /// The peer is dead, or there never was one.
+    Dead,
+    /// This transport, or this peer's machine, has no such thing. Another way will do.
+    Unsupported,
+    /// The peer's memory has not these bytes, or the system forbids it.
+    Fault,
+    /// The peer has no registration of this key.
+    Key,
+}
+
+/// How far a posted operation got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// It is done, and nothing more will be said of it.
+    Done,
+    /// It goes on: [`Sink::sent`] or [`Sink::done`] tells its end. Until then its memory is in use.
+    Started,
+}
+
+/// Whether a transport copies between the memories of two processes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OneCopy {
+    /// No: packets only.
+    None,
+    /// Yes, before the call returns.
+    AtOnce,
+    /// Yes, later: [`Transfer::Started`].
+    Posted,
+}
+
+/// A registration as its owner publishes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The key that a peer must name; never 0.
+    pub key: u64,
+    /// The memory, in the owner's addresses.
+    pub span: Span,
+    /// Which accesses are permitted: bits that mean something to the engines only.
+    pub rights: u32,
+}
+
+/// Carries packets, and reaches into peers' memory where it can. See the [module](self)'s promises.
+pub trait Transport {
+    /// Longest payload of a packet, in bytes.
+    fn packet_bytes_max(&self) -> usize;
+
+    /// Sends a packet: a head of at most [`HEAD_BYTES_MAX`] bytes and a payload of `bytes`, which `fill` writes in
+    /// its place (all of it). `fill` is called before this returns, or not at all when it is refused.
+    fn send(
+        &mut self,
+        peer: Peer,
+        head: &[u8],
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Refused>;
+
+    /// Longest payload that `post` takes, in bytes; 0 where it takes none.
+    fn post_bytes_max(&self) -> usize {
+        0
+    }
+
+    /// Sends a packet whose payload is read from memory of ours, without a copy where that is possible. It may be
+    /// longer than [`Transport::packet_bytes_max`], and arrives as one packet. The memory is in use until
+    /// [`Sink::sent`] says `token`.
+    fn post(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        head: &[u8],
+        payload: Span,
+    ) -> Result<Transfer, Refused> {
+        let _ = (token, peer, head, payload);
+        Err(Refused::Unsupported)
+    }
+
+    /// Gives `sink` what has happened, some `budget` packets at most. Says how many things that were.
+    fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize;
+
+    /// Where memory of the peer is mapped in this process, so that it can be read and written right there; `None`
+    /// where it is not. Memory stays mapped until its peer's [`Sink::dead`].
+    fn view(&mut self, peer: Peer, theirs: Span) -> Option<Span> {
+        let _ = (peer, theirs);
+        None
+    }
+
+    /// Whether `read` and `write` work with this peer.
+    fn one_copy(&self, peer: Peer) -> OneCopy {
+        let _ = peer;
+        OneCopy::None
+    }
+
+    /// Copies memory of the peer, piece after piece, into memory of ours: `from` has as many bytes as `into`.
+    fn read(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        from: &[Span],
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        let _ = (token, peer, from, into);
+        Err(Refused::Unsupported)
+    }
+
+    /// Copies memory of ours into memory of the peer, piece after piece.
+    fn write(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        from: Span,
+        to: &[Span],
+    ) -> Result<Transfer, Refused> {
+        let _ = (token, peer, from, to);
+        Err(Refused::Unsupported)
+    }
+
+    /// Publishes a registration in `slot` (below [`PUBLISHED_MAX`]), or with `None` takes it back. When it
+    /// was taken back, no peer reaches that memory by this key any more: this returns after the last access that
+    /// had begun.
+    fn publish(&mut self, slot: u32, what: Option<Published>) {
+        let _ = (slot, what);
+    }
+
+    /// Begins an access of ours to memory that the peer published: until [`Transport::leave`] it stays
+    /// published. Refused with [`Refused::Unsupported`] where peers' registrations cannot be seen, with
+    /// [`Refused::Key`] where the slot has not this key.
+    fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
+        let _ = (peer, slot, key);
+        Err(Refused::Unsupported)
+    }
+
+    /// Ends the access that `enter` began.
+    fn leave(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
+    /// A descriptor that becomes readable when there is something to poll, for a caller that wants to sleep.
+    /// Only after [`Transport::prepare_sleep`].
+    fn sleep_on(&self) -> Option<i32> {
+        None
+    }
+
+    /// Asks peers to wake us from now on. False when there already is something to poll: do not sleep.
+    fn prepare_sleep(&mut self) -> bool {
+        true
+    }
+
+    /// Ends what `prepare_sleep` began.
+    fn woke(&mut self) {}
+}
+
+/// What an engine does with what a transport brings.
+pub trait Sink {
+    /// A peer can be sent to.
+    fn joined(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
+    /// A packet arrived. Both parts are lent for the call.
+    fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]);
+
+    /// The head of a packet arrived, whose payload of `bytes` is still to be read. `Some`: read it there, then
+    /// call [`Sink::placed`]. `None`: read it anywhere, and call [`Sink::packet`]. Not every transport asks.
+    fn place(&mut self, peer: Peer, head: &[u8], bytes: usize) -> Option<Span> {
+        let _ = (peer, head, bytes);
+        None
+    }
+
+    /// The payload of that packet is where `place` wanted it.
+    fn placed(&mut self, peer: Peer, head: &[u8], bytes: usize) {
+        let _ = (peer, head, bytes);
+    }
+
+    /// A posted packet was read from its memory.
+    fn sent(&mut self, token: u64) {
+        let _ = token;
+    }
+
+    /// A read or write that was started has ended.
+    fn done(&mut self, token: u64, result: Result<(), Refused>) {
+        let _ = (token, result);
+    }
+
+    /// The peer is dead. Nothing comes from it any more; what was posted to it will not be told of.
+    fn dead(&mut self, peer: Peer);
+}
