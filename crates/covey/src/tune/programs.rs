@@ -29,6 +29,9 @@ pub const BLOCKS_MPI: Program =
 /// Blocks to and fro through PVM.
 pub const BLOCKS_PVM: Program =
     Program { name: "blocks-pvm", text: include_str!("programs/blocks_pvm.c") };
+/// Messages, streams and transpositions between two ranks.
+pub const PAIRS_MPI: Program =
+    Program { name: "pairs-mpi", text: include_str!("programs/pairs_mpi.c") };
 /// Matrices multiplied by one core.
 pub const GEMM: Program = Program { name: "gemm", text: include_str!("programs/gemm.c") };
 /// ScaLAPACK on grids of processes.
