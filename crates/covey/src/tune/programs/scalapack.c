@@ -3,9 +3,10 @@
  *
  * Arguments: FILE PASSES SECONDS_MAX CASE..., where a case is ROUTINE:TYPE:ORDER:BLOCK:ROWS:COLUMNS, such as
  * `gesv:d:2000:64:1:2`. No case is begun after SECONDS_MAX. Rank 0 writes the lines: the time of the slowest process,
- * and the processor time of the one that had least. */
+ * and the processor time of the one that had least. The last is `end`. */
 #include "matrix.h"
-#include <mpi.h>
+
+#include "finish.h"
 
 void Cblacs_get(int, int, int *), Cblacs_gridinit(int *, char *, int, int), Cblacs_gridexit(int);
 void Cblacs_gridinfo(int, int *, int *, int *, int *);
@@ -156,6 +157,8 @@ int main(int count, char **words)
             if (goes_on)
                 measure(file, words[i]);
         }
-    MPI_Finalize();
+    if (file >= 0)
+        dprintf(file, "end\n");
+    finish();
     return 0;
 }
