@@ -16,6 +16,7 @@ pub mod mount;
 pub mod node;
 pub mod output;
 pub mod tune;
+pub mod uzura;
 
 pub use covey_cluster::{config, error};
 

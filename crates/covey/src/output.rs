@@ -62,6 +62,14 @@ impl Output {
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 
+    /// Says what is being done, where there is a terminal to say it on.
+    pub fn spinner(&self) -> ProgressBar {
+        match self.json || !std::io::stderr().is_terminal() {
+            true => ProgressBar::hidden(),
+            false => ProgressBar::new_spinner(),
+        }
+    }
+
     /// A bar for `bytes_total` bytes of work, unseen for 250 ms, off a terminal and with `--json`.
     pub fn progress(&self, bytes_total: u64) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(Some(bytes_total), ProgressDrawTarget::hidden());

@@ -17,10 +17,16 @@ pub struct Info {
     pub window_limited_us: u64,
     /// Of these, how long its own send buffer was too small for more.
     pub buffer_limited_us: u64,
+    /// Segments under way that the other end has not acknowledged.
+    pub unacknowledged: u32,
+    /// How long ago it last acknowledged anything, in milliseconds.
+    pub acknowledged_before_ms: u32,
 }
 
 /// Offsets in the kernel's `tcp_info`, to which fields are only ever added.
 const SEGMENT_BYTES: usize = 16;
+const UNACKED: usize = 24;
+const LAST_ACK_RECV: usize = 56;
 const TOTAL_RETRANS: usize = 100;
 const BUSY_TIME: usize = 168;
 const RWND_LIMITED: usize = 176;
@@ -58,5 +64,7 @@ pub fn info(connection: impl AsFd) -> io::Result<Info> {
         busy_us: long(&raw, BUSY_TIME),
         window_limited_us: long(&raw, RWND_LIMITED),
         buffer_limited_us: long(&raw, SNDBUF_LIMITED),
+        unacknowledged: short(&raw, UNACKED),
+        acknowledged_before_ms: short(&raw, LAST_ACK_RECV),
     })
 }

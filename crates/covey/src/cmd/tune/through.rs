@@ -101,11 +101,7 @@ fn parted(measured: Vec<Result<Level>>) -> (Vec<Level>, Vec<Error>) {
 
 /// A line that shows what is being measured, on a terminal.
 pub fn spinner(context: &Context) -> indicatif::ProgressBar {
-    use std::io::IsTerminal;
-    match context.output.json || !std::io::stderr().is_terminal() {
-        true => indicatif::ProgressBar::hidden(),
-        false => indicatif::ProgressBar::new_spinner(),
-    }
+    context.output.spinner()
 }
 
 /// Shows each size as it is measured.

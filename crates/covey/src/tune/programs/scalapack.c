@@ -2,10 +2,11 @@
  * them PASSES times, so that a busy moment does not hit one case alone.
  *
  * Arguments: FILE PASSES SECONDS_MAX LEAST CASE..., where a case is ROUTINE:TYPE:ORDER:BLOCK:ROWS:COLUMNS, such as
- * `gesv:d:2000:64:1:2`. After SECONDS_MAX no case is begun but the first LEAST of them. Rank 0 writes the lines: the time of the slowest process,
- * and the processor time of the one that had least. */
+ * `gesv:d:2000:64:1:2`. After SECONDS_MAX no case is begun but the first LEAST of them. Rank 0 writes the lines: the
+ * time of the slowest process, and the processor time of the one that had least. The last is `end`. */
 #include "matrix.h"
-#include <mpi.h>
+
+#include "finish.h"
 
 void Cblacs_get(int, int, int *), Cblacs_gridinit(int *, char *, int, int), Cblacs_gridexit(int);
 void Cblacs_gridinfo(int, int *, int *, int *, int *);
@@ -157,6 +158,8 @@ int main(int count, char **words)
             if (goes_on)
                 measure(file, words[i]);
         }
-    MPI_Finalize();
+    if (file >= 0)
+        dprintf(file, "end\n");
+    finish();
     return 0;
 }

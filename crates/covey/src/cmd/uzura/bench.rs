@@ -1,0 +1,210 @@
+//! `covey uzura bench`: the engine beside the machine's floors and other message libraries.
+
+mod tell;
+
+use crate::cmd::Context;
+use crate::error::{Error, Result};
+use crate::tune::environment::{Environment, Watch};
+use crate::tune::mpi::{Library, Mpi, installed};
+use crate::tune::provenance::Provenance;
+use crate::tune::stop::{INTERRUPTED, Stop, interruptible};
+use crate::uzura::bars::{Bar, judge};
+use crate::uzura::cpus::{self, Cpus};
+use crate::uzura::figures::{Figures, Summary};
+use crate::uzura::meter::Plan;
+use crate::uzura::what::Over;
+use crate::uzura::{floors, iperf, other, peers};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measure messages and transpositions between two processes of this machine
+///
+/// Each thing is measured in thousands of short batches of at most 20 round trips, round after round, by
+/// two processes that stay on a CPU each. Told are the least time, that of the best tenth (both
+/// processes were on their CPUs) and the median; the CPU time of both processes for an operation; and what
+/// a bare cache line took between the same CPUs in the same minutes, because a hypervisor moves
+/// CPUs about and every other number follows that one.
+///
+/// Beside them stand the machine's floors (a cache line to and fro, memcpy, process_vm_readv,
+/// transpositions by our kernels, a bare TCP socket, iperf3), and Open MPI and MPICH where they are
+/// installed: a program in C is compiled with their mpicc when it is first needed. Transposed
+/// matrices are compared element by element.
+///
+/// EXAMPLES
+///
+///     covey uzura bench --quick
+///     covey uzura bench --only matrices
+///     covey uzura bench --rounds 20 --json
+#[derive(clap::Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// One short round: whether everything works, not how fast it is
+    #[arg(long, conflicts_with = "rounds")]
+    quick: bool,
+    /// Measure this only [default: all]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    only: Vec<Part>,
+    /// Go through everything so often
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// The two processes' CPUs [default: the first two]
+    #[arg(long, value_name = "CPU,CPU")]
+    cpus: Option<Cpus>,
+    /// Be the second process.
+    #[arg(long, hide = true, value_name = "MEMORY")]
+    answer: Option<PathBuf>,
+    #[arg(long, hide = true, value_name = "CPU", default_value_t = 0)]
+    answer_cpu: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Messages by memory
+    Memory,
+    /// Messages by TCP on loopback
+    Tcp,
+    /// Matrices transposed on the way
+    Matrices,
+}
+
+/// All that is told.
+#[derive(Debug, Serialize)]
+struct Report {
+    figures: Vec<Summary>,
+    bars: Vec<Bar>,
+    /// What could not be measured, and why.
+    missing: Vec<String>,
+    /// The paper's own predictions.
+    paper: Paper,
+    cpus: Cpus,
+    environment: Environment,
+    provenance: Provenance,
+}
+
+/// What the UZURA paper predicts of its card.
+#[derive(Debug, Serialize)]
+struct Paper {
+    message_64_bytes_ns: f64,
+    block_4096_bytes_per_s: f64,
+}
+
+const PAPER: Paper = Paper { message_64_bytes_ns: 4030.0, block_4096_bytes_per_s: 1.02e9 };
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    if let Some(memory) = &args.answer {
+        return other::answer(memory, args.answer_cpu);
+    }
+    let cpus = cpus::choose(args.cpus)?;
+    let (rounds, slice_ms) = if args.quick { (1, 5) } else { (args.rounds.into(), 100) };
+    let plan = Plan { rounds, slice: Duration::from_millis(slice_ms), cpus };
+    let bar = context.output.spinner();
+    let shown = bar.clone();
+    let measured = interruptible(move |stop| {
+        let say = |text: String| {
+            shown.set_message(text);
+            shown.tick();
+        };
+        Ok(measure(&args, &plan, stop, &say))
+    });
+    let report = measured.await?;
+    bar.finish_and_clear();
+    context.output.result(&report, |out| tell::all(out, &report))?;
+    match report.figures.is_empty() {
+        false => Ok(()),
+        true => {
+            Err(Error::work("nothing could be measured")
+                .hint("`covey uzura bench --json` says why"))
+        }
+    }
+}
+
+/// A run: all that is to be measured, round after round.
+struct Run<'a> {
+    plan: &'a Plan,
+    stop: &'a Stop,
+    say: &'a dyn Fn(String),
+    figures: Figures,
+    missing: Vec<String>,
+}
+
+fn measure(args: &Args, plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Report {
+    let watch = Watch::begin();
+    let (figures, missing) = (Figures::default(), Vec::new());
+    let mut run = Run { plan, stop, say, figures, missing };
+    let libraries = installed();
+    for (library, name) in [(Library::Openmpi, "Open MPI"), (Library::Mpich, "MPICH")] {
+        if !libraries.iter().any(|mpi| mpi.library == library) {
+            run.missing.push(format!("{name} is not installed"));
+        }
+    }
+    for round in 0..plan.rounds {
+        let parts = [Part::Memory, Part::Tcp, Part::Matrices];
+        for part in
+            parts.into_iter().filter(|part| args.only.is_empty() || args.only.contains(part))
+        {
+            if stop.is_asked() {
+                break;
+            }
+            run.part(part, round, &libraries);
+        }
+    }
+    if stop.is_asked() {
+        run.missing.push(format!("the rest: {INTERRUPTED}"));
+    }
+    let figures = run.figures.summaries();
+    Report {
+        bars: judge(&figures),
+        figures,
+        missing: run.missing,
+        paper: PAPER,
+        cpus: plan.cpus,
+        environment: watch.end(),
+        provenance: Provenance::here(),
+    }
+}
+
+impl Run<'_> {
+    /// One round of one part: floors, engine and libraries as close together as it goes.
+    fn part(&mut self, part: Part, round: usize, libraries: &[Mpi]) {
+        let (plan, stop) = (self.plan, self.stop);
+        let (over, name) = match part {
+            Part::Memory => (Over::Memory, "messages by memory"),
+            Part::Tcp => (Over::Tcp, "messages by TCP"),
+            Part::Matrices => (Over::Memory, "matrices"),
+        };
+        (self.say)(format!("round {} of {}: {name}, floors", round + 1, plan.rounds));
+        let floors = match part {
+            Part::Memory => floors::memory(plan, stop, &mut self.figures),
+            Part::Tcp => floors::sockets(plan, stop, &mut self.figures),
+            Part::Matrices => floors::matrices(plan, stop, &mut self.figures),
+        };
+        self.keep(floors);
+        if part == Part::Tcp {
+            let iperf = match iperf::is_installed() {
+                true => iperf::measure(plan, &mut self.figures),
+                false => Err(Error::work("iperf3 is not installed")),
+            };
+            self.keep(iperf);
+        }
+        let whats = peers::whats(over, &floors::SIDES, part == Part::Matrices);
+        for mpi in libraries {
+            if stop.is_asked() {
+                return;
+            }
+            (self.say)(format!("round {} of {}: {name}, {}", round + 1, plan.rounds, mpi.name));
+            let done = peers::measure(mpi, over, &whats, plan, stop, &mut self.figures);
+            self.keep(done);
+        }
+    }
+
+    /// What failed is told once, and the rest goes on.
+    fn keep(&mut self, done: Result<()>) {
+        if let Err(error) = done
+            && !self.missing.contains(&error.message)
+        {
+            self.missing.push(error.message);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The second process: this program again, which answers what the first asks.
+
+use super::cpus::pin;
+use crate::error::{Cannot, Error, Result};
+use crate::lab::enter::ourselves;
+use covey_io::os::floor::{Answerer, Asker, Part};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The two halves.
+#[derive(Debug)]
+pub struct Pair {
+    /// Ours.
+    pub asker: Asker,
+    child: Child,
+}
+
+impl Pair {
+    /// Starts the other on a CPU.
+    pub fn start(cpu: usize) -> Result<Pair> {
+        let asker = Asker::new().cannot(|| "make memory that two processes share")?;
+        let mut command = Command::new(ourselves());
+        command.args(["uzura", "bench", "--answer"]).arg(asker.path());
+        command.args(["--answer-cpu", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().cannot(|| "start the second process")?;
+        Ok(Pair { asker, child })
+    }
+
+    /// Why the other failed, if that is why something did not work.
+    pub fn explain(&mut self, error: std::io::Error) -> Error {
+        let text = match self.child.try_wait() {
+            Ok(Some(status)) => format!("the second process ended with {status}"),
+            _ if error.kind() == std::io::ErrorKind::TimedOut => {
+                "the second process does not answer".into()
+            }
+            _ => crate::error::reason(&error),
+        };
+        Error::work(format!("cannot measure between two processes: {text}"))
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The second process's part.
+pub fn answer(path: &Path, cpu: usize) -> Result<()> {
+    let _pinned = pin(cpu)?;
+    let what = || format!("answer at {}", path.display());
+    Answerer::open(path).cannot(what)?.serve(&mut Nothing).cannot(what)
+}
+
+/// Floors only.
+struct Nothing;
+
+impl Part for Nothing {
+    fn prepare(&mut self, _: u64, _: u64) -> std::io::Result<u64> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn run(&mut self, _: u64, _: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+}
