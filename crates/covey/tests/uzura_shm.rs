@@ -5,7 +5,7 @@ use covey_io::os::own::Own;
 use covey_io::os::shm::{Patience, Settings, Shm, Waiter};
 use covey_layout::{Element, Layout, Op};
 use covey_uzura::{
-    Completion, Config, Engine, Fault, Key, Local, Remote, Rights, Source, Started, Tag,
+    Completion, Config, Engine, Fault, Key, Local, Remote, Rights, Rule, Source, Started, Tag,
 };
 use covey_wire::{Memory, Peer, Span};
 use std::path::{Path, PathBuf};
@@ -310,4 +310,51 @@ fn a_killed_process_ends_what_was_begun_with_it_and_nothing_else() {
     assert_eq!(dying.end.engine.send(dying.peer, 1, Local::bytes(into), 0), Err(Fault::PeerDead));
     assert!(dying.end.engine.cancel(anybody), "it waits for others");
     assert_eq!(dying.end.next().result, Err(Fault::Cancelled));
+}
+
+/// The header of a 9P Rread: size, type, tag, count.
+fn rread(count: u32) -> Vec<u8> {
+    let size = (count + 11).to_le_bytes();
+    [&size[..], &[117, 5, 0], &count.to_le_bytes()].concat()
+}
+
+#[test]
+fn a_payload_behind_a_header_comes_to_its_place_with_one_copy() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
+    let bytes = LENGTH_MAX as u64;
+    let sender = std::thread::spawn(move || {
+        let mut shm = Shm::new(Settings::default()).expect("shared memory");
+        let memory = shm.memory().expect("the first time");
+        let peer = shm.meet(theirs).expect("they meet");
+        let what = shm.allocate(bytes).expect("there is room");
+        let mut end = End::new(shm, memory);
+        end.write(what, &[42; LENGTH_MAX]);
+        let header = rread(LENGTH_MAX as u32);
+        let sent = end.engine.send_headed(peer, 9, &header, Local::bytes(what), 0);
+        end.end(sent).expect("it is sent");
+        end.engine.stats()
+    });
+    let mut shm = Shm::new(Settings::default()).expect("shared memory");
+    let memory = shm.memory().expect("the first time");
+    let peer = shm.meet(ours).expect("they meet");
+    let mut end = End::new(shm, memory);
+    let (header, payload) = (end.engine.memory().block(11), end.engine.memory().block(LENGTH_MAX));
+    let (mut mask, mut value) = ([0; 11], [0; 11]);
+    mask[4..7].fill(0xff);
+    value[4..7].copy_from_slice(&[117, 5, 0]);
+    let rule = Rule {
+        from: Source::From(peer),
+        tag: Tag::exact(9),
+        mask: &mask,
+        value: &value,
+        header,
+        payload: Local::bytes(payload),
+    };
+    let placed = end.engine.place(&rule, 0);
+    end.end(placed).expect("it comes");
+    assert_eq!(end.bytes(header, 11), rread(LENGTH_MAX as u32));
+    assert!(end.bytes(payload, LENGTH_MAX) == [42; LENGTH_MAX]);
+    let (here, there) = (end.engine.stats(), sender.join().expect("it ended well"));
+    assert_eq!((here.bytes_copied, here.bytes_held), (bytes, 0));
+    assert_eq!((there.bytes_copied, there.bytes_held), (0, 0));
 }

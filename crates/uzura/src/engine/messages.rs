@@ -185,6 +185,10 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 core.early.recycle(bytes);
                 Ok(Started::Done(core.end(index)))
             }
+            Body::Ready(_) if core.peer(early.peer).is_err() => {
+                core.ops[index].fault = Some(Fault::PeerDead);
+                Ok(Started::Done(core.end(index)))
+            }
             Body::Ready(ready) => {
                 core.ops[index].more().ready = Some(ready);
                 let id: OpId = core.ops.id(index);
