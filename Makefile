@@ -40,11 +40,11 @@ bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout
 	$(CARGO) build --release --locked -p covey --bins --examples
 	@COVEY=$(abspath $(COVEY)) bench/run $(SUITES)
 
-build: ## build the release binary and the preload library
+build: ## build the release binary and the libraries for C
 	@scripts/prepare build
-	$(CARGO) build --release --locked -p covey -p covey-capi
+	$(CARGO) build --release --locked -p covey -p covey-capi -p covey-c
 
-install: build ## install binary, preload library, manual pages, completions and systemd unit below PREFIX (/usr/local)
+install: build ## install binary, libraries, MPI shims, manual pages, completions and systemd unit below PREFIX (/usr/local)
 	@COVEY=$(COVEY) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) scripts/install
 
 uninstall: ## remove what `make install` installed

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "covey.h"
+#include "covey-preload.h"
 
 static int rank, ranks;
 

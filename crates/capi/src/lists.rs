@@ -14,7 +14,7 @@ use covey_ninep::tree::Errno;
 use covey_stripe::list::Run;
 use libc::{c_int, iovec, off_t, size_t, ssize_t};
 
-/// A place in a file, as in `covey.h`.
+/// A place in a file, as in `covey-preload.h`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Extent {

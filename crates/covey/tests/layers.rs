@@ -35,6 +35,7 @@ const TABLE: &[Rule] = &[
         runtime: true,
         ..pure("capi", &["cluster", "uzura", "layout", "cell", "stripe", "ninep", "io", "wire"])
     },
+    Rule { unsafe_code: true, ..pure("c", &["uzura", "layout", "io", "wire"]) },
     Rule {
         runtime: true,
         ..pure(
@@ -48,7 +49,7 @@ const TABLE: &[Rule] = &[
 ];
 
 /// Crates that own the world: sockets, files, clocks, threads.
-const WORLDLY: [&str; 4] = ["io", "cluster", "covey", "capi"];
+const WORLDLY: [&str; 5] = ["io", "cluster", "covey", "capi", "c"];
 
 /// What only a worldly crate may name.
 const WORLD: [&str; 9] = [

@@ -1,5 +1,6 @@
 //! The real world: Linux.
 
+pub mod addresses;
 pub mod arp;
 pub mod card;
 pub mod clock;
@@ -21,6 +22,7 @@ pub mod packets;
 pub mod place;
 pub mod random;
 pub mod run;
+pub mod shm;
 pub mod tap;
 pub mod tcp;
 pub mod users;

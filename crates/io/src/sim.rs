@@ -24,12 +24,14 @@
 //!
 //! No simulated process ever sees the real clock, the system's random numbers, or another thread.
 
+mod carrier;
 mod disk;
 mod executor;
 pub mod net;
 mod rng;
 mod trace;
 
+pub use carrier::{CarrierProfile, Carriers, SimMemory, SimTransport};
 pub use disk::{DiskProfile, SimDisk, SimMap};
 pub use executor::{Control, Hang, NodeId, Pace, Sim, note};
 pub use rng::Rng;

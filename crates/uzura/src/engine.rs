@@ -1,8 +1,16 @@
 //! The engine: one endpoint of messages and one-sided operations.
 
+mod messages;
+mod onesided;
+mod pump;
+
 use crate::Fault;
 use crate::api::*;
+use crate::core::Core;
+use crate::ops::State;
+use crate::table::{self, Registration};
 use covey_layout::{Layout, Op};
+use covey_wire::transport::{PUBLISHED_MAX, Published};
 use covey_wire::{Memory, Peer, Span, Transport};
 
 /// One endpoint: it has a transport with peers, and memory that operations are about.
@@ -13,14 +21,13 @@ use covey_wire::{Memory, Peer, Span, Transport};
 #[derive(Debug)]
 pub struct Engine<T, M> {
     transport: T,
-    memory: M,
+    core: Core<M>,
 }
 
 impl<T: Transport, M: Memory> Engine<T, M> {
     /// An engine without peers.
     pub fn new(transport: T, memory: M, config: Config) -> Engine<T, M> {
-        let _ = config;
-        Engine { transport, memory }
+        Engine { transport, core: Core::new(memory, config) }
     }
 
     /// What carries its packets: peers are met there, in its own way.
@@ -30,25 +37,22 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// The memory that operations are about.
     pub fn memory(&mut self) -> &mut M {
-        &mut self.memory
+        &mut self.core.memory
     }
 
     /// Whether there is such a peer and it is not known to be dead.
     pub fn is_alive(&self, peer: Peer) -> bool {
-        let _ = peer;
-        false
+        self.core.peers.get(peer.0 as usize).is_some_and(|state| state.alive)
     }
 
     /// Makes `count` copies of a layout ready for use, on either side of operations.
     pub fn commit(&mut self, layout: &Layout, count: u64) -> Result<Form, covey_layout::Error> {
-        let _ = (layout, count);
-        Ok(Form(0))
+        self.core.forms.commit(layout, count).map(Form)
     }
 
     /// Forgets a layout. No operation under way may use it.
     pub fn free(&mut self, form: Form) -> Result<(), Fault> {
-        let _ = form;
-        Err(Fault::NoSuch)
+        if self.core.forms.free(form.0) { Ok(()) } else { Err(Fault::NoSuch) }
     }
 
     /// Sends a message. It is done when its memory may be used again.
@@ -72,8 +76,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         what: Local,
         context: u64,
     ) -> Result<Started, Fault> {
-        let _ = (to, tag, header, what, context);
-        Err(Fault::NoPeer)
+        self.start_send(to.0, tag, header, what, context)
     }
 
     /// Receives a message: the first one of those that fit, by this source and tag, in the order in which they were sent.
@@ -85,53 +88,69 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         into: Local,
         context: u64,
     ) -> Result<Started, Fault> {
-        let _ = (from, tag, into, context);
-        Err(Fault::NoPeer)
+        self.start_receive(from, tag, into, context)
     }
 
     /// Receives one message whose header has a form: header and payload each go to their place, with no copy in
     /// between. Rules go before receives, in the order in which they were made.
     pub fn place(&mut self, rule: &Rule<'_>, context: u64) -> Result<Started, Fault> {
-        let _ = (rule, context);
-        Err(Fault::NoPeer)
+        self.start_place(rule, context)
     }
 
     /// The message that a receive would get now.
     pub fn probe(&mut self, from: Source, tag: Tag) -> Option<Probe> {
-        let _ = (from, tag);
-        None
+        let early = &self.core.early;
+        let early = early.look(early.find(from, tag, |_| true)?);
+        Some(Probe { peer: Peer(early.peer), tag: early.tag, bytes: early.body.bytes() })
     }
 
-    /// Cancels what has not begun: a receive without a message, a send that no packet has left for. True: its
+    /// Cancels what has not begun: a receive without a message, anything else that no packet has left for. True: its
     /// completion says [`Fault::Cancelled`]. False: it goes on, or has ended.
     pub fn cancel(&mut self, operation: OpId) -> bool {
-        let _ = operation;
-        false
+        let core = &mut self.core;
+        let Some(index) = core.ops.of_id(operation) else { return false };
+        match core.ops[index].state {
+            State::Posted => core.posted.remove(&mut core.ops, index),
+            State::Waiting => {
+                let peer = core.ops[index].peer;
+                core.peers[peer as usize].backlog.retain(|waiting| *waiting != index);
+            }
+            State::Announced | State::Moving => return false,
+        }
+        core.fail(index, Fault::Cancelled);
+        true
     }
 
     /// Lets peers that have the key access memory.
     pub fn register(&mut self, span: Span, rights: Rights) -> Result<Key, Fault> {
-        let _ = (span, rights);
-        Err(Fault::Busy)
+        let registration = self.core.table.add(span, rights).ok_or(Fault::Busy)?;
+        let slot = table::index(registration.key);
+        if slot < PUBLISHED_MAX {
+            let Registration { key, span, rights } = registration;
+            self.transport.publish(slot, Some(Published { key, span, rights }));
+        }
+        Ok(Key(registration.key))
     }
 
     /// Takes a registration back. When this returns nobody accesses the memory by this key any more; operations under
     /// way that need it end with [`Fault::Revoked`].
     pub fn revoke(&mut self, key: Key) -> Result<(), Fault> {
-        let _ = key;
-        Err(Fault::WrongKey)
+        self.core.table.remove(key)?;
+        let slot = table::index(key.0);
+        if slot < PUBLISHED_MAX {
+            self.transport.publish(slot, None);
+        }
+        Ok(())
     }
 
     /// Writes memory of ours to memory of a peer. It is done when it is there.
     pub fn put(&mut self, from: Local, to: Remote, context: u64) -> Result<Started, Fault> {
-        let _ = (from, to, context);
-        Err(Fault::NoPeer)
+        self.start_put(from, to, context)
     }
 
     /// Reads memory of a peer into memory of ours.
     pub fn get(&mut self, into: Local, from: Remote, context: u64) -> Result<Started, Fault> {
-        let _ = (into, from, context);
-        Err(Fault::NoPeer)
+        self.start_get(into, from, context)
     }
 
     /// Combines memory of a peer with memory of ours, in order: `there = op(there, here)`. Each element atomically, as
@@ -143,8 +162,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         to: Remote,
         context: u64,
     ) -> Result<Started, Fault> {
-        let _ = (op, from, to, context);
-        Err(Fault::NoPeer)
+        self.start_accumulate(op, from, to, context)
     }
 
     /// The same, and what was there before comes into `before`.
@@ -156,8 +174,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         to: Remote,
         context: u64,
     ) -> Result<Started, Fault> {
-        let _ = (op, from, before, to, context);
-        Err(Fault::NoPeer)
+        self.start_fetch(op, from, before, to, context)
     }
 
     /// Where memory of a peer is equal to `expected`, all of it, replaces it by `new`; what was there before comes into
@@ -170,27 +187,38 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         to: Remote,
         context: u64,
     ) -> Result<Started, Fault> {
-        let _ = (expected, new, before, to, context);
-        Err(Fault::NoPeer)
+        self.start_swap(expected, new, before, to, context)
     }
 
     /// Lets operations go on. Says how many things happened; 0 is a reason to wait.
     pub fn poll(&mut self) -> usize {
-        0
+        let mut happened = self.transport.poll(POLL_BUDGET, &mut self.core);
+        if !self.core.matched.is_empty() {
+            happened += self.fetch_matched();
+        }
+        if !self.core.queue.is_empty() {
+            happened += self.pump_all();
+        }
+        happened
     }
 
     /// The end of an operation, if one has ended. They come in the order of their ends.
     pub fn completion(&mut self) -> Option<Completion> {
-        None
+        self.core.completions.pop_front()
     }
 
     /// Whether it is only peers that this waits for: nothing of ours is left to be tried again.
     pub fn is_idle(&self) -> bool {
-        true
+        self.core.completions.is_empty()
+            && self.core.queue.iter().all(|peer| !self.core.peers[*peer as usize].is_full)
     }
 
     /// What was counted so far.
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        let Core { stats, table, .. } = &self.core;
+        Stats { near_hits: table.hits, near_misses: table.misses, ..*stats }
     }
 }
+
+/// Packets that are looked at before operations go on.
+const POLL_BUDGET: usize = 64;

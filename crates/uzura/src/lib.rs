@@ -33,9 +33,18 @@
 #![deny(missing_docs)]
 
 mod api;
+mod core;
+mod direct;
 mod engine;
 mod fault;
+mod forms;
+mod matching;
 pub mod model;
+mod ops;
+mod packet;
+mod peers;
+mod serve;
+mod table;
 
 pub use api::{
     Completion, Config, Form, HEADER_BYTES_MAX, Key, Local, OpId, Probe, Remote, Rights, Rule,

@@ -121,6 +121,13 @@ pub trait Transport {
     /// Gives `sink` what has happened, some `budget` packets at most. Says how many things that were.
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize;
 
+    /// Whether the peer may be able to reach our memory by `view` or `read`, so that it is worth telling it where data
+    /// lies.
+    fn is_reachable(&self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// Where memory of the peer is mapped in this process, so that it can be read and written right there; `None`
     /// where it is not. Memory stays mapped until its peer's [`Sink::dead`].
     fn view(&mut self, peer: Peer, theirs: Span) -> Option<Span> {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "covey.h"
+#include "covey-preload.h"
 
 enum { COUNT = 1000, STRIDE = 4099, LENGTH = 1000 };
 

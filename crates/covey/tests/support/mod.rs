@@ -13,6 +13,7 @@
 pub mod bytes;
 pub mod command;
 pub mod lab;
+pub mod libraries;
 pub mod network;
 pub mod preload;
 mod skip;

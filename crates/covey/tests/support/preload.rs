@@ -1,6 +1,7 @@
 //! Programs under `libcovey-preload.so`, and C programs of the tests.
 
 use super::command::{Finished, run};
+use super::libraries::built;
 use super::{Cluster, has_program, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,25 +10,10 @@ use std::sync::OnceLock;
 /// Where the tests see Covey's files.
 pub const PREFIX: &str = "/covey";
 
-/// The library, built as this test was. Cargo builds it beside the tests when it runs them all; a test
-/// that is run alone asks for it.
+/// The preload library.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let covey = Path::new(env!("CARGO_BIN_EXE_covey"));
-        let profile = covey.parent().expect("a binary lies in a directory");
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "--locked", "-p", "covey-capi"]);
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        let built = cargo.status().expect("cargo runs");
-        assert!(built.success(), "the preload library cannot be built");
-        let library = profile.join("libcovey_preload.so");
-        assert!(library.exists(), "there is no {}", library.display());
-        library
-    })
+    LIBRARY.get_or_init(|| built("covey-capi", "libcovey_preload.so"))
 }
 
 /// A program that reaches the cluster's files below [`PREFIX`] without a mount.

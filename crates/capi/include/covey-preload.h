@@ -4,8 +4,8 @@
  *     ssize_t (*writex)(int, const struct iovec *, size_t, const struct covey_xtvec *, size_t) =
  *         dlsym(RTLD_DEFAULT, "covey_writex");
  */
-#ifndef COVEY_H
-#define COVEY_H
+#ifndef COVEY_PRELOAD_H
+#define COVEY_PRELOAD_H
 
 #include <stddef.h>
 #include <stdint.h>

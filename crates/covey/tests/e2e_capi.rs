@@ -1,0 +1,78 @@
+//! `libcovey.so` as a program in C uses it: plain, under valgrind, and with gcc's sanitizers.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::libraries::{built, source};
+use support::{has_program, run, skip};
+use tempfile::TempDir;
+
+/// The program of the tests, linked with the library as users do. None where there is no compiler.
+fn program(dir: &Path, options: &[&str]) -> Option<PathBuf> {
+    if !has_program("gcc") {
+        skip("needs gcc");
+        return None;
+    }
+    let library = built("covey-c", "libcovey_c.so");
+    for name in ["libcovey.so", "libcovey.so.0"] {
+        std::os::unix::fs::symlink(&library, dir.join(name)).expect("a link can be made");
+    }
+    let program = dir.join("layouts");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=c99", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
+    gcc.args(options).arg("-I").arg(source("crates/c/include")).arg("-o").arg(&program);
+    gcc.arg(source("crates/covey/tests/capi/layouts.c")).arg("-L").arg(dir).arg("-lcovey");
+    gcc.arg(format!("-Wl,-rpath,{}", dir.display()));
+    let done = run(gcc);
+    assert!(done.ok, "{done}");
+    Some(program)
+}
+
+#[track_caller]
+fn is_right(command: Command) {
+    let done = run(command);
+    assert!(done.ok && done.stdout.ends_with("right\n"), "{done}");
+}
+
+#[test]
+fn a_program_in_c_does_everything_that_layouts_can() {
+    let dir = TempDir::new().expect("a directory");
+    let Some(program) = program(dir.path(), &[]) else { return };
+    is_right(Command::new(program));
+}
+
+#[test]
+fn a_program_in_c_touches_and_loses_no_memory_under_valgrind() {
+    if !has_program("valgrind") {
+        return skip("needs valgrind");
+    }
+    let dir = TempDir::new().expect("a directory");
+    let Some(program) = program(dir.path(), &[]) else { return };
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+    // What a thread keeps for itself until the end of the process is no leak.
+    command.args(["--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite"]);
+    command.arg(program);
+    is_right(command);
+}
+
+#[test]
+fn a_program_in_c_is_clean_under_the_sanitizers() {
+    let dir = TempDir::new().expect("a directory");
+    let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let Some(program) = program(dir.path(), &options) else { return };
+    is_right(Command::new(program));
+}
+
+#[test]
+fn the_header_is_good_in_cpp_too() {
+    if !has_program("g++") {
+        return skip("needs g++");
+    }
+    let mut command = Command::new("g++");
+    command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-xc++"]);
+    command.arg(source("crates/c/include/covey.h"));
+    let done = run(command);
+    assert!(done.ok, "{done}");
+}

@@ -1,0 +1,232 @@
+//! Engines on a simulated transport, against a memory that is kept by hand.
+//!
+//! Every process has a plan of messages and accesses to others' memory, does them in a random order, and may die.
+//! What an operation should have done is done to a copy of all memory when its completion comes. In the end both are the same,
+//! byte for byte, and everything has ended.
+
+mod act;
+mod plan;
+mod shapes;
+
+use covey_io::sim::{CarrierProfile, Carriers, Rng, SimMemory, SimTransport};
+use covey_uzura::{Completion, Config, Engine, Fault, Started};
+use plan::{Act, Plan};
+use std::collections::BTreeMap;
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    pub operations: u64,
+    pub faults: u64,
+    pub direct: u64,
+    pub rendezvous: u64,
+    pub unexpected: u64,
+}
+
+/// Memory of each process; the second half is scratch.
+const MEMORY_BYTES: usize = 2 << 20;
+
+/// A process.
+struct Node {
+    engine: Engine<SimTransport, SimMemory>,
+    is_dead: bool,
+    /// Acts that are under way, by their contexts.
+    pending: BTreeMap<u64, act::Pending>,
+    next_context: u64,
+}
+
+/// All processes, and what their memory should be.
+struct World {
+    rng: Rng,
+    carriers: Carriers,
+    nodes: Vec<Node>,
+    expected: Vec<Vec<u8>>,
+    plan: Plan,
+    report: Report,
+    /// Which messages came to receives of anything: from whom to whom, in which order.
+    order: BTreeMap<(usize, usize), Vec<(u64, usize)>>,
+    /// What was seen of counters.
+    counts: Vec<(usize, u64)>,
+}
+
+/// Runs a seed. The error says what was wrong.
+pub fn simulate(seed: u64) -> Result<Report, String> {
+    let mut rng = Rng::new(seed);
+    let count = 2 + rng.index(3);
+    let profile = CarrierProfile {
+        packet_bytes_max: 512 + rng.index(3) * 700,
+        post_bytes_max: rng.index(2) * 3000,
+        packets_max: 2 + rng.index(30),
+        refused_permille: rng.below(400),
+        delay_max: rng.below(60),
+        view: rng.chance(300),
+        one_copy: rng.chance(400),
+        published: rng.chance(500),
+    };
+    let carriers = Carriers::new(rng.next(), count, MEMORY_BYTES, profile);
+    let mut expected = Vec::new();
+    for node in 0..count {
+        carriers.look(node, |memory| {
+            let used = &mut memory[..MEMORY_BYTES / 2];
+            used.chunks_mut(8).for_each(|part| part.copy_from_slice(&rng.next().to_le_bytes()));
+            expected.push(memory[..MEMORY_BYTES / 2].to_vec());
+        });
+    }
+    let nodes = (0..count)
+        .map(|node| {
+            let (transport, memory) = carriers.end(node);
+            let config = Config {
+                eager_bytes_max: rng.index(4) * 150,
+                window_bytes: 4096 + rng.below(8192),
+                operations_max: 4096,
+                near_table_bytes: rng.index(3) * 256,
+                seed: rng.next(),
+            };
+            let engine = Engine::new(transport, memory, config);
+            Node { engine, is_dead: false, pending: BTreeMap::new(), next_context: 1 }
+        })
+        .collect();
+    let plan = Plan::random(&mut rng, count);
+    let report = Report::default();
+    let (order, counts) = Default::default();
+    let mut world = World { rng, carriers, nodes, expected, plan, report, order, counts };
+    world.run()
+}
+
+impl World {
+    fn run(&mut self) -> Result<Report, String> {
+        let doomed = self.rng.chance(350).then(|| self.rng.index(self.nodes.len()));
+        let death = self.rng.below(3000);
+        self.register()?;
+        let mut quiet = 0;
+        for step in 0..STEPS_MAX {
+            if doomed.is_some() && step == death {
+                self.kill(doomed.unwrap_or(0));
+            }
+            self.carriers.step();
+            let node = self.rng.index(self.nodes.len());
+            if self.nodes[node].is_dead {
+                continue;
+            }
+            let mut moved = self.nodes[node].engine.poll() > 0;
+            while let Some(completion) = self.nodes[node].engine.completion() {
+                self.ended(node, completion)?;
+                moved = true;
+            }
+            if self.rng.chance(300)
+                && let Some(act) = self.plan.next(&mut self.rng, node)
+            {
+                self.act(node, act)?;
+                moved = true;
+            }
+            quiet = if moved { 0 } else { quiet + 1 };
+            if quiet > 500 && step > death {
+                if self.is_over() {
+                    return self.audit();
+                }
+                // What waits for messages that a dead process would have sent.
+                if quiet > 2000 && self.cancel_one()? {
+                    quiet = 0;
+                }
+                if quiet > 6000 {
+                    break;
+                }
+            }
+        }
+        Err(format!("something never ended: {}", self.left()))
+    }
+
+    fn is_over(&self) -> bool {
+        let alive = || self.nodes.iter().enumerate().filter(|(_, node)| !node.is_dead);
+        alive().all(|(index, node)| node.pending.is_empty() && self.plan.is_done(index))
+    }
+
+    fn left(&self) -> String {
+        let mut text = String::new();
+        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| !node.is_dead) {
+            for (context, pending) in &node.pending {
+                text += &format!("\n  {index}/{context}: {:?}", pending.act);
+            }
+            text += &format!("\n  {index}: {:?}, {}", node.engine.stats(), self.plan.left(index));
+        }
+        text
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.carriers.kill(node);
+        self.nodes[node].is_dead = true;
+        self.plan.kill(node);
+    }
+
+    fn cancel_one(&mut self) -> Result<bool, String> {
+        if !self.nodes.iter().any(|node| node.is_dead) {
+            return Ok(false);
+        }
+        for node in &mut self.nodes {
+            let waits = |pending: &act::Pending| {
+                matches!(pending.act, Act::ReceiveAny { .. } | Act::Place { .. })
+            };
+            let waiting = node.pending.values().find(|pending| waits(pending));
+            if let Some(id) = waiting.and_then(|pending| pending.id).filter(|_| !node.is_dead) {
+                return Ok(node.engine.cancel(id));
+            }
+        }
+        Ok(false)
+    }
+
+    fn audit(&mut self) -> Result<Report, String> {
+        // Only those who counted know what the counters are.
+        for node in 0..self.nodes.len() {
+            let at = self.plan.counters[node];
+            self.accept(node, at, 8);
+        }
+        for window in self.plan.windows.clone().iter().filter(|window| window.is_lost) {
+            if !window.is_revoked {
+                self.accept(window.target, window.at, plan::WINDOW_BYTES);
+            }
+        }
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].is_dead {
+                continue;
+            }
+            let stats = self.nodes[node].engine.stats();
+            self.report.direct += stats.direct;
+            self.report.rendezvous += stats.rendezvous;
+            self.report.unexpected += stats.unexpected;
+            let expected = &self.expected[node];
+            let wrong = self
+                .carriers
+                .look(node, |memory| (0..expected.len()).find(|at| memory[*at] != expected[*at]));
+            if let Some(at) = wrong {
+                return Err(format!("process {node}, byte {at}: {}", self.plan.about(node, at)));
+            }
+        }
+        self.audit_counters()?;
+        Ok(self.report)
+    }
+
+    /// A call that began an act.
+    fn begun(
+        &mut self,
+        node: usize,
+        context: u64,
+        started: Result<Started, Fault>,
+    ) -> Result<(), String> {
+        match started {
+            Ok(Started::Pending(id)) => {
+                if let Some(pending) = self.nodes[node].pending.get_mut(&context) {
+                    pending.id = Some(id);
+                }
+                Ok(())
+            }
+            Ok(Started::Done(completion)) => self.ended(node, completion),
+            Err(fault) => {
+                let result = Err(fault);
+                let peer = Carriers::peer(node, (node + 1) % self.nodes.len());
+                self.ended(node, Completion { context, result, peer, tag: 0, bytes: 0 })
+            }
+        }
+    }
+}
+
+const STEPS_MAX: u64 = 400_000;

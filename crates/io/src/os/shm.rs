@@ -1,0 +1,331 @@
+//! Messages between processes of one machine, through memory that they share.
+//!
+//! Each process has one file in memory, which its peers map: with an inbox for each of them and a heap for
+//! messages. A packet is written into the peer's inbox and seen there by polling: no system call, no lock, and for a
+//! short one a single cache line that moves. Memory of the heap is mapped by every peer, so one pass of a kernel
+//! moves it; other memory is copied by `process_vm_readv` where the kernel permits it, which is tried out when two
+//! processes meet.
+//!
+//! Processes of one user only. Who ends is told by its pidfd and by the socket over which it was met.
+
+mod arena;
+mod barrier;
+mod heap;
+mod link;
+mod meet;
+mod reach;
+mod ring;
+mod sleep;
+
+use arena::{Arena, ArenaPlan};
+use covey_wire::transport::{OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer};
+use covey_wire::{Peer, Span, Transport};
+use heap::Heap;
+use link::Link;
+use meet::Card;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub use sleep::{Patience, Waiter};
+
+/// The sizes of a process's shared memory. Pages that are not used take none.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Peers at most.
+    pub peers_max: u32,
+    /// Bytes for [`Shm::allocate`].
+    pub heap_bytes: u64,
+    /// Copy by the kernel where it is permitted.
+    pub one_copy: bool,
+    /// Use mapped memory in place.
+    pub view: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { peers_max: 64, heap_bytes: 1 << 30, one_copy: true, view: true }
+    }
+}
+
+/// The shared-memory transport of one process.
+#[derive(Debug)]
+pub struct Shm {
+    settings: Settings,
+    arena: Arc<Arena>,
+    memory: OwnedFd,
+    heap: Heap,
+    /// A number of ours that peers try to read.
+    probe: Box<[u8; 8]>,
+    has_barrier: bool,
+    links: Vec<Link>,
+    /// Those that nobody has been told of.
+    joined: usize,
+    bell: OwnedFd,
+    events: OwnedFd,
+    listener: Option<UnixListener>,
+    /// Polls in a row that found nothing.
+    empty_polls: u32,
+}
+
+impl Shm {
+    /// A process without peers.
+    pub fn new(settings: Settings) -> io::Result<Shm> {
+        let plan = ArenaPlan { peers_max: settings.peers_max, heap_bytes: settings.heap_bytes };
+        let (arena, memory) = Arena::make(plan)?;
+        let events = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+        let bell = sleep::bell()?;
+        sleep::watch(&events, bell.as_fd(), sleep::BELL)?;
+        let mut probe = Box::new(crate::os::random::bytes::<8>()?);
+        let _ = probe.as_mut_ptr().expose_provenance();
+        Ok(Shm {
+            heap: Heap::new(arena.heap()),
+            arena: Arc::new(arena),
+            memory,
+            probe,
+            has_barrier: barrier::register(),
+            links: Vec::new(),
+            joined: 0,
+            bell,
+            events,
+            listener: None,
+            empty_polls: 0,
+            settings,
+        })
+    }
+
+    /// Lets peers come: they are met while [`Shm::accept`] is called.
+    pub fn listen(&mut self, path: &Path) -> io::Result<()> {
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        sleep::watch(&self.events, listener.as_fd(), sleep::LISTENER)?;
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// Meets a process that has come, if one has.
+    pub fn accept(&mut self) -> io::Result<Option<Peer>> {
+        let Some(listener) = &self.listener else { return Ok(None) };
+        match listener.accept() {
+            Ok((stream, _)) => self.meet(stream).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Meets the process that listens there. Waits for its [`Shm::accept`], 5 s at most.
+    pub fn connect(&mut self, path: &Path) -> io::Result<Peer> {
+        self.meet(UnixStream::connect(path)?)
+    }
+
+    /// Meets the process at the other end of a socket, which does the same. Waits for it, 5 s at most.
+    pub fn meet(&mut self, stream: UnixStream) -> io::Result<Peer> {
+        let inbox = self.links.len() as u32;
+        if inbox >= self.settings.peers_max {
+            let text = format!("there are {inbox} peers already, the limit of this process");
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
+        }
+        let card = Card {
+            plan: ArenaPlan {
+                peers_max: self.settings.peers_max,
+                heap_bytes: self.settings.heap_bytes,
+            },
+            heap_address: self.arena.heap().address,
+            inbox,
+            has_barrier: self.has_barrier,
+            probe: (self.probe.as_ptr() as u64, u64::from_le_bytes(*self.probe)),
+        };
+        let met = meet::exchange(&stream, &card, self.memory.as_fd(), self.bell.as_fd())?;
+        let link = Link::new(met, stream, &self.arena, inbox, &self.settings, self.has_barrier)?;
+        for fd in link.watched() {
+            sleep::watch(&self.events, fd, sleep::PEER)?;
+        }
+        self.links.push(link);
+        Ok(Peer(inbox))
+    }
+
+    /// Memory that peers map too. `None` when there is no room.
+    pub fn allocate(&mut self, bytes: u64) -> Option<Span> {
+        self.heap.allocate(bytes)
+    }
+
+    /// Gives memory back that was allocated. False when it was not.
+    pub fn release(&mut self, span: Span) -> bool {
+        self.heap.release(span.address)
+    }
+
+    #[inline]
+    fn link(&mut self, peer: Peer) -> Result<&mut Link, Refused> {
+        let link = self.links.get_mut(peer.0 as usize).ok_or(Refused::Dead)?;
+        if link.is_alive() { Ok(link) } else { Err(Refused::Dead) }
+    }
+
+    /// What is looked at now and then only: who has come, and who has gone.
+    #[cold]
+    fn look(&mut self, sink: &mut impl Sink) -> usize {
+        self.empty_polls = 0;
+        let mut happened = 0;
+        while self.joined < self.links.len() {
+            sink.joined(Peer(self.joined as u32));
+            self.joined += 1;
+            happened += 1;
+        }
+        if !sleep::has_event(&self.events) {
+            return happened;
+        }
+        for (index, link) in self.links.iter_mut().enumerate() {
+            // What it has sent is taken first.
+            if link.is_gone() && !link.has_packet() {
+                link.bury();
+                sink.dead(Peer(index as u32));
+                happened += 1;
+            }
+        }
+        happened
+    }
+}
+
+impl Transport for Shm {
+    #[inline]
+    fn packet_bytes_max(&self) -> usize {
+        ring::PACKET_BYTES_MAX
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        peer: Peer,
+        head: &[u8],
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Refused> {
+        self.link(peer)?.send(head, bytes, fill)
+    }
+
+    #[inline]
+    fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
+        let mut left = budget;
+        let mut happened = if self.joined < self.links.len() { self.look(sink) } else { 0 };
+        for (index, link) in self.links.iter_mut().enumerate() {
+            let peer = Peer(index as u32);
+            while left > 0 {
+                match link.take(|head, payload| sink.packet(peer, head, payload)) {
+                    Ok(true) => left -= 1,
+                    Ok(false) => break,
+                    Err(ring::Broken) => {
+                        link.bury();
+                        sink.dead(peer);
+                        left -= 1;
+                        break;
+                    }
+                }
+            }
+        }
+        happened += budget - left;
+        if happened == 0 {
+            self.empty_polls += 1;
+            if self.empty_polls >= EMPTY_POLLS_MAX {
+                happened += self.look(sink);
+            }
+        }
+        happened
+    }
+
+    fn is_reachable(&self, peer: Peer) -> bool {
+        let link = self.links.get(peer.0 as usize);
+        link.is_some_and(|link| link.is_alive() && (link.can_copy || self.settings.view))
+    }
+
+    #[inline]
+    fn view(&mut self, peer: Peer, theirs: Span) -> Option<Span> {
+        if !self.settings.view {
+            return None;
+        }
+        self.link(peer).ok()?.view(theirs)
+    }
+
+    fn one_copy(&self, peer: Peer) -> OneCopy {
+        let can_copy = self.links.get(peer.0 as usize).is_some_and(|link| link.can_copy);
+        if can_copy { OneCopy::AtOnce } else { OneCopy::None }
+    }
+
+    fn read(
+        &mut self,
+        _token: u64,
+        peer: Peer,
+        from: &[Span],
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        let pid = self.link(peer)?.copyable()?;
+        reach::copy(pid, reach::Way::Read, into, from).map(|()| Transfer::Done)
+    }
+
+    fn write(
+        &mut self,
+        _token: u64,
+        peer: Peer,
+        from: Span,
+        to: &[Span],
+    ) -> Result<Transfer, Refused> {
+        let pid = self.link(peer)?.copyable()?;
+        reach::copy(pid, reach::Way::Write, from, to).map(|()| Transfer::Done)
+    }
+
+    fn publish(&mut self, slot: u32, what: Option<Published>) {
+        if slot >= PUBLISHED_MAX {
+            return;
+        }
+        let row = self.arena.row(slot);
+        let was = row.key.swap(0, Ordering::SeqCst);
+        if let Some(what) = what {
+            row.address.store(what.span.address, Ordering::Relaxed);
+            row.bytes.store(what.span.bytes, Ordering::Relaxed);
+            row.rights.store(u64::from(what.rights), Ordering::Relaxed);
+            row.key.store(what.key, Ordering::Release);
+            return;
+        }
+        barrier::heavy();
+        for link in &mut self.links {
+            link.wait_for_access(was);
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
+        self.link(peer)?.enter(slot, key)
+    }
+
+    #[inline]
+    fn leave(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get(peer.0 as usize) {
+            link.leave();
+        }
+    }
+
+    fn sleep_on(&self) -> Option<i32> {
+        Some(self.events.as_raw_fd())
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.arena.sleeping().store(1, Ordering::SeqCst);
+        barrier::heavy();
+        if self.joined < self.links.len() || self.links.iter().any(Link::has_packet) {
+            self.woke();
+            return false;
+        }
+        // A sleep is a reason to look at once who has gone.
+        self.empty_polls = EMPTY_POLLS_MAX;
+        true
+    }
+
+    fn woke(&mut self) {
+        self.arena.sleeping().store(0, Ordering::Relaxed);
+        sleep::silence(&self.bell);
+    }
+}
+
+/// Between two looks at who has gone: some 100 us of polling.
+const EMPTY_POLLS_MAX: u32 = 1 << 14;

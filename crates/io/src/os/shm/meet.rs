@@ -1,0 +1,154 @@
+//! How two processes get to know each other: over a Unix socket, each sends a card and two descriptors, its shared
+//! memory and its doorbell.
+
+use super::arena::ArenaPlan;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// What a process says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Card {
+    /// Of its memory.
+    pub plan: ArenaPlan,
+    /// Where its heap lies, in its own addresses.
+    pub heap_address: u64,
+    /// Which of its inboxes the other may write to.
+    pub inbox: u32,
+    /// It can make other processes pass a barrier, so that they need none of their own.
+    pub has_barrier: bool,
+    /// A number of its memory, and its value: whether it can be read is tried out.
+    pub probe: (u64, u64),
+}
+
+/// The other side.
+pub(super) struct Met {
+    pub card: Card,
+    pub pid: i32,
+    pub memory: OwnedFd,
+    pub bell: OwnedFd,
+}
+
+/// Sends our card and takes the peer's. Peers of other users are refused.
+pub(super) fn exchange(
+    stream: &UnixStream,
+    ours: &Card,
+    memory: BorrowedFd<'_>,
+    bell: BorrowedFd<'_>,
+) -> io::Result<Met> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let credentials = rustix::net::sockopt::socket_peercred(stream)?;
+    if credentials.uid != rustix::process::geteuid() {
+        return Err(refused("peer belongs to another user"));
+    }
+    send(stream, &ours.encode(), &[memory, bell])?;
+    let (bytes, fds) = receive(stream)?;
+    let card = Card::decode(&bytes).ok_or_else(|| refused("peer is no engine of this version"))?;
+    let [memory, bell] =
+        <[OwnedFd; 2]>::try_from(fds).map_err(|_| refused("peer did not hand over its memory"))?;
+    let pid = credentials.pid.as_raw_nonzero().get();
+    Ok(Met { card, pid, memory, bell })
+}
+
+fn refused(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+fn send(stream: &UnixStream, card: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(fds));
+    let flags = SendFlags::NOSIGNAL;
+    let sent = rustix::net::sendmsg(stream, &[IoSlice::new(card)], &mut control, flags)?;
+    if sent == card.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+fn receive(stream: &UnixStream) -> io::Result<([u8; CARD_BYTES], Vec<OwnedFd>)> {
+    let mut card = [0; CARD_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
+    let slices = &mut [IoSliceMut::new(&mut card)];
+    let received = rustix::net::recvmsg(stream.as_fd(), slices, &mut control, flags)?.bytes;
+    let fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    let fds: Vec<OwnedFd> = fds.flatten().collect();
+    if received < CARD_BYTES {
+        return Err(refused("peer went away before it had said who it is"));
+    }
+    Ok((card, fds))
+}
+
+const MAGIC: &[u8; 8] = b"uzura\0\0\x01";
+const CARD_BYTES: usize = 8 + 8 + 8 + 4 + 4 + 8 + 16;
+/// A process that is there answers at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Card {
+    fn encode(&self) -> [u8; CARD_BYTES] {
+        let mut bytes = [0; CARD_BYTES];
+        let fields = [
+            &MAGIC[..],
+            &self.plan.heap_bytes.to_le_bytes(),
+            &self.heap_address.to_le_bytes(),
+            &self.plan.peers_max.to_le_bytes(),
+            &self.inbox.to_le_bytes(),
+            &u64::from(self.has_barrier).to_le_bytes(),
+            &self.probe.0.to_le_bytes(),
+            &self.probe.1.to_le_bytes(),
+        ];
+        let mut rest = &mut bytes[..];
+        for field in fields {
+            let (room, after) = rest.split_at_mut(field.len());
+            room.copy_from_slice(field);
+            rest = after;
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8; CARD_BYTES]) -> Option<Card> {
+        let (magic, rest) = bytes.split_first_chunk::<8>()?;
+        let (heap_bytes, rest) = rest.split_first_chunk()?;
+        let (heap_address, rest) = rest.split_first_chunk()?;
+        let (peers_max, rest) = rest.split_first_chunk()?;
+        let (inbox, rest) = rest.split_first_chunk()?;
+        let (barrier, rest) = rest.split_first_chunk()?;
+        let (address, rest) = rest.split_first_chunk()?;
+        let (value, _) = rest.split_first_chunk()?;
+        let (peers_max, inbox) = (u32::from_le_bytes(*peers_max), u32::from_le_bytes(*inbox));
+        let heap_bytes = u64::from_le_bytes(*heap_bytes);
+        (magic == MAGIC && inbox < peers_max).then_some(Card {
+            plan: ArenaPlan { peers_max, heap_bytes },
+            heap_address: u64::from_le_bytes(*heap_address),
+            inbox,
+            has_barrier: u64::from_le_bytes(*barrier) == 1,
+            probe: (u64::from_le_bytes(*address), u64::from_le_bytes(*value)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_comes_back_as_it_went_and_a_stranger_s_does_not() {
+        let plan = ArenaPlan { peers_max: 9, heap_bytes: 1 << 33 };
+        let card =
+            Card { plan, heap_address: 77, inbox: 8, has_barrier: true, probe: (1 << 40, 3) };
+        let mut bytes = card.encode();
+        assert_eq!(Card::decode(&bytes), Some(card));
+        bytes[0] ^= 1;
+        assert_eq!(Card::decode(&bytes), None);
+    }
+}

@@ -1,0 +1,442 @@
+//! A simulated transport of a message engine: processes with memory of their own, packets that take their time, peers
+//! that die, and everything that a contract permits to be refused.
+//!
+//! All processes of a [`Carriers`] live on one thread. Each gets a [`SimTransport`] and a [`SimMemory`]; what happens in
+//! which order comes from a seed.
+
+use super::Rng;
+use covey_wire::transport::{
+    HEAD_BYTES_MAX, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer,
+};
+use covey_wire::{Memory, NoMemory, Peer, Span, Transport};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// What the transport of a run can do, and how it behaves.
+#[derive(Clone, Debug)]
+pub struct CarrierProfile {
+    /// Longest payload of a packet.
+    pub packet_bytes_max: usize,
+    /// Longest payload that can be posted; 0 for none.
+    pub post_bytes_max: usize,
+    /// Packets on the way from one process to another at most.
+    pub packets_max: usize,
+    /// Of a thousand packets, so many are refused though there is room.
+    pub refused_permille: u64,
+    /// Steps of time that a packet takes at most.
+    pub delay_max: u64,
+    /// Peers' memory is mapped.
+    pub view: bool,
+    /// Peers' memory can be copied.
+    pub one_copy: bool,
+    /// Peers' registrations can be seen.
+    pub published: bool,
+}
+
+/// Processes that send to each other.
+#[derive(Clone, Debug)]
+pub struct Carriers {
+    net: Rc<RefCell<Net>>,
+    memories: Memories,
+}
+
+/// Each in a cell of its own: they are read while packets are filled.
+type Memories = Rc<Vec<RefCell<Vec<u8>>>>;
+
+#[derive(Debug)]
+struct Net {
+    rng: Rng,
+    now: u64,
+    profile: CarrierProfile,
+    ends: Vec<End>,
+}
+
+#[derive(Debug)]
+struct End {
+    is_dead: bool,
+    /// By who sent them.
+    inbox: Vec<VecDeque<Packet>>,
+    /// By whom it was told of, and whether of its death.
+    knows: Vec<Knows>,
+    sent: Vec<u64>,
+    published: Vec<Published>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knows {
+    Nothing,
+    Alive,
+    Dead,
+}
+
+#[derive(Debug)]
+struct Packet {
+    due: u64,
+    head: Vec<u8>,
+    payload: Payload,
+}
+
+#[derive(Debug)]
+enum Payload {
+    Copied(Vec<u8>),
+    Posted { span: Span, token: u64 },
+}
+
+impl Carriers {
+    /// Some processes, each with this much memory.
+    pub fn new(seed: u64, ends: usize, memory_bytes: usize, profile: CarrierProfile) -> Carriers {
+        let end = || End {
+            is_dead: false,
+            inbox: (0..ends).map(|_| VecDeque::new()).collect(),
+            knows: vec![Knows::Nothing; ends],
+            sent: Vec::new(),
+            published: vec![Published::default(); PUBLISHED_MAX as usize],
+        };
+        let net =
+            Net { rng: Rng::new(seed), now: 0, profile, ends: (0..ends).map(|_| end()).collect() };
+        let memories = (0..ends).map(|_| RefCell::new(vec![0; memory_bytes])).collect();
+        Carriers { net: Rc::new(RefCell::new(net)), memories: Rc::new(memories) }
+    }
+
+    /// What a process is given. Its peers are all others; [`Carriers::peer`] says which is which.
+    pub fn end(&self, index: usize) -> (SimTransport, SimMemory) {
+        let transport =
+            SimTransport { net: self.net.clone(), memories: self.memories.clone(), me: index };
+        let is_mapped = self.net.borrow().profile.view;
+        let memory = SimMemory { memories: self.memories.clone(), me: index, is_mapped };
+        (transport, memory)
+    }
+
+    /// What process `me` calls process `other`.
+    pub fn peer(me: usize, other: usize) -> Peer {
+        Peer(if other < me { other } else { other - 1 } as u32)
+    }
+
+    /// Which process `me` means by a peer.
+    pub fn index(me: usize, peer: Peer) -> usize {
+        let peer = peer.0 as usize;
+        if peer < me { peer } else { peer + 1 }
+    }
+
+    /// The address of a process's first byte.
+    pub fn address(index: usize) -> u64 {
+        (index as u64 + 1) << 40
+    }
+
+    /// Lets time pass.
+    pub fn step(&self) {
+        self.net.borrow_mut().now += 1;
+    }
+
+    /// A process dies. Of what it sent last, some arrives.
+    pub fn kill(&self, index: usize) {
+        let net = &mut *self.net.borrow_mut();
+        net.ends[index].is_dead = true;
+        for end in &mut net.ends {
+            let inbox = &mut end.inbox[index];
+            // What was posted lies in memory that is gone.
+            let posted =
+                inbox.iter().position(|packet| matches!(packet.payload, Payload::Posted { .. }));
+            inbox.truncate(net.rng.index(posted.unwrap_or(inbox.len()) + 1));
+        }
+    }
+
+    /// Looks at memory of a process.
+    pub fn look<R>(&self, index: usize, with: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        with(&mut self.memories[index].borrow_mut())
+    }
+}
+
+/// The transport of one process.
+#[derive(Debug)]
+pub struct SimTransport {
+    net: Rc<RefCell<Net>>,
+    memories: Memories,
+    me: usize,
+}
+
+impl SimTransport {
+    /// A packet, if there is room for it and luck.
+    fn push(&mut self, peer: Peer, packet: impl FnOnce(&mut Net) -> Packet) -> Result<(), Refused> {
+        let net = &mut *self.net.borrow_mut();
+        let other = Carriers::index(self.me, peer);
+        let is_there = net.ends.len() > other;
+        if !is_there || net.ends[self.me].knows[other] == Knows::Dead {
+            return Err(Refused::Dead);
+        }
+        let is_unlucky = net.rng.chance(net.profile.refused_permille);
+        if is_unlucky || net.ends[other].inbox[self.me].len() >= net.profile.packets_max {
+            return Err(Refused::Full);
+        }
+        let packet = packet(net);
+        let last = net.ends[other].inbox[self.me].back().map_or(0, |last| last.due);
+        // In order: none before the one that was sent before.
+        let due = last.max(net.now + net.rng.below(net.profile.delay_max + 1));
+        let packet = Packet { due, ..packet };
+        if !net.ends[other].is_dead {
+            net.ends[other].inbox[self.me].push_back(packet);
+        }
+        Ok(())
+    }
+
+    /// What happens next at this process.
+    fn next(&mut self) -> Option<Next> {
+        let net = &mut *self.net.borrow_mut();
+        if let Some(token) = net.ends[self.me].sent.pop() {
+            return Some(Next::Sent(token));
+        }
+        let mut others: Vec<usize> = (0..net.ends.len()).filter(|end| *end != self.me).collect();
+        net.rng.shuffle(&mut others);
+        for other in others {
+            let is_dead = net.ends[other].is_dead;
+            let now = net.now;
+            let luck = net.rng.chance(100);
+            let end = &mut net.ends[self.me];
+            if end.knows[other] == Knows::Nothing {
+                end.knows[other] = Knows::Alive;
+                return Some(Next::Joined(other));
+            }
+            if end.knows[other] == Knows::Dead {
+                continue;
+            }
+            if end.inbox[other].front().is_some_and(|packet| packet.due <= now) {
+                return end.inbox[other].pop_front().map(|packet| Next::Packet(other, packet));
+            }
+            if is_dead && luck && end.inbox[other].is_empty() {
+                end.knows[other] = Knows::Dead;
+                return Some(Next::Dead(other));
+            }
+        }
+        None
+    }
+
+    fn deliver(&mut self, other: usize, packet: Packet, sink: &mut impl Sink) {
+        let peer = Carriers::peer(self.me, other);
+        let (span, token) = match packet.payload {
+            Payload::Copied(bytes) => return sink.packet(peer, &packet.head, &bytes),
+            Payload::Posted { span, token } => (span, token),
+        };
+        let bytes = part(&self.memories[other].borrow(), other, span).map(<[u8]>::to_vec);
+        let bytes = bytes.expect("what was posted is memory");
+        self.net.borrow_mut().ends[other].sent.push(token);
+        match sink.place(peer, &packet.head, bytes.len()) {
+            None => sink.packet(peer, &packet.head, &bytes),
+            Some(span) => {
+                let mut memory = self.memories[self.me].borrow_mut();
+                let place = part_mut(&mut memory, self.me, span);
+                place.expect("a place is memory").copy_from_slice(&bytes);
+                drop(memory);
+                sink.placed(peer, &packet.head, bytes.len());
+            }
+        }
+    }
+
+    fn is_unknown(&self, peer: Peer) -> bool {
+        let net = self.net.borrow();
+        let other = Carriers::index(self.me, peer);
+        other >= net.ends.len() || net.ends[self.me].knows[other] == Knows::Dead
+    }
+}
+
+enum Next {
+    Joined(usize),
+    Packet(usize, Packet),
+    Sent(u64),
+    Dead(usize),
+}
+
+impl Transport for SimTransport {
+    fn packet_bytes_max(&self) -> usize {
+        self.net.borrow().profile.packet_bytes_max
+    }
+
+    fn send(
+        &mut self,
+        peer: Peer,
+        head: &[u8],
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Refused> {
+        assert!(head.len() <= HEAD_BYTES_MAX && bytes <= self.packet_bytes_max());
+        self.push(peer, |net| {
+            // What is not filled is found.
+            let mut payload = vec![net.rng.next() as u8; bytes];
+            fill(&mut payload);
+            Packet { due: 0, head: head.to_vec(), payload: Payload::Copied(payload) }
+        })
+    }
+
+    fn post_bytes_max(&self) -> usize {
+        self.net.borrow().profile.post_bytes_max
+    }
+
+    fn post(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        head: &[u8],
+        payload: Span,
+    ) -> Result<Transfer, Refused> {
+        let payload = Payload::Posted { span: payload, token };
+        let head = head.to_vec();
+        self.push(peer, |_| Packet { due: 0, head, payload }).map(|()| Transfer::Started)
+    }
+
+    fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
+        for happened in 0..budget {
+            match self.next() {
+                None => return happened,
+                Some(Next::Joined(other)) => sink.joined(Carriers::peer(self.me, other)),
+                Some(Next::Packet(other, packet)) => self.deliver(other, packet, sink),
+                Some(Next::Sent(token)) => sink.sent(token),
+                Some(Next::Dead(other)) => sink.dead(Carriers::peer(self.me, other)),
+            }
+        }
+        budget
+    }
+
+    fn is_reachable(&self, _peer: Peer) -> bool {
+        let profile = &self.net.borrow().profile;
+        profile.view || profile.one_copy
+    }
+
+    fn view(&mut self, peer: Peer, theirs: Span) -> Option<Span> {
+        let other = Carriers::index(self.me, peer);
+        let is_mapped = self.net.borrow().profile.view && !self.is_unknown(peer);
+        let memory = self.memories[other].borrow();
+        (is_mapped && part(&memory, other, theirs).is_some()).then_some(theirs)
+    }
+
+    fn one_copy(&self, _peer: Peer) -> OneCopy {
+        if self.net.borrow().profile.one_copy { OneCopy::AtOnce } else { OneCopy::None }
+    }
+
+    fn read(
+        &mut self,
+        _token: u64,
+        peer: Peer,
+        from: &[Span],
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        let other = Carriers::index(self.me, peer);
+        if self.is_unknown(peer) || self.net.borrow().ends[other].is_dead {
+            return Err(Refused::Dead);
+        }
+        let memory = self.memories[other].borrow();
+        let pieces: Option<Vec<&[u8]>> =
+            from.iter().map(|span| part(&memory, other, *span)).collect();
+        let bytes = pieces.ok_or(Refused::Fault)?.concat();
+        let ours = &self.memories[self.me];
+        with_own(ours, self.me, into, |place| place.copy_from_slice(&bytes))
+    }
+
+    fn write(
+        &mut self,
+        _token: u64,
+        peer: Peer,
+        from: Span,
+        to: &[Span],
+    ) -> Result<Transfer, Refused> {
+        let other = Carriers::index(self.me, peer);
+        if self.is_unknown(peer) || self.net.borrow().ends[other].is_dead {
+            return Err(Refused::Dead);
+        }
+        let mut bytes = Vec::new();
+        with_own(&self.memories[self.me], self.me, from, |ours| bytes.extend_from_slice(ours))?;
+        let (mut memory, mut rest) = (self.memories[other].borrow_mut(), &bytes[..]);
+        for span in to {
+            let place = part_mut(&mut memory, other, *span).ok_or(Refused::Fault)?;
+            let (here, after) = rest.split_at(place.len());
+            place.copy_from_slice(here);
+            rest = after;
+        }
+        Ok(Transfer::Done)
+    }
+
+    fn publish(&mut self, slot: u32, what: Option<Published>) {
+        let published = &mut self.net.borrow_mut().ends[self.me].published;
+        published[slot as usize] = what.unwrap_or_default();
+    }
+
+    fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
+        let net = self.net.borrow();
+        let other = Carriers::index(self.me, peer);
+        if !net.profile.published || self.is_unknown(peer) || net.ends[other].is_dead {
+            return Err(Refused::Unsupported);
+        }
+        let found = net.ends[other].published[slot as usize];
+        if found.key == key { Ok(found) } else { Err(Refused::Key) }
+    }
+}
+
+/// The memory of one process. What it maps of others is at their addresses.
+#[derive(Debug)]
+pub struct SimMemory {
+    memories: Memories,
+    me: usize,
+    is_mapped: bool,
+}
+
+impl SimMemory {
+    fn owner(&self, span: Span) -> Result<usize, NoMemory> {
+        let owner = (span.address >> 40).checked_sub(1).map(|owner| owner as usize);
+        let is_ours = |owner: &usize| *owner == self.me || self.is_mapped;
+        let owner = owner.filter(|owner| *owner < self.memories.len() && is_ours(owner));
+        owner.ok_or(NoMemory::Outside(span))
+    }
+}
+
+impl Memory for SimMemory {
+    fn read<R>(&self, from: Span, with: impl FnOnce(&[u8]) -> R) -> Result<R, NoMemory> {
+        let owner = self.owner(from)?;
+        let memory = self.memories[owner].borrow();
+        part(&memory, owner, from).map(with).ok_or(NoMemory::Outside(from))
+    }
+
+    fn write<R>(&mut self, to: Span, with: impl FnOnce(&mut [u8]) -> R) -> Result<R, NoMemory> {
+        let owner = self.owner(to)?;
+        let mut memory = self.memories[owner].borrow_mut();
+        part_mut(&mut memory, owner, to).map(with).ok_or(NoMemory::Outside(to))
+    }
+
+    fn both<R>(
+        &mut self,
+        from: Span,
+        to: Span,
+        with: impl FnOnce(&[u8], &mut [u8]) -> R,
+    ) -> Result<R, NoMemory> {
+        if from.overlaps(to) {
+            return Err(NoMemory::Overlap(from, to));
+        }
+        let source = self.read(from, <[u8]>::to_vec)?;
+        self.write(to, |target| with(&source, target))
+    }
+
+    fn scratch(&mut self, bytes: u64) -> Option<Span> {
+        // The last part of its memory, which no test uses.
+        let all = self.memories[self.me].borrow().len() as u64;
+        let start = all.checked_sub(bytes).filter(|start| *start >= all / 2)?;
+        Some(Span::new(Carriers::address(self.me) + start, bytes))
+    }
+}
+
+fn part(memory: &[u8], owner: usize, span: Span) -> Option<&[u8]> {
+    let at = usize::try_from(span.address.checked_sub(Carriers::address(owner))?).ok()?;
+    memory.get(at..at.checked_add(usize::try_from(span.bytes).ok()?)?)
+}
+
+fn part_mut(memory: &mut [u8], owner: usize, span: Span) -> Option<&mut [u8]> {
+    let at = usize::try_from(span.address.checked_sub(Carriers::address(owner))?).ok()?;
+    memory.get_mut(at..at.checked_add(usize::try_from(span.bytes).ok()?)?)
+}
+
+fn with_own(
+    memory: &RefCell<Vec<u8>>,
+    me: usize,
+    span: Span,
+    with: impl FnOnce(&mut [u8]),
+) -> Result<Transfer, Refused> {
+    part_mut(&mut memory.borrow_mut(), me, span).map(with).ok_or(Refused::Fault)?;
+    Ok(Transfer::Done)
+}

@@ -1,0 +1,440 @@
+//! What an engine keeps, apart from its transport; and what it does with the packets of messages.
+
+use crate::Fault;
+use crate::api::{Completion, Config, Local, Stats};
+use crate::forms::Forms;
+use crate::matching::{Body, Posted, Unexpected};
+use crate::ops::{NONE, Ops, Ready, State, What};
+use crate::packet::{Head, LITTLE, VERSION};
+use crate::peers::{ENVELOPE_BYTES, Job, PeerState};
+use crate::table::Table;
+use covey_layout::{View, ViewMut};
+use covey_wire::transport::Sink;
+use covey_wire::{Memory, Peer, Span};
+use std::collections::VecDeque;
+
+/// Everything but the transport: a transport that is polled brings its packets here.
+#[derive(Debug)]
+pub(crate) struct Core<M> {
+    pub memory: M,
+    pub config: Config,
+    pub forms: Forms,
+    pub table: Table,
+    pub ops: Ops,
+    pub posted: Posted,
+    pub early: Unexpected,
+    pub peers: Vec<PeerState>,
+    /// Peers that have something to be sent.
+    pub queue: Vec<u32>,
+    /// Receives that got a message whose sender waits, by their wire numbers.
+    pub matched: VecDeque<u32>,
+    pub completions: VecDeque<Completion>,
+    pub stats: Stats,
+}
+
+impl<M: Memory> Core<M> {
+    pub fn new(memory: M, mut config: Config) -> Core<M> {
+        config.window_bytes = config.window_bytes.max(WINDOW_BYTES_MIN);
+        Core {
+            memory,
+            forms: Forms::default(),
+            table: Table::new(config.near_table_bytes, config.seed),
+            ops: Ops::new(config.operations_max),
+            posted: Posted::new(),
+            early: Unexpected::new(),
+            peers: Vec::new(),
+            queue: Vec::new(),
+            matched: VecDeque::new(),
+            completions: VecDeque::new(),
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// The peer, if it is alive.
+    #[inline]
+    pub fn peer(&mut self, peer: u32) -> Result<&mut PeerState, Fault> {
+        let state = self.peers.get_mut(peer as usize).ok_or(Fault::NoPeer)?;
+        if state.alive { Ok(state) } else { Err(Fault::PeerDead) }
+    }
+
+    /// Packed bytes of a local memory, which has all that its layout touches.
+    #[inline]
+    pub fn size(&self, local: &Local) -> Result<u64, Fault> {
+        self.memory.read(local.span, |_| ())?;
+        match local.form {
+            None => Ok(local.span.bytes),
+            Some(form) => {
+                let plan = &self.forms.find(form.0).ok_or(Fault::NoSuch)?.plan;
+                let (begin, end) = plan.hull();
+                let from = local.origin.checked_add_signed(begin.min(0));
+                let to = local.origin.checked_add_signed(end.max(0));
+                let fits = from.is_some() && to.is_some_and(|to| to <= local.span.bytes);
+                if fits { Ok(plan.size()) } else { Err(Fault::OutOfRange) }
+            }
+        }
+    }
+
+    /// The same, of memory that is to be written.
+    #[inline]
+    pub fn size_to_write(&self, local: &Local) -> Result<u64, Fault> {
+        if let Some(form) = local.form {
+            let form = self.forms.find(form.0).ok_or(Fault::NoSuch)?;
+            form.target().ok_or(Fault::Layout)?;
+        }
+        self.size(local)
+    }
+
+    /// Copies packed bytes from `at` on out of local memory.
+    #[inline]
+    pub fn take(&self, local: &Local, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let Some(form) = local.form else {
+            let part = local.span.part(at, into.len() as u64).ok_or(Fault::OutOfRange)?;
+            return Ok(self.memory.read(part, |from| into.copy_from_slice(from))?);
+        };
+        let plan = &self.forms.find(form.0).ok_or(Fault::NoSuch)?.plan;
+        let origin = local.origin as usize;
+        let packed = self.memory.read(local.span, |from| {
+            View::at(from, origin).and_then(|from| plan.pack(from, at, into))
+        });
+        Ok(packed??)
+    }
+
+    /// Copies packed bytes from `at` on into local memory.
+    #[inline]
+    pub fn give(&mut self, local: &Local, at: u64, from: &[u8]) -> Result<(), Fault> {
+        self.stats.bytes_copied += from.len() as u64;
+        let Some(form) = local.form else {
+            let part = local.span.part(at, from.len() as u64).ok_or(Fault::OutOfRange)?;
+            return Ok(self.memory.write(part, |into| into.copy_from_slice(from))?);
+        };
+        let form = self.forms.find(form.0).ok_or(Fault::NoSuch)?;
+        let target = form.target().ok_or(Fault::Layout)?;
+        let origin = local.origin as usize;
+        let unpacked = self.memory.write(local.span, |into| {
+            ViewMut::at(into, origin).and_then(|into| target.unpack(from, at, into))
+        });
+        Ok(unpacked??)
+    }
+
+    /// Puts bytes of a message, from `at` on, where its receive wants them. What there is no room for is dropped.
+    #[inline]
+    pub fn deliver(&mut self, index: u32, mut at: u64, mut bytes: &[u8]) {
+        let op = &self.ops[index];
+        let (ahead, local, room) = (op.ahead, op.local, op.wanted.saturating_sub(at));
+        bytes = &bytes[..bytes.len().min(room as usize)];
+        if at < ahead {
+            let (header, rest) = bytes.split_at(bytes.len().min((ahead - at) as usize));
+            self.deliver_header(index, at, header);
+            (at, bytes) = (at + header.len() as u64, rest);
+        }
+        if !bytes.is_empty()
+            && let Err(fault) = self.give(&local, at - ahead, bytes)
+        {
+            self.ops[index].fault.get_or_insert(fault);
+        }
+    }
+
+    fn deliver_header(&mut self, index: u32, at: u64, bytes: &[u8]) {
+        let more = self.ops[index].more.as_ref();
+        let header = more.and_then(|more| more.place.as_ref()).map(|place| place.header);
+        let Some(part) = header.and_then(|span| span.part(at, bytes.len() as u64)) else { return };
+        if let Err(no) = self.memory.write(part, |into| into.copy_from_slice(bytes)) {
+            self.ops[index].fault.get_or_insert(no.into());
+        }
+    }
+
+    /// A receive got a message of this many bytes.
+    #[inline]
+    pub fn matched(&mut self, index: u32, peer: u32, tag: u64, bytes: u64) {
+        let op = &mut self.ops[index];
+        if bytes > op.bytes {
+            op.fault = Some(Fault::Truncated);
+        }
+        op.wanted = bytes.min(op.bytes);
+        (op.peer, op.tag, op.bytes, op.moved) = (peer, tag, bytes, 0);
+        op.state = State::Moving;
+    }
+
+    /// Ends an operation and tells it.
+    #[inline]
+    pub fn complete(&mut self, index: u32) {
+        let completion = self.end(index);
+        self.completions.push_back(completion);
+    }
+
+    /// Ends an operation with a fault and tells it.
+    pub fn fail(&mut self, index: u32, fault: Fault) {
+        self.ops[index].fault.get_or_insert(fault);
+        self.complete(index);
+    }
+
+    /// Ends an operation.
+    #[inline]
+    pub fn end(&mut self, index: u32) -> Completion {
+        let op = &self.ops[index];
+        let is_request = !matches!(op.what, What::Send | What::Receive);
+        if is_request && op.state == State::Moving {
+            let peer = &mut self.peers[op.peer as usize];
+            peer.requests -= 1;
+        }
+        self.ops.remove(index)
+    }
+
+    /// The peer has something to be sent: it is looked at in the next poll.
+    #[inline]
+    pub fn enqueue(&mut self, peer: u32) {
+        let state = &mut self.peers[peer as usize];
+        if !state.is_queued {
+            state.is_queued = true;
+            self.queue.push(peer);
+        }
+    }
+
+    /// A message of the peer takes no room here any more.
+    #[inline]
+    pub fn give_back(&mut self, peer: u32, cost: u64) {
+        let state = &mut self.peers[peer as usize];
+        state.owed += cost;
+        if state.owed >= self.config.window_bytes / 4 {
+            self.enqueue(peer);
+        }
+    }
+
+    /// A peer that breaks the rules is let go, as if it were dead.
+    #[cold]
+    pub fn violation(&mut self, peer: u32) {
+        self.dead(Peer(peer));
+    }
+
+    #[inline]
+    fn eager(&mut self, peer: u32, tag: u64, payload: &[u8]) {
+        let cost = payload.len() as u64 + ENVELOPE_BYTES;
+        if let Some(index) = self.posted.take(&mut self.ops, peer, tag, payload) {
+            self.matched(index, peer, tag, payload.len() as u64);
+            self.deliver(index, 0, payload);
+            self.complete(index);
+            self.give_back(peer, cost);
+            return;
+        }
+        if self.hold(peer, cost) {
+            let buffer = self.early.buffer(payload);
+            self.stats.bytes_held += payload.len() as u64;
+            self.early.add(peer, tag, Body::Whole(buffer), cost);
+        }
+    }
+
+    fn ready(&mut self, peer: u32, tag: u64, ready: Ready) {
+        let cost = ready.header.len() as u64 + ENVELOPE_BYTES;
+        let Some(index) = self.posted.take(&mut self.ops, peer, tag, &ready.header) else {
+            if self.hold(peer, cost) {
+                self.early.add(peer, tag, Body::Ready(ready), cost);
+            }
+            return;
+        };
+        self.matched(index, peer, tag, ready.bytes);
+        self.ops[index].more().ready = Some(ready);
+        self.matched.push_back(self.ops.wire(index));
+        self.give_back(peer, cost);
+    }
+
+    /// Makes room for a message that nobody has received yet. A sender keeps to its window.
+    fn hold(&mut self, peer: u32, cost: u64) -> bool {
+        let window = self.config.window_bytes;
+        let state = &mut self.peers[peer as usize];
+        if state.held + state.owed + cost > window {
+            self.violation(peer);
+            return false;
+        }
+        state.held += cost;
+        self.stats.unexpected += 1;
+        self.stats.unexpected_bytes += cost;
+        true
+    }
+
+    /// Bytes for an operation of ours: a receive, or one that reads from the peer.
+    fn data(&mut self, peer: u32, wire: u32, at: u64, payload: &[u8]) {
+        let Some(index) = self.awaited(peer, wire, at, payload.len()) else { return };
+        let op = &self.ops[index];
+        let (local, before) = (op.local, op.more.as_ref().and_then(|more| more.before));
+        let fault = match op.what {
+            What::Receive => {
+                self.deliver(index, at, payload);
+                None
+            }
+            What::Get => self.give(&local, at, payload).err(),
+            _ => before.and_then(|before| self.give(&before, at, payload).err()),
+        };
+        if let Some(fault) = fault {
+            self.ops[index].fault.get_or_insert(fault);
+        }
+        self.arrived(index, payload.len() as u64);
+    }
+
+    /// The operation that such bytes are for. One that has ended is no matter: its bytes are dropped.
+    fn awaited(&mut self, peer: u32, wire: u32, at: u64, bytes: usize) -> Option<u32> {
+        let index = self.ops.of_wire(wire, peer)?;
+        let op = &self.ops[index];
+        let wants = matches!(op.what, What::Receive | What::Get | What::Fetch(_) | What::Swap);
+        let end = at.checked_add(bytes as u64)?;
+        (wants && op.state == State::Moving && end <= op.wanted).then_some(index)
+    }
+
+    fn arrived(&mut self, index: u32, bytes: u64) {
+        let op = &mut self.ops[index];
+        op.moved += bytes;
+        if op.moved >= op.wanted {
+            self.complete(index);
+        }
+    }
+
+    fn ack(&mut self, peer: u32, wire: u32, fault: u8) {
+        let Some(index) = self.ops.of_wire(wire, peer) else { return };
+        let op = &mut self.ops[index];
+        let fits = match op.what {
+            What::Receive | What::Free => false,
+            What::Send => op.state == State::Announced,
+            What::Put | What::Accumulate(_) => op.state == State::Moving,
+            What::Get | What::Fetch(_) | What::Swap => op.state == State::Moving && fault != 0,
+        };
+        if !fits {
+            return;
+        }
+        if fault != 0 {
+            op.fault = Some(Fault::of_number(fault).unwrap_or(Fault::NoMemory));
+        }
+        self.complete(index);
+    }
+
+    fn pull(&mut self, peer: u32, wire: u32, into: u32, bytes: u64) {
+        let Some(index) = self.ops.of_wire(wire, peer) else { return };
+        let op = &mut self.ops[index];
+        let header = op.ahead;
+        if op.what != What::Send || op.state != State::Announced || bytes > op.bytes {
+            return self.violation(peer);
+        }
+        op.state = State::Moving;
+        (op.moved, op.wanted) = (header, bytes.max(header));
+        let generation = op.generation;
+        let job = Job::Message { op: index, generation, into, at: header };
+        self.peers[peer as usize].jobs.push_back(job);
+        self.enqueue(peer);
+    }
+
+    fn hello(&mut self, peer: u32, version: u8, order: u8, window: u64) {
+        let state = &mut self.peers[peer as usize];
+        if version != VERSION || order != LITTLE || state.open || window < WINDOW_BYTES_MIN {
+            return self.violation(peer);
+        }
+        (state.open, state.room) = (true, window);
+        self.enqueue(peer);
+    }
+
+    #[cold]
+    fn other(&mut self, peer: u32, head: Head, payload: &[u8]) {
+        match head {
+            Head::Hello { version, order, window } => self.hello(peer, version, order, window),
+            Head::Ready { op, slot, tag, bytes, address } => {
+                let known = &self.peers[peer as usize].known;
+                let form = known.find(slot);
+                let address = Some(address).filter(|address| *address != u64::MAX && form.is_ok());
+                let header = payload.to_vec();
+                if header.len() as u64 > bytes {
+                    return self.violation(peer);
+                }
+                let ready = Ready { op, bytes, header, address, form: form.unwrap_or(None) };
+                self.ready(peer, tag, ready);
+            }
+            Head::Pull { op, into, bytes } => self.pull(peer, op, into, bytes),
+            Head::Ack { op, fault } => self.ack(peer, op, fault),
+            Head::Credit { bytes } => {
+                let state = &mut self.peers[peer as usize];
+                state.room = state.room.saturating_add(bytes);
+                self.enqueue(peer);
+            }
+            Head::Define { slot, at, total } => {
+                if !self.peers[peer as usize].known.define(slot, at, total, payload) {
+                    self.violation(peer);
+                }
+            }
+            request => self.serve(peer, request, payload),
+        }
+    }
+}
+
+impl<M: Memory> Sink for Core<M> {
+    fn joined(&mut self, peer: Peer) {
+        while self.peers.len() <= peer.0 as usize {
+            let next = self.peers.len() as u32;
+            let mut state = PeerState::new();
+            state.alive = next == peer.0;
+            self.peers.push(state);
+        }
+        self.peers[peer.0 as usize].alive = true;
+        self.enqueue(peer.0);
+    }
+
+    #[inline]
+    fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]) {
+        if self.peer(peer.0).is_err() {
+            return;
+        }
+        match Head::decode(head) {
+            Some(Head::Eager { tag }) => self.eager(peer.0, tag, payload),
+            Some(Head::Data { op, at }) => self.data(peer.0, op, at, payload),
+            Some(head) => self.other(peer.0, head, payload),
+            None => self.violation(peer.0),
+        }
+    }
+
+    fn place(&mut self, peer: Peer, head: &[u8], bytes: usize) -> Option<Span> {
+        let Some(Head::Data { op, at }) = Head::decode(head) else { return None };
+        let index = self.awaited(peer.0, op, at, bytes)?;
+        let op = &self.ops[index];
+        let is_plain = matches!(op.what, What::Receive | What::Get) && op.local.form.is_none();
+        let at = at.checked_sub(op.ahead).filter(|_| is_plain)?;
+        op.local.span.part(at, bytes as u64)
+    }
+
+    fn placed(&mut self, peer: Peer, head: &[u8], bytes: usize) {
+        let Some(Head::Data { op, at }) = Head::decode(head) else { return };
+        if let Some(index) = self.awaited(peer.0, op, at, bytes) {
+            self.arrived(index, bytes as u64);
+        }
+    }
+
+    fn sent(&mut self, token: u64) {
+        let peer = self.ops.peer_of(token as u32);
+        let Some(index) = self.ops.of_wire(token as u32, peer) else { return };
+        let op = &mut self.ops[index];
+        op.posted = op.posted.saturating_sub(1);
+        if op.posted == 0 && op.state == State::Moving && op.moved >= op.wanted {
+            self.complete(index);
+        }
+    }
+
+    fn dead(&mut self, peer: Peer) {
+        let Ok(state) = self.peer(peer.0) else { return };
+        *state = PeerState { alive: false, held: state.held, ..PeerState::new() };
+        for index in self.early.waiting_of(peer.0) {
+            let early = self.early.take(index);
+            self.stats.unexpected_bytes -= early.cost;
+        }
+        let concerned: Vec<u32> =
+            self.ops.live().filter(|index| self.ops[*index].peer == peer.0).collect();
+        for index in concerned {
+            if self.ops[index].state == State::Posted {
+                self.posted.remove(&mut self.ops, index);
+            }
+            self.ops[index].fault = Some(Fault::PeerDead);
+            self.ops[index].state = State::Waiting;
+            self.complete(index);
+        }
+    }
+}
+
+/// Less would not let the longest header pass.
+pub(crate) const WINDOW_BYTES_MIN: u64 = 4 << 10;
+
+/// Whoever has no peer yet.
+pub(crate) const NOBODY: u32 = NONE;

@@ -1,0 +1,258 @@
+//! Sending and receiving.
+
+use super::Engine;
+use crate::Fault;
+use crate::api::{Completion, HEADER_BYTES_MAX, Local, OpId, Rule, Source, Started, Tag};
+use crate::core::NOBODY;
+use crate::direct::Far;
+use crate::matching::{Body, follows_form};
+use crate::ops::{Place, Ready, State, What};
+use crate::packet::Head;
+use crate::peers::ENVELOPE_BYTES;
+use covey_wire::transport::Refused;
+use covey_wire::{Memory, Peer, Transport};
+
+impl<T: Transport, M: Memory> Engine<T, M> {
+    #[inline]
+    pub(super) fn start_send(
+        &mut self,
+        to: u32,
+        tag: u64,
+        header: &[u8],
+        what: Local,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let bytes = self.core.size(&what)? + header.len() as u64;
+        if header.len() > HEADER_BYTES_MAX {
+            return Err(Fault::TooLong);
+        }
+        if self.core.peer(to)?.is_clear() && self.send_now(to, tag, header, &what, bytes)? {
+            let peer = Peer(to);
+            return Ok(Started::Done(Completion { context, result: Ok(()), peer, tag, bytes }));
+        }
+        let core = &mut self.core;
+        let index = core.ops.add(What::Send, to, context, what).ok_or(Fault::Busy)?;
+        let op = &mut core.ops[index];
+        (op.tag, op.bytes, op.ahead) = (tag, bytes, header.len() as u64);
+        if !header.is_empty() {
+            op.more().header.extend_from_slice(header);
+        }
+        let id = core.ops.id(index);
+        core.peers[to as usize].backlog.push_back(index);
+        core.enqueue(to);
+        self.pump(to);
+        Ok(Started::Pending(id))
+    }
+
+    /// Sends a short message if there is room for it.
+    #[inline]
+    pub(super) fn send_now(
+        &mut self,
+        to: u32,
+        tag: u64,
+        header: &[u8],
+        what: &Local,
+        bytes: u64,
+    ) -> Result<bool, Fault> {
+        let core = &mut self.core;
+        let cost = bytes + ENVELOPE_BYTES;
+        let max = core.config.eager_bytes_max.min(self.transport.packet_bytes_max());
+        if bytes > max as u64 || core.peers[to as usize].room < cost {
+            return Ok(false);
+        }
+        let head = Head::Eager { tag }.encode();
+        let (peer, total) = (Peer(to), bytes as usize);
+        let sent = if what.form.is_none() {
+            let transport = &mut self.transport;
+            core.memory.read(what.span, |body| {
+                transport.send(peer, &head, total, |room| {
+                    let (front, rest) = room.split_at_mut(header.len());
+                    front.copy_from_slice(header);
+                    rest.copy_from_slice(body);
+                })
+            })?
+        } else {
+            let mut taken = Ok(());
+            let sent = self.transport.send(peer, &head, total, |room| {
+                let (front, rest) = room.split_at_mut(header.len());
+                front.copy_from_slice(header);
+                taken = core.take(what, 0, rest);
+            });
+            // Its size was found, so the memory is there.
+            debug_assert_eq!(taken, Ok(()));
+            sent
+        };
+        match sent {
+            Ok(()) => {
+                core.peers[to as usize].room -= cost;
+                core.stats.eager += 1;
+                core.stats.bytes_copied += bytes;
+                Ok(true)
+            }
+            Err(Refused::Dead) => Err(Fault::PeerDead),
+            Err(_) => Ok(false),
+        }
+    }
+
+    #[inline]
+    pub(super) fn start_receive(
+        &mut self,
+        from: Source,
+        tag: Tag,
+        into: Local,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let room = self.core.size_to_write(&into)?;
+        if !self.core.early.is_empty()
+            && let Some(early) = self.core.early.find(from, tag, |_| true)
+        {
+            return self.receive_early(early, into, room, None, context);
+        }
+        let peer = self.source(from)?;
+        let core = &mut self.core;
+        let index = core.ops.add(What::Receive, peer, context, into).ok_or(Fault::Busy)?;
+        let op = &mut core.ops[index];
+        (op.tag, op.ignore, op.bytes) = (tag.value, tag.ignore, room);
+        op.state = State::Posted;
+        core.posted.add(&mut core.ops, index);
+        Ok(Started::Pending(core.ops.id(index)))
+    }
+
+    #[inline]
+    fn source(&mut self, from: Source) -> Result<u32, Fault> {
+        match from {
+            Source::Any => Ok(NOBODY),
+            Source::From(peer) => self.core.peer(peer.0).map(|_| peer.0),
+        }
+    }
+
+    pub(super) fn start_place(&mut self, rule: &Rule<'_>, context: u64) -> Result<Started, Fault> {
+        let ahead = rule.mask.len() as u64;
+        if rule.mask.len() != rule.value.len() || rule.header.bytes < ahead {
+            return Err(Fault::Sizes);
+        }
+        if rule.mask.len() > HEADER_BYTES_MAX {
+            return Err(Fault::TooLong);
+        }
+        let room = self.core.size_to_write(&rule.payload)? + ahead;
+        let place =
+            Place { mask: rule.mask.to_vec(), value: rule.value.to_vec(), header: rule.header };
+        let fits = |message: &[u8]| follows_form(rule.mask, rule.value, message);
+        let early = self.core.early.find(rule.from, rule.tag, |early| fits(early.body.begin()));
+        if let Some(early) = early {
+            return self.receive_early(early, rule.payload, room, Some(place), context);
+        }
+        let peer = self.source(rule.from)?;
+        let core = &mut self.core;
+        let index = core.ops.add(What::Receive, peer, context, rule.payload).ok_or(Fault::Busy)?;
+        let op = &mut core.ops[index];
+        (op.tag, op.ignore, op.bytes, op.ahead) = (rule.tag.value, rule.tag.ignore, room, ahead);
+        op.state = State::Posted;
+        op.more().place = Some(place);
+        core.posted.add(&mut core.ops, index);
+        Ok(Started::Pending(core.ops.id(index)))
+    }
+
+    /// Receives a message that came before.
+    fn receive_early(
+        &mut self,
+        early: u32,
+        into: Local,
+        room: u64,
+        place: Option<Place>,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let core = &mut self.core;
+        let index = core.ops.add(What::Receive, NOBODY, context, into).ok_or(Fault::Busy)?;
+        let early = core.early.take(early);
+        let op = &mut core.ops[index];
+        op.bytes = room;
+        if let Some(place) = place {
+            op.ahead = place.mask.len() as u64;
+            op.more().place = Some(place);
+        }
+        core.matched(index, early.peer, early.tag, early.body.bytes());
+        core.stats.unexpected_bytes -= early.cost;
+        let state = &mut core.peers[early.peer as usize];
+        state.held = state.held.saturating_sub(early.cost);
+        core.give_back(early.peer, early.cost);
+        match early.body {
+            Body::Whole(bytes) => {
+                core.deliver(index, 0, &bytes);
+                core.early.recycle(bytes);
+                Ok(Started::Done(core.end(index)))
+            }
+            Body::Ready(ready) => {
+                core.ops[index].more().ready = Some(ready);
+                let id: OpId = core.ops.id(index);
+                Ok(self.fetch_body(index).map_or(Started::Pending(id), Started::Done))
+            }
+            Body::Free => Ok(Started::Done(core.end(index))),
+        }
+    }
+
+    /// Fetches the messages whose receives were found while packets were looked at.
+    #[cold]
+    pub(super) fn fetch_matched(&mut self) -> usize {
+        let mut done = 0;
+        while let Some(wire) = self.core.matched.pop_front() {
+            let peer = self.core.ops.peer_of(wire);
+            let Some(index) = self.core.ops.of_wire(wire, peer) else { continue };
+            done += 1;
+            if let Some(completion) = self.fetch_body(index) {
+                self.core.completions.push_back(completion);
+            }
+        }
+        done
+    }
+
+    /// Gets the rest of a message whose sender waits: out of its memory, or by asking for it.
+    fn fetch_body(&mut self, index: u32) -> Option<Completion> {
+        let core = &mut self.core;
+        let ready = core.ops[index].more().ready.take()?;
+        let header = ready.header.len() as u64;
+        core.deliver(index, 0, &ready.header);
+        let peer = core.ops[index].peer;
+        let fetched = match self.reach(index, &ready, header) {
+            Ok(fetched) => fetched,
+            Err(fault) => {
+                self.core.ops[index].fault.get_or_insert(fault);
+                true
+            }
+        };
+        let core = &mut self.core;
+        if fetched {
+            core.reply(peer, Head::Ack { op: ready.op, fault: 0 }, Vec::new());
+            self.pump(peer);
+            // The peer may have been found to be dead, and everything of it ended.
+            return (self.core.ops[index].what == What::Receive).then(|| self.core.end(index));
+        }
+        let op = &mut core.ops[index];
+        op.moved = header;
+        let (bytes, into) = (op.wanted, core.ops.wire(index));
+        core.reply(peer, Head::Pull { op: ready.op, into, bytes }, Vec::new());
+        self.pump(peer);
+        None
+    }
+
+    /// Reads the rest of a message right from its sender's memory. False where that cannot be done.
+    fn reach(&mut self, index: u32, ready: &Ready, header: u64) -> Result<bool, Fault> {
+        let op = &self.core.ops[index];
+        let (ahead, local, peer) = (op.ahead, op.local, Peer(op.peer));
+        let body = op.wanted.saturating_sub(header);
+        if body == 0 {
+            return Ok(true);
+        }
+        let is_whole = op.wanted == ready.bytes || ready.form.is_none();
+        let Some(origin) = ready.address.filter(|_| is_whole && ahead <= header) else {
+            return Ok(false);
+        };
+        if ready.form.as_ref().is_some_and(|form| form.plan.size() != body) {
+            return Ok(false);
+        }
+        let far = Far { peer, origin, form: ready.form.clone(), bytes: body };
+        let done = self.core.read_far(&mut self.transport, &far, &local, header - ahead)?;
+        self.core.stats.direct += u64::from(done);
+        Ok(done)
+    }
+}

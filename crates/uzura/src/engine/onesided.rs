@@ -1,0 +1,216 @@
+//! Put, get, accumulate, fetch and compare-and-swap: what their caller does.
+//!
+//! Reading and writing are done from here where the peer's memory can be reached and its registration can be seen.
+//! Everything that must be atomic is done by the peer, one after the other.
+
+use super::Engine;
+use crate::Fault;
+use crate::api::{Completion, Local, Remote, Rights, Started};
+use crate::direct::Far;
+use crate::forms::Committed;
+use crate::ops::What;
+use crate::serve::whole;
+use crate::table::{self, Registration};
+use covey_layout::Op;
+use covey_wire::transport::PUBLISHED_MAX;
+use covey_wire::{Memory, Transport};
+use std::rc::Rc;
+
+impl<T: Transport, M: Memory> Engine<T, M> {
+    pub(super) fn start_put(
+        &mut self,
+        from: Local,
+        to: Remote,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let bytes = self.core.size(&from)?;
+        let form = self.sides(&to, bytes, true)?;
+        if bytes == 0 {
+            return Ok(done(&to, bytes, context));
+        }
+        if let Some(far) = self.enter(&to, form, bytes, Rights::WRITE)? {
+            let written = self.core.write_far(&mut self.transport, &from, &far);
+            self.transport.leave(to.peer);
+            if written? {
+                self.core.stats.direct += 1;
+                return Ok(done(&to, bytes, context));
+            }
+        }
+        self.request(What::Put, from, to, bytes, context, |_| ())
+    }
+
+    pub(super) fn start_get(
+        &mut self,
+        into: Local,
+        from: Remote,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let bytes = self.core.size_to_write(&into)?;
+        let form = self.sides(&from, bytes, false)?;
+        if bytes == 0 {
+            return Ok(done(&from, bytes, context));
+        }
+        if let Some(far) = self.enter(&from, form, bytes, Rights::READ)? {
+            let read = self.core.read_far(&mut self.transport, &far, &into, 0);
+            self.transport.leave(from.peer);
+            if read? {
+                self.core.stats.direct += 1;
+                return Ok(done(&from, bytes, context));
+            }
+        }
+        self.request(What::Get, into, from, bytes, context, |_| ())
+    }
+
+    pub(super) fn start_accumulate(
+        &mut self,
+        op: Op,
+        from: Local,
+        to: Remote,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let bytes = self.core.size(&from)?;
+        let form = self.sides(&to, bytes, true)?;
+        defined(op, form.as_deref())?;
+        if bytes == 0 {
+            return Ok(done(&to, bytes, context));
+        }
+        self.request(What::Accumulate(op), from, to, bytes, context, |_| ())
+    }
+
+    pub(super) fn start_fetch(
+        &mut self,
+        op: Op,
+        from: Local,
+        before: Local,
+        to: Remote,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let bytes = self.core.size(&from)?;
+        let form = self.sides(&to, bytes, true)?;
+        defined(op, form.as_deref())?;
+        if self.core.size_to_write(&before)? != bytes {
+            return Err(Fault::Sizes);
+        }
+        if bytes == 0 {
+            return Ok(done(&to, bytes, context));
+        }
+        let more = |op: &mut crate::ops::Op| op.more().before = Some(before);
+        self.request(What::Fetch(op), from, to, bytes, context, more)
+    }
+
+    pub(super) fn start_swap(
+        &mut self,
+        expected: Local,
+        new: Local,
+        before: Local,
+        to: Remote,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let bytes = self.core.size(&expected)?;
+        self.sides(&to, bytes, true)?;
+        if self.core.size(&new)? != bytes || self.core.size_to_write(&before)? != bytes {
+            return Err(Fault::Sizes);
+        }
+        if bytes > self.transport.packet_bytes_max() as u64 / 2 {
+            return Err(Fault::TooLong);
+        }
+        if bytes == 0 {
+            return Ok(done(&to, bytes, context));
+        }
+        let more = |op: &mut crate::ops::Op| {
+            let more = op.more();
+            (more.before, more.new) = (Some(before), Some(new));
+        };
+        self.request(What::Swap, expected, to, bytes, context, more)
+    }
+
+    /// The remote layout, which has as many bytes as the local side.
+    fn sides(
+        &mut self,
+        remote: &Remote,
+        bytes: u64,
+        is_written: bool,
+    ) -> Result<Option<Rc<Committed>>, Fault> {
+        self.core.peer(remote.peer.0)?;
+        let Some(form) = remote.form else { return Ok(None) };
+        let form = self.core.forms.find(form.0).ok_or(Fault::NoSuch)?;
+        if form.plan.size() != bytes {
+            return Err(Fault::Sizes);
+        }
+        if is_written {
+            form.target().ok_or(Fault::Layout)?;
+        }
+        Ok(Some(form.clone()))
+    }
+
+    /// Begins an access to a peer's memory from here. `None` where the peer has to do it.
+    #[inline]
+    fn enter(
+        &mut self,
+        remote: &Remote,
+        form: Option<Rc<Committed>>,
+        bytes: u64,
+        right: Rights,
+    ) -> Result<Option<Far>, Fault> {
+        let slot = table::index(remote.key.0);
+        if slot >= PUBLISHED_MAX {
+            return Ok(None);
+        }
+        let Ok(found) = self.transport.enter(remote.peer, slot, remote.key.0) else {
+            // The peer knows why, and says it.
+            return Ok(None);
+        };
+        let found = Registration { key: found.key, span: found.span, rights: found.rights };
+        let hull = form.as_ref().map(|form| whole(form.plan.hull()));
+        let hull = hull.unwrap_or((0, i64::try_from(bytes).unwrap_or(i64::MAX)));
+        let checked = table::permitted(&found, right, remote.at, hull);
+        let origin = found.span.address.checked_add(remote.at).ok_or(Fault::OutOfRange);
+        match checked.and(origin) {
+            Ok(origin) => Ok(Some(Far { peer: remote.peer, origin, form, bytes })),
+            Err(fault) => {
+                self.transport.leave(remote.peer);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Has the peer do it.
+    fn request(
+        &mut self,
+        what: What,
+        local: Local,
+        remote: Remote,
+        bytes: u64,
+        context: u64,
+        more: impl FnOnce(&mut crate::ops::Op),
+    ) -> Result<Started, Fault> {
+        let core = &mut self.core;
+        let peer = remote.peer.0;
+        let index = core.ops.add(what, peer, context, local).ok_or(Fault::Busy)?;
+        let op = &mut core.ops[index];
+        (op.bytes, op.wanted) = (bytes, bytes);
+        op.more().remote = Some(remote);
+        more(op);
+        let id = core.ops.id(index);
+        core.peers[peer as usize].backlog.push_back(index);
+        core.enqueue(peer);
+        self.pump(peer);
+        Ok(Started::Pending(id))
+    }
+}
+
+fn done(remote: &Remote, bytes: u64, context: u64) -> Started {
+    Started::Done(Completion { context, result: Ok(()), peer: remote.peer, tag: 0, bytes })
+}
+
+/// Refuses an operation that the remote elements do not have.
+fn defined(op: Op, form: Option<&Committed>) -> Result<(), Fault> {
+    let is_defined = match form {
+        None => op.is_defined_for(covey_layout::Element::Byte),
+        Some(form) => {
+            let signature = form.signature().ok_or(Fault::Layout)?;
+            signature.elements().all(|element| op.is_defined_for(element))
+        }
+    };
+    if is_defined { Ok(()) } else { Err(Fault::Operation) }
+}

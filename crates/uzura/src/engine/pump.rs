@@ -1,0 +1,461 @@
+//! What waits for a peer is sent: answers first, then operations in the order in which they were begun, and between
+//! them long transfers, a packet at a time.
+
+use super::Engine;
+use crate::Fault;
+use crate::forms::Committed;
+use crate::ops::{State, What};
+use crate::packet::{Head, LITTLE, PLAIN, VERSION};
+use crate::peers::{Answer, ENVELOPE_BYTES, FETCH_BYTES_MAX, Job, REQUESTS_MAX, Telling};
+use crate::serve::number_of;
+use covey_wire::transport::{Refused, Transfer};
+use covey_wire::{Memory, Peer, Transport};
+use std::rc::Rc;
+
+/// What became of a try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It went on, and has more.
+    More,
+    /// Nothing is left of it.
+    Finished,
+    /// The transport has no room.
+    Full,
+    /// It waits for the peer.
+    Waits,
+}
+
+use Step::{Finished, Full, More, Waits};
+
+impl<T: Transport, M: Memory> Engine<T, M> {
+    /// Tries all peers for which something waits. Says how much was done.
+    #[cold]
+    pub(super) fn pump_all(&mut self) -> usize {
+        let queue = std::mem::take(&mut self.core.queue);
+        let mut done = 0;
+        for peer in queue {
+            self.core.peers[peer as usize].is_queued = false;
+            done += self.pump(peer);
+            if self.core.peers[peer as usize].has_work(self.core.config.window_bytes / 4) {
+                self.core.enqueue(peer);
+            }
+        }
+        done
+    }
+
+    /// Sends what can be sent to one peer. Says how much was done.
+    pub(super) fn pump(&mut self, peer: u32) -> usize {
+        let mut done = 0;
+        if self.core.peer(peer).is_err() {
+            return 0;
+        }
+        self.core.peers[peer as usize].is_full = false;
+        loop {
+            let before = done;
+            for what in [Self::first, Self::replies, Self::backlog, Self::job] {
+                match what(self, peer) {
+                    More | Finished => done += 1,
+                    Waits => {}
+                    Full => {
+                        self.core.peers[peer as usize].is_full = true;
+                        return done;
+                    }
+                }
+                if self.core.peer(peer).is_err() {
+                    return done;
+                }
+            }
+            if done == before {
+                return done;
+            }
+        }
+    }
+
+    /// The first packet, and room that is given back.
+    fn first(&mut self, peer: u32) -> Step {
+        let window = self.core.config.window_bytes;
+        let state = &self.core.peers[peer as usize];
+        if !state.said_hello {
+            let head = Head::Hello { version: VERSION, order: LITTLE, window };
+            return self.plain(peer, head, &[], |state| state.said_hello = true);
+        }
+        if state.owed >= window / 4 {
+            let head = Head::Credit { bytes: state.owed };
+            return self.plain(peer, head, &[], |state| state.owed = 0);
+        }
+        Waits
+    }
+
+    /// Sends a packet of known bytes.
+    fn plain(
+        &mut self,
+        peer: u32,
+        head: Head,
+        bytes: &[u8],
+        then: impl FnOnce(&mut crate::peers::PeerState),
+    ) -> Step {
+        let fill = |room: &mut [u8]| room.copy_from_slice(bytes);
+        let sent = self.transport.send(Peer(peer), &head.encode(), bytes.len(), fill);
+        let step = self.sent(peer, sent);
+        if step == Finished {
+            then(&mut self.core.peers[peer as usize]);
+        }
+        step
+    }
+
+    fn sent(&mut self, peer: u32, sent: Result<(), Refused>) -> Step {
+        match sent {
+            Ok(()) => Finished,
+            Err(Refused::Full) => Full,
+            Err(_) => {
+                self.core.violation(peer);
+                Waits
+            }
+        }
+    }
+
+    fn replies(&mut self, peer: u32) -> Step {
+        let Some(reply) = self.core.peers[peer as usize].replies.pop_front() else { return Waits };
+        let bytes = reply.bytes.len();
+        let step = self.plain(peer, reply.head, &reply.bytes, |state| state.reply_bytes -= bytes);
+        if step == Full {
+            self.core.peers[peer as usize].replies.push_front(reply);
+        }
+        step
+    }
+
+    /// The first operation of those that wait.
+    fn backlog(&mut self, peer: u32) -> Step {
+        let state = &self.core.peers[peer as usize];
+        let (true, Some(&index)) = (state.open, state.backlog.front()) else { return Waits };
+        let begun = match self.core.ops[index].what {
+            What::Send => self.begin_send(peer, index),
+            _ => self.begin_request(peer, index),
+        };
+        match begun {
+            Ok(Finished) => {
+                self.core.peers[peer as usize].backlog.pop_front();
+                Finished
+            }
+            Ok(step) => step,
+            Err(fault) => {
+                // A dead peer has no backlog any more, and its operations are ended.
+                if self.core.peers[peer as usize].backlog.pop_front() == Some(index) {
+                    self.core.fail(index, fault);
+                }
+                Finished
+            }
+        }
+    }
+
+    fn begin_send(&mut self, peer: u32, index: u32) -> Result<Step, Fault> {
+        let op = &mut self.core.ops[index];
+        let (tag, bytes) = (op.tag, op.bytes);
+        let header = op.more.as_mut().map_or(Vec::new(), |more| std::mem::take(&mut more.header));
+        let result = self.announce(peer, index, tag, &header, bytes);
+        let is_there = self.core.ops[index].what == What::Send;
+        match result {
+            Ok(Finished) if self.core.ops[index].state == State::Waiting => {
+                self.core.complete(index);
+            }
+            Ok(Full | Waits) if is_there && !header.is_empty() => {
+                self.core.ops[index].more().header = header;
+            }
+            _ => {}
+        }
+        result
+    }
+
+    /// Sends a message, or says that it is there.
+    fn announce(
+        &mut self,
+        peer: u32,
+        index: u32,
+        tag: u64,
+        header: &[u8],
+        bytes: u64,
+    ) -> Result<Step, Fault> {
+        let local = self.core.ops[index].local;
+        if self.send_now(peer, tag, header, &local, bytes)? {
+            return Ok(Finished);
+        }
+        let cost = header.len() as u64 + ENVELOPE_BYTES;
+        let room = self.core.peers[peer as usize].room;
+        if room < cost {
+            return Ok(Waits);
+        }
+        let short = self.core.config.eager_bytes_max.min(self.transport.packet_bytes_max());
+        if bytes <= short as u64 && room >= bytes + ENVELOPE_BYTES {
+            return Ok(Full);
+        }
+        let form = local.form.and_then(|form| self.core.forms.find(form.0)).cloned();
+        let (mut slot, mut address) = (PLAIN, local.span.address.wrapping_add(local.origin));
+        if !self.transport.is_reachable(Peer(peer)) {
+            address = u64::MAX;
+        } else if let Some(form) = form {
+            match self.tell(peer, &form) {
+                Err(step) => return Ok(step),
+                Ok(Some(told)) => slot = told,
+                Ok(None) => address = u64::MAX,
+            }
+        }
+        let op = self.core.ops.wire(index);
+        let head = Head::Ready { op, slot, tag, bytes, address };
+        let step = self.plain(peer, head, header, |state| state.room -= cost);
+        if step == Finished {
+            self.core.stats.rendezvous += 1;
+            self.core.ops[index].state = State::Announced;
+        }
+        Ok(step)
+    }
+
+    /// Sees to it that the peer has a layout: its slot, or none when it is too large to be sent. As an error what the
+    /// description waits for.
+    fn tell(&mut self, peer: u32, form: &Rc<Committed>) -> Result<Option<u16>, Step> {
+        if let Some(slot) = self.core.peers[peer as usize].told.slot(form.id) {
+            return Ok(Some(slot));
+        }
+        let Some(encoded) = form.encoded() else { return Ok(None) };
+        let state = &mut self.core.peers[peer as usize];
+        if state.telling.as_ref().is_none_or(|telling| telling.id != form.id) {
+            // One that was broken off left a part behind: it is finished first, whatever it was.
+            let Some((slot, clear)) = state.told.choose(form.layout.entries()) else {
+                return Ok(None);
+            };
+            state.telling = Some(Telling { id: form.id, slot, clear, at: 0 });
+        }
+        loop {
+            let state = &mut self.core.peers[peer as usize];
+            let Some(Telling { slot, at, clear, .. }) = &state.telling else { return Err(Waits) };
+            let (slot, at) = (*slot, *at);
+            if let Some(&other) = clear.last() {
+                let head = Head::Define { slot: other, at: 0, total: 0 };
+                let then = |state: &mut crate::peers::PeerState| {
+                    state.telling.as_mut().map(|telling| telling.clear.pop());
+                };
+                match self.plain(peer, head, &[], then) {
+                    Finished => continue,
+                    step => return Err(step),
+                }
+            }
+            let chunk = self.transport.packet_bytes_max().min(encoded.len() - at);
+            let head = Head::Define { slot, at: at as u32, total: encoded.len() as u32 };
+            let then = |state: &mut crate::peers::PeerState| {
+                state.telling.as_mut().map(|telling| telling.at += chunk);
+            };
+            match self.plain(peer, head, &encoded[at..at + chunk], then) {
+                Finished => {}
+                step => return Err(step),
+            }
+            if at + chunk == encoded.len() {
+                let state = &mut self.core.peers[peer as usize];
+                state.telling = None;
+                state.told.set(slot, form.id, form.layout.entries());
+                return Ok(Some(slot));
+            }
+        }
+    }
+
+    fn begin_request(&mut self, peer: u32, index: u32) -> Result<Step, Fault> {
+        if self.core.peers[peer as usize].requests >= REQUESTS_MAX {
+            return Ok(Waits);
+        }
+        let op = &self.core.ops[index];
+        let remote = op.more.as_ref().and_then(|more| more.remote).ok_or(Fault::NoSuch)?;
+        let (what, bytes) = (op.what, op.bytes);
+        let mut slot = PLAIN;
+        let mut form = None;
+        if let Some(index) = remote.form {
+            let found = self.core.forms.find(index.0).ok_or(Fault::NoSuch)?.clone();
+            slot = match self.tell(peer, &found) {
+                Ok(told) => told.ok_or(Fault::TooLong)?,
+                Err(step) => return Ok(step),
+            };
+            form = Some(found);
+        }
+        let (wire, key, at) = (self.core.ops.wire(index), remote.key.0, remote.at);
+        let step = match what {
+            What::Get => {
+                let head = Head::Get { op: wire, slot, key, at, total: bytes };
+                self.plain(peer, head, &[], |_| ())
+            }
+            What::Swap => self.swap(peer, index, Head::Swap { op: wire, slot, key, at })?,
+            _ => {
+                let generation = self.core.ops[index].generation;
+                let job = Job::Update { op: index, generation, slot, form, at: 0 };
+                self.core.peers[peer as usize].jobs.push_back(job);
+                Finished
+            }
+        };
+        if step == Finished {
+            self.core.ops[index].state = State::Moving;
+            self.core.peers[peer as usize].requests += 1;
+        }
+        Ok(step)
+    }
+
+    fn swap(&mut self, peer: u32, index: u32, head: Head) -> Result<Step, Fault> {
+        let op = &self.core.ops[index];
+        let new = op.more.as_ref().and_then(|more| more.new).ok_or(Fault::NoSuch)?;
+        let (local, bytes) = (op.local, op.bytes as usize);
+        let mut both = vec![0; 2 * bytes];
+        let (expected, replacement) = both.split_at_mut(bytes);
+        self.core.take(&local, 0, expected)?;
+        self.core.take(&new, 0, replacement)?;
+        Ok(self.plain(peer, head, &both, |_| ()))
+    }
+
+    /// A packet of the first transfer; then it is the next one's turn.
+    fn job(&mut self, peer: u32) -> Step {
+        let Some(mut job) = self.core.peers[peer as usize].jobs.pop_front() else { return Waits };
+        let step = match &mut job {
+            Job::Message { op, generation, into, at } => {
+                if !self.is_live(*op, *generation) {
+                    return Finished;
+                }
+                self.message_part(peer, *op, *into, at)
+            }
+            Job::Update { op, generation, slot, form, at } => {
+                if !self.is_live(*op, *generation) {
+                    return Finished;
+                }
+                let (op, slot) = (*op, *slot);
+                self.update_part(peer, op, slot, form.as_deref(), at)
+            }
+            Job::Answer(answer) => self.answer_part(peer, answer),
+        };
+        // A dead peer has no jobs.
+        let Ok(state) = self.core.peer(peer) else { return Waits };
+        match step {
+            Finished => {}
+            Full => state.jobs.push_front(job),
+            More | Waits => state.jobs.push_back(job),
+        }
+        step
+    }
+
+    fn is_live(&self, index: u32, generation: u16) -> bool {
+        let op = &self.core.ops[index];
+        op.what != What::Free && op.generation == generation
+    }
+
+    fn message_part(&mut self, peer: u32, index: u32, into: u32, at: &mut u64) -> Step {
+        let op = &self.core.ops[index];
+        let (local, ahead, end) = (op.local, op.ahead, op.wanted);
+        let left = end.saturating_sub(*at);
+        let head = Head::Data { op: into, at: *at }.encode();
+        let most = self.transport.packet_bytes_max() as u64;
+        let posted = (self.transport.post_bytes_max() as u64).min(left);
+        let (sent, bytes) = if local.form.is_none() && posted > most {
+            let Some(part) = local.span.part(*at - ahead, posted) else { return Waits };
+            let token = u64::from(self.core.ops.wire(index));
+            (self.transport.post(token, Peer(peer), &head, part), posted)
+        } else {
+            let bytes = left.min(most);
+            let (core, mut fault) = (&mut self.core, None);
+            core.stats.bytes_copied += bytes;
+            let sent = self.transport.send(Peer(peer), &head, bytes as usize, |room| {
+                fault = core.take(&local, *at - ahead, room).err();
+            });
+            if let Some(fault) = fault {
+                core.ops[index].fault.get_or_insert(fault);
+            }
+            (sent.map(|()| Transfer::Done), bytes)
+        };
+        match sent {
+            Ok(transfer) => {
+                *at += bytes;
+                let op = &mut self.core.ops[index];
+                op.posted += u32::from(transfer == Transfer::Started);
+                op.moved = *at;
+                if *at < end {
+                    return More;
+                }
+                if op.posted == 0 {
+                    self.core.complete(index);
+                }
+                Finished
+            }
+            Err(refused) => self.sent(peer, Err(refused)),
+        }
+    }
+
+    fn update_part(
+        &mut self,
+        peer: u32,
+        index: u32,
+        slot: u16,
+        form: Option<&Committed>,
+        at: &mut u64,
+    ) -> Step {
+        let op = &self.core.ops[index];
+        let (what, local, total, moved) = (op.what, op.local, op.bytes, op.moved);
+        let Some((key, place)) = op.remote() else { return Finished };
+        let mut most = self.transport.packet_bytes_max() as u64;
+        if matches!(what, What::Fetch(_)) {
+            most = most.min((moved + FETCH_BYTES_MAX).saturating_sub(*at));
+        }
+        let mut end = total.min(*at + most);
+        if let (What::Accumulate(_) | What::Fetch(_), Some(signature)) =
+            (what, form.and_then(Committed::signature))
+        {
+            end = signature.boundary(end);
+        }
+        if end <= *at {
+            return Waits;
+        }
+        let (op, key, last) = (self.core.ops.wire(index), key.0, u8::from(end == total));
+        let (packed, at_there) = (*at, place);
+        let head = match what {
+            What::Accumulate(with) => {
+                let what = number_of(with);
+                Head::Accumulate { op, last, what, slot, key, at: at_there, packed, total }
+            }
+            What::Fetch(with) => {
+                Head::Fetch { op, what: number_of(with), slot, key, at: at_there, packed, total }
+            }
+            _ => Head::Put { op, last, slot, key, at: at_there, packed, total },
+        };
+        let (core, mut fault) = (&mut self.core, None);
+        let bytes = (end - packed) as usize;
+        core.stats.bytes_copied += bytes as u64;
+        let sent = self.transport.send(Peer(peer), &head.encode(), bytes, |room| {
+            fault = core.take(&local, packed, room).err();
+        });
+        if let Some(fault) = fault {
+            core.ops[index].fault.get_or_insert(fault);
+        }
+        match self.sent(peer, sent) {
+            Finished => {
+                *at = end;
+                if end == total { Finished } else { More }
+            }
+            step => step,
+        }
+    }
+
+    fn answer_part(&mut self, peer: u32, answer: &mut Answer) -> Step {
+        let left = answer.total - answer.at;
+        let bytes = left.min(self.transport.packet_bytes_max() as u64);
+        let core = &mut self.core;
+        let mut fault = core.may_answer(answer).err();
+        let mut sent = Ok(());
+        if fault.is_none() {
+            let head = Head::Data { op: answer.op, at: answer.at }.encode();
+            sent = self.transport.send(Peer(peer), &head, bytes as usize, |room| {
+                fault = core.answer_part(answer, room).err();
+            });
+        }
+        if let Some(fault) = fault {
+            core.reply(peer, Head::Ack { op: answer.op, fault: fault.number() }, Vec::new());
+            return Finished;
+        }
+        match self.sent(peer, sent) {
+            Finished => {
+                answer.at += bytes;
+                if answer.at == answer.total { Finished } else { More }
+            }
+            step => step,
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Which receive gets which message.
+//!
+//! Receives that name a peer and a tag lie in buckets by both, so that the common case is found at once; those
+//! with wildcards in one list. The elder of the two that fit is served. Messages that came first lie in buckets
+//! too, and in one list in the order in which they came, for receives with wildcards.
+
+use crate::api::{Source, Tag};
+use crate::ops::{NONE, Ops, Ready};
+
+/// A list of operations, linked through them.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u32,
+    last: u32,
+}
+
+const EMPTY: List = List { first: NONE, last: NONE };
+
+/// Receives without a message.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    exact: Vec<List>,
+    wild: List,
+    /// Those that look at headers.
+    rules: List,
+    posted: u64,
+}
+
+impl Posted {
+    pub fn new() -> Posted {
+        Posted { exact: vec![EMPTY; BUCKETS], wild: EMPTY, rules: EMPTY, posted: 0 }
+    }
+
+    /// Adds a receive, whose source and tag are set.
+    #[inline]
+    pub fn add(&mut self, ops: &mut Ops, index: u32) {
+        self.posted += 1;
+        ops[index].order = self.posted;
+        let list = self.list(ops, index);
+        match list.last {
+            NONE => list.first = index,
+            last => ops[last].next = index,
+        }
+        list.last = index;
+        ops[index].next = NONE;
+    }
+
+    /// Takes the receive that a message is for.
+    #[inline]
+    pub fn take(&mut self, ops: &mut Ops, peer: u32, tag: u64, header: &[u8]) -> Option<u32> {
+        if self.rules.first != NONE
+            && let Some(found) = self.rule(ops, peer, tag, header)
+        {
+            return Some(found);
+        }
+        let bucket = bucket(peer, tag);
+        let exact = find(ops, self.exact[bucket], peer, tag);
+        if self.wild.first != NONE
+            && let Some((before, wild)) = find(ops, self.wild, peer, tag)
+            && exact.is_none_or(|(_, exact)| ops[wild].order < ops[exact].order)
+        {
+            unlink(ops, &mut self.wild, before, wild);
+            return Some(wild);
+        }
+        let (before, found) = exact?;
+        unlink(ops, &mut self.exact[bucket], before, found);
+        Some(found)
+    }
+
+    #[cold]
+    fn rule(&mut self, ops: &mut Ops, peer: u32, tag: u64, header: &[u8]) -> Option<u32> {
+        let (mut before, mut at) = (NONE, self.rules.first);
+        while at != NONE {
+            if fits(ops, at, peer, tag) && follows(ops, at, header) {
+                unlink(ops, &mut self.rules, before, at);
+                return Some(at);
+            }
+            (before, at) = (at, ops[at].next);
+        }
+        None
+    }
+
+    /// Takes a receive back.
+    pub fn remove(&mut self, ops: &mut Ops, index: u32) {
+        let list = self.list(ops, index);
+        let (mut before, mut at) = (NONE, list.first);
+        while at != NONE && at != index {
+            (before, at) = (at, ops[at].next);
+        }
+        if at == index {
+            unlink(ops, list, before, at);
+        }
+    }
+
+    #[inline]
+    fn list(&mut self, ops: &Ops, index: u32) -> &mut List {
+        let op = &ops[index];
+        if op.more.as_ref().is_some_and(|more| more.place.is_some()) {
+            &mut self.rules
+        } else if op.peer == NONE || op.ignore != 0 {
+            &mut self.wild
+        } else {
+            &mut self.exact[bucket(op.peer, op.tag)]
+        }
+    }
+}
+
+#[inline]
+fn find(ops: &Ops, list: List, peer: u32, tag: u64) -> Option<(u32, u32)> {
+    let (mut before, mut at) = (NONE, list.first);
+    while at != NONE {
+        if fits(ops, at, peer, tag) {
+            return Some((before, at));
+        }
+        (before, at) = (at, ops[at].next);
+    }
+    None
+}
+
+#[inline]
+fn fits(ops: &Ops, index: u32, peer: u32, tag: u64) -> bool {
+    let op = &ops[index];
+    (op.peer == peer || op.peer == NONE) && (op.tag ^ tag) & !op.ignore == 0
+}
+
+fn follows(ops: &Ops, index: u32, header: &[u8]) -> bool {
+    let place = ops[index].more.as_ref().and_then(|more| more.place.as_ref());
+    place.is_some_and(|place| follows_form(&place.mask, &place.value, header))
+}
+
+/// Whether a message begins with a header of a form.
+pub(crate) fn follows_form(mask: &[u8], value: &[u8], message: &[u8]) -> bool {
+    let bits = mask.iter().zip(value).zip(message);
+    message.len() >= mask.len()
+        && bits.into_iter().all(|((mask, value), is)| (is ^ value) & mask == 0)
+}
+
+#[inline]
+fn unlink(ops: &mut Ops, list: &mut List, before: u32, at: u32) {
+    let next = ops[at].next;
+    match before {
+        NONE => list.first = next,
+        before => ops[before].next = next,
+    }
+    if list.last == at {
+        list.last = before;
+    }
+}
+
+/// A message that nobody has received yet.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub peer: u32,
+    pub tag: u64,
+    pub body: Body,
+    /// What the sender was charged for it.
+    pub cost: u64,
+    before: u32,
+    after: u32,
+    next: u32,
+}
+
+/// What is there of it.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// All.
+    Whole(Vec<u8>),
+    /// Its sender waits.
+    Ready(Ready),
+    /// A place without a message.
+    Free,
+}
+
+impl Body {
+    /// Bytes of the message.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Body::Whole(bytes) => bytes.len() as u64,
+            Body::Ready(ready) => ready.bytes,
+            Body::Free => 0,
+        }
+    }
+
+    /// The bytes that are there.
+    pub fn begin(&self) -> &[u8] {
+        match self {
+            Body::Whole(bytes) => bytes,
+            Body::Ready(ready) => &ready.header,
+            Body::Free => &[],
+        }
+    }
+}
+
+/// Messages without a receive.
+#[derive(Debug)]
+pub(crate) struct Unexpected {
+    all: Vec<Early>,
+    free: Vec<u32>,
+    buckets: Vec<List>,
+    order: List,
+    /// Buffers to be used again.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Unexpected {
+    pub fn new() -> Unexpected {
+        Unexpected {
+            all: Vec::new(),
+            free: Vec::new(),
+            buckets: vec![EMPTY; BUCKETS],
+            order: EMPTY,
+            spare: Vec::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.first == NONE
+    }
+
+    /// A buffer with these bytes.
+    pub fn buffer(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(buffer);
+        }
+    }
+
+    pub fn add(&mut self, peer: u32, tag: u64, body: Body, cost: u64) {
+        let early =
+            Early { peer, tag, body, cost, before: self.order.last, after: NONE, next: NONE };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.all[index as usize] = early;
+                index
+            }
+            None => {
+                self.all.push(early);
+                self.all.len() as u32 - 1
+            }
+        };
+        match self.order.last {
+            NONE => self.order.first = index,
+            last => self.all[last as usize].after = index,
+        }
+        self.order.last = index;
+        let list = &mut self.buckets[bucket(peer, tag)];
+        match list.last {
+            NONE => list.first = index,
+            last => self.all[last as usize].next = index,
+        }
+        list.last = index;
+    }
+
+    /// The first message that fits, and of which `is_it` is true.
+    pub fn find(&self, from: Source, tag: Tag, is_it: impl Fn(&Early) -> bool) -> Option<u32> {
+        let by_bucket = match from {
+            Source::From(peer) if tag.ignore == 0 => Some(bucket(peer.0, tag.value)),
+            _ => None,
+        };
+        let mut at = by_bucket.map_or(self.order.first, |at| self.buckets[at].first);
+        while at != NONE {
+            let early = &self.all[at as usize];
+            let is_from = from == Source::Any || from == Source::From(covey_wire::Peer(early.peer));
+            if is_from && tag.takes(early.tag) && is_it(early) {
+                return Some(at);
+            }
+            at = if by_bucket.is_some() { early.next } else { early.after };
+        }
+        None
+    }
+
+    pub fn look(&self, index: u32) -> &Early {
+        &self.all[index as usize]
+    }
+
+    /// Takes a message out.
+    pub fn take(&mut self, index: u32) -> Early {
+        let gone = Early {
+            peer: NONE,
+            tag: 0,
+            body: Body::Free,
+            cost: 0,
+            before: NONE,
+            after: NONE,
+            next: NONE,
+        };
+        let early = std::mem::replace(&mut self.all[index as usize], gone);
+        match early.before {
+            NONE => self.order.first = early.after,
+            before => self.all[before as usize].after = early.after,
+        }
+        match early.after {
+            NONE => self.order.last = early.before,
+            after => self.all[after as usize].before = early.before,
+        }
+        self.unlink(index, &early);
+        self.free.push(index);
+        early
+    }
+
+    fn unlink(&mut self, index: u32, early: &Early) {
+        let list = &mut self.buckets[bucket(early.peer, early.tag)];
+        let (mut before, mut at) = (NONE, list.first);
+        while at != index {
+            (before, at) = (at, self.all[at as usize].next);
+        }
+        match before {
+            NONE => list.first = early.next,
+            before => self.all[before as usize].next = early.next,
+        }
+        if list.last == index {
+            list.last = before;
+        }
+    }
+
+    /// Messages of a peer whose sender waits: they are lost with it.
+    pub fn waiting_of(&self, peer: u32) -> Vec<u32> {
+        let waits = |early: &Early| early.peer == peer && matches!(early.body, Body::Ready(_));
+        (0..self.all.len() as u32).filter(|index| waits(&self.all[*index as usize])).collect()
+    }
+}
+
+#[inline]
+fn bucket(peer: u32, tag: u64) -> usize {
+    let mix = (tag ^ u64::from(peer) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mix >> (64 - BUCKETS.ilog2())) as usize
+}
+
+const BUCKETS: usize = 512;
+const SPARE_MAX: usize = 64;

@@ -1,0 +1,247 @@
+//! Operations under way.
+
+use crate::api::{Completion, Key, Local, OpId, Remote};
+use crate::forms::Committed;
+use covey_layout::Op as Combine;
+use covey_wire::{Peer, Span};
+use std::rc::Rc;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// No operation.
+    Free,
+    Send,
+    Receive,
+    Put,
+    Get,
+    Accumulate(Combine),
+    Fetch(Combine),
+    Swap,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Among those that wait for room or credit.
+    Waiting,
+    /// A receive that no message has come for.
+    Posted,
+    /// A message that waits for its receiver.
+    Announced,
+    /// Its bytes are on their way.
+    Moving,
+}
+
+/// No operation, no entry: the end of a list.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// An operation. What receiving a short message takes comes first.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub what: What,
+    pub state: State,
+    pub generation: u16,
+    /// Whose message or memory; [`NONE`] for anybody's.
+    pub peer: u32,
+    pub tag: u64,
+    pub ignore: u64,
+    pub next: u32,
+    pub order: u64,
+    pub context: u64,
+    pub local: Local,
+    /// Bytes of it all.
+    pub bytes: u64,
+    /// Bytes before the local memory: of a header.
+    pub ahead: u64,
+    /// Bytes of it all that are there; of a message that is sent: that were taken.
+    pub moved: u64,
+    /// Of those to be moved.
+    pub wanted: u64,
+    /// Packets of it that are read from its memory.
+    pub posted: u32,
+    pub fault: Option<crate::Fault>,
+    pub more: Option<Box<More>>,
+}
+
+/// What only some operations have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct More {
+    /// A header to be sent.
+    pub header: Vec<u8>,
+    /// Where a header goes.
+    pub place: Option<Place>,
+    /// The other side of a one-sided operation.
+    pub remote: Option<Remote>,
+    /// Where what was there before goes.
+    pub before: Option<Local>,
+    /// What is to be there.
+    pub new: Option<Local>,
+    /// The message that a receive was matched with.
+    pub ready: Option<Ready>,
+}
+
+/// A form of headers.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub mask: Vec<u8>,
+    pub value: Vec<u8>,
+    pub header: Span,
+}
+
+/// A message that waits for its receiver.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    /// The sender's operation.
+    pub op: u32,
+    pub bytes: u64,
+    /// Its first bytes.
+    pub header: Vec<u8>,
+    /// Where the rest lies; `None` where it can only be asked for.
+    pub address: Option<u64>,
+    pub form: Option<Rc<Committed>>,
+}
+
+/// A table of operations that are named by index and generation.
+#[derive(Debug)]
+pub(crate) struct Ops {
+    all: Vec<Op>,
+    free: Vec<u32>,
+    max: usize,
+}
+
+impl Ops {
+    pub fn new(max: usize) -> Ops {
+        Ops { all: Vec::new(), free: Vec::new(), max: max.min(INDEX_MAX) }
+    }
+
+    /// Adds an operation; `None` when there are too many.
+    #[inline]
+    pub fn add(&mut self, what: What, peer: u32, context: u64, local: Local) -> Option<u32> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => self.grow(local)?,
+        };
+        let op = &mut self.all[index as usize];
+        (op.what, op.peer, op.context, op.local) = (what, peer, context, local);
+        (op.state, op.tag, op.ignore, op.next) = (State::Waiting, 0, 0, NONE);
+        (op.bytes, op.ahead, op.moved, op.wanted, op.posted) = (0, 0, 0, 0, 0);
+        Some(index)
+    }
+
+    #[cold]
+    fn grow(&mut self, local: Local) -> Option<u32> {
+        if self.all.len() >= self.max {
+            return None;
+        }
+        self.all.push(Op {
+            what: What::Free,
+            state: State::Waiting,
+            generation: 0,
+            peer: NONE,
+            tag: 0,
+            ignore: 0,
+            next: NONE,
+            order: 0,
+            context: 0,
+            local,
+            bytes: 0,
+            ahead: 0,
+            moved: 0,
+            wanted: 0,
+            posted: 0,
+            fault: None,
+            more: None,
+        });
+        Some(self.all.len() as u32 - 1)
+    }
+
+    /// Ends an operation: its number means nothing any more.
+    #[inline]
+    pub fn remove(&mut self, index: u32) -> Completion {
+        let op = &mut self.all[index as usize];
+        op.what = What::Free;
+        op.generation = op.generation.wrapping_add(1) & GENERATION_MAX;
+        let result = op.fault.take().map_or(Ok(()), Err);
+        if op.more.is_some() {
+            op.more = None;
+        }
+        self.free.push(index);
+        Completion {
+            context: op.context,
+            result,
+            peer: Peer(op.peer),
+            tag: op.tag,
+            bytes: op.bytes,
+        }
+    }
+
+    /// What a peer calls it.
+    #[inline]
+    pub fn wire(&self, index: u32) -> u32 {
+        index | u32::from(self.all[index as usize].generation) << INDEX_BITS
+    }
+
+    /// The operation that a peer means, if it is still under way and its own.
+    #[inline]
+    pub fn of_wire(&self, wire: u32, peer: u32) -> Option<u32> {
+        let index = wire & (1 << INDEX_BITS) - 1;
+        let op = self.all.get(index as usize)?;
+        let is_it = op.what != What::Free && op.peer == peer;
+        (is_it && u32::from(op.generation) == wire >> INDEX_BITS).then_some(index)
+    }
+
+    /// What our user calls it.
+    pub fn id(&self, index: u32) -> OpId {
+        OpId(u64::from(self.wire(index)))
+    }
+
+    /// The operation that our user means.
+    pub fn of_id(&self, id: OpId) -> Option<u32> {
+        let wire = id.0 as u32;
+        self.of_wire(wire, self.peer_of(wire))
+    }
+
+    /// Whose operation it is.
+    pub fn peer_of(&self, wire: u32) -> u32 {
+        self.all.get((wire & (1 << INDEX_BITS) - 1) as usize).map_or(NONE, |op| op.peer)
+    }
+
+    /// All that are under way.
+    pub fn live(&self) -> impl Iterator<Item = u32> {
+        (0..self.all.len() as u32).filter(|index| self.all[*index as usize].what != What::Free)
+    }
+}
+
+impl std::ops::Index<u32> for Ops {
+    type Output = Op;
+
+    #[inline]
+    fn index(&self, index: u32) -> &Op {
+        &self.all[index as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Ops {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut Op {
+        &mut self.all[index as usize]
+    }
+}
+
+impl Op {
+    /// What only some have.
+    pub fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    /// The key and place of the other side.
+    pub fn remote(&self) -> Option<(Key, u64)> {
+        let remote = self.more.as_ref()?.remote?;
+        Some((remote.key, remote.at))
+    }
+}
+
+const INDEX_BITS: u32 = 20;
+const INDEX_MAX: usize = 1 << INDEX_BITS;
+const GENERATION_MAX: u16 = (1 << (32 - INDEX_BITS)) - 1;

@@ -1,0 +1,151 @@
+//! The heads of packets: a kind and its fields in order, little-endian. `docs/protocol/uzura.md` says what they mean.
+
+use covey_wire::transport::HEAD_BYTES_MAX;
+
+/// A head on its way.
+pub(crate) struct Encoded {
+    bytes: [u8; HEAD_BYTES_MAX],
+    len: usize,
+}
+
+impl std::ops::Deref for Encoded {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+macro_rules! heads {
+    ($($(#[$doc:meta])* $number:literal $name:ident { $($field:ident : $type:ty),* $(,)? })*) => {
+        /// What a packet is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Head {
+            $($(#[$doc])* $name { $($field: $type),* },)*
+        }
+
+        impl Head {
+            /// The bytes of it.
+            #[inline]
+            pub fn encode(&self) -> Encoded {
+                let mut bytes = [0; HEAD_BYTES_MAX];
+                let mut at = 1;
+                match *self {
+                    $(Head::$name { $($field),* } => {
+                        bytes[0] = $number;
+                        $(
+                            const { assert!(size_of::<$type>() <= 8) };
+                            bytes[at..at + size_of::<$type>()].copy_from_slice(&$field.to_le_bytes());
+                            at += size_of::<$type>();
+                        )*
+                    })*
+                }
+                Encoded { bytes, len: at }
+            }
+
+            /// What the bytes are; `None` when they are no head.
+            #[inline]
+            pub fn decode(bytes: &[u8]) -> Option<Head> {
+                let (kind, rest) = bytes.split_first()?;
+                match *kind {
+                    $($number => {
+                        let rest: &[u8] = rest;
+                        $(
+                            let (field, rest) = rest.split_first_chunk()?;
+                            let $field = <$type>::from_le_bytes(*field);
+                        )*
+                        rest.is_empty().then_some(Head::$name { $($field),* })
+                    })*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+heads! {
+    /// The first packet of either side.
+    1 Hello { version: u8, order: u8, window: u64 }
+    /// A message. Payload: all of it.
+    2 Eager { tag: u64 }
+    /// A message that waits. Payload: its header.
+    3 Ready { op: u32, slot: u16, tag: u64, bytes: u64, address: u64 }
+    /// Asks for the rest of such a message, up to `bytes` of it.
+    4 Pull { op: u32, into: u32, bytes: u64 }
+    /// Bytes for an operation, from its packed offset `at` on. Payload: the bytes.
+    5 Data { op: u32, at: u64 }
+    /// An operation of the receiver of this has ended, well where `fault` is 0.
+    6 Ack { op: u32, fault: u8 }
+    /// The sender of this holds so many bytes of messages less.
+    7 Credit { bytes: u64 }
+    /// A part of a layout's description. Payload: its bytes.
+    8 Define { slot: u16, at: u32, total: u32 }
+    /// Writes to registered memory. Payload: packed bytes from `packed` on.
+    9 Put { op: u32, last: u8, slot: u16, key: u64, at: u64, packed: u64, total: u64 }
+    /// Combines with registered memory. Payload: the same.
+    10 Accumulate { op: u32, last: u8, what: u8, slot: u16, key: u64, at: u64, packed: u64, total: u64 }
+    /// The same, and what was there comes back.
+    11 Fetch { op: u32, what: u8, slot: u16, key: u64, at: u64, packed: u64, total: u64 }
+    /// Compares registered memory with the first half of the payload, and replaces it by the second.
+    12 Swap { op: u32, slot: u16, key: u64, at: u64 }
+    /// Asks for registered memory.
+    13 Get { op: u32, slot: u16, key: u64, at: u64, total: u64 }
+}
+
+/// The version of the protocol.
+pub(crate) const VERSION: u8 = 1;
+/// The byte order of little-endian data.
+pub(crate) const LITTLE: u8 = 0;
+/// The slot of contiguous bytes.
+pub(crate) const PLAIN: u16 = u16::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_these_bytes() {
+        let eager = Head::Eager { tag: 0x0102 };
+        assert_eq!(*eager.encode(), [2, 2, 1, 0, 0, 0, 0, 0, 0]);
+        let ready = Head::Ready { op: 7, slot: PLAIN, tag: 1, bytes: 0x1_0000, address: 0x7f00 };
+        #[rustfmt::skip]
+        assert_eq!(*ready.encode(), [
+            3, 7, 0, 0, 0, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,
+            0, 0x7f, 0, 0, 0, 0, 0, 0,
+        ]);
+        let hello = Head::Hello { version: VERSION, order: LITTLE, window: 1 << 20 };
+        assert_eq!(*hello.encode(), [1, 1, 0, 0, 0, 16, 0, 0, 0, 0, 0]);
+        let put = Head::Put { op: 1, last: 1, slot: 2, key: 3, at: 4, packed: 5, total: 6 };
+        assert_eq!(put.encode().len(), 40);
+        assert_eq!(put.encode()[..8], [9, 1, 0, 0, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn every_head_comes_back_as_it_went_and_no_shorter_or_longer_one_does() {
+        let (key, at, packed, total) = (u64::MAX, 1 << 40, 77, 1 << 33);
+        let heads = [
+            Head::Hello { version: 1, order: 0, window: 9 },
+            Head::Eager { tag: u64::MAX },
+            Head::Ready { op: 1, slot: 2, tag: 3, bytes: 4, address: 5 },
+            Head::Pull { op: 1, into: 2, bytes: 3 },
+            Head::Data { op: 9, at: 10 },
+            Head::Ack { op: 9, fault: 3 },
+            Head::Credit { bytes: 5 },
+            Head::Define { slot: 63, at: 1, total: 2 },
+            Head::Put { op: 1, last: 0, slot: 2, key, at, packed, total },
+            Head::Accumulate { op: 1, last: 0, what: 11, slot: 2, key, at, packed, total },
+            Head::Fetch { op: 1, what: 11, slot: 2, key, at, packed, total },
+            Head::Swap { op: 1, slot: 2, key, at },
+            Head::Get { op: 1, slot: 2, key, at, total },
+        ];
+        for head in heads {
+            let bytes = head.encode();
+            assert_eq!(Head::decode(&bytes), Some(head));
+            assert_eq!(Head::decode(&bytes[..bytes.len() - 1]), None, "{head:?}");
+            assert_eq!(Head::decode(&[&*bytes, &[0]].concat()), None, "{head:?}");
+        }
+        assert_eq!(Head::decode(&[]), None);
+        assert_eq!(Head::decode(&[99]), None);
+    }
+}
