@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod arp;
+pub mod buffers;
 pub mod card;
 pub mod clock;
 pub mod credentials;

@@ -54,7 +54,13 @@ pub fn whats(over: Over, sides: &[u64], is_matrices: bool) -> Vec<What> {
 }
 
 /// One round.
-pub fn measure(over: Over, whats: &[What], plan: &meter::Plan, stop: &Stop, figures: &mut Figures) -> Result<()> {
+pub fn measure(
+    over: Over,
+    whats: &[What],
+    plan: &meter::Plan,
+    stop: &Stop,
+    figures: &mut Figures,
+) -> Result<()> {
     let mut meter = Meter::new(plan, stop, figures)?;
     let socket = meter.socket();
     let mut ours = None;
@@ -127,7 +133,9 @@ fn meet(asker: &mut Asker, over: Over, socket: &Path) -> io::Result<Ours> {
             let peer = loop {
                 match shm.accept()? {
                     Some(peer) => break peer,
-                    None if begin.elapsed() > PATIENCE => return Err(io::ErrorKind::TimedOut.into()),
+                    None if begin.elapsed() > PATIENCE => {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
                     None => std::thread::sleep(Duration::from_micros(100)),
                 }
             };
@@ -153,7 +161,8 @@ fn over_memory(mut shm: Shm, peer: Peer, side: Side) -> io::Result<Half<Shm, Buf
     let any = memories(&mut buffers);
     let mut owned = || shm.allocate(matrix_bytes(1000)).ok_or(io::ErrorKind::OutOfMemory);
     let owned = Memories { first: owned()?, second: owned()? };
-    buffers.share(shm.heap());
+    // What the other allocates is mapped here, and used in place.
+    shm.heap_of(peer).into_iter().chain([shm.heap()]).for_each(|heap| buffers.share(heap));
     let engine = Engine::new(shm, buffers, Config::default());
     Ok(Half::new(engine, peer, side, any, owned))
 }

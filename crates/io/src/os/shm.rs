@@ -147,6 +147,16 @@ impl Shm {
         Ok(Peer(inbox))
     }
 
+    /// All that can be allocated, for as long as it is kept.
+    pub fn heap(&self) -> SharedHeap {
+        SharedHeap(self.arena.clone())
+    }
+
+    /// All that a peer can allocate, as it is mapped here, for as long as it is kept.
+    pub fn heap_of(&self, peer: Peer) -> Option<SharedHeap> {
+        self.links.get(peer.0 as usize).map(|link| SharedHeap(link.arena()))
+    }
+
     /// Memory that peers map too. `None` when there is no room.
     pub fn allocate(&mut self, bytes: u64) -> Option<Span> {
         self.heap.allocate(bytes)
@@ -185,6 +195,17 @@ impl Shm {
             }
         }
         happened
+    }
+}
+
+/// Memory of which a transport allocates. It stays mapped as long as this lives.
+#[derive(Clone, Debug)]
+pub struct SharedHeap(Arc<Arena>);
+
+impl SharedHeap {
+    /// Where it lies.
+    pub fn span(&self) -> Span {
+        self.0.heap()
     }
 }
 

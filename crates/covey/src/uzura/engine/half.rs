@@ -39,7 +39,13 @@ pub struct Half<T, M> {
 }
 
 impl<T: Transport, M: Memory> Half<T, M> {
-    pub fn new(engine: Engine<T, M>, peer: Peer, side: Side, any: Memories, owned: Memories) -> Half<T, M> {
+    pub fn new(
+        engine: Engine<T, M>,
+        peer: Peer,
+        side: Side,
+        any: Memories,
+        owned: Memories,
+    ) -> Half<T, M> {
         Half { engine, peer, side, any, owned, forms: Vec::new(), key: None, open: 0 }
     }
 
@@ -268,7 +274,9 @@ fn fill(bytes: &mut [u8], owner: u64) {
 fn is_right(bytes: &[u8], shape: Shape, side: u64, owner: u64) -> bool {
     let from = |at: u64| if shape == Shape::Plain { at } else { at % side * side + at / side };
     let elements = bytes.as_chunks::<4>().0.iter().enumerate();
-    elements.map(|(at, four)| f32::from_ne_bytes(*four) == element(from(at as u64), owner)).all(|is| is)
+    elements
+        .map(|(at, four)| f32::from_ne_bytes(*four) == element(from(at as u64), owner))
+        .all(|is| is)
 }
 
 #[cfg(test)]

@@ -127,6 +127,11 @@ impl Link {
         self.is_alive && self.reader.has_packet()
     }
 
+    /// Its memory, mapped here.
+    pub fn arena(&self) -> Arc<Arena> {
+        self.theirs.clone()
+    }
+
     /// Where memory of its heap is mapped here.
     #[inline]
     pub fn view(&self, theirs: Span) -> Option<Span> {
