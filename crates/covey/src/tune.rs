@@ -3,6 +3,7 @@
 pub mod all;
 pub mod app;
 pub mod blocks;
+pub mod calls;
 pub mod child;
 pub mod disk;
 pub mod environment;

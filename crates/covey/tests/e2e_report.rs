@@ -77,6 +77,113 @@ fn a_page_needs_nothing_else_and_holds_what_was_measured() {
     assert!(text.contains("&lt;b&gt;quail") && !text.contains("<b>quail"));
 }
 
+/// A result of each kind that has a section of its own, and one that has none.
+fn of_all_kinds() -> Value {
+    use covey::tune::app::report::{AppReport, Chosen, Measured};
+    use covey::tune::disk::{Caches, DiskReport, Rate, Test};
+    use covey_tune::Estimate;
+    use covey_tune::application::{Case, Numbers, Repetition, Routine};
+    let rate = Estimate { value: 80e6, low: 79e6, high: 81e6 };
+    let rates = [Test::Write, Test::GetLetters, Test::RandomRead, Test::Stat].map(|test| Rate {
+        test,
+        record_bytes: 65_536,
+        direct: false,
+        caches: Caches::Dropped,
+        unit: "bytes/s".to_string(),
+        rate,
+        each: vec![80e6; 3],
+        amount: 1 << 20,
+        cpu_s_per_gib: Some(0.4),
+        cpu_us_per_operation: None,
+    });
+    let disk = DiskReport {
+        kind: "disk".to_string(),
+        rates: rates.to_vec(),
+        notes: vec!["writes include <fsync>".to_string()],
+        failure: Some("the disk is full".to_string()),
+        ..DiskReport::default()
+    };
+    let measured = |mpi: Option<&str>, block, rows| {
+        let case = Case {
+            routine: Routine::Gemm,
+            numbers: Numbers::D,
+            order: 1000,
+            block,
+            rows,
+            columns: 2,
+        };
+        let once = Repetition { case, wall_s: 0.1, cpu_s: 0.1, residual: 0.1 };
+        let rate = covey_tune::application::Rate::of(&[once]).unwrap();
+        Measured { mpi: mpi.map(String::from), blas: "OpenBLAS".to_string(), rate }
+    };
+    let tried: Vec<Measured> =
+        [8, 16, 32, 64, 128, 256].map(|block| measured(Some("MPICH 4.0.2"), block, 2)).to_vec();
+    let app = AppReport {
+        kind: "app".to_string(),
+        ranks: 4,
+        cpus: 2,
+        order: Some(1000),
+        peaks: vec![measured(None, 1000, 1)],
+        chosen: vec![Chosen {
+            confirmed: tried[2].clone(),
+            contest_gflops: 20.0,
+            share_of_peak: Some(0.45),
+            best: None,
+            share_of_best: Some(0.97),
+        }],
+        rates: tried,
+        ..AppReport::default()
+    };
+    let times = json!([[rate, rate], [rate, rate]]);
+    let again = json!({
+        "kind": "reproduce", "paper": "KISTI 2007", "is_quick": true,
+        "parts": [{
+            "part": "fig4", "title": "HPL", "measured": ["HPL over myrinet2000: 3 Gflop/s"],
+            "beside": [{
+                "place": "figure 4", "of": "InfiniBand by Myrinet", "what": "HPL's rate", "unit": "share",
+                "ours": { "value": 1.01, "low": 0.99, "high": 1.03 }, "theirs": 1.04, "ratio": 0.971,
+            }],
+            "divided": [{
+                "what": "allreduce, 4 processes, 131072 B", "wires": ["myrinet2000", "infiniband-sdr"],
+                "libraries": ["MPICH 4.0.2", "Open MPI 4.1.4"], "times_s": times,
+                "whole": rate, "wire": rate, "library": rate, "source": "wire-more",
+            }],
+            "claims": [{
+                "place": "figure 4", "text": "HPL on 4 nodes is 4 % faster", "outcome": "not-shown",
+                "because": "the intervals overlap",
+            }],
+            "differs": ["nodes share CPUs"], "left_out": [{ "what": "hpcc", "why": "it is <absent>" }],
+        }],
+    });
+    json!([disk, app, again, { "kind": "quail", "eggs": 3 }, { "kind": "disk", "damaged": true }])
+}
+
+#[test]
+fn each_kind_of_result_has_a_section_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(page(dir.path(), &of_all_kinds())).unwrap();
+    for words in [
+        "Directories and devices",
+        "random read",
+        "It broke off: the disk is full",
+        "writes include &lt;fsync&gt;",
+        "Matrices",
+        "pdgemm over MPICH 4.0.2",
+        "4 processes share 2 CPUs",
+        "97 %",
+        "Papers measured again",
+        "101.0 %",
+        "both, the wire more",
+        "not shown here",
+        "it is &lt;absent&gt;",
+        "Other results",
+        "quail",
+        "damaged",
+    ] {
+        assert!(text.contains(words), "{words}");
+    }
+}
+
 #[test]
 fn graphs_are_written_as_svg_and_png() {
     let dir = tempfile::tempdir().unwrap();
@@ -237,6 +344,19 @@ fn look(browser: &str, dir: &Path, page: &Path, width: u32, is_dark: bool) -> Va
     let told = done.stdout.split("<output id=\"measured\">").nth(1).expect("the page was measured");
     let told = told.split("</output>").next().unwrap();
     serde_json::from_str(&told.replace("&gt;", ">").replace("&amp;", "&")).unwrap()
+}
+
+#[test]
+fn a_browser_shows_every_table_within_the_page_also_on_a_telephone() {
+    let Some(browser) = chromium() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = of_all_kinds();
+    all.as_array_mut().unwrap().push(link("TCP", "n2", 57e-6, 94.1e6));
+    let page = page(dir.path(), &all);
+    for width in [1280, 800, 500] {
+        let told = look(browser, dir.path(), &page, width, false);
+        assert!(told["width"].as_u64() <= told["window"].as_u64(), "it overflows: {told:#}");
+    }
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 pub mod addresses;
 pub mod arp;
-pub mod buffers;
 pub mod card;
 pub mod clock;
 pub mod credentials;
@@ -19,6 +18,7 @@ pub mod mount;
 pub mod namespaces;
 pub mod net;
 pub mod ofd;
+pub mod own;
 pub mod packets;
 pub mod place;
 pub mod random;

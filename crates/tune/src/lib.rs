@@ -43,8 +43,11 @@ pub mod quantities;
 pub mod records;
 pub mod reproduce;
 mod schedule;
+pub mod split;
 mod statistics;
 mod step;
+pub mod timed;
+pub mod trend;
 pub mod wire;
 
 pub use chance::Chance;

@@ -22,6 +22,8 @@ pub enum Unit {
     BytesPerS,
     /// Floating-point operations per second.
     Flops,
+    /// A part of something, or how many times it is another.
+    Share,
 }
 
 /// One of our numbers beside the paper's.

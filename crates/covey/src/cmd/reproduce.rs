@@ -26,18 +26,21 @@ use told::Reproduction;
 ///     fig5-7    bandwidth, latency, saturation point of TCP, MPI, PVM; cable and two switches
 ///     fig1-4    what the text says of these curves, and of four pairs at once
 ///     fig8-9    a bad card, planted: where the curve collapses, and whether the diagnosis names it
-///     fig10-13  matrix products by data type, block, BLAS and size
-///     table1    peaks of pdgemm and of the linear solver
+///     fig10-13  matrices multiplied and systems solved: data types, sizes, blocks, BLAS, overhead
+///     table1    rates of pdgemm and of the linear solver, and their share of the peak
 ///
 /// PARTS OF KISTI
 ///
 ///     table1    Bonnie on 4 I/O servers; metadata server apart or shared; two networks
 ///     fig1      what Gigabit gains over Fast Ethernet
 ///     fig2      what a metadata server apart changes
-///     fig3      MPI collectives
-///     fig4      HPL
-///     fig5      NAS kernels
+///     fig3      MPI collectives on three networks, through each MPI
+///     fig4      HPL on two networks; a solver of ScaLAPACK on three, through each MPI
+///     fig5      kernels that communicate as four of NAS do, on three networks, through each MPI
 ///     fig6      basic commands on three networks
+///
+/// Figures 3 to 5 say of each difference what of it comes from the wire and what from the MPI. They take several
+/// processes on each network, so they need MPI's compilers (and hpcc for HPL); what is absent is left out.
 ///
 /// A part that cannot be measured here is left out, with the reason. Exit code 0 when anything was
 /// measured, 1 when nothing could be, or when this was interrupted.
@@ -46,6 +49,7 @@ use told::Reproduction;
 ///
 ///     covey reproduce erato --only fig5-7 --quick
 ///     covey reproduce kisti --only table1 --only fig1
+///     covey reproduce kisti --only fig3 --quick
 ///     covey --json reproduce erato > erato.json
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]

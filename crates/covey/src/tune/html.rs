@@ -4,16 +4,24 @@
 //! reader likes it. Each chart is drawn at several sizes, of which the page shows the one that fits, so
 //! that letters stay as large as they are. Whatever comes from a result is text, never markup.
 
+mod app;
+mod disk;
 pub mod graphs;
 mod links;
 mod pairs;
+mod reproduced;
 mod table;
 mod theirs;
 
+use super::app::report::AppReport;
+use super::disk::DiskReport;
 use super::results::Results;
 use crate::cmd::utc;
 use covey_tune::chart::{Look, Size, Unit, escape, style};
 use graphs::{Kind, chart};
+use reproduced::Reproduced;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use table::Table;
 
 const RULES: &str = include_str!("html/style.css");
@@ -72,9 +80,31 @@ fn parts(results: &Results) -> Vec<Part> {
     .into_iter()
     .flatten()
     .collect();
-    parts.extend(part("others", "Other results", some(theirs::others(&results.others))));
+    let mut others = results.others.clone();
+    let disks: Vec<DiskReport> = take(&mut others, "disk");
+    let apps: Vec<AppReport> = take(&mut others, "app");
+    let papers: Vec<Reproduced> = take(&mut others, "reproduce");
+    parts.extend(part("disk", "Directories and devices", some(disk::disks(&disks))));
+    parts.extend(part("app", "Matrices", some(app::apps(&apps))));
+    parts.extend(part("again", "Papers measured again", some(reproduced::papers(&papers))));
+    parts.extend(part("others", "Other results", some(theirs::others(&others))));
     parts.extend(part("about", "Where this comes from", some(links::provenance(links))));
     parts
+}
+
+/// Those of one kind that are whole; the others stay, to be told as they are.
+fn take<T: DeserializeOwned>(others: &mut Vec<(String, Value)>, kind: &str) -> Vec<T> {
+    let mut found = Vec::new();
+    others.retain(|(name, value)| {
+        match (name == kind).then(|| serde_json::from_value(value.clone())) {
+            Some(Ok(one)) => {
+                found.push(one);
+                false
+            }
+            _ => true,
+        }
+    });
+    found
 }
 
 fn title(results: &Results) -> String {

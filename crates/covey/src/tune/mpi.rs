@@ -4,7 +4,7 @@ use super::blocks::{self, Progress, Through};
 use super::hosts::Hosts;
 use super::levels::Level;
 use super::probe::Plan;
-use super::programs::{self, BLOCKS_MPI};
+use super::programs::{self, BLOCKS_MPI, YIELDING};
 use super::scratch::Scratch;
 use super::stop::Stop;
 use crate::error::{Error, Result};
@@ -149,6 +149,8 @@ impl Mpi {
     ) -> Result<Command> {
         let mut command = hosts.command(self.launcher);
         command.env("TMPDIR", scratch.path());
+        let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let is_crowded = ranks > cpus;
         let ranks = ranks.to_string();
         match self.library {
             Library::Openmpi => {
@@ -158,6 +160,9 @@ impl Mpi {
                 command.args(["--bind-to", "none", "--oversubscribe", "--mca", "pml", "ob1"]);
             }
             Library::Mpich => drop(command.env("UCX_WARN_UNUSED_ENV_VARS", "n")),
+        }
+        if is_crowded {
+            self.yields(&mut command);
         }
         match (self.library, hosts) {
             (Library::Openmpi, Hosts::Nodes(nodes)) => {
@@ -188,6 +193,23 @@ impl Mpi {
         }
         command.args(["-n", &ranks]);
         Ok(command)
+    }
+
+    /// Who waits awake for a process that has no CPU waits for the scheduler; so each gives its CPU away when
+    /// nothing has come.
+    fn yields(&self, command: &mut Command) {
+        match self.library {
+            Library::Openmpi => {
+                command.args(["--mca", "mpi_yield_when_idle", "1"]);
+            }
+            // It has no setting for that. Without a compiler it is slower, and no worse.
+            Library::Mpich => {
+                let options = ["-shared", "-fPIC", "-ldl"];
+                if let Ok(library) = programs::build(YIELDING, self.compiler, &options) {
+                    command.args(["-genv", "LD_PRELOAD"]).arg(library);
+                }
+            }
+        }
     }
 }
 

@@ -16,9 +16,11 @@ pub struct Program {
     text: &'static str,
 }
 
-const HEADERS: [(&str, &str); 2] = [
+const HEADERS: [(&str, &str); 4] = [
     ("blocks.h", include_str!("programs/blocks.h")),
+    ("finish.h", include_str!("programs/finish.h")),
     ("matrix.h", include_str!("programs/matrix.h")),
+    ("timed.h", include_str!("programs/timed.h")),
 ];
 
 /// Blocks to and fro through MPI.
@@ -35,6 +37,16 @@ pub const GEMM: Program = Program { name: "gemm", text: include_str!("programs/g
 /// ScaLAPACK on grids of processes.
 pub const SCALAPACK: Program =
     Program { name: "scalapack", text: include_str!("programs/scalapack.c") };
+
+/// MPI's collectives.
+pub const COLLECTIVES: Program =
+    Program { name: "collectives", text: include_str!("programs/collectives.c") };
+/// Kernels that communicate as some of the NAS Parallel Benchmarks do.
+pub const KERNELS: Program = Program { name: "kernels", text: include_str!("programs/kernels.c") };
+
+/// What lets processes of MPICH that wait give their CPU away: a library, loaded before it.
+pub const YIELDING: Program =
+    Program { name: "yielding", text: include_str!("programs/yielding.c") };
 
 /// Compiles a program, unless that was done before: where it is.
 pub fn build(program: Program, compiler: &str, options: &[&str]) -> Result<PathBuf> {

@@ -9,8 +9,8 @@ use super::meter::{self, Meter, Thing};
 use super::what::{Move, Over, Shape, What, matrix_bytes};
 use crate::error::Result;
 use crate::tune::stop::Stop;
-use covey_io::os::buffers::Buffers;
 use covey_io::os::floor::{Asker, PATIENCE, Part};
+use covey_io::os::own::Own;
 use covey_io::os::packets::{Options, Tcp};
 use covey_io::os::shm::{Settings, Shm};
 use covey_uzura::{Config, Engine};
@@ -28,8 +28,8 @@ const BUFFER_BYTES: u64 = 64 << 20;
 
 /// A half over either transport.
 enum Ours {
-    Memory(Half<Shm, Buffers>),
-    Tcp(Half<Tcp, Buffers>),
+    Memory(Half<Shm, Own>),
+    Tcp(Half<Tcp, Own>),
 }
 
 /// Calls the same method of a half, whichever it is.
@@ -156,25 +156,24 @@ fn shm() -> io::Result<Shm> {
     Shm::new(Settings { heap_bytes: HEAP_BYTES, peers_max: 4, ..Settings::default() })
 }
 
-fn over_memory(mut shm: Shm, peer: Peer, side: Side) -> io::Result<Half<Shm, Buffers>> {
-    let mut buffers = Buffers::default();
-    let any = memories(&mut buffers);
-    let mut owned = || shm.allocate(matrix_bytes(1000)).ok_or(io::ErrorKind::OutOfMemory);
-    let owned = Memories { first: owned()?, second: owned()? };
-    // What the other allocates is mapped here, and used in place.
-    shm.heap_of(peer).into_iter().chain([shm.heap()]).for_each(|heap| buffers.share(heap));
-    let engine = Engine::new(shm, buffers, Config::default());
-    Ok(Half::new(engine, peer, side, any, owned))
+fn over_memory(mut shm: Shm, peer: Peer, side: Side) -> io::Result<Half<Shm, Own>> {
+    let mut own =
+        shm.memory().ok_or_else(|| io::Error::other("its memory was given out before"))?;
+    let any = memories(&mut own);
+    let mut shared = || shm.allocate(matrix_bytes(1000)).ok_or(io::ErrorKind::OutOfMemory);
+    let shared = Memories { first: shared()?, second: shared()? };
+    let engine = Engine::new(shm, own, Config::default());
+    Ok(Half::new(engine, peer, side, any, shared))
 }
 
-fn over_tcp(tcp: Tcp, peer: Peer, side: Side) -> Half<Tcp, Buffers> {
-    let mut buffers = Buffers::default();
-    let any = memories(&mut buffers);
-    Half::new(Engine::new(tcp, buffers, Config::default()), peer, side, any, any)
+fn over_tcp(tcp: Tcp, peer: Peer, side: Side) -> Half<Tcp, Own> {
+    let mut own = Own::default();
+    let any = memories(&mut own);
+    Half::new(Engine::new(tcp, own, Config::default()), peer, side, any, any)
 }
 
-fn memories(buffers: &mut Buffers) -> Memories {
-    let mut add = || buffers.add(BUFFER_BYTES as usize);
+fn memories(own: &mut Own) -> Memories {
+    let mut add = || own.block(BUFFER_BYTES as usize);
     Memories { first: add(), second: add() }
 }
 

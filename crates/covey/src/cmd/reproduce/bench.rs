@@ -5,9 +5,12 @@ use crate::cmd::Cli;
 use crate::cmd::lab::take_down;
 use crate::error::{Cannot, Error, Result};
 use crate::lab::enter::ourselves;
+use crate::lab::keeper::Timing;
 use crate::lab::state::Lab;
 use crate::output::Output;
 use crate::tune::environment::{Environment, Watch};
+use crate::tune::hosts::Hosts;
+use crate::tune::stop::Stop;
 use clap::CommandFactory;
 use covey_io::os::namespaces::die_with_parent;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -140,6 +143,45 @@ impl Bench {
         let mut all = vec!["lab", "set", "--name", &name];
         all.extend(words);
         self.covey::<serde_json::Value>(&all).await.map(|_| ())
+    }
+
+    /// The first nodes of the lab, for programs over MPI.
+    pub fn hosts(&self, count: usize) -> Result<Hosts> {
+        let names: Vec<String> = (1..=count).map(|node| format!("n{node}")).collect();
+        Hosts::find(Some(&self.now()?.name), &names)
+    }
+
+    /// What the lab's network says of itself, when it did not do what was set.
+    pub async fn complaint(&mut self) -> Option<String> {
+        let name = self.now().ok()?.name.clone();
+        let status: serde_json::Value =
+            self.covey(&["lab", "status", "--name", &name]).await.ok()?;
+        serde_json::from_value::<Timing>(status["timing"].clone()).ok()?.warning()
+    }
+
+    /// Does blocking work. A signal asks it to stop; what it then answers is kept, and nothing new begins.
+    pub async fn work<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.may_begin()?;
+        let stop = Stop::default();
+        let theirs = stop.clone();
+        let mut going = tokio::task::spawn_blocking(move || work(&theirs));
+        loop {
+            let [interrupt, terminate, hang_up] = &mut self.signals;
+            tokio::select! {
+                done = &mut going => {
+                    let panicked = |_| Err(Error::work("cannot measure: it panicked"));
+                    return done.unwrap_or_else(panicked);
+                }
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
+            }
+            self.is_interrupted = true;
+            stop.ask();
+        }
     }
 
     /// Runs `covey --json WORDS` and reads its result.

@@ -2,19 +2,24 @@
 
 mod bonnie;
 mod cluster;
+mod collectives;
 mod commands;
+mod kernels;
+mod linpack;
+mod networks;
 
 use super::bench::Bench;
 use super::told::Part;
 use bonnie::Rates;
 use covey_tune::papers::Paper;
+use linpack::Challenges;
 
 /// The parts.
 pub const PARTS: [&str; 7] = ["table1", "fig1", "fig2", "fig3", "fig4", "fig5", "fig6"];
 
 /// Measures these parts.
 pub async fn run(bench: &mut Bench, parts: &[&'static str]) -> Vec<Part> {
-    let mut rates = Rates::default();
+    let (mut rates, mut challenges) = (Rates::default(), Challenges::default());
     let mut found = Vec::new();
     for part in parts {
         bench.say(format!("KISTI 2007, {part}"));
@@ -22,8 +27,10 @@ pub async fn run(bench: &mut Bench, parts: &[&'static str]) -> Vec<Part> {
             "table1" => bonnie::table(bench, &mut rates).await,
             "fig1" => bonnie::networks(bench, &mut rates).await,
             "fig2" => bonnie::metadata(bench, &mut rates).await,
-            "fig6" => commands::networks(bench).await,
-            other => programs(other),
+            "fig3" => collectives::networks(bench).await,
+            "fig4" => linpack::networks(bench, &mut challenges).await,
+            "fig5" => kernels::networks(bench, &mut challenges).await,
+            _ => commands::networks(bench).await,
         });
     }
     found
@@ -31,16 +38,4 @@ pub async fn run(bench: &mut Bench, parts: &[&'static str]) -> Vec<Part> {
 
 fn part(name: &'static str, title: &'static str) -> Part {
     Part::new(Paper::Kisti, name, title)
-}
-
-/// Figures 3 to 5 need MPI programs of several nodes, which nothing here starts yet.
-fn programs(name: &'static str) -> Part {
-    let title = match name {
-        "fig3" => "MPI collectives on InfiniBand and Myrinet",
-        "fig4" => "HPL on InfiniBand and Myrinet",
-        _ => "NAS kernels on InfiniBand and Myrinet",
-    };
-    let mut part = part(name, title);
-    part.leave_out("all of it", "this covey starts no MPI program on more than two nodes of a lab");
-    part
 }

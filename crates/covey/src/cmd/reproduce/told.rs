@@ -4,8 +4,10 @@ use crate::lab::units::{rate_text, time_text};
 use crate::output::table;
 use crate::tune::environment::Environment;
 use crate::tune::provenance::Provenance;
+use covey_tune::Estimate;
 use covey_tune::papers::{self, Paper};
 use covey_tune::reproduce::{Answer, Beside, Judged, Unit};
+use covey_tune::split::{Source, Split};
 use serde::Serialize;
 use std::io::Write;
 
@@ -37,6 +39,8 @@ pub struct Part {
     pub beside: Vec<Beside>,
     /// Numbers that the paper has not.
     pub measured: Vec<String>,
+    /// Differences between networks, and whether they come from the wire or from the library.
+    pub divided: Vec<Divided>,
     /// Claims.
     pub claims: Vec<Judged>,
     /// What is different here, and why.
@@ -45,6 +49,24 @@ pub struct Part {
     pub left_out: Vec<LeftOut>,
     #[serde(skip)]
     paper: Option<Paper>,
+}
+
+/// A difference between two networks through two libraries.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Divided {
+    /// Of what.
+    pub what: String,
+    /// The networks.
+    pub wires: [&'static str; 2],
+    /// The libraries.
+    pub libraries: [String; 2],
+    /// Times over the first network and over the second, each through both libraries.
+    pub times_s: [[Estimate; 2]; 2],
+    /// The factors.
+    #[serde(flatten)]
+    pub split: Split,
+    /// What makes the difference.
+    pub source: Source,
 }
 
 /// What could not be measured.
@@ -64,6 +86,7 @@ impl Part {
             title,
             beside: Vec::new(),
             measured: Vec::new(),
+            divided: Vec::new(),
             claims: Vec::new(),
             differs: Vec::new(),
             left_out: Vec::new(),
@@ -97,7 +120,8 @@ impl Part {
     }
 
     fn is_nothing(&self) -> bool {
-        self.beside.is_empty() && self.claims.is_empty()
+        let numbers = self.beside.len() + self.measured.len() + self.divided.len();
+        numbers + self.claims.len() == 0
     }
 
     fn tell(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
@@ -111,6 +135,7 @@ impl Part {
         for numbers in &self.measured {
             writeln!(out, "measured: {numbers}")?;
         }
+        self.tell_divided(out)?;
         for claim in &self.claims {
             let Judged { place, text, answer } = claim;
             writeln!(out, "{}: {text} ({place})", answer.outcome.words())?;
@@ -123,6 +148,44 @@ impl Part {
             writeln!(out, "left out: {what}: {why}")?;
         }
         writeln!(out)
+    }
+
+    /// A table for each two networks.
+    fn tell_divided(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        for same in self.divided.chunk_by(|one, other| one.wires == other.wires) {
+            let Divided { wires: [first, second], libraries: [a, b], .. } = &same[0];
+            writeln!(
+                out,
+                "{second} against {first}, through {a} (A) and {b} (B). Factors are of the time: below 1 {second} \
+                 is faster, or B.\n"
+            )?;
+            let over = |wire: &str, library: &str| format!(">{}, {library}", wire.to_uppercase());
+            let heading = [
+                "OF".to_string(),
+                over(first, "A"),
+                over(first, "B"),
+                over(second, "A"),
+                over(second, "B"),
+                ">WIRE".to_string(),
+                ">LIBRARY".to_string(),
+                "COMES FROM".to_string(),
+            ];
+            let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
+            table(out, &heading, &same.iter().map(Divided::row).collect::<Vec<_>>());
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Divided {
+    fn row(&self) -> Vec<String> {
+        let times = self.times_s.iter().flatten();
+        let times = times.map(|time| number(Unit::Seconds, time.value));
+        let factor = |one: Estimate| format!("{:.2} ({:.2}-{:.2})", one.value, one.low, one.high);
+        let factors = [self.split.wire, self.split.library].map(factor);
+        let last = std::iter::once(self.source.words().to_string());
+        std::iter::once(self.what.clone()).chain(times).chain(factors).chain(last).collect()
     }
 }
 
@@ -161,8 +224,13 @@ fn row(one: &Beside) -> Vec<String> {
         text(one.ours.value),
         interval,
         text(one.theirs),
-        format!("{:.2}", one.ratio),
+        ratio(one.ratio),
     ]
+}
+
+/// Two digits that count, also of a small one.
+fn ratio(value: f64) -> String {
+    if value < 0.1 { format!("{value:.4}") } else { format!("{value:.2}") }
 }
 
 /// A number with its unit.
@@ -173,6 +241,7 @@ pub fn number(unit: Unit, value: f64) -> String {
         Unit::Bytes => format!("{value:.0} B"),
         Unit::BytesPerS => format!("{:.1} MB/s", value / 1e6),
         Unit::Flops => format!("{:.2} Gflop/s", value / 1e9),
+        Unit::Share => format!("{:.1} %", 100.0 * value),
     }
 }
 
@@ -219,6 +288,32 @@ mod tests {
         empty.leave_out("all of it", "no hpcc");
         assert_eq!(told(vec![empty.clone()]).first_reason_of_nothing().unwrap(), "no hpcc");
         assert_eq!(told(vec![empty, part()]).first_reason_of_nothing(), None);
+    }
+
+    #[test]
+    fn differences_are_told_with_where_they_come_from() {
+        let about = |value: f64| Estimate { value, low: 0.99 * value, high: 1.01 * value };
+        let times_s = [[1e-3, 2e-3].map(about), [0.5e-3, 1e-3].map(about)];
+        let split = Split::of(times_s).unwrap();
+        let mut part = Part::new(Paper::Kisti, "fig3", "collectives");
+        part.divided.push(Divided {
+            what: "bcast".to_string(),
+            wires: ["myrinet2000", "infiniband-sdr"],
+            libraries: ["MPICH 4.0.2".to_string(), "Open MPI 4.1.4".to_string()],
+            times_s,
+            split,
+            source: split.source(),
+        });
+        let json = serde_json::to_value(&part).unwrap();
+        assert!((json["divided"][0]["wire"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-9);
+        let mut out = Vec::new();
+        told(vec![part]).tell(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for words in
+            ["INFINIBAND-SDR, B", "0.50 (0.49-0.51)", "through MPICH 4.0.2 (A)", "both, the"]
+        {
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]
