@@ -8,11 +8,7 @@ fn no_byte_is_lost_doubled_or_misplaced_in_two_hundred_seeds() {
     let mut sum = uzura::Report::default();
     for seed in 0..200 {
         let report = uzura::simulate(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
-        sum.operations += report.operations;
-        sum.faults += report.faults;
-        sum.direct += report.direct;
-        sum.rendezvous += report.rendezvous;
-        sum.unexpected += report.unexpected;
+        sum.add(&report);
     }
     // Everything that there is was done.
     assert!(sum.operations > 10_000, "{sum:?}");

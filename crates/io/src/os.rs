@@ -18,6 +18,7 @@ pub mod mount;
 pub mod namespaces;
 pub mod net;
 pub mod ofd;
+pub mod own;
 pub mod packets;
 pub mod place;
 pub mod random;

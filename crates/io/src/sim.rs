@@ -25,6 +25,7 @@
 //! No simulated process ever sees the real clock, the system's random numbers, or another thread.
 
 mod carrier;
+mod datagrams;
 mod disk;
 mod executor;
 pub mod net;
@@ -32,6 +33,7 @@ mod rng;
 mod trace;
 
 pub use carrier::{CarrierProfile, Carriers, SimMemory, SimTransport};
+pub use datagrams::SimDatagrams;
 pub use disk::{DiskProfile, SimDisk, SimMap};
 pub use executor::{Control, Hang, NodeId, Pace, Sim, note};
 pub use rng::Rng;

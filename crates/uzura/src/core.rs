@@ -416,10 +416,8 @@ impl<M: Memory> Sink for Core<M> {
     fn dead(&mut self, peer: Peer) {
         let Ok(state) = self.peer(peer.0) else { return };
         *state = PeerState { alive: false, held: state.held, ..PeerState::new() };
-        for index in self.early.waiting_of(peer.0) {
-            let early = self.early.take(index);
-            self.stats.unexpected_bytes -= early.cost;
-        }
+        // Messages that wait stay in their order: who receives one of them learns that it is lost, and does not get
+        // a later one in its place.
         let concerned: Vec<u32> =
             self.ops.live().filter(|index| self.ops[*index].peer == peer.0).collect();
         for index in concerned {

@@ -45,6 +45,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         self.core.peers.get(peer.0 as usize).is_some_and(|state| state.alive)
     }
 
+    /// A peer that the transport has met, and nobody was told of yet, is told of now.
+    #[inline]
+    fn know(&mut self, peer: u32) {
+        if self.core.peers.len() <= peer as usize {
+            self.transport.poll(0, &mut self.core);
+        }
+    }
+
     /// Makes `count` copies of a layout ready for use, on either side of operations.
     pub fn commit(&mut self, layout: &Layout, count: u64) -> Result<Form, covey_layout::Error> {
         self.core.forms.commit(layout, count).map(Form)
@@ -76,6 +84,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         what: Local,
         context: u64,
     ) -> Result<Started, Fault> {
+        self.know(to.0);
         self.start_send(to.0, tag, header, what, context)
     }
 

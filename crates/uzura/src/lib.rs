@@ -43,6 +43,7 @@ pub mod model;
 mod ops;
 mod packet;
 mod peers;
+mod reliable;
 mod serve;
 mod table;
 
@@ -52,3 +53,4 @@ pub use api::{
 };
 pub use engine::Engine;
 pub use fault::Fault;
+pub use reliable::Reliable;

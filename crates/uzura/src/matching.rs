@@ -319,12 +319,6 @@ impl Unexpected {
             list.last = before;
         }
     }
-
-    /// Messages of a peer whose sender waits: they are lost with it.
-    pub fn waiting_of(&self, peer: u32) -> Vec<u32> {
-        let waits = |early: &Early| early.peer == peer && matches!(early.body, Body::Ready(_));
-        (0..self.all.len() as u32).filter(|index| waits(&self.all[*index as usize])).collect()
-    }
 }
 
 #[inline]

@@ -33,6 +33,7 @@
 
 mod blame;
 mod cursor;
+mod datagrams;
 mod machine;
 mod memory;
 mod payload;
@@ -43,6 +44,7 @@ pub mod transport;
 pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
 pub use cursor::{Field, List, Name, Reader};
+pub use datagrams::{Arrival, Datagrams};
 pub use machine::Machine;
 pub use memory::{Memory, NoMemory, Span};
 pub use payload::Payload;

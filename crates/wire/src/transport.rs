@@ -118,7 +118,8 @@ pub trait Transport {
         Err(Refused::Unsupported)
     }
 
-    /// Gives `sink` what has happened, some `budget` packets at most. Says how many things that were.
+    /// Gives `sink` what has happened, some `budget` packets at most; with a budget of 0 only who has joined. Says how
+    /// many things that were.
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize;
 
     /// Whether the peer may be able to reach our memory by `view` or `read`, so that it is worth telling it where data

@@ -7,8 +7,9 @@
 mod act;
 mod plan;
 mod shapes;
+mod way;
 
-use covey_io::sim::{CarrierProfile, Carriers, Rng, SimMemory, SimTransport};
+use covey_io::sim::{CarrierProfile, Carriers, Rng, SimMemory};
 use covey_uzura::{Completion, Config, Engine, Fault, Started};
 use plan::{Act, Plan};
 use std::collections::BTreeMap;
@@ -23,12 +24,23 @@ pub struct Report {
     pub unexpected: u64,
 }
 
+impl Report {
+    /// Takes in another one.
+    pub fn add(&mut self, other: &Report) {
+        self.operations += other.operations;
+        self.faults += other.faults;
+        self.direct += other.direct;
+        self.rendezvous += other.rendezvous;
+        self.unexpected += other.unexpected;
+    }
+}
+
 /// Memory of each process; the second half is scratch.
 const MEMORY_BYTES: usize = 2 << 20;
 
 /// A process.
 struct Node {
-    engine: Engine<SimTransport, SimMemory>,
+    engine: Engine<way::Way, SimMemory>,
     is_dead: bool,
     /// Acts that are under way, by their contexts.
     pending: BTreeMap<u64, act::Pending>,
@@ -59,10 +71,12 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
         packets_max: 2 + rng.index(30),
         refused_permille: rng.below(400),
         delay_max: rng.below(60),
+        lost_permille: rng.below(200),
         view: rng.chance(300),
         one_copy: rng.chance(400),
         published: rng.chance(500),
     };
+    let is_lossy = rng.chance(400);
     let carriers = Carriers::new(rng.next(), count, MEMORY_BYTES, profile);
     let mut expected = Vec::new();
     for node in 0..count {
@@ -74,7 +88,7 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
     }
     let nodes = (0..count)
         .map(|node| {
-            let (transport, memory) = carriers.end(node);
+            let (transport, memory) = way::Way::new(&carriers, node, is_lossy);
             let config = Config {
                 eager_bytes_max: rng.index(4) * 150,
                 window_bytes: 4096 + rng.below(8192),

@@ -21,6 +21,13 @@ impl Addresses {
     pub unsafe fn new() -> Addresses {
         Addresses::default()
     }
+
+    /// Whether it is scratch memory.
+    pub(super) fn is_scratch(&self, span: Span) -> bool {
+        let start = self.scratch.as_ptr() as u64;
+        let at = span.address.wrapping_sub(start);
+        at <= self.scratch.len() as u64 && span.bytes <= self.scratch.len() as u64 - at
+    }
 }
 
 /// Where a span lies, if there can be such memory.

@@ -17,6 +17,7 @@ mod reach;
 mod ring;
 mod sleep;
 
+use super::own::{Mappings, Own};
 use arena::{Arena, ArenaPlan};
 use covey_wire::transport::{OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
@@ -27,8 +28,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use sleep::{Patience, Waiter};
 
@@ -56,6 +57,9 @@ impl Default for Settings {
 pub struct Shm {
     settings: Settings,
     arena: Arc<Arena>,
+    /// Ours, then those of peers.
+    mappings: Mappings,
+    has_memory: bool,
     memory: OwnedFd,
     heap: Heap,
     /// A number of ours that peers try to read.
@@ -79,11 +83,16 @@ impl Shm {
         let events = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
         let bell = sleep::bell()?;
         sleep::watch(&events, bell.as_fd(), sleep::BELL)?;
+        let heap = Heap::new(arena.heap());
+        let arena = Arc::new(arena);
+        let mappings: Mappings = Arc::new(Mutex::new(vec![arena.clone()]));
         let mut probe = Box::new(crate::os::random::bytes::<8>()?);
         let _ = probe.as_mut_ptr().expose_provenance();
         Ok(Shm {
-            heap: Heap::new(arena.heap()),
-            arena: Arc::new(arena),
+            heap,
+            arena,
+            mappings,
+            has_memory: true,
             memory,
             probe,
             has_barrier: barrier::register(),
@@ -143,8 +152,15 @@ impl Shm {
         for fd in link.watched() {
             sleep::watch(&self.events, fd, sleep::PEER)?;
         }
+        self.mappings.lock().unwrap_or_else(PoisonError::into_inner).push(link.memory());
         self.links.push(link);
         Ok(Peer(inbox))
+    }
+
+    /// Memory for an engine over this transport: what is allocated here, what peers share, and blocks of its own. `None`
+    /// when it was given out before.
+    pub fn memory(&mut self) -> Option<Own> {
+        std::mem::take(&mut self.has_memory).then(|| Own::new(self.mappings.clone()))
     }
 
     /// Memory that peers map too. `None` when there is no room.

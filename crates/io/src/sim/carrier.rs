@@ -5,6 +5,7 @@
 //! which order comes from a seed.
 
 use super::Rng;
+use super::datagrams::SimDatagrams;
 use covey_wire::transport::{
     HEAD_BYTES_MAX, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer,
 };
@@ -26,6 +27,8 @@ pub struct CarrierProfile {
     pub refused_permille: u64,
     /// Steps of time that a packet takes at most.
     pub delay_max: u64,
+    /// Of a thousand datagrams, so many are lost, and as many doubled. Packets are neither.
+    pub lost_permille: u64,
     /// Peers' memory is mapped.
     pub view: bool,
     /// Peers' memory can be copied.
@@ -45,40 +48,40 @@ pub struct Carriers {
 type Memories = Rc<Vec<RefCell<Vec<u8>>>>;
 
 #[derive(Debug)]
-struct Net {
-    rng: Rng,
-    now: u64,
-    profile: CarrierProfile,
-    ends: Vec<End>,
+pub(super) struct Net {
+    pub rng: Rng,
+    pub now: u64,
+    pub profile: CarrierProfile,
+    pub ends: Vec<End>,
 }
 
 #[derive(Debug)]
-struct End {
-    is_dead: bool,
+pub(super) struct End {
+    pub is_dead: bool,
     /// By who sent them.
-    inbox: Vec<VecDeque<Packet>>,
+    pub inbox: Vec<VecDeque<Packet>>,
     /// By whom it was told of, and whether of its death.
-    knows: Vec<Knows>,
+    pub knows: Vec<Knows>,
     sent: Vec<u64>,
     published: Vec<Published>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Knows {
+pub(super) enum Knows {
     Nothing,
     Alive,
     Dead,
 }
 
 #[derive(Debug)]
-struct Packet {
-    due: u64,
-    head: Vec<u8>,
-    payload: Payload,
+pub(super) struct Packet {
+    pub due: u64,
+    pub head: Vec<u8>,
+    pub payload: Payload,
 }
 
 #[derive(Debug)]
-enum Payload {
+pub(super) enum Payload {
     Copied(Vec<u8>),
     Posted { span: Span, token: u64 },
 }
@@ -106,6 +109,11 @@ impl Carriers {
         let is_mapped = self.net.borrow().profile.view;
         let memory = SimMemory { memories: self.memories.clone(), me: index, is_mapped };
         (transport, memory)
+    }
+
+    /// The same over a wire that loses datagrams.
+    pub fn lossy_end(&self, index: usize) -> (SimDatagrams, SimMemory) {
+        (SimDatagrams::new(self.net.clone(), index), self.end(index).1)
     }
 
     /// What process `me` calls process `other`.

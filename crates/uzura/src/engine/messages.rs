@@ -122,7 +122,10 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     fn source(&mut self, from: Source) -> Result<u32, Fault> {
         match from {
             Source::Any => Ok(NOBODY),
-            Source::From(peer) => self.core.peer(peer.0).map(|_| peer.0),
+            Source::From(peer) => {
+                self.know(peer.0);
+                self.core.peer(peer.0).map(|_| peer.0)
+            }
         }
     }
 
@@ -180,6 +183,10 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             Body::Whole(bytes) => {
                 core.deliver(index, 0, &bytes);
                 core.early.recycle(bytes);
+                Ok(Started::Done(core.end(index)))
+            }
+            Body::Ready(_) if core.peer(early.peer).is_err() => {
+                core.ops[index].fault = Some(Fault::PeerDead);
                 Ok(Started::Done(core.end(index)))
             }
             Body::Ready(ready) => {

@@ -131,6 +131,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         bytes: u64,
         is_written: bool,
     ) -> Result<Option<Rc<Committed>>, Fault> {
+        self.know(remote.peer.0);
         self.core.peer(remote.peer.0)?;
         let Some(form) = remote.form else { return Ok(None) };
         let form = self.core.forms.find(form.0).ok_or(Fault::NoSuch)?;

@@ -184,8 +184,16 @@ impl Drop for Arena {
     }
 }
 
+impl crate::os::own::Mapped for Arena {
+    fn span(&self) -> covey_wire::Span {
+        self.heap()
+    }
+}
+
 // SAFETY: it is memory that several processes use at once anyway: words are atomics, and who may write what else
 // is settled by them.
 unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);

@@ -69,6 +69,11 @@ impl Link {
         })
     }
 
+    /// What it shares with us.
+    pub fn memory(&self) -> Arc<Arena> {
+        self.theirs.clone()
+    }
+
     /// What becomes readable when it is gone.
     pub fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.process.iter().map(|process| process.as_fd()).chain([self.stream.as_fd()])

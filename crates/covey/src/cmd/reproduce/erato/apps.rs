@@ -176,6 +176,7 @@ async fn measure(
                     cases: &cases,
                     passes,
                     seconds,
+                    least: 0,
                 };
                 ready.measure(&job, stop)
             };

@@ -200,7 +200,7 @@ fn solve(mpi: &Mpi, hosts: &Hosts, is_quick: bool, stop: &Stop) -> Result<Ran> {
     let case =
         Case { routine: Routine::Gesv, numbers: Numbers::D, order, block: BLOCK, rows, columns };
     let cases = [case];
-    let job = Job { hosts, ranks: NODES, blas: &blas, cases: &cases, passes, seconds };
+    let job = Job { hosts, ranks: NODES, blas: &blas, cases: &cases, passes, seconds, least: 0 };
     let ran = Ready::new(mpi.clone())?.measure(&job, stop)?;
     Ok(Ran { all: timed(&ran.repetitions).into_iter().collect(), failure: ran.failure })
 }
