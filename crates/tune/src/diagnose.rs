@@ -26,7 +26,7 @@ mod verdict;
 
 pub use crowd::{Crowd, Talk, crowd};
 pub use evidence::{End, Evidence, Held, Stall, Taken, Written};
-pub use loss::window_that_passes;
+pub use loss::{packets_to_try, window_that_passes};
 pub use trust::{OUTSIDE_CPUS_MAX, PRESSURE_MAX, STEAL_MAX, noise};
 pub use verdict::{Cause, Finding, Verdict};
 

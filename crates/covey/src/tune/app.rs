@@ -26,7 +26,7 @@ use covey_tune::application::{
 };
 use report::{AppReport, Chosen, Measured, Through};
 use run::Ready;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ const OF_A_PASS: f64 = 0.05;
 const WORTH_TRYING: f64 = 0.5;
 /// What ScaLAPACK makes of the cores, roughly; only how long it will take depends on it.
 const GUESSED_SHARE: f64 = 0.4;
+/// Matrices of this order take no time beside the start of the programs.
+const STARTING_ORDER: u64 = 64;
 /// Orders of blocks are known up to here from the curve.
 const CURVE_BYTES: u64 = 1 << 20;
 /// HPL's systems: long enough to say something, short enough for the rest of hpcc.
@@ -202,17 +204,29 @@ impl Whole<'_> {
         if pool.is_empty() || self.stop.is_asked() {
             return Ok(());
         }
-        let order = self.plan.order.unwrap_or_else(|| self.order(&pool));
+        let order = match self.plan.order {
+            Some(order) => order,
+            None => {
+                let slower = self.slower(&pool, self.order(&pool, 1.0) / 2, progress)?;
+                self.order(&pool, slower)
+            }
+        };
         self.report.order = Some(order);
         let mut found = Found::default();
         let rounds =
-            Contest { rounds: 2..8, passes: 2, seconds: self.seconds(OF_CONTEST), prunes: true };
+            Contest { rounds: 7, passes: 2, seconds: self.seconds(OF_CONTEST), prunes: true };
         let pool = with_order(pool, order);
         self.hold(&rounds, &pool, &mut found, progress)?;
+        let tried = found.all().count();
+        if tried < pool.len() && !self.stop.is_asked() {
+            let what = format!("{} of {} ways to deal out", pool.len() - tried, pool.len());
+            let why = "the budget was over before their turn; --budget gives more".to_string();
+            self.report.missing.push(Missing { what, why });
+        }
         self.report.rates = self.named(&found);
         let chosen = found.leaders(1);
         let seconds = self.seconds(OF_CONFIRMATION);
-        let again = Contest { rounds: 2..7, passes: 3, seconds, prunes: false };
+        let again = Contest { rounds: 6, passes: 3, seconds, prunes: false };
         let mut confirmed = Found::default();
         self.hold(&again, &chosen, &mut confirmed, progress)?;
         let mut all = Found::default();
@@ -272,13 +286,49 @@ impl Whole<'_> {
         self.plan.ranks.min(self.report.cpus) as f64
     }
 
-    fn order(&self, pool: &[Candidate]) -> u64 {
-        let seconds = |one: &Candidate| {
-            let case = Case { order: 1000, ..one.case };
-            let peak = self.peak_of(one.way.blas, case.numbers).max(0.1);
-            case.operations() / 1e9 / (peak * 1e9 * self.cores() * GUESSED_SHARE)
-        };
-        order_for(pool.iter().map(seconds).sum(), self.seconds(OF_A_PASS))
+    /// How long it takes by what one core does.
+    fn expected_s(&self, one: &Candidate) -> f64 {
+        let peak = self.peak_of(one.way.blas, one.case.numbers).max(0.1);
+        one.case.operations() / 1e9 / (peak * self.cores() * GUESSED_SHARE)
+    }
+
+    /// The order with which a pass over the pool fits, when everything takes `slower` times what is expected.
+    fn order(&self, pool: &[Candidate], slower: f64) -> u64 {
+        let pool = with_order(pool.to_vec(), 1000);
+        let cubes: f64 = pool.iter().map(|one| slower * self.expected_s(one) / 1e9).sum();
+        order_for(cubes, self.seconds(OF_A_PASS))
+    }
+
+    /// How many times longer than expected it takes over this network: one case of each problem is tried, and
+    /// what smallest matrices take is subtracted, as that is for starting.
+    fn slower(&mut self, pool: &[Candidate], order: u64, progress: Progress<'_>) -> Result<f64> {
+        let mut slower = 1.0_f64;
+        for mpi in 0..self.ready.len() {
+            let Some(blas) = pool.iter().find(|one| one.way.mpi == mpi).map(|one| one.way.blas)
+            else {
+                continue;
+            };
+            let way = Way { mpi, blas };
+            let mine: Vec<&Candidate> = pool.iter().filter(|one| one.way == way).collect();
+            let is_first = |place: usize, one: &Candidate| {
+                mine[..place].iter().all(|other| !other.is_of_same(one))
+            };
+            let tried = mine.iter().enumerate().filter(|(place, one)| is_first(*place, one));
+            let tried: Vec<Candidate> = tried.map(|(_, one)| **one).collect();
+            let limit = self.seconds(2.0 * OF_A_PASS);
+            let mut took = [0.0; 2];
+            for (order, took) in [STARTING_ORDER, order].into_iter().zip(&mut took) {
+                let tried = with_order(tried.clone(), order);
+                let once = Contest { rounds: 1, passes: 1, seconds: limit, prunes: false };
+                let begin = Instant::now();
+                self.hold(&once, &tried, &mut Found::default(), progress)?;
+                *took = begin.elapsed().as_secs_f64();
+            }
+            let expected: f64 =
+                with_order(tried, order).iter().map(|one| self.expected_s(one)).sum();
+            slower = slower.max((took[1] - took[0]) / expected);
+        }
+        Ok(slower)
     }
 
     fn hold(
@@ -312,13 +362,13 @@ impl Whole<'_> {
     ) -> Result<Found> {
         let mut all = Found::default();
         let pool = with_order(self.pool(true), order);
-        let alike = Contest { rounds: 2..3, passes: 2, seconds: 0.0, prunes: false };
+        let alike = Contest { rounds: 2, passes: 2, seconds: f64::INFINITY, prunes: false };
         self.hold(&alike, &pool, &mut all, progress)?;
         let mut finalists = all.leaders(4);
         finalists.extend(chosen);
         finalists.sort();
         finalists.dedup();
-        let more = Contest { rounds: 5..6, ..alike };
+        let more = Contest { rounds: 5, ..alike };
         self.hold(&more, &finalists, &mut all, progress)?;
         Ok(all)
     }

@@ -25,7 +25,7 @@ pub use talk::{Talked, talk};
 
 use crate::error::{Cannot, Error, Result};
 use covey_io::os::tcp;
-use covey_tune::diagnose::Stall;
+use covey_tune::diagnose::{Stall, packets_to_try};
 use covey_tune::{Curve, Point, sizes};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -47,6 +47,8 @@ pub(crate) const PASSES: u64 = 3;
 pub(crate) const SLICES_MAX: f64 = 6.0;
 /// After so many times the budget no further size is begun.
 pub(crate) const OVERDRAFT: u32 = 3;
+/// Lone packets are sent so often before it is asked whether they are enough.
+const LONE_ROUNDS: u64 = 100;
 /// Round trips before anything is measured.
 pub(crate) const WARM_UP: u64 = 50;
 /// How long the other end may take to answer.
@@ -128,8 +130,10 @@ pub fn resolve(peer: &str) -> Result<SocketAddr> {
 pub fn measure(peer: SocketAddr, plan: &Plan, mut progress: impl FnMut(&Point)) -> Result<Outcome> {
     let mut link = Link { stream: connect(peer)?, retransmits: 0 };
     let mut points = Vec::new();
-    let failure = run(&mut link, plan, &mut points, &mut progress).err();
+    let outcome = run(&mut link, plan, &mut points, &mut progress);
     let segment_bytes = tcp::info(&link.stream).map_or(0, |info| info.segment_bytes.into());
+    let outcome = outcome.and_then(|()| lone_packets(&mut link, plan, segment_bytes, &mut points));
+    let failure = outcome.err();
     let curve = Curve::new(points);
     let is_silence = |error: &std::io::Error| {
         matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
@@ -201,6 +205,38 @@ fn connect(peer: SocketAddr) -> Result<TcpStream> {
 
 type Failure = (u64, std::io::Error);
 
+/// Some round trips, with what both ends had to send again of them.
+fn settled(
+    link: &mut Link,
+    bytes: u64,
+    rounds: u64,
+    block: &mut Vec<u8>,
+) -> std::result::Result<Point, Failure> {
+    let failed = |error| (bytes, error);
+    let mut point = round_trips(link, bytes, rounds, block).map_err(failed)?;
+    // What the other end has to send again of its last block is known to it only afterwards.
+    point.retransmits += round_trips(link, 1, 1, block).map_err(failed)?.retransmits;
+    Ok(point)
+}
+
+/// Where packets are lost but too few were sent to say which, more are, for as long again at most.
+fn lone_packets(
+    link: &mut Link,
+    plan: &Plan,
+    segment_bytes: u64,
+    points: &mut Vec<Point>,
+) -> std::result::Result<(), Failure> {
+    let mut block = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < plan.budget {
+        let Some(sizes) = packets_to_try(&Curve::new(points.clone()), segment_bytes) else { break };
+        for bytes in sizes {
+            points.push(settled(link, bytes, LONE_ROUNDS, &mut block)?);
+        }
+    }
+    Ok(())
+}
+
 fn run(
     link: &mut Link,
     plan: &Plan,
@@ -221,11 +257,7 @@ fn run(
             }
             let bytes = sizes[index];
             let rounds = (slice_s / round_s).ceil().min(ROUNDS_MAX as f64) as u64;
-            let mut point = round_trips(link, bytes, rounds.max(ROUNDS_MIN), &mut block)
-                .map_err(|error| (bytes, error))?;
-            // What the other end has to send again of its last block is known to it only afterwards.
-            let after = round_trips(link, 1, 1, &mut block).map_err(|error| (bytes, error))?;
-            point.retransmits += after.retransmits;
+            let point = settled(link, bytes, rounds.max(ROUNDS_MIN), &mut block)?;
             let typical_s = point.time_s(covey_tune::Pick::Typical);
             round_s = 2.0 * typical_s;
             progress(&point);

@@ -12,6 +12,8 @@ const LOSS_PER_MILLE_MIN: f64 = 0.3;
 const POLICED_SHARE: f64 = 0.75;
 /// Trains of up to so many segments are short.
 const TRAIN_SEGMENTS: u64 = 8;
+/// What a short packet carries.
+const SHORT_BYTES: u64 = 64;
 /// So many sizes at least make a slope.
 const SLOPE_POINTS_MIN: usize = 4;
 
@@ -57,6 +59,19 @@ pub fn window_that_passes(curve: &Curve, segment_bytes: u64) -> Option<u64> {
     let trains = sent(curve.points.iter().filter(is_train), segment_bytes);
     let begins = curve.points.iter().filter(is_train).find(|point| point.retransmits > 0)?;
     trains.is_loss().then(|| (begins.bytes / 2).max(2 * segment_bytes))
+}
+
+/// Lone packets, a short and a long one, of which more have to be sent before losses can be told apart. `None`
+/// where nothing is lost, or enough is known.
+pub fn packets_to_try(curve: &Curve, segment_bytes: u64) -> Option<[u64; 2]> {
+    let of = |from: u64, to: u64| {
+        let points = curve.points.iter().filter(|point| (from..to).contains(&point.bytes));
+        sent(points, segment_bytes)
+    };
+    let (short, single) = (of(0, segment_bytes / 2), of(segment_bytes / 2, segment_bytes + 1));
+    let is_known = short.is_loss() || (single.is_loss() && short.would_have_shown(single));
+    let is_open = of(0, u64::MAX).is_loss() && short.again + single.again > 0 && !is_known;
+    is_open.then_some([SHORT_BYTES, segment_bytes])
 }
 
 /// Whether segments are lost, explained or not.
@@ -224,9 +239,12 @@ mod tests {
         assert_eq!(causes(&link(|_| 1.0)), [Cause::Loss]);
         let long = |bytes| if bytes >= 1000 { 30.0 } else { 0.0 };
         assert_eq!(causes(&link(long)), [Cause::LengthDependentLoss]);
+        assert_eq!(packets_to_try(&link(long).curve, 1448), None);
         let trains = |bytes| if bytes > 9000 { 30.0 } else { 0.0 };
         assert_eq!(causes(&link(trains)), [Cause::ShortQueue]);
         assert_eq!(window_that_passes(&link(|_| 0.0).curve, 1448), None);
+        assert_eq!(packets_to_try(&link(|_| 0.0).curve, 1448), None);
+        assert_eq!(packets_to_try(&link(trains).curve, 1448), None);
     }
 
     #[test]
@@ -242,6 +260,20 @@ mod tests {
             matches!(&verdict, Verdict::NotTrustworthy(why) if why.contains("--budget")),
             "{verdict:?}"
         );
+    }
+
+    #[test]
+    fn more_lone_packets_are_sent_where_few_of_them_were_lost() {
+        let trains = |bytes| if bytes > 1500 { 30.0 } else { 0.0 };
+        let mut few = link(trains).curve;
+        assert_eq!(packets_to_try(&few, 1448), None, "no lone packet was lost");
+        let long = few.points.iter().position(|point| point.bytes > 1000).unwrap();
+        few.points[long].retransmits = 1;
+        assert_eq!(packets_to_try(&few, 1448), Some([64, 1448]));
+        let mut more = Point::new(1448, vec![200e-6; 400]);
+        more.retransmits = 12;
+        few = Curve::new(few.points.into_iter().chain([more]));
+        assert_eq!(packets_to_try(&few, 1448), None, "that is enough");
     }
 
     #[test]

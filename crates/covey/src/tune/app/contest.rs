@@ -8,7 +8,6 @@ use crate::tune::hosts::Hosts;
 use crate::tune::stop::Stop;
 use covey_tune::application::{Case, Rate, Repetition, survivors};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Instant;
 
 /// Which libraries, by their places in the lists.
@@ -97,11 +96,11 @@ pub struct Place<'a> {
 /// How it is held.
 #[derive(Clone, Debug)]
 pub struct Contest {
-    /// The least number of rounds, and one more than the most.
-    pub rounds: Range<usize>,
+    /// The most rounds.
+    pub rounds: usize,
     /// How often each round measures each.
     pub passes: usize,
-    /// When rounds above the least end.
+    /// How long it may take. In a round that takes longer not every candidate has its turn.
     pub seconds: f64,
     /// Whether those far behind drop out.
     pub prunes: bool,
@@ -122,16 +121,20 @@ impl Contest {
     ) -> Result<Vec<(Way, String)>> {
         let (mut alive, mut broken) = (candidates.to_vec(), Vec::new());
         let begin = Instant::now();
-        for round in 0..self.rounds.end - 1 {
-            if round >= self.rounds.start && begin.elapsed().as_secs_f64() > self.seconds {
+        for round in 0..self.rounds {
+            if round > 0 && begin.elapsed().as_secs_f64() > self.seconds {
                 break;
             }
-            for way in ways(&alive) {
+            let ways = ways(&alive);
+            let seconds = (self.seconds / ways.len().max(1) as f64).min(JOB_SECONDS);
+            for way in ways {
                 if stop.is_asked() {
                     return Ok(broken);
                 }
                 let mut cases: Vec<Case> =
                     alive.iter().filter(|one| one.way == way).map(|one| one.case).collect();
+                // When time is short, each problem still meets the same blocks and grids.
+                cases.sort_by_key(|case| (case.block, case.rows, case.routine, case.numbers));
                 if round % 2 == 1 {
                     cases.reverse();
                 }
@@ -149,7 +152,8 @@ impl Contest {
                     blas,
                     cases: &cases,
                     passes: self.passes,
-                    seconds: JOB_SECONDS,
+                    seconds,
+                    least: problems(&cases),
                 };
                 let ran = ready.measure(&job, stop)?;
                 for one in ran.repetitions {
@@ -166,6 +170,14 @@ impl Contest {
         }
         Ok(broken)
     }
+}
+
+/// How many routines and types there are.
+fn problems(cases: &[Case]) -> usize {
+    let mut all: Vec<_> = cases.iter().map(|case| (case.routine, case.numbers)).collect();
+    all.sort();
+    all.dedup();
+    all.len()
 }
 
 fn ways(alive: &[Candidate]) -> Vec<Way> {

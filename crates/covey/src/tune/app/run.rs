@@ -69,7 +69,8 @@ impl Ready {
         let mut command = self.mpi.launch(job.hosts, job.ranks, Wait::Poll, &scratch)?;
         command.arg("env").args(job.blas.environment()).arg(&self.program);
         command.arg(scratch.file("records"));
-        command.args([job.passes.to_string(), format!("{:.3}", job.seconds)]);
+        let seconds = format!("{:.3}", job.seconds);
+        command.args([job.passes.to_string(), seconds, job.least.to_string()]);
         command.args(job.cases.iter().map(word));
         let limit = SILENCE + Duration::from_secs_f64(job.seconds.max(0.0));
         gather(command, job.blas, &scratch, limit, stop)
@@ -89,8 +90,10 @@ pub struct Job<'a> {
     pub cases: &'a [Case],
     /// How often.
     pub passes: usize,
-    /// No case is begun after so long.
+    /// No case is begun after so long,
     pub seconds: f64,
+    /// but for so many at the beginning.
+    pub least: usize,
 }
 
 /// What came of it: there may be something also when it failed.

@@ -3,7 +3,7 @@
 use super::networks::{Everywhere, NODES, PAIRS, everywhere};
 use super::part;
 use crate::cmd::reproduce::bench::Bench;
-use crate::cmd::reproduce::told::{Part, number};
+use crate::cmd::reproduce::told::{Part, number, reason};
 use crate::error::{Error, Result};
 use crate::tune::app::blas::{self, Blas};
 use crate::tune::app::hpl::{self, Challenge, Dealt};
@@ -44,7 +44,7 @@ impl Challenges {
             if self.found.iter().any(|(one, _)| *one == network) {
                 continue;
             }
-            let found = on(bench, network).await.map_err(|error| error.message);
+            let found = on(bench, network).await.map_err(|error| reason(&error));
             let said = match &found {
                 Err(why) => format!("left out: {why}"),
                 Ok(found) => in_short(found),
@@ -200,7 +200,7 @@ fn solve(mpi: &Mpi, hosts: &Hosts, is_quick: bool, stop: &Stop) -> Result<Ran> {
     let case =
         Case { routine: Routine::Gesv, numbers: Numbers::D, order, block: BLOCK, rows, columns };
     let cases = [case];
-    let job = Job { hosts, ranks: NODES, blas: &blas, cases: &cases, passes, seconds };
+    let job = Job { hosts, ranks: NODES, blas: &blas, cases: &cases, passes, seconds, least: 0 };
     let ran = Ready::new(mpi.clone())?.measure(&job, stop)?;
     Ok(Ran { all: timed(&ran.repetitions).into_iter().collect(), failure: ran.failure })
 }
