@@ -23,8 +23,8 @@ use task::{Request, Side, Task, Work};
 
 /// Memory that peers map: two matrices, and room.
 const HEAP_BYTES: u64 = 32 << 20;
-/// The longest thing that is measured, streams in windows and matrices.
-const BUFFER_BYTES: u64 = 64 << 20;
+/// The longest thing that is measured.
+const BUFFER_BYTES: u64 = matrix_bytes(1000);
 
 /// A half over either transport.
 enum Ours {

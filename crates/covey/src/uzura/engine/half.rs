@@ -108,7 +108,7 @@ impl<T: Transport, M: Memory> Half<T, M> {
                 let (from, to) = self.locals(by, shape, side)?;
                 match (is_get(by), self.side) {
                     (false, _) => self.exchange(from, to, rounds),
-                    (true, Side::Asks) => self.get(to, shape, side, rounds),
+                    (true, Side::Asks) => self.fetch(to, shape, side, rounds),
                     // The transport reaches into this process by itself.
                     (true, Side::Answers) => Ok(()),
                 }
@@ -134,11 +134,11 @@ impl<T: Transport, M: Memory> Half<T, M> {
     fn stream(&mut self, bytes: u64, windows: u32) -> io::Result<()> {
         let nothing = Local::bytes(part(self.any.second, 0));
         for _ in 0..windows {
-            for at in 0..u64::from(OUTSTANDING) {
-                let of = |all: Span| all.part(at * bytes, bytes).unwrap_or(part(all, bytes));
+            // All from and to one place, as others measure streams: what is told is the way, not the cache.
+            for _ in 0..OUTSTANDING {
                 match self.side {
-                    Side::Asks => self.send(Local::bytes(of(self.any.first)))?,
-                    Side::Answers => self.receive(Local::bytes(of(self.any.second)))?,
+                    Side::Asks => self.send(Local::bytes(part(self.any.first, bytes)))?,
+                    Side::Answers => self.receive(Local::bytes(part(self.any.second, bytes)))?,
                 }
             }
             self.finish()?;
@@ -150,7 +150,7 @@ impl<T: Transport, M: Memory> Half<T, M> {
         self.finish()
     }
 
-    fn get(&mut self, to: Local, shape: Shape, side: u64, rounds: u32) -> io::Result<()> {
+    fn fetch(&mut self, to: Local, shape: Shape, side: u64, rounds: u32) -> io::Result<()> {
         let key = self.key.ok_or_else(|| io::Error::other("nothing is registered"))?;
         let form = if shape == Shape::Gather { Some(self.form(side)?) } else { None };
         let remote = Remote { peer: self.peer, key, at: 0, form };
