@@ -1,4 +1,4 @@
-/* libcovey.so: scattered data, described once and moved fast.
+/* libcovey.so: scattered data, described once and moved fast; and messages and one-sided operations on it.
  *
  * A layout says which bytes of memory are meant, in which order, in the words of MPI's derived types.
  * Made ready to be read it is a plan, made ready to be written a target. Packed bytes are the data in
@@ -66,7 +66,38 @@ enum covey_result {
     /* This cannot be described as a layout. */
     COVEY_ERR_UNSUPPORTED = -17,
     /* A fault of libcovey itself. */
-    COVEY_ERR_INTERNAL = -18
+    COVEY_ERR_INTERNAL = -18,
+    /* The system refused it. */
+    COVEY_ERR_IO = -19,
+
+    /* How operations of endpoints end. */
+    /* The peer died, or broke the protocol. Whether the operation took place there is not known. */
+    COVEY_ERR_PEER_DEAD = -33,
+    COVEY_ERR_NO_PEER = -34,
+    /* The registration was there and has been revoked. */
+    COVEY_ERR_REVOKED = -35,
+    COVEY_ERR_WRONG_KEY = -36,
+    /* The registration does not permit this access. */
+    COVEY_ERR_DENIED = -37,
+    /* The access leaves the registered memory, or the buffer that was named. */
+    COVEY_ERR_OUT_OF_RANGE = -38,
+    /* The message is longer than what was to receive it: that was filled, and the rest is lost. */
+    COVEY_ERR_TRUNCATED = -39,
+    COVEY_ERR_CANCELLED = -40,
+    /* Too many operations are under way: poll, and try again. */
+    COVEY_ERR_BUSY = -41,
+    /* A layout names bytes twice that are to be written, or cannot be sent. */
+    COVEY_ERR_LAYOUT = -42,
+    COVEY_ERR_NO_SUCH = -43,
+    /* The two sides of a one-sided operation have different sizes. */
+    COVEY_ERR_UNEQUAL = -44,
+    /* The operation is not defined for these elements. */
+    COVEY_ERR_UNDEFINED = -45,
+    /* The memory cannot be read or written. */
+    COVEY_ERR_NO_MEMORY = -46,
+    COVEY_ERR_TOO_LONG = -47,
+    /* The two sides of an operation overlap in memory. */
+    COVEY_ERR_OVERLAPPING = -48
 };
 
 /* The words of a result. Never NULL, never freed. */
@@ -270,6 +301,181 @@ int covey_accumulate(const covey_target *target, int operation, const void *pack
 
 /* Turns packed bytes, whole elements from `at` on, to the other byte order, in place. */
 int covey_swap(const covey_layout *layout, uint64_t count, void *packed, size_t bytes, uint64_t at);
+
+/* ---- endpoints: messages and one-sided operations between processes of one machine ---- */
+
+/* A process's end. One thread uses it at a time. Calls begin operations; covey_endpoint_poll and
+ * covey_endpoint_wait make them go on and tell their ends: every operation that was begun, with COVEY_OK, has
+ * one completion. Memory that an operation is about is in use until then. */
+typedef struct covey_endpoint covey_endpoint;
+
+/* Sizes; 0 means the default. The longest message that is sent at once; memory for messages that nobody has
+ * received yet, for each peer; memory of the near translation table; memory for covey_endpoint_alloc. */
+struct covey_config {
+    uint64_t eager_bytes_max;
+    uint64_t window_bytes;
+    uint64_t near_table_bytes;
+    uint64_t heap_bytes;
+    uint64_t peers_max;
+};
+
+/* Any peer, where one is asked for; none, where one is told. */
+#define COVEY_NO_PEER UINT32_MAX
+/* No layout: all bytes, in a row. */
+#define COVEY_NO_FORM 0
+
+/* Without a config, all sizes are the default. */
+int covey_endpoint_new(const struct covey_config *config, covey_endpoint **out);
+
+void covey_endpoint_free(covey_endpoint *endpoint);
+
+/* Lets processes of this user come, by a socket of this name, which must not be there yet. */
+int covey_endpoint_listen(covey_endpoint *endpoint, const char *name);
+
+/* Meets a process that has come; COVEY_NO_PEER when none has. */
+int covey_endpoint_accept(covey_endpoint *endpoint, uint32_t *peer);
+
+/* Meets the process that listens there; waits for its accept, 5 s at most. */
+int covey_endpoint_connect(covey_endpoint *endpoint, const char *name, uint32_t *peer);
+
+/* Memory that peers map: what lies in it moves in one pass. Any other memory may be used as well. */
+int covey_endpoint_alloc(covey_endpoint *endpoint, uint64_t bytes, void **out);
+
+int covey_endpoint_release(covey_endpoint *endpoint, void *memory);
+
+/* Makes copies of a layout ready for operations, on either side; the layout is not needed any more. */
+int covey_endpoint_commit(covey_endpoint *endpoint, const covey_layout *layout, uint64_t count, uint64_t *form);
+
+/* Forgets it. No operation under way may use it. */
+int covey_endpoint_uncommit(covey_endpoint *endpoint, uint64_t form);
+
+enum covey_rights { COVEY_READ = 1, COVEY_WRITE = 2, COVEY_ATOMIC = 4 };
+
+/* Lets peers that have the key access memory, as far as the rights (added together) go. */
+int covey_endpoint_register(covey_endpoint *endpoint, void *base, uint64_t bytes, uint32_t rights, uint64_t *key);
+
+/* Takes it back: when this returns nobody accesses the memory by this key any more. */
+int covey_endpoint_revoke(covey_endpoint *endpoint, uint64_t key);
+
+/* Memory of ours: all that may be touched; where in it displacement 0 of the layout lies; the layout. */
+struct covey_local {
+    void *base;
+    uint64_t bytes;
+    uint64_t origin;
+    uint64_t form;
+};
+
+/* Memory of a peer: its registration; where displacement 0 lies, from the registration's beginning; the layout,
+ * which is sent there and run there. */
+struct covey_remote {
+    uint64_t key;
+    uint64_t at;
+    uint64_t form;
+    uint32_t peer;
+};
+
+/* Which messages: the tag, the bits of it that do not matter, and the sender or COVEY_NO_PEER. */
+struct covey_match {
+    uint64_t tag;
+    uint64_t ignore;
+    uint32_t peer;
+};
+
+/* The end of an operation: what the caller gave with it; the tag and bytes of the message, however many there was
+ * room for, or bytes moved; whose message or memory; an enum covey_result. */
+struct covey_completion {
+    uint64_t context;
+    uint64_t tag;
+    uint64_t bytes;
+    uint32_t peer;
+    int result;
+};
+
+/* A message that nobody has received yet. */
+struct covey_probe {
+    uint64_t tag;
+    uint64_t bytes;
+    uint32_t peer;
+};
+
+/* Messages that begin with a header of a form: bits that matter, what they are, where the header goes, and where what
+ * follows it goes. */
+struct covey_rule {
+    struct covey_match matches;
+    const void *mask;
+    const void *value;
+    size_t header_bytes;
+    void *header;
+    struct covey_local payload;
+};
+
+/* All bytes of a buffer. */
+static inline struct covey_local covey_local(const void *base, uint64_t bytes)
+{
+    struct covey_local local;
+    local.base = (void *)base;
+    local.bytes = bytes;
+    local.origin = 0;
+    local.form = COVEY_NO_FORM;
+    return local;
+}
+
+/* The number of an operation, for covey_endpoint_cancel, is told where `operation` is not NULL. */
+
+/* Sends a message. It is done when its memory may be used again. */
+int covey_endpoint_send(covey_endpoint *endpoint, uint32_t peer, uint64_t tag, struct covey_local what, uint64_t context, uint64_t *operation);
+
+/* A message that begins with a header of at most 256 bytes: nothing is gathered before. */
+int covey_endpoint_send_headed(covey_endpoint *endpoint, uint32_t peer, uint64_t tag, const void *header, size_t header_bytes, struct covey_local what, uint64_t context, uint64_t *operation);
+
+/* Receives the first message that fits, in the order in which they were sent. */
+int covey_endpoint_receive(covey_endpoint *endpoint, struct covey_match matches, struct covey_local into, uint64_t context, uint64_t *operation);
+
+/* Receives one message whose header has a form: header and payload each go to their place. */
+int covey_endpoint_place(covey_endpoint *endpoint, const struct covey_rule *rule, uint64_t context, uint64_t *operation);
+
+/* The message that a receive would get now; its peer is COVEY_NO_PEER when there is none. */
+int covey_endpoint_probe(covey_endpoint *endpoint, struct covey_match matches, struct covey_probe *out);
+
+/* Cancels what has not begun: its completion says COVEY_ERR_CANCELLED. COVEY_ERR_NO_SUCH: it goes on, or has ended. */
+int covey_endpoint_cancel(covey_endpoint *endpoint, uint64_t operation);
+
+/* Writes to memory of a peer. It is done when it is there. */
+int covey_endpoint_put(covey_endpoint *endpoint, struct covey_local from, struct covey_remote to, uint64_t context, uint64_t *operation);
+
+/* Reads memory of a peer. */
+int covey_endpoint_get(covey_endpoint *endpoint, struct covey_local into, struct covey_remote from, uint64_t context, uint64_t *operation);
+
+/* Combines memory of a peer with memory of ours; `what` is an enum covey_op, the elements are the remote layout's. */
+int covey_endpoint_accumulate(covey_endpoint *endpoint, int what, struct covey_local from, struct covey_remote to, uint64_t context, uint64_t *operation);
+
+/* The same, and what was there before comes into `before`. */
+int covey_endpoint_fetch(covey_endpoint *endpoint, int what, struct covey_local from, struct covey_local before, struct covey_remote to, uint64_t context, uint64_t *operation);
+
+/* Where memory of a peer equals `expected`, replaces it; what was there before comes into `before`. */
+int covey_endpoint_compare_swap(covey_endpoint *endpoint, struct covey_local expected, struct covey_local replacement, struct covey_local before, struct covey_remote to, uint64_t context, uint64_t *operation);
+
+/* Makes operations go on, and tells ends, as many as there is room for. Does not wait. */
+int covey_endpoint_poll(covey_endpoint *endpoint, struct covey_completion *into, size_t count, size_t *found);
+
+/* The same, and waits until one has ended, so many milliseconds at most; -1: as long as it takes. `found` is 0
+ * when none has. */
+int covey_endpoint_wait(covey_endpoint *endpoint, struct covey_completion *into, size_t count, size_t *found, int64_t ms);
+
+/* What was counted: see docs/manual/c-api.md. */
+struct covey_stats {
+    uint64_t near_hits;
+    uint64_t near_misses;
+    uint64_t eager;
+    uint64_t rendezvous;
+    uint64_t unexpected;
+    uint64_t unexpected_bytes;
+    uint64_t bytes_copied;
+    uint64_t bytes_held;
+    uint64_t direct;
+};
+
+int covey_endpoint_stats(const covey_endpoint *endpoint, struct covey_stats *out);
 
 #ifdef __cplusplus
 }

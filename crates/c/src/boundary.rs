@@ -32,6 +32,16 @@ pub unsafe fn held<'a, T>(handle: *const T, what: &str) -> Result<&'a T> {
     unsafe { handle.as_ref() }.ok_or_else(|| Refusal::argument(format!("{what} is null")))
 }
 
+/// What a handle points to, to be changed.
+///
+/// # Safety
+///
+/// As of `held`, and no other thread uses it during the call.
+pub unsafe fn held_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_mut() }.ok_or_else(|| Refusal::argument(format!("{what} is null")))
+}
+
 /// A list of the caller's.
 ///
 /// # Safety

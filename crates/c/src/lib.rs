@@ -1,4 +1,4 @@
-//! `libcovey.so`: Covey's layouts for programs in C and for whatever calls C.
+//! `libcovey.so`: Covey's layouts and message engine for programs in C and for whatever calls C.
 //!
 //! `include/covey.h` is the contract; a test holds the two together, name by name and type by type.
 //! Nothing here decides anything: an entry point checks its pointers, calls the library, and
@@ -12,13 +12,16 @@
 //! ```
 //!
 //! What always holds: no entry point unwinds into C; a refusal has touched nothing; the text of
-//! the last refusal is the thread's own; a layout, a plan or a target may be used by several threads at once.
+//! the last refusal is the thread's own; a layout, a plan or a target may be used by several threads at once,
+//! an endpoint by one at a time.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod boundary;
+mod endpoint;
 mod layouts;
 mod moves;
+mod operations;
 mod results;
 
 #[cfg(test)]

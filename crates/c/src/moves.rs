@@ -99,7 +99,7 @@ fn form(plan: &Plan) -> CForm {
 }
 
 /// The numbers of `enum covey_op` are the places in [`Op::ALL`].
-fn op(number: c_int) -> Result<Op> {
+pub fn op(number: c_int) -> Result<Op> {
     let known = usize::try_from(number).ok().and_then(|number| Op::ALL.get(number));
     known.copied().ok_or_else(|| Refusal::argument(format!("there is no operation {number}")))
 }

@@ -1,20 +1,21 @@
 //! Numbered results, and the text of the last refusal.
 
 use covey_layout::Error;
+use covey_uzura::Fault;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 
 /// Why a call was refused, in words.
 #[derive(Debug)]
 pub struct Refusal {
-    number: Number,
+    number: c_int,
     text: String,
 }
 
 impl Refusal {
     /// A refusal with its number.
     pub fn of(number: Number, text: String) -> Refusal {
-        Refusal { number, text }
+        Refusal { number: number as c_int, text }
     }
 
     /// A pointer or number of the caller's that means nothing.
@@ -26,6 +27,8 @@ impl Refusal {
 macro_rules! numbers {
     ($($number:literal $name:ident $in_c:literal $text:literal;)*) => {
         /// The results of `covey.h`.
+        // Those of the engine's faults are made from the faults.
+        #[allow(dead_code)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Number {
             $($name = $number,)*
@@ -56,6 +59,23 @@ numbers! {
     -16 Room "COVEY_ERR_ROOM" c"the result does not fit the room for it";
     -17 Unsupported "COVEY_ERR_UNSUPPORTED" c"this cannot be described as a layout";
     -18 Internal "COVEY_ERR_INTERNAL" c"a fault of libcovey itself";
+    -19 Io "COVEY_ERR_IO" c"the system refused it";
+    -33 PeerDead "COVEY_ERR_PEER_DEAD" c"the peer is dead";
+    -34 NoPeer "COVEY_ERR_NO_PEER" c"no such peer";
+    -35 Revoked "COVEY_ERR_REVOKED" c"the memory's registration was revoked";
+    -36 WrongKey "COVEY_ERR_WRONG_KEY" c"no registration has this key";
+    -37 Denied "COVEY_ERR_DENIED" c"the registration does not permit this access";
+    -38 OutOfRange "COVEY_ERR_OUT_OF_RANGE" c"the access leaves the memory";
+    -39 Truncated "COVEY_ERR_TRUNCATED" c"the message is longer than its buffer";
+    -40 Cancelled "COVEY_ERR_CANCELLED" c"cancelled";
+    -41 Busy "COVEY_ERR_BUSY" c"too many operations are under way";
+    -42 Layout "COVEY_ERR_LAYOUT" c"the layout cannot be used here";
+    -43 NoSuch "COVEY_ERR_NO_SUCH" c"no such handle";
+    -44 Unequal "COVEY_ERR_UNEQUAL" c"the two sides have different sizes";
+    -45 Undefined "COVEY_ERR_UNDEFINED" c"the operation is not defined for these elements";
+    -46 NoMemory "COVEY_ERR_NO_MEMORY" c"the memory cannot be accessed";
+    -47 TooLong "COVEY_ERR_TOO_LONG" c"too long for one operation";
+    -48 Overlapping "COVEY_ERR_OVERLAPPING" c"the two sides overlap in memory";
 }
 
 impl From<Error> for Refusal {
@@ -83,6 +103,23 @@ impl From<Error> for Refusal {
     }
 }
 
+/// The result of an operation of the engine: its faults have their numbers here from -33 on.
+pub fn of_fault(fault: Fault) -> c_int {
+    -32 - c_int::from(fault.number())
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Refusal {
+        Refusal { number: of_fault(fault), text: fault.to_string() }
+    }
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Refusal {
+        Refusal::of(Number::Io, error.to_string())
+    }
+}
+
 thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
@@ -92,7 +129,7 @@ pub fn tell(refusal: Refusal) -> c_int {
     let text = CString::new(refusal.text).unwrap_or_default();
     // A thread that is ending has no place for it any more.
     let _ = LAST.try_with(|last| last.replace(text));
-    refusal.number as c_int
+    refusal.number
 }
 
 /// The text of a result; of a number that is none, one that says so.

@@ -1,14 +1,20 @@
 //! That `covey.h` and the library say the same, and what the fence does.
 
 use crate::boundary::fence;
-use crate::results::{NUMBERS, Number, covey_last_error, covey_strerror};
+use crate::results::{NUMBERS, Number, covey_last_error, covey_strerror, of_fault};
 use covey_layout::{Element, Op};
+use covey_uzura::Fault;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 
 const HEADER: &str = include_str!("../include/covey.h");
-const SOURCES: [&str; 3] =
-    [include_str!("layouts.rs"), include_str!("moves.rs"), include_str!("results.rs")];
+const SOURCES: [&str; 5] = [
+    include_str!("layouts.rs"),
+    include_str!("moves.rs"),
+    include_str!("results.rs"),
+    include_str!("endpoint.rs"),
+    include_str!("operations.rs"),
+];
 
 /// Return type and argument types in C, by name.
 type Prototypes = BTreeMap<String, (String, Vec<String>)>;
@@ -40,6 +46,14 @@ fn the_header_has_every_number() {
         assert!(constant(&format!("COVEY_{name}"), number as i32), "{name}");
         let words = format!("{:?}", Op::ALL[number]).to_uppercase();
         assert_eq!(words, name.replace('_', ""));
+    }
+}
+
+#[test]
+fn every_fault_of_the_engine_has_its_number() {
+    for fault in Fault::ALL {
+        let words = text(covey_strerror(of_fault(*fault)));
+        assert_eq!(words, fault.to_string());
     }
 }
 
@@ -151,6 +165,16 @@ fn in_c(ours: &str) -> String {
         "CMemory" => "struct covey_memory",
         "CForm" => "struct covey_form",
         "CRun" => "struct covey_run",
+        "u32" => "uint32_t",
+        "CEndpoint" => "covey_endpoint",
+        "CConfig" => "struct covey_config",
+        "CStats" => "struct covey_stats",
+        "CLocal" => "struct covey_local",
+        "CRemote" => "struct covey_remote",
+        "CMatch" => "struct covey_match",
+        "CRule" => "struct covey_rule",
+        "CCompletion" => "struct covey_completion",
+        "CProbe" => "struct covey_probe",
         other => panic!("what is {other} in C?"),
     }
     .to_owned()

@@ -8,8 +8,8 @@ use support::libraries::{built, source};
 use support::{has_program, run, skip};
 use tempfile::TempDir;
 
-/// The program of the tests, linked with the library as users do. None where there is no compiler.
-fn program(dir: &Path, options: &[&str]) -> Option<PathBuf> {
+/// A program of the tests, linked with the library as users do. None where there is no compiler.
+fn program(dir: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
     if !has_program("gcc") {
         skip("needs gcc");
         return None;
@@ -18,11 +18,11 @@ fn program(dir: &Path, options: &[&str]) -> Option<PathBuf> {
     for name in ["libcovey.so", "libcovey.so.0"] {
         std::os::unix::fs::symlink(&library, dir.join(name)).expect("a link can be made");
     }
-    let program = dir.join("layouts");
+    let program = dir.join(name);
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=c99", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
     gcc.args(options).arg("-I").arg(source("crates/c/include")).arg("-o").arg(&program);
-    gcc.arg(source("crates/covey/tests/capi/layouts.c")).arg("-L").arg(dir).arg("-lcovey");
+    gcc.arg(source(&format!("crates/covey/tests/capi/{name}.c"))).arg("-L").arg(dir).arg("-lcovey");
     gcc.arg(format!("-Wl,-rpath,{}", dir.display()));
     let done = run(gcc);
     assert!(done.ok, "{done}");
@@ -38,7 +38,7 @@ fn is_right(command: Command) {
 #[test]
 fn a_program_in_c_does_everything_that_layouts_can() {
     let dir = TempDir::new().expect("a directory");
-    let Some(program) = program(dir.path(), &[]) else { return };
+    let Some(program) = program(dir.path(), "layouts", &[]) else { return };
     is_right(Command::new(program));
 }
 
@@ -48,7 +48,7 @@ fn a_program_in_c_touches_and_loses_no_memory_under_valgrind() {
         return skip("needs valgrind");
     }
     let dir = TempDir::new().expect("a directory");
-    let Some(program) = program(dir.path(), &[]) else { return };
+    let Some(program) = program(dir.path(), "layouts", &[]) else { return };
     let mut command = Command::new("valgrind");
     command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
     // What a thread keeps for itself until the end of the process is no leak.
@@ -61,8 +61,27 @@ fn a_program_in_c_touches_and_loses_no_memory_under_valgrind() {
 fn a_program_in_c_is_clean_under_the_sanitizers() {
     let dir = TempDir::new().expect("a directory");
     let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    let Some(program) = program(dir.path(), &options) else { return };
+    let Some(program) = program(dir.path(), "layouts", &options) else { return };
     is_right(Command::new(program));
+}
+
+#[test]
+fn two_processes_in_c_do_everything_that_endpoints_can() {
+    let dir = TempDir::new().expect("a directory");
+    let Some(program) = program(dir.path(), "endpoint", &[]) else { return };
+    let mut command = Command::new(program);
+    command.arg(dir.path());
+    is_right(command);
+}
+
+#[test]
+fn two_processes_in_c_are_clean_under_the_sanitizers() {
+    let dir = TempDir::new().expect("a directory");
+    let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let Some(program) = program(dir.path(), "endpoint", &options) else { return };
+    let mut command = Command::new(program);
+    command.arg(dir.path());
+    is_right(command);
 }
 
 #[test]

@@ -42,6 +42,9 @@ fn messages_by_memory_stand_beside_the_machines_floors() {
         ("copy-1048576", "memcpy"),
         ("read-64", "process_vm_readv"),
         ("read-4194304", "process_vm_readv"),
+        ("pingpong-8", "Covey"),
+        ("pingpong-1048576", "Covey"),
+        ("stream-64", "Covey"),
     ] {
         is_told(&told, "memory", what, name);
     }
@@ -51,14 +54,23 @@ fn messages_by_memory_stand_beside_the_machines_floors() {
         assert!(0.0 < least && least <= tenth && tenth <= median, "{figure}");
         assert!(figure["line_ns"].as_f64().unwrap() > 0.0, "{figure}");
     }
+    let bars = told["bars"].as_array().unwrap();
+    assert!(bars.iter().any(|bar| bar["limit"] == "1.25 x a cache line + 60 ns"), "{bars:#?}");
     assert_eq!(told["paper"]["message_64_bytes_ns"], 4030.0);
 }
 
 #[test]
-fn libraries_move_matrices_that_are_compared_element_by_element() {
+fn the_engine_and_libraries_move_matrices_that_are_compared_element_by_element() {
     let Some(told) = bench(&["--only", "matrices"]) else { return };
     is_told(&told, "memory", "transpose-mapped-100", "mapped memory");
     is_told(&told, "memory", "transpose-strips-1000", "process_vm_readv");
+    for by in ["send", "get", "owned-send", "owned-get"] {
+        for shape in ["gather", "scatter", "plain"] {
+            for side in [100, 1000] {
+                is_told(&told, "memory", &format!("{by}-{shape}-{side}"), "Covey");
+            }
+        }
+    }
     for (compiler, launcher, name) in [
         ("mpicc.openmpi", "mpiexec.openmpi", "Open MPI"),
         ("mpicc.mpich", "mpiexec.mpich", "MPICH"),
@@ -80,6 +92,9 @@ fn messages_by_tcp_stand_beside_a_bare_socket() {
     let Some(told) = bench(&["--only", "tcp"]) else { return };
     is_told(&told, "tcp", "pingpong-64", "a bare socket");
     is_told(&told, "tcp", "pingpong-blocking-64", "a bare socket");
+    for what in ["pingpong-8", "pingpong-65536", "stream-64", "stream-1048576"] {
+        is_told(&told, "tcp", what, "Covey");
+    }
     match has_program("iperf3") {
         true => is_told(&told, "tcp", "stream-1048576", "iperf3"),
         false => skip("needs iperf3"),

@@ -7,6 +7,18 @@ use covey_wire::{Peer, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Form(pub(crate) u32);
 
+impl Form {
+    /// Its number, for a caller in C.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The form of a number; an operation on one that never was ends with [`Fault::NoSuch`].
+    pub fn of_number(number: u32) -> Form {
+        Form(number)
+    }
+}
+
 /// The key of a registration. Who has it may access the memory as far as its rights go; it cannot be guessed
 /// from other keys but with the luck of one in a million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +27,18 @@ pub struct Key(pub u64);
 /// An operation under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpId(pub(crate) u64);
+
+impl OpId {
+    /// Its number, for a caller in C.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The operation of a number, which may never have been.
+    pub fn of_number(number: u64) -> OpId {
+        OpId(number)
+    }
+}
 
 /// Memory of ours that an operation reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

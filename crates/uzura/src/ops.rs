@@ -185,7 +185,7 @@ impl Ops {
     /// The operation that a peer means, if it is still under way and its own.
     #[inline]
     pub fn of_wire(&self, wire: u32, peer: u32) -> Option<u32> {
-        let index = wire & (1 << INDEX_BITS) - 1;
+        let index = wire & INDEX_MASK;
         let op = self.all.get(index as usize)?;
         let is_it = op.what != What::Free && op.peer == peer;
         (is_it && u32::from(op.generation) == wire >> INDEX_BITS).then_some(index)
@@ -204,7 +204,7 @@ impl Ops {
 
     /// Whose operation it is.
     pub fn peer_of(&self, wire: u32) -> u32 {
-        self.all.get((wire & (1 << INDEX_BITS) - 1) as usize).map_or(NONE, |op| op.peer)
+        self.all.get((wire & INDEX_MASK) as usize).map_or(NONE, |op| op.peer)
     }
 
     /// All that are under way.
@@ -244,4 +244,5 @@ impl Op {
 
 const INDEX_BITS: u32 = 20;
 const INDEX_MAX: usize = 1 << INDEX_BITS;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const GENERATION_MAX: u16 = (1 << (32 - INDEX_BITS)) - 1;

@@ -55,7 +55,7 @@ impl<M: Memory> Core<M> {
                 self.answer_with(peer, op, 0, before, result);
             }
             Head::Get { op, slot, key, at, total } => {
-                self.get_here(peer, op, Named { slot, key, at, total });
+                self.read_here(peer, op, Named { slot, key, at, total });
             }
             _ => self.violation(peer),
         }
@@ -189,7 +189,7 @@ impl<M: Memory> Core<M> {
         if before == expected { self.write_place(&place, 0, new) } else { Ok(()) }
     }
 
-    fn get_here(&mut self, peer: u32, op: u32, named: Named) {
+    fn read_here(&mut self, peer: u32, op: u32, named: Named) {
         let place = self.place_of(peer, named, Rights::READ);
         let form = match place {
             Ok(place) => place.form,

@@ -66,6 +66,8 @@ struct settings {
     uint64_t bytes_max;
     /* COVEY_PMPI_RUN_BYTES: types whose contiguous pieces are longer are left to MPI. */
     uint64_t run_bytes_max;
+    /* The same for plain vectors of more than 256 KiB. */
+    uint64_t long_run_bytes_max;
     /* COVEY_PMPI_REPORT=1 */
     int reports;
 };
@@ -93,6 +95,7 @@ void buffer_give(char *buffer, uint64_t bytes);
 struct ready {
     atomic_int users;
     uint64_t count, size, runs;
+    int shape;
     /* First byte touched and the one behind the last, from the buffer's address. */
     int64_t begin, end;
     covey_plan *plan;

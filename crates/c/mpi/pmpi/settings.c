@@ -8,10 +8,14 @@ struct real real;
 struct counters counters;
 struct settings settings;
 
+/* The longest pieces that are worth it, and those of a long plain vector, as measured: Open MPI packs a piece in
+ * 1.5 ns and packs, carries and unpacks at the same time, MPICH takes ten times that for small ones. */
 #ifdef OPEN_MPI
 #define BUILT_FOR "Open MPI"
+enum { RUN_BYTES = 8, LONG_RUN_BYTES = 4 };
 #else
 #define BUILT_FOR "MPICH"
+enum { RUN_BYTES = 64, LONG_RUN_BYTES = 64 };
 #endif
 
 /* A number of bytes from the environment. */
@@ -63,7 +67,8 @@ __attribute__((constructor)) static void start(void)
     settings.reports = report && strcmp(report, "1") == 0;
     settings.bytes_min = bytes_of("COVEY_PMPI_MIN_BYTES", 512);
     settings.bytes_max = bytes_of("COVEY_PMPI_MAX_BYTES", 1u << 30);
-    settings.run_bytes_max = bytes_of("COVEY_PMPI_RUN_BYTES", 4096);
+    settings.run_bytes_max = bytes_of("COVEY_PMPI_RUN_BYTES", RUN_BYTES);
+    settings.long_run_bytes_max = bytes_of("COVEY_PMPI_RUN_BYTES", LONG_RUN_BYTES);
     if (settings.bytes_max > INT_MAX)
         settings.bytes_max = INT_MAX;
 }

@@ -222,6 +222,7 @@ static struct ready *prepare(covey_layout *layout, uint64_t count)
     ready->count = count;
     ready->size = form.size;
     ready->runs = form.runs;
+    ready->shape = form.shape;
     ready->begin = form.begin;
     ready->end = form.end;
     return ready;
@@ -269,6 +270,14 @@ static int is_worth(struct type *type, int count)
     return 1;
 }
 
+/* Whether MPI would take longer for the pieces than we for packing. */
+static int has_short_runs(const struct ready *ready)
+{
+    int is_long = ready->shape == COVEY_SHAPE_STRIDED && ready->size > 256 << 10;
+    uint64_t most = is_long ? settings.long_run_bytes_max : settings.run_bytes_max;
+    return ready->runs > 1 && ready->size / ready->runs <= most;
+}
+
 struct ready *type_worth(MPI_Datatype handle, int count, enum use use)
 {
     int is_plain;
@@ -281,7 +290,7 @@ struct ready *type_worth(MPI_Datatype handle, int count, enum use use)
         ready = ready_of(type, (uint64_t)count, use);
         if (!ready) {
             COUNT(unknown, 1);
-        } else if (ready->runs <= 1 || ready->size / ready->runs > settings.run_bytes_max) {
+        } else if (!has_short_runs(ready)) {
             COUNT(contiguous, 1);
             ready_release(ready);
             ready = NULL;

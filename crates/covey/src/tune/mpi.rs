@@ -104,14 +104,15 @@ fn find(library: Library) -> Option<Mpi> {
 
 /// Name and version from what the launcher says, if it is of that library.
 fn version(library: Library, said: &str) -> Option<String> {
-    let (mark, name) = match library {
-        Library::Openmpi => ("mpiexec (", "Open MPI"),
-        Library::Mpich => ("Version:", "MPICH"),
+    // Open MPI's calls itself as it was called: mpiexec, or mpiexec.openmpi.
+    let (marks, name) = match library {
+        Library::Openmpi => (["(OpenRTE)", "(Open MPI)"], "Open MPI"),
+        Library::Mpich => (["Version:"; 2], "MPICH"),
     };
     if library == Library::Mpich && !said.contains("HYDRA") {
         return None;
     }
-    let line = said.lines().find(|line| line.trim_start().starts_with(mark))?;
+    let line = said.lines().find(|line| marks.iter().any(|mark| line.contains(mark)))?;
     Some(format!("{name} {}", line.split_whitespace().last()?))
 }
 
@@ -223,6 +224,8 @@ mod tests {
         let hydra = "HYDRA build details:\n    Version:                4.0.2\n    CC: gcc\n";
         let version = |library, said| version(library, said);
         assert_eq!(version(Library::Openmpi, open).unwrap(), "Open MPI 4.1.4");
+        let other = "mpiexec.openmpi (OpenRTE) 4.1.4\n";
+        assert_eq!(version(Library::Openmpi, other).unwrap(), "Open MPI 4.1.4");
         assert_eq!(version(Library::Mpich, hydra).unwrap(), "MPICH 4.0.2");
         assert_eq!(version(Library::Openmpi, hydra), None);
         assert_eq!(version(Library::Mpich, open), None);

@@ -62,6 +62,11 @@ impl<'a> Meter<'a> {
         Ok(Meter { pair, slice: plan.slice, stop, figures, _pinned })
     }
 
+    /// Where the engines of both may meet.
+    pub fn socket(&self) -> std::path::PathBuf {
+        self.pair.socket()
+    }
+
     /// Asks the other for something before it is measured.
     pub fn prepare(&mut self, ask: impl FnOnce(&mut Asker) -> io::Result<()>) -> Result<()> {
         ask(&mut self.pair.asker).map_err(|error| self.pair.explain(error))

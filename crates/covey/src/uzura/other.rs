@@ -1,10 +1,12 @@
 //! The second process: this program again, which answers what the first asks.
 
 use super::cpus::pin;
+use super::engine::Answers;
 use crate::error::{Cannot, Error, Result};
 use crate::lab::enter::ourselves;
-use covey_io::os::floor::{Answerer, Asker, Part};
-use std::path::Path;
+use crate::tune::scratch::Scratch;
+use covey_io::os::floor::{Answerer, Asker};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// The two halves.
@@ -13,17 +15,25 @@ pub struct Pair {
     /// Ours.
     pub asker: Asker,
     child: Child,
+    scratch: Scratch,
 }
 
 impl Pair {
     /// Starts the other on a CPU.
     pub fn start(cpu: usize) -> Result<Pair> {
         let asker = Asker::new().cannot(|| "make memory that two processes share")?;
+        let scratch = Scratch::new()?;
         let mut command = Command::new(ourselves());
         command.args(["uzura", "bench", "--answer"]).arg(asker.path());
+        command.arg("--answer-socket").arg(scratch.file("socket"));
         command.args(["--answer-cpu", &cpu.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().cannot(|| "start the second process")?;
-        Ok(Pair { asker, child })
+        Ok(Pair { asker, child, scratch })
+    }
+
+    /// Where the engines of both may meet.
+    pub fn socket(&self) -> PathBuf {
+        self.scratch.file("socket")
     }
 
     /// Why the other failed, if that is why something did not work.
@@ -47,21 +57,8 @@ impl Drop for Pair {
 }
 
 /// The second process's part.
-pub fn answer(path: &Path, cpu: usize) -> Result<()> {
+pub fn answer(memory: &Path, socket: &Path, cpu: usize) -> Result<()> {
     let _pinned = pin(cpu)?;
-    let what = || format!("answer at {}", path.display());
-    Answerer::open(path).cannot(what)?.serve(&mut Nothing).cannot(what)
-}
-
-/// Floors only.
-struct Nothing;
-
-impl Part for Nothing {
-    fn prepare(&mut self, _: u64, _: u64) -> std::io::Result<u64> {
-        Err(std::io::ErrorKind::Unsupported.into())
-    }
-
-    fn run(&mut self, _: u64, _: u64) -> std::io::Result<()> {
-        Ok(())
-    }
+    let what = || format!("answer at {}", memory.display());
+    Answerer::open(memory).cannot(what)?.serve(&mut Answers::at(socket)).cannot(what)
 }

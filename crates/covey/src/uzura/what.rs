@@ -117,7 +117,7 @@ impl What {
 }
 
 /// A square matrix of f32.
-pub fn matrix_bytes(side: u64) -> u64 {
+pub const fn matrix_bytes(side: u64) -> u64 {
     side * side * 4
 }
 

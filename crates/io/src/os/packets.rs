@@ -5,9 +5,9 @@
 //!   frame: payload bytes u32 | head bytes u8 | mark 3 bytes | head | payload     little endian
 //! ```
 //!
-//! Small packets leave at once when nothing else has left since the last poll, and together otherwise. The payload of
-//! a posted packet goes to the socket from where it lies; one that its engine has a place for is read from
-//! the socket into that place, but for what had come together with what was before it.
+//! A packet leaves at once, or as soon as the socket takes it: then together with others. The payload of a posted
+//! one goes to the socket from where it lies; one that its engine has a place for is read from the socket into that
+//! place, but for what had come together with what was before it.
 //!
 //! A peer is dead when its connection ends or says something that is no frame. A machine that is cut off is noticed
 //! by keepalives and by what it does not acknowledge, after [`SILENCE`]; one whose program computes and takes nothing

@@ -218,7 +218,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let Some(encoded) = form.encoded() else { return Ok(None) };
         let state = &mut self.core.peers[peer as usize];
         if state.telling.as_ref().is_none_or(|telling| telling.id != form.id) {
-            // One that was broken off left a part behind: it is finished first, whatever it was.
+            // One that was broken off is begun anew when it is needed.
             let Some((slot, clear)) = state.told.choose(form.layout.entries()) else {
                 return Ok(None);
             };
@@ -231,7 +231,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             if let Some(&other) = clear.last() {
                 let head = Head::Define { slot: other, at: 0, total: 0 };
                 let then = |state: &mut crate::peers::PeerState| {
-                    state.telling.as_mut().map(|telling| telling.clear.pop());
+                    if let Some(telling) = &mut state.telling {
+                        telling.clear.pop();
+                    }
                 };
                 match self.plain(peer, head, &[], then) {
                     Finished => continue,
@@ -241,7 +243,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             let chunk = self.transport.packet_bytes_max().min(encoded.len() - at);
             let head = Head::Define { slot, at: at as u32, total: encoded.len() as u32 };
             let then = |state: &mut crate::peers::PeerState| {
-                state.telling.as_mut().map(|telling| telling.at += chunk);
+                if let Some(telling) = &mut state.telling {
+                    telling.at += chunk;
+                }
             };
             match self.plain(peer, head, &encoded[at..at + chunk], then) {
                 Finished => {}

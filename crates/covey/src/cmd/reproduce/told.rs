@@ -1,5 +1,6 @@
 //! What was reproduced, in words and as JSON.
 
+use crate::error::Error;
 use crate::lab::units::{rate_text, time_text};
 use crate::output::table;
 use crate::tune::environment::Environment;
@@ -102,6 +103,11 @@ impl Part {
         }
     }
 
+    /// Leaves something out because of an error, with what it hints at.
+    pub fn fail(&mut self, what: impl Into<String>, error: &Error) {
+        self.leave_out(what, reason(error));
+    }
+
     /// Tells numbers that have nothing to stand beside.
     pub fn measured(&mut self, numbers: impl Into<String>) {
         self.measured.push(numbers.into());
@@ -110,6 +116,11 @@ impl Part {
     /// Says what is different here.
     pub fn differs(&mut self, why: impl Into<String>) {
         self.differs.push(why.into());
+    }
+
+    /// Says why the numbers cannot be believed, if they cannot.
+    pub fn doubt(&mut self, why: Option<String>) {
+        self.differs.extend(why);
     }
 
     /// Answers the claim that has these words.
@@ -187,6 +198,12 @@ impl Divided {
         let last = std::iter::once(self.source.words().to_string());
         std::iter::once(self.what.clone()).chain(times).chain(factors).chain(last).collect()
     }
+}
+
+/// An error and what it hints at, in one line.
+pub fn reason(error: &Error) -> String {
+    let hints: String = error.hints.iter().map(|hint| format!(" ({hint})")).collect();
+    format!("{}{hints}", error.message)
 }
 
 impl Reproduction {
@@ -275,10 +292,12 @@ mod tests {
         let mut part = part();
         part.leave_out("PVM", "it is not installed");
         part.leave_out("PVM", "it is not installed");
+        part.fail("HPL", &Error::work("there is no hpcc").hint("apt-get install hpcc"));
         let mut out = Vec::new();
         told(vec![part]).tell(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("1.05") && text.contains("59 us to 61 us"), "{text}");
+        assert!(text.contains("HPL: there is no hpcc (apt-get install hpcc)"), "{text}");
         assert_eq!(text.matches("left out: PVM: it is not installed").count(), 1, "{text}");
     }
 

@@ -13,7 +13,7 @@ use crate::uzura::cpus::{self, Cpus};
 use crate::uzura::figures::{Figures, Summary};
 use crate::uzura::meter::Plan;
 use crate::uzura::what::Over;
-use crate::uzura::{floors, iperf, other, peers};
+use crate::uzura::{engine, floors, iperf, other, peers};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub struct Args {
     /// Be the second process.
     #[arg(long, hide = true, value_name = "MEMORY")]
     answer: Option<PathBuf>,
+    #[arg(long, hide = true, value_name = "SOCKET")]
+    answer_socket: Option<PathBuf>,
     #[arg(long, hide = true, value_name = "CPU", default_value_t = 0)]
     answer_cpu: usize,
 }
@@ -94,7 +96,8 @@ const PAPER: Paper = Paper { message_64_bytes_ns: 4030.0, block_4096_bytes_per_s
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     if let Some(memory) = &args.answer {
-        return other::answer(memory, args.answer_cpu);
+        let socket = args.answer_socket.clone().unwrap_or_default();
+        return other::answer(memory, &socket, args.answer_cpu);
     }
     let cpus = cpus::choose(args.cpus)?;
     let (rounds, slice_ms) = if args.quick { (1, 5) } else { (args.rounds.into(), 100) };
@@ -188,6 +191,10 @@ impl Run<'_> {
             };
             self.keep(iperf);
         }
+        (self.say)(format!("round {} of {}: {name}, Covey", round + 1, plan.rounds));
+        let whats = engine::whats(over, &floors::SIDES, part == Part::Matrices);
+        let ours = engine::measure(over, &whats, plan, stop, &mut self.figures);
+        self.keep(ours);
         let whats = peers::whats(over, &floors::SIDES, part == Part::Matrices);
         for mpi in libraries {
             if stop.is_asked() {

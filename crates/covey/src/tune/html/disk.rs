@@ -28,10 +28,7 @@ fn disk(report: &DiskReport) -> String {
         table.row([
             Cell::Name(rate.test.words().to_string()),
             Cell::number(size::exact(rate.record_bytes)),
-            Cell::Number(
-                rate.text(rate.rate.value),
-                format!("{} to {}", rate.text(rate.rate.low), rate.text(rate.rate.high)),
-            ),
+            Cell::Number(rate.text(rate.rate.value), interval(rate)),
             Cell::number(cpu(rate)),
             Cell::Text(rate.caches.word().to_string()),
         ]);
@@ -40,6 +37,14 @@ fn disk(report: &DiskReport) -> String {
     let warning = report.environment.warning().into_iter();
     let notes = report.notes.iter().cloned().chain(broke_off).chain(warning);
     format!("{}{}", table.html(), notes_html(notes))
+}
+
+/// None of one repetition.
+fn interval(rate: &Rate) -> String {
+    match rate.rate.low < rate.rate.high {
+        true => format!("{} to {}", rate.text(rate.rate.low), rate.text(rate.rate.high)),
+        false => String::new(),
+    }
 }
 
 /// Short remarks below a table.

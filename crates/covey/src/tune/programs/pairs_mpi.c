@@ -6,7 +6,7 @@
  * MEMORY is a file that both ranks map. All of WHAT is gone through PASSES times, SLICE_S of time each. WHAT is
  *
  *   pingpong-BYTES        half a round trip of a message
- *   stream-BYTES          a message among 64 that are under way
+ *   stream-BYTES          a message among 64 that are under way, all from and to one place
  *   send-gather-N         a matrix of N x N floats, by columns at the sender, contiguous at the receiver
  *   send-scatter-N        the same, contiguous at the sender, by columns at the receiver
  *   send-plain-N          as many bytes, contiguous on both sides
@@ -131,9 +131,9 @@ static void stream(long bytes, long windows)
     for (long w = 0; w < windows; w++) {
         for (int i = 0; i < OUTSTANDING; i++)
             if (rank == 0)
-                MPI_Isend(block + i * bytes, bytes, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &all[i]);
+                MPI_Isend(block, bytes, MPI_BYTE, 1, 1, MPI_COMM_WORLD, &all[i]);
             else
-                MPI_Irecv(block + i * bytes, bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &all[i]);
+                MPI_Irecv(block, bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, &all[i]);
         MPI_Waitall(OUTSTANDING, all, MPI_STATUSES_IGNORE);
     }
     if (rank == 0)
@@ -408,7 +408,7 @@ int main(int count, char **arguments)
     long block_bytes = 64, side = 1;
     for (int i = 0; i < whats; i++) {
         prepare(&all[i], arguments[7 + i]);
-        long bytes = all[i].kind == STREAM ? all[i].size * OUTSTANDING : all[i].size;
+        long bytes = all[i].size;
         if (all[i].kind < GATHER && bytes > block_bytes)
             block_bytes = bytes;
         if (all[i].kind >= GATHER && all[i].size > side)

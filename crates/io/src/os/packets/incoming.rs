@@ -252,13 +252,21 @@ fn put(first: &[u8], place: Span) {
 }
 
 fn read(socket: i32, list: &mut [libc::iovec]) -> io::Result<usize> {
-    // SAFETY: a header of zeroes is one without anything.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = list.as_mut_ptr();
-    message.msg_iovlen = list.len() as _;
     loop {
         // SAFETY: the kernel writes to the buffer, which is ours, to what is held, and to the place that the engine named.
-        let count = unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) };
+        // A header of zeroes is one without anything.
+        let count = unsafe {
+            match list {
+                // Packets: the shorter way through the kernel.
+                [one] => libc::recv(socket, one.iov_base, one.iov_len, libc::MSG_DONTWAIT),
+                _ => {
+                    let mut message: libc::msghdr = std::mem::zeroed();
+                    message.msg_iov = list.as_mut_ptr();
+                    message.msg_iovlen = list.len() as _;
+                    libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT)
+                }
+            }
+        };
         match usize::try_from(count) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => return Ok(count),

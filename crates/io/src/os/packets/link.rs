@@ -82,9 +82,8 @@ impl Link {
         self.make_room()?;
         let payload = self.out.frame(&prefix(head, bytes)?, head, bytes);
         fill(payload);
-        if self.out.is_due() {
-            self.flush();
-        }
+        // Its sender may not poll for long: nothing is kept back to be sent with what follows.
+        self.flush();
         Ok(())
     }
 
@@ -122,7 +121,6 @@ impl Link {
             return 0;
         }
         let mut happened = 0;
-        self.out.begin_turn();
         if self.is_open() && !self.out.is_empty() {
             self.flush();
         }

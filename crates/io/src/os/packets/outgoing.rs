@@ -8,10 +8,8 @@ use std::io;
 const QUEUED_BYTES_MAX: usize = 256 << 10;
 /// So many pieces wait at most.
 const QUEUED_PIECES_MAX: usize = 1024;
-/// Packets that are sent one after the other without a poll are written together, but not more of them.
-const TOGETHER_BYTES: usize = 16 << 10;
 /// Pieces of one write.
-const PIECES: usize = 64;
+const PIECES: usize = 8;
 
 #[derive(Debug)]
 enum Piece {
@@ -26,8 +24,6 @@ pub(super) struct Outgoing {
     bytes: usize,
     /// Posted memory that was written, and is not told of.
     sent: VecDeque<u64>,
-    /// Whether something has left since the last poll.
-    has_left: bool,
     spare: Vec<u8>,
 }
 
@@ -35,7 +31,7 @@ impl Outgoing {
     pub fn beginning_with(bytes: &[u8]) -> Outgoing {
         let pieces = VecDeque::from([Piece::Bytes { bytes: bytes.to_vec(), at: 0 }]);
         let bytes = bytes.len();
-        Outgoing { pieces, bytes, sent: VecDeque::new(), has_left: false, spare: Vec::new() }
+        Outgoing { pieces, bytes, sent: VecDeque::new(), spare: Vec::new() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -44,16 +40,6 @@ impl Outgoing {
 
     pub fn is_full(&self) -> bool {
         self.bytes >= QUEUED_BYTES_MAX || self.pieces.len() >= QUEUED_PIECES_MAX
-    }
-
-    /// Whether what waits is to be written now rather than with what follows.
-    pub fn is_due(&self) -> bool {
-        !self.has_left || self.bytes >= TOGETHER_BYTES
-    }
-
-    /// A poll: what is sent next leaves at once.
-    pub fn begin_turn(&mut self) {
-        self.has_left = false;
     }
 
     /// Appends a frame, and lends the room for its payload.
@@ -80,9 +66,9 @@ impl Outgoing {
 
     /// Writes what the socket takes.
     pub fn flush(&mut self, socket: i32) -> io::Result<()> {
-        self.has_left = true;
         while !self.pieces.is_empty() {
-            let mut list = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES];
+            let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+            let mut list = [nothing; PIECES];
             let (mut count, mut wanted) = (0, 0);
             for (piece, one) in self.pieces.iter().zip(&mut list) {
                 *one = piece.rest();
@@ -162,14 +148,20 @@ impl Piece {
 }
 
 fn write(socket: i32, list: &mut [libc::iovec]) -> io::Result<usize> {
-    // SAFETY: a header of zeroes is one without anything.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = list.as_mut_ptr();
-    message.msg_iovlen = list.len() as _;
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the kernel reads our bytes, which live in `self`, and posted memory, which is in use until it is told of;
-    // where there is no memory it says so.
+    // where there is no memory it says so. A header of zeroes is one without anything.
     let count = unsafe {
-        libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+        match list {
+            // A packet alone: the shorter way through the kernel.
+            [one] => libc::send(socket, one.iov_base, one.iov_len, flags),
+            _ => {
+                let mut message: libc::msghdr = std::mem::zeroed();
+                message.msg_iov = list.as_mut_ptr();
+                message.msg_iovlen = list.len() as _;
+                libc::sendmsg(socket, &raw const message, flags)
+            }
+        }
     };
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }

@@ -65,7 +65,7 @@ impl Writer {
             }
         };
         fill(room);
-        let word = Word { at: self.at, bytes, head: head.len() }.encode();
+        let word = Word { bytes, head: head.len() }.encode(self.at);
         // SAFETY: the line is a line of the mapping, its word an atomic.
         unsafe { &(*slot).word }.store(word, Ordering::Release);
         self.at += 1;
@@ -75,23 +75,21 @@ impl Writer {
 
     #[inline]
     fn is_full(&mut self, bulk_end: u64) -> bool {
-        let no_room = |read: u64, bulk_read: u64| {
-            self.at.wrapping_sub(read) >= SLOTS as u64
-                || bulk_end.wrapping_sub(bulk_read) > BULK_BYTES as u64
+        let (at, read) = (self.at, self.read);
+        let has_room = |read: u64, bulk_read: u64| {
+            at - read < SLOTS as u64 && bulk_end - bulk_read <= BULK_BYTES as u64
         };
-        if !no_room(self.read, self.bulk_read) {
+        if has_room(read, self.bulk_read) {
             return false;
         }
         let consumed = self.theirs.consumed(self.inbox);
         let bulk_read = consumed.bytes.load(Ordering::Acquire);
         let read = consumed.slots.load(Ordering::Acquire);
-        // A reader cannot have read what was not written: such numbers are no numbers.
-        if read <= self.at && bulk_read <= self.bulk_at.next_multiple_of(BULK_BYTES as u64) {
+        // Nobody can have read what was not written: such numbers are none.
+        if read <= at && bulk_read <= self.bulk_at {
             (self.read, self.bulk_read) = (read, bulk_read);
         }
-        let no_room = self.at - self.read >= SLOTS as u64
-            || bulk_end.saturating_sub(self.bulk_read) > BULK_BYTES as u64;
-        no_room
+        !has_room(self.read, self.bulk_read)
     }
 }
 
@@ -136,7 +134,7 @@ impl Reader {
     #[inline]
     pub fn take(&mut self, with: impl FnOnce(&[u8], &[u8])) -> Result<bool, Broken> {
         let Some(word) = self.word() else { return Ok(false) };
-        let Word { bytes, head, .. } = Word::decode(word);
+        let Word { bytes, head } = Word::decode(word);
         if head > HEAD_BYTES_MAX || bytes > PACKET_BYTES_MAX {
             return Err(Broken);
         }
@@ -181,26 +179,21 @@ unsafe impl Send for Writer {}
 // SAFETY: as above.
 unsafe impl Send for Reader {}
 
-/// The word of a line: which packet it is, and how long.
+/// The word of a line: how long a packet is, below the number that says which it is.
 struct Word {
-    at: u64,
     bytes: usize,
     head: usize,
 }
 
 impl Word {
     #[inline]
-    fn encode(&self) -> u64 {
-        u64::from(sequence(self.at)) << 32 | (self.bytes as u64) << 8 | self.head as u64
+    fn encode(&self, at: u64) -> u64 {
+        u64::from(sequence(at)) << 32 | (self.bytes as u64) << 8 | self.head as u64
     }
 
     #[inline]
     fn decode(word: u64) -> Word {
-        Word {
-            at: word >> 32,
-            bytes: (word >> 8 & 0xff_ffff) as usize,
-            head: (word & 0xff) as usize,
-        }
+        Word { bytes: (word >> 8 & 0xff_ffff) as usize, head: (word & 0xff) as usize }
     }
 }
 

@@ -44,6 +44,13 @@ fn judge(bench: &Bench, part: &mut Part, found: &Everywhere) {
         let what = format!("{}: time over {} by that over {}", name(one), PAIRS[0][1], PAIRS[0][0]);
         let answer = is_between(&what, *factor, ONE, HARDLY);
         part.judge("hardly differ", answer.unless(doubt.as_deref()));
+        if factor.low > 1.0 || factor.high < 1.0 {
+            part.differs(format!(
+                "{ALONE} hardly communicates, and yet it differs by a factor of {:.2}: so much of any difference here is the \
+                 machine's own unrest",
+                factor.value
+            ));
+        }
     }
     let rows: Vec<Divided> = found.divided(PAIRS[0]).into_iter().map(|(_, row)| row).collect();
     if !rows.is_empty() {

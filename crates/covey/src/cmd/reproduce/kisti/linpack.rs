@@ -3,7 +3,7 @@
 use super::networks::{Everywhere, NODES, PAIRS, everywhere};
 use super::part;
 use crate::cmd::reproduce::bench::Bench;
-use crate::cmd::reproduce::told::{Part, number};
+use crate::cmd::reproduce::told::{Part, number, reason};
 use crate::error::{Error, Result};
 use crate::tune::app::blas::{self, Blas};
 use crate::tune::app::hpl::{self, Challenge, Dealt};
@@ -44,7 +44,7 @@ impl Challenges {
             if self.found.iter().any(|(one, _)| *one == network) {
                 continue;
             }
-            let found = on(bench, network).await.map_err(|error| error.message);
+            let found = on(bench, network).await.map_err(|error| reason(&error));
             let said = match &found {
                 Err(why) => format!("left out: {why}"),
                 Ok(found) => in_short(found),

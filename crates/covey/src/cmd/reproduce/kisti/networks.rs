@@ -68,13 +68,14 @@ pub async fn everywhere(bench: &mut Bench, part: &mut Part, measure: Measure) ->
     for _ in 0..rounds {
         for network in NETWORKS {
             if let Err(error) = found.on(bench, part, network, (&libraries, measure)).await {
-                part.leave_out(network, error.message);
+                part.fail(network, &error);
             }
         }
     }
     if let Err(error) = bench.down().await {
-        part.leave_out("taking the lab down", error.message);
+        part.fail("taking the lab down", &error);
     }
+    part.doubt(found.doubt(bench));
     part.differs(format!(
         "{NODES} nodes share this machine's {} CPUs with the lab's own network: who waits for a message takes them \
          from who computes. A program that is slower than the wire hides what the wire makes",
@@ -107,7 +108,7 @@ impl Everywhere {
             let ran = bench.work(move |stop| measure(&mine, &hosts, is_quick, stop)).await;
             let what = format!("{network}, {}", mpi.name);
             match ran {
-                Err(error) => part.leave_out(what, error.message),
+                Err(error) => part.fail(what, &error),
                 Ok(ran) => {
                     bench.say(format!("  {what}: {} timed", ran.all.len()));
                     self.keep(network, &mpi.name, ran.all, part);
@@ -219,7 +220,7 @@ impl Everywhere {
             part.divided.extend(rows);
             part.divided.extend(last);
         }
-        if self.libraries().len() == 1 {
+        if let [_] = self.libraries()[..] {
             for wires in PAIRS {
                 for (one, factor) in self.wire(wires) {
                     part.measured(format!(

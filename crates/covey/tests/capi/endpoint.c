@@ -1,0 +1,243 @@
+/* Two processes with an endpoint each, in every way that covey.h has; ends with "right" on stdout.
+ * usage: endpoint DIRECTORY */
+#include "covey.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 100, KEYS = 1, PLAIN, COLUMNS, EARLY, LONG, HEADED, DONE };
+
+static int failed;
+static const char *who;
+
+#define CHECK(condition)                                                                              \
+    do {                                                                                              \
+        if (!(condition)) {                                                                           \
+            printf("%s:%d: %s: %s: %s\n", __FILE__, __LINE__, who, #condition, covey_last_error());   \
+            failed = 1;                                                                               \
+        }                                                                                             \
+    } while (0)
+#define WORKS(call) CHECK((call) == COVEY_OK)
+
+static covey_endpoint *endpoint;
+
+/* The end of the one operation under way. */
+static struct covey_completion end(uint64_t context)
+{
+    struct covey_completion one = {0};
+    size_t found = 0;
+    WORKS(covey_endpoint_wait(endpoint, &one, 1, &found, 20000));
+    CHECK(found == 1 && one.context == context);
+    return one;
+}
+
+static struct covey_match from(uint32_t peer, uint64_t tag)
+{
+    struct covey_match match = {tag, 0, peer};
+    return match;
+}
+
+static struct covey_completion received(uint32_t peer, uint64_t tag, struct covey_local into)
+{
+    WORKS(covey_endpoint_receive(endpoint, from(peer, tag), into, tag, NULL));
+    return end(tag);
+}
+
+static void sent(uint32_t peer, uint64_t tag, struct covey_local what)
+{
+    WORKS(covey_endpoint_send(endpoint, peer, tag, what, 77, NULL));
+    CHECK(end(77).result == COVEY_OK);
+}
+
+static uint64_t columns(void)
+{
+    covey_layout *element = NULL, *column = NULL, *all = NULL;
+    uint64_t form = 0;
+    WORKS(covey_layout_element(COVEY_F32, &element));
+    WORKS(covey_layout_vector(N, 1, N, element, &column));
+    WORKS(covey_layout_hvector(N, 1, sizeof(float), column, &all));
+    WORKS(covey_endpoint_commit(endpoint, all, 1, &form));
+    covey_layout_free(element), covey_layout_free(column), covey_layout_free(all);
+    return form;
+}
+
+static int is_transposed(const float *matrix)
+{
+    for (int i = 0; i < N * N; i++)
+        if (matrix[i] != (float)(i % N * N + i / N))
+            return 0;
+    return 1;
+}
+
+/* What the other process shares: a matrix, and a counter. */
+struct keys {
+    uint64_t matrix, counter, private;
+};
+
+static void other(const char *name)
+{
+    uint32_t peer = COVEY_NO_PEER;
+    void *memory = NULL;
+    who = "other";
+    WORKS(covey_endpoint_new(NULL, &endpoint));
+    WORKS(covey_endpoint_connect(endpoint, name, &peer));
+    WORKS(covey_endpoint_alloc(endpoint, sizeof(float) * N * N, &memory));
+    float *matrix = memory, *got = calloc(N * N, sizeof *got);
+    static uint64_t counter = 5, secret = 1;
+    struct keys keys = {0};
+    for (int i = 0; i < N * N; i++)
+        matrix[i] = (float)i;
+    WORKS(covey_endpoint_register(endpoint, matrix, sizeof(float) * N * N, COVEY_READ | COVEY_WRITE, &keys.matrix));
+    WORKS(covey_endpoint_register(endpoint, &counter, sizeof counter, COVEY_ATOMIC, &keys.counter));
+    WORKS(covey_endpoint_register(endpoint, &secret, sizeof secret, COVEY_READ, &keys.private));
+    WORKS(covey_endpoint_revoke(endpoint, keys.private));
+    sent(peer, KEYS, covey_local(&keys, sizeof keys));
+
+    /* Sent by columns: known to the sender only. */
+    struct covey_local scattered = covey_local(matrix, sizeof(float) * N * N);
+    scattered.form = columns();
+    sent(peer, COLUMNS, scattered);
+    sent(peer, EARLY, covey_local("early", 5));
+    sent(peer, LONG, covey_local("too long", 8));
+    WORKS(covey_endpoint_send_headed(endpoint, peer, HEADED, "HEAD7", 5, covey_local("payload", 7), 8, NULL));
+    CHECK(end(8).result == COVEY_OK);
+    CHECK(received(peer, DONE, covey_local(got, 0)).result == COVEY_OK);
+    CHECK(counter == 9);
+    CHECK(matrix[0] == -1);
+    WORKS(covey_endpoint_uncommit(endpoint, scattered.form));
+    WORKS(covey_endpoint_release(endpoint, memory));
+    CHECK(covey_endpoint_release(endpoint, got) == COVEY_ERR_NO_SUCH);
+    free(got);
+    covey_endpoint_free(endpoint);
+}
+
+static void messages(uint32_t peer, struct keys *keys)
+{
+    float *matrix = calloc(N * N, sizeof *matrix);
+    struct covey_probe probe;
+    struct covey_completion one;
+    char text[16] = {0}, head[5], body[16];
+    uint64_t operation = 0;
+    CHECK(received(COVEY_NO_PEER, KEYS, covey_local(keys, sizeof *keys)).bytes == sizeof *keys);
+    one = received(peer, COLUMNS, covey_local(matrix, sizeof(float) * N * N));
+    CHECK(one.result == COVEY_OK && one.bytes == sizeof(float) * N * N && one.peer == peer && one.tag == COLUMNS);
+    CHECK(is_transposed(matrix));
+    do
+        WORKS(covey_endpoint_probe(endpoint, from(COVEY_NO_PEER, EARLY), &probe));
+    while (probe.peer == COVEY_NO_PEER);
+    CHECK(probe.peer == peer && probe.tag == EARLY && probe.bytes == 5);
+    CHECK(received(peer, EARLY, covey_local(text, sizeof text)).bytes == 5 && memcmp(text, "early", 5) == 0);
+    one = received(peer, LONG, covey_local(text, 3));
+    CHECK(one.result == COVEY_ERR_TRUNCATED && one.bytes == 8 && memcmp(text, "too", 3) == 0);
+
+    struct covey_rule rule = {from(peer, HEADED), "\xff\xff\xff\xff\0", "HEAD\0", 5, head, covey_local(body, sizeof body)};
+    WORKS(covey_endpoint_place(endpoint, &rule, 9, NULL));
+    CHECK(end(9).result == COVEY_OK && memcmp(head, "HEAD7", 5) == 0 && memcmp(body, "payload", 7) == 0);
+
+    WORKS(covey_endpoint_receive(endpoint, from(peer, 12345), covey_local(text, 1), 10, &operation));
+    WORKS(covey_endpoint_cancel(endpoint, operation));
+    CHECK(end(10).result == COVEY_ERR_CANCELLED);
+    CHECK(covey_endpoint_cancel(endpoint, operation) == COVEY_ERR_NO_SUCH);
+    free(matrix);
+}
+
+static struct covey_remote at(uint32_t peer, uint64_t key, uint64_t form)
+{
+    struct covey_remote remote = {key, 0, form, peer};
+    return remote;
+}
+
+static void one_sided(uint32_t peer, const struct keys *keys)
+{
+    float *matrix = calloc(N * N, sizeof *matrix), first = -1;
+    uint64_t form = columns(), add = 3, before = 0, expected = 8, replacement = 9;
+    covey_layout *number = NULL;
+    uint64_t as_number = 0;
+    WORKS(covey_layout_element(COVEY_U64, &number));
+    WORKS(covey_endpoint_commit(endpoint, number, 1, &as_number));
+    covey_layout_free(number);
+
+    /* The peer has never heard of the type. */
+    WORKS(covey_endpoint_get(endpoint, covey_local(matrix, sizeof(float) * N * N), at(peer, keys->matrix, form), 1, NULL));
+    CHECK(end(1).result == COVEY_OK);
+    CHECK(is_transposed(matrix));
+    WORKS(covey_endpoint_fetch(endpoint, COVEY_SUM, covey_local(&add, 8), covey_local(&before, 8),
+                               at(peer, keys->counter, as_number), 2, NULL));
+    CHECK(end(2).result == COVEY_OK && before == 5);
+    WORKS(covey_endpoint_compare_swap(endpoint, covey_local(&expected, 8), covey_local(&replacement, 8),
+                                      covey_local(&before, 8), at(peer, keys->counter, as_number), 3, NULL));
+    CHECK(end(3).result == COVEY_OK && before == 8);
+    add = 0;
+    WORKS(covey_endpoint_accumulate(endpoint, COVEY_SUM, covey_local(&add, 8), at(peer, keys->counter, as_number), 4, NULL));
+    CHECK(end(4).result == COVEY_OK);
+    WORKS(covey_endpoint_put(endpoint, covey_local(&first, sizeof first), at(peer, keys->matrix, 0), 5, NULL));
+    CHECK(end(5).result == COVEY_OK);
+
+    /* Refused, each alone. */
+    struct covey_remote far = at(peer, keys->matrix, 0), wrong = at(peer, keys->matrix + 12345, 0);
+    far.at = sizeof(float) * N * N;
+    int result = covey_endpoint_get(endpoint, covey_local(&before, 8), at(peer, keys->private, 0), 6, NULL);
+    CHECK((result ? result : end(6).result) == COVEY_ERR_REVOKED);
+    result = covey_endpoint_get(endpoint, covey_local(&before, 8), at(peer, keys->counter, 0), 6, NULL);
+    CHECK((result ? result : end(6).result) == COVEY_ERR_DENIED);
+    result = covey_endpoint_get(endpoint, covey_local(&before, 8), far, 6, NULL);
+    CHECK((result ? result : end(6).result) == COVEY_ERR_OUT_OF_RANGE);
+    result = covey_endpoint_get(endpoint, covey_local(&before, 8), wrong, 6, NULL);
+    CHECK((result ? result : end(6).result) == COVEY_ERR_WRONG_KEY);
+    CHECK(covey_endpoint_send(endpoint, peer + 7, 1, covey_local(&before, 8), 6, NULL) == COVEY_ERR_NO_PEER);
+    struct covey_local formless = covey_local(&before, 8);
+    formless.form = 4000;
+    CHECK(covey_endpoint_send(endpoint, peer, 1, formless, 6, NULL) == COVEY_ERR_NO_SUCH);
+    free(matrix);
+}
+
+static void its_end(uint32_t peer)
+{
+    struct covey_completion one;
+    struct covey_stats stats;
+    size_t found = 1;
+    char text[4];
+    WORKS(covey_endpoint_receive(endpoint, from(peer, 4711), covey_local(text, 4), 11, NULL));
+    sent(peer, DONE, covey_local(NULL, 0));
+    CHECK(end(11).result == COVEY_ERR_PEER_DEAD);
+    WORKS(covey_endpoint_wait(endpoint, &one, 1, &found, 1));
+    CHECK(found == 0);
+    WORKS(covey_endpoint_poll(endpoint, &one, 1, &found));
+    CHECK(found == 0);
+    CHECK(covey_endpoint_wait(endpoint, &one, 0, &found, 1) == COVEY_ERR_ARGUMENT);
+    WORKS(covey_endpoint_stats(endpoint, &stats));
+    CHECK(stats.bytes_copied >= 2 * sizeof(float) * N * N);
+}
+
+int main(int argc, char **argv)
+{
+    char name[256];
+    uint32_t peer = COVEY_NO_PEER;
+    struct keys keys = {0};
+    struct covey_config config = {0, 0, 0, 64 << 20, 4};
+    int status = 1;
+    snprintf(name, sizeof name, "%s/meet", argc > 1 ? argv[1] : ".");
+    who = "one";
+    WORKS(covey_endpoint_new(&config, &endpoint));
+    CHECK(covey_endpoint_listen(endpoint, "/no/such/directory/meet") == COVEY_ERR_IO);
+    WORKS(covey_endpoint_listen(endpoint, name));
+    WORKS(covey_endpoint_accept(endpoint, &peer));
+    CHECK(peer == COVEY_NO_PEER);
+    pid_t child = fork();
+    if (child == 0) {
+        other(name);
+        fflush(stdout);
+        _exit(failed);
+    }
+    while (peer == COVEY_NO_PEER)
+        WORKS(covey_endpoint_accept(endpoint, &peer));
+    messages(peer, &keys);
+    one_sided(peer, &keys);
+    its_end(peer);
+    covey_endpoint_free(endpoint);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    puts(failed ? "wrong" : "right");
+    return failed;
+}
