@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a command may take before it counts as hung.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// What a command said, and how it ended.
 #[derive(Debug)]
