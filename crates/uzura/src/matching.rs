@@ -329,3 +329,68 @@ fn bucket(peer: u32, tag: u64) -> usize {
 
 const BUCKETS: usize = 512;
 const SPARE_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Local;
+    use crate::ops::{State, What};
+    use covey_wire::Span;
+
+    fn post(ops: &mut Ops, posted: &mut Posted, peer: u32, tag: u64, ignore: u64) -> u32 {
+        let local = Local::bytes(Span::default());
+        let index = ops.add(What::Receive, peer, 0, local).expect("there is room");
+        (ops[index].tag, ops[index].ignore, ops[index].state) = (tag, ignore, State::Posted);
+        posted.add(ops, index);
+        index
+    }
+
+    #[test]
+    fn receives_are_served_in_the_order_in_which_they_were_posted_wildcards_or_not() {
+        let (mut ops, mut posted) = (Ops::new(100), Posted::new());
+        let first = post(&mut ops, &mut posted, 1, 7, 0);
+        let anybody = post(&mut ops, &mut posted, NONE, 7, 0);
+        let second = post(&mut ops, &mut posted, 1, 7, 0);
+        let any_tag = post(&mut ops, &mut posted, 1, 0, u64::MAX);
+        let third = post(&mut ops, &mut posted, 1, 7, 0);
+        let mut take = |peer, tag| posted.take(&mut ops, peer, tag, &[]);
+        assert_eq!(take(2, 8), None);
+        for expected in [first, anybody, second, any_tag, third] {
+            assert_eq!(take(1, 7), Some(expected));
+        }
+        assert_eq!(take(1, 7), None);
+    }
+
+    #[test]
+    fn one_that_is_taken_back_leaves_the_others_in_their_order() {
+        let (mut ops, mut posted) = (Ops::new(100), Posted::new());
+        let all: Vec<u32> = (0..5).map(|_| post(&mut ops, &mut posted, 1, 7, 0)).collect();
+        for gone in [all[4], all[0], all[2]] {
+            posted.remove(&mut ops, gone);
+        }
+        let last = post(&mut ops, &mut posted, 1, 7, 0);
+        for expected in [all[1], all[3], last] {
+            assert_eq!(posted.take(&mut ops, 1, 7, &[]), Some(expected));
+        }
+        assert_eq!(posted.take(&mut ops, 1, 7, &[]), None);
+    }
+
+    #[test]
+    fn early_messages_are_found_by_any_criterion_in_the_order_in_which_they_came() {
+        let mut early = Unexpected::new();
+        for (peer, tag) in [(1, 7), (2, 7), (1, 8), (1, 7)] {
+            early.add(peer, tag, Body::Whole(vec![early.all.len() as u8]), 1);
+        }
+        let from = |peer| Source::From(covey_wire::Peer(peer));
+        let mut take = |from, tag| {
+            let found = early.find(from, tag, |_| true)?;
+            Some(early.take(found).body.begin()[0])
+        };
+        assert_eq!(take(Source::Any, Tag::exact(8)), Some(2));
+        assert_eq!(take(from(1), Tag::exact(7)), Some(0));
+        assert_eq!(take(from(1), Tag::ANY), Some(3));
+        assert_eq!(take(from(1), Tag::ANY), None);
+        assert_eq!(take(Source::Any, Tag::ANY), Some(1));
+        assert!(early.is_empty());
+    }
+}

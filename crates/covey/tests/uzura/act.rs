@@ -19,6 +19,8 @@ pub struct Pending {
     pub id: Option<OpId>,
     /// The window was revoked since.
     pub was_revoked: bool,
+    /// It was revoked before it began.
+    pub is_late: bool,
 }
 
 type Begun = Result<Started, Fault>;
@@ -72,7 +74,13 @@ impl World {
         if let Act::Revoke { window } = act {
             return self.revoke(window);
         }
-        let pending = Pending { act: act.clone(), id: None, was_revoked: false };
+        let is_late = match &act {
+            Act::Access { window, .. } | Act::Swap { window, .. } => {
+                self.plan.windows[*window].is_revoked
+            }
+            _ => false,
+        };
+        let pending = Pending { act: act.clone(), id: None, was_revoked: false, is_late };
         self.nodes[node].pending.insert(context, pending);
         let started = self.begin(node, act, context);
         self.begun(node, context, started)
@@ -219,6 +227,9 @@ impl World {
         self.report.faults += u64::from(completion.result.is_err());
         let wrong = |what: &str| Err(format!("{what}: {pending:?} ended with {completion:?}"));
         let is_dead = completion.result == Err(Fault::PeerDead);
+        if pending.is_late && completion.result.is_ok() {
+            return wrong("its memory had been revoked before it began");
+        }
         if is_dead && !self.nodes.iter().any(|node| node.is_dead) {
             return wrong("nobody is dead");
         }
