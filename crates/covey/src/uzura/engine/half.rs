@@ -273,10 +273,8 @@ fn fill(bytes: &mut [u8], owner: u64) {
 #[expect(clippy::host_endian_bytes, reason = "both processes are on this machine")]
 fn is_right(bytes: &[u8], shape: Shape, side: u64, owner: u64) -> bool {
     let from = |at: u64| if shape == Shape::Plain { at } else { at % side * side + at / side };
-    let elements = bytes.as_chunks::<4>().0.iter().enumerate();
-    elements
-        .map(|(at, four)| f32::from_ne_bytes(*four) == element(from(at as u64), owner))
-        .all(|is| is)
+    let mut elements = bytes.as_chunks::<4>().0.iter().enumerate();
+    elements.all(|(at, four)| f32::from_ne_bytes(*four) == element(from(at as u64), owner))
 }
 
 #[cfg(test)]

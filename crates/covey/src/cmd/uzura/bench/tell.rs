@@ -9,9 +9,12 @@ use std::io::{Result, Write};
 
 const HEADING: [&str; 8] = ["WHAT", "WHO", ">MIN", ">P10", ">MEDIAN", ">CPU", ">LINE", "P10 RATE"];
 
+/// Whether a figure belongs to a part.
+type IsOf = fn(&Summary) -> bool;
+
 /// Everything.
 pub fn all(out: &mut Vec<u8>, report: &Report) -> Result<()> {
-    let parts: [(&str, fn(&Summary) -> bool); 3] = [
+    let parts: [(&str, IsOf); 3] = [
         ("Memory", |one| one.over == Over::Memory && !is_matrix(one.what)),
         ("TCP on loopback", |one| one.over == Over::Tcp),
         ("Matrices of f32, transposed", |one| is_matrix(one.what)),

@@ -177,7 +177,10 @@ fn overhead(found: &Measured, blas: &str, orders: &Orders) -> Option<Answer> {
     let rates = growing(found, blas, orders, Routine::Gesv);
     let answer = match Trend::of(&rates) {
         Some(trend) => judge_trend(&trend),
-        None => Answer::not_shown("the larger matrices gain nothing that could be extrapolated"),
+        None => Answer::not_shown(
+            "a line through the larger matrices promises nothing to the small ones: the rates still grow faster than the \
+             order, or not at all",
+        ),
     };
     (rates.len() > 3).then(|| with(blas, answer))
 }
