@@ -209,5 +209,5 @@ const OVERHEAD: usize = 9;
 const NO_PACKET: u8 = 255;
 /// Until a packet is sent again for the first time; after six tries it is 64 times as long.
 const PATIENCE_US: u64 = 200;
-/// Of a packet, before its receiver is given up: about 1.4 seconds.
+/// Of a packet, before its receiver is given up: some 1.5 seconds.
 const TRIES_MAX: u32 = 120;

@@ -9,7 +9,7 @@ use std::io::{Result, Write};
 
 const HEADING: [&str; 8] = ["WHAT", "WHO", ">MIN", ">P10", ">MEDIAN", ">CPU", ">LINE", "P10 RATE"];
 
-/// Which figures a part has.
+/// Whether a figure belongs to a part.
 type IsOf = fn(&Summary) -> bool;
 
 /// Everything.
