@@ -65,7 +65,7 @@ impl<M: Memory> Core<M> {
         match local.form {
             None => Ok(local.span.bytes),
             Some(form) => {
-                let plan = &self.forms.find(form.0).ok_or(Fault::NoSuch)?.plan;
+                let plan = &self.forms.find(form)?.plan;
                 let (begin, end) = plan.hull();
                 let from = local.origin.checked_add_signed(begin.min(0));
                 let to = local.origin.checked_add_signed(end.max(0));
@@ -79,7 +79,7 @@ impl<M: Memory> Core<M> {
     #[inline]
     pub fn size_to_write(&self, local: &Local) -> Result<u64, Fault> {
         if let Some(form) = local.form {
-            let form = self.forms.find(form.0).ok_or(Fault::NoSuch)?;
+            let form = self.forms.find(form)?;
             form.target().ok_or(Fault::Layout)?;
         }
         self.size(local)
@@ -92,7 +92,7 @@ impl<M: Memory> Core<M> {
             let part = local.span.part(at, into.len() as u64).ok_or(Fault::OutOfRange)?;
             return Ok(self.memory.read(part, |from| into.copy_from_slice(from))?);
         };
-        let plan = &self.forms.find(form.0).ok_or(Fault::NoSuch)?.plan;
+        let plan = &self.forms.find(form)?.plan;
         let origin = local.origin as usize;
         let packed = self.memory.read(local.span, |from| {
             View::at(from, origin).and_then(|from| plan.pack(from, at, into))
@@ -108,7 +108,7 @@ impl<M: Memory> Core<M> {
             let part = local.span.part(at, from.len() as u64).ok_or(Fault::OutOfRange)?;
             return Ok(self.memory.write(part, |into| into.copy_from_slice(from))?);
         };
-        let form = self.forms.find(form.0).ok_or(Fault::NoSuch)?;
+        let form = self.forms.find(form)?;
         let target = form.target().ok_or(Fault::Layout)?;
         let origin = local.origin as usize;
         let unpacked = self.memory.write(local.span, |into| {

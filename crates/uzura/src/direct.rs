@@ -130,10 +130,7 @@ impl<M: Memory> Core<M> {
         at: u64,
     ) -> Result<bool, Fault> {
         self.stats.bytes_copied += far.bytes;
-        let ours = match local.form {
-            None => None,
-            Some(form) => Some(self.forms.find(form.0).ok_or(Fault::NoSuch)?),
-        };
+        let ours = local.form.map(|form| self.forms.find(form)).transpose()?;
         let theirs = far.form.as_deref();
         let is_whole = at == 0 && ours.is_some_and(|ours| ours.plan.size() == far.bytes);
         if ours.is_some() && theirs.is_some() && !is_whole {
@@ -213,10 +210,7 @@ impl<M: Memory> Core<M> {
         origin: usize,
     ) -> Result<bool, Fault> {
         self.stats.bytes_copied += far.bytes;
-        let ours = match local.form {
-            None => None,
-            Some(form) => Some(self.forms.find(form.0).ok_or(Fault::NoSuch)?),
-        };
+        let ours = local.form.map(|form| self.forms.find(form)).transpose()?;
         let theirs = far.form.as_deref();
         let here = local.origin as usize;
         let copied = self.memory.both(local.span, seen, |from, into| match (ours, theirs) {

@@ -9,7 +9,7 @@ use crate::api::*;
 use crate::core::Core;
 use crate::ops::State;
 use crate::table::{self, Registration};
-use covey_layout::{Layout, Op};
+use covey_layout::Layout;
 use covey_wire::transport::{PUBLISHED_MAX, Published};
 use covey_wire::{Memory, Peer, Span, Transport};
 
@@ -150,53 +150,6 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             self.transport.publish(slot, None);
         }
         Ok(())
-    }
-
-    /// Writes memory of ours to memory of a peer. It is done when it is there.
-    pub fn put(&mut self, from: Local, to: Remote, context: u64) -> Result<Started, Fault> {
-        self.start_put(from, to, context)
-    }
-
-    /// Reads memory of a peer into memory of ours.
-    pub fn get(&mut self, into: Local, from: Remote, context: u64) -> Result<Started, Fault> {
-        self.start_get(into, from, context)
-    }
-
-    /// Combines memory of a peer with memory of ours, in order: `there = op(there, here)`. Each element atomically, as
-    /// far as such operations of engines go. The elements are those of the remote layout; bytes without one.
-    pub fn accumulate(
-        &mut self,
-        op: Op,
-        from: Local,
-        to: Remote,
-        context: u64,
-    ) -> Result<Started, Fault> {
-        self.start_accumulate(op, from, to, context)
-    }
-
-    /// The same, and what was there before comes into `before`.
-    pub fn fetch(
-        &mut self,
-        op: Op,
-        from: Local,
-        before: Local,
-        to: Remote,
-        context: u64,
-    ) -> Result<Started, Fault> {
-        self.start_fetch(op, from, before, to, context)
-    }
-
-    /// Where memory of a peer is equal to `expected`, all of it, replaces it by `new`; what was there before comes into
-    /// `before`.
-    pub fn compare_swap(
-        &mut self,
-        expected: Local,
-        new: Local,
-        before: Local,
-        to: Remote,
-        context: u64,
-    ) -> Result<Started, Fault> {
-        self.start_swap(expected, new, before, to, context)
     }
 
     /// Lets operations go on. Says how many things happened; 0 is a reason to wait.

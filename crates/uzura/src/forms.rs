@@ -1,6 +1,7 @@
 //! Layouts made ready, and which of them a peer knows by a slot's number.
 
 use crate::packet::PLAIN;
+use crate::{Fault, Form};
 use covey_layout::{Layout, Plan, Signature, Target};
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -73,9 +74,10 @@ impl Forms {
         taken
     }
 
+    /// The layout of a number that `Engine::commit` gave out.
     #[inline]
-    pub fn find(&self, index: u32) -> Option<&Rc<Committed>> {
-        self.slots.get(index as usize)?.as_ref()
+    pub fn find(&self, form: Form) -> Result<&Rc<Committed>, Fault> {
+        self.slots.get(form.0 as usize).and_then(Option::as_ref).ok_or(Fault::NoSuch)
     }
 }
 
@@ -160,12 +162,12 @@ impl Known {
     }
 
     /// The layout of a slot; `Ok(None)` for contiguous bytes, an error for what is not there.
-    pub fn find(&self, slot: u16) -> Result<Option<Rc<Committed>>, crate::Fault> {
+    pub fn find(&self, slot: u16) -> Result<Option<Rc<Committed>>, Fault> {
         if slot == PLAIN {
             return Ok(None);
         }
         let form = self.slots.get(usize::from(slot)).and_then(Option::as_ref);
-        form.cloned().map(Some).ok_or(crate::Fault::Layout)
+        form.cloned().map(Some).ok_or(Fault::Layout)
     }
 }
 

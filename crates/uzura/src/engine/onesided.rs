@@ -17,12 +17,8 @@ use covey_wire::{Memory, Transport};
 use std::rc::Rc;
 
 impl<T: Transport, M: Memory> Engine<T, M> {
-    pub(super) fn start_put(
-        &mut self,
-        from: Local,
-        to: Remote,
-        context: u64,
-    ) -> Result<Started, Fault> {
+    /// Writes memory of ours to memory of a peer. It is done when it is there.
+    pub fn put(&mut self, from: Local, to: Remote, context: u64) -> Result<Started, Fault> {
         let bytes = self.core.size(&from)?;
         let form = self.sides(&to, bytes, true)?;
         if bytes == 0 {
@@ -39,12 +35,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         self.request(What::Put, from, to, bytes, context, |_| ())
     }
 
-    pub(super) fn start_get(
-        &mut self,
-        into: Local,
-        from: Remote,
-        context: u64,
-    ) -> Result<Started, Fault> {
+    /// Reads memory of a peer into memory of ours.
+    pub fn get(&mut self, into: Local, from: Remote, context: u64) -> Result<Started, Fault> {
         let bytes = self.core.size_to_write(&into)?;
         let form = self.sides(&from, bytes, false)?;
         if bytes == 0 {
@@ -61,7 +53,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         self.request(What::Get, into, from, bytes, context, |_| ())
     }
 
-    pub(super) fn start_accumulate(
+    /// Combines memory of a peer with memory of ours, in order: `there = op(there, here)`. Each element atomically, as
+    /// far as such operations of engines go. The elements are those of the remote layout; bytes without one.
+    pub fn accumulate(
         &mut self,
         op: Op,
         from: Local,
@@ -77,7 +71,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         self.request(What::Accumulate(op), from, to, bytes, context, |_| ())
     }
 
-    pub(super) fn start_fetch(
+    /// The same, and what was there before comes into `before`.
+    pub fn fetch(
         &mut self,
         op: Op,
         from: Local,
@@ -98,7 +93,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         self.request(What::Fetch(op), from, to, bytes, context, more)
     }
 
-    pub(super) fn start_swap(
+    /// Where memory of a peer is equal to `expected`, all of it, replaces it by `new`; what was there before comes into
+    /// `before`.
+    pub fn compare_swap(
         &mut self,
         expected: Local,
         new: Local,
@@ -134,7 +131,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         self.know(remote.peer.0);
         self.core.peer(remote.peer.0)?;
         let Some(form) = remote.form else { return Ok(None) };
-        let form = self.core.forms.find(form.0).ok_or(Fault::NoSuch)?;
+        let form = self.core.forms.find(form)?;
         if form.plan.size() != bytes {
             return Err(Fault::Sizes);
         }

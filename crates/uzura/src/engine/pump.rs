@@ -188,7 +188,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes <= short as u64 && room >= bytes + ENVELOPE_BYTES {
             return Ok(Full);
         }
-        let form = local.form.and_then(|form| self.core.forms.find(form.0)).cloned();
+        let form = local.form.and_then(|form| self.core.forms.find(form).ok()).cloned();
         let (mut slot, mut address) = (PLAIN, local.span.address.wrapping_add(local.origin));
         if !self.transport.is_reachable(Peer(peer)) {
             address = u64::MAX;
@@ -270,7 +270,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let mut slot = PLAIN;
         let mut form = None;
         if let Some(index) = remote.form {
-            let found = self.core.forms.find(index.0).ok_or(Fault::NoSuch)?.clone();
+            let found = self.core.forms.find(index)?.clone();
             slot = match self.tell(peer, &found) {
                 Ok(told) => told.ok_or(Fault::TooLong)?,
                 Err(step) => return Ok(step),
