@@ -1,22 +1,65 @@
 //! Cutting the stream of a connection into messages, for both machines.
 
-use crate::message::{HEADER_BYTES, Message};
+use crate::message::{Dialect, HEADER_BYTES, Message};
 use crate::runs;
 use crate::tree::Result as Answer;
-use covey_wire::{Blame, Bytes, BytesMut, FileRange, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, FileRange, Reader, Segments};
 
 /// One whole message, header included, sharing the buffer that it arrived in.
 pub(crate) struct Frame {
     pub number: u8,
     pub tag: u16,
-    pub bytes: Bytes,
+    bytes: Bytes,
+    /// Its last bytes, where they came in memory of their own.
+    tail: Option<Bytes>,
 }
 
-/// Takes the message at the front of `input` off it; `None` while it is not all there.
-pub(crate) fn next(input: &mut BytesMut, msize: u32) -> Result<Option<Frame>, Blame> {
-    let Some(&[a, b, c, d, number, e, f]) = input.first_chunk::<HEADER_BYTES>() else {
-        return Ok(None);
+impl Frame {
+    /// The message.
+    pub fn message(self, dialect: Dialect) -> Result<Message, Blame> {
+        let from = Reader::with_tail(self.bytes, self.tail);
+        Ok(Message::get_from(from, dialect)?.1)
+    }
+}
+
+/// Takes the next message off `input` and, behind that, off `placed`, which came in memory of its own; `None` while it is
+/// not all there, and then all is in `input`. A message that ends in `placed` is not copied.
+pub(crate) fn next(
+    input: &mut BytesMut,
+    placed: &mut Bytes,
+    msize: u32,
+) -> Result<Option<Frame>, Blame> {
+    // A message that lies in `placed` as a whole is taken from there; a header in two pieces is put together.
+    let is_placed = input.is_empty();
+    if !is_placed && input.len() < HEADER_BYTES {
+        input.extend_from_slice(&placed.split_to(placed.len().min(HEADER_BYTES - input.len())));
+    }
+    let Some(header) = (if is_placed { &placed[..] } else { &input[..] }).first_chunk() else {
+        return Ok(wait(input, placed));
     };
+    let (size, number, tag) = read_header(header, msize)?;
+    if size > input.len() + placed.len() {
+        return Ok(wait(input, placed));
+    }
+    let tail_bytes = size.saturating_sub(input.len());
+    let (bytes, tail) = match (is_placed, tail_bytes) {
+        (true, _) => (placed.split_to(size), None),
+        (false, 0) => (input.split_to(size).freeze(), None),
+        (false, tail_bytes) => (input.split().freeze(), Some(placed.split_to(tail_bytes))),
+    };
+    Ok(Some(Frame { number, tag, bytes, tail }))
+}
+
+/// The rest of the message is still to come.
+fn wait(input: &mut BytesMut, placed: &mut Bytes) -> Option<Frame> {
+    input.extend_from_slice(placed);
+    placed.clear();
+    None
+}
+
+/// Size, number and tag.
+fn read_header(header: &[u8; HEADER_BYTES], msize: u32) -> Result<(usize, u8, u16), Blame> {
+    let &[a, b, c, d, number, e, f] = header;
     let (size, tag) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]));
     if size < HEADER_BYTES as u32 {
         return Err(Blame::Malformed(format!("message of {size} bytes, a header is 7")));
@@ -25,10 +68,7 @@ pub(crate) fn next(input: &mut BytesMut, msize: u32) -> Result<Option<Frame>, Bl
         let what = format!("message {number} of {size} bytes is over the msize of {msize}");
         return Err(Blame::Malformed(what));
     }
-    if input.len() < size as usize {
-        return Ok(None);
-    }
-    Ok(Some(Frame { number, tag, bytes: input.split_to(size as usize).freeze() }))
+    Ok((size as usize, number, tag))
 }
 
 /// How many bytes the message at the front of `input` still needs.
@@ -103,7 +143,6 @@ const RREAD_PAYLOAD_AT: usize = HEADER_BYTES + 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Dialect;
     use crate::tree::Errno;
 
     fn bytes(mut out: Segments) -> Vec<u8> {
@@ -149,5 +188,70 @@ mod tests {
         assert_eq!(read(Some(Err(Errno::EIO.into()))), Some(Err(Errno::EIO.into())));
         assert_eq!(read(None), None);
         assert!(out.is_empty());
+    }
+
+    /// A few messages, one after the other, and where the payload of the last one begins.
+    fn stream() -> (Vec<u8>, usize) {
+        let mut out = Segments::new();
+        let messages = [
+            Message::Rwrite { count: 5 },
+            Message::Rread { data: vec![1; 300].into() },
+            Message::Rclunk {},
+            Message::Rread { data: vec![2; 500].into() },
+        ];
+        for message in messages {
+            message.put(7, Dialect::Linux, &mut out);
+        }
+        let bytes = bytes(out);
+        let payload_at = bytes.len() - 500;
+        (bytes, payload_at)
+    }
+
+    #[test]
+    fn messages_are_the_same_wherever_placed_memory_begins_and_ends() {
+        let (bytes, _) = stream();
+        for begin in 0..=bytes.len() {
+            for end in [begin, begin + 1, begin + 6, begin + 11, begin + 300, bytes.len()] {
+                let end = end.min(bytes.len());
+                let mut input = BytesMut::from(&bytes[..begin]);
+                let mut placed = Bytes::copy_from_slice(&bytes[begin..end]);
+                let (mut out, mut found) = (Segments::new(), 0);
+                for rest in [&[][..], &bytes[end..]] {
+                    input.extend_from_slice(rest);
+                    while let Some(frame) = next(&mut input, &mut placed, 4096).unwrap() {
+                        frame.message(Dialect::Linux).unwrap().put(7, Dialect::Linux, &mut out);
+                        found += 1;
+                    }
+                    assert!(placed.is_empty(), "what is left of it waits in the input");
+                }
+                assert_eq!((found, input.len()), (4, 0), "{begin} {end}");
+                assert!(self::bytes(out) == bytes, "{begin} {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_that_was_placed_stays_where_it_is() {
+        let (bytes, payload_at) = stream();
+        let placed = Bytes::copy_from_slice(&bytes[payload_at..]);
+        let (mut input, mut rest) = (BytesMut::from(&bytes[..payload_at]), placed.clone());
+        let mut last = None;
+        while let Some(frame) = next(&mut input, &mut rest, 4096).unwrap() {
+            last = Some(frame.message(Dialect::Linux).unwrap());
+        }
+        let Some(Message::Rread { data }) = last else { panic!("the last one is an Rread") };
+        assert_eq!(data.into_bytes().as_ptr(), placed.as_ptr());
+    }
+
+    #[test]
+    fn odd_sizes_are_refused_in_placed_memory_too() {
+        for size in [0_u32, 6, 4097, u32::MAX] {
+            let bytes = [&size.to_le_bytes()[..], &[117, 0, 0]].concat();
+            for begin in 0..=bytes.len() {
+                let mut input = BytesMut::from(&bytes[..begin]);
+                let mut placed = Bytes::copy_from_slice(&bytes[begin..]);
+                assert!(next(&mut input, &mut placed, 4096).is_err(), "{size} {begin}");
+            }
+        }
     }
 }

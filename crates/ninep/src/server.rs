@@ -39,7 +39,7 @@ use crate::frame::{self, Frame};
 use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Number};
 use crate::tree::{Errno, Peer, Tree};
 use answer::Wait;
-use covey_wire::{Blame, BytesMut, Machine, Name, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, Machine, Name, Segments};
 use fids::Fids;
 use order::Order;
 use std::collections::{HashMap, VecDeque};
@@ -180,8 +180,8 @@ impl<T: Tree> Session<T> {
     fn handle_frame(&mut self, frame: Frame) -> Result<(), Blame> {
         let (tag, number) = (frame.tag, frame.number);
         let dialect = self.spoken();
-        let message = match Message::get(frame.bytes, dialect) {
-            Ok((_, message)) => message,
+        let message = match frame.message(dialect) {
+            Ok(message) => message,
             Err(Blame::Unsupported(_)) if number.is_multiple_of(2) && self.dialect.is_some() => {
                 self.reply_error(tag, Errno::EOPNOTSUPP.into());
                 return Ok(());
@@ -274,11 +274,20 @@ impl<T: Tree> Session<T> {
 }
 
 impl<T: Tree> Machine for Session<T> {
-    fn handle_input(&mut self, _now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+    fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+        self.handle_placed(now, input, Bytes::new())
+    }
+
+    fn handle_placed(
+        &mut self,
+        _now: Instant,
+        input: &mut BytesMut,
+        mut placed: Bytes,
+    ) -> Result<(), Blame> {
         self.check()?;
         loop {
             // One at a time: a Tversion changes how large the next message may be.
-            match frame::next(input, self.msize) {
+            match frame::next(input, &mut placed, self.msize) {
                 Ok(Some(frame)) => self.backlog.push_back(frame),
                 Ok(None) => break,
                 Err(blame) => {

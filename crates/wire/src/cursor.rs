@@ -11,6 +11,8 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Reader {
     rest: Bytes,
+    /// What comes after it, where the message lies in two places.
+    tail: Option<Bytes>,
 }
 
 macro_rules! integer {
@@ -19,6 +21,7 @@ macro_rules! integer {
             #[doc = concat!("Takes a little-endian `", stringify!($type), "`.")]
             pub fn $name(&mut self) -> Result<$type, Blame> {
                 self.need(size_of::<$type>(), stringify!($type))?;
+                self.gather(size_of::<$type>());
                 Ok(self.rest.$get())
             }
         )*
@@ -28,7 +31,13 @@ macro_rules! integer {
 impl Reader {
     /// A cursor at the first byte of `bytes`.
     pub fn new(bytes: Bytes) -> Self {
-        Reader { rest: bytes }
+        Reader { rest: bytes, tail: None }
+    }
+
+    /// A cursor over a message whose end lies elsewhere. A payload that is all of `tail` is handed out
+    /// from there; what lies in both places is copied.
+    pub fn with_tail(bytes: Bytes, tail: Option<Bytes>) -> Self {
+        Reader { rest: bytes, tail }
     }
 
     integer! {
@@ -41,27 +50,40 @@ impl Reader {
     /// Takes `count` bytes, shared with the buffer.
     pub fn bytes(&mut self, count: usize) -> Result<Bytes, Blame> {
         self.need(count, "bytes")?;
+        self.gather(count);
         Ok(self.rest.split_to(count))
     }
 
     /// How many bytes are left.
     pub fn remaining(&self) -> usize {
-        self.rest.len()
+        self.rest.len() + self.tail.as_ref().map_or(0, Bytes::len)
     }
 
     /// Ends the message: bytes left over are an error.
     pub fn finish(self) -> Result<(), Blame> {
-        match self.rest.len() {
+        match self.remaining() {
             0 => Ok(()),
             n => Err(Blame::Malformed(format!("{n} bytes after the last field"))),
         }
     }
 
     fn need(&self, count: usize, what: &str) -> Result<(), Blame> {
-        if self.rest.len() >= count {
+        if self.rest.len() >= count || self.remaining() >= count {
             return Ok(());
         }
-        Err(Blame::Malformed(format!("{what} needs {count} bytes, {} left", self.rest.len())))
+        Err(Blame::Malformed(format!("{what} needs {count} bytes, {} left", self.remaining())))
+    }
+
+    /// Sees to it that the next `count` bytes, which are there, lie in one place.
+    fn gather(&mut self, count: usize) {
+        if self.rest.len() >= count {
+            return;
+        }
+        let tail = self.tail.take().unwrap_or_default();
+        self.rest = match self.rest.is_empty() {
+            true => tail,
+            false => [&self.rest[..], &tail].concat().into(),
+        };
     }
 }
 

@@ -1,7 +1,7 @@
 //! The contract between a protocol and the loop that runs it.
 
 use crate::{Blame, Segments};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -20,6 +20,18 @@ pub trait Machine {
     /// Takes complete messages off the front of `input` and leaves the rest there. An error ends
     /// the connection, after what `poll_output` still has.
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame>;
+
+    /// Takes what comes right behind `input` and lies in memory of its own already: where it is a
+    /// payload, it stays there. A machine that does not know how copies it.
+    fn handle_placed(
+        &mut self,
+        now: Instant,
+        input: &mut BytesMut,
+        placed: Bytes,
+    ) -> Result<(), Blame> {
+        input.extend_from_slice(&placed);
+        self.handle_input(now, input)
+    }
 
     /// The deadline of `poll_deadline` has passed. An error ends the connection.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame>;

@@ -5,7 +5,7 @@
 
 use super::export::ExportTree;
 use super::place::{Clients, Conversation};
-use covey_io::os::net::{Address, Listener, PeerInfo, Stream, error_text};
+use covey_io::os::net::{Address, Listener, PeerInfo, Stream, error_text, welcome};
 use covey_io::os::place::Observed;
 use covey_io::os::{credentials, random, run};
 use covey_ninep::message::MSIZE_DEFAULT;
@@ -85,7 +85,12 @@ async fn connection<T: Tree>(stream: Stream, info: PeerInfo, tree: Rc<T>, config
     let msize = msize.unwrap_or(MSIZE_DEFAULT);
     let session = server::Config { msize, key, nonce, require_key };
     let name = info.name.clone();
-    tracing::debug!(uid = info.uid, "{name}: connected");
+    let stream = match welcome(stream).await {
+        Ok(stream) => stream,
+        Err(error) => return tracing::warn!("{name}: cannot begin: {}", error_text(&error)),
+    };
+    let how = if matches!(stream, Stream::Shared(_)) { " through shared memory" } else { "" };
+    tracing::debug!(uid = info.uid, "{name}: connected{how}");
     let stream = Observed::new(stream, Conversation::new(&info, clients));
     let peer = Peer { name: info.name, uid: info.uid, has_key: false };
     match run::run(Session::new(tree, peer, session), stream).await {

@@ -10,7 +10,7 @@ mod list;
 mod range;
 
 pub use range::range_blocking;
-pub(crate) use range::{read_range, send_range};
+pub(crate) use range::{read_range, read_range_into, send_range};
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;

@@ -1,14 +1,17 @@
 //! Addresses, listeners and connections: TCP and Unix sockets behind one type.
 //!
-//! An address is written the Plan 9 way, `tcp!HOST!PORT` or `unix!PATH`. A listener tells of each peer
+//! An address is written the Plan 9 way, `tcp!HOST!PORT` or `unix!PATH`; who dials `shm!PATH` meets the server at
+//! that unix socket and asks it to go on through shared memory. A listener tells of each peer
 //! what the kernel vouches for: on a Unix socket the peer's credentials, on a loopback TCP
 //! connection the owner of the socket at its other end, otherwise nothing.
 
 mod owner;
+mod shared;
 mod stream;
 mod unix;
 
 pub use owner::socket_owner;
+pub use shared::{Shared, welcome};
 pub use stream::Stream;
 pub use unix::QuietStream;
 
@@ -36,13 +39,15 @@ pub enum Address {
     },
     /// `unix!PATH`.
     Unix(PathBuf),
+    /// `shm!PATH`: shared memory with the server at that unix socket. A listener there takes both.
+    Shared(PathBuf),
 }
 
 impl Address {
     /// Whether only this machine can reach it: a Unix socket or a loopback host.
     pub fn is_local(&self) -> bool {
         match self {
-            Address::Unix(_) => true,
+            Address::Unix(_) | Address::Shared(_) => true,
             Address::Tcp { host, .. } if host.eq_ignore_ascii_case("localhost") => true,
             Address::Tcp { host, .. } => {
                 host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
@@ -56,6 +61,7 @@ impl fmt::Display for Address {
         match self {
             Address::Tcp { host, port } => write!(f, "tcp!{host}!{port}"),
             Address::Unix(path) => write!(f, "unix!{}", path.display()),
+            Address::Shared(path) => write!(f, "shm!{}", path.display()),
         }
     }
 }
@@ -76,8 +82,9 @@ impl FromStr for Address {
                     .map_err(|_| error(&format!("has port {port:?}, not a number up to 65535")))?;
                 Ok(Address::Tcp { host: host.to_owned(), port })
             }
-            Some(("unix", "")) => Err(error("has no path")),
+            Some(("unix" | "shm", "")) => Err(error("has no path")),
             Some(("unix", path)) => Ok(Address::Unix(path.into())),
+            Some(("shm", path)) => Ok(Address::Shared(path.into())),
             Some((net, _)) => Err(error(&format!("names the unknown network {net:?}"))),
             None => Err(error("names no network")),
         }
@@ -94,7 +101,7 @@ pub struct AddressError {
 impl AddressError {
     /// What to write instead.
     pub fn hint(&self) -> &'static str {
-        "write tcp!HOST!PORT or unix!PATH, such as tcp!127.0.0.1!5640 or unix!/run/covey.sock; quote \
+        "write tcp!HOST!PORT, unix!PATH or shm!PATH, such as tcp!127.0.0.1!5640 or unix!/run/covey.sock; quote \
          the ! for your shell"
     }
 }
@@ -142,7 +149,7 @@ impl Listener {
     pub async fn bind(address: &Address, mode: u32) -> io::Result<Listener> {
         let bound = match address {
             Address::Tcp { host, port } => bind_tcp(host, *port).await,
-            Address::Unix(path) => bind_unix(path, mode),
+            Address::Unix(path) | Address::Shared(path) => bind_unix(path, mode),
         };
         bound.map_err(|error| explain(&format!("cannot listen on {address}"), error))
     }
@@ -174,7 +181,9 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let (Socket::Unix(_, ours), Address::Unix(path)) = (&self.socket, &self.address) else {
+        let (Socket::Unix(_, ours), Address::Unix(path) | Address::Shared(path)) =
+            (&self.socket, &self.address)
+        else {
             return;
         };
         if file_id(path).is_ok_and(|there| there == *ours) {
@@ -190,15 +199,36 @@ pub async fn connect(address: &Address, patience: Duration) -> io::Result<Stream
     let attempt = async {
         match address {
             Address::Tcp { host, port } => connect_tcp(host, *port).await,
-            Address::Unix(path) => UnixStream::connect(path).await.and_then(|stream| {
-                widen(&stream);
-                QuietStream::new(stream).map(Stream::Unix)
-            }),
+            Address::Unix(path) => connect_unix(path).await,
+            Address::Shared(path) => match shared::ask(connect_unix(path).await?).await? {
+                Stream::Shared(shared) => Ok(Stream::Shared(shared)),
+                _ => Err(io::Error::new(io::ErrorKind::PermissionDenied, NOT_SHARED)),
+            },
         }
     };
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {patience:?}"));
-    let connected = tokio::time::timeout(patience, attempt).await.map_err(late).flatten();
+    let connected = within(patience, attempt).await;
     connected.map_err(|error| explain(&format!("cannot connect to {address}"), error))
+}
+
+/// The same, and through shared memory where `address` is a unix socket whose server, one that knows of it, wants to.
+pub async fn connect_near(address: &Address, patience: Duration) -> io::Result<Stream> {
+    let stream = connect(address, patience).await?;
+    let asked = within(patience, shared::ask(stream)).await;
+    asked.map_err(|error| explain(&format!("cannot connect to {address}"), error))
+}
+
+async fn within<T>(
+    patience: Duration,
+    attempt: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {patience:?}"));
+    tokio::time::timeout(patience, attempt).await.map_err(late).flatten()
+}
+
+async fn connect_unix(path: &Path) -> io::Result<Stream> {
+    let stream = UnixStream::connect(path).await?;
+    widen(&stream);
+    QuietStream::new(stream).map(Stream::Unix)
 }
 
 async fn connect_tcp(host: &str, port: u16) -> io::Result<Stream> {
@@ -355,6 +385,9 @@ pub fn error_text(error: &io::Error) -> String {
     }
 }
 
+/// Said where somebody insists.
+const NOT_SHARED: &str = "the server does not share memory: it belongs to another user, or does so with 256 others; \
+                          unix!PATH works";
 /// What a Unix socket holds for a peer that is behind.
 const UNIX_BUFFER_BYTES: usize = 2 << 20;
 /// Connections that wait to be accepted.

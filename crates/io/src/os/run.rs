@@ -13,7 +13,7 @@
 
 use super::file::read_range;
 use crate::task::{self, Alarm};
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use covey_wire::{Blame, FileRange, Machine, Segments};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -33,6 +33,21 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         Pin::new(self).poll_write_vectored(context, slices)
     }
 
+    /// Whether payloads come in memory of their own: then nobody need make room for large ones.
+    fn places(&self) -> bool {
+        false
+    }
+
+    /// Receives what has come.
+    fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &mut BytesMut,
+        bytes_max: usize,
+    ) -> Poll<io::Result<Received>> {
+        read_into(self, context, input, bytes_max)
+    }
+
     /// Writes from a file; answers how much. By way of memory, where nothing better is known.
     fn poll_write_file(
         &mut self,
@@ -41,6 +56,26 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
     ) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(context, &read_range(range)?)
     }
+}
+
+/// What was received.
+#[derive(Debug)]
+pub enum Received {
+    /// So many bytes were appended to the input; none where the peer has closed.
+    Bytes(usize),
+    /// These come next, in memory of their own.
+    Placed(Bytes),
+}
+
+/// Receives from a stream that appends to the input.
+pub(crate) fn read_into(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    context: &mut Context<'_>,
+    input: &mut BytesMut,
+    bytes_max: usize,
+) -> Poll<io::Result<Received>> {
+    let mut room = input.limit(bytes_max);
+    pin!(stream.read_buf(&mut room)).poll(context).map_ok(Received::Bytes)
 }
 
 impl Stream for tokio::net::TcpStream {}
@@ -127,19 +162,20 @@ impl<M: Machine, S: Stream> Link<M, S> {
         if self.machine.is_full() || self.output.len() > OUTPUT_BYTES_MAX {
             return Ok(Turn::Still);
         }
-        let limit = self.make_room();
-        let mut room = (&mut self.input).limit(limit);
-        let Poll::Ready(count) = pin!(self.stream.read_buf(&mut room)).poll(context) else {
-            return Ok(Turn::Still);
-        };
-        match count.map_err(|error| self.broken("read", error))? {
-            0 => Ok(Turn::Closed),
-            count => {
+        let limit = if self.stream.places() { READ_BYTES } else { self.make_room() };
+        let received = self.stream.poll_receive(context, &mut self.input, limit);
+        let Poll::Ready(received) = received else { return Ok(Turn::Still) };
+        match received.map_err(|error| self.broken("read", error))? {
+            Received::Bytes(0) => return Ok(Turn::Closed),
+            Received::Bytes(count) => {
                 self.note_large(count);
                 self.machine.handle_input(task::now(), &mut self.input)?;
-                Ok(Turn::Moved)
+            }
+            Received::Placed(bytes) => {
+                self.machine.handle_placed(task::now(), &mut self.input, bytes)?;
             }
         }
+        Ok(Turn::Moved)
     }
 
     /// Makes the buffer large enough for the message that has begun, and answers how much to read:

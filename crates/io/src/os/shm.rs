@@ -10,6 +10,7 @@
 
 mod arena;
 mod barrier;
+mod channel;
 mod heap;
 mod link;
 mod meet;
@@ -31,6 +32,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use channel::{COPIED, Channel, Copied, Met, meet};
 pub use sleep::{Patience, Waiter};
 
 /// The sizes of a process's shared memory. Pages that are not used take none.

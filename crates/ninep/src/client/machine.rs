@@ -3,7 +3,7 @@
 use super::Config;
 use super::state::{Shared, State};
 use crate::frame;
-use covey_wire::{Blame, BytesMut, Machine, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, Machine, Segments};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -54,16 +54,25 @@ impl Client {
 
 impl Machine for Client {
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+        self.handle_placed(now, input, Bytes::new())
+    }
+
+    fn handle_placed(
+        &mut self,
+        now: Instant,
+        input: &mut BytesMut,
+        mut placed: Bytes,
+    ) -> Result<(), Blame> {
         let quiet_since = &mut self.quiet_since;
         let result = self.shared.with(|state| {
             if let Some(reason) = &state.lost {
                 return Err(Blame::Io(reason.clone()));
             }
-            if !input.is_empty() {
+            if !input.is_empty() || !placed.is_empty() {
                 // A part of a message is a sign of life too.
                 (*quiet_since, state.is_unstamped) = (now, false);
             }
-            while let Some(frame) = frame::next(input, state.msize)? {
+            while let Some(frame) = frame::next(input, &mut placed, state.msize)? {
                 state.handle_reply(frame)?;
             }
             Ok(())

@@ -257,7 +257,8 @@ impl State {
     /// A reply has arrived.
     pub fn handle_reply(&mut self, frame: Frame) -> Result<(), Blame> {
         let tag = frame.tag;
-        let (_, reply) = Message::get(frame.bytes, self.dialect_of(frame.number))?;
+        let dialect = self.dialect_of(frame.number);
+        let reply = frame.message(dialect)?;
         self.tags.check_reply(tag, &reply)?;
         match mem::replace(self.tags.slot(tag), Slot::Free) {
             Slot::Waiting { weight, waker, .. } => {

@@ -6,9 +6,10 @@ mod peer;
 use super::Context;
 use super::path::kind;
 use super::show;
-use crate::config::Address;
+use crate::config;
 use crate::error::{Cannot, Error, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use covey_io::os::net::{self, Address};
 use covey_ninep::message::{Dialect, Message};
 use peer::{Peer, Stat};
 use std::io::Write;
@@ -16,13 +17,15 @@ use std::path::PathBuf;
 
 /// Talk to any 9P server: ls, cat, write, stat, rm
 ///
-/// ADDR is tcp!HOST!PORT or unix!PATH, of a Covey node, `covey export`, diod, Plan 9 or any other 9P
+/// ADDR is tcp!HOST!PORT, unix!PATH, or shm!PATH for shared memory with the Covey server at that
+/// socket; of a Covey node, `covey export`, diod, Plan 9 or any other 9P
 /// server. A node of Covey offers /fs, and /meta and /data where it has them.
 ///
 /// EXAMPLES
 ///
 ///     covey 9p ls -l tcp!127.0.0.1!5640 /fs
 ///     covey 9p cat unix!/run/covey/node1.sock /fs/doc/README
+///     covey 9p cat shm!/run/covey/node1.sock /fs/large > /dev/null
 ///     echo hello | covey 9p write --create tcp!127.0.0.1!5640 /fs/hello
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]
@@ -50,12 +53,22 @@ fn dialect_parser() -> impl TypedValueParser<Value = Dialect> {
 
 #[derive(clap::Args, Debug)]
 struct Place {
-    /// The server: tcp!HOST!PORT or unix!PATH
-    #[arg(value_name = "ADDR")]
+    /// The server: tcp!HOST!PORT, unix!PATH or shm!PATH
+    #[arg(value_name = "ADDR", value_parser = parse_server)]
     address: Address,
     /// The file in the server's tree
     #[arg(value_name = "PATH", default_value = "/")]
     path: String,
+}
+
+/// A server to be dialled: what a configuration may name, or shared memory.
+fn parse_server(text: &str) -> std::result::Result<Address, String> {
+    let named = match text.strip_prefix("shm!") {
+        Some(path) => format!("unix!{path}").parse::<config::Address>(),
+        None => text.parse(),
+    };
+    named?;
+    text.parse().map_err(|why: net::AddressError| why.to_string())
 }
 
 #[derive(clap::Subcommand, Debug)]

@@ -1,9 +1,9 @@
 //! One connection to a server, and the requests of 9P as functions.
 
 use super::unexpected;
-use crate::config::Address;
 use crate::error::{Cannot, Error, Result};
 use crate::node::net;
+use covey_io::os::net::Address;
 use covey_ninep::client::{Conn, Fid};
 use covey_ninep::message::{Dialect, DirEntry, Message, Qid, WALK_NAMES_MAX};
 use covey_ninep::tree::Errno;
@@ -46,11 +46,8 @@ impl Peer {
     ) -> Result<Peer> {
         let key = key_file.map(read_key).transpose()?;
         let what = || format!("talk to {address}");
-        let to = address.to_string().parse();
-        let to: covey_io::os::net::Address =
-            to.map_err(|why| Error::user(format!("cannot {}: {why}", what())))?;
         let runtime = tokio::runtime::Handle::current();
-        let conn = net::dial_speaking(&to, aname, key, &runtime, dialects).await.cannot(what);
+        let conn = net::dial_speaking(address, aname, key, &runtime, dialects).await.cannot(what);
         let conn = conn.map_err(|error| {
             error.hint("servers of other machines want --key FILE; diod wants --aname DIR")
         })?;

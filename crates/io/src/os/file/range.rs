@@ -5,14 +5,14 @@
 //! for what is gone. The pages themselves are on the way, not copies of them, so the peer sees them as
 //! they are when it takes them.
 
-use super::{DataFile, FileKind, Inner, append_full};
+use super::{DataFile, FileKind, Inner, append_full, last_errno};
 use covey_wire::{FileRange, RANGE_BYTES_MIN};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
 /// What stands for bytes that are gone.
@@ -90,6 +90,36 @@ pub(crate) fn read_range(range: &FileRange) -> io::Result<Vec<u8>> {
     append_full(file_of(range)?.file.as_fd(), range.offset, count, &mut bytes, 0)?;
     bytes.resize(count, 0);
     Ok(bytes)
+}
+
+/// Reads the first `count` bytes of `range` to `place`; zeros stand for what its file has lost.
+///
+/// # Safety
+///
+/// `place` is memory of `count` bytes that may be written to, and nobody else looks at it meanwhile.
+pub(crate) unsafe fn read_range_into(
+    range: &FileRange,
+    place: *mut u8,
+    count: usize,
+) -> io::Result<()> {
+    let file = file_of(range)?;
+    let mut done = 0;
+    while done < count {
+        let offset = i64::try_from(range.offset + done as u64).map_err(|_| Errno::INVAL)?;
+        // SAFETY: the kernel writes to what is left of the caller's memory.
+        let got = unsafe {
+            libc::pread(file.file.as_raw_fd(), place.add(done).cast(), count - done, offset)
+        };
+        match usize::try_from(got) {
+            Ok(0) => break,
+            Ok(got) => done += got,
+            Err(_) if last_errno() == Errno::INTR => {}
+            Err(_) => return Err(last_errno().into()),
+        }
+    }
+    // SAFETY: what is left of it.
+    unsafe { place.add(done).write_bytes(0, count - done) };
+    Ok(())
 }
 
 fn file_of(range: &FileRange) -> io::Result<&Inner> {

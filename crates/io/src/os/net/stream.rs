@@ -1,8 +1,10 @@
 //! A connection of either kind.
 
+use super::shared::Shared;
 use super::unix::QuietStream;
 use crate::os::file::send_range;
-use crate::os::run;
+use crate::os::run::{self, Received};
+use bytes::BytesMut;
 use covey_wire::FileRange;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::io::{self, ErrorKind, IoSlice};
@@ -19,6 +21,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Unix.
     Unix(QuietStream),
+    /// Memory that both processes have mapped.
+    Shared(Box<Shared>),
 }
 
 impl Stream {
@@ -37,22 +41,12 @@ macro_rules! either {
         match $stream {
             Stream::Tcp($name) => $call,
             Stream::Unix($name) => $call,
+            Stream::Shared(shared) => {
+                let $name = &mut shared.channel;
+                $call
+            }
         }
     };
-}
-
-impl Stream {
-    /// Runs a system call of its own on the socket whenever that is writable, until it does not block.
-    fn poll_send(
-        &mut self,
-        context: &mut Context<'_>,
-        call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        match self {
-            Stream::Tcp(stream) => poll_send_tcp(stream, context, call),
-            Stream::Unix(stream) => stream.poll_send(context, call),
-        }
-    }
 }
 
 fn poll_send_tcp(
@@ -78,7 +72,28 @@ impl run::Stream for Stream {
     ) -> Poll<io::Result<usize>> {
         let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let mut none = SendAncillaryBuffer::default();
-        self.poll_send(context, |socket| Ok(sendmsg(socket, slices, &mut none, flags)?))
+        let send = |socket: BorrowedFd<'_>| Ok(sendmsg(socket, slices, &mut none, flags)?);
+        match self {
+            Stream::Tcp(stream) => poll_send_tcp(stream, context, send),
+            Stream::Unix(stream) => stream.poll_send(context, send),
+            Stream::Shared(shared) => shared.channel.poll_write_ahead(context, slices),
+        }
+    }
+
+    fn places(&self) -> bool {
+        matches!(self, Stream::Shared(_))
+    }
+
+    fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &mut BytesMut,
+        bytes_max: usize,
+    ) -> Poll<io::Result<Received>> {
+        match self {
+            Stream::Shared(shared) => shared.channel.poll_receive(context, input, bytes_max),
+            socket => run::read_into(socket, context, input, bytes_max),
+        }
     }
 
     fn poll_write_file(
@@ -86,7 +101,12 @@ impl run::Stream for Stream {
         context: &mut Context<'_>,
         range: &FileRange,
     ) -> Poll<io::Result<usize>> {
-        self.poll_send(context, |socket| send_range(socket, range))
+        let send = |socket: BorrowedFd<'_>| send_range(socket, range);
+        match self {
+            Stream::Tcp(stream) => poll_send_tcp(stream, context, send),
+            Stream::Unix(stream) => stream.poll_send(context, send),
+            Stream::Shared(shared) => shared.channel.poll_write_file(context, range),
+        }
     }
 }
 

@@ -6,11 +6,12 @@
 //! asks for readability, and for room only while a write waits for it.
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
@@ -27,6 +28,37 @@ impl QuietStream {
     pub fn new(stream: tokio::net::UnixStream) -> io::Result<Self> {
         let socket: OwnedFd = stream.into_std()?.into();
         Ok(QuietStream { socket: watch(socket, Interest::READABLE)?, room: None })
+    }
+
+    /// Whether the first bytes that come are `expected`. They stay.
+    pub(super) async fn peek(&self, expected: &[u8]) -> io::Result<bool> {
+        let mut found = vec![0; expected.len()];
+        for _ in 0..PEEKS_MAX {
+            let mut guard = self.socket.readable().await?;
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            let count = match recv(self.socket.get_ref(), &mut found[..], flags) {
+                Ok((_, count)) => count,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {
+                    guard.clear_ready();
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if count == 0 || found[..count] != expected[..count] || count == expected.len() {
+                return Ok(found == expected);
+            }
+            // The rest of a greeting is on its way.
+            tokio::time::sleep(PEEK_AGAIN).await;
+        }
+        Ok(false)
+    }
+
+    /// The socket, to block.
+    pub(super) fn into_std(self) -> io::Result<std::os::unix::net::UnixStream> {
+        let stream = std::os::unix::net::UnixStream::from(self.socket.into_inner());
+        stream.set_nonblocking(false)?;
+        Ok(stream)
     }
 
     /// Runs a system call that sends, again whenever there is room, until it does not block.
@@ -127,6 +159,16 @@ impl AsyncWrite for QuietStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(shutdown(self.socket.get_ref(), Shutdown::Write)?))
+    }
+}
+
+/// Between two looks at a greeting of which a part has come.
+const PEEK_AGAIN: Duration = Duration::from_millis(5);
+/// Looks before a part of a greeting is taken for something else.
+const PEEKS_MAX: u32 = 200;
+impl AsFd for QuietStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.get_ref().as_fd()
     }
 }
 

@@ -1,0 +1,207 @@
+//! 9P between processes of one machine through shared memory: `shm!PATH`.
+
+#[allow(dead_code)]
+mod support;
+
+use covey::node::net;
+use covey_io::os::net::Address;
+use covey_ninep::client::{CallError, Conn, Fid};
+use covey_ninep::message::Message;
+use covey_wire::{List, Name};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use support::{Finished, covey, run, skip, until};
+use tempfile::TempDir;
+
+/// An export of a directory in memory.
+struct Export {
+    dir: TempDir,
+    socket: PathBuf,
+    server: Child,
+}
+
+impl Export {
+    fn new() -> Export {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let served = dir.path().join("served");
+        fs::create_dir(&served).unwrap();
+        for path in [dir.path(), &served] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let socket = dir.path().join("socket");
+        let mut export = covey();
+        export.arg("export").arg(&served).arg("--listen").arg(format!("unix!{}", socket.display()));
+        let server = export.stdout(Stdio::null()).spawn().unwrap();
+        until("the export", || socket.exists());
+        Export { dir, socket, server }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join("served").join(name)
+    }
+
+    /// The address, by one way or the other.
+    fn at(&self, how: &str) -> String {
+        format!("{how}!{}", self.socket.display())
+    }
+
+    fn run(&self, how: &str, verb: &[&str], path: &str) -> Finished {
+        let mut command = covey();
+        command.arg("9p").args(verb).arg(self.at(how)).arg(path);
+        run(command)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal).unwrap();
+    }
+
+    /// What the server has open and mapped for shared memory.
+    fn shared(&self) -> usize {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.server.id())).unwrap();
+        maps.lines().filter(|line| line.contains("memfd:covey-uzura")).count()
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.server.id())).unwrap().count()
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn noise(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 % 253) as u8).collect()
+}
+
+#[test]
+fn one_socket_serves_both_ways() {
+    let export = Export::new();
+    let bytes = noise(5_000_003);
+    fs::write(export.file("large"), &bytes).unwrap();
+    fs::write(export.file("small"), "hello\n").unwrap();
+    for how in ["shm", "unix"] {
+        assert_eq!(export.run(how, &["ls"], "/").stdout, "large\nsmall\n", "{how}");
+        assert_eq!(export.run(how, &["cat"], "/small").stdout, "hello\n", "{how}");
+        let cat = covey().args(["9p", "cat", &export.at(how), "/large"]).output().unwrap();
+        assert!(cat.status.success() && cat.stdout == bytes, "{how}");
+        let mut write = covey();
+        write.args(["9p", "write", "--create", &export.at(how), "/written"]);
+        let mut child = write.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&bytes).unwrap();
+        assert!(child.wait().unwrap().success(), "{how}");
+        assert!(fs::read(export.file("written")).unwrap() == bytes, "{how}");
+        assert!(export.run(how, &["rm"], "/written").ok, "{how}");
+        export.run(how, &["cat"], "/missing").says(&["no such file or directory"]);
+    }
+}
+
+async fn dial(export: &Export) -> (Conn, Fid) {
+    let address = Address::Shared(export.socket.clone());
+    let conn = net::dial(&address, "/", None, &tokio::runtime::Handle::current()).await.unwrap();
+    let fid = Fid::new(&conn);
+    let names = List(vec![Name::from("large")]);
+    conn.call(Message::Twalk { fid: 0, newfid: fid.number(), names }).await.unwrap();
+    conn.call(Message::Tlopen { fid: fid.number(), flags: 0 }).await.unwrap();
+    (conn, fid)
+}
+
+#[test]
+fn reads_from_a_server_that_is_killed_end_with_an_error() {
+    let export = Export::new();
+    fs::write(export.file("large"), noise(8 << 20)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (conn, fid) = dial(&export).await;
+        let read = |index: u64| {
+            let (fid, offset) = (fid.number(), index % 8 << 20);
+            conn.call(Message::Tread { fid, offset, count: 1 << 20 })
+        };
+        let first: Vec<_> = (0..8).map(read).collect();
+        for read in first {
+            read.await.expect("the server is there");
+        }
+        // It is stopped, so that it cannot answer what is asked now.
+        export.signal(Signal::STOP);
+        let reads: Vec<_> = (0..50).map(read).collect();
+        tokio::task::yield_now().await;
+        export.signal(Signal::KILL);
+        let mut lost = 0;
+        for read in reads {
+            match read.await {
+                Err(CallError::Lost(_)) => lost += 1,
+                Ok(_) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(lost > 0);
+        assert!(matches!(read(0).await, Err(CallError::Lost(_))));
+    });
+}
+
+#[test]
+fn a_server_lets_go_of_a_client_that_was_killed() {
+    let export = Export::new();
+    fs::write(export.file("large"), noise(64 << 20)).unwrap();
+    let descriptors = export.descriptors();
+    let cat = |stdout| {
+        let mut command = covey();
+        command.args(["9p", "cat", &export.at("shm"), "/large"]).stdout(stdout).spawn().unwrap()
+    };
+    for _ in 0..3 {
+        let mut client = cat(Stdio::piped());
+        // In the middle of it: nobody takes the rest.
+        client.stdout.as_mut().unwrap().read_exact(&mut [0; 1000]).unwrap();
+        assert!(export.shared() > 0, "it is through shared memory");
+        client.kill().unwrap();
+        client.wait().unwrap();
+        until("the server lets go", || export.shared() == 0 && export.descriptors() == descriptors);
+    }
+    assert!(cat(Stdio::null()).wait().unwrap().success(), "others are served on");
+}
+
+#[test]
+fn another_users_process_is_refused_and_served_by_the_socket() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("needs root, to be another user");
+    }
+    const NOBODY: u32 = 65_534;
+    let export = Export::new();
+    fs::write(export.file("small"), "hello\n").unwrap();
+    // Where everybody may run it.
+    let program = export.dir.path().join("covey");
+    fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
+    let cat = |how: &str| {
+        let mut command = Command::new(&program);
+        command.args(["9p", "cat", &export.at(how), "/small"]).current_dir("/").uid(NOBODY);
+        run(command)
+    };
+    cat("shm").says(&["does not share memory", "unix!PATH works"]);
+    let plain = cat("unix");
+    assert_eq!(plain.stdout, "hello\n", "{plain}");
+}
+
+#[test]
+fn a_server_that_knows_no_shared_memory_is_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = std::thread::spawn(move || {
+        // As servers do whose first four bytes are a length that they do not take.
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+    });
+    let mut command = covey();
+    command.args(["9p", "ls", &format!("shm!{}", socket.display()), "/"]);
+    run(command).says(&["cannot connect to shm!"]);
+    server.join().unwrap();
+}

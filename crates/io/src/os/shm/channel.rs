@@ -1,0 +1,392 @@
+//! A byte stream between two processes through memory that they share.
+//!
+//! What a machine sends travels as packets of the transport, and large payloads travel not at all: each side has blocks in
+//! its memory where payloads land. The sender fills one of the receiver's blocks, from a file with a single copy by
+//! the kernel, and says at which place of the stream its bytes come. The receiver hands them to its machine where they
+//! are, and gives the block back when the last holder has let go of them.
+//!
+//! ```text
+//!   Run::Own, small ──► Bytes packet ───────────────────────► appended to the input: 2 copies, small
+//!   Run::File       ──► pread ──► block of the receiver ─────► Received::Placed: 1 copy, the kernel's
+//!   Run::Shared     ──► copied ─► block of the receiver ─────► Received::Placed: 1 copy
+//! ```
+//!
+//! What always holds:
+//! - What is on its way is bounded by credit, so a packet always finds room and nobody waits for it.
+//! - A reader that finds nothing lets its thread go on with other tasks and looks again, for a short while; then it
+//!   sleeps until the peer wakes it. An idle connection uses no CPU.
+//! - Who ends is told by its socket and its pidfd. What it had sent before is received first.
+//! - Nothing that the peer writes is used as a length or an index before it was copied and checked.
+//!
+//! The packets are those of `docs/protocol/9p.md`.
+
+mod inbound;
+mod landing;
+mod packet;
+#[cfg(test)]
+mod tests;
+
+use super::{Peer, Settings, Shm, sleep};
+use crate::os::file::read_range;
+use crate::os::run::{Received, Stream};
+use bytes::BytesMut;
+use covey_wire::transport::Refused;
+use covey_wire::{FileRange, RANGE_BYTES_MIN, Transport};
+use inbound::{Arrival, End, Inbound};
+use landing::{Far, Landing};
+use packet::{Credit, Head};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+/// One end of a stream through shared memory.
+#[derive(Debug)]
+pub struct Channel {
+    shm: Shm,
+    /// Readable when there is something to poll, while we sleep.
+    events: AsyncFd<OwnedFd>,
+    landing: Arc<Landing>,
+    far: Far,
+    arrived: VecDeque<Arrival>,
+    credit: Credit,
+    end: Option<End>,
+    /// When something moved last.
+    moved: Instant,
+    is_asleep: bool,
+}
+
+/// What channels of this process have copied, and had the kernel copy, in bytes.
+#[derive(Debug, Default)]
+pub struct Copied {
+    /// By our own code: into packets, out of packets and into blocks.
+    pub by_us: AtomicU64,
+    /// From files into blocks, by the kernel.
+    pub by_kernel: AtomicU64,
+}
+
+/// Of all channels of this process.
+pub static COPIED: Copied = Copied { by_us: AtomicU64::new(0), by_kernel: AtomicU64::new(0) };
+
+/// The two ends have mapped each other's memory.
+#[derive(Debug)]
+pub struct Met(Shm);
+
+/// Shares memory with the process at the other end of a socket, which does the same. Waits for it, 5 s at most: not to be
+/// called where tasks run.
+pub fn meet(stream: UnixStream) -> io::Result<Met> {
+    let heap_bytes = u64::from(landing::BLOCKS) * landing::BLOCK_BYTES as u64;
+    let mut shm = Shm::new(Settings { peers_max: 1, heap_bytes, one_copy: false, view: true })?;
+    shm.meet(stream)?;
+    Ok(Met(shm))
+}
+
+impl Channel {
+    /// A stream between two that have met. Must be called within a runtime.
+    pub fn new(met: Met) -> io::Result<Channel> {
+        let Met(shm) = met;
+        // Deprecated because a type may lie about its descriptor; an OwnedFd does not.
+        #[allow(deprecated)]
+        let events = AsyncFd::with_interest(shm.events.try_clone()?, Interest::READABLE)?;
+        let link = shm.links.first().ok_or(io::ErrorKind::NotConnected)?;
+        let far = Far::new(link.memory());
+        let landing = Arc::new(Landing::new(shm.arena.clone()));
+        Ok(Channel {
+            shm,
+            events,
+            landing,
+            far,
+            arrived: VecDeque::new(),
+            credit: Credit::default(),
+            end: None,
+            moved: Instant::now(),
+            is_asleep: false,
+        })
+    }
+
+    /// Takes what the peer has sent, bytes into `input` as long as nothing waits before them. Answers how many bytes that
+    /// were.
+    fn pump(&mut self, input: Option<&mut BytesMut>, bytes_max: usize) -> usize {
+        let Channel { shm, landing, far, arrived, credit, end, .. } = self;
+        let mut inbound = Inbound { input, arrived, landing, far, credit, end, taken: 0 };
+        while inbound.taken < bytes_max && shm.poll(1, &mut inbound) > 0 {}
+        inbound.taken
+    }
+
+    /// Tells the peer what it may send, and which blocks it may fill again.
+    fn tell(&mut self) {
+        let blocks = self.landing.freed();
+        if !blocks.is_empty() {
+            let told = self.send(Head::Free, 4 * blocks.len(), |out| {
+                for (place, block) in out.chunks_exact_mut(4).zip(&blocks) {
+                    place.copy_from_slice(&block.to_le_bytes());
+                }
+            });
+            if told {
+                self.landing.give(&blocks);
+            }
+        }
+        if let Some(bytes) = self.credit.due()
+            && self.send(Head::Credit { bytes }, 0, |_| {})
+        {
+            self.credit.told();
+        }
+    }
+
+    /// Sends a packet of our own, for which there is always room unless the peer has ended or is odd.
+    fn send(&mut self, head: Head, bytes: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        let refused = match self.shm.send(PEER, &head.encode(), bytes, fill) {
+            Ok(()) => return true,
+            Err(Refused::Dead) => End::Closed,
+            Err(_) => End::Broken("peer takes nothing, and had promised room"),
+        };
+        self.end.get_or_insert(refused);
+        false
+    }
+
+    /// Ready when it is worth another look at what the peer has sent.
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_asleep {
+            if self.spin() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.moved.elapsed() < patience() {
+                // The peer may be waiting for this very CPU, and so may other tasks of this thread.
+                std::thread::yield_now();
+                let _ = pin!(tokio::task::yield_now()).poll(context);
+                return Poll::Pending;
+            }
+            self.landing.wake(context.waker());
+            if !self.shm.prepare_sleep() {
+                return Poll::Ready(Ok(()));
+            }
+            self.is_asleep = true;
+        }
+        loop {
+            let mut guard = ready!(self.events.poll_read_ready(context))?;
+            guard.clear_ready();
+            // What came before that was cleared is not told of anew.
+            if sleep::has_event(&self.shm.events) {
+                self.wake();
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Looks for a packet for a moment.
+    fn spin(&self) -> bool {
+        let mut looks = 0..SPINS;
+        let has_packet = || self.shm.links.iter().any(|link| link.has_packet());
+        looks.any(|_| {
+            std::hint::spin_loop();
+            has_packet()
+        })
+    }
+
+    /// Something moved.
+    fn wake(&mut self) {
+        self.moved = Instant::now();
+        if std::mem::take(&mut self.is_asleep) {
+            self.shm.woke();
+        }
+    }
+
+    /// Waits until a packet of so many bytes may be sent.
+    fn poll_credit(&mut self, context: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
+        while !self.credit.permits(bytes) {
+            if self.pump(None, 1) > 0 {
+                self.wake();
+            }
+            if self.credit.permits(bytes) {
+                break;
+            }
+            if let Some(end) = &self.end {
+                return Poll::Ready(Err(end.error()));
+            }
+            ready!(self.poll_wait(context))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends bytes of the stream.
+    fn send_bytes(&mut self, slices: &[IoSlice<'_>], bytes: usize) -> io::Result<usize> {
+        let is_sent = self.send(Head::Bytes, bytes, |out| gather(slices, out));
+        self.sent(is_sent, bytes, bytes)
+    }
+
+    /// Says that a block of the peer has the next bytes of the stream.
+    fn send_landed(&mut self, block: u32, bytes: usize) -> io::Result<usize> {
+        let is_sent = self.send(Head::Landed { block, bytes: bytes as u32 }, 0, |_| {});
+        self.sent(is_sent, 0, bytes)
+    }
+
+    fn sent(&mut self, is_sent: bool, in_packet: usize, bytes: usize) -> io::Result<usize> {
+        match (is_sent, &self.end) {
+            (true, _) => {
+                self.credit.spend(in_packet);
+                self.wake();
+                Ok(bytes)
+            }
+            (false, end) => Err(end.as_ref().map_or(io::ErrorKind::BrokenPipe.into(), End::error)),
+        }
+    }
+}
+
+impl Stream for Channel {
+    fn places(&self) -> bool {
+        true
+    }
+
+    fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &mut BytesMut,
+        bytes_max: usize,
+    ) -> Poll<io::Result<Received>> {
+        loop {
+            let count = match self.arrived.pop_front() {
+                Some(Arrival::Placed(bytes)) => {
+                    self.credit.take(0);
+                    self.wake();
+                    return Poll::Ready(Ok(Received::Placed(bytes)));
+                }
+                Some(Arrival::Bytes(bytes)) => {
+                    self.credit.take(bytes.len());
+                    input.extend_from_slice(&bytes);
+                    bytes.len()
+                }
+                Some(Arrival::Rest(bytes)) => return Poll::Ready(Ok(Received::Placed(bytes))),
+                None => self.pump(Some(input), bytes_max),
+            };
+            self.tell();
+            if count > 0 {
+                self.wake();
+                return Poll::Ready(Ok(Received::Bytes(count)));
+            }
+            if !self.arrived.is_empty() {
+                continue;
+            }
+            match &self.end {
+                Some(End::Closed) => return Poll::Ready(Ok(Received::Bytes(0))),
+                Some(broken) => return Poll::Ready(Err(broken.error())),
+                None => ready!(self.poll_wait(context))?,
+            }
+        }
+    }
+
+    fn poll_write_file(
+        &mut self,
+        context: &mut Context<'_>,
+        range: &FileRange,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_credit(context, 0))?;
+        let Some(far) = self.far.take() else {
+            let bytes = read_range(range)?;
+            return Pin::new(self).poll_write(context, &bytes);
+        };
+        let bytes = far.fill_from(range)?;
+        COPIED.by_kernel.fetch_add(bytes as u64, Ordering::Relaxed);
+        Poll::Ready(self.send_landed(far.block, bytes))
+    }
+}
+
+/// Appends what slices have, up to the length of `out`.
+fn gather(slices: &[IoSlice<'_>], mut out: &mut [u8]) {
+    COPIED.by_us.fetch_add(out.len() as u64, Ordering::Relaxed);
+    for slice in slices {
+        let (place, rest) = out.split_at_mut(slice.len().min(out.len()));
+        place.copy_from_slice(&slice[..place.len()]);
+        out = rest;
+    }
+}
+
+impl AsyncWrite for Channel {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    /// One packet's worth: small slices together, or a large one into a block.
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let channel = self.get_mut();
+        let is_large = |slice: &&IoSlice<'_>| slice.len() >= RANGE_BYTES_MIN;
+        if let Some(large) = slices.first().filter(is_large) {
+            ready!(channel.poll_credit(context, 0))?;
+            if let Some(far) = channel.far.take() {
+                let bytes = far.fill(large);
+                COPIED.by_us.fetch_add(bytes as u64, Ordering::Relaxed);
+                return Poll::Ready(channel.send_landed(far.block, bytes));
+            }
+        }
+        let small =
+            slices.iter().enumerate().take_while(|(at, slice)| *at == 0 || !is_large(slice));
+        let bytes: usize = small.map(|(_, slice)| slice.len()).sum();
+        let bytes = bytes.min(channel.shm.packet_bytes_max());
+        ready!(channel.poll_credit(context, bytes))?;
+        Poll::Ready(channel.send_bytes(slices, bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Channel {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let channel = self.get_mut();
+        let mut input = BytesMut::new();
+        let mut got = match ready!(channel.poll_receive(context, &mut input, buffer.remaining()))? {
+            Received::Bytes(_) => input.freeze(),
+            Received::Placed(bytes) => bytes,
+        };
+        let now = got.split_to(got.len().min(buffer.remaining()));
+        buffer.put_slice(&now);
+        if !got.is_empty() {
+            channel.arrived.push_front(Arrival::Rest(got));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// How long a reader looks before it sleeps: about as long as a large payload takes. On a machine with one CPU the peer could
+/// not answer meanwhile.
+fn patience() -> Duration {
+    static PATIENCE: std::sync::OnceLock<Duration> = std::sync::OnceLock::new();
+    *PATIENCE.get_or_init(|| match std::thread::available_parallelism() {
+        Ok(cpus) if cpus.get() > 1 => Duration::from_micros(200),
+        _ => Duration::ZERO,
+    })
+}
+
+/// Looks without letting anybody else have the CPU: some 2 us.
+const SPINS: u32 = 40;
+
+/// The only peer.
+const PEER: Peer = Peer(0);

@@ -1,0 +1,311 @@
+use super::*;
+use crate::os::file::DataFile;
+use crate::sim::Rng;
+use bytes::Bytes;
+use std::fs::File;
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limited = async { tokio::time::timeout(Duration::from_secs(60), future).await };
+    runtime.block_on(limited).expect("it hangs")
+}
+
+/// Both ends, of which one has not begun to run yet.
+fn met() -> (Met, Met) {
+    let (one, other) = UnixStream::pair().unwrap();
+    let there = std::thread::spawn(move || meet(other).unwrap());
+    (meet(one).unwrap(), there.join().unwrap())
+}
+
+fn pair() -> (Channel, Channel) {
+    let (one, other) = met();
+    (Channel::new(one).unwrap(), Channel::new(other).unwrap())
+}
+
+async fn receive(channel: &mut Channel) -> io::Result<(bool, Bytes)> {
+    let mut input = BytesMut::new();
+    match poll_fn(|context| channel.poll_receive(context, &mut input, usize::MAX)).await? {
+        Received::Bytes(_) => Ok((false, input.freeze())),
+        Received::Placed(bytes) => Ok((true, bytes)),
+    }
+}
+
+fn some(length: usize, random: &mut Rng) -> Vec<u8> {
+    let first = random.below(251) as u8;
+    (0..length).map(|at| first.wrapping_add((at % 253) as u8)).collect()
+}
+
+fn file(bytes: &[u8]) -> (File, DataFile) {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    (file.try_clone().unwrap(), DataFile::new(file).unwrap())
+}
+
+/// Sends pieces of all sizes and kinds while the other side, which holds on to some of what landed, takes them.
+async fn pass(from: &mut Channel, to: &mut Channel, seed: u64) {
+    let mut random = Rng::new(seed);
+    let (_, data) = file(&some(3 << 20, &mut random));
+    let mut wanted = Vec::new();
+    let mut pieces = Vec::new();
+    for _ in 0..100 {
+        let length = match random.below(4) {
+            0 => random.below(100),
+            1 => random.below(20_000),
+            2 => random.below(300_000),
+            _ => random.below(2_500_000),
+        } as usize;
+        pieces.push((length, random.chance(500)));
+    }
+    let send = async {
+        for (length, is_file) in pieces {
+            match data.range(7, length).unwrap().filter(|_| is_file) {
+                Some(range) => {
+                    wanted.extend_from_slice(&data.read_now(7, length).unwrap().unwrap());
+                    let (mut range, mut left) = (range, length);
+                    while left > 0 {
+                        let sent = poll_fn(|context| from.poll_write_file(context, &range)).await;
+                        let sent = sent.unwrap();
+                        (range.offset, range.length) =
+                            (range.offset + sent as u64, range.length - sent);
+                        left -= sent;
+                    }
+                }
+                None => {
+                    let bytes = some(length, &mut random);
+                    wanted.extend_from_slice(&bytes);
+                    from.write_all(&bytes).await.unwrap();
+                }
+            }
+        }
+        from.write_all(b"the end").await.unwrap();
+    };
+    let mut got = Vec::new();
+    let mut held = std::collections::VecDeque::new();
+    let mut placed = 0;
+    let receive = async {
+        while !got.ends_with(b"the end") {
+            let (is_placed, bytes) = receive(to).await.unwrap();
+            assert!(!bytes.is_empty());
+            got.extend_from_slice(&bytes);
+            placed += usize::from(is_placed);
+            held.push_back(bytes);
+            // More than there are blocks, now and then.
+            if held.len() > 50 {
+                held.drain(..45);
+            }
+        }
+    };
+    tokio::join!(send, receive);
+    wanted.extend_from_slice(b"the end");
+    assert!(got == wanted, "seed {seed}");
+    assert!(placed > 20, "seed {seed}: {placed} pieces landed in blocks");
+}
+
+#[test]
+fn pieces_of_all_sizes_arrive_whole_and_in_order() {
+    block_on(async {
+        let (mut one, mut other) = pair();
+        for seed in 0..4 {
+            pass(&mut one, &mut other, seed).await;
+            pass(&mut other, &mut one, seed + 100).await;
+        }
+    });
+}
+
+#[test]
+fn a_range_of_a_file_lands_where_it_stays_and_zeros_stand_for_what_is_gone() {
+    block_on(async {
+        let (mut one, mut other) = pair();
+        let bytes = some(1 << 20, &mut Rng::new(1));
+        let (file, data) = file(&bytes);
+        let range = data.range(0, 1 << 20).unwrap().expect("it is in memory");
+        let mut before = None;
+        for length in [1 << 20, 300_000] {
+            file.set_len(length).unwrap();
+            let sent = poll_fn(|context| one.poll_write_file(context, &range)).await.unwrap();
+            assert_eq!(sent, 1 << 20);
+            let (is_placed, got) = receive(&mut other).await.unwrap();
+            assert!(is_placed && got[..length as usize] == bytes[..length as usize]);
+            assert!(got[length as usize..].iter().all(|byte| *byte == 0));
+            // The block that was freed last is filled next.
+            assert_eq!(*before.get_or_insert(got.as_ptr()), got.as_ptr());
+            drop(got);
+            other.tell();
+            one.pump(None, 1);
+        }
+    });
+}
+
+#[test]
+fn an_idle_channel_sleeps_until_its_peer_sends() {
+    block_on(async {
+        let (mut one, mut other) = pair();
+        for _ in 0..20 {
+            let mut input = BytesMut::new();
+            let mut polls = 0;
+            let sender = async {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                one.write_all(b"?").await.unwrap();
+            };
+            let receiver = poll_fn(|context| {
+                polls += 1;
+                let received = other.poll_receive(context, &mut input, 100);
+                if received.is_pending() && other.moved.elapsed() > Duration::from_millis(5) {
+                    assert!(other.is_asleep, "it looks on and on");
+                }
+                received
+            });
+            let (_, received) = tokio::join!(sender, receiver);
+            assert!(matches!(received.unwrap(), Received::Bytes(1)));
+            assert!(!other.is_asleep);
+        }
+    });
+}
+
+#[test]
+fn a_sleeper_that_is_behind_lets_the_sender_sleep_too() {
+    block_on(async {
+        let (mut one, mut other) = pair();
+        let bytes = vec![7; 1 << 20];
+        let mut held = Vec::new();
+        // All blocks are taken; then the window is full.
+        let send = async {
+            for _ in 0..landing::BLOCKS + 1 {
+                one.write_all(&bytes).await.unwrap();
+            }
+        };
+        let take = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let mut count = 0;
+            while count < bytes.len() * (landing::BLOCKS as usize + 1) {
+                let (_, got) = receive(&mut other).await.unwrap();
+                count += got.len();
+                held.push(got);
+            }
+        };
+        tokio::join!(send, take);
+        assert!(held.iter().flat_map(|got| got.iter()).all(|byte| *byte == 7));
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone_is_read_to_its_end_and_fails_the_write() {
+    block_on(async {
+        let (mut one, mut other) = pair();
+        other.write_all(b"last words").await.unwrap();
+        drop(other);
+        let mut words = [0; 10];
+        one.read_exact(&mut words).await.unwrap();
+        assert_eq!(&words, b"last words");
+        assert_eq!(one.read(&mut words).await.unwrap(), 0);
+        let error = one.write_all(&[0; 300_000]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    });
+}
+
+#[test]
+fn what_landed_stays_when_the_channel_is_gone() {
+    block_on(async {
+        let (mut one, mut other) = pair();
+        one.write_all(&[9; 100_000]).await.unwrap();
+        let (is_placed, got) = receive(&mut other).await.unwrap();
+        drop((one, other));
+        assert!(is_placed && got == vec![9; 100_000]);
+    });
+}
+
+/// Sends a packet of any kind and tells what the other side makes of it.
+async fn answer_to(head: &[u8], payload: &[u8]) -> io::Result<(bool, Bytes)> {
+    let (one, Met(mut odd)) = met();
+    let mut channel = Channel::new(one).unwrap();
+    odd.send(PEER, head, payload.len(), |out| out.copy_from_slice(payload)).unwrap();
+    drop(odd);
+    receive(&mut channel).await
+}
+
+#[test]
+fn a_peer_that_breaks_the_rules_is_let_go() {
+    let landed = |block: u32, bytes: u32| Head::Landed { block, bytes }.encode();
+    let longer = landing::BLOCK_BYTES as u32 + 1;
+    let odd: [(&[u8], &[u8]); 8] = [
+        (&[], &[]),
+        (&[0], b"x"),
+        (&[5; 48], b"x"),
+        (&landed(0, longer), &[]),
+        (&landed(landing::BLOCKS, 1), &[]),
+        (&landed(u32::MAX, u32::MAX), &[]),
+        (&[3], &0_u32.to_le_bytes()),
+        (&Head::Credit { bytes: 1 }.encode(), &[]),
+    ];
+    block_on(async {
+        for (head, payload) in odd {
+            let error = answer_to(head, payload).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{head:?}");
+        }
+        let (is_placed, bytes) = answer_to(&landed(3, 5), &[]).await.unwrap();
+        assert_eq!((is_placed, &bytes[..]), (true, &[0; 5][..]));
+        let (is_placed, bytes) = answer_to(&[1], b"fine").await.unwrap();
+        assert_eq!((is_placed, &bytes[..]), (false, &b"fine"[..]));
+    });
+}
+
+#[test]
+fn a_block_is_not_filled_twice_nor_given_back_twice() {
+    block_on(async {
+        let (one, Met(mut odd)) = met();
+        let mut channel = Channel::new(one).unwrap();
+        let landed = Head::Landed { block: 3, bytes: 100 }.encode();
+        for _ in 0..2 {
+            odd.send(PEER, &landed, 0, |_| {}).unwrap();
+        }
+        let held = receive(&mut channel).await.unwrap();
+        let error = receive(&mut channel).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        drop(held);
+    });
+}
+
+/// Whatever lies in the memory that a peer writes to, nothing is read or written elsewhere, and nobody panics.
+#[test]
+fn noise_in_the_inbox_ends_the_channel_or_is_bytes() {
+    block_on(async {
+        for seed in 0..200 {
+            let mut random = Rng::new(seed);
+            let (one, Met(mut odd)) = met();
+            let mut channel = Channel::new(one).unwrap();
+            for _ in 0..20 {
+                let head: Vec<u8> = match random.below(3) {
+                    0 => (0..random.below(49)).map(|_| random.below(256) as u8).collect(),
+                    1 => Head::Landed {
+                        block: random.below(40) as u32,
+                        bytes: random.below(1 << 21) as u32,
+                    }
+                    .encode(),
+                    _ => vec![random.below(5) as u8],
+                };
+                let length = random.below(2000) as usize;
+                let _ = odd.send(PEER, &head, length, |out| out.fill(head.len() as u8));
+            }
+            // The words of the ring itself, too: lengths of packets that are none.
+            let theirs = odd.links[0].memory();
+            for _ in 0..20 {
+                let line = random.below(64);
+                // SAFETY: a line of the mapping, its word an atomic.
+                let word = unsafe { &(*theirs.slots(0).add(line as usize)).word };
+                word.store((line + 1) << 32 | random.below(1 << 32), Ordering::Release);
+            }
+            theirs.consumed(0).slots.store(random.below(u64::MAX), Ordering::Release);
+            theirs.consumed(0).bytes.store(random.below(u64::MAX), Ordering::Release);
+            drop(odd);
+            while let Ok((_, bytes)) = receive(&mut channel).await {
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+        }
+    });
+}
