@@ -1,6 +1,5 @@
 //! 9P between processes of one machine through shared memory: `shm!PATH`.
 
-#[allow(dead_code)]
 mod support;
 
 use covey::node::net;
@@ -123,7 +122,7 @@ fn reads_from_a_server_that_is_killed_end_with_an_error() {
     runtime.block_on(async {
         let (conn, fid) = dial(&export).await;
         let read = |index: u64| {
-            let (fid, offset) = (fid.number(), index % 8 << 20);
+            let (fid, offset) = (fid.number(), (index % 8) << 20);
             conn.call(Message::Tread { fid, offset, count: 1 << 20 })
         };
         let first: Vec<_> = (0..8).map(read).collect();

@@ -18,7 +18,7 @@ impl Frame {
     /// The message.
     pub fn message(self, dialect: Dialect) -> Result<Message, Blame> {
         let from = Reader::with_tail(self.bytes, self.tail);
-        Ok(Message::get_from(from, dialect)?.1)
+        Ok(Message::read_from(from, dialect)?.1)
     }
 }
 

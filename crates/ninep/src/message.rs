@@ -325,11 +325,11 @@ impl Message {
 
     /// Reads one whole message, header included, of exactly the size in its header.
     pub fn get(bytes: covey_wire::Bytes, dialect: Dialect) -> Result<(u16, Message), Blame> {
-        Message::get_from(Reader::new(bytes), dialect)
+        Message::read_from(Reader::new(bytes), dialect)
     }
 
     /// The same off a cursor, which ends with the message.
-    pub(crate) fn get_from(mut from: Reader, dialect: Dialect) -> Result<(u16, Message), Blame> {
+    pub(crate) fn read_from(mut from: Reader, dialect: Dialect) -> Result<(u16, Message), Blame> {
         let (_size, number, tag) = (from.u32()?, from.u8()?, from.u16()?);
         if !dialect.speaks(number) {
             let what = format!("message number {number} in {}", dialect.version());

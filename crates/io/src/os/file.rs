@@ -7,8 +7,10 @@
 
 use crate::task::blocking;
 mod list;
+mod map;
 mod range;
 
+pub(crate) use map::MappedRange;
 pub use range::range_blocking;
 pub(crate) use range::{read_range, read_range_into, send_range};
 
@@ -52,6 +54,7 @@ struct Inner {
     kind: FileKind,
     /// The file system does not know `RWF_NOWAIT`.
     refuses_nowait: AtomicBool,
+    window: map::Window,
 }
 
 impl DataFile {
@@ -63,7 +66,14 @@ impl DataFile {
 
     /// Takes an open file of a known kind.
     pub fn of_kind(file: File, kind: FileKind) -> DataFile {
-        DataFile { inner: Arc::new(Inner { file, kind, refuses_nowait: AtomicBool::new(false) }) }
+        DataFile {
+            inner: Arc::new(Inner {
+                file,
+                kind,
+                refuses_nowait: AtomicBool::new(false),
+                window: map::Window::default(),
+            }),
+        }
     }
 
     /// The file itself.

@@ -122,7 +122,7 @@ pub(crate) unsafe fn read_range_into(
     Ok(())
 }
 
-fn file_of(range: &FileRange) -> io::Result<&Inner> {
+pub(super) fn file_of(range: &FileRange) -> io::Result<&Inner> {
     // Only this module makes ranges that reach a loop.
     Ok(range.file.downcast_ref().ok_or(Errno::BADF)?)
 }

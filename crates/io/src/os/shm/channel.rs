@@ -1,13 +1,15 @@
 //! A byte stream between two processes through memory that they share.
 //!
-//! What a machine sends travels as packets of the transport, and large payloads travel not at all: each side has blocks in
-//! its memory where payloads land. The sender fills one of the receiver's blocks, from a file with a single copy by
-//! the kernel, and says at which place of the stream its bytes come. The receiver hands them to its machine where they
-//! are, and gives the block back when the last holder has let go of them.
+//! What a machine sends travels as packets of the transport, and large payloads travel not at all. What lies in a file
+//! in memory is mapped by its sender, and fetched from there by the receiver: the kernel copies it once, on the CPU of
+//! whoever wants it. Where that is not permitted, and for everything else, each side has blocks in its memory where
+//! payloads land: the sender fills one and says at which place of the stream its bytes come; it is given
+//! back when the last holder has let go of them.
 //!
 //! ```text
 //!   Run::Own, small ──► Bytes packet ───────────────────────► appended to the input: 2 copies, small
-//!   Run::File       ──► pread ──► block of the receiver ─────► Received::Placed: 1 copy, the kernel's
+//!   Run::File       ──► mapped ◄── process_vm_readv ─────────► Received::Placed: 1 copy, the kernel's
+//!            or     ──► pread ──► block of the receiver ─────► Received::Placed: 1 copy, the kernel's
 //!   Run::Shared     ──► copied ─► block of the receiver ─────► Received::Placed: 1 copy
 //! ```
 //!
@@ -23,26 +25,27 @@
 mod inbound;
 mod landing;
 mod packet;
+mod pull;
 #[cfg(test)]
 mod tests;
 
 use super::{Peer, Settings, Shm, sleep};
-use crate::os::file::read_range;
+use crate::os::file::{MappedRange, read_range};
 use crate::os::run::{Received, Stream};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use covey_wire::transport::Refused;
-use covey_wire::{FileRange, RANGE_BYTES_MIN, Transport};
-use inbound::{Arrival, End, Inbound};
+use covey_wire::{FileRange, RANGE_BYTES_MIN, Span, Transport};
+use inbound::{Arrival, End, Inbound, State};
 use landing::{Far, Landing};
-use packet::{Credit, Head};
-use std::collections::VecDeque;
+use packet::Head;
+use pull::{Fetched, Pool};
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
@@ -54,14 +57,22 @@ pub struct Channel {
     shm: Shm,
     /// Readable when there is something to poll, while we sleep.
     events: AsyncFd<OwnedFd>,
-    landing: Arc<Landing>,
-    far: Far,
-    arrived: VecDeque<Arrival>,
-    credit: Credit,
-    end: Option<End>,
+    state: State,
+    /// Where what is fetched comes to.
+    pool: Arc<Pool>,
+    fetching: Option<Fetching>,
     /// When something moved last.
     moved: Instant,
     is_asleep: bool,
+}
+
+/// The peer's file had not all that it should have, and the peer has been asked why.
+#[derive(Debug)]
+struct Fetching {
+    index: u32,
+    from: Span,
+    fetched: Fetched,
+    tries: u32,
 }
 
 /// What channels of this process have copied, and had the kernel copy, in bytes.
@@ -69,12 +80,15 @@ pub struct Channel {
 pub struct Copied {
     /// By our own code: into packets, out of packets and into blocks.
     pub by_us: AtomicU64,
-    /// From files into blocks, by the kernel.
+    /// From files to where payloads stay, by the kernel.
     pub by_kernel: AtomicU64,
+    /// Where the last payload stayed.
+    pub last: AtomicUsize,
 }
 
 /// Of all channels of this process.
-pub static COPIED: Copied = Copied { by_us: AtomicU64::new(0), by_kernel: AtomicU64::new(0) };
+pub static COPIED: Copied =
+    Copied { by_us: AtomicU64::new(0), by_kernel: AtomicU64::new(0), last: AtomicUsize::new(0) };
 
 /// The two ends have mapped each other's memory.
 #[derive(Debug)]
@@ -83,8 +97,13 @@ pub struct Met(Shm);
 /// Shares memory with the process at the other end of a socket, which does the same. Waits for it, 5 s at most: not to be
 /// called where tasks run.
 pub fn meet(stream: UnixStream) -> io::Result<Met> {
+    meet_as(stream, true)
+}
+
+/// The same, where the kernel may or may not copy from the peer's memory.
+fn meet_as(stream: UnixStream, one_copy: bool) -> io::Result<Met> {
     let heap_bytes = u64::from(landing::BLOCKS) * landing::BLOCK_BYTES as u64;
-    let mut shm = Shm::new(Settings { peers_max: 1, heap_bytes, one_copy: false, view: true })?;
+    let mut shm = Shm::new(Settings { peers_max: 1, heap_bytes, one_copy, view: true })?;
     shm.meet(stream)?;
     Ok(Met(shm))
 }
@@ -97,33 +116,34 @@ impl Channel {
         #[allow(deprecated)]
         let events = AsyncFd::with_interest(shm.events.try_clone()?, Interest::READABLE)?;
         let link = shm.links.first().ok_or(io::ErrorKind::NotConnected)?;
-        let far = Far::new(link.memory());
-        let landing = Arc::new(Landing::new(shm.arena.clone()));
-        Ok(Channel {
+        let (can_fetch, far) = (link.can_copy, Far::new(link.memory()));
+        let state = State::new(Landing::new(shm.arena.clone()), far);
+        let mut channel = Channel {
             shm,
             events,
-            landing,
-            far,
-            arrived: VecDeque::new(),
-            credit: Credit::default(),
-            end: None,
+            state,
+            pool: Arc::default(),
+            fetching: None,
             moved: Instant::now(),
             is_asleep: false,
-        })
+        };
+        if can_fetch {
+            channel.send(Head::Fetches, 0, |_| {});
+        }
+        Ok(channel)
     }
 
     /// Takes what the peer has sent, bytes into `input` as long as nothing waits before them. Answers how many bytes that
     /// were.
     fn pump(&mut self, input: Option<&mut BytesMut>, bytes_max: usize) -> usize {
-        let Channel { shm, landing, far, arrived, credit, end, .. } = self;
-        let mut inbound = Inbound { input, arrived, landing, far, credit, end, taken: 0 };
-        while inbound.taken < bytes_max && shm.poll(1, &mut inbound) > 0 {}
+        let mut inbound = Inbound { state: &mut self.state, input, taken: 0 };
+        while inbound.taken < bytes_max && self.shm.poll(1, &mut inbound) > 0 {}
         inbound.taken
     }
 
-    /// Tells the peer what it may send, and which blocks it may fill again.
+    /// Tells the peer what it may send, which blocks it may fill again, and what became of files.
     fn tell(&mut self) {
-        let blocks = self.landing.freed();
+        let blocks = self.state.landing.freed();
         if !blocks.is_empty() {
             let told = self.send(Head::Free, 4 * blocks.len(), |out| {
                 for (place, block) in out.chunks_exact_mut(4).zip(&blocks) {
@@ -131,14 +151,91 @@ impl Channel {
                 }
             });
             if told {
-                self.landing.give(&blocks);
+                self.state.landing.give(&blocks);
             }
         }
-        if let Some(bytes) = self.credit.due()
+        for is_cut in std::mem::take(&mut self.state.answers) {
+            self.send(Head::Rest { is_cut }, 0, |_| {});
+        }
+        if let Some(bytes) = self.state.credit.due()
             && self.send(Head::Credit { bytes }, 0, |_| {})
         {
-            self.credit.told();
+            self.state.credit.told();
         }
+    }
+
+    /// Fetches what the peer has lent. `None` while the peer is asked why something is missing.
+    fn fetch(&mut self, index: u32, from: Span, tries: u32) -> Option<Bytes> {
+        let pid = self.shm.link(PEER).and_then(|link| link.copyable());
+        let fetched = match pid.and_then(|pid| Fetched::fetch(&self.pool, pid, from)) {
+            Ok(fetched) => fetched,
+            Err(Refused::Dead) => return self.fail(End::Closed),
+            Err(_) => return self.fail(End::Broken("peer lent what cannot be fetched")),
+        };
+        COPIED.by_kernel.fetch_add(fetched.done as u64, Ordering::Relaxed);
+        self.send(Head::Fetched { index, is_whole: fetched.is_whole() }, 0, |_| {});
+        if !fetched.is_whole() {
+            self.fetching = Some(Fetching { index, from, fetched, tries });
+            return None;
+        }
+        Some(fetched.into_bytes())
+    }
+
+    /// Goes on with what was not whole, once the peer has said what it is.
+    fn fetch_on(&mut self) -> Option<Bytes> {
+        let is_cut = self.state.rest.take()?;
+        let Fetching { index, from, fetched, tries } = self.fetching.take()?;
+        match (is_cut, tries) {
+            (true, _) => Some(fetched.into_bytes()),
+            (false, TRIES_MAX) => self.fail(End::Broken("peer's file cannot be read")),
+            (false, tries) => self.fetch(index, from, tries + 1),
+        }
+    }
+
+    /// Nothing behind what cannot be fetched is of any use.
+    fn fail(&mut self, end: End) -> Option<Bytes> {
+        self.state.arrived.clear();
+        self.state.end.get_or_insert(end);
+        None
+    }
+
+    /// What is placed comes next.
+    fn placed(&mut self, bytes: Bytes) -> Poll<io::Result<Received>> {
+        COPIED.last.store(bytes.as_ptr() as usize, Ordering::Relaxed);
+        self.state.credit.take(0);
+        self.tell();
+        self.wake();
+        Poll::Ready(Ok(Received::Placed(bytes)))
+    }
+
+    /// The next part of the stream, where it is there already. Bytes are appended to `input`.
+    fn next(
+        &mut self,
+        input: &mut BytesMut,
+        bytes_max: usize,
+    ) -> Option<Poll<io::Result<Received>>> {
+        if self.fetching.is_some() {
+            self.pump(None, 1);
+            return self.fetch_on().map(|bytes| self.placed(bytes));
+        }
+        let count = match self.state.arrived.pop_front() {
+            Some(Arrival::Placed(bytes)) => return Some(self.placed(bytes)),
+            Some(Arrival::Rest(bytes)) => return Some(Poll::Ready(Ok(Received::Placed(bytes)))),
+            Some(Arrival::Lies(index, from)) => {
+                return self.fetch(index, from, 0).map(|bytes| self.placed(bytes));
+            }
+            Some(Arrival::Bytes(bytes)) => {
+                self.state.credit.take(bytes.len());
+                input.extend_from_slice(&bytes);
+                bytes.len()
+            }
+            None => self.pump(Some(input), bytes_max),
+        };
+        if count == 0 {
+            return None;
+        }
+        self.wake();
+        Some(Poll::Ready(Ok(Received::Bytes(count))))
     }
 
     /// Sends a packet of our own, for which there is always room unless the peer has ended or is odd.
@@ -148,7 +245,7 @@ impl Channel {
             Err(Refused::Dead) => End::Closed,
             Err(_) => End::Broken("peer takes nothing, and had promised room"),
         };
-        self.end.get_or_insert(refused);
+        self.state.end.get_or_insert(refused);
         false
     }
 
@@ -164,7 +261,7 @@ impl Channel {
                 let _ = pin!(tokio::task::yield_now()).poll(context);
                 return Poll::Pending;
             }
-            self.landing.wake(context.waker());
+            self.state.landing.wake(context.waker());
             if !self.shm.prepare_sleep() {
                 return Poll::Ready(Ok(()));
             }
@@ -201,14 +298,14 @@ impl Channel {
 
     /// Waits until a packet of so many bytes may be sent.
     fn poll_credit(&mut self, context: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
-        while !self.credit.permits(bytes) {
-            if self.pump(None, 1) > 0 {
+        while !self.state.credit.permits(bytes) {
+            self.pump(None, 1);
+            self.tell();
+            if self.state.credit.permits(bytes) {
                 self.wake();
-            }
-            if self.credit.permits(bytes) {
                 break;
             }
-            if let Some(end) = &self.end {
+            if let Some(end) = &self.state.end {
                 return Poll::Ready(Err(end.error()));
             }
             ready!(self.poll_wait(context))?;
@@ -228,10 +325,24 @@ impl Channel {
         self.sent(is_sent, 0, bytes)
     }
 
+    /// Says where the next bytes of the stream lie, if the peer can fetch them there.
+    fn lend(&mut self, range: &FileRange) -> Option<io::Result<usize>> {
+        if !self.state.peer_fetches {
+            return None;
+        }
+        let length = range.length.min(landing::BLOCK_BYTES);
+        let part = FileRange { file: range.file.clone(), offset: range.offset, length };
+        let mapped = MappedRange::new(&part)?;
+        let address = mapped.span().address;
+        let index = self.state.lent.lend(mapped)?;
+        let is_sent = self.send(Head::Lies { index, bytes: length as u32, address }, 0, |_| {});
+        Some(self.sent(is_sent, 0, length))
+    }
+
     fn sent(&mut self, is_sent: bool, in_packet: usize, bytes: usize) -> io::Result<usize> {
-        match (is_sent, &self.end) {
+        match (is_sent, &self.state.end) {
             (true, _) => {
-                self.credit.spend(in_packet);
+                self.state.credit.spend(in_packet);
                 self.wake();
                 Ok(bytes)
             }
@@ -252,29 +363,15 @@ impl Stream for Channel {
         bytes_max: usize,
     ) -> Poll<io::Result<Received>> {
         loop {
-            let count = match self.arrived.pop_front() {
-                Some(Arrival::Placed(bytes)) => {
-                    self.credit.take(0);
-                    self.wake();
-                    return Poll::Ready(Ok(Received::Placed(bytes)));
-                }
-                Some(Arrival::Bytes(bytes)) => {
-                    self.credit.take(bytes.len());
-                    input.extend_from_slice(&bytes);
-                    bytes.len()
-                }
-                Some(Arrival::Rest(bytes)) => return Poll::Ready(Ok(Received::Placed(bytes))),
-                None => self.pump(Some(input), bytes_max),
-            };
+            let next = self.next(input, bytes_max);
             self.tell();
-            if count > 0 {
-                self.wake();
-                return Poll::Ready(Ok(Received::Bytes(count)));
+            if let Some(received) = next {
+                return received;
             }
-            if !self.arrived.is_empty() {
+            if self.fetching.is_none() && !self.state.arrived.is_empty() {
                 continue;
             }
-            match &self.end {
+            match &self.state.end {
                 Some(End::Closed) => return Poll::Ready(Ok(Received::Bytes(0))),
                 Some(broken) => return Poll::Ready(Err(broken.error())),
                 None => ready!(self.poll_wait(context))?,
@@ -288,7 +385,10 @@ impl Stream for Channel {
         range: &FileRange,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_credit(context, 0))?;
-        let Some(far) = self.far.take() else {
+        if let Some(lent) = self.lend(range) {
+            return Poll::Ready(lent);
+        }
+        let Some(far) = self.state.far.take() else {
             let bytes = read_range(range)?;
             return Pin::new(self).poll_write(context, &bytes);
         };
@@ -327,7 +427,7 @@ impl AsyncWrite for Channel {
         let is_large = |slice: &&IoSlice<'_>| slice.len() >= RANGE_BYTES_MIN;
         if let Some(large) = slices.first().filter(is_large) {
             ready!(channel.poll_credit(context, 0))?;
-            if let Some(far) = channel.far.take() {
+            if let Some(far) = channel.state.far.take() {
                 let bytes = far.fill(large);
                 COPIED.by_us.fetch_add(bytes as u64, Ordering::Relaxed);
                 return Poll::Ready(channel.send_landed(far.block, bytes));
@@ -369,7 +469,7 @@ impl AsyncRead for Channel {
         let now = got.split_to(got.len().min(buffer.remaining()));
         buffer.put_slice(&now);
         if !got.is_empty() {
-            channel.arrived.push_front(Arrival::Rest(got));
+            channel.state.arrived.push_front(Arrival::Rest(got));
         }
         Poll::Ready(Ok(()))
     }
@@ -385,6 +485,8 @@ fn patience() -> Duration {
     })
 }
 
+/// How often something is fetched that is missing and should be there.
+const TRIES_MAX: u32 = 3;
 /// Looks without letting anybody else have the CPU: some 2 us.
 const SPINS: u32 = 40;
 

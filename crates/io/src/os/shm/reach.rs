@@ -84,3 +84,20 @@ pub(super) fn can_read(pid: i32, (address, value): (u64, u64)) -> bool {
 
 /// Pieces for one call: what the kernel takes.
 const PIECES_MAX: usize = 1024;
+
+/// Copies from memory of a process up to the first byte that it has not got; how many bytes that were.
+pub(super) fn read_some(pid: i32, theirs: Span, ours: &mut [u8]) -> Result<usize, Refused> {
+    let mut done = 0;
+    while done < ours.len() {
+        let rest = &mut ours[done..];
+        let local = Span::new(rest.as_mut_ptr().expose_provenance() as u64, rest.len() as u64);
+        let address = theirs.address.wrapping_add(done as u64) as usize;
+        let iov_base = std::ptr::with_exposed_provenance_mut(address);
+        match call(pid, Way::Read, local, &[libc::iovec { iov_base, iov_len: rest.len() }]) {
+            Ok(count) => done += count,
+            Err(Refused::Fault) => break,
+            Err(refused) => return Err(refused),
+        }
+    }
+    Ok(done)
+}

@@ -11,10 +11,18 @@ pub(super) enum Head {
     Free,
     /// 4 `bytes[8]`: so much of the window may be used again.
     Credit { bytes: u64 },
+    /// 5: the sender can copy from the receiver's memory.
+    Fetches,
+    /// 6 `index[4] bytes[4] address[8]`: the next bytes of the stream lie in memory of the sender, until they were fetched.
+    Lies { index: u32, bytes: u32, address: u64 },
+    /// 7 `index[4] whole[1]`: they were fetched, or with 0, as many as there were.
+    Fetched { index: u32, is_whole: bool },
+    /// 8 `cut[1]`: those that were missing are gone, and stand for zeros; or with 0, are to be fetched again.
+    Rest { is_cut: bool },
 }
 
 /// Longest head.
-const HEAD_BYTES: usize = 9;
+const HEAD_BYTES: usize = 17;
 
 impl Head {
     /// Its bytes.
@@ -32,24 +40,62 @@ impl Head {
                 out.push(4);
                 out.extend_from_slice(&bytes.to_le_bytes());
             }
+            Head::Fetches => out.push(5),
+            Head::Lies { index, bytes, address } => {
+                out.push(6);
+                out.extend_from_slice(&index.to_le_bytes());
+                out.extend_from_slice(&bytes.to_le_bytes());
+                out.extend_from_slice(&address.to_le_bytes());
+            }
+            Head::Fetched { index, is_whole } => {
+                out.push(7);
+                out.extend_from_slice(&index.to_le_bytes());
+                out.push(is_whole.into());
+            }
+            Head::Rest { is_cut } => out.extend_from_slice(&[8, is_cut.into()]),
         }
         out
     }
 
     /// What it is, of bytes that nobody changes any more. `None` when it is nothing.
     pub fn decode(head: &[u8]) -> Option<Head> {
-        match *head {
-            [1] => Some(Head::Bytes),
-            [2, a, b, c, d, e, f, g, h] => Some(Head::Landed {
-                block: u32::from_le_bytes([a, b, c, d]),
-                bytes: u32::from_le_bytes([e, f, g, h]),
-            }),
-            [3] => Some(Head::Free),
-            [4, a, b, c, d, e, f, g, h] => {
-                Some(Head::Credit { bytes: u64::from_le_bytes([a, b, c, d, e, f, g, h]) })
-            }
-            _ => None,
-        }
+        let (number, fields) = head.split_first()?;
+        let mut fields = Fields(fields);
+        let head = match number {
+            1 => Head::Bytes,
+            2 => Head::Landed { block: fields.u32()?, bytes: fields.u32()? },
+            3 => Head::Free,
+            4 => Head::Credit { bytes: fields.u64()? },
+            5 => Head::Fetches,
+            6 => Head::Lies { index: fields.u32()?, bytes: fields.u32()?, address: fields.u64()? },
+            7 => Head::Fetched { index: fields.u32()?, is_whole: fields.bool()? },
+            8 => Head::Rest { is_cut: fields.bool()? },
+            _ => return None,
+        };
+        fields.0.is_empty().then_some(head)
+    }
+}
+
+/// What is left of a head.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn bool(&mut self) -> Option<bool> {
+        self.take().filter(|[byte]| *byte < 2).map(|[byte]| byte == 1)
     }
 }
 
@@ -117,18 +163,25 @@ mod tests {
 
     #[test]
     fn heads_have_these_bytes_and_no_others_are_heads() {
-        let table: [(Head, &[u8]); 4] = [
+        let table: [(Head, &[u8]); 8] = [
             (Head::Bytes, &[1]),
             (Head::Landed { block: 7, bytes: 0x10_0000 }, &[2, 7, 0, 0, 0, 0, 0, 0x10, 0]),
             (Head::Free, &[3]),
             (Head::Credit { bytes: 0x8001 }, &[4, 1, 0x80, 0, 0, 0, 0, 0, 0]),
+            (Head::Fetches, &[5]),
+            (
+                Head::Lies { index: 3, bytes: 0x10_0000, address: 0x7f00_0000_1000 },
+                &[6, 3, 0, 0, 0, 0, 0, 0x10, 0, 0, 0x10, 0, 0, 0, 0x7f, 0, 0],
+            ),
+            (Head::Fetched { index: 3, is_whole: true }, &[7, 3, 0, 0, 0, 1]),
+            (Head::Rest { is_cut: false }, &[8, 0]),
         ];
         for (head, bytes) in table {
             assert_eq!(head.encode(), bytes);
             assert_eq!(Head::decode(bytes), Some(head));
             let longer = [bytes, &[0]].concat();
             assert_eq!(Head::decode(&longer), None);
-            assert_eq!(Head::decode(&bytes[1..]), None);
+            assert_eq!(Head::decode(&bytes[..bytes.len() - 1]), None);
         }
     }
 

@@ -1,0 +1,113 @@
+//! Payloads that the receiver fetches: from a file of the sender's, which has it mapped, with one copy by the kernel into
+//! memory of the receiver's own, on the receiver's CPU.
+
+use super::super::reach;
+use crate::os::file::MappedRange;
+use bytes::Bytes;
+use covey_wire::Span;
+use covey_wire::transport::Refused;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the peer may fetch until it says that it has.
+#[derive(Debug, Default)]
+pub(super) struct Lent {
+    ranges: Vec<Option<MappedRange>>,
+}
+
+/// Most that is lent at a time: more lands in blocks.
+const LENT_MAX: usize = 64;
+
+impl Lent {
+    /// Keeps a range as it is until it is taken; its number. `None` when there are too many.
+    pub fn lend(&mut self, range: MappedRange) -> Option<u32> {
+        let index = match self.ranges.iter().position(Option::is_none) {
+            Some(index) => index,
+            None if self.ranges.len() < LENT_MAX => {
+                self.ranges.push(None);
+                self.ranges.len() - 1
+            }
+            None => return None,
+        };
+        self.ranges[index] = Some(range);
+        Some(index as u32)
+    }
+
+    /// Whether nothing is.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.iter().all(Option::is_none)
+    }
+
+    /// It stays lent.
+    pub fn keep(&mut self, index: u32, range: MappedRange) {
+        if let Some(place) = self.ranges.get_mut(index as usize) {
+            *place = Some(range);
+        }
+    }
+
+    /// The peer has fetched it, or as much as there was. `None` when it was not lent.
+    pub fn take(&mut self, index: u32) -> Option<MappedRange> {
+        self.ranges.get_mut(index as usize)?.take()
+    }
+}
+
+/// Buffers for what is fetched: the one used last is used next.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+/// Most buffers that are kept.
+const KEPT_MAX: usize = 32;
+
+/// A buffer with what was fetched.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pool: Arc<Pool>,
+    buffer: Vec<u8>,
+    /// How much was to be fetched, and how much there was.
+    bytes: usize,
+    pub done: usize,
+}
+
+impl Fetched {
+    /// Fetches from a process's memory. What it has not got is zeros, for the time being. An error when the process is gone,
+    /// or does not permit it.
+    pub fn fetch(pool: &Arc<Pool>, pid: i32, from: Span) -> Result<Fetched, Refused> {
+        let bytes = from.bytes as usize;
+        let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = free.pop().unwrap_or_default();
+        drop(free);
+        if buffer.len() < bytes {
+            buffer = vec![0; bytes.max(super::landing::BLOCK_BYTES)];
+        }
+        let done = reach::read_some(pid, from, &mut buffer[..bytes])?;
+        buffer[done..bytes].fill(0);
+        Ok(Fetched { pool: pool.clone(), buffer, bytes, done })
+    }
+
+    /// Whether all of it was there.
+    pub fn is_whole(&self) -> bool {
+        self.done == self.bytes
+    }
+
+    /// The bytes. The buffer is used again when the last holder drops them.
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Fetched {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.bytes]
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT_MAX {
+            free.push(std::mem::take(&mut self.buffer));
+        }
+    }
+}
