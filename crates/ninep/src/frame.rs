@@ -3,7 +3,7 @@
 use crate::message::{HEADER_BYTES, Message};
 use crate::runs;
 use crate::tree::Result as Answer;
-use covey_wire::{Blame, Bytes, BytesMut, FileRange, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, FileRange, Loan, Segments};
 
 /// One whole message, header included, sharing the buffer that it arrived in.
 pub(crate) struct Frame {
@@ -61,6 +61,12 @@ pub(crate) fn put_rread_range(tag: u16, range: FileRange, out: &mut Segments) {
     let length = range.length as u32;
     out.small(|out| out.extend_from_slice(&rread_header(tag, length)));
     out.file_range(range);
+}
+
+/// Puts an Rread whose payload a file lends.
+pub(crate) fn put_rread_loan(tag: u16, loan: Loan, out: &mut Segments) {
+    let length = loan.length as u32;
+    out.loan_message(&rread_header(tag, length), loan);
 }
 
 /// Puts an Rread whose payload, at most `count` bytes, `read` appends to the output itself. Puts

@@ -13,7 +13,8 @@
 //!   changes of names under that fid (mkdir, unlink, rename ...) and they for it. Everything else
 //!   may finish in any order. So a client may send walk, open and read in one write.
 //! - What is read as a range of a file (`Tree::read_range`) is taken from there by the peer: a change
-//!   that was sent after the read may show in its answer.
+//!   that was sent after the read may show in its answer. What a file only lends (`Tree::lend`, for
+//!   short reads) is copied before anything that may change a file is begun, so the order holds there.
 //! - Files opened as `blocking` have no order among reads and writes, and no barrier waits for
 //!   them: clunk and remove cancel them (EINTR).
 //! - Tflush is answered at once, and the flushed request never after it. A request that was queued
@@ -44,6 +45,7 @@ use fids::Fids;
 use order::Order;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tasks::Tasks;
@@ -102,6 +104,7 @@ pub struct Session<T: Tree> {
     backlog: VecDeque<Frame>,
     /// Replies, ready to be sent.
     output: Segments,
+    moment: Moment,
     load: Load,
     failure: Option<Blame>,
 }
@@ -115,6 +118,17 @@ struct Load {
     /// Outstanding requests that may wait for ever, and the payload they hold.
     blocked: usize,
     blocked_bytes: usize,
+}
+
+/// A time during which this server changes nothing itself, and for which all that it was asked has arrived.
+/// No other connection has the same.
+struct Moment(u64);
+
+impl Moment {
+    fn new() -> Moment {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Moment(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
 }
 
 impl<T: Tree> Session<T> {
@@ -133,6 +147,7 @@ impl<T: Tree> Session<T> {
             tasks: Tasks::new(),
             backlog: VecDeque::new(),
             output: Segments::new(),
+            moment: Moment::new(),
             load: Load::default(),
             failure: None,
         }
@@ -166,7 +181,7 @@ impl<T: Tree> Session<T> {
     /// Handles what waits in the backlog, as far as there is room, and until there is enough to send:
     /// the peer takes in the first replies while the next ones are made.
     fn advance(&mut self) -> Result<(), Blame> {
-        while self.has_room() && self.output.len() < SEND_BYTES {
+        while self.failure.is_none() && self.has_room() && self.output.len() < SEND_BYTES {
             let Some(frame) = self.backlog.pop_front() else { break };
             self.handle_frame(frame)?;
         }
@@ -263,8 +278,11 @@ impl<T: Tree> Session<T> {
     /// the connection.
     fn step(&mut self) {
         if self.failure.is_none() {
+            self.moment = Moment::new();
             self.run_tasks();
-            self.failure = self.advance().err();
+            if let Err(blame) = self.advance() {
+                self.failure = Some(blame);
+            }
         }
     }
 
@@ -276,6 +294,7 @@ impl<T: Tree> Session<T> {
 impl<T: Tree> Machine for Session<T> {
     fn handle_input(&mut self, _now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
         self.check()?;
+        self.moment = Moment::new();
         loop {
             // One at a time: a Tversion changes how large the next message may be.
             match frame::next(input, self.msize) {

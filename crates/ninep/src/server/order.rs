@@ -70,6 +70,30 @@ impl Access {
     }
 }
 
+/// Whether a request may change what is in files, seen from a connection that has replies with such data to
+/// send. To be removed takes nothing from a file that is open.
+pub(super) fn may_change_data(request: &Message) -> bool {
+    use Message::*;
+    !matches!(
+        request,
+        Tread { .. }
+            | Treadlist { .. }
+            | Tgetattr { .. }
+            | Tstat { .. }
+            | Twalk { .. }
+            | Tclunk { .. }
+            | Treaddir { .. }
+            | Treadlink { .. }
+            | Tstatfs { .. }
+            | Tfsync { .. }
+            | Tlock { .. }
+            | Tgetlock { .. }
+            | Tauth { .. }
+            | Tattach { .. }
+            | Txattrwalk { .. }
+    )
+}
+
 /// The fids that a request claims.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Claims([Option<(u32, Access)>; 2]);
