@@ -36,13 +36,14 @@ mod tasks;
 mod turn;
 mod xattr;
 
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, READ_FRAME_BYTES, ReadFrame};
 use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Number};
 use crate::tree::{Errno, Peer, Tree};
 use answer::Wait;
+use bytes::Buf;
 use covey_wire::{Blame, BytesMut, Machine, Name, Segments};
 use fids::Fids;
-use order::Order;
+use order::{Claims, Order};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +60,7 @@ const REQUESTS_MAX: usize = 16384;
 /// Longest text of an error in bytes: ERRMAX of Plan 9 less its NUL.
 const ENAME_BYTES_MAX: usize = 127;
 /// Replies of this many bytes are sent before more requests are started.
-const SEND_BYTES: usize = 128 << 10;
+const SEND_BYTES: usize = 256 << 10;
 /// How often futures that wake one another are polled before output is given a turn.
 const ROUNDS_MAX: usize = 8;
 
@@ -181,11 +182,35 @@ impl<T: Tree> Session<T> {
     /// Handles what waits in the backlog, as far as there is room, and until there is enough to send:
     /// the peer takes in the first replies while the next ones are made.
     fn advance(&mut self) -> Result<(), Blame> {
-        while self.failure.is_none() && self.has_room() && self.output.len() < SEND_BYTES {
+        while self.takes_more() {
             let Some(frame) = self.backlog.pop_front() else { break };
             self.handle_frame(frame)?;
         }
         Ok(())
+    }
+
+    /// Answers the message at the front of `input` if it is a read that can be answered at once; whether
+    /// it was one.
+    fn answer_read(&mut self, input: &mut BytesMut) -> bool {
+        let Some(ReadFrame { tag, fid, offset, count }) = frame::front_read(input) else {
+            return false;
+        };
+        let is_ready = self.dialect.is_some() && self.backlog.is_empty() && self.takes_more();
+        if !is_ready || self.requests.contains_key(&tag) {
+            return false;
+        }
+        let (claims, fids) = (Claims::of_read(fid, offset, count), &self.fids);
+        let is_answered = self.order.is_free(&claims, |fid| fids.mode(fid))
+            && self.read_at_once(tag, fid, offset, count);
+        if is_answered {
+            input.advance(READ_FRAME_BYTES);
+        }
+        is_answered
+    }
+
+    /// Whether there is room to handle requests, and not enough to send.
+    fn takes_more(&self) -> bool {
+        self.failure.is_none() && self.has_room() && self.output.len() < SEND_BYTES
     }
 
     fn has_room(&self) -> bool {
@@ -296,6 +321,9 @@ impl<T: Tree> Machine for Session<T> {
         self.check()?;
         self.moment = Moment::new();
         loop {
+            if self.answer_read(input) {
+                continue;
+            }
             // One at a time: a Tversion changes how large the next message may be.
             match frame::next(input, self.msize) {
                 Ok(Some(frame)) => self.backlog.push_back(frame),

@@ -116,7 +116,7 @@ impl Claims {
             | Tsetattr { fid, .. }
             | Tclunk { fid }
             | Tremove { fid } => one(fid, Access::Barrier),
-            Tread { fid, offset, count } => one(fid, data(false, offset, u64::from(count))),
+            Tread { fid, offset, count } => Claims::of_read(fid, offset, count),
             Twrite { fid, offset, ref data } => {
                 one(fid, self::data(true, offset, data.len() as u64))
             }
@@ -144,6 +144,11 @@ impl Claims {
             | Tgetlock { fid, .. } => one(fid, Access::Free),
             _ => Claims::default(),
         }
+    }
+
+    /// What a read claims.
+    pub fn of_read(fid: u32, offset: u64, count: u32) -> Claims {
+        one(fid, data(false, offset, u64::from(count)))
     }
 
     /// The fids with their accesses.

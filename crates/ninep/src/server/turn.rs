@@ -121,7 +121,7 @@ impl<T: Tree> Session<T> {
     }
 
     /// Has the tree read straight into the output; whether it did, and the reply is there.
-    fn read_at_once(&mut self, tag: u16, fid: u32, offset: u64, count: u32) -> bool {
+    pub(super) fn read_at_once(&mut self, tag: u16, fid: u32, offset: u64, count: u32) -> bool {
         let count = count.min(self.payload_max());
         let Ok(File { node, user, qid, .. }) = self.fids.readable(fid) else { return false };
         // What reading a directory means depends on the dialect.
