@@ -162,7 +162,8 @@ mod tests {
     #[test]
     fn a_read_is_known_where_it_lies() {
         let mut out = Segments::new();
-        let read = Message::Tread { fid: 0x0102_0304, offset: 0x1122_3344_5566_7788, count: 0xa0b0 };
+        let read =
+            Message::Tread { fid: 0x0102_0304, offset: 0x1122_3344_5566_7788, count: 0xa0b0 };
         read.put(0x0909, Dialect::Linux, &mut out);
         Message::Tclunk { fid: 1 }.put(2, Dialect::Linux, &mut out);
         let bytes = bytes(out);

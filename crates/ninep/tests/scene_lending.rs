@@ -23,7 +23,12 @@ struct Shelf {
 }
 
 impl Lender for Shelf {
-    fn copy(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> std::result::Result<(), Blame> {
+    fn copy(
+        &self,
+        offset: u64,
+        length: usize,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), Blame> {
         if *self.is_ill.lock().unwrap() {
             return Err(Blame::Io("the disk is ill".into()));
         }
