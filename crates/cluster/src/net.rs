@@ -123,7 +123,8 @@ async fn dial_any(
         match dial(address, &format!("{aname} {whose}"), key, runtime).await {
             Ok(conn) => return Ok(conn),
             Err(error) if error.code == Errno::ENXIO => {
-                let what = format!("{address}: another cluster's server listens there, or another node");
+                let what =
+                    format!("{address}: another cluster's server listens there, or another node");
                 last = Errno::because(Errno::EIO, what);
             }
             Err(error) => last = error,

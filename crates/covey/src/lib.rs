@@ -76,7 +76,10 @@ fn in_our_words(error: &clap::Error) -> Error {
         return Error::user("cannot guess what to do: a command is missing").hint(
             match group(&text) {
                 Some(group) => format!("`{group} --help` lists the commands"),
-                None => "`covey help` lists the commands; `covey up` starts a cluster on this machine".into(),
+                None => {
+                    "`covey help` lists the commands; `covey up` starts a cluster on this machine"
+                        .into()
+                }
             },
         );
     }

@@ -49,7 +49,9 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Some(dir) => {
             let store = Offline::open(dir).cannot(|| format!("check {}", dir.display()));
             let store = store.map_err(|error| {
-                error.hint("--store is for a server that is stopped; without it the running one is asked")
+                error.hint(
+                    "--store is for a server that is stopped; without it the running one is asked",
+                )
             })?;
             let (report, told) = passes(&store, &args).await?;
             if report.found() > report.left() {

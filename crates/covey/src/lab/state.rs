@@ -126,7 +126,9 @@ impl Lab {
                     }
                     false => {
                         let others = others.join(", ");
-                        error.hint(format!("there is {others}: --name NAME, for `covey tune` --lab NAME"))
+                        error.hint(format!(
+                            "there is {others}: --name NAME, for `covey tune` --lab NAME"
+                        ))
                     }
                 }
             }
