@@ -1,6 +1,7 @@
 //! Writes that weaker consistency modes gather.
 
 use crate::mounted::Mounted;
+use crate::process::{Deed, finish, start};
 use covey::mount::MountOptions;
 use covey_stripe::ops::Consistency;
 use std::fs::{self, File, OpenOptions};
@@ -70,11 +71,7 @@ fn a_mapping_that_outlives_the_last_close_is_written_at_its_end() {
     let Some(mut mounted) = mounted(Consistency::CloseToOpen) else { return };
     let path = mounted.path("file");
     fs::write(&path, vec![b'.'; 3 * 4096]).expect("write");
-    let file = OpenOptions::new().read(true).write(true).open(&path).expect("open");
-    let mut mapping = crate::mapping::Mapping::of(&file);
-    drop(file);
-    mapping.write(5000, b'm');
-    drop(mapping);
+    finish(start(Deed::MapPastTheClose, &path));
     assert_eq!(fs::read(&path).expect("read")[5000], b'm');
     crate::mounted::until(|| mounted.model.state().is_closed("file"), "the close");
     mounted.unmount();

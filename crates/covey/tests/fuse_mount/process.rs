@@ -1,7 +1,9 @@
 //! Other processes: this test binary again, told by its environment what to do. Locks and signals
 //! belong to processes, so threads will not do.
 
+use crate::mapping;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use std::cell::LazyCell;
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::Path;
@@ -16,6 +18,12 @@ pub enum Deed {
     KeepFlock,
     /// Reads the file.
     Read,
+    /// Changes the file by calls and by a mapping, in turn.
+    MapAndCall,
+    /// Maps the file while it is open to be appended to.
+    MapWhatIsAppendedTo,
+    /// Changes the file by a mapping after its last close.
+    MapPastTheClose,
 }
 
 /// Starts a process that does the deed. It prints a line when it is done with it.
@@ -52,11 +60,18 @@ pub fn finish(mut child: Child) {
 #[test]
 fn deed() {
     let (Ok(deed), Some(file)) = (std::env::var(VARIABLE), std::env::var_os(FILE)) else { return };
-    let mut file = OpenOptions::new().read(true).write(true).open(file).expect("open");
+    let file = Path::new(&file);
+    // Opened by what needs it, and kept open with its lock.
+    let open =
+        LazyCell::new(|| OpenOptions::new().read(true).write(true).open(file).expect("open"));
     match deed.as_str() {
-        "KeepFcntl" => fcntl_lock(&file, FlockOperation::LockExclusive).expect("fcntl"),
-        "KeepFlock" => flock(&file, FlockOperation::LockExclusive).expect("flock"),
-        _ => drop(file.read_to_end(&mut Vec::new()).expect("read")),
+        "KeepFcntl" => fcntl_lock(&*open, FlockOperation::LockExclusive).expect("fcntl"),
+        "KeepFlock" => flock(&*open, FlockOperation::LockExclusive).expect("flock"),
+        "Read" => drop((&*open).read_to_end(&mut Vec::new()).expect("read")),
+        "MapAndCall" => mapping::map_and_call(file),
+        "MapWhatIsAppendedTo" => mapping::map_what_is_appended_to(file),
+        "MapPastTheClose" => mapping::map_past_the_close(file),
+        _ => panic!("no such deed: {deed}"),
     }
     println!("{DONE}");
     std::io::stdin().read_to_end(&mut Vec::new()).expect("stdin");
