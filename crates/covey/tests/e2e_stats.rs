@@ -40,4 +40,5 @@ fn any_9p_client_reads_the_numbers_and_a_wrong_command_is_refused_with_a_reason(
     assert!(cluster.covey(&["9p", "cat", &address, "/ctl"]).starts_with("slow 1000\n"));
     let refused = cluster.refused(&["stats", "--set", "slow down", "io1"]);
     assert!(refused.stderr.contains("nvalid argument"), "{refused}");
+    assert!(refused.stderr.contains("the commands are `slow MILLISECONDS`"), "{refused}");
 }

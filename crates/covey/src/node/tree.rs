@@ -33,6 +33,8 @@ pub struct NodeTree {
     pub config: String,
     /// What the node is called.
     pub name: String,
+    /// What it is called among all clusters: an attach may say whom it means.
+    pub whose: String,
     /// The watch over the objects' operations.
     pub watch: Rc<Watch>,
 }
@@ -268,7 +270,12 @@ impl Tree for NodeTree {
     type Node = Node;
 
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
-        let path = attach.aname.lossy().into_owned();
+        let aname = attach.aname.lossy().into_owned();
+        let (path, whose) = aname.split_once(' ').unwrap_or((&aname, &self.whose));
+        if whose != self.whose {
+            let why = format!("{whose:?} was meant, this is {:?}", self.whose);
+            return Outcome::Now(Err(Errno::because(Errno::ENXIO, why)));
+        }
         match path.trim_matches('/') {
             "" => {
                 // The user of this attach is who walks on into the parts.

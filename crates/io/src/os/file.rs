@@ -9,10 +9,13 @@ use crate::task::blocking;
 mod list;
 mod map;
 mod range;
+mod send;
+mod window;
 
-pub(crate) use map::MappedRange;
 pub use range::range_blocking;
-pub(crate) use range::{read_range, read_range_into, send_range};
+pub(crate) use range::{read_range, read_range_into};
+pub(crate) use send::send_some;
+pub(crate) use window::MappedRange;
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;
@@ -54,7 +57,8 @@ struct Inner {
     kind: FileKind,
     /// The file system does not know `RWF_NOWAIT`.
     refuses_nowait: AtomicBool,
-    window: map::Window,
+    mapping: map::Mapping,
+    window: window::Window,
 }
 
 impl DataFile {
@@ -66,14 +70,8 @@ impl DataFile {
 
     /// Takes an open file of a known kind.
     pub fn of_kind(file: File, kind: FileKind) -> DataFile {
-        DataFile {
-            inner: Arc::new(Inner {
-                file,
-                kind,
-                refuses_nowait: AtomicBool::new(false),
-                window: map::Window::default(),
-            }),
-        }
+        let (refuses_nowait, mapping, window) = Default::default();
+        DataFile { inner: Arc::new(Inner { file, kind, refuses_nowait, mapping, window }) }
     }
 
     /// The file itself.

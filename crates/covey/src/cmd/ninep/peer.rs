@@ -47,9 +47,13 @@ impl Peer {
         let key = key_file.map(read_key).transpose()?;
         let what = || format!("talk to {address}");
         let runtime = tokio::runtime::Handle::current();
-        let conn = net::dial_speaking(address, aname, key, &runtime, dialects).await.cannot(what);
-        let conn = conn.map_err(|error| {
-            error.hint("servers of other machines want --key FILE; diod wants --aname DIR")
+        let conn = net::dial_speaking(address, aname, key, &runtime, dialects).await;
+        let conn = conn.map_err(|errno| {
+            let why = if errno.reason.is_empty() { errno.text() } else { &errno.reason };
+            Error::work(format!("cannot {}: {why}", what())).hint(match errno.code {
+                Errno::ENOENT => "the server has no such tree: diod wants --aname DIR, others none",
+                _ => "servers of other machines want --key FILE; diod wants --aname DIR",
+            })
         })?;
         Ok(Peer { conn })
     }

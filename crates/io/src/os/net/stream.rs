@@ -2,11 +2,10 @@
 
 use super::shared::Shared;
 use super::unix::QuietStream;
-use crate::os::file::send_range;
+use crate::os::file::send_some;
 use crate::os::run::{self, Received};
 use bytes::BytesMut;
-use covey_wire::FileRange;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use covey_wire::Segments;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -65,18 +64,16 @@ fn poll_send_tcp(
 }
 
 impl run::Stream for Stream {
-    fn poll_write_ahead(
+    fn poll_write_files(
         &mut self,
         context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
+        output: &Segments,
     ) -> Poll<io::Result<usize>> {
-        let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let mut none = SendAncillaryBuffer::default();
-        let send = |socket: BorrowedFd<'_>| Ok(sendmsg(socket, slices, &mut none, flags)?);
+        let send = |socket: BorrowedFd<'_>| send_some(socket, output);
         match self {
             Stream::Tcp(stream) => poll_send_tcp(stream, context, send),
             Stream::Unix(stream) => stream.poll_send(context, send),
-            Stream::Shared(shared) => shared.channel.poll_write_ahead(context, slices),
+            Stream::Shared(shared) => shared.channel.poll_write_files(context, output),
         }
     }
 
@@ -93,19 +90,6 @@ impl run::Stream for Stream {
         match self {
             Stream::Shared(shared) => shared.channel.poll_receive(context, input, bytes_max),
             socket => run::read_into(socket, context, input, bytes_max),
-        }
-    }
-
-    fn poll_write_file(
-        &mut self,
-        context: &mut Context<'_>,
-        range: &FileRange,
-    ) -> Poll<io::Result<usize>> {
-        let send = |socket: BorrowedFd<'_>| send_range(socket, range);
-        match self {
-            Stream::Tcp(stream) => poll_send_tcp(stream, context, send),
-            Stream::Unix(stream) => stream.poll_send(context, send),
-            Stream::Shared(shared) => shared.channel.poll_write_file(context, range),
         }
     }
 }

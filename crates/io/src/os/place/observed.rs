@@ -2,7 +2,7 @@
 
 use crate::os::run::{self, Received};
 use bytes::BytesMut;
-use covey_wire::FileRange;
+use covey_wire::Segments;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -82,13 +82,13 @@ impl<S: AsyncWrite + Unpin, O: Observer<S> + Unpin> AsyncWrite for Observed<S, O
 }
 
 impl<S: run::Stream, O: Observer<S> + Unpin> run::Stream for Observed<S, O> {
-    fn poll_write_ahead(
+    fn poll_write_files(
         &mut self,
         context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
+        output: &Segments,
     ) -> Poll<io::Result<usize>> {
         self.owes = false;
-        self.stream.poll_write_ahead(context, slices)
+        self.stream.poll_write_files(context, output)
     }
 
     fn places(&self) -> bool {
@@ -106,14 +106,5 @@ impl<S: run::Stream, O: Observer<S> + Unpin> run::Stream for Observed<S, O> {
             true => self.stream.poll_receive(context, input, bytes_max),
             false => run::read_into(self, context, input, bytes_max),
         }
-    }
-
-    fn poll_write_file(
-        &mut self,
-        context: &mut Context<'_>,
-        range: &FileRange,
-    ) -> Poll<io::Result<usize>> {
-        self.owes = false;
-        self.stream.poll_write_file(context, range)
     }
 }

@@ -34,7 +34,7 @@ use crate::os::file::{MappedRange, read_range};
 use crate::os::run::{Received, Stream};
 use bytes::{Bytes, BytesMut};
 use covey_wire::transport::Refused;
-use covey_wire::{FileRange, RANGE_BYTES_MIN, Span, Transport};
+use covey_wire::{FileRange, Piece, RANGE_BYTES_MIN, Segments, Span, Transport};
 use inbound::{Arrival, End, Inbound, State};
 use landing::{Far, Landing};
 use packet::Head;
@@ -339,6 +339,24 @@ impl Channel {
         Some(self.sent(is_sent, 0, length))
     }
 
+    fn poll_write_range(
+        &mut self,
+        context: &mut Context<'_>,
+        range: &FileRange,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_credit(context, 0))?;
+        if let Some(lent) = self.lend(range) {
+            return Poll::Ready(lent);
+        }
+        let Some(far) = self.state.far.take() else {
+            let bytes = read_range(range)?;
+            return Pin::new(self).poll_write(context, &bytes);
+        };
+        let bytes = far.fill_from(range)?;
+        COPIED.by_kernel.fetch_add(bytes as u64, Ordering::Relaxed);
+        Poll::Ready(self.send_landed(far.block, bytes))
+    }
+
     fn sent(&mut self, is_sent: bool, in_packet: usize, bytes: usize) -> io::Result<usize> {
         match (is_sent, &self.state.end) {
             (true, _) => {
@@ -379,22 +397,22 @@ impl Stream for Channel {
         }
     }
 
-    fn poll_write_file(
+    fn poll_write_files(
         &mut self,
         context: &mut Context<'_>,
-        range: &FileRange,
+        output: &Segments,
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_credit(context, 0))?;
-        if let Some(lent) = self.lend(range) {
-            return Poll::Ready(lent);
-        }
-        let Some(far) = self.state.far.take() else {
-            let bytes = read_range(range)?;
-            return Pin::new(self).poll_write(context, &bytes);
+        let mut copy = Vec::new();
+        let bytes = match output.pieces().next() {
+            None => return Poll::Ready(Ok(0)),
+            Some(Piece::File(range)) => return self.poll_write_range(context, range),
+            Some(Piece::Memory(bytes)) => bytes,
+            Some(Piece::Loan(loan)) => {
+                loan.copy(&mut copy).map_err(|blame| io::Error::other(blame.to_string()))?;
+                &copy
+            }
         };
-        let bytes = far.fill_from(range)?;
-        COPIED.by_kernel.fetch_add(bytes as u64, Ordering::Relaxed);
-        Poll::Ready(self.send_landed(far.block, bytes))
+        Pin::new(self).poll_write(context, bytes)
     }
 }
 

@@ -87,6 +87,7 @@ pub fn between(
     let server = Answering::on(lab, &plan, to)?;
     let mut command = on_node(lab, from);
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begin = Instant::now();
     let mut child = command.spawn().cannot(|| format!("measure on {from}"))?;
     let mut points = Vec::new();
     let out = child.stdout.take().expect("it was asked for");
@@ -100,7 +101,7 @@ pub fn between(
     let report = match report {
         Some(report) => report,
         None if points.is_empty() => return Err(said_no(lab, from, &said)),
-        None => here::partial(from, to, points, &why_ended(lab, from)),
+        None => here::partial(from, to, points, begin.elapsed(), &why_ended(lab, from)),
     };
     // What was run on the node was this command's doing.
     Ok(Report { wire: plan.networks[0].profile.wire(), provenance: Provenance::here(), ..report })

@@ -78,7 +78,7 @@ async fn pass(from: &mut Channel, to: &mut Channel, seed: u64) {
                     wanted.extend_from_slice(&data.read_now(7, length).unwrap().unwrap());
                     let (mut range, mut left) = (range, length);
                     while left > 0 {
-                        let sent = poll_fn(|context| from.poll_write_file(context, &range)).await;
+                        let sent = poll_fn(|context| from.poll_write_range(context, &range)).await;
                         let sent = sent.unwrap();
                         (range.offset, range.length) =
                             (range.offset + sent as u64, range.length - sent);
@@ -142,7 +142,7 @@ fn a_range_of_a_file_lands_where_it_stays_and_zeros_stand_for_what_is_gone() {
         let mut before = None;
         for length in [1 << 20, 300_000] {
             file.set_len(length).unwrap();
-            let sent = poll_fn(|context| one.poll_write_file(context, &range)).await.unwrap();
+            let sent = poll_fn(|context| one.poll_write_range(context, &range)).await.unwrap();
             assert_eq!(sent, 1 << 20);
             let (is_placed, got) = receive(&mut other).await.unwrap();
             assert!(is_placed && got[..length as usize] == bytes[..length as usize]);
@@ -168,7 +168,7 @@ fn a_range_of_a_file_is_fetched_and_zeros_stand_for_what_is_gone() {
         let range = data.range(1 << 20, 1 << 20).unwrap().expect("it is in memory");
         let mut before = None;
         for gone in [0, 5000, 1 << 20] {
-            let sent = poll_fn(|context| one.poll_write_file(context, &range)).await.unwrap();
+            let sent = poll_fn(|context| one.poll_write_range(context, &range)).await.unwrap();
             one.write_all(b"behind").await.unwrap();
             assert_eq!(sent, 1 << 20);
             file.set_len((2 << 20) - gone as u64).unwrap();
