@@ -7,10 +7,13 @@
 
 use crate::task::blocking;
 mod list;
+mod map;
 mod range;
+mod send;
 
 pub use range::range_blocking;
-pub(crate) use range::{read_range, send_range};
+pub(crate) use range::read_range;
+pub(crate) use send::send_some;
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;
@@ -52,6 +55,7 @@ struct Inner {
     kind: FileKind,
     /// The file system does not know `RWF_NOWAIT`.
     refuses_nowait: AtomicBool,
+    mapping: map::Mapping,
 }
 
 impl DataFile {
@@ -63,7 +67,8 @@ impl DataFile {
 
     /// Takes an open file of a known kind.
     pub fn of_kind(file: File, kind: FileKind) -> DataFile {
-        DataFile { inner: Arc::new(Inner { file, kind, refuses_nowait: AtomicBool::new(false) }) }
+        let (refuses_nowait, mapping) = Default::default();
+        DataFile { inner: Arc::new(Inner { file, kind, refuses_nowait, mapping }) }
     }
 
     /// The file itself.

@@ -72,7 +72,7 @@ fn bring(file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Option<
 }
 
 /// Sends what the socket takes of `range`, without waiting.
-pub(crate) fn send_range(socket: BorrowedFd<'_>, range: &FileRange) -> io::Result<usize> {
+pub(super) fn send_range(socket: BorrowedFd<'_>, range: &FileRange) -> io::Result<usize> {
     let mut offset = range.offset;
     match sendfile(socket, file_of(range)?.file.as_fd(), Some(&mut offset), range.length) {
         Ok(0) => {

@@ -1,7 +1,7 @@
 //! A connection whose requests are noted.
 
 use crate::os::run;
-use covey_wire::FileRange;
+use covey_wire::Segments;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -81,21 +81,12 @@ impl<S: AsyncWrite + Unpin, O: Observer<S> + Unpin> AsyncWrite for Observed<S, O
 }
 
 impl<S: run::Stream, O: Observer<S> + Unpin> run::Stream for Observed<S, O> {
-    fn poll_write_ahead(
+    fn poll_write_files(
         &mut self,
         context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
+        output: &Segments,
     ) -> Poll<io::Result<usize>> {
         self.owes = false;
-        self.stream.poll_write_ahead(context, slices)
-    }
-
-    fn poll_write_file(
-        &mut self,
-        context: &mut Context<'_>,
-        range: &FileRange,
-    ) -> Poll<io::Result<usize>> {
-        self.owes = false;
-        self.stream.poll_write_file(context, range)
+        self.stream.poll_write_files(context, output)
     }
 }
