@@ -135,7 +135,8 @@ mod tests {
             "suspicions": [{"cause": "loss", "suspects": ["n3"]}],
         });
         found.add(all).unwrap();
-        let crowd = serde_json::json!({"to": "n1", "alone": [], "together": [], "verdict": "no-fault"});
+        let crowd =
+            serde_json::json!({"to": "n1", "alone": [], "together": [], "verdict": "no-fault"});
         found.add(crowd).unwrap();
         let kinds: Vec<&str> = found.others.iter().map(|(kind, _)| kind.as_str()).collect();
         let wanted = ["suspects among all pairs", "stands for a link", "several nodes to one"];

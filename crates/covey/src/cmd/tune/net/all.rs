@@ -99,9 +99,16 @@ fn measure_round(
                 let (from, to) = (plan.nodes[*from].as_str(), plan.nodes[*to].as_str());
                 let bar = &bar;
                 scope.spawn(move || {
-                    pair::between(args, lab, [from, to], round.len(), &Stop::default(), &mut |point| {
-                        show(bar, &format!("{from} to {to}"), point);
-                    })
+                    pair::between(
+                        args,
+                        lab,
+                        [from, to],
+                        round.len(),
+                        &Stop::default(),
+                        &mut |point| {
+                            show(bar, &format!("{from} to {to}"), point);
+                        },
+                    )
                 })
             })
             .collect();
