@@ -6,13 +6,14 @@
  * it has then not been touched, or is written once more with the same bytes. */
 #include "pmpi.h"
 
-/* What the ways take, as measured: the kernel for each piece and for each KiB; MPI for each operation, and for each
- * piece of the rank's type. */
-enum { PIECE_NS = 320, KIB_NS = 90 };
+/* What the ways take, as measured: the kernel for each piece and for each KiB; MPI for each operation, for each
+ * piece of the rank's type, and for each KiB. Open MPI makes a system call for each piece; MPICH has the rank
+ * take part, which does so when it calls MPI. */
+enum { PIECE_NS = 140, KIB_NS = 90 };
 #ifdef OPEN_MPI
-enum { MPI_NS = 2000, MPI_PIECE_NS = 450 };
+enum { MPI_NS = 500, MPI_PIECE_NS = 420, MPI_KIB_NS = 90 };
 #else
-enum { MPI_NS = 10000, MPI_PIECE_NS = 5 };
+enum { MPI_NS = 3000, MPI_PIECE_NS = 10, MPI_KIB_NS = 300 };
 #endif
 /* What passes through memory of ours at a time, where it can be cut. */
 #define STEP_BYTES (256ull << 10)
@@ -180,7 +181,7 @@ static int by_kernel(const struct side *near, const struct side *far, int pid, i
     int may_whole = far->span <= settings.bytes_max && (!puts || far->span == far->size);
     uint64_t whole_ns = may_whole ? far->span / 1024 * KIB_NS : UINT64_MAX;
     uint64_t pieces_ns = far->runs * PIECE_NS + far->size / 1024 * KIB_NS;
-    uint64_t mpi_ns = MPI_NS + far->runs * MPI_PIECE_NS + far->size / 1024 * KIB_NS;
+    uint64_t mpi_ns = MPI_NS + far->runs * MPI_PIECE_NS + far->size / 1024 * MPI_KIB_NS;
     if (settings.windows != WINDOWS_ALL && whole_ns > mpi_ns && pieces_ns > mpi_ns)
         return 0;
     return whole_ns <= pieces_ns ? by_whole(near, far, pid, puts) : by_pieces(near, far, pid, puts);

@@ -9,10 +9,13 @@ use crate::task::blocking;
 mod list;
 mod map;
 mod range;
+mod receive;
 mod send;
 
 pub use range::range_blocking;
 pub(crate) use range::read_range;
+pub use receive::Received;
+pub(crate) use receive::receive;
 pub(crate) use send::send_some;
 
 use bytes::Bytes;

@@ -9,13 +9,14 @@
 //!   split off without a copy; small messages share a buffer;
 //! - no timer is touched unless the machine's deadline moved to an earlier time;
 //! - a machine that is full, or whose peer does not take its output, is given no more input;
+//! - a payload that is to be put into a file (`Machine::deposit`) goes there whole, or is read like others;
 //! - what a file lends is sent or copied before the machine is called again;
 //! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
 
-use super::file::read_range;
+use super::file::{Received, read_range};
 use crate::task::{self, Alarm};
 use bytes::{BufMut, BytesMut};
-use covey_wire::{Blame, Machine, Piece, Segments};
+use covey_wire::{Blame, Deposit, FileRange, Machine, Piece, Segments};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -46,6 +47,13 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
             }
         };
         Pin::new(self).poll_write(context, bytes)
+    }
+
+    /// Takes the next `range.length` bytes off the stream and puts them into the file, if all of them are
+    /// there. Most streams cannot.
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        let _ = range;
+        Ok(Received::Nothing)
     }
 }
 
@@ -133,7 +141,22 @@ impl<M: Machine, S: Stream> Link<M, S> {
         if self.machine.is_full() || self.output.len() > OUTPUT_BYTES_MAX {
             return Ok(Turn::Still);
         }
-        let limit = self.make_room();
+        let may_read = match self.machine.deposit(&self.input) {
+            Deposit::No => usize::MAX,
+            Deposit::UpTo(bytes) => bytes,
+            Deposit::Into(range) => {
+                let received = self.stream.receive(&range);
+                match received.map_err(|error| self.broken("read", error))? {
+                    Received::Taken(written) => {
+                        self.machine.deposited(&mut self.input, written);
+                        return Ok(Turn::Moved);
+                    }
+                    // Up to its end, so that the next one begins with its header again.
+                    Received::Nothing => range.length,
+                }
+            }
+        };
+        let limit = self.make_room().min(may_read);
         let mut room = (&mut self.input).limit(limit);
         let Poll::Ready(count) = pin!(self.stream.read_buf(&mut room)).poll(context) else {
             return Ok(Turn::Still);

@@ -1,9 +1,9 @@
 //! A connection of either kind.
 
 use super::unix::QuietStream;
-use crate::os::file::send_some;
+use crate::os::file::{Received, receive, send_some};
 use crate::os::run;
-use covey_wire::Segments;
+use covey_wire::{FileRange, Segments};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -76,6 +76,13 @@ impl run::Stream for Stream {
         output: &Segments,
     ) -> Poll<io::Result<usize>> {
         self.poll_send(context, |socket| send_some(socket, output))
+    }
+
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        match self {
+            Stream::Tcp(stream) => receive(stream.as_fd(), range),
+            Stream::Unix(stream) => receive(stream.as_fd(), range),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! A connection whose requests are noted.
 
+use crate::os::file::Received;
 use crate::os::run;
-use covey_wire::Segments;
+use covey_wire::{FileRange, Segments};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -88,5 +89,14 @@ impl<S: run::Stream, O: Observer<S> + Unpin> run::Stream for Observed<S, O> {
     ) -> Poll<io::Result<usize>> {
         self.owes = false;
         self.stream.poll_write_files(context, output)
+    }
+
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        let received = self.stream.receive(range)?;
+        if let Received::Taken(_) = received {
+            let owed = std::mem::replace(&mut self.owes, true);
+            self.observer.heard(&self.stream, range.length, owed);
+        }
+        Ok(received)
     }
 }
