@@ -179,6 +179,68 @@ fn reads_and_writes_that_overlap_keep_their_order_however_many_are_sent_at_once(
 }
 
 #[test]
+fn large_writes_are_whole_in_order_and_told_to_the_file_system() {
+    for place in places() {
+        let mut model = noise(5, FILE_BYTES);
+        let export = Export::new(&place, &model);
+        let mut client = export.client();
+        let before = fs::metadata(export.path()).unwrap();
+        let (mut requests, mut wanted) = (Vec::new(), Vec::new());
+        // Large writes in a row, which go straight into the file, over one another, over the end, and
+        // with reads and short writes among them.
+        for tag in 0..200u16 {
+            let n = usize::from(tag);
+            let place = n * 7919 * 13 % (FILE_BYTES + 100_000);
+            if n % 10 == 7 {
+                let place = place.min(FILE_BYTES - 4096);
+                requests.push((tag, read(place, 4096)));
+                wanted.push(model[place..place + 4096].to_vec());
+                continue;
+            }
+            let data = noise(n as u64, if n % 10 == 3 { 100 } else { 20_000 + n * 1001 });
+            model.resize(model.len().max(place + data.len()), 0);
+            model[place..place + data.len()].copy_from_slice(&data);
+            requests.push((tag, write(place, data)));
+            wanted.push(Vec::new());
+        }
+        let bytes = bytes_of(&requests);
+        let mut sender = client.stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // In pieces that have nothing to do with the messages.
+                for piece in bytes.chunks(300_007) {
+                    sender.write_all(piece).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+            });
+            for (tag, got) in client.data(requests.len()) {
+                assert!(got == wanted[usize::from(tag)], "{}: answer {tag}", place.display());
+            }
+        });
+        assert_same(&fs::read(export.path()).unwrap(), &model, "the file in the end");
+        let after = fs::metadata(export.path()).unwrap();
+        assert!(after.modified().unwrap() > before.modified().unwrap());
+    }
+}
+
+#[test]
+fn of_a_write_that_is_cut_off_nothing_is_written() {
+    let content = noise(6, FILE_BYTES);
+    let export = Export::new(Path::new(IN_MEMORY), &content);
+    let mut client = export.client();
+    // The second is expected to be large, too.
+    client.send(&[(1, write(0, content[..100_000].to_vec()))]);
+    client.replies(1);
+    let bytes = bytes_of(&[(2, write(200_000, vec![b'x'; 100_000]))]);
+    client.stream.write_all(&bytes[..60_000]).unwrap();
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    let _ = client.stream.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "it is not answered");
+    assert_same(&fs::read(export.path()).unwrap(), &content, "the file");
+}
+
+#[test]
 fn a_read_before_a_truncation_is_whole_and_one_after_it_is_cut() {
     for place in places() {
         let content = noise(2, FILE_BYTES);

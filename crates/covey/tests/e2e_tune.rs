@@ -216,6 +216,17 @@ fn a_lab_that_dies_in_mid_run_leaves_what_was_measured_and_an_error() {
 }
 
 #[test]
+fn a_measurement_that_is_interrupted_tells_what_there_was() {
+    let Some(lab) = Lab::up("ctrlc", &PAIR) else { return };
+    let child = measuring(&lab);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let (told, _) = broken_off(child);
+    assert!(told["failure"].as_str().unwrap().contains("interrupted"), "{told:#}");
+    assert_eq!(kill(&lab, "n1", "tune") + kill(&lab, "n2", "tune"), 0, "nothing is left");
+}
+
+#[test]
 fn a_measurement_that_is_killed_leaves_nothing_on_the_nodes() {
     let Some(lab) = Lab::up("orphan", &PAIR) else { return };
     let mut child = measuring(&lab);

@@ -3,11 +3,12 @@
 use covey_io::os::file::{DataFile, FileKind, range_blocking};
 use covey_io::os::net::{Address, Listener, Stream, connect};
 use covey_io::run;
-use covey_wire::{Blame, BytesMut, FileRange, Loan, Machine, Segments};
+use covey_wire::{Blame, BytesMut, Deposit, FileRange, Loan, Machine, Segments};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -361,4 +362,104 @@ fn only_what_pays_and_cannot_block_is_sent_from_its_file() {
     elsewhere.file().set_len(1 << 20).unwrap();
     let is_sent = elsewhere.range(0, 1 << 20).unwrap().is_some();
     assert_eq!(is_sent, elsewhere.kind() == FileKind::Memory);
+}
+
+/// Puts all that comes into a file, in messages of `each` bytes behind a `>`.
+struct Taker {
+    file: DataFile,
+    each: usize,
+    at: u64,
+    deposited: Arc<Mutex<Vec<Result<usize, i32>>>>,
+}
+
+impl Machine for Taker {
+    fn handle_input(&mut self, _: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+        while input.len() > self.each {
+            let message = input.split_to(self.each + 1);
+            self.file.file().write_all_at(&message[1..], self.at).unwrap();
+            self.at += self.each as u64;
+        }
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, _: Instant) -> Result<(), Blame> {
+        Ok(())
+    }
+
+    fn poll_output(&mut self, _: &mut Segments, _: usize) -> bool {
+        false
+    }
+
+    fn poll_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn bytes_wanted(&self, input: &[u8]) -> usize {
+        self.each + 1 - input.len()
+    }
+
+    fn deposit(&mut self, input: &[u8]) -> Deposit {
+        match input.len() {
+            0 => Deposit::UpTo(1),
+            1 => self.file.place(self.at, self.each).map_or(Deposit::No, Deposit::Into),
+            _ => Deposit::UpTo(self.each + 1 - input.len()),
+        }
+    }
+
+    fn deposited(&mut self, input: &mut BytesMut, written: Result<usize, i32>) {
+        assert_eq!(input[..], *b">");
+        input.clear();
+        self.at += self.each as u64;
+        self.deposited.lock().unwrap().push(written);
+    }
+}
+
+/// Sends `count` messages in pieces of `piece` bytes; what was deposited, and the file's content.
+fn take(address: &str, file: DataFile, count: usize, piece: usize) -> Vec<Result<usize, i32>> {
+    const EACH: usize = 100_000;
+    let deposited = Arc::default();
+    let taker = Taker { file, each: EACH, at: 0, deposited: Arc::clone(&deposited) };
+    let payloads = content();
+    let messages = payloads.chunks(EACH).take(count).map(|payload| [b">", payload].concat());
+    let bytes = messages.collect::<Vec<_>>().concat();
+    block_on(async {
+        let (server, mut client) = pair(address).await;
+        let sending = async {
+            for piece in bytes.chunks(piece) {
+                client.write_all(piece).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            client.shutdown().await.unwrap();
+        };
+        let (end, ()) = tokio::join!(run(taker, server), sending);
+        end.unwrap();
+    });
+    Arc::into_inner(deposited).unwrap().into_inner().unwrap()
+}
+
+#[test]
+fn a_payload_that_is_there_goes_into_its_file_and_another_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = format!("unix!{}", dir.path().join("s").display());
+    for address in ["tcp!127.0.0.1!0", &socket] {
+        for piece in [100_001, 33_333, 3_000_000, 70_000] {
+            let (copy, file) = in_memory();
+            copy.set_len(0).unwrap();
+            let deposited = take(address, file, 20, piece);
+            assert!(deposited.iter().all(|written| *written == Ok(100_000)), "{deposited:?}");
+            assert_eq!(copy.metadata().unwrap().len(), 2_000_000);
+            let mut got = vec![0; 2_000_000];
+            copy.read_exact_at(&mut got, 0).unwrap();
+            assert!(got == content()[..2_000_000], "in pieces of {piece} over {address}");
+        }
+    }
+}
+
+#[test]
+fn a_payload_that_cannot_be_written_is_taken_off_the_stream_all_the_same() {
+    let path = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let only_read = DataFile::new(File::open(path.path()).unwrap()).unwrap();
+    // The first message, if it has arrived whole, is refused by the system.
+    let deposited = take("tcp!127.0.0.1!0", only_read, 1, 100_001);
+    assert_eq!(deposited, [Err(9)], "it is not open for writing");
 }

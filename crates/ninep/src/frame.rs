@@ -96,6 +96,25 @@ pub(crate) fn front_read(input: &[u8]) -> Option<ReadFrame> {
     })
 }
 
+/// A Twrite without its data.
+pub(crate) struct WriteHead {
+    pub tag: u16,
+    pub fid: u32,
+    pub offset: u64,
+    pub count: u32,
+}
+
+/// What `head`, of [`WRITE_HEAD_BYTES`] bytes, begins, if that is a Twrite within `msize`.
+pub(crate) fn write_head(head: &[u8], msize: u32) -> Option<WriteHead> {
+    const TWRITE: u8 = 118;
+    let mut from = Reader::new(Bytes::copy_from_slice(head));
+    let (size, number) = (from.u32().ok()?, from.u8().ok()?);
+    let tag = from.u16().ok()?;
+    let (fid, offset, count) = (from.u32().ok()?, from.u64().ok()?, from.u32().ok()?);
+    let is_whole = size.checked_sub(count) == Some(WRITE_HEAD_BYTES as u32) && size <= msize;
+    (number == TWRITE && is_whole).then_some(WriteHead { tag, fid, offset, count })
+}
+
 /// How many bytes the message at the front of `input` still needs.
 pub(crate) fn bytes_wanted(input: &[u8], msize: u32) -> usize {
     let Some(&[a, b, c, d, ..]) = input.first_chunk::<HEADER_BYTES>() else {
@@ -172,6 +191,8 @@ fn rread_header(tag: u16, length: u32) -> [u8; RREAD_PAYLOAD_AT] {
 const RREAD_PAYLOAD_AT: usize = HEADER_BYTES + 4;
 /// Header, fid, offset and count.
 pub(crate) const READ_FRAME_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
+/// Header, fid, offset and count: the data follows.
+pub(crate) const WRITE_HEAD_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
 
 #[cfg(test)]
 mod tests {

@@ -28,6 +28,7 @@
 mod answer;
 mod attr;
 mod classic;
+mod deposit;
 mod fids;
 mod finish;
 mod order;
@@ -41,7 +42,7 @@ use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Numbe
 use crate::tree::{Errno, Peer, Tree};
 use answer::Wait;
 use bytes::Buf;
-use covey_wire::{Blame, Bytes, BytesMut, Machine, Name, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, Deposit, Machine, Name, Segments};
 use fids::Fids;
 use order::{Claims, Order};
 use std::collections::{HashMap, VecDeque};
@@ -106,6 +107,8 @@ pub struct Session<T: Tree> {
     /// Replies, ready to be sent.
     output: Segments,
     moment: Moment,
+    /// The last request was a large write.
+    expects_write: bool,
     load: Load,
     failure: Option<Blame>,
 }
@@ -149,6 +152,7 @@ impl<T: Tree> Session<T> {
             backlog: VecDeque::new(),
             output: Segments::new(),
             moment: Moment::new(),
+            expects_write: false,
             load: Load::default(),
             failure: None,
         }
@@ -378,6 +382,14 @@ impl<T: Tree> Machine for Session<T> {
 
     fn bytes_wanted(&self, input: &[u8]) -> usize {
         frame::bytes_wanted(input, self.msize)
+    }
+
+    fn deposit(&mut self, input: &[u8]) -> Deposit {
+        self.deposit_next(input)
+    }
+
+    fn deposited(&mut self, input: &mut BytesMut, written: Result<usize, i32>) {
+        self.conclude_deposit(input, written);
     }
 
     fn is_full(&self) -> bool {

@@ -502,6 +502,19 @@ pub trait Tree: 'static {
         Errno::EOPNOTSUPP.into()
     }
 
+    /// Where the `count` bytes of a write may be put straight from the stream, in place of `write`: which
+    /// has the same effect. `None` sends the server to `write`. Not asked for short writes, nor of files
+    /// that are open to append.
+    fn place(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        offset: u64,
+        count: u32,
+    ) -> Option<FileRange> {
+        None
+    }
+
     /// The bytes of many ranges, one after another in the order of the runs, which were checked. What
     /// lies beyond the end of the file reads as zeros, and the answer ends with the last byte that
     /// was there: see [`crate::runs::Gathered`]. The default reads one piece after another.

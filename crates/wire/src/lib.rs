@@ -47,7 +47,7 @@ pub use bytes::{Bytes, BytesMut};
 pub use cursor::{Field, List, Name, Reader};
 pub use datagrams::{Arrival, Datagrams};
 pub use loan::{Lender, Loan};
-pub use machine::Machine;
+pub use machine::{Deposit, Machine};
 pub use memory::{Memory, NoMemory, Span};
 pub use payload::Payload;
 pub use segments::{FileRange, Piece, RANGE_BYTES_MIN, Segments};

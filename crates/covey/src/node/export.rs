@@ -336,6 +336,13 @@ impl Tree for ExportTree {
         }
     }
 
+    fn place(&self, _user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Option<FileRange> {
+        match &node.0.handle {
+            Handle::File { data, writable: true } => data.place(offset, count as usize),
+            _ => None,
+        }
+    }
+
     fn readdir(
         &self,
         _user: &Rc<User>,

@@ -436,7 +436,9 @@ impl Tree for NodeTree {
     fn write(&self, user: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         if let Node::Ctl(pending) = node {
             let copy = || self.begin_copy();
-            return ctl::write(pending, &data, &self.watches(), &copy).into();
+            let reset = || self.meta.iter().for_each(|meta| meta.0.times().reset());
+            let meta = ctl::Meta { copy: &copy, reset: &reset };
+            return ctl::write(pending, &data, &self.watches(), &meta).into();
         }
         let bytes = data.len() as u64;
         self.watched(node, (1, "write", bytes), || {

@@ -2,9 +2,9 @@
  * origin knows; every element is checked. usage: window N [TIMES]
  * With TIMES it measures one operation and its flush: the shortest time, the best tenth and the median, in
  * microseconds. With DIRECT the memory is reached by calling libcovey itself. */
+#define _GNU_SOURCE
 #include <mpi.h>
 #ifdef DIRECT
-#define _GNU_SOURCE
 #include <covey.h>
 #include <sys/uio.h>
 #include <unistd.h>

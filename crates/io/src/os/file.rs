@@ -9,11 +9,14 @@ use crate::task::blocking;
 mod list;
 mod map;
 mod range;
+mod receive;
 mod send;
 mod window;
 
 pub use range::range_blocking;
 pub(crate) use range::{read_range, read_range_into};
+pub use receive::Received;
+pub(crate) use receive::receive;
 pub(crate) use send::send_some;
 pub(crate) use window::MappedRange;
 

@@ -9,13 +9,14 @@
 //!   split off without a copy; small messages share a buffer;
 //! - no timer is touched unless the machine's deadline moved to an earlier time;
 //! - a machine that is full, or whose peer does not take its output, is given no more input;
+//! - a payload that is to be put into a file (`Machine::deposit`) goes there whole, or is read like others;
 //! - what a file lends is sent or copied before the machine is called again;
 //! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
 
-use super::file::read_range;
+use super::file::{Received, read_range};
 use crate::task::{self, Alarm};
 use bytes::{BufMut, Bytes, BytesMut};
-use covey_wire::{Blame, Machine, Piece, Segments};
+use covey_wire::{Blame, Deposit, FileRange, Machine, Piece, Segments};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -59,14 +60,21 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         context: &mut Context<'_>,
         input: &mut BytesMut,
         bytes_max: usize,
-    ) -> Poll<io::Result<Received>> {
+    ) -> Poll<io::Result<Arrived>> {
         read_into(self, context, input, bytes_max)
+    }
+
+    /// Takes the next `range.length` bytes off the stream and puts them into the file, if all of them are
+    /// there. Most streams cannot.
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        let _ = range;
+        Ok(Received::Nothing)
     }
 }
 
 /// What was received.
 #[derive(Debug)]
-pub enum Received {
+pub enum Arrived {
     /// So many bytes were appended to the input; none where the peer has closed.
     Bytes(usize),
     /// These come next, in memory of their own.
@@ -79,9 +87,9 @@ pub(crate) fn read_into(
     context: &mut Context<'_>,
     input: &mut BytesMut,
     bytes_max: usize,
-) -> Poll<io::Result<Received>> {
+) -> Poll<io::Result<Arrived>> {
     let mut room = input.limit(bytes_max);
-    pin!(stream.read_buf(&mut room)).poll(context).map_ok(Received::Bytes)
+    pin!(stream.read_buf(&mut room)).poll(context).map_ok(Arrived::Bytes)
 }
 
 impl Stream for tokio::net::TcpStream {}
@@ -168,20 +176,43 @@ impl<M: Machine, S: Stream> Link<M, S> {
         if self.machine.is_full() || self.output.len() > OUTPUT_BYTES_MAX {
             return Ok(Turn::Still);
         }
-        let limit = if self.stream.places() { READ_BYTES } else { self.make_room() };
+        let Some(limit) = self.limit()? else { return Ok(Turn::Moved) };
         let received = self.stream.poll_receive(context, &mut self.input, limit);
         let Poll::Ready(received) = received else { return Ok(Turn::Still) };
         match received.map_err(|error| self.broken("read", error))? {
-            Received::Bytes(0) => return Ok(Turn::Closed),
-            Received::Bytes(count) => {
+            Arrived::Bytes(0) => return Ok(Turn::Closed),
+            Arrived::Bytes(count) => {
                 self.note_large(count);
                 self.machine.handle_input(task::now(), &mut self.input)?;
             }
-            Received::Placed(bytes) => {
+            Arrived::Placed(bytes) => {
                 self.machine.handle_placed(task::now(), &mut self.input, bytes)?;
             }
         }
         Ok(Turn::Moved)
+    }
+
+    /// How much to receive. `None` when a payload went its own way instead.
+    fn limit(&mut self) -> Result<Option<usize>, Blame> {
+        if self.stream.places() {
+            return Ok(Some(READ_BYTES));
+        }
+        let may_read = match self.machine.deposit(&self.input) {
+            Deposit::No => usize::MAX,
+            Deposit::UpTo(bytes) => bytes,
+            Deposit::Into(range) => {
+                let received = self.stream.receive(&range);
+                match received.map_err(|error| self.broken("read", error))? {
+                    Received::Taken(written) => {
+                        self.machine.deposited(&mut self.input, written);
+                        return Ok(None);
+                    }
+                    // Up to its end, so that the next one begins with its header again.
+                    Received::Nothing => range.length,
+                }
+            }
+        };
+        Ok(Some(self.make_room().min(may_read)))
     }
 
     /// Makes the buffer large enough for the message that has begun, and answers how much to read:

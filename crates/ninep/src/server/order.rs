@@ -151,6 +151,11 @@ impl Claims {
         one(fid, data(false, offset, u64::from(count)))
     }
 
+    /// What a write claims.
+    pub fn of_write(fid: u32, offset: u64, count: u32) -> Claims {
+        one(fid, data(true, offset, u64::from(count)))
+    }
+
     /// The fids with their accesses.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Access)> + use<> {
         self.0.into_iter().flatten()

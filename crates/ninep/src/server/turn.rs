@@ -150,7 +150,7 @@ impl<T: Tree> Session<T> {
     }
 
     /// Something that may change a file is next: replies to the reads before it are settled first.
-    fn begin_change(&mut self) -> std::result::Result<(), Blame> {
+    pub(super) fn begin_change(&mut self) -> std::result::Result<(), Blame> {
         self.moment = Moment::new();
         self.output.settle()
     }

@@ -32,6 +32,16 @@ impl DataFile {
     }
 }
 
+impl DataFile {
+    /// Where `length` bytes that are to be written at `offset` may be put straight from a stream; `None` when that is not
+    /// worth it, or writing might have to wait for the disk. The file must be open for writing, and not
+    /// for appending.
+    pub fn place(&self, offset: u64, length: usize) -> Option<FileRange> {
+        let is_worth = length >= RANGE_BYTES_MIN && self.kind() == FileKind::Memory;
+        is_worth.then(|| FileRange { file: self.inner.clone(), offset, length })
+    }
+}
+
 /// As [`DataFile::range`], of any file: what is not in memory is read first, which may wait. The
 /// bytes are there then, unless memory is so short that they are let go at once.
 pub fn range_blocking(

@@ -2,10 +2,10 @@
 
 use super::shared::Shared;
 use super::unix::QuietStream;
-use crate::os::file::send_some;
-use crate::os::run::{self, Received};
+use crate::os::file::{Received, receive, send_some};
+use crate::os::run::{self, Arrived};
 use bytes::BytesMut;
-use covey_wire::Segments;
+use covey_wire::{FileRange, Segments};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -86,10 +86,18 @@ impl run::Stream for Stream {
         context: &mut Context<'_>,
         input: &mut BytesMut,
         bytes_max: usize,
-    ) -> Poll<io::Result<Received>> {
+    ) -> Poll<io::Result<Arrived>> {
         match self {
             Stream::Shared(shared) => shared.channel.poll_receive(context, input, bytes_max),
             socket => run::read_into(socket, context, input, bytes_max),
+        }
+    }
+
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        match self {
+            Stream::Tcp(stream) => receive(stream.as_fd(), range),
+            Stream::Unix(stream) => receive(stream.as_fd(), range),
+            Stream::Shared(_) => Ok(Received::Nothing),
         }
     }
 }

@@ -90,6 +90,12 @@ impl QuietStream {
     }
 }
 
+impl AsFd for QuietStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.get_ref().as_fd()
+    }
+}
+
 fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // Deprecated because a type may lie about its descriptor; an OwnedFd does not, and the replacement
     // is unsafe.
@@ -166,11 +172,6 @@ impl AsyncWrite for QuietStream {
 const PEEK_AGAIN: Duration = Duration::from_millis(5);
 /// Looks before a part of a greeting is taken for something else.
 const PEEKS_MAX: u32 = 200;
-impl AsFd for QuietStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.get_ref().as_fd()
-    }
-}
 
 /// Who has closed is an error, no signal.
 const NOSIGNAL: SendFlags = SendFlags::NOSIGNAL;

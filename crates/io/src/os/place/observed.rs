@@ -1,8 +1,9 @@
 //! A connection whose requests are noted.
 
-use crate::os::run::{self, Received};
+use crate::os::file::Received;
+use crate::os::run::{self, Arrived};
 use bytes::BytesMut;
-use covey_wire::Segments;
+use covey_wire::{FileRange, Segments};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -100,11 +101,20 @@ impl<S: run::Stream, O: Observer<S> + Unpin> run::Stream for Observed<S, O> {
         context: &mut Context<'_>,
         input: &mut BytesMut,
         bytes_max: usize,
-    ) -> Poll<io::Result<Received>> {
+    ) -> Poll<io::Result<Arrived>> {
         match self.places() {
             // Through shared memory nobody is woken, and nothing is won by moving to the peer's CPU.
             true => self.stream.poll_receive(context, input, bytes_max),
             false => run::read_into(self, context, input, bytes_max),
         }
+    }
+
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        let received = self.stream.receive(range)?;
+        if let Received::Taken(_) = received {
+            let owed = std::mem::replace(&mut self.owes, true);
+            self.observer.heard(&self.stream, range.length, owed);
+        }
+        Ok(received)
     }
 }

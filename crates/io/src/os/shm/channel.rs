@@ -8,9 +8,9 @@
 //!
 //! ```text
 //!   Run::Own, small ──► Bytes packet ───────────────────────► appended to the input: 2 copies, small
-//!   Run::File       ──► mapped ◄── process_vm_readv ─────────► Received::Placed: 1 copy, the kernel's
-//!            or     ──► pread ──► block of the receiver ─────► Received::Placed: 1 copy, the kernel's
-//!   Run::Shared     ──► copied ─► block of the receiver ─────► Received::Placed: 1 copy
+//!   Run::File       ──► mapped ◄── process_vm_readv ─────────► Arrived::Placed: 1 copy, the kernel's
+//!            or     ──► pread ──► block of the receiver ─────► Arrived::Placed: 1 copy, the kernel's
+//!   Run::Shared     ──► copied ─► block of the receiver ─────► Arrived::Placed: 1 copy
 //! ```
 //!
 //! What always holds:
@@ -31,7 +31,7 @@ mod tests;
 
 use super::{Peer, Settings, Shm, sleep};
 use crate::os::file::{MappedRange, read_range};
-use crate::os::run::{Received, Stream};
+use crate::os::run::{Arrived, Stream};
 use bytes::{Bytes, BytesMut};
 use covey_wire::transport::Refused;
 use covey_wire::{FileRange, Piece, RANGE_BYTES_MIN, Segments, Span, Transport};
@@ -200,12 +200,12 @@ impl Channel {
     }
 
     /// What is placed comes next.
-    fn placed(&mut self, bytes: Bytes) -> Poll<io::Result<Received>> {
+    fn placed(&mut self, bytes: Bytes) -> Poll<io::Result<Arrived>> {
         COPIED.last.store(bytes.as_ptr() as usize, Ordering::Relaxed);
         self.state.credit.take(0);
         self.tell();
         self.wake();
-        Poll::Ready(Ok(Received::Placed(bytes)))
+        Poll::Ready(Ok(Arrived::Placed(bytes)))
     }
 
     /// The next part of the stream, where it is there already. Bytes are appended to `input`.
@@ -213,14 +213,14 @@ impl Channel {
         &mut self,
         input: &mut BytesMut,
         bytes_max: usize,
-    ) -> Option<Poll<io::Result<Received>>> {
+    ) -> Option<Poll<io::Result<Arrived>>> {
         if self.fetching.is_some() {
             self.pump(None, 1);
             return self.fetch_on().map(|bytes| self.placed(bytes));
         }
         let count = match self.state.arrived.pop_front() {
             Some(Arrival::Placed(bytes)) => return Some(self.placed(bytes)),
-            Some(Arrival::Rest(bytes)) => return Some(Poll::Ready(Ok(Received::Placed(bytes)))),
+            Some(Arrival::Rest(bytes)) => return Some(Poll::Ready(Ok(Arrived::Placed(bytes)))),
             Some(Arrival::Lies(index, from)) => {
                 return self.fetch(index, from, 0).map(|bytes| self.placed(bytes));
             }
@@ -235,7 +235,7 @@ impl Channel {
             return None;
         }
         self.wake();
-        Some(Poll::Ready(Ok(Received::Bytes(count))))
+        Some(Poll::Ready(Ok(Arrived::Bytes(count))))
     }
 
     /// Sends a packet of our own, for which there is always room unless the peer has ended or is odd.
@@ -379,7 +379,7 @@ impl Stream for Channel {
         context: &mut Context<'_>,
         input: &mut BytesMut,
         bytes_max: usize,
-    ) -> Poll<io::Result<Received>> {
+    ) -> Poll<io::Result<Arrived>> {
         loop {
             let next = self.next(input, bytes_max);
             self.tell();
@@ -390,7 +390,7 @@ impl Stream for Channel {
                 continue;
             }
             match &self.state.end {
-                Some(End::Closed) => return Poll::Ready(Ok(Received::Bytes(0))),
+                Some(End::Closed) => return Poll::Ready(Ok(Arrived::Bytes(0))),
                 Some(broken) => return Poll::Ready(Err(broken.error())),
                 None => ready!(self.poll_wait(context))?,
             }
@@ -481,8 +481,8 @@ impl AsyncRead for Channel {
         let channel = self.get_mut();
         let mut input = BytesMut::new();
         let mut got = match ready!(channel.poll_receive(context, &mut input, buffer.remaining()))? {
-            Received::Bytes(_) => input.freeze(),
-            Received::Placed(bytes) => bytes,
+            Arrived::Bytes(_) => input.freeze(),
+            Arrived::Placed(bytes) => bytes,
         };
         let now = got.split_to(got.len().min(buffer.remaining()));
         buffer.put_slice(&now);

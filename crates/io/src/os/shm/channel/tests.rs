@@ -40,8 +40,8 @@ fn pair_as(one_copy: bool) -> (Channel, Channel) {
 async fn receive(channel: &mut Channel) -> io::Result<(bool, Bytes)> {
     let mut input = BytesMut::new();
     match poll_fn(|context| channel.poll_receive(context, &mut input, usize::MAX)).await? {
-        Received::Bytes(_) => Ok((false, input.freeze())),
-        Received::Placed(bytes) => Ok((true, bytes)),
+        Arrived::Bytes(_) => Ok((false, input.freeze())),
+        Arrived::Placed(bytes) => Ok((true, bytes)),
     }
 }
 
@@ -209,7 +209,7 @@ fn an_idle_channel_sleeps_until_its_peer_sends() {
                 received
             });
             let (_, received) = tokio::join!(sender, receiver);
-            assert!(matches!(received.unwrap(), Received::Bytes(1)));
+            assert!(matches!(received.unwrap(), Arrived::Bytes(1)));
             assert!(!other.is_asleep);
         }
     });
