@@ -44,7 +44,8 @@ build: ## build the release binary and the libraries for C
 	@scripts/prepare build
 	$(CARGO) build --release --locked -p covey -p covey-capi -p covey-c
 
-install: build ## install binary, libraries, MPI shims, manual pages, completions and systemd unit below PREFIX (/usr/local)
+# By sudo there is often no cargo: then what `make build` has built is installed.
+install: $(if $(shell command -v $(CARGO)),build) ## install binary, libraries, MPI shims, manual pages, completions and systemd unit below PREFIX (/usr/local)
 	@COVEY=$(COVEY) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) scripts/install
 
 uninstall: ## remove what `make install` installed

@@ -302,7 +302,7 @@ int covey_accumulate(const covey_target *target, int operation, const void *pack
 /* Turns packed bytes, whole elements from `at` on, to the other byte order, in place. */
 int covey_swap(const covey_layout *layout, uint64_t count, void *packed, size_t bytes, uint64_t at);
 
-/* ---- endpoints: messages and one-sided operations between processes of one machine ---- */
+/* ---- endpoints: messages and one-sided operations between processes ---- */
 
 /* A process's end. One thread uses it at a time. Calls begin operations; covey_endpoint_poll and
  * covey_endpoint_wait make them go on and tell their ends: every operation that was begun, with COVEY_OK, has
@@ -324,21 +324,35 @@ struct covey_config {
 /* No layout: all bytes, in a row. */
 #define COVEY_NO_FORM 0
 
-/* Without a config, all sizes are the default. */
+/* An endpoint over memory that is shared with other processes of this machine. Without a config, all sizes are
+ * the default. */
 int covey_endpoint_new(const struct covey_config *config, covey_endpoint **out);
+
+/* An endpoint over TCP. Of the config heap_bytes and peers_max mean nothing. All calls are the same. */
+int covey_endpoint_new_tcp(const struct covey_config *config, covey_endpoint **out);
 
 void covey_endpoint_free(covey_endpoint *endpoint);
 
-/* Lets processes of this user come, by a socket of this name, which must not be there yet. */
+/* Lets processes of this user come: by a Unix socket of this name, which must not be there yet; over TCP at an address of
+ * loopback such as "127.0.0.1:4000", where port 0 means any. Between machines see covey_endpoint_adopt. */
 int covey_endpoint_listen(covey_endpoint *endpoint, const char *name);
+
+/* Where an endpoint over TCP listens, as a string. `needed` is told in any case; with too little room the result
+ * is COVEY_ERR_ROOM. */
+int covey_endpoint_address(covey_endpoint *endpoint, char *into, size_t bytes, size_t *needed);
 
 /* Meets a process that has come; COVEY_NO_PEER when none has. */
 int covey_endpoint_accept(covey_endpoint *endpoint, uint32_t *peer);
 
-/* Meets the process that listens there; waits for its accept, 5 s at most. */
+/* Meets the process that listens there; over shared memory it waits for its accept, 5 s at most. */
 int covey_endpoint_connect(covey_endpoint *endpoint, const char *name, uint32_t *peer);
 
-/* Memory that peers map: what lies in it moves in one pass. Any other memory may be used as well. */
+/* Meets whoever has the other end of a connected socket, which does the same: a Unix socket, or over TCP one of TCP. Who
+ * that is has been proven before; what it sends is believed no more than that of others. The socket is the
+ * endpoint's from now on, and closed when that is refused. */
+int covey_endpoint_adopt(covey_endpoint *endpoint, int socket, uint32_t *peer);
+
+/* Memory that peers map, over shared memory: what lies in it moves in one pass. Any other memory may be used as well. */
 int covey_endpoint_alloc(covey_endpoint *endpoint, uint64_t bytes, void **out);
 
 int covey_endpoint_release(covey_endpoint *endpoint, void *memory);

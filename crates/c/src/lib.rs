@@ -20,6 +20,7 @@
 mod boundary;
 mod endpoint;
 mod layouts;
+mod meeting;
 mod moves;
 mod operations;
 mod results;

@@ -1,7 +1,7 @@
 //! What an endpoint does: messages, one-sided operations, and the queue of their ends.
 
 use crate::boundary::{Result, export, give, held_mut, list, room};
-use crate::endpoint::{CEndpoint, NO_PEER, form, span};
+use crate::endpoint::{CEndpoint, NO_PEER, form, span, with_engine};
 use crate::moves::op;
 use crate::results::{Refusal, of_fault};
 use covey_uzura::{Completion, Fault, Key, Local, OpId, Remote, Rule, Source, Started, Tag};
@@ -126,7 +126,8 @@ impl CEndpoint {
         let mut filled = 0;
         for place in into {
             let ended = self.ended.pop_front();
-            let Some(one) = ended.or_else(|| self.engine.completion().map(Into::into)) else {
+            let mut next = || with_engine!(&mut self.over, engine => engine.completion());
+            let Some(one) = ended.or_else(|| next().map(Into::into)) else {
                 break;
             };
             *place = one;
@@ -143,14 +144,16 @@ impl CEndpoint {
                 self.waiter.reset();
                 return filled;
             }
-            if self.engine.poll() > 0 {
+            if with_engine!(&mut self.over, engine => engine.poll()) > 0 {
                 continue;
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 return 0;
             }
-            let may_sleep = self.engine.is_idle();
-            self.waiter.wait(self.engine.transport(), may_sleep);
+            with_engine!(&mut self.over, engine => {
+                let may_sleep = engine.is_idle();
+                self.waiter.wait(engine.transport(), may_sleep);
+            });
         }
     }
 }
@@ -161,7 +164,8 @@ const NOT_UNDER_WAY: u64 = u64::MAX;
 export! {
     fn covey_endpoint_send(endpoint: *mut CEndpoint, peer: u32, tag: u64, what: CLocal, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        let started = endpoint.engine.send(Peer(peer), tag, what.local()?, context);
+        let what = what.local()?;
+        let started = with_engine!(&mut endpoint.over, engine => engine.send(Peer(peer), tag, what, context));
         endpoint.begun(started, operation)
     }
 }
@@ -170,7 +174,8 @@ export! {
     fn covey_endpoint_send_headed(endpoint: *mut CEndpoint, peer: u32, tag: u64, header: *const c_void, header_bytes: usize, what: CLocal, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let header = list(header.cast::<u8>(), header_bytes, "the header")?;
-        let started = endpoint.engine.send_headed(Peer(peer), tag, header, what.local()?, context);
+        let what = what.local()?;
+        let started = with_engine!(&mut endpoint.over, engine => engine.send_headed(Peer(peer), tag, header, what, context));
         endpoint.begun(started, operation)
     }
 }
@@ -179,7 +184,8 @@ export! {
     fn covey_endpoint_receive(endpoint: *mut CEndpoint, matches: CMatch, into: CLocal, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (source, tag) = (matches.source(), matches.tag());
-        let started = endpoint.engine.receive(source, tag, into.local()?, context);
+        let into = into.local()?;
+        let started = with_engine!(&mut endpoint.over, engine => engine.receive(source, tag, into, context));
         endpoint.begun(started, operation)
     }
 }
@@ -196,7 +202,7 @@ export! {
             header: span(rule.header, rule.header_bytes as u64),
             payload: rule.payload.local()?,
         };
-        let started = endpoint.engine.place(&rule, context);
+        let started = with_engine!(&mut endpoint.over, engine => engine.place(&rule, context));
         endpoint.begun(started, operation)
     }
 }
@@ -204,8 +210,8 @@ export! {
 export! {
     fn covey_endpoint_probe(endpoint: *mut CEndpoint, matches: CMatch, out: *mut CProbe) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        endpoint.engine.poll();
-        let found = endpoint.engine.probe(matches.source(), matches.tag());
+        with_engine!(&mut endpoint.over, engine => engine.poll());
+        let found = with_engine!(&mut endpoint.over, engine => engine.probe(matches.source(), matches.tag()));
         give(out, found.map_or(CProbe { tag: 0, bytes: 0, peer: NO_PEER }, |found| CProbe {
             tag: found.tag,
             bytes: found.bytes,
@@ -218,7 +224,9 @@ export! {
     fn covey_endpoint_cancel(endpoint: *mut CEndpoint, operation: u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let is_none = operation == NOT_UNDER_WAY;
-        if !is_none && endpoint.engine.cancel(OpId::of_number(operation)) {
+        if !is_none
+            && with_engine!(&mut endpoint.over, engine => engine.cancel(OpId::of_number(operation)))
+        {
             return Ok(());
         }
         Err(Refusal::from(Fault::NoSuch))
@@ -228,7 +236,8 @@ export! {
 export! {
     fn covey_endpoint_put(endpoint: *mut CEndpoint, from: CLocal, to: CRemote, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        let started = endpoint.engine.put(from.local()?, to.remote()?, context);
+        let (from, to) = (from.local()?, to.remote()?);
+        let started = with_engine!(&mut endpoint.over, engine => engine.put(from, to, context));
         endpoint.begun(started, operation)
     }
 }
@@ -236,7 +245,8 @@ export! {
 export! {
     fn covey_endpoint_get(endpoint: *mut CEndpoint, into: CLocal, from: CRemote, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        let started = endpoint.engine.get(into.local()?, from.remote()?, context);
+        let (into, from) = (into.local()?, from.remote()?);
+        let started = with_engine!(&mut endpoint.over, engine => engine.get(into, from, context));
         endpoint.begun(started, operation)
     }
 }
@@ -244,7 +254,8 @@ export! {
 export! {
     fn covey_endpoint_accumulate(endpoint: *mut CEndpoint, what: c_int, from: CLocal, to: CRemote, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        let started = endpoint.engine.accumulate(op(what)?, from.local()?, to.remote()?, context);
+        let (op, from, to) = (op(what)?, from.local()?, to.remote()?);
+        let started = with_engine!(&mut endpoint.over, engine => engine.accumulate(op, from, to, context));
         endpoint.begun(started, operation)
     }
 }
@@ -253,7 +264,8 @@ export! {
     fn covey_endpoint_fetch(endpoint: *mut CEndpoint, what: c_int, from: CLocal, before: CLocal, to: CRemote, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (from, before) = (from.local()?, before.local()?);
-        let started = endpoint.engine.fetch(op(what)?, from, before, to.remote()?, context);
+        let (op, to) = (op(what)?, to.remote()?);
+        let started = with_engine!(&mut endpoint.over, engine => engine.fetch(op, from, before, to, context));
         endpoint.begun(started, operation)
     }
 }
@@ -262,7 +274,8 @@ export! {
     fn covey_endpoint_compare_swap(endpoint: *mut CEndpoint, expected: CLocal, new: CLocal, before: CLocal, to: CRemote, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (expected, new, before) = (expected.local()?, new.local()?, before.local()?);
-        let started = endpoint.engine.compare_swap(expected, new, before, to.remote()?, context);
+        let to = to.remote()?;
+        let started = with_engine!(&mut endpoint.over, engine => engine.compare_swap(expected, new, before, to, context));
         endpoint.begun(started, operation)
     }
 }
@@ -271,7 +284,7 @@ export! {
     fn covey_endpoint_poll(endpoint: *mut CEndpoint, into: *mut CCompletion, count: usize, found: *mut usize) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let into = room(into, count, "the room for completions")?;
-        endpoint.engine.poll();
+        with_engine!(&mut endpoint.over, engine => engine.poll());
         give(found, endpoint.collect(into))
     }
 }

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 
 const HEADER: &str = include_str!("../include/covey.h");
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     include_str!("layouts.rs"),
     include_str!("moves.rs"),
     include_str!("results.rs"),
     include_str!("endpoint.rs"),
+    include_str!("meeting.rs"),
     include_str!("operations.rs"),
 ];
 

@@ -221,9 +221,7 @@ fn errno_hint(code: u32) -> Option<&'static str> {
         Errno::EIO | Errno::ETIMEDOUT => "`covey ping` shows which servers are dead",
         Errno::ENOSPC => "`covey df` shows what is free; deleting works on a full file system",
         Errno::EROFS => "the server was started read-only",
-        Errno::EEXIST => {
-            "choose another name, or remove what is there; `mv` replaces it without -n"
-        }
+        Errno::EEXIST => "choose another name, or remove what is there",
         Errno::ENOTEMPTY => "`covey rm -r` removes a directory with everything in it",
         Errno::EISDIR => "it is a directory: most commands take -r for that",
         Errno::ELOOP => "a symbolic link leads to itself; `covey stat` shows each link's target",

@@ -28,9 +28,9 @@ impl ClusterNet {
         ClusterNet { config: Mutex::new(config), key, runtime: Handle::current() }
     }
 
-    /// A node's addresses. One that the configuration does not name may have been added to its file
+    /// A node's addresses, and what it says of itself. One that the configuration does not name may have been added to its file
     /// since that was read.
-    fn addresses(&self, server: &str) -> Result<Vec<Address>> {
+    fn addresses(&self, server: &str) -> Result<(Vec<Address>, String)> {
         let mut config = self.config.lock().expect("no holder panics");
         if config.nodes.iter().all(|node| node.name != server) {
             match load(&config.file) {
@@ -39,15 +39,18 @@ impl ClusterNet {
                 _ => {}
             }
         }
-        addresses(&config, server)
+        Ok((addresses(&config, server)?, whose(&config, server)))
     }
 }
 
 impl Net for ClusterNet {
     fn dial(&self, server: &str, aname: &str) -> BoxFuture<Result<Conn>> {
-        let addresses = self.addresses(server);
+        let found = self.addresses(server);
         let (key, runtime, aname) = (self.key, self.runtime.clone(), aname.to_owned());
-        Box::pin(async move { dial_any(&addresses?, &aname, key, &runtime).await })
+        Box::pin(async move {
+            let (addresses, whose) = found?;
+            dial_any(&addresses, &aname, &whose, key, &runtime).await
+        })
     }
 
     fn now(&self) -> Instant {
@@ -90,16 +93,40 @@ pub fn addresses(config: &Config, server: &str) -> Result<Vec<Address>> {
     Ok(here)
 }
 
+/// Connects to a node by the first of its addresses at which it answers, and attaches with fid 0.
+pub async fn dial_node(
+    config: &Config,
+    server: &str,
+    aname: &str,
+    key: Option<[u8; 32]>,
+) -> Result<Conn> {
+    let addresses = addresses(config, server)?;
+    dial_any(&addresses, aname, &whose(config, server), key, &Handle::current()).await
+}
+
+/// What a node calls itself: a port may be another cluster's by now, and a name may lead to another
+/// machine. It stands behind the tree's name in an attach, and a node that is called otherwise
+/// refuses it with ENXIO.
+pub fn whose(config: &Config, server: &str) -> String {
+    format!("{server} {}", config.id)
+}
+
 async fn dial_any(
     addresses: &[Address],
     aname: &str,
+    whose: &str,
     key: Option<[u8; 32]>,
     runtime: &Handle,
 ) -> Result<Conn> {
     let mut last = Errno::because(Errno::EIO, "the node has no address");
     for address in addresses {
-        match dial(address, aname, key, runtime).await {
+        match dial(address, &format!("{aname} {whose}"), key, runtime).await {
             Ok(conn) => return Ok(conn),
+            Err(error) if error.code == Errno::ENXIO => {
+                let what =
+                    format!("{address}: another cluster's server listens there, or another node");
+                last = Errno::because(Errno::EIO, what);
+            }
             Err(error) => last = error,
         }
     }
@@ -125,7 +152,8 @@ pub async fn dial_speaking(
     dialects: &[Dialect],
 ) -> Result<Conn> {
     let stream = connect(address, CONNECT_PATIENCE).await.map_err(|error| {
-        Errno::because(Errno::EIO, format!("{address}: {}", covey_io::os::net::error_text(&error)))
+        // The words name the address.
+        Errno::because(Errno::EIO, covey_io::os::net::error_text(&error))
     })?;
     let conn = drive(stream, runtime);
     conn.version_of(dialects).await?;

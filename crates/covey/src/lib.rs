@@ -73,8 +73,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn in_our_words(error: &clap::Error) -> Error {
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Error::user("cannot guess what to do: a command is missing")
-            .hint("`covey help` lists the commands; `covey up` starts a cluster on this machine");
+        return Error::user("cannot guess what to do: a command is missing").hint(
+            match group(&text) {
+                Some(group) => format!("`{group} --help` lists the commands"),
+                None => {
+                    "`covey help` lists the commands; `covey up` starts a cluster on this machine"
+                        .into()
+                }
+            },
+        );
     }
     let mut parts = text.split("\n\n");
     let what = parts.next().unwrap_or_default().trim_start_matches("error: ");
@@ -86,10 +93,18 @@ fn in_our_words(error: &clap::Error) -> Error {
         if let Some(tip) = part.trim().strip_prefix("tip: ") {
             ours = ours.hint(tip);
         } else if let Some(usage) = part.trim().strip_prefix("Usage: ") {
+            // The option that COVEY_CONFIG stands for is there unasked.
+            let usage = usage.replace(" --config <FILE>", "");
             ours = ours.hint(format!("the form is `{usage}`"));
         }
     }
     ours.hint("--help after the command tells more")
+}
+
+/// The command whose own commands a help text lists, such as `covey lab`.
+fn group(help: &str) -> Option<&str> {
+    let usage = help.lines().find_map(|line| line.strip_prefix("Usage: "))?;
+    usage.split(" [").next().filter(|group| group.contains(' '))
 }
 
 /// Logs go to stderr: warnings, more with each -v, or what COVEY_LOG says.

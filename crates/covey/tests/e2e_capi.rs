@@ -2,11 +2,24 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::libraries::{built, source};
 use support::{has_program, run, skip};
 use tempfile::TempDir;
+
+/// What a thread keeps for itself until the end of the process is no leak.
+const VALGRIND: [&str; 6] = [
+    "valgrind",
+    "--quiet",
+    "--error-exitcode=9",
+    "--leak-check=full",
+    "--show-leak-kinds=definite,indirect",
+    "--errors-for-leak-kinds=definite",
+];
+
+const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
 /// A program of the tests, linked with the library as users do. None where there is no compiler.
 fn program(dir: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
@@ -49,39 +62,52 @@ fn a_program_in_c_touches_and_loses_no_memory_under_valgrind() {
     }
     let dir = TempDir::new().expect("a directory");
     let Some(program) = program(dir.path(), "layouts", &[]) else { return };
-    let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-    // What a thread keeps for itself until the end of the process is no leak.
-    command.args(["--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite"]);
-    command.arg(program);
+    let mut command = Command::new(VALGRIND[0]);
+    command.args(&VALGRIND[1..]).arg(program);
     is_right(command);
 }
 
 #[test]
 fn a_program_in_c_is_clean_under_the_sanitizers() {
     let dir = TempDir::new().expect("a directory");
-    let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    let Some(program) = program(dir.path(), "layouts", &options) else { return };
+    let Some(program) = program(dir.path(), "layouts", &SANITIZERS) else { return };
     is_right(Command::new(program));
+}
+
+/// How two endpoints meet.
+const MEETINGS: [&[&str]; 4] = [&[], &["tcp"], &["adopt"], &["tcp", "adopt"]];
+
+/// Two processes in each way, below what is put before them.
+#[track_caller]
+fn endpoints_are_right(options: &[&str], before: &[&str]) {
+    for meeting in MEETINGS {
+        let dir = TempDir::new().expect("a directory");
+        let Some(program) = program(dir.path(), "endpoint", options) else { return };
+        let mut command = Command::new(before.first().map_or(program.as_os_str(), OsStr::new));
+        if let Some((_, arguments)) = before.split_first() {
+            command.args(arguments).arg(&program);
+        }
+        command.arg(dir.path()).args(meeting);
+        is_right(command);
+    }
 }
 
 #[test]
 fn two_processes_in_c_do_everything_that_endpoints_can() {
-    let dir = TempDir::new().expect("a directory");
-    let Some(program) = program(dir.path(), "endpoint", &[]) else { return };
-    let mut command = Command::new(program);
-    command.arg(dir.path());
-    is_right(command);
+    endpoints_are_right(&[], &[]);
 }
 
 #[test]
 fn two_processes_in_c_are_clean_under_the_sanitizers() {
-    let dir = TempDir::new().expect("a directory");
-    let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    let Some(program) = program(dir.path(), "endpoint", &options) else { return };
-    let mut command = Command::new(program);
-    command.arg(dir.path());
-    is_right(command);
+    endpoints_are_right(&SANITIZERS, &[]);
+}
+
+#[test]
+fn two_processes_in_c_touch_and_lose_no_memory_under_valgrind() {
+    if !has_program("valgrind") {
+        return skip("needs valgrind");
+    }
+    endpoints_are_right(&[], &VALGRIND);
 }
 
 #[test]

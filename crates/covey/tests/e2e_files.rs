@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -222,4 +223,54 @@ fn any_9p_client_sees_the_files_and_the_state_of_a_node() {
         assert!(root.stdout.contains(name), "{root}");
     }
     assert!(client("cat", "/stats").stdout.contains("node io1"));
+}
+
+#[test]
+fn a_server_of_another_cluster_is_not_taken_for_ours() {
+    let cluster = Cluster::up(2);
+    let text = fs::read_to_string(cluster.config()).unwrap();
+    let other = cluster.scratch("other.toml");
+    let refused = |arguments: &[&str], text: &str| {
+        fs::write(&other, text).unwrap();
+        let mut command = covey();
+        command.arg("--config").arg(&other).args(arguments);
+        let done = run(command);
+        assert!(!done.ok, "{done}");
+        done
+    };
+
+    // The same places, another cluster.
+    let id = text.lines().find(|line| line.starts_with("id = ")).unwrap();
+    let theirs = text.replace(id, &format!("id = \"{}\"", "0".repeat(32)));
+    for arguments in [&["ping"][..], &["ls", "/"], &["stats", "io1"]] {
+        let done = refused(arguments, &theirs);
+        let all = format!("{}{}", done.stdout, done.stderr);
+        assert!(all.contains("another cluster's server listens there"), "{done}");
+    }
+
+    // The same cluster, two servers in each other's places.
+    let sockets = ["io1.sock", "io2.sock", "ioX.sock"];
+    let swapped = text.replace(sockets[0], sockets[2]).replace(sockets[1], sockets[0]);
+    let done = refused(&["ping"], &swapped.replace(sockets[2], sockets[1]));
+    assert!(done.stdout.contains("or another node"), "{done}");
+    assert!(done.stderr.contains("2 of 3 servers"), "{done}");
+}
+
+#[test]
+fn up_says_that_a_port_is_taken_whoever_answers_there() {
+    let cluster = Cluster::up(1);
+    let port = (20_000..30_000)
+        .step_by(7)
+        .find(|&port| {
+            let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+            free(port) && free(port + 1)
+        })
+        .unwrap()
+        .to_string();
+    let first = Cluster::up_with(&["-n", "1", "--tcp", &port]);
+    let second = Cluster::planned();
+    let up = second.start(&["-n", "1", "--tcp", &port]);
+    assert!(!up.ok, "{up}");
+    assert!(up.stderr.contains(&format!("port {port} is in use")), "{up}");
+    drop((cluster, first));
 }

@@ -26,9 +26,12 @@ fn operations_clients_and_slow_requests_are_told() {
 
     let slow = cluster.covey(&["stats", "--slow", "io1"]);
     assert!(slow.contains("data.write of \"unix!pid "), "{slow}");
+    let logged = |told: &Value| told["meta"]["time meta.log_write"]["count"].as_u64().unwrap();
+    let before = logged(&told);
     cluster.covey(&["stats", "--set", "reset"]);
-    let told: Value = serde_json::from_str(&cluster.covey(&["--json", "stats", "io1"])).unwrap();
+    let told: Value = serde_json::from_str(&cluster.covey(&["--json", "stats"])).unwrap();
     assert!(told["io1"].get("op data.write").is_none(), "{told:#}");
+    assert!(logged(&told) < before, "{told:#}");
 }
 
 #[test]
@@ -40,4 +43,5 @@ fn any_9p_client_reads_the_numbers_and_a_wrong_command_is_refused_with_a_reason(
     assert!(cluster.covey(&["9p", "cat", &address, "/ctl"]).starts_with("slow 1000\n"));
     let refused = cluster.refused(&["stats", "--set", "slow down", "io1"]);
     assert!(refused.stderr.contains("nvalid argument"), "{refused}");
+    assert!(refused.stderr.contains("the commands are `slow MILLISECONDS`"), "{refused}");
 }

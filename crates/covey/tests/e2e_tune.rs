@@ -200,6 +200,7 @@ fn a_node_that_is_killed_in_mid_run_leaves_what_was_measured_and_an_error() {
     assert_eq!(kill(&lab, "n1", "tune net"), 1);
     let (told, _) = broken_off(child);
     assert!(told["failure"].as_str().unwrap().contains("on n1 was ended"), "{told:#}");
+    assert!(told["environment"]["seconds"].as_f64().unwrap() > 0.0, "{told:#}");
     assert_eq!(kill(&lab, "n2", "tune"), 0, "nothing is left");
 }
 
@@ -212,6 +213,17 @@ fn a_lab_that_dies_in_mid_run_leaves_what_was_measured_and_an_error() {
     rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
     let (told, _) = broken_off(child);
     assert!(told["failure"].as_str().unwrap().contains("went down meanwhile"), "{told:#}");
+}
+
+#[test]
+fn a_measurement_that_is_interrupted_tells_what_there_was() {
+    let Some(lab) = Lab::up("ctrlc", &PAIR) else { return };
+    let child = measuring(&lab);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let (told, _) = broken_off(child);
+    assert!(told["failure"].as_str().unwrap().contains("interrupted"), "{told:#}");
+    assert_eq!(kill(&lab, "n1", "tune") + kill(&lab, "n2", "tune"), 0, "nothing is left");
 }
 
 #[test]
@@ -263,6 +275,7 @@ fn an_address_that_two_nodes_have_is_named_with_both_cards() {
 fn the_node_that_all_bad_pairs_have_in_common_is_named() {
     let Some(lab) = Lab::up("common", &["4", "--link", "fast-ethernet"]) else { return };
     lab.lab("set", &["n3", "offloads", "off"]);
+    assert_eq!(lab.lab("status", &[])["nodes"]["n3"]["offloads"], "off");
     let words = ["--all", "--at-once", "--anyway", "--budget", "1", "--up-to", "4KiB"];
     let done = tune(&lab, &[&words[..], &["--perturbation", "0"]].concat());
     assert!(done.ok, "{done}");

@@ -52,6 +52,7 @@ mod program;
 mod runs;
 mod shape;
 mod signature;
+mod strips;
 mod target;
 mod wire;
 
@@ -66,5 +67,6 @@ pub use plan::Plan;
 pub use runs::{Run, Runs};
 pub use shape::Shape;
 pub use signature::Signature;
+pub use strips::{Strip, Strips};
 pub use target::Target;
 pub use wire::{VERSION, WIRE_BYTES_MAX};

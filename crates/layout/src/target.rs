@@ -95,7 +95,7 @@ impl TryFrom<Plan> for Target {
 }
 
 /// The loops of both as one set of loops, where their counts divide each other.
-fn refine(source: &Part, target: &Part) -> Option<Joint> {
+pub(crate) fn refine(source: &Part, target: &Part) -> Option<Joint> {
     let mut from = Digits::new(source);
     let mut to = Digits::new(target);
     let (mut a, mut b) = (from.next(), to.next());

@@ -8,7 +8,9 @@ mod garbage;
 #[path = "model/toy.rs"]
 mod toy;
 
-use covey_layout::{Element, Error, Layout, Op, Plan, Run, Signature, Target, View, ViewMut};
+use covey_layout::{
+    Element, Error, Layout, Op, Plan, Run, Signature, Strips, Target, View, ViewMut,
+};
 use std::collections::HashSet;
 use toy::{Dice, TypeMap};
 
@@ -268,8 +270,17 @@ impl Case {
             expected[*to as usize] = self.byte(&source, *from);
         }
         let mut buffer = before;
+        let mut in_strips = buffer.clone();
         other.copy_from(&mut buffer[..], plan, self.view(&source)).expect("it fits");
         assert_eq!(buffer, expected);
+        if let Some(strips) = Strips::new(Some(plan), Some(&other), 24) {
+            for strip in strips {
+                let (begin, end) = strip.reads();
+                let near: Vec<u8> = (begin..end).map(|at| self.byte(&source, at)).collect();
+                strip.copy(&near[..], &mut in_strips[..]).expect("it fits");
+            }
+            assert_eq!(in_strips, expected);
+        }
         if let Ok(target) = Target::try_from(plan.clone()) {
             let mut back = vec![0; self.length];
             target.copy_from(self.view_mut(&mut back), other.plan(), &buffer[..]).expect("it fits");

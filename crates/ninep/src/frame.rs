@@ -3,7 +3,7 @@
 use crate::message::{HEADER_BYTES, Message};
 use crate::runs;
 use crate::tree::Result as Answer;
-use covey_wire::{Blame, Bytes, BytesMut, FileRange, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, FileRange, Loan, Reader, Segments};
 
 /// One whole message, header included, sharing the buffer that it arrived in.
 pub(crate) struct Frame {
@@ -29,6 +29,50 @@ pub(crate) fn next(input: &mut BytesMut, msize: u32) -> Result<Option<Frame>, Bl
         return Ok(None);
     }
     Ok(Some(Frame { number, tag, bytes: input.split_to(size as usize).freeze() }))
+}
+
+/// A Tread, as it lies in the stream.
+pub(crate) struct ReadFrame {
+    pub tag: u16,
+    pub fid: u32,
+    pub offset: u64,
+    pub count: u32,
+}
+
+/// The message at the front of `input` if it is a whole Tread: the most frequent one, and so short that to
+/// share its buffer and to keep its fields in a [`Message`] takes as long as the rest of its answer.
+pub(crate) fn front_read(input: &[u8]) -> Option<ReadFrame> {
+    const TREAD: u8 = 116;
+    let (frame, _) = input.split_first_chunk::<READ_FRAME_BYTES>()?;
+    let [a, b, c, d, TREAD, e, f, rest @ ..] = frame else { return None };
+    let (fid, rest) = rest.split_first_chunk()?;
+    let (offset, count) = rest.split_first_chunk()?;
+    let is_whole = u32::from_le_bytes([*a, *b, *c, *d]) as usize == READ_FRAME_BYTES;
+    is_whole.then_some(ReadFrame {
+        tag: u16::from_le_bytes([*e, *f]),
+        fid: u32::from_le_bytes(*fid),
+        offset: u64::from_le_bytes(*offset),
+        count: u32::from_le_bytes(count.try_into().ok()?),
+    })
+}
+
+/// A Twrite without its data.
+pub(crate) struct WriteHead {
+    pub tag: u16,
+    pub fid: u32,
+    pub offset: u64,
+    pub count: u32,
+}
+
+/// What `head`, of [`WRITE_HEAD_BYTES`] bytes, begins, if that is a Twrite within `msize`.
+pub(crate) fn write_head(head: &[u8], msize: u32) -> Option<WriteHead> {
+    const TWRITE: u8 = 118;
+    let mut from = Reader::new(Bytes::copy_from_slice(head));
+    let (size, number) = (from.u32().ok()?, from.u8().ok()?);
+    let tag = from.u16().ok()?;
+    let (fid, offset, count) = (from.u32().ok()?, from.u64().ok()?, from.u32().ok()?);
+    let is_whole = size.checked_sub(count) == Some(WRITE_HEAD_BYTES as u32) && size <= msize;
+    (number == TWRITE && is_whole).then_some(WriteHead { tag, fid, offset, count })
 }
 
 /// How many bytes the message at the front of `input` still needs.
@@ -61,6 +105,12 @@ pub(crate) fn put_rread_range(tag: u16, range: FileRange, out: &mut Segments) {
     let length = range.length as u32;
     out.small(|out| out.extend_from_slice(&rread_header(tag, length)));
     out.file_range(range);
+}
+
+/// Puts an Rread whose payload a file lends.
+pub(crate) fn put_rread_loan(tag: u16, loan: Loan, out: &mut Segments) {
+    let length = loan.length as u32;
+    out.loan_message(&rread_header(tag, length), loan);
 }
 
 /// Puts an Rread whose payload, at most `count` bytes, `read` appends to the output itself. Puts
@@ -99,6 +149,10 @@ fn rread_header(tag: u16, length: u32) -> [u8; RREAD_PAYLOAD_AT] {
 }
 
 const RREAD_PAYLOAD_AT: usize = HEADER_BYTES + 4;
+/// Header, fid, offset and count.
+pub(crate) const READ_FRAME_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
+/// Header, fid, offset and count: the data follows.
+pub(crate) const WRITE_HEAD_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
 
 #[cfg(test)]
 mod tests {
@@ -124,6 +178,23 @@ mod tests {
             assert_eq!(put, Some(Ok(())));
         }
         assert!(bytes(direct) == bytes(encoded));
+    }
+
+    #[test]
+    fn a_read_is_known_where_it_lies() {
+        let mut out = Segments::new();
+        let read =
+            Message::Tread { fid: 0x0102_0304, offset: 0x1122_3344_5566_7788, count: 0xa0b0 };
+        read.put(0x0909, Dialect::Linux, &mut out);
+        Message::Tclunk { fid: 1 }.put(2, Dialect::Linux, &mut out);
+        let bytes = bytes(out);
+        let found = front_read(&bytes).expect("it is a read");
+        assert_eq!((found.tag, found.fid), (0x0909, 0x0102_0304));
+        assert_eq!((found.offset, found.count), (0x1122_3344_5566_7788, 0xa0b0));
+        assert!(front_read(&bytes[..READ_FRAME_BYTES - 1]).is_none(), "not all there");
+        assert!(front_read(&bytes[READ_FRAME_BYTES..]).is_none(), "another");
+        let long = [&[24], &bytes[1..], &[0; 9]].concat();
+        assert!(front_read(&long).is_none(), "a length that no read has is told by the decoder");
     }
 
     #[test]

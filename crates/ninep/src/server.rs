@@ -13,7 +13,8 @@
 //!   changes of names under that fid (mkdir, unlink, rename ...) and they for it. Everything else
 //!   may finish in any order. So a client may send walk, open and read in one write.
 //! - What is read as a range of a file (`Tree::read_range`) is taken from there by the peer: a change
-//!   that was sent after the read may show in its answer.
+//!   that was sent after the read may show in its answer. What a file only lends (`Tree::lend`, for
+//!   short reads) is copied before anything that may change a file is begun, so the order holds there.
 //! - Files opened as `blocking` have no order among reads and writes, and no barrier waits for
 //!   them: clunk and remove cancel them (EINTR).
 //! - Tflush is answered at once, and the flushed request never after it. A request that was queued
@@ -27,6 +28,7 @@
 mod answer;
 mod attr;
 mod classic;
+mod deposit;
 mod fids;
 mod finish;
 mod order;
@@ -35,15 +37,17 @@ mod tasks;
 mod turn;
 mod xattr;
 
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, READ_FRAME_BYTES, ReadFrame};
 use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Number};
 use crate::tree::{Errno, Peer, Tree};
 use answer::Wait;
-use covey_wire::{Blame, BytesMut, Machine, Name, Segments};
+use bytes::Buf;
+use covey_wire::{Blame, BytesMut, Deposit, Machine, Name, Segments};
 use fids::Fids;
-use order::Order;
+use order::{Claims, Order};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tasks::Tasks;
@@ -57,7 +61,7 @@ const REQUESTS_MAX: usize = 16384;
 /// Longest text of an error in bytes: ERRMAX of Plan 9 less its NUL.
 const ENAME_BYTES_MAX: usize = 127;
 /// Replies of this many bytes are sent before more requests are started.
-const SEND_BYTES: usize = 128 << 10;
+const SEND_BYTES: usize = 256 << 10;
 /// How often futures that wake one another are polled before output is given a turn.
 const ROUNDS_MAX: usize = 8;
 
@@ -102,6 +106,9 @@ pub struct Session<T: Tree> {
     backlog: VecDeque<Frame>,
     /// Replies, ready to be sent.
     output: Segments,
+    moment: Moment,
+    /// The last request was a large write.
+    expects_write: bool,
     load: Load,
     failure: Option<Blame>,
 }
@@ -115,6 +122,17 @@ struct Load {
     /// Outstanding requests that may wait for ever, and the payload they hold.
     blocked: usize,
     blocked_bytes: usize,
+}
+
+/// A time during which this server changes nothing itself, and for which all that it was asked has arrived.
+/// No other connection has the same.
+struct Moment(u64);
+
+impl Moment {
+    fn new() -> Moment {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Moment(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
 }
 
 impl<T: Tree> Session<T> {
@@ -133,6 +151,8 @@ impl<T: Tree> Session<T> {
             tasks: Tasks::new(),
             backlog: VecDeque::new(),
             output: Segments::new(),
+            moment: Moment::new(),
+            expects_write: false,
             load: Load::default(),
             failure: None,
         }
@@ -166,11 +186,35 @@ impl<T: Tree> Session<T> {
     /// Handles what waits in the backlog, as far as there is room, and until there is enough to send:
     /// the peer takes in the first replies while the next ones are made.
     fn advance(&mut self) -> Result<(), Blame> {
-        while self.has_room() && self.output.len() < SEND_BYTES {
+        while self.takes_more() {
             let Some(frame) = self.backlog.pop_front() else { break };
             self.handle_frame(frame)?;
         }
         Ok(())
+    }
+
+    /// Answers the message at the front of `input` if it is a read that can be answered at once; whether
+    /// it was one.
+    fn answer_read(&mut self, input: &mut BytesMut) -> bool {
+        let Some(ReadFrame { tag, fid, offset, count }) = frame::front_read(input) else {
+            return false;
+        };
+        let is_ready = self.dialect.is_some() && self.backlog.is_empty() && self.takes_more();
+        if !is_ready || self.requests.contains_key(&tag) {
+            return false;
+        }
+        let (claims, fids) = (Claims::of_read(fid, offset, count), &self.fids);
+        let is_answered = self.order.is_free(&claims, |fid| fids.mode(fid))
+            && self.read_at_once(tag, fid, offset, count);
+        if is_answered {
+            input.advance(READ_FRAME_BYTES);
+        }
+        is_answered
+    }
+
+    /// Whether there is room to handle requests, and not enough to send.
+    fn takes_more(&self) -> bool {
+        self.failure.is_none() && self.has_room() && self.output.len() < SEND_BYTES
     }
 
     fn has_room(&self) -> bool {
@@ -263,8 +307,11 @@ impl<T: Tree> Session<T> {
     /// the connection.
     fn step(&mut self) {
         if self.failure.is_none() {
+            self.moment = Moment::new();
             self.run_tasks();
-            self.failure = self.advance().err();
+            if let Err(blame) = self.advance() {
+                self.failure = Some(blame);
+            }
         }
     }
 
@@ -276,7 +323,11 @@ impl<T: Tree> Session<T> {
 impl<T: Tree> Machine for Session<T> {
     fn handle_input(&mut self, _now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
         self.check()?;
+        self.moment = Moment::new();
         loop {
+            if self.answer_read(input) {
+                continue;
+            }
             // One at a time: a Tversion changes how large the next message may be.
             match frame::next(input, self.msize) {
                 Ok(Some(frame)) => self.backlog.push_back(frame),
@@ -322,6 +373,14 @@ impl<T: Tree> Machine for Session<T> {
 
     fn bytes_wanted(&self, input: &[u8]) -> usize {
         frame::bytes_wanted(input, self.msize)
+    }
+
+    fn deposit(&mut self, input: &[u8]) -> Deposit {
+        self.deposit_next(input)
+    }
+
+    fn deposited(&mut self, input: &mut BytesMut, written: Result<usize, i32>) {
+        self.conclude_deposit(input, written);
     }
 
     fn is_full(&self) -> bool {

@@ -22,7 +22,7 @@ pub use errno::{Errno, Result};
 
 use crate::message::Qid;
 use crate::runs::{self, Run};
-use covey_wire::{Bytes, FileRange, Name};
+use covey_wire::{Bytes, FileRange, Loan, Name};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -481,9 +481,38 @@ pub trait Tree: 'static {
         None
     }
 
+    /// What `read` would answer, where that is all of `count` bytes and less than what `read_range` is asked
+    /// for, lent by its file until it is sent. `None` sends the server to `read_now`. What a tree has
+    /// found out about the file is good for other reads at the same `moment`: the server begins a new one
+    /// whenever something arrived or it is about to do anything that may change a file, and then settles
+    /// what is lent before.
+    fn lend(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        offset: u64,
+        count: u32,
+        moment: u64,
+    ) -> Option<Loan> {
+        None
+    }
+
     /// Writes; answers how much.
     fn write(&self, user: &Rc<User>, node: &Self::Node, offset: u64, data: Bytes) -> Outcome<u32> {
         Errno::EOPNOTSUPP.into()
+    }
+
+    /// Where the `count` bytes of a write may be put straight from the stream, in place of `write`: which
+    /// has the same effect. `None` sends the server to `write`. Not asked for short writes, nor of files
+    /// that are open to append.
+    fn place(
+        &self,
+        user: &Rc<User>,
+        node: &Self::Node,
+        offset: u64,
+        count: u32,
+    ) -> Option<FileRange> {
+        None
     }
 
     /// The bytes of many ranges, one after another in the order of the runs, which were checked. What

@@ -27,7 +27,7 @@ mod xattr;
 
 pub use cache::Caching;
 pub use data::{data_call, data_link};
-pub use link::{Greet, Link, Start};
+pub use link::{Greet, Link, REDIAL_MAX, Start};
 pub use session::Forget;
 pub use small::{Created, Opening};
 pub use space::fallocate;

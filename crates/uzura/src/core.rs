@@ -13,6 +13,14 @@ use covey_wire::transport::Sink;
 use covey_wire::{Memory, Peer, Span};
 use std::collections::VecDeque;
 
+/// What a peer says of a message that waits.
+struct Waiting {
+    op: u32,
+    slot: u16,
+    bytes: u64,
+    address: u64,
+}
+
 /// Everything but the transport: a transport that is polled brings its packets here.
 #[derive(Debug)]
 pub(crate) struct Core<M> {
@@ -26,8 +34,8 @@ pub(crate) struct Core<M> {
     pub peers: Vec<PeerState>,
     /// Peers that have something to be sent.
     pub queue: Vec<u32>,
-    /// Receives that got a message whose sender waits, by their wire numbers.
-    pub matched: VecDeque<u32>,
+    /// Receives that got a message whose sender waits, by their wire numbers, and the messages.
+    pub matched: VecDeque<(u32, Ready)>,
     pub completions: VecDeque<Completion>,
     pub stats: Stats,
 }
@@ -224,7 +232,16 @@ impl<M: Memory> Core<M> {
         }
     }
 
-    fn ready(&mut self, peer: u32, tag: u64, ready: Ready) {
+    #[inline]
+    fn ready(&mut self, peer: u32, tag: u64, waiting: Waiting, payload: &[u8]) {
+        let Waiting { op, slot, bytes, address } = waiting;
+        if payload.len() as u64 > bytes {
+            return self.violation(peer);
+        }
+        let form = self.peers[peer as usize].known.find(slot);
+        let address = Some(address).filter(|address| *address != u64::MAX && form.is_ok());
+        let (header, form) = (payload.to_vec(), form.unwrap_or(None));
+        let ready = Ready { op, bytes, header, address, form };
         let cost = ready.header.len() as u64 + ENVELOPE_BYTES;
         let Some(index) = self.posted.take(&mut self.ops, peer, tag, &ready.header) else {
             if self.hold(peer, cost) {
@@ -233,8 +250,7 @@ impl<M: Memory> Core<M> {
             return;
         };
         self.matched(index, peer, tag, ready.bytes);
-        self.ops[index].more().ready = Some(ready);
-        self.matched.push_back(self.ops.wire(index));
+        self.matched.push_back((self.ops.wire(index), ready));
         self.give_back(peer, cost);
     }
 
@@ -334,19 +350,7 @@ impl<M: Memory> Core<M> {
     fn other(&mut self, peer: u32, head: Head, payload: &[u8]) {
         match head {
             Head::Hello { version, order, window } => self.hello(peer, version, order, window),
-            Head::Ready { op, slot, tag, bytes, address } => {
-                let known = &self.peers[peer as usize].known;
-                let form = known.find(slot);
-                let address = Some(address).filter(|address| *address != u64::MAX && form.is_ok());
-                let header = payload.to_vec();
-                if header.len() as u64 > bytes {
-                    return self.violation(peer);
-                }
-                let ready = Ready { op, bytes, header, address, form: form.unwrap_or(None) };
-                self.ready(peer, tag, ready);
-            }
             Head::Pull { op, into, bytes } => self.pull(peer, op, into, bytes),
-            Head::Ack { op, fault } => self.ack(peer, op, fault),
             Head::Credit { bytes } => {
                 let state = &mut self.peers[peer as usize];
                 state.room = state.room.saturating_add(bytes);
@@ -382,9 +386,18 @@ impl<M: Memory> Sink for Core<M> {
         match Head::decode(head) {
             Some(Head::Eager { tag }) => self.eager(peer.0, tag, payload),
             Some(Head::Data { op, at }) => self.data(peer.0, op, at, payload),
+            Some(Head::Ready { op, slot, tag, bytes, address }) => {
+                self.ready(peer.0, tag, Waiting { op, slot, bytes, address }, payload);
+            }
+            Some(Head::Ack { op, fault }) => self.ack(peer.0, op, fault),
             Some(head) => self.other(peer.0, head, payload),
             None => self.violation(peer.0),
         }
+    }
+
+    #[inline]
+    fn wants_more(&self) -> bool {
+        self.matched.is_empty()
     }
 
     fn place(&mut self, peer: Peer, head: &[u8], bytes: usize) -> Option<Span> {

@@ -7,7 +7,7 @@ use crate::api::Local;
 use crate::core::Core;
 use crate::forms::Committed;
 use crate::serve::whole;
-use covey_layout::{View, ViewMut};
+use covey_layout::{Strips, View, ViewMut};
 use covey_wire::transport::{OneCopy, Refused, Transfer};
 use covey_wire::{Memory, Peer, Span, Transport};
 use std::rc::Rc;
@@ -72,7 +72,10 @@ impl<M: Memory> Core<M> {
                 self.stats.bytes_copied += far.bytes;
                 is_done(transport.read(0, far.peer, &[theirs], part))
             }
-            (None, Some(_)) => self.read_steps(transport, far, local, at),
+            (None, Some(_)) => match self.read_strips(transport, far, local, at)? {
+                Some(is_read) => Ok(is_read),
+                None => self.read_steps(transport, far, local, at),
+            },
             (Some(form), None) if far.is_coarse(form) => {
                 let Some(runs) = far.runs(form) else { return Ok(false) };
                 self.stats.bytes_copied += far.bytes;
@@ -82,9 +85,14 @@ impl<M: Memory> Core<M> {
                 })
             }
             (Some(_), _) => {
-                let is_dense = theirs.bytes <= 2 * far.bytes && theirs.bytes <= SCRATCH_BYTES_MAX;
-                let Some(held) = is_dense.then(|| self.memory.scratch(theirs.bytes)).flatten()
-                else {
+                if theirs.bytes > 2 * far.bytes {
+                    return Ok(false);
+                }
+                if let Some(is_read) = self.read_strips(transport, far, local, at)? {
+                    return Ok(is_read);
+                }
+                let fits = theirs.bytes <= SCRATCH_BYTES_MAX;
+                let Some(held) = fits.then(|| self.memory.scratch(theirs.bytes)).flatten() else {
                     return Ok(false);
                 };
                 self.stats.bytes_held += theirs.bytes;
@@ -92,6 +100,52 @@ impl<M: Memory> Core<M> {
                     && self.copy_in(far, held, origin, local, at)?)
             }
         }
+    }
+
+    /// Scattered memory on either side, by way of memory of our own, a strip at a time: what was brought is put in place
+    /// while it is near. `None` where the two sides have no strips.
+    fn read_strips<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        far: &Far,
+        local: &Local,
+        at: u64,
+    ) -> Result<Option<bool>, Fault> {
+        let ours = local.form.map(|form| self.forms.find(form).cloned()).transpose()?;
+        if ours.as_ref().is_some_and(|ours| at != 0 || ours.plan.size() != far.bytes) {
+            return Ok(None);
+        }
+        let target = match &ours {
+            Some(ours) => Some(ours.target().ok_or(Fault::Layout)?),
+            None => None,
+        };
+        let plan = far.form.as_ref().map(|form| &form.plan);
+        let Some(strips) = Strips::new(plan, target, STEP_BYTES) else { return Ok(None) };
+        let (into, here) = match ours {
+            Some(_) => (local.span, local.origin as usize),
+            None => (local.span.part(at, far.bytes).ok_or(Fault::OutOfRange)?, 0),
+        };
+        let bytes_max = strips.bytes_max();
+        let fits = bytes_max <= SCRATCH_BYTES_MAX;
+        let Some(held) = fits.then(|| self.memory.scratch(bytes_max)).flatten() else {
+            return Ok(None);
+        };
+        for strip in strips {
+            let (begin, end) = strip.reads();
+            let address = far.origin.checked_add_signed(begin).ok_or(Fault::OutOfRange)?;
+            let bytes = end.abs_diff(begin);
+            let held = Span::new(held.address, bytes);
+            if !is_done(transport.read(0, far.peer, &[Span::new(address, bytes)], held))? {
+                return Ok(Some(false));
+            }
+            self.stats.bytes_held += bytes;
+            let copied = self.memory.both(held, into, |from, into| {
+                ViewMut::at(into, here).and_then(|into| strip.copy(from, into))
+            });
+            copied??;
+        }
+        self.stats.bytes_copied += far.bytes;
+        Ok(Some(true))
     }
 
     /// Contiguous memory into scattered, by way of memory of our own.

@@ -77,8 +77,6 @@ pub(crate) struct More {
     pub before: Option<Local>,
     /// What is to be there.
     pub new: Option<Local>,
-    /// The message that a receive was matched with.
-    pub ready: Option<Ready>,
 }
 
 /// A form of headers.

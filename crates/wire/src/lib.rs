@@ -34,6 +34,7 @@
 mod blame;
 mod cursor;
 mod datagrams;
+mod loan;
 mod machine;
 mod memory;
 mod payload;
@@ -45,10 +46,11 @@ pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
 pub use cursor::{Field, List, Name, Reader};
 pub use datagrams::{Arrival, Datagrams};
-pub use machine::Machine;
+pub use loan::{Lender, Loan};
+pub use machine::{Deposit, Machine};
 pub use memory::{Memory, NoMemory, Span};
 pub use payload::Payload;
-pub use segments::{FileRange, RANGE_BYTES_MIN, Segments};
+pub use segments::{FileRange, Piece, RANGE_BYTES_MIN, Segments};
 #[doc(hidden)]
 pub use table::in_field;
 pub use transport::{Peer, Transport};

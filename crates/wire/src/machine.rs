@@ -1,9 +1,22 @@
 //! The contract between a protocol and the loop that runs it.
 
-use crate::{Blame, Segments};
+use crate::{Blame, FileRange, Segments};
 use bytes::BytesMut;
 use std::task::{Context, Poll};
 use std::time::Instant;
+
+/// What may become of the payload of the message that comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deposit {
+    /// It is read like anything else.
+    No,
+    /// It may be of use to read so many bytes first, and no more: to the end of a header, or to where the
+    /// next one begins.
+    UpTo(usize),
+    /// What is in the input is the header of a message, and its payload, all that follows in it, may go
+    /// straight into this range of a file.
+    Into(FileRange),
+}
 
 /// A protocol as a pure state machine: one side of one connection.
 ///
@@ -43,5 +56,19 @@ pub trait Machine {
     /// Whether the machine would rather not be given more input now: its user is behind.
     fn is_full(&self) -> bool {
         false
+    }
+
+    /// Where the payload of the message that comes next may go. After `Into` the loop either puts all of
+    /// it there and calls `deposited`, or reads it like anything else; nothing else is called before.
+    fn deposit(&mut self, input: &[u8]) -> Deposit {
+        let _ = input;
+        Deposit::No
+    }
+
+    /// The payload of the message whose header is `input` was taken off the stream: so many bytes of it
+    /// were written, or none because of a system error. To be taken off the input is the header.
+    fn deposited(&mut self, input: &mut BytesMut, written: Result<usize, i32>) {
+        let _ = (input, written);
+        unreachable!("nothing was to be deposited");
     }
 }

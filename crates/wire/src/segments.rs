@@ -5,11 +5,11 @@
 //! page. Payloads that exist already are shared, never copied. What lies in a file may be sent from
 //! there: then it never comes into memory of ours.
 
+use crate::{Blame, Loan};
 use bytes::Bytes;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::IoSlice;
 use std::sync::Arc;
 
 /// A range of a file that the loop sends from where it lies. Which bytes they are is settled when
@@ -57,6 +57,8 @@ pub struct Segments {
     runs: VecDeque<Run>,
     tail: Vec<u8>,
     length: usize,
+    /// How many of the runs are loans.
+    loans: usize,
     /// Buffers that have been written, to be filled again.
     spare: Vec<Vec<u8>>,
 }
@@ -66,7 +68,25 @@ enum Run {
     /// A buffer of ours, and how much of it has been written.
     Own(Vec<u8>, usize),
     Shared(Bytes),
+    /// What comes before a range of a file: too little for a buffer.
+    Header {
+        bytes: [u8; HEADER_BYTES_MAX],
+        begin: u8,
+        end: u8,
+    },
     File(FileRange),
+    Loan(Loan),
+}
+
+/// A run of output where it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'a> {
+    /// In memory.
+    Memory(&'a [u8]),
+    /// In a file, of which the peer gets the pages themselves.
+    File(&'a FileRange),
+    /// In a file, to be copied as it is sent.
+    Loan(&'a Loan),
 }
 
 impl Segments {
@@ -96,18 +116,64 @@ impl Segments {
         if run.len() <= COPY_MAX {
             return self.append_with(run.len(), |out| out.extend_from_slice(&run));
         }
-        self.length += run.len();
+        self.push(Run::Shared(run));
+    }
+
+    /// Appends a message that is a short header and what a file lends. Whoever holds the output calls
+    /// [`Self::settle`] before it does anything that may change the file.
+    pub fn loan_message(&mut self, header: &[u8], loan: Loan) {
+        match header.len() {
+            count @ ..=HEADER_BYTES_MAX => {
+                let mut bytes = [0; HEADER_BYTES_MAX];
+                bytes[..count].copy_from_slice(header);
+                self.push(Run::Header { bytes, begin: 0, end: count as u8 });
+            }
+            _ => self.small(|out| out.extend_from_slice(header)),
+        }
+        if loan.length > 0 {
+            self.loans += 1;
+            self.push(Run::Loan(loan));
+        }
+    }
+
+    /// Copies what is lent: what the output says is settled then, whatever becomes of the files.
+    pub fn settle(&mut self) -> Result<(), Blame> {
+        if self.loans == 0 {
+            return Ok(());
+        }
         self.seal();
-        self.runs.push_back(Run::Shared(run));
+        let runs = std::mem::take(&mut self.runs);
+        (self.length, self.loans) = (0, 0);
+        for run in runs {
+            match run {
+                Run::Header { .. } => {
+                    let bytes = run.bytes().unwrap_or_default();
+                    self.append_with(bytes.len(), |out| out.extend_from_slice(bytes));
+                }
+                // A copy that failed ends the connection: nothing follows it.
+                Run::Loan(loan) => self.append_with(loan.length, |out| loan.copy(out))?,
+                run => self.push(run),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some of it is only lent.
+    pub fn has_loans(&self) -> bool {
+        self.loans > 0
     }
 
     /// Appends a range of a file.
     pub fn file_range(&mut self, range: FileRange) {
         if range.length > 0 {
-            self.length += range.length;
-            self.seal();
-            self.runs.push_back(Run::File(range));
+            self.push(Run::File(range));
         }
+    }
+
+    fn push(&mut self, run: Run) {
+        self.length += run.len();
+        self.seal();
+        self.runs.push_back(run);
     }
 
     /// Appends what `other` has, whole runs up to about `bytes_max` bytes, and takes it from there.
@@ -121,8 +187,9 @@ impl Segments {
         let target = self.length + bytes_max;
         while self.length < target {
             let Some(run) = other.runs.pop_front() else { break };
-            let length = run.len();
+            let (length, loans) = (run.len(), usize::from(matches!(run, Run::Loan(_))));
             (self.length, other.length) = (self.length + length, other.length - length);
+            (self.loans, other.loans) = (self.loans + loans, other.loans - loans);
             self.runs.push_back(run);
         }
         while let Some(buffer) = self.spare.pop() {
@@ -146,24 +213,10 @@ impl Segments {
         self.runs.iter().map_while(Run::bytes)
     }
 
-    /// Fills `slices` for a gathering write. Answers how many are filled, and whether a range of a
-    /// file comes right behind them.
-    pub fn gather<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> (usize, bool) {
-        self.seal();
-        let mut count = 0;
-        for (slice, run) in slices.iter_mut().zip(self.runs.iter().map_while(Run::bytes)) {
-            *slice = IoSlice::new(run);
-            count += 1;
-        }
-        (count, matches!(self.runs.get(count), Some(Run::File(_))))
-    }
-
-    /// The range of a file that is to be written next, if the next bytes are in one.
-    pub fn front_range(&self) -> Option<&FileRange> {
-        match self.runs.front() {
-            Some(Run::File(range)) => Some(range),
-            _ => None,
-        }
+    /// All pieces in order, wherever they are.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let tail = Some(Piece::Memory(&self.tail)).filter(|_| !self.tail.is_empty());
+        self.runs.iter().map(Run::piece).chain(tail)
     }
 
     /// `count` bytes were written.
@@ -183,8 +236,10 @@ impl Segments {
     }
 
     fn retire_front(&mut self) {
-        if let Some(Run::Own(buffer, _)) = self.runs.pop_front() {
-            self.keep(buffer);
+        match self.runs.pop_front() {
+            Some(Run::Own(buffer, _)) => self.keep(buffer),
+            Some(Run::Loan(_)) => self.loans -= 1,
+            _ => {}
         }
     }
 
@@ -223,10 +278,21 @@ impl Segments {
 impl Run {
     /// The bytes, if they are in memory.
     fn bytes(&self) -> Option<&[u8]> {
+        match self.piece() {
+            Piece::Memory(bytes) => Some(bytes),
+            Piece::File(_) | Piece::Loan(_) => None,
+        }
+    }
+
+    fn piece(&self) -> Piece<'_> {
         match self {
-            Run::Own(buffer, written) => Some(&buffer[*written..]),
-            Run::Shared(run) => Some(run),
-            Run::File(_) => None,
+            Run::Own(buffer, written) => Piece::Memory(&buffer[*written..]),
+            Run::Shared(run) => Piece::Memory(run),
+            Run::Header { bytes, begin, end } => {
+                Piece::Memory(&bytes[usize::from(*begin)..usize::from(*end)])
+            }
+            Run::File(range) => Piece::File(range),
+            Run::Loan(loan) => Piece::Loan(loan),
         }
     }
 
@@ -234,7 +300,9 @@ impl Run {
         match self {
             Run::Own(buffer, written) => buffer.len() - written,
             Run::Shared(run) => run.len(),
+            Run::Header { begin, end, .. } => usize::from(*end - *begin),
             Run::File(range) => range.length,
+            Run::Loan(loan) => loan.length,
         }
     }
 
@@ -242,9 +310,14 @@ impl Run {
         match self {
             Run::Own(_, written) => *written += count,
             Run::Shared(run) => bytes::Buf::advance(run, count),
+            Run::Header { begin, .. } => *begin += count as u8,
             Run::File(range) => {
                 range.offset += count as u64;
                 range.length -= count;
+            }
+            Run::Loan(loan) => {
+                loan.offset += count as u64;
+                loan.length -= count;
             }
         }
     }
@@ -252,6 +325,8 @@ impl Run {
 
 /// Shared runs up to this length are copied: a run of its own costs more.
 const COPY_MAX: usize = 4096;
+/// Longest header that is kept without a buffer: with its length it fills no more than what a range takes.
+const HEADER_BYTES_MAX: usize = 22;
 /// Room for the fields of one message but its payload.
 const SMALL_BYTES: usize = 512;
 /// A new buffer, when no more is asked for.
@@ -325,6 +400,15 @@ mod tests {
         assert_eq!(all(&mut to), [9]);
     }
 
+    /// Offset and length of a range at the front.
+    fn front(out: &Segments) -> Option<(u64, usize)> {
+        match out.pieces().next() {
+            Some(Piece::File(range)) => Some((range.offset, range.length)),
+            Some(Piece::Loan(loan)) => Some((loan.offset, loan.length)),
+            _ => None,
+        }
+    }
+
     #[test]
     fn a_range_of_a_file_keeps_its_place_among_the_runs() {
         let mut out = Segments::new();
@@ -333,18 +417,75 @@ mod tests {
         out.file_range(range(50_000));
         out.file_range(range(0));
         out.small(|out| out.extend_from_slice(b"tail"));
-        assert_eq!((out.len(), out.front_range().is_none()), (50_008, true));
-        let mut slices = [IoSlice::new(&[]); 8];
-        assert_eq!(out.gather(&mut slices), (1, true));
-        assert_eq!(*slices[0], *b"head");
+        assert_eq!((out.len(), front(&out)), (50_008, None));
+        assert_eq!(all(&mut out), b"head");
         let mut moved = Segments::new();
         moved.take_from(&mut out, usize::MAX / 2);
         moved.advance(4 + 100);
-        let left = moved.front_range().expect("the range is next");
-        assert_eq!((left.offset, left.length), (200, 49_900));
-        assert!(moved.runs().next().is_none());
+        assert_eq!((front(&moved), all(&mut moved)), (Some((200, 49_900)), vec![]));
         moved.advance(49_900);
-        assert_eq!((all(&mut moved), moved.front_range().is_none()), (b"tail".to_vec(), true));
+        assert_eq!((front(&moved), all(&mut moved)), (None, b"tail".to_vec()));
+    }
+
+    /// Its bytes are their offsets, as long as it is well.
+    struct Counting(bool);
+
+    impl crate::Lender for Counting {
+        fn copy(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Result<(), Blame> {
+            out.extend((offset..offset + length as u64).map(|at| at as u8));
+            if self.0 { Ok(()) } else { Err(Blame::Io("it is ill".into())) }
+        }
+    }
+
+    fn loan(offset: u64, length: usize) -> Loan {
+        Loan { lender: Arc::new(Counting(true)), offset, length }
+    }
+
+    #[test]
+    fn a_loan_is_a_piece_of_its_own_until_it_is_settled() {
+        let mut out = Segments::new();
+        out.small(|out| out.push(b'>'));
+        out.loan_message(b"head", loan(100, 50));
+        out.loan_message(&[b'-'; 30], loan(7, 3));
+        out.loan_message(b"none", loan(7, 0));
+        assert_eq!((out.len(), front(&out), out.has_loans()), (1 + 54 + 33 + 4, None, true));
+        let mut moved = Segments::new();
+        moved.take_from(&mut out, usize::MAX / 2);
+        assert_eq!((moved.has_loans(), out.has_loans()), (true, false));
+        moved.advance(3);
+        assert_eq!(all(&mut moved), b"ad");
+        moved.advance(2 + 10);
+        assert_eq!((front(&moved), moved.len()), (Some((110, 40)), 77));
+        moved.settle().unwrap();
+        let rest: Vec<u8> = (110..150).chain([b'-'; 30]).chain(7..10).chain(*b"none").collect();
+        assert_eq!((moved.has_loans(), moved.len(), all(&mut moved)), (false, 77, rest));
+        moved.advance(77);
+        assert!(moved.is_empty());
+    }
+
+    #[test]
+    fn loans_that_were_sent_are_over() {
+        let (mut out, mut other) = (Segments::new(), Segments::new());
+        (0..3).for_each(|_| out.loan_message(b"head", loan(0, 1000)));
+        other.small(|out| out.push(1));
+        other.take_from(&mut out, 1500);
+        assert_eq!((other.len(), out.len()), (1 + 2008, 1004));
+        assert!(other.has_loans() && out.has_loans());
+        other.advance(2008);
+        assert!(other.has_loans());
+        other.advance(1);
+        out.advance(1004);
+        assert!(!other.has_loans() && !out.has_loans());
+    }
+
+    #[test]
+    fn nothing_follows_a_loan_that_could_not_be_settled() {
+        let mut out = Segments::new();
+        out.loan_message(b"head", loan(0, 5));
+        out.loan_message(b"bad", Loan { lender: Arc::new(Counting(false)), offset: 0, length: 5 });
+        out.loan_message(b"head", loan(0, 5));
+        out.settle().unwrap_err();
+        assert_eq!((out.len(), out.has_loans()), (9 + 3, false));
     }
 
     #[test]

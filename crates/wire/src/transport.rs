@@ -211,6 +211,12 @@ pub trait Sink {
     /// A packet arrived. Both parts are lent for the call.
     fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]);
 
+    /// Whether it takes more packets in this poll. False when what the last one brought is better done first: the rest
+    /// is given to it in the next poll. Not every transport asks.
+    fn wants_more(&self) -> bool {
+        true
+    }
+
     /// The head of a packet arrived, whose payload of `bytes` is still to be read. `Some`: read it there, then
     /// call [`Sink::placed`]. `None`: read it anywhere, and call [`Sink::packet`]. Not every transport asks.
     fn place(&mut self, peer: Peer, head: &[u8], bytes: usize) -> Option<Span> {

@@ -3,7 +3,8 @@
  * Preloaded, it stands before the MPI library. A message of a derived type that is worth it is packed
  * into a buffer and goes as MPI_BYTE, or comes as MPI_BYTE and is unpacked: on the wire it is the same
  * bytes, so that a peer without the library, and a call that it leaves alone, match it. MPI carries all
- * messages; nothing of its matching, ordering, cancelling or status is touched.
+ * messages; nothing of its matching, ordering, cancelling or status is touched. Memory in windows of ranks
+ * on the same machine is read and written by the origin alone, within the epochs that MPI keeps.
  *
  *   settings.c    environment, the real functions, counters
  *   buffers.c     buffers for packed bytes, kept for the next message
@@ -12,6 +13,9 @@
  *   point.c       one sender, one receiver; MPI_Pack and MPI_Unpack
  *   complete.c    MPI_Wait, MPI_Test and their families
  *   collective.c  collective operations
+ *   windows.c     windows: who reaches whose memory, and in which epoch
+ *   reach.c       the memory of other processes of this machine
+ *   onesided.c    MPI_Put and MPI_Get
  *
  * Each function is exported under its name in MPI_ and in PMPI_: the Fortran bindings of MPICH call the
  * first, those of Open MPI the second, so C, mpif.h, `use mpi` and `use mpi_f08` all come here.
@@ -41,7 +45,10 @@
     X(Wait) X(Waitall) X(Waitany) X(Waitsome) X(Test) X(Testall) X(Testany) X(Testsome)             \
     X(Request_free) X(Request_get_status)                                                           \
     X(Bcast) X(Gather) X(Gatherv) X(Scatter) X(Scatterv) X(Allgather) X(Allgatherv)                 \
-    X(Alltoall) X(Alltoallv) X(Alltoallw)
+    X(Alltoall) X(Alltoallv) X(Alltoallw)                                                           \
+    X(Win_create) X(Win_allocate) X(Win_allocate_shared) X(Win_free) X(Win_fence) X(Win_start)      \
+    X(Win_post) X(Win_complete) X(Win_lock) X(Win_unlock) X(Win_lock_all) X(Win_unlock_all)         \
+    X(Put) X(Get) X(Rput) X(Rget)
 
 struct real {
 #define FIELD(name) __typeof__(&MPI_##name) name;
@@ -68,6 +75,8 @@ struct settings {
     uint64_t run_bytes_max;
     /* The same for plain vectors of more than 256 KiB. */
     uint64_t long_run_bytes_max;
+    /* COVEY_PMPI_WINDOWS=off, all, or what is scattered. */
+    enum { WINDOWS_OFF, WINDOWS_SCATTERED, WINDOWS_ALL } windows;
     /* COVEY_PMPI_REPORT=1 */
     int reports;
 };
@@ -75,6 +84,8 @@ extern struct settings settings;
 
 struct counters {
     atomic_ullong packed, packed_bytes, unpacked, unpacked_bytes, collectives;
+    /* Of MPI_Put and MPI_Get: done by us, and not. */
+    atomic_ullong direct, direct_bytes, indirect;
     /* Derived types that were left to MPI: contiguous or with long pieces, small, large, not known. */
     atomic_ullong contiguous, small, large, unknown;
 };
@@ -181,5 +192,49 @@ static inline void look_after_orphans(void)
     if (atomic_load_explicit(&orphan_count, memory_order_relaxed) > 0)
         orphans_look();
 }
+
+/* ---- windows ---- */
+
+/* How a rank's part of a window is reached from here. */
+struct peer {
+    /* 0: by MPI only. */
+    int pid;
+    /* Where it lies in that process. */
+    uint64_t base, bytes;
+    int64_t unit;
+    /* Where we have mapped it too; else NULL. */
+    char *view;
+};
+
+struct window;
+extern atomic_int window_count;
+
+/* NULL when it is not known. */
+struct window *window_find(MPI_Win handle);
+/* The rank, when its memory can be reached, and may be now; else NULL. Waits for the rank's permission. */
+const struct peer *window_enter(struct window *window, int rank);
+
+/* ---- memory of other processes ---- */
+
+/* What a process tells of itself and a piece of its memory. */
+struct card {
+    uint64_t machine[3], pid, probe_at, probe;
+    uint64_t base, bytes, unit;
+    /* The file of shared memory that it lies in, or 0. */
+    uint64_t device, inode, offset;
+};
+
+/* `is_mapped`: MPI keeps the memory mapped as long as there is the window. */
+void card_fill(struct card *card, void *base, uint64_t bytes, int unit, int is_mapped);
+/* Tries whether we reach it. */
+void card_try(const struct card *card, const struct card *own, struct peer *peer);
+
+/* A piece of that process's memory. */
+struct piece {
+    uint64_t at, bytes;
+};
+/* Copies between memory of ours and pieces, one after the other. 0: the system refused. */
+int reach_read(int pid, char *into, const struct piece *pieces, size_t count);
+int reach_write(int pid, const char *from, const struct piece *pieces, size_t count);
 
 #endif

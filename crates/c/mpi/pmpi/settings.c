@@ -34,6 +34,17 @@ static uint64_t bytes_of(const char *name, uint64_t otherwise)
     return value;
 }
 
+static int windows_of(const char *text)
+{
+    if (!text || !*text || strcmp(text, "scattered") == 0)
+        return WINDOWS_SCATTERED;
+    if (strcmp(text, "off") == 0)
+        return WINDOWS_OFF;
+    if (strcmp(text, "all") != 0)
+        fprintf(stderr, "covey-pmpi: COVEY_PMPI_WINDOWS is `%s`, not off, scattered or all: all is used\n", text);
+    return WINDOWS_ALL;
+}
+
 /* Handles of one MPI library mean nothing to another one: better no start than a crash. */
 static void check_library(void *function)
 {
@@ -65,6 +76,7 @@ __attribute__((constructor)) static void start(void)
     const char *state = getenv("COVEY_PMPI"), *report = getenv("COVEY_PMPI_REPORT");
     settings.is_off = state && strcmp(state, "off") == 0;
     settings.reports = report && strcmp(report, "1") == 0;
+    settings.windows = windows_of(getenv("COVEY_PMPI_WINDOWS"));
     settings.bytes_min = bytes_of("COVEY_PMPI_MIN_BYTES", 512);
     settings.bytes_max = bytes_of("COVEY_PMPI_MAX_BYTES", 1u << 30);
     settings.run_bytes_max = bytes_of("COVEY_PMPI_RUN_BYTES", RUN_BYTES);
@@ -81,9 +93,10 @@ static void report(void)
     fprintf(stderr,
             "covey-pmpi: rank %d: %llu messages packed (%llu bytes), %llu unpacked (%llu bytes), %llu collective "
             "operations; %llu left to MPI: %llu contiguous or in long pieces, %llu small, %llu large, %llu of "
-            "types that are not known\n",
+            "types that are not known; %llu one-sided operations direct (%llu bytes), %llu through MPI\n",
             rank, counters.packed, counters.packed_bytes, counters.unpacked, counters.unpacked_bytes,
-            counters.collectives, left, counters.contiguous, counters.small, counters.large, counters.unknown);
+            counters.collectives, left, counters.contiguous, counters.small, counters.large, counters.unknown,
+            counters.direct, counters.direct_bytes, counters.indirect);
 }
 
 int MPI_Finalize(void)

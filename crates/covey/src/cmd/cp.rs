@@ -143,11 +143,15 @@ async fn copy_all(
     let into = is_dir(session, to).await?;
     if !into && from.len() > 1 {
         let to = args.paths.last().map(|path| path.to_string_lossy()).unwrap_or_default();
+        let make = match to.strip_prefix(':') {
+            Some(path) => format!("covey mkdir -p {path}"),
+            None => format!("mkdir -p {to}"),
+        };
         return Err(Error::user(format!(
-            "cannot copy {} files to {to}: it is not a directory",
+            "cannot copy {} files to {to}: there is no such directory",
             from.len()
         ))
-        .hint("make the directory first"));
+        .hint(format!("`{make}` makes it")));
     }
     let options = Options {
         recursive: args.recursive,

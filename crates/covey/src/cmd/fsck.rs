@@ -47,7 +47,12 @@ const PASSES_MAX: usize = 8;
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let (report, told, servers) = match &args.store {
         Some(dir) => {
-            let store = Offline::open(dir).cannot(|| format!("check {}", dir.display()))?;
+            let store = Offline::open(dir).cannot(|| format!("check {}", dir.display()));
+            let store = store.map_err(|error| {
+                error.hint(
+                    "--store is for a server that is stopped; without it the running one is asked",
+                )
+            })?;
             let (report, told) = passes(&store, &args).await?;
             if report.found() > report.left() {
                 store.save().cannot(|| format!("repair {}", dir.display()))?;

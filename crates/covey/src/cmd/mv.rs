@@ -76,5 +76,10 @@ async fn move_one(args: &Args, session: &Session, from: &[u8], to: &[u8]) -> Res
     let (to_parent, to_name) = session.find_parent("move to", to).await?;
     let flags = if args.no_clobber { rename::NOREPLACE } else { 0 };
     let moved = session.fs.rename(&session.who, parent, &name, to_parent, &to_name, flags).await;
-    moved.cannot(|| format!("move {} to {}", shown(from), shown(to)))
+    let exists = matches!(&moved, Err(errno) if errno.code == Errno::EEXIST);
+    let moved = moved.cannot(|| format!("move {} to {}", shown(from), shown(to)));
+    moved.map_err(|error| match exists && args.no_clobber {
+        true => error.hint("without -n it is replaced"),
+        false => error,
+    })
 }

@@ -39,8 +39,9 @@ use told::Reproduction;
 ///     fig5      kernels that communicate as four of NAS do, on three networks, through each MPI
 ///     fig6      basic commands on three networks
 ///
-/// Figures 3 to 5 say of each difference what of it comes from the wire and what from the MPI. They take several
-/// processes on each network, so they need MPI's compilers (and hpcc for HPL); what is absent is left out.
+/// Figures 3 to 5 say of each difference what of it comes from the wire and what from the MPI. They
+/// take several processes on each network, so they need MPI's compilers (and hpcc for HPL); what is
+/// absent is left out.
 ///
 /// A part that cannot be measured here is left out, with the reason. Exit code 0 when anything was
 /// measured, 1 when nothing could be, or when this was interrupted.

@@ -3,6 +3,7 @@
 use super::Context;
 use crate::error::{Cannot, Error, Result};
 use crate::output::write_out;
+use covey_ninep::tree::Errno;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use std::time::Duration;
 /// Show what the servers do: operations, latencies, clients, slow requests
 ///
 /// Reads /stats of each node, a file that any 9P client can read. Numbers are since the server's
-/// start, or since `reset` was written to its /ctl; with --watch they are of each interval.
+/// start, or since `reset` was written to its /ctl. With --watch they are of each interval: it writes
+/// `reset`, so whoever else reads the counts of these nodes meanwhile finds them begun anew.
 /// Latencies are the server's own, from the request's arrival to its answer; p50 and p99 are right
 /// within a fifth.
 ///
@@ -36,7 +38,8 @@ pub struct Args {
     /// Show the slow requests
     #[arg(long, conflicts_with = "set")]
     slow: bool,
-    /// Write a command to each node's /ctl: `slow MILLISECONDS`, `slow off`, `reset`
+    /// Write a command to each node's /ctl: `slow MILLISECONDS`, `slow off`, `reset`; `copy` to the
+    /// metadata server's alone
     #[arg(long, value_name = "COMMAND")]
     set: Option<String>,
 }
@@ -54,9 +57,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     names.iter().try_for_each(|name| config.node(name).map(drop))?;
     if let Some(command) = &args.set {
         for name in &names {
-            crate::node::write_ctl(&config, name, command)
-                .await
-                .cannot(|| format!("set {command:?} at {name}"))?;
+            let written = crate::node::write_ctl(&config, name, command).await;
+            written.map_err(|error| refused(error, command, name))?;
         }
         return Ok(());
     }
@@ -85,6 +87,21 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         if !args.watch {
             return Ok(());
         }
+    }
+}
+
+/// 9P2000.L carries no reason.
+fn refused(error: anyhow::Error, command: &str, name: &str) -> Error {
+    let code = error.downcast_ref::<Errno>().map(|errno| errno.code);
+    let told = Err::<(), _>(error).cannot(|| format!("set {command:?} at {name}"));
+    let told = told.expect_err("it was an error");
+    match code {
+        Some(Errno::EINVAL) => told.hint(
+            "the commands are `slow MILLISECONDS`, `slow off`, `reset`, and for the metadata \
+             server `copy`",
+        ),
+        Some(Errno::EACCES | Errno::EPERM) => told.hint("only root and the servers' owner may"),
+        _ => told,
     }
 }
 

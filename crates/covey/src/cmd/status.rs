@@ -37,6 +37,7 @@ struct Row {
     address: String,
     store: Option<String>,
     bytes_total: Option<u64>,
+    bytes_used: Option<u64>,
     bytes_free: Option<u64>,
     latency_us: Option<u64>,
     /// The longest message that the server takes.
@@ -79,8 +80,14 @@ fn gather(
     let report = answer.as_ref().ok();
     // A store on this machine can be measured even while its server is down.
     let local = cluster.and(node.store.as_deref()).and_then(space);
-    let told = report.and_then(|report| report.bytes_total.zip(report.bytes_free));
-    let (total, free) = told.or(local).unzip();
+    let told = report.and_then(|report| {
+        Some(Space {
+            total: report.bytes_total?,
+            used: report.bytes_used?,
+            free: report.bytes_free?,
+        })
+    });
+    let space = told.or(local);
     Row {
         node: node.name.clone(),
         role: node.roles_text(),
@@ -90,17 +97,31 @@ fn gather(
         reason: answer.as_ref().err().map(|silence| silence.reason.clone()),
         address: node.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
         store: node.store.as_ref().map(|store| store.display().to_string()),
-        bytes_total: total,
-        bytes_free: free,
+        bytes_total: space.map(|space| space.total),
+        bytes_used: space.map(|space| space.used),
+        bytes_free: space.map(|space| space.free),
         latency_us: report.map(|report| report.latency.as_micros() as u64),
         msize: report.map(|report| report.msize),
         version: report.map(|report| report.version.clone()),
     }
 }
 
-fn space(store: &Path) -> Option<(u64, u64)> {
+/// The disk under a store, in bytes. Used and free may be less than all of it: some is kept for root.
+#[derive(Clone, Copy)]
+struct Space {
+    total: u64,
+    used: u64,
+    free: u64,
+}
+
+fn space(store: &Path) -> Option<Space> {
     let stat = rustix::fs::statvfs(store).ok()?;
-    Some((stat.f_blocks.checked_mul(stat.f_frsize)?, stat.f_bavail.checked_mul(stat.f_frsize)?))
+    let bytes = |blocks: u64| blocks.checked_mul(stat.f_frsize);
+    Some(Space {
+        total: bytes(stat.f_blocks)?,
+        used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree))?,
+        free: bytes(stat.f_bavail)?,
+    })
 }
 
 /// A parameter, its value, and where that comes from.
@@ -209,14 +230,13 @@ fn write(
 
 fn cells(row: &Row) -> Vec<String> {
     let dash = || "-".to_string();
-    let used = row.bytes_total.zip(row.bytes_free).map(|(total, free)| total.saturating_sub(free));
     vec![
         row.node.clone(),
         row.role.clone(),
         row.pid.map_or_else(dash, |pid| pid.to_string()),
         row.state.to_string(),
         row.latency_us.map_or_else(dash, |us| duration(std::time::Duration::from_micros(us))),
-        used.map_or_else(dash, size::rounded),
+        row.bytes_used.map_or_else(dash, size::rounded),
         row.bytes_free.map_or_else(dash, size::rounded),
         row.version.clone().unwrap_or_else(dash),
         row.store.clone().unwrap_or_else(dash),

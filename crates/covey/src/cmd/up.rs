@@ -6,6 +6,7 @@ use crate::config::{Config, Node, Role, parse_strip};
 use crate::error::{Cannot, Error, Result};
 use crate::lab::enter;
 use crate::lab::state::Lab;
+use covey_stripe::client::REDIAL_MAX;
 use covey_stripe::ops::Consistency;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -116,7 +117,15 @@ async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
             stop_again(cluster, node, daemon).await;
         }
     }
+    if result.is_ok() && !daemons.is_empty() && has_mounts(cluster) {
+        // What was down is up when the mounts have seen it, too.
+        tokio::time::sleep(2 * REDIAL_MAX).await;
+    }
     result.map(|()| daemons.iter().map(|(node, _)| node.name.clone()).collect())
+}
+
+fn has_mounts(cluster: &Cluster) -> bool {
+    mounts::of(cluster).iter().any(|(_, process)| process.is_alive())
 }
 
 fn start_node(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon> {

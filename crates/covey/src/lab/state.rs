@@ -63,6 +63,14 @@ impl Lab {
         all
     }
 
+    /// A command on it, such as `covey lab down --name other`.
+    pub fn command(&self, words: &str) -> String {
+        match self.name == NAME_DEFAULT {
+            true => format!("covey lab {words}"),
+            false => format!("covey lab {words} --name {}", self.name),
+        }
+    }
+
     /// A file of it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
@@ -107,14 +115,20 @@ impl Lab {
     pub fn living_keeper(&self) -> Result<Process> {
         self.keeper().ok_or_else(|| match self.dir.exists() {
             true => Error::work(format!("cannot use lab {}: its keeper has died", self.name))
-                .hint("`covey lab down` clears what is left, `covey lab up N` starts anew"),
+                .hint(format!("`{}` clears what is left", self.command("down"))),
             false => {
                 let error = Error::user(format!("cannot use lab {}: it is not up", self.name));
                 let others: Vec<String> = Lab::all().into_iter().map(|lab| lab.name).collect();
                 match others.is_empty() {
-                    true => error.hint("`covey lab up 4` makes one of 4 nodes"),
+                    true => {
+                        let up = self.command("up 4");
+                        error.hint(format!("`{up}` makes one of 4 nodes"))
+                    }
                     false => {
-                        error.hint(format!("--name NAME chooses one of {}", others.join(", ")))
+                        let others = others.join(", ");
+                        error.hint(format!(
+                            "there is {others}: --name NAME, for `covey tune` --lab NAME"
+                        ))
                     }
                 }
             }

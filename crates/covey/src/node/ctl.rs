@@ -13,13 +13,20 @@ const LINE_BYTES_MAX: usize = 4096;
 /// What was written through one fid and is no whole line yet.
 pub type Pending = Rc<RefCell<Vec<u8>>>;
 
-/// Takes bytes, and does every command whose line they end. `copy` begins a copy of the metadata, and says
-/// whether this node has any.
+/// What the metadata server does beside the watches.
+pub struct Meta<'a> {
+    /// Begins a copy of the metadata, and says whether this node has any.
+    pub copy: &'a dyn Fn() -> bool,
+    /// Begins the times of its log anew.
+    pub reset: &'a dyn Fn(),
+}
+
+/// Takes bytes, and does every command whose line they end.
 pub fn write(
     pending: &Pending,
     data: &[u8],
     watches: &[Rc<Watch>],
-    copy: &dyn Fn() -> bool,
+    meta: &Meta<'_>,
 ) -> Result<u32> {
     let mut line = pending.borrow_mut();
     for &byte in data {
@@ -33,7 +40,7 @@ pub fn write(
         }
         let command = std::mem::take(&mut *line);
         let words = words(&String::from_utf8_lossy(&command))?;
-        run(&words.iter().map(String::as_str).collect::<Vec<_>>(), watches, copy)?;
+        run(&words.iter().map(String::as_str).collect::<Vec<_>>(), watches, meta)?;
     }
     Ok(data.len() as u32)
 }
@@ -47,12 +54,12 @@ pub fn text(watches: &[Rc<Watch>]) -> String {
     format!(
         "slow {slow}\n\
          # slow MILLISECONDS|off: what /slow keeps\n\
-         # reset: counts and latencies of operations and clients begin anew\n\
+         # reset: counts and latencies of operations, clients and the log begin anew\n\
          # copy: begins a copy of the metadata on the I/O servers\n"
     )
 }
 
-fn run(words: &[&str], watches: &[Rc<Watch>], copy: &dyn Fn() -> bool) -> Result<()> {
+fn run(words: &[&str], watches: &[Rc<Watch>], meta: &Meta<'_>) -> Result<()> {
     match words {
         [] => Ok(()),
         [comment, ..] if comment.starts_with('#') => Ok(()),
@@ -70,9 +77,10 @@ fn run(words: &[&str], watches: &[Rc<Watch>], copy: &dyn Fn() -> bool) -> Result
         },
         ["reset"] => {
             watches.iter().for_each(|watch| watch.reset());
+            (meta.reset)();
             Ok(())
         }
-        ["copy"] => match copy() {
+        ["copy"] => match (meta.copy)() {
             true => Ok(()),
             false => refuse("copy: this node is not the metadata server".into()),
         },
@@ -125,21 +133,23 @@ mod tests {
         assert!(words("'open").unwrap_err().to_string().contains("not closed"));
     }
 
+    const NONE: Meta<'static> = Meta { copy: &|| false, reset: &|| {} };
+
     #[test]
     fn a_command_is_done_when_its_line_ends() {
         let (watch, pending) = (Watch::new("data"), Pending::default());
         let watches = [watch.clone()];
         for piece in ["slo", "w 2", "5"] {
             assert_eq!(
-                write(&pending, piece.as_bytes(), &watches, &|| false).unwrap(),
+                write(&pending, piece.as_bytes(), &watches, &NONE).unwrap(),
                 piece.len() as u32
             );
         }
         assert_eq!(watch.slow(), Some(Duration::from_secs(1)));
-        write(&pending, b"\nreset\n# nothing\n\n", &watches, &|| false).unwrap();
+        write(&pending, b"\nreset\n# nothing\n\n", &watches, &NONE).unwrap();
         assert_eq!(watch.slow(), Some(Duration::from_millis(25)));
         assert!(text(&watches).starts_with("slow 25\n"));
-        write(&pending, b"slow off\n", &watches, &|| false).unwrap();
+        write(&pending, b"slow off\n", &watches, &NONE).unwrap();
         assert_eq!(watch.slow(), None);
     }
 
@@ -149,9 +159,9 @@ mod tests {
         for (line, why) in
             [("jump\n", "jump"), ("slow x\n", "milliseconds"), ("reset 1\n", "words")]
         {
-            let error = write(&pending, line.as_bytes(), &[], &|| false).unwrap_err();
+            let error = write(&pending, line.as_bytes(), &[], &NONE).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
         }
-        assert!(write(&pending, &[b'x'; 5000], &[], &|| false).is_err());
+        assert!(write(&pending, &[b'x'; 5000], &[], &NONE).is_err());
     }
 }

@@ -34,7 +34,7 @@ use covey_ninep::tree::{
     Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
     Statfs, Tree, User,
 };
-use covey_wire::{Bytes, FileRange, Name};
+use covey_wire::{Bytes, FileRange, Loan, Name};
 use list::Listing;
 use locks::Locks;
 use object::{Handle, Object, check_can_open, errno, open_parent, open_place, stat};
@@ -312,6 +312,18 @@ impl Tree for ExportTree {
         data.range(offset, count as usize).ok()?
     }
 
+    fn lend(
+        &self,
+        _user: &Rc<User>,
+        node: &Node,
+        offset: u64,
+        count: u32,
+        moment: u64,
+    ) -> Option<Loan> {
+        let Handle::File { data, .. } = &node.0.handle else { return None };
+        data.lend(offset, count as usize, moment)
+    }
+
     fn write(&self, _user: &Rc<User>, node: &Node, offset: u64, bytes: Bytes) -> Outcome<u32> {
         let Handle::File { data, .. } = &node.0.handle else { return Errno::EISDIR.into() };
         match data.write_now(offset, &[IoSlice::new(&bytes)]) {
@@ -321,6 +333,13 @@ impl Tree for ExportTree {
                 let data = data.clone();
                 Outcome::later(async move { Ok(data.write(offset, vec![bytes]).await? as u32) })
             }
+        }
+    }
+
+    fn place(&self, _user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Option<FileRange> {
+        match &node.0.handle {
+            Handle::File { data, writable: true } => data.place(offset, count as usize),
+            _ => None,
         }
     }
 

@@ -26,7 +26,7 @@ use covey_io::os::disk::OsDisk;
 use covey_io::os::net::{Address, Listener};
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
-use covey_ninep::tree::{Result as TreeResult, Statfs};
+use covey_ninep::tree::{Errno, Result as TreeResult, Statfs};
 use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::meta::Store;
 use covey_stripe::ops::LayoutHint;
@@ -47,6 +47,8 @@ pub struct PingReport {
     pub version: String,
     /// Bytes its store can hold, when it has one.
     pub bytes_total: Option<u64>,
+    /// Bytes that are used on its disk, by whatever.
+    pub bytes_used: Option<u64>,
     /// Bytes still free for it.
     pub bytes_free: Option<u64>,
     /// The longest message that it takes, in bytes.
@@ -150,7 +152,8 @@ fn build(
     let fs = fs::FsTree::new(connect, Rc::new(identity::Users::of_this_process()));
     let text = config::render(config);
     let watch = watch::Watch::new("data");
-    Ok(tree::NodeTree { fs, data, meta, config: text, name: node.name.clone(), watch })
+    let whose = net::whose(config, &node.name);
+    Ok(tree::NodeTree { fs, data, meta, config: text, name: node.name.clone(), whose, watch })
 }
 
 async fn listen(node: &Node, has_key: bool) -> anyhow::Result<Vec<Listener>> {
@@ -226,39 +229,24 @@ pub async fn connect_fs(config: &Config, hard: bool, caching: Caching) -> anyhow
 /// Asks a node for a sign of life.
 pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
     const ROUNDS: usize = 5;
-    let key = read_key(config)?;
-    let runtime = tokio::runtime::Handle::current();
-    let mut failed = None;
-    for address in net::addresses(config, name)? {
-        let conn = match net::dial(&address, "/", key, &runtime).await {
-            Ok(conn) => conn,
-            Err(error) => {
-                failed = Some(error);
-                continue;
-            }
-        };
-        let mut latency = Duration::MAX;
-        let mut space = (None, None);
-        let mut version = String::new();
-        for _ in 0..ROUNDS {
-            let begun = Instant::now();
-            let reply = conn.call(Message::Tstatfs { fid: 0 }).await?;
-            latency = latency.min(begun.elapsed());
-            if let Message::Rstatfs { bsize, blocks, bavail, .. } = reply
-                && blocks > 0
-            {
-                let unit = u64::from(bsize);
-                space = (Some(blocks * unit), Some(bavail * unit));
-            }
+    let conn = dial_root(config, name).await?;
+    let mut latency = Duration::MAX;
+    let mut space = (None, None, None);
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        let reply = conn.call(Message::Tstatfs { fid: 0 }).await?;
+        latency = latency.min(begun.elapsed());
+        if let Message::Rstatfs { bsize, blocks, bfree, bavail, .. } = reply
+            && blocks > 0
+        {
+            let unit = u64::from(bsize);
+            let of = |blocks: u64| Some(blocks.saturating_mul(unit));
+            space = (of(blocks), of(blocks.saturating_sub(bfree)), of(bavail));
         }
-        if let Ok(text) = read_text(&conn, "version").await {
-            version = text.trim().to_owned();
-        }
-        let (bytes_total, bytes_free) = space;
-        let msize = conn.msize();
-        return Ok(PingReport { latency, version, bytes_total, bytes_free, msize });
     }
-    Err(failed.map_or_else(|| anyhow::anyhow!("node {name} has no address"), Into::into))
+    let version = read_text(&conn, "version").await.unwrap_or_default().trim().to_owned();
+    let ((bytes_total, bytes_used, bytes_free), msize) = (space, conn.msize());
+    Ok(PingReport { latency, version, bytes_total, bytes_used, bytes_free, msize })
 }
 
 /// Reads a text file of a node's root.
@@ -288,16 +276,7 @@ async fn open_root_file(conn: &Conn, name: &str, flags: u32) -> anyhow::Result<u
 
 /// A connection to a node's root, by the first of its addresses that answers.
 async fn dial_root(config: &Config, name: &str) -> anyhow::Result<Conn> {
-    let key = read_key(config)?;
-    let runtime = tokio::runtime::Handle::current();
-    let mut failed = None;
-    for address in net::addresses(config, name)? {
-        match net::dial(&address, "/", key, &runtime).await {
-            Ok(conn) => return Ok(conn),
-            Err(error) => failed = Some(error),
-        }
-    }
-    Err(failed.map_or_else(|| anyhow::anyhow!("node {name} has no address"), Into::into))
+    Ok(net::dial_node(config, name, "/", read_key(config)?).await?)
 }
 
 /// A text file of a node's root.
@@ -311,7 +290,7 @@ pub async fn write_ctl(config: &Config, name: &str, command: &str) -> anyhow::Re
     let conn = dial_root(config, name).await?;
     let fid = open_root_file(&conn, "ctl", WRITE).await?;
     let data = covey_wire::Payload::from(format!("{command}\n").into_bytes());
-    conn.call(Message::Twrite { fid, offset: 0, data }).await?;
+    conn.call(Message::Twrite { fid, offset: 0, data }).await.map_err(Errno::from)?;
     Ok(())
 }
 

@@ -92,6 +92,12 @@ pub struct MetaTimes {
 }
 
 impl MetaTimes {
+    /// Begins all of them anew.
+    pub fn reset(&self) {
+        let all = [&self.log_write, &self.log_sync, &self.checkpoint];
+        all.iter().for_each(|times| times.reset());
+    }
+
     /// A line for each.
     pub fn text(&self) -> String {
         let all = [

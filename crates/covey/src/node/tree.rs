@@ -33,6 +33,8 @@ pub struct NodeTree {
     pub config: String,
     /// What the node is called.
     pub name: String,
+    /// What it is called among all clusters: an attach may say whom it means.
+    pub whose: String,
     /// The watch over the objects' operations.
     pub watch: Rc<Watch>,
 }
@@ -268,7 +270,12 @@ impl Tree for NodeTree {
     type Node = Node;
 
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
-        let path = attach.aname.lossy().into_owned();
+        let aname = attach.aname.lossy().into_owned();
+        let (path, whose) = aname.split_once(' ').unwrap_or((&aname, &self.whose));
+        if whose != self.whose {
+            let why = format!("{whose:?} was meant, this is {:?}", self.whose);
+            return Outcome::Now(Err(Errno::because(Errno::ENXIO, why)));
+        }
         match path.trim_matches('/') {
             "" => {
                 // The user of this attach is who walks on into the parts.
@@ -429,7 +436,9 @@ impl Tree for NodeTree {
     fn write(&self, user: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
         if let Node::Ctl(pending) = node {
             let copy = || self.begin_copy();
-            return ctl::write(pending, &data, &self.watches(), &copy).into();
+            let reset = || self.meta.iter().for_each(|meta| meta.0.times().reset());
+            let meta = ctl::Meta { copy: &copy, reset: &reset };
+            return ctl::write(pending, &data, &self.watches(), &meta).into();
         }
         let bytes = data.len() as u64;
         self.watched(node, (1, "write", bytes), || {

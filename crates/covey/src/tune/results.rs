@@ -58,6 +58,20 @@ impl Results {
                 self.links.push(report);
                 Ok(())
             }
+            // `tune net --all`: pairs, and what is told of them together.
+            Value::Object(mut fields) if fields.contains_key("pairs") => {
+                for (key, kind) in TOGETHER {
+                    let found = fields.remove(key).filter(is_told);
+                    self.others.extend(found.map(|found| (kind.to_string(), found)));
+                }
+                self.add(fields.remove("pairs").unwrap_or_default())
+            }
+            // `tune net --crowd`.
+            Value::Object(fields) if is_crowd(&fields) => {
+                let crowd = Value::Array(vec![Value::Object(fields)]);
+                self.others.push((CROWDS.1.to_string(), crowd));
+                Ok(())
+            }
             Value::Object(mut fields) => match fields.get("kind").and_then(Value::as_str) {
                 // Several measurements of one run.
                 Some("all" | "net" | "mpi" | "pvm") if fields.contains_key("links") => {
@@ -75,6 +89,18 @@ impl Results {
             _ => Err("it holds something that is no measurement".to_string()),
         }
     }
+}
+
+/// What stands beside the pairs, and its heading.
+const TOGETHER: [(&str, &str); 2] = [("suspicions", "suspects among all pairs"), CROWDS];
+const CROWDS: (&str, &str) = ("crowds", "several nodes to one");
+
+fn is_told(value: &Value) -> bool {
+    value.as_array().is_some_and(|all| !all.is_empty())
+}
+
+fn is_crowd(fields: &serde_json::Map<String, Value>) -> bool {
+    ["to", "alone", "together", "verdict"].iter().all(|name| fields.contains_key(*name))
 }
 
 fn is_link(fields: &serde_json::Map<String, Value>) -> bool {
@@ -99,6 +125,22 @@ mod tests {
         assert!(read("[1]").contains("no measurement"));
         let damaged = "{\"from\":1,\"to\":2,\"protocol\":3,\"points\":4}";
         assert!(read(damaged).contains("damaged"), "{}", read(damaged));
+    }
+
+    #[test]
+    fn all_pairs_are_links_with_their_suspects_beside() {
+        let mut found = Results::default();
+        let all = serde_json::json!({
+            "pairs": [{"kind": "stands for a link"}], "rounds": [], "crowds": [],
+            "suspicions": [{"cause": "loss", "suspects": ["n3"]}],
+        });
+        found.add(all).unwrap();
+        let crowd =
+            serde_json::json!({"to": "n1", "alone": [], "together": [], "verdict": "no-fault"});
+        found.add(crowd).unwrap();
+        let kinds: Vec<&str> = found.others.iter().map(|(kind, _)| kind.as_str()).collect();
+        let wanted = ["suspects among all pairs", "stands for a link", "several nodes to one"];
+        assert_eq!(kinds, wanted);
     }
 
     #[test]

@@ -1,15 +1,19 @@
 /* Two processes with an endpoint each, in every way that covey.h has; ends with "right" on stdout.
- * usage: endpoint DIRECTORY */
+ * usage: endpoint DIRECTORY [tcp] [adopt]
+ * Over shared memory or TCP; with adopt the two are connected before there are endpoints. */
 #include "covey.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { N = 100, KEYS = 1, PLAIN, COLUMNS, EARLY, LONG, HEADED, DONE };
 
-static int failed;
+static int failed, is_tcp, adopts;
 static const char *who;
 
 #define CHECK(condition)                                                                              \
@@ -22,6 +26,8 @@ static const char *who;
 #define WORKS(call) CHECK((call) == COVEY_OK)
 
 static covey_endpoint *endpoint;
+/* In the child: that of its parent, which it must not touch, and does not lose. */
+covey_endpoint *parents;
 
 /* The end of the one operation under way. */
 static struct covey_completion end(uint64_t context)
@@ -76,13 +82,22 @@ struct keys {
     uint64_t matrix, counter, private;
 };
 
-static void other(const char *name)
+static int made(const struct covey_config *config)
+{
+    return is_tcp ? covey_endpoint_new_tcp(config, &endpoint) : covey_endpoint_new(config, &endpoint);
+}
+
+static void other(const char *name, int socket)
 {
     uint32_t peer = COVEY_NO_PEER;
     void *memory = NULL;
     who = "other";
-    WORKS(covey_endpoint_new(NULL, &endpoint));
-    WORKS(covey_endpoint_connect(endpoint, name, &peer));
+    parents = endpoint;
+    WORKS(made(NULL));
+    if (adopts)
+        WORKS(covey_endpoint_adopt(endpoint, socket, &peer));
+    else
+        WORKS(covey_endpoint_connect(endpoint, name, &peer));
     WORKS(covey_endpoint_alloc(endpoint, sizeof(float) * N * N, &memory));
     float *matrix = memory, *got = calloc(N * N, sizeof *got);
     static uint64_t counter = 5, secret = 1;
@@ -208,29 +223,82 @@ static void its_end(uint32_t peer)
     CHECK(found == 0);
     CHECK(covey_endpoint_wait(endpoint, &one, 0, &found, 1) == COVEY_ERR_ARGUMENT);
     WORKS(covey_endpoint_stats(endpoint, &stats));
-    CHECK(stats.bytes_copied >= 2 * sizeof(float) * N * N);
+    CHECK(is_tcp ? stats.direct == 0 : stats.direct > 0);
+    CHECK(is_tcp || stats.bytes_copied >= 2 * sizeof(float) * N * N);
+}
+
+/* Two ends of one connection. */
+static void connected(int ends[2])
+{
+    struct sockaddr_in address = {0};
+    socklen_t bytes = sizeof address;
+    if (!is_tcp) {
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+        return;
+    }
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(bind(listener, (struct sockaddr *)&address, bytes) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &bytes) == 0);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(ends[0], (struct sockaddr *)&address, bytes) == 0);
+    ends[1] = accept(listener, NULL, NULL);
+    close(listener);
+}
+
+/* Lets others come; the name by which they do. */
+static void listening(const char *directory, char *name, size_t room)
+{
+    uint32_t peer = 0;
+    size_t needed = 0;
+    snprintf(name, room, "%s/meet", directory);
+    if (is_tcp) {
+        CHECK(covey_endpoint_listen(endpoint, name) == COVEY_ERR_ARGUMENT);
+        CHECK(covey_endpoint_listen(endpoint, "0.0.0.0:0") == COVEY_ERR_IO);
+        CHECK(covey_endpoint_address(endpoint, name, room, &needed) == COVEY_ERR_NO_SUCH);
+        WORKS(covey_endpoint_listen(endpoint, "127.0.0.1:0"));
+        CHECK(covey_endpoint_address(endpoint, name, 3, &needed) == COVEY_ERR_ROOM && needed > 11);
+        WORKS(covey_endpoint_address(endpoint, name, room, &needed));
+        CHECK(strlen(name) + 1 == needed && strncmp(name, "127.0.0.1:", 10) == 0);
+    } else {
+        CHECK(covey_endpoint_listen(endpoint, "/no/such/directory/meet") == COVEY_ERR_IO);
+        WORKS(covey_endpoint_listen(endpoint, name));
+        CHECK(covey_endpoint_address(endpoint, name, room, &needed) == COVEY_ERR_NO_SUCH);
+    }
+    WORKS(covey_endpoint_accept(endpoint, &peer));
+    CHECK(peer == COVEY_NO_PEER);
 }
 
 int main(int argc, char **argv)
 {
-    char name[256];
+    char name[256] = "";
     uint32_t peer = COVEY_NO_PEER;
     struct keys keys = {0};
     struct covey_config config = {0, 0, 0, 64 << 20, 4};
-    int status = 1;
-    snprintf(name, sizeof name, "%s/meet", argc > 1 ? argv[1] : ".");
+    int status = 1, ends[2] = {-1, -1};
+    for (int i = 2; i < argc; i++) {
+        is_tcp |= strcmp(argv[i], "tcp") == 0;
+        adopts |= strcmp(argv[i], "adopt") == 0;
+    }
     who = "one";
-    WORKS(covey_endpoint_new(&config, &endpoint));
-    CHECK(covey_endpoint_listen(endpoint, "/no/such/directory/meet") == COVEY_ERR_IO);
-    WORKS(covey_endpoint_listen(endpoint, name));
-    WORKS(covey_endpoint_accept(endpoint, &peer));
-    CHECK(peer == COVEY_NO_PEER);
+    WORKS(made(&config));
+    CHECK(covey_endpoint_adopt(endpoint, -1, &peer) == COVEY_ERR_ARGUMENT);
+    CHECK(covey_endpoint_adopt(endpoint, 1000, &peer) == COVEY_ERR_ARGUMENT);
+    if (adopts)
+        connected(ends);
+    else
+        listening(argc > 1 ? argv[1] : ".", name, sizeof name);
     pid_t child = fork();
     if (child == 0) {
-        other(name);
+        close(ends[1]);
+        other(name, ends[0]);
         fflush(stdout);
         _exit(failed);
     }
+    close(ends[0]);
+    if (adopts)
+        WORKS(covey_endpoint_adopt(endpoint, ends[1], &peer));
     while (peer == COVEY_NO_PEER)
         WORKS(covey_endpoint_accept(endpoint, &peer));
     messages(peer, &keys);

@@ -73,7 +73,7 @@ program transpose_it
               end if
               call MPI_Wait(request, MPI_STATUS_IGNORE, error)
            end if
-           call MPI_Recv(got, 1, MPI_INTEGER, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE, error)
+           call MPI_Recv(matrix, 0, MPI_REAL, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE, error)
         else
            if (way < 2) then
               if (scattered) then
@@ -89,7 +89,7 @@ program transpose_it
               end if
               call MPI_Wait(request, status, error)
            end if
-           call MPI_Send(n, 1, MPI_INTEGER, 0, 1, MPI_COMM_WORLD, error)
+           call MPI_Send(matrix, 0, MPI_REAL, 0, 1, MPI_COMM_WORLD, error)
         end if
         took(i) = (MPI_Wtime() - begun) * 1d6
      end do

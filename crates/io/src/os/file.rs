@@ -7,10 +7,16 @@
 
 use crate::task::blocking;
 mod list;
+mod map;
 mod range;
+mod receive;
+mod send;
 
 pub use range::range_blocking;
-pub(crate) use range::{read_range, send_range};
+pub(crate) use range::read_range;
+pub use receive::Received;
+pub(crate) use receive::receive;
+pub(crate) use send::send_some;
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;
@@ -52,6 +58,7 @@ struct Inner {
     kind: FileKind,
     /// The file system does not know `RWF_NOWAIT`.
     refuses_nowait: AtomicBool,
+    mapping: map::Mapping,
 }
 
 impl DataFile {
@@ -63,7 +70,8 @@ impl DataFile {
 
     /// Takes an open file of a known kind.
     pub fn of_kind(file: File, kind: FileKind) -> DataFile {
-        DataFile { inner: Arc::new(Inner { file, kind, refuses_nowait: AtomicBool::new(false) }) }
+        let (refuses_nowait, mapping) = Default::default();
+        DataFile { inner: Arc::new(Inner { file, kind, refuses_nowait, mapping }) }
     }
 
     /// The file itself.

@@ -21,6 +21,7 @@ use covey_wire::transport::{Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 use link::{Link, Stranger};
 use rustix::event::epoll;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -54,6 +55,8 @@ pub struct Tcp {
     /// How many of them the engine has heard of.
     told: usize,
     strangers: Vec<Stranger>,
+    /// Who has come and was not accepted.
+    arrived: VecDeque<Peer>,
     listener: Option<TcpListener>,
     events: OwnedFd,
 }
@@ -62,19 +65,39 @@ impl Tcp {
     /// Without peers.
     pub fn new(options: Options) -> io::Result<Tcp> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let (links, strangers) = (Vec::new(), Vec::new());
-        Ok(Tcp { options, links, told: 0, strangers, listener: None, events })
+        let (links, strangers, arrived) = (Vec::new(), Vec::new(), VecDeque::new());
+        Ok(Tcp { options, links, told: 0, strangers, arrived, listener: None, events })
     }
 
     /// Listens on loopback: whoever connects there, and belongs to the user of this process or to root, becomes a
     /// peer. Between machines connections are made, and proven, elsewhere: see [`Tcp::adopt`].
     pub fn listen(&mut self) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        self.listen_at((Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    /// The same at an address of loopback; port 0 means any. The address has the port.
+    pub fn listen_at(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
+        if !address.ip().is_loopback() {
+            let text = format!("{address} is not on loopback: who comes there cannot be known");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         watch(&self.events, &listener)?;
         self.listener = Some(listener);
         Ok(address)
+    }
+
+    /// Who has come, if somebody has. All become peers while [`Tcp`] is polled, whether they are asked for here or not.
+    pub fn accept(&mut self) -> Option<Peer> {
+        self.meet();
+        self.arrived.pop_front()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.as_ref()?.local_addr().ok()
     }
 
     /// Connects to one that listens. Packets for it may be sent from now on.
@@ -125,7 +148,8 @@ impl Tcp {
                 Ok(false) => at += 1,
                 Ok(true) => {
                     let link = self.strangers.remove(at).link;
-                    self.join(link);
+                    let peer = self.join(link);
+                    self.arrived.push_back(peer);
                 }
                 Err(_) => drop(self.strangers.remove(at)),
             }

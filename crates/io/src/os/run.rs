@@ -9,12 +9,14 @@
 //!   split off without a copy; small messages share a buffer;
 //! - no timer is touched unless the machine's deadline moved to an earlier time;
 //! - a machine that is full, or whose peer does not take its output, is given no more input;
+//! - a payload that is to be put into a file (`Machine::deposit`) goes there whole, or is read like others;
+//! - what a file lends is sent or copied before the machine is called again;
 //! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
 
-use super::file::read_range;
+use super::file::{Received, read_range};
 use crate::task::{self, Alarm};
 use bytes::{BufMut, BytesMut};
-use covey_wire::{Blame, FileRange, Machine, Segments};
+use covey_wire::{Blame, Deposit, FileRange, Machine, Piece, Segments};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -24,22 +26,34 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 /// A byte stream that the loop can run on: a [`super::net::Stream`], tokio's own and the like.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {
-    /// As `poll_write_vectored`; more is written right after it, and may leave together with it.
-    fn poll_write_ahead(
+    /// Writes of the front of `output`, where files are among what is to be sent; answers how much.
+    /// By way of memory, where nothing better is known.
+    fn poll_write_files(
         &mut self,
         context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
+        output: &Segments,
     ) -> Poll<io::Result<usize>> {
-        Pin::new(self).poll_write_vectored(context, slices)
+        let mut copy = Vec::new();
+        let bytes = match output.pieces().next() {
+            None => return Poll::Ready(Ok(0)),
+            Some(Piece::Memory(bytes)) => bytes,
+            Some(Piece::File(range)) => {
+                copy = read_range(range)?;
+                &copy
+            }
+            Some(Piece::Loan(loan)) => {
+                loan.copy(&mut copy).map_err(|blame| io::Error::other(blame.to_string()))?;
+                &copy
+            }
+        };
+        Pin::new(self).poll_write(context, bytes)
     }
 
-    /// Writes from a file; answers how much. By way of memory, where nothing better is known.
-    fn poll_write_file(
-        &mut self,
-        context: &mut Context<'_>,
-        range: &FileRange,
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(self).poll_write(context, &read_range(range)?)
+    /// Takes the next `range.length` bytes off the stream and puts them into the file, if all of them are
+    /// there. Most streams cannot.
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        let _ = range;
+        Ok(Received::Nothing)
     }
 }
 
@@ -127,7 +141,22 @@ impl<M: Machine, S: Stream> Link<M, S> {
         if self.machine.is_full() || self.output.len() > OUTPUT_BYTES_MAX {
             return Ok(Turn::Still);
         }
-        let limit = self.make_room();
+        let may_read = match self.machine.deposit(&self.input) {
+            Deposit::No => usize::MAX,
+            Deposit::UpTo(bytes) => bytes,
+            Deposit::Into(range) => {
+                let received = self.stream.receive(&range);
+                match received.map_err(|error| self.broken("read", error))? {
+                    Received::Taken(written) => {
+                        self.machine.deposited(&mut self.input, written);
+                        return Ok(Turn::Moved);
+                    }
+                    // Up to its end, so that the next one begins with its header again.
+                    Received::Nothing => range.length,
+                }
+            }
+        };
+        let limit = self.make_room().min(may_read);
         let mut room = (&mut self.input).limit(limit);
         let Poll::Ready(count) = pin!(self.stream.read_buf(&mut room)).poll(context) else {
             return Ok(Turn::Still);
@@ -186,7 +215,11 @@ impl<M: Machine, S: Stream> Link<M, S> {
                 return Ok(wrote);
             }
             match self.write_once(context) {
-                Poll::Pending => return Ok(wrote),
+                Poll::Pending => {
+                    // What the machine does next must not show in what it has said.
+                    self.output.settle()?;
+                    return Ok(wrote);
+                }
                 Poll::Ready(Ok(())) => wrote = true,
                 Poll::Ready(Err(error)) => {
                     self.can_write = false;
@@ -205,17 +238,18 @@ impl<M: Machine, S: Stream> Link<M, S> {
         Poll::Ready(Ok(()))
     }
 
-    /// One system call's worth: a range of a file, or all that is in memory before the next one.
+    /// One system call's worth.
     fn write_some(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if let Some(range) = self.output.front_range() {
-            return self.stream.poll_write_file(context, range);
-        }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (count, is_more) = self.output.gather(&mut slices);
-        match is_more {
-            true => self.stream.poll_write_ahead(context, &slices[..count]),
-            false => Pin::new(&mut self.stream).poll_write_vectored(context, &slices[..count]),
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(self.output.pieces()) {
+            let Piece::Memory(bytes) = piece else {
+                return self.stream.poll_write_files(context, &self.output);
+            };
+            *slice = IoSlice::new(bytes);
+            count += 1;
         }
+        Pin::new(&mut self.stream).poll_write_vectored(context, &slices[..count])
     }
 
     /// The peer has closed: in good order only between messages.

@@ -229,7 +229,12 @@ impl Transport for Shm {
             let peer = Peer(index as u32);
             while left > 0 {
                 match link.take(|head, payload| sink.packet(peer, head, payload)) {
-                    Ok(true) => left -= 1,
+                    Ok(true) => {
+                        left -= 1;
+                        if !sink.wants_more() {
+                            return happened + budget - left;
+                        }
+                    }
                     Ok(false) => break,
                     Err(ring::Broken) => {
                         link.bury();

@@ -40,6 +40,54 @@ impl Joint {
         }
         self.dims.push(Pace { count, from, to });
     }
+
+    /// Makes the loop with the longest steps in the source the outermost one, and says how long they are. `None` without
+    /// a loop.
+    pub fn cut(&mut self) -> Option<isize> {
+        let longest = (0..self.dims.len()).max_by_key(|&at| self.dims[at].from.unsigned_abs())?;
+        self.dims[..=longest].rotate_right(1);
+        Some(self.dims[0].from)
+    }
+
+    /// Rounds of the outermost loop.
+    pub fn rounds(&self) -> usize {
+        self.dims.first().map_or(1, |pace| pace.count)
+    }
+
+    /// So many first rounds of it.
+    pub fn first(&self, rounds: usize) -> Joint {
+        let mut joint = self.clone();
+        match rounds {
+            1 => drop(joint.dims.drain(..1)),
+            _ => joint.dims[0].count = rounds,
+        }
+        joint
+    }
+
+    /// Where a round of it begins, on either side.
+    pub fn begin(&self, round: usize) -> (i64, i64) {
+        let pace = self.dims.first().copied().unwrap_or_default();
+        let at = |step: isize| step as i64 * round as i64;
+        (at(pace.from), at(pace.to))
+    }
+
+    /// First byte of the source and the one behind the last, from where the loops begin.
+    pub fn reads(&self) -> (i64, i64) {
+        self.reach(|pace| pace.from)
+    }
+
+    /// The same of the target.
+    pub fn writes(&self) -> (i64, i64) {
+        self.reach(|pace| pace.to)
+    }
+
+    fn reach(&self, step: impl Fn(&Pace) -> isize) -> (i64, i64) {
+        let last = |pace: &Pace| (pace.count as i64 - 1) * step(pace) as i64;
+        let reach = self.dims.iter().map(last);
+        reach.fold((0, self.bytes as i64), |(begin, end), last| {
+            (begin + last.min(0), end + last.max(0))
+        })
+    }
 }
 
 /// Copies what the loops name, from `from` in `source` to `to` in `target`.

@@ -119,7 +119,7 @@ impl Matrix {
     /// lane.
     ///
     /// Where the rows of the target are not aligned alike, wide stores lie in two lines of the cache each. Then those of
-    /// 64 bytes never pay, and those of 32 only while the target is near (measured on Sapphire Rapids).
+    /// 64 bytes never pay, and those of 32 only while the matrix is near (measured on Sapphire Rapids).
     unsafe fn sized<const E: usize, const N: usize>(self, level: Level) {
         let fits = |lanes: usize| self.rows >= lanes * N && self.columns >= N;
         // SAFETY: as the caller promises.
@@ -128,6 +128,9 @@ impl Matrix {
             {
                 let is_even = self.to_pitch.rem_euclid(LINE_BYTES as isize) == 0;
                 let is_near = self.columns.saturating_mul(self.rows * E) <= NEAR_BYTES;
+                if level >= Level::Avx2 && fits(2) && self.is_scattered::<E>() {
+                    return avx2_scattered::<E, N>(self);
+                }
                 if level >= Level::Avx512 && is_even && fits(4) {
                     return avx512::<E, N>(self);
                 }
@@ -135,7 +138,7 @@ impl Matrix {
                     return avx2::<E, N>(self);
                 }
                 if level >= Level::Sse2 && fits(1) {
-                    return self.tiled::<x86::Sse2, E, N>();
+                    return self.tiled::<x86::Sse2, E, N>(STRIP_BYTES / E, false);
                 }
             }
             let _ = (level, fits);
@@ -161,18 +164,43 @@ impl Matrix {
         }
     }
 
+    /// Whether the target is far, and what is written to each of its rows so short that the CPU does not see it coming.
+    #[cfg(target_arch = "x86_64")]
+    fn is_scattered<const E: usize>(&self) -> bool {
+        let reach = self.to_pitch.unsigned_abs().saturating_mul(self.columns);
+        self.rows * E <= SHORT_BYTES && reach > FAR_BYTES
+    }
+
+    /// Has the CPU fetch rows of the target, to be written to.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn fetch_target<const E: usize>(&self, columns: std::ops::Range<usize>) {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        for column in columns {
+            let row = self.to.wrapping_offset(column as isize * self.to_pitch);
+            for at in (0..self.rows * E).step_by(LINE_BYTES) {
+                // SAFETY: a hint, which touches nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(at).cast_const().cast()) };
+            }
+        }
+    }
+
     /// Strips of the source's columns from the top to the bottom, each row of a strip in tiles. The last tiles reach
     /// back over what the ones before have done, which does no harm, and the first one of a column
     /// ahead to where stores are aligned.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn tiled<W: Wide, const E: usize, const N: usize>(self) {
+    unsafe fn tiled<W: Wide, const E: usize, const N: usize>(self, width: usize, is_ahead: bool) {
         let high = W::LANES * N;
         let ahead = self.to.align_offset(W::LANES * LANE_BYTES).div_ceil(E);
         let first = if (1..high).contains(&ahead) { ahead } else { high };
         let mut left = 0;
         while left < self.columns {
-            let right = self.columns.min(left + STRIP_BYTES / E);
+            let right = self.columns.min(left + width);
+            if is_ahead {
+                let next = if left == 0 { 0 } else { right };
+                self.fetch_target::<E>(next..self.columns.min(right + width));
+            }
             let mut top = 0;
             while top < self.rows {
                 let row = top.min(self.rows - high);
@@ -215,7 +243,21 @@ impl Matrix {
 #[target_feature(enable = "avx2")]
 unsafe fn avx2<const E: usize, const N: usize>(matrix: Matrix) {
     // SAFETY: as the caller promises.
-    unsafe { matrix.tiled::<x86::Avx2, E, N>() }
+    unsafe { matrix.tiled::<x86::Avx2, E, N>(STRIP_BYTES / E, false) }
+}
+
+/// The same where the target is scattered: a few of its rows at a time, which were fetched while those before were
+/// written. Without that a store that misses holds up all that are behind it (measured on Sapphire Rapids: a fifth
+/// less time, and no runs of twice the time).
+///
+/// # Safety
+///
+/// As [`avx2`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn avx2_scattered<const E: usize, const N: usize>(matrix: Matrix) {
+    // SAFETY: as the caller promises.
+    unsafe { matrix.tiled::<x86::Avx2, E, N>(2 * N, true) }
 }
 
 /// # Safety
@@ -225,7 +267,7 @@ unsafe fn avx2<const E: usize, const N: usize>(matrix: Matrix) {
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn avx512<const E: usize, const N: usize>(matrix: Matrix) {
     // SAFETY: as the caller promises.
-    unsafe { matrix.tiled::<x86::Avx512, E, N>() }
+    unsafe { matrix.tiled::<x86::Avx512, E, N>(STRIP_BYTES / E, false) }
 }
 
 /// What a CPU moves between its caches at once.
@@ -243,3 +285,11 @@ const STRIP_BYTES: usize = 128;
 /// A matrix that stays in the second cache.
 #[cfg(target_arch = "x86_64")]
 const NEAR_BYTES: usize = 256 << 10;
+
+/// What is written to a row is short up to here.
+#[cfg(target_arch = "x86_64")]
+const SHORT_BYTES: usize = 512;
+
+/// A target that leaves the second cache.
+#[cfg(target_arch = "x86_64")]
+const FAR_BYTES: usize = 1 << 20;

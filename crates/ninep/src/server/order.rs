@@ -70,6 +70,30 @@ impl Access {
     }
 }
 
+/// Whether a request may change what is in files, seen from a connection that has replies with such data to
+/// send. To be removed takes nothing from a file that is open.
+pub(super) fn may_change_data(request: &Message) -> bool {
+    use Message::*;
+    !matches!(
+        request,
+        Tread { .. }
+            | Treadlist { .. }
+            | Tgetattr { .. }
+            | Tstat { .. }
+            | Twalk { .. }
+            | Tclunk { .. }
+            | Treaddir { .. }
+            | Treadlink { .. }
+            | Tstatfs { .. }
+            | Tfsync { .. }
+            | Tlock { .. }
+            | Tgetlock { .. }
+            | Tauth { .. }
+            | Tattach { .. }
+            | Txattrwalk { .. }
+    )
+}
+
 /// The fids that a request claims.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Claims([Option<(u32, Access)>; 2]);
@@ -92,7 +116,7 @@ impl Claims {
             | Tsetattr { fid, .. }
             | Tclunk { fid }
             | Tremove { fid } => one(fid, Access::Barrier),
-            Tread { fid, offset, count } => one(fid, data(false, offset, u64::from(count))),
+            Tread { fid, offset, count } => Claims::of_read(fid, offset, count),
             Twrite { fid, offset, ref data } => {
                 one(fid, self::data(true, offset, data.len() as u64))
             }
@@ -120,6 +144,16 @@ impl Claims {
             | Tgetlock { fid, .. } => one(fid, Access::Free),
             _ => Claims::default(),
         }
+    }
+
+    /// What a read claims.
+    pub fn of_read(fid: u32, offset: u64, count: u32) -> Claims {
+        one(fid, data(false, offset, u64::from(count)))
+    }
+
+    /// What a write claims.
+    pub fn of_write(fid: u32, offset: u64, count: u32) -> Claims {
+        one(fid, data(true, offset, u64::from(count)))
     }
 
     /// The fids with their accesses.

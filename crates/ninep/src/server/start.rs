@@ -9,7 +9,7 @@ use crate::auth;
 use crate::message::{IOHDRSZ, Message, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX};
 use crate::runs::{self, Run};
 use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User};
-use covey_wire::{Bytes, List, Name};
+use covey_wire::{Bytes, List, Name, RANGE_BYTES_MIN};
 use std::rc::Rc;
 
 /// The flag of Tlock that its owner waits (P9_LOCK_FLAGS_BLOCK).
@@ -196,6 +196,7 @@ impl<T: Tree> Session<T> {
             xattr.write(offset, &data)?;
             return Ok(Started::Reply(Message::Rwrite { count }));
         }
+        self.expects_write = data.len() >= RANGE_BYTES_MIN;
         let file = self.fids.writable(fid)?;
         let asked = self.tree.write(&file.user, &file.node, offset, data).into();
         Ok(Started::Asked(asked, Then::Write { count }))

@@ -3,13 +3,13 @@
 use super::answer::{Answer, Asked, Wait};
 use super::fids::File;
 use super::finish::Then;
-use super::order::Claims;
+use super::order::{Claims, may_change_data};
 use super::start::Started;
-use super::{BYTES_MAX, Load, REQUESTS_MAX, Session};
+use super::{BYTES_MAX, Load, Moment, REQUESTS_MAX, Session};
 use crate::frame::{self, weight};
 use crate::message::{Message, Qid};
 use crate::tree::{Errno, Result, Tree};
-use covey_wire::RANGE_BYTES_MIN;
+use covey_wire::{Blame, RANGE_BYTES_MIN};
 
 /// An outstanding request.
 pub(super) struct Request<N> {
@@ -53,6 +53,8 @@ impl<T: Tree> Session<T> {
         let Some(request) = self.requests.remove(&tag) else { return };
         self.load.remove(&request);
         self.order.remove(tag, &request.claims, false);
+        // It may have changed a file.
+        self.moment = Moment::new();
         if let State::Running(_, then) = request.state {
             self.conclude(tag, then, answer);
         }
@@ -103,6 +105,12 @@ impl<T: Tree> Session<T> {
         {
             return None;
         }
+        if may_change_data(&request)
+            && let Err(blame) = self.begin_change()
+        {
+            self.failure = Some(blame);
+            return None;
+        }
         match self.start(request) {
             Ok(Started::Reply(reply)) => self.reply(tag, reply),
             Ok(Started::Asked(Asked::Now(answer), then)) => self.conclude(tag, then, answer),
@@ -113,7 +121,7 @@ impl<T: Tree> Session<T> {
     }
 
     /// Has the tree read straight into the output; whether it did, and the reply is there.
-    fn read_at_once(&mut self, tag: u16, fid: u32, offset: u64, count: u32) -> bool {
+    pub(super) fn read_at_once(&mut self, tag: u16, fid: u32, offset: u64, count: u32) -> bool {
         let count = count.min(self.payload_max());
         let Ok(File { node, user, qid, .. }) = self.fids.readable(fid) else { return false };
         // What reading a directory means depends on the dialect.
@@ -126,6 +134,12 @@ impl<T: Tree> Session<T> {
             frame::put_rread_range(tag, range, &mut self.output);
             return true;
         }
+        if (count as usize) < RANGE_BYTES_MIN
+            && let Some(loan) = self.tree.lend(user, node, offset, count, self.moment.0)
+        {
+            frame::put_rread_loan(tag, loan, &mut self.output);
+            return true;
+        }
         let read = |out: &mut Vec<u8>| self.tree.read_now(user, node, offset, count, out);
         match frame::put_rread(tag, count, &mut self.output, read) {
             None => return false,
@@ -133,6 +147,12 @@ impl<T: Tree> Session<T> {
             Some(Err(error)) => self.reply_error(tag, error),
         }
         true
+    }
+
+    /// Something that may change a file is next: replies to the reads before it are settled first.
+    pub(super) fn begin_change(&mut self) -> std::result::Result<(), Blame> {
+        self.moment = Moment::new();
+        self.output.settle()
     }
 
     fn conclude(&mut self, tag: u16, then: Then<T::Node>, answer: Result<Answer<T::Node>>) {

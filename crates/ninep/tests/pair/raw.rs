@@ -70,6 +70,7 @@ impl<T: Tree> Raw<T> {
                 break;
             }
         }
+        out.settle().expect("the tree's files can be read");
         let mut bytes = Bytes::from(out.runs().flatten().copied().collect::<Vec<u8>>());
         let (mut replies, now) = (Vec::new(), self.session.dialect().unwrap_or(self.dialect));
         while let Some(&[a, b, c, d]) = bytes.first_chunk() {

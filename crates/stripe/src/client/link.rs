@@ -239,7 +239,8 @@ impl State {
 }
 
 const REDIAL_FIRST: Duration = Duration::from_millis(20);
-const REDIAL_MAX: Duration = Duration::from_millis(200);
+/// The longest time between two attempts to reach a server that is away.
+pub const REDIAL_MAX: Duration = Duration::from_millis(200);
 
 /// Dials until it succeeds, then stays to see the connection end and dials again, as long as
 /// anyone holds the link.

@@ -34,13 +34,16 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let index = core.ops.add(What::Send, to, context, what).ok_or(Fault::Busy)?;
         let op = &mut core.ops[index];
         (op.tag, op.bytes, op.ahead) = (tag, bytes, header.len() as u64);
-        if !header.is_empty() {
-            op.more().header.extend_from_slice(header);
-        }
         let id = core.ops.id(index);
+        if core.peers[to as usize].is_clear() && self.announce_now(to, index, tag, header, bytes) {
+            return Ok(Started::Pending(id));
+        }
+        let core = &mut self.core;
+        if !header.is_empty() {
+            core.ops[index].more().header.extend_from_slice(header);
+        }
         core.peers[to as usize].backlog.push_back(index);
-        core.enqueue(to);
-        self.pump(to);
+        self.pump_now(to);
         Ok(Started::Pending(id))
     }
 
@@ -190,23 +193,21 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 Ok(Started::Done(core.end(index)))
             }
             Body::Ready(ready) => {
-                core.ops[index].more().ready = Some(ready);
                 let id: OpId = core.ops.id(index);
-                Ok(self.fetch_body(index).map_or(Started::Pending(id), Started::Done))
+                Ok(self.fetch_body(index, &ready).map_or(Started::Pending(id), Started::Done))
             }
             Body::Free => Ok(Started::Done(core.end(index))),
         }
     }
 
     /// Fetches the messages whose receives were found while packets were looked at.
-    #[cold]
     pub(super) fn fetch_matched(&mut self) -> usize {
         let mut done = 0;
-        while let Some(wire) = self.core.matched.pop_front() {
+        while let Some((wire, ready)) = self.core.matched.pop_front() {
             let peer = self.core.ops.peer_of(wire);
             let Some(index) = self.core.ops.of_wire(wire, peer) else { continue };
             done += 1;
-            if let Some(completion) = self.fetch_body(index) {
+            if let Some(completion) = self.fetch_body(index, &ready) {
                 self.core.completions.push_back(completion);
             }
         }
@@ -214,13 +215,12 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Gets the rest of a message whose sender waits: out of its memory, or by asking for it.
-    fn fetch_body(&mut self, index: u32) -> Option<Completion> {
+    fn fetch_body(&mut self, index: u32, ready: &Ready) -> Option<Completion> {
         let core = &mut self.core;
-        let ready = core.ops[index].more().ready.take()?;
         let header = ready.header.len() as u64;
         core.deliver(index, 0, &ready.header);
         let peer = core.ops[index].peer;
-        let fetched = match self.reach(index, &ready, header) {
+        let fetched = match self.reach(index, ready, header) {
             Ok(fetched) => fetched,
             Err(fault) => {
                 self.core.ops[index].fault.get_or_insert(fault);
@@ -229,16 +229,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         };
         let core = &mut self.core;
         if fetched {
-            core.reply(peer, Head::Ack { op: ready.op, fault: 0 }, Vec::new());
-            self.pump(peer);
+            self.answer(peer, Head::Ack { op: ready.op, fault: 0 });
             // The peer may have been found to be dead, and everything of it ended.
             return (self.core.ops[index].what == What::Receive).then(|| self.core.end(index));
         }
         let op = &mut core.ops[index];
         op.moved = header;
         let (bytes, into) = (op.wanted, core.ops.wire(index));
-        core.reply(peer, Head::Pull { op: ready.op, into, bytes }, Vec::new());
-        self.pump(peer);
+        self.answer(peer, Head::Pull { op: ready.op, into, bytes });
         None
     }
 

@@ -191,8 +191,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         more(op);
         let id = core.ops.id(index);
         core.peers[peer as usize].backlog.push_back(index);
-        core.enqueue(peer);
-        self.pump(peer);
+        self.pump_now(peer);
         Ok(Started::Pending(id))
     }
 }

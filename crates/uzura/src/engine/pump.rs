@@ -31,20 +31,29 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// Tries all peers for which something waits. Says how much was done.
     #[cold]
     pub(super) fn pump_all(&mut self) -> usize {
-        let queue = std::mem::take(&mut self.core.queue);
+        let count = self.core.queue.len();
         let mut done = 0;
-        for peer in queue {
+        for at in 0..count {
+            let peer = self.core.queue[at];
             self.core.peers[peer as usize].is_queued = false;
-            done += self.pump(peer);
-            if self.core.peers[peer as usize].has_work(self.core.config.window_bytes / 4) {
-                self.core.enqueue(peer);
-            }
+            done += self.pump_now(peer);
+        }
+        self.core.queue.drain(..count);
+        done
+    }
+
+    /// Sends what can be sent to one peer, which is tried again in the next poll if that is not all. Says how much was
+    /// done.
+    pub(super) fn pump_now(&mut self, peer: u32) -> usize {
+        let done = self.pump(peer);
+        if self.core.peers[peer as usize].has_work(self.core.config.window_bytes / 4) {
+            self.core.enqueue(peer);
         }
         done
     }
 
     /// Sends what can be sent to one peer. Says how much was done.
-    pub(super) fn pump(&mut self, peer: u32) -> usize {
+    fn pump(&mut self, peer: u32) -> usize {
         let mut done = 0;
         if self.core.peer(peer).is_err() {
             return 0;
@@ -84,6 +93,16 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             return self.plain(peer, head, &[], |state| state.owed = 0);
         }
         Waits
+    }
+
+    /// Answers a peer with a head alone, at once where nothing waits before.
+    pub(super) fn answer(&mut self, peer: u32, head: Head) {
+        let state = &self.core.peers[peer as usize];
+        let is_next = state.replies.is_empty() && state.said_hello;
+        if !is_next || self.plain(peer, head, &[], |_| ()) == Full {
+            self.core.peers[peer as usize].reply(head, Vec::new());
+            self.pump_now(peer);
+        }
     }
 
     /// Sends a packet of known bytes.
@@ -164,6 +183,34 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             _ => {}
         }
         result
+    }
+
+    /// The same for one that nothing waits before. False when it has to wait.
+    #[inline]
+    pub(super) fn announce_now(
+        &mut self,
+        peer: u32,
+        index: u32,
+        tag: u64,
+        header: &[u8],
+        bytes: u64,
+    ) -> bool {
+        match self.announce(peer, index, tag, header, bytes) {
+            Ok(Finished) => {
+                if self.core.ops[index].state == State::Waiting {
+                    self.core.complete(index);
+                }
+                true
+            }
+            // A peer that was found to be dead took everything of it with it.
+            Ok(_) => self.core.peer(peer).is_err(),
+            Err(fault) => {
+                if self.core.peer(peer).is_ok() {
+                    self.core.fail(index, fault);
+                }
+                true
+            }
+        }
     }
 
     /// Sends a message, or says that it is there.

@@ -89,7 +89,7 @@ fn no_program(program: &str, node: &str, error: &std::io::Error) -> Error {
         Error::work(format!("cannot run {program} on {node}: {}", crate::error::reason(error)));
     match program.contains(' ') {
         true => error.hint("give the program and its arguments as words of their own"),
-        false => error,
+        false => error.hint("nodes have this machine's programs: is it installed here?"),
     }
 }
 
@@ -100,8 +100,8 @@ fn pass_on(pid: u32, signal: rustix::process::Signal) {
     }
 }
 
-/// The terminal sends an interrupt to the program as well, so that one is not passed on; but it must not
-/// end us before the program has ended.
+/// The terminal sends an interrupt to the program as well, so that one is not passed on; but it
+/// must not end us before the program has ended.
 struct Signals {
     terminate: Signal,
     hang_up: Signal,

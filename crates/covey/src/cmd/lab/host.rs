@@ -5,6 +5,7 @@ use crate::error::{Cannot, Error, Result};
 use crate::lab::enter;
 use crate::lab::state::Lab;
 use covey_io::os::card;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 /// One thing that can be changed.
@@ -67,12 +68,40 @@ pub fn set(lab: &Lab, node: &str, pairs: &[(String, String)]) -> Result<()> {
     command.args(pairs.iter().flat_map(|(key, value)| [key, value]));
     let done = command.output().cannot(|| format!("change node {node}"))?;
     match done.status.success() {
-        true => Ok(()),
+        true => remember(lab, node, pairs),
         false => {
             let why = String::from_utf8_lossy(&done.stderr).trim().to_string();
             Err(Error::work(format!("cannot change node {node}: {why}")))
         }
     }
+}
+
+/// What was set, by node and key. The kernel keeps it; this is for those who look.
+pub type Set = BTreeMap<String, BTreeMap<String, String>>;
+
+/// What has been set on the nodes of a lab.
+pub fn all_set(lab: &Lab) -> Set {
+    let text = std::fs::read(lab.file(SET_FILE)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+const SET_FILE: &str = "nodes.json";
+
+fn remember(lab: &Lab, node: &str, pairs: &[(String, String)]) -> Result<()> {
+    let mut all = all_set(lab);
+    let of = all.entry(node.to_string()).or_default();
+    for (key, value) in pairs {
+        match (key.as_str(), of.get(key)) {
+            ("offloads", _) if value == "on" => drop(of.remove(key)),
+            ("address", Some(before)) => drop(of.insert(key.clone(), format!("{before} {value}"))),
+            _ => drop(of.insert(key.clone(), value.clone())),
+        }
+    }
+    all.retain(|_, of| !of.is_empty());
+    let (new, file) = (lab.file("nodes.json.new"), lab.file(SET_FILE));
+    let written = std::fs::write(&new, serde_json::to_vec(&all)?);
+    let written = written.and_then(|()| std::fs::rename(&new, &file));
+    written.cannot(|| format!("write {}", file.display()))
 }
 
 /// On the node.

@@ -13,8 +13,8 @@ use std::io::Write;
 
 /// Change a cable, or a node, while the lab runs
 ///
-/// A cable: both ways, unless --from names the end that sends. `all` is every cable. All of it is done, or
-/// nothing.
+/// A cable: both ways, unless --from names the end that sends. `all` is every cable. All of it is
+/// done, or nothing.
 ///
 /// KEYS OF A CABLE
 ///

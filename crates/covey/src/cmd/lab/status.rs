@@ -1,6 +1,6 @@
 //! `covey lab status`: what a lab is like now.
 
-use super::Which;
+use super::{Which, host};
 use crate::cmd::Context;
 use crate::error::Result;
 use crate::lab::control::{CableStatus, Status, WayStatus, status};
@@ -16,8 +16,8 @@ use std::io::Write;
 /// Show a lab: its nodes, cables, and how well time was kept
 ///
 /// SENT and LOST count frames since the lab came up. FAULTS are settings that the profile does not
-/// have. When this machine could not carry what was set, a line says so: measurements are then not
-/// to be trusted.
+/// have, and what `covey lab set NODE` has set. When this machine could not carry what was set, a
+/// line says so: measurements are then not to be trusted.
 ///
 /// EXAMPLES
 ///
@@ -38,6 +38,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let value = serde_json::json!({
         "lab": lab.name, "dir": lab.dir, "keeper": keeper.pid, "plan": plan,
         "floor": status.floor, "timing": status.timing, "links": links(&plan, &status),
+        "nodes": host::all_set(&lab),
     });
     context.output.result(&value, |out| tell(out, &lab, &plan, &status))
 }
@@ -53,7 +54,7 @@ fn links(plan: &Plan, status: &Status) -> Vec<serde_json::Value> {
 }
 
 fn tell(out: &mut Vec<u8>, lab: &Lab, plan: &Plan, status: &Status) -> std::io::Result<()> {
-    nodes(out, lab, plan)?;
+    nodes(out, lab, plan, &host::all_set(lab))?;
     writeln!(out)?;
     let mut rows = Vec::new();
     for (cable, now) in plan.cables.iter().zip(&status.cables) {
@@ -74,7 +75,7 @@ fn tell(out: &mut Vec<u8>, lab: &Lab, plan: &Plan, status: &Status) -> std::io::
 }
 
 /// The nodes and their addresses.
-pub fn nodes(out: &mut Vec<u8>, lab: &Lab, plan: &Plan) -> std::io::Result<()> {
+pub fn nodes(out: &mut Vec<u8>, lab: &Lab, plan: &Plan, set: &host::Set) -> std::io::Result<()> {
     let count = plan.nodes.len();
     let nodes = if count == 1 { "node" } else { "nodes" };
     writeln!(out, "lab {}: {count} {nodes}\n", lab.name)?;
@@ -86,10 +87,18 @@ pub fn nodes(out: &mut Vec<u8>, lab: &Lab, plan: &Plan) -> std::io::Result<()> {
             let cards = plan.cards_of(node);
             let cards: Vec<String> =
                 cards.map(|(_, card)| format!("{} {}", card.interface, card.address)).collect();
-            vec![name.clone(), cards.join("  ")]
+            let faults = set.get(name).into_iter().flatten();
+            let faults: Vec<String> = faults.map(|(key, value)| format!("{key} {value}")).collect();
+            vec![name.clone(), cards.join("  "), faults.join(", ")]
         })
         .collect();
-    table(out, &["NODE", "CARDS"], &rows);
+    match set.is_empty() {
+        false => table(out, &["NODE", "CARDS", "FAULTS"], &rows),
+        true => {
+            let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row[..2].to_vec()).collect();
+            table(out, &["NODE", "CARDS"], &rows);
+        }
+    }
     Ok(())
 }
 

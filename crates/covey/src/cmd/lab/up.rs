@@ -93,7 +93,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Plan::new(&wish).map_err(|why| Error::user(format!("cannot make this lab: {why}")))?;
     if lab.keeper().is_some() {
         return Err(Error::user(format!("cannot make lab {}: it is up already", lab.name))
-            .hint("`covey lab down` takes it away; --name NAME makes another"));
+            .hint(format!("`{}` takes it away; --name NAME makes another", lab.command("down"))));
     }
     may_we()?;
     // What a dead keeper has left.
@@ -242,7 +242,7 @@ fn tell(lab: &Lab, plan: &Plan, floor: Option<Floor>, context: &Context) -> Resu
         "profiles": profile::names(),
     });
     context.output.result(&value, |out| {
-        status::nodes(out, lab, plan)?;
+        status::nodes(out, lab, plan, &super::host::Set::new())?;
         writeln!(out)?;
         for network in &plan.networks {
             let profile = &network.profile;

@@ -50,9 +50,13 @@ impl Peer {
         let to: covey_io::os::net::Address =
             to.map_err(|why| Error::user(format!("cannot {}: {why}", what())))?;
         let runtime = tokio::runtime::Handle::current();
-        let conn = net::dial_speaking(&to, aname, key, &runtime, dialects).await.cannot(what);
-        let conn = conn.map_err(|error| {
-            error.hint("servers of other machines want --key FILE; diod wants --aname DIR")
+        let conn = net::dial_speaking(&to, aname, key, &runtime, dialects).await;
+        let conn = conn.map_err(|errno| {
+            let why = if errno.reason.is_empty() { errno.text() } else { &errno.reason };
+            Error::work(format!("cannot {}: {why}", what())).hint(match errno.code {
+                Errno::ENOENT => "the server has no such tree: diod wants --aname DIR, others none",
+                _ => "servers of other machines want --key FILE; diod wants --aname DIR",
+            })
         })?;
         Ok(Peer { conn })
     }

@@ -60,7 +60,12 @@ impl Rows {
         let copies = stores.iter().map(|store| store.join(copy::FILE));
         let dated = copies.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file)));
         let Some((made, file)) = dated.max_by_key(|(made, _)| *made) else {
-            bail!("none of the stores has a copy of the metadata; hint: --dump FILE");
+            return Err(crate::error::Error::work(
+                "cannot find names and layouts: none of the stores has a copy of the metadata",
+            )
+            .hint("--dump FILE takes them from the output of `covey fs-dump`")
+            .hint("a store is a directory with a covey.store in it: are these the right ones?")
+            .into());
         };
         let age = SystemTime::now().duration_since(made).unwrap_or_default().as_secs() / 60;
         let source = format!("{}, {age} minutes old", file.display());

@@ -178,7 +178,7 @@ impl Work<'_> {
         if let Some(lab) = &self.args.lab {
             words.extend(["--lab".into(), lab.clone()]);
         }
-        let report = net::part(&words, self.context, self.bar)?;
+        let report = net::part(&words, self.context, self.stop, self.bar)?;
         if let Some(why) = &report.failure {
             self.all.fail(Part::Net, why.clone());
         }

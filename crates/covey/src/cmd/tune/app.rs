@@ -12,18 +12,19 @@ use std::time::Duration;
 
 /// Choose block order, process grid and BLAS for ScaLAPACK, and measure what it reaches
 ///
-/// One core multiplies matrices with every BLAS that is installed: the peak. MPI's curve then says between
-/// which block orders to choose: from its saturation point to the block that reaches its plateau.
-/// pdgemm and pdgesv run with these and their neighbours, on all grids of the processes, over each MPI, with every
-/// BLAS that comes near the best; those far behind drop out. The best of each is chosen, measured
-/// once more, and told as a share of the peak. Every result is checked; a wrong one is no rate.
+/// One core multiplies matrices with every BLAS that is installed: the peak. MPI's curve then says
+/// between which block orders to choose: from its saturation point to the block that reaches its
+/// plateau. pdgemm and pdgesv run with these and their neighbours, on all grids of the processes,
+/// over each MPI, with every BLAS that comes near the best; those far behind drop out. The best of
+/// each is chosen, measured once more, and told as a share of the peak. Every result is checked; a
+/// wrong one is no rate.
 ///
-/// Rates are of the best repetition, with the processor time beside it: where wall time is more than 1.1 of that,
-/// the rate is not trustworthy. The programs are compiled with cc and mpicc when they are first needed;
-/// the BLAS is chosen when they start, with one thread each.
+/// Rates are of the best repetition, with the processor time beside it: where wall time is more
+/// than 1.1 of that, the rate is not trustworthy. The programs are compiled with cc and mpicc when
+/// they are first needed; the BLAS is chosen when they start, with one thread each.
 ///
-/// Exit code 1 when ScaLAPACK, MPI or every BLAS is missing, or something broke off; what there was is told all the
-/// same. 2 when the lab or a node does not exist.
+/// Exit code 1 when ScaLAPACK, MPI or every BLAS is missing, or something broke off; what there was
+/// is told all the same. 2 when the lab or a node does not exist.
 ///
 /// EXAMPLES
 ///

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 
 /// Choose parameters from what was measured, and keep them in tune.toml
 ///
-/// Only links without a fault count, measured on a machine that was not busy. Each parameter is written with
-/// its rule, its evidence, and the interval in which it lies with 95 % confidence. A tune.toml beside
-/// covey.toml gives the strip of the store that `covey init` or the first `covey up` makes there, and
-/// the msize of every `covey serve`, which also says when the kernel gives connections too little
-/// memory. `covey status` says which file each value comes from.
+/// Only links without a fault count, measured on a machine that was not busy. Each parameter is
+/// written with its rule, its evidence, and the interval in which it lies with 95 % confidence. A
+/// tune.toml beside covey.toml gives the strip of the store that `covey init` or the first `covey
+/// up` makes there, and the msize of every `covey serve`, which also says when the kernel gives
+/// connections too little memory. `covey status` says which file each value comes from.
 ///
 /// EXAMPLES
 ///

@@ -11,6 +11,7 @@ use crate::lab::state::Lab;
 use crate::lab::units::{rate_text, time_text};
 use crate::tune::probe::BYTES_MAX;
 use crate::tune::report::{Graph, Report};
+use crate::tune::stop::{Stop, interruptible};
 use clap::{Args as _, FromArgMatches};
 use covey_tune::{Pick, Point};
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ use std::path::PathBuf;
 ///     covey tune net --all
 ///     covey tune net --crowd n4
 ///     covey tune net server7:5641 --graph signature
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The host to measure to, or two nodes of a lab
@@ -126,7 +127,14 @@ pub async fn run(args: &Args, context: &Context) -> Result<()> {
         return crowd::member(args, to);
     }
     let bar = spinner(context);
-    let report = measure(args, context, &bar);
+    let report = match args.hosts.len() {
+        2 => {
+            let (args, theirs, shown) = (args.clone(), context.clone(), bar.clone());
+            interruptible(move |stop| measure(&args, &theirs, stop, &shown)).await
+        }
+        // The program on a node is ended by the one that began it.
+        _ => measure(args, context, &Stop::default(), &bar),
+    };
     bar.finish_and_clear();
     let report = report?;
     if args.points {
@@ -138,20 +146,30 @@ pub async fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 /// One pair by the words of this command, as a part of `tune all`.
-pub fn part(words: &[String], context: &Context, bar: &indicatif::ProgressBar) -> Result<Report> {
+pub fn part(
+    words: &[String],
+    context: &Context,
+    stop: &Stop,
+    bar: &indicatif::ProgressBar,
+) -> Result<Report> {
     let command = Args::augment_args(clap::Command::new("net"));
     let words = std::iter::once("net").chain(words.iter().map(String::as_str));
     let wrong = |why: clap::Error| Error::user(format!("cannot measure: {why}"));
     let matches = command.try_get_matches_from(words).map_err(wrong)?;
-    measure(&Args::from_arg_matches(&matches).map_err(wrong)?, context, bar)
+    measure(&Args::from_arg_matches(&matches).map_err(wrong)?, context, stop, bar)
 }
 
-fn measure(args: &Args, context: &Context, bar: &indicatif::ProgressBar) -> Result<Report> {
+fn measure(
+    args: &Args,
+    context: &Context,
+    stop: &Stop,
+    bar: &indicatif::ProgressBar,
+) -> Result<Report> {
     match args.hosts.as_slice() {
         [to] => here::measure(args, to, context),
         [from, to] => {
             let lab = Lab::named(args.lab.as_deref())?;
-            pair::between(args, &lab, [from, to], 1, &mut |point| {
+            pair::between(args, &lab, [from, to], 1, stop, &mut |point| {
                 show(bar, &format!("{from} to {to}"), point);
             })
         }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// Make a report of what was measured: one HTML file, or its graphs as SVG and PNG
 ///
-/// RESULTS are what the commands of `covey --json tune` and `covey --json reproduce` printed. The page needs nothing besides itself: no
-/// network, no script, no other file. Links that are named first are drawn with marks, from the
-/// sixth on they are thin lines.
+/// RESULTS are what the commands of `covey --json tune` and `covey --json reproduce` printed. The
+/// page needs nothing besides itself: no network, no script, no other file. Links that are named
+/// first are drawn with marks, from the sixth on they are thin lines.
 ///
 /// EXAMPLES
 ///

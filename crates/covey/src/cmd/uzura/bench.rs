@@ -20,11 +20,11 @@ use std::time::Duration;
 
 /// Measure messages and transpositions between two processes of this machine
 ///
-/// Each thing is measured in thousands of short batches of at most 20 round trips, round after round, by
-/// two processes that stay on a CPU each. Told are the least time, that of the best tenth (both
-/// processes were on their CPUs) and the median; the CPU time of both processes for an operation; and what
-/// a bare cache line took between the same CPUs in the same minutes, because a hypervisor moves
-/// CPUs about and every other number follows that one.
+/// Each thing is measured in thousands of short batches of at most 20 round trips, round after
+/// round, by two processes that stay on a CPU each. Told are the least time, that of the best tenth
+/// (both processes were on their CPUs) and the median; the CPU time of both processes for an
+/// operation; and what a bare cache line took between the same CPUs in the same minutes, because a
+/// hypervisor moves CPUs about and every other number follows that one.
 ///
 /// Beside them stand the machine's floors (a cache line to and fro, memcpy, process_vm_readv,
 /// transpositions by our kernels, a bare TCP socket, iperf3), and Open MPI and MPICH where they are

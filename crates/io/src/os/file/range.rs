@@ -32,6 +32,16 @@ impl DataFile {
     }
 }
 
+impl DataFile {
+    /// Where `length` bytes that are to be written at `offset` may be put straight from a stream; `None` when that is not
+    /// worth it, or writing might have to wait for the disk. The file must be open for writing, and not
+    /// for appending.
+    pub fn place(&self, offset: u64, length: usize) -> Option<FileRange> {
+        let is_worth = length >= RANGE_BYTES_MIN && self.kind() == FileKind::Memory;
+        is_worth.then(|| FileRange { file: self.inner.clone(), offset, length })
+    }
+}
+
 /// As [`DataFile::range`], of any file: what is not in memory is read first, which may wait. The
 /// bytes are there then, unless memory is so short that they are let go at once.
 pub fn range_blocking(
@@ -72,7 +82,7 @@ fn bring(file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Option<
 }
 
 /// Sends what the socket takes of `range`, without waiting.
-pub(crate) fn send_range(socket: BorrowedFd<'_>, range: &FileRange) -> io::Result<usize> {
+pub(super) fn send_range(socket: BorrowedFd<'_>, range: &FileRange) -> io::Result<usize> {
     let mut offset = range.offset;
     match sendfile(socket, file_of(range)?.file.as_fd(), Some(&mut offset), range.length) {
         Ok(0) => {
@@ -92,7 +102,7 @@ pub(crate) fn read_range(range: &FileRange) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn file_of(range: &FileRange) -> io::Result<&Inner> {
+pub(super) fn file_of(range: &FileRange) -> io::Result<&Inner> {
     // Only this module makes ranges that reach a loop.
     Ok(range.file.downcast_ref().ok_or(Errno::BADF)?)
 }

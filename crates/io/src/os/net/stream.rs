@@ -1,10 +1,9 @@
 //! A connection of either kind.
 
 use super::unix::QuietStream;
-use crate::os::file::send_range;
+use crate::os::file::{Received, receive, send_some};
 use crate::os::run;
-use covey_wire::FileRange;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use covey_wire::{FileRange, Segments};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -71,22 +70,19 @@ fn poll_send_tcp(
 }
 
 impl run::Stream for Stream {
-    fn poll_write_ahead(
+    fn poll_write_files(
         &mut self,
         context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
+        output: &Segments,
     ) -> Poll<io::Result<usize>> {
-        let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let mut none = SendAncillaryBuffer::default();
-        self.poll_send(context, |socket| Ok(sendmsg(socket, slices, &mut none, flags)?))
+        self.poll_send(context, |socket| send_some(socket, output))
     }
 
-    fn poll_write_file(
-        &mut self,
-        context: &mut Context<'_>,
-        range: &FileRange,
-    ) -> Poll<io::Result<usize>> {
-        self.poll_send(context, |socket| send_range(socket, range))
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        match self {
+            Stream::Tcp(stream) => receive(stream.as_fd(), range),
+            Stream::Unix(stream) => receive(stream.as_fd(), range),
+        }
     }
 }
 

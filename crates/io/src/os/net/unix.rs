@@ -58,6 +58,12 @@ impl QuietStream {
     }
 }
 
+impl AsFd for QuietStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.get_ref().as_fd()
+    }
+}
+
 fn watch(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // Deprecated because a type may lie about its descriptor; an OwnedFd does not, and the replacement
     // is unsafe.

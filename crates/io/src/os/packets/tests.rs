@@ -267,3 +267,17 @@ fn one_that_leaves_is_dead_to_both() {
     a.tcp.leave(Peer(0));
     until(&mut a, &mut b, |a, b| a.heard.dead.len() + b.heard.dead.len() == 2);
 }
+
+#[test]
+fn who_comes_is_accepted_once_and_nobody_comes_from_elsewhere() {
+    let (mut a, mut b) = (End::new(), End::new());
+    assert_eq!(a.tcp.address(), None);
+    assert_eq!(a.tcp.accept(), None);
+    let elsewhere = a.tcp.listen_at(([0, 0, 0, 0], 0).into());
+    assert_eq!(elsewhere.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    let address = a.tcp.listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+    assert_eq!(a.tcp.address(), Some(address));
+    b.tcp.connect(address).unwrap();
+    until(&mut a, &mut b, |a, b| a.heard.joined.len() + b.heard.joined.len() == 2);
+    assert_eq!((a.tcp.accept(), a.tcp.accept()), (Some(Peer(0)), None));
+}

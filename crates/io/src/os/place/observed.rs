@@ -1,7 +1,8 @@
 //! A connection whose requests are noted.
 
+use crate::os::file::Received;
 use crate::os::run;
-use covey_wire::FileRange;
+use covey_wire::{FileRange, Segments};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -81,21 +82,21 @@ impl<S: AsyncWrite + Unpin, O: Observer<S> + Unpin> AsyncWrite for Observed<S, O
 }
 
 impl<S: run::Stream, O: Observer<S> + Unpin> run::Stream for Observed<S, O> {
-    fn poll_write_ahead(
+    fn poll_write_files(
         &mut self,
         context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
+        output: &Segments,
     ) -> Poll<io::Result<usize>> {
         self.owes = false;
-        self.stream.poll_write_ahead(context, slices)
+        self.stream.poll_write_files(context, output)
     }
 
-    fn poll_write_file(
-        &mut self,
-        context: &mut Context<'_>,
-        range: &FileRange,
-    ) -> Poll<io::Result<usize>> {
-        self.owes = false;
-        self.stream.poll_write_file(context, range)
+    fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
+        let received = self.stream.receive(range)?;
+        if let Received::Taken(_) = received {
+            let owed = std::mem::replace(&mut self.owes, true);
+            self.observer.heard(&self.stream, range.length, owed);
+        }
+        Ok(received)
     }
 }

@@ -13,24 +13,40 @@ pub(super) enum Way {
 /// Copies between memory of ours and pieces of a process's memory, one after the other. Both have the same number of
 /// bytes.
 pub(super) fn copy(pid: i32, way: Way, ours: Span, theirs: &[Span]) -> Result<(), Refused> {
+    if let [one] = theirs {
+        // The common case: a list of all that the kernel takes is 16 KiB to be cleared.
+        return copy_all(pid, way, ours, &mut [piece(one)]).map(drop);
+    }
     let mut ours = ours;
     for part in theirs.chunks(PIECES_MAX) {
-        let mut pieces: [libc::iovec; PIECES_MAX] =
-            [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES_MAX];
-        for (piece, span) in pieces.iter_mut().zip(part) {
-            piece.iov_base = std::ptr::with_exposed_provenance_mut(span.address as usize);
-            piece.iov_len = span.bytes as usize;
-        }
-        let mut left = &mut pieces[..part.len()];
-        while !left.is_empty() {
-            let bytes: usize = left.iter().map(|piece| piece.iov_len).sum();
-            let local = ours.part(0, bytes as u64).ok_or(Refused::Fault)?;
-            let done = call(pid, way, local, left)?;
-            ours = ours.part(done as u64, ours.bytes - done as u64).ok_or(Refused::Fault)?;
-            left = skip(left, done);
-        }
+        let mut pieces: Vec<libc::iovec> = part.iter().map(piece).collect();
+        ours = copy_all(pid, way, ours, &mut pieces)?;
     }
     Ok(())
+}
+
+fn piece(span: &Span) -> libc::iovec {
+    libc::iovec {
+        iov_base: std::ptr::with_exposed_provenance_mut(span.address as usize),
+        iov_len: span.bytes as usize,
+    }
+}
+
+/// Copies as long as it takes, and says what of ours is left.
+fn copy_all(
+    pid: i32,
+    way: Way,
+    mut ours: Span,
+    mut left: &mut [libc::iovec],
+) -> Result<Span, Refused> {
+    while !left.is_empty() {
+        let bytes: usize = left.iter().map(|piece| piece.iov_len).sum();
+        let local = ours.part(0, bytes as u64).ok_or(Refused::Fault)?;
+        let done = call(pid, way, local, left)?;
+        ours = ours.part(done as u64, ours.bytes - done as u64).ok_or(Refused::Fault)?;
+        left = skip(left, done);
+    }
+    Ok(ours)
 }
 
 fn call(pid: i32, way: Way, ours: Span, theirs: &[libc::iovec]) -> Result<usize, Refused> {

@@ -9,6 +9,7 @@ use crate::lab::state::Lab;
 use crate::lab::units::{rate_text, time_text};
 use crate::output::table;
 use crate::tune::report::{Report, tell_verdict};
+use crate::tune::stop::Stop;
 use covey_tune::diagnose::Verdict;
 use covey_tune::eliminate::{Pair, Suspicion, eliminate};
 use covey_tune::rounds;
@@ -98,9 +99,16 @@ fn measure_round(
                 let (from, to) = (plan.nodes[*from].as_str(), plan.nodes[*to].as_str());
                 let bar = &bar;
                 scope.spawn(move || {
-                    pair::between(args, lab, [from, to], round.len(), &mut |point| {
-                        show(bar, &format!("{from} to {to}"), point);
-                    })
+                    pair::between(
+                        args,
+                        lab,
+                        [from, to],
+                        round.len(),
+                        &Stop::default(),
+                        &mut |point| {
+                            show(bar, &format!("{from} to {to}"), point);
+                        },
+                    )
                 })
             })
             .collect();

@@ -9,6 +9,7 @@ use crate::output::table;
 use crate::tune::environment::Watch;
 use crate::tune::probe::{self, Talked};
 use crate::tune::report::tell_verdict;
+use crate::tune::stop::Stop;
 use covey_tune::diagnose::{Crowd, Talk, Verdict, crowd};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -107,7 +108,7 @@ fn talk(lab: &Lab, to: &str, senders: &[String], seconds: f64) -> Result<Talk> {
     for (sender, child) in senders.iter().zip(children) {
         let output = child.wait_with_output().cannot(|| format!("measure on {sender}"))?;
         let talked: Talked = serde_json::from_slice(&output.stdout)
-            .map_err(|_| pair::said_no(lab, sender, &output.stderr))?;
+            .map_err(|_| pair::said_no(lab, sender, &Stop::default(), &output.stderr))?;
         all.rounds += talked.rounds;
         all.retransmits += talked.retransmits;
         all.seconds = all.seconds.max(talked.seconds);

@@ -124,11 +124,18 @@ fn report(
 }
 
 /// A report of what had been handed over before the measuring program ended without a word.
-pub fn partial(from: &str, to: &str, points: Vec<covey_tune::Point>, why: &str) -> Report {
+pub fn partial(
+    from: &str,
+    to: &str,
+    points: Vec<covey_tune::Point>,
+    took: Duration,
+    why: &str,
+) -> Report {
     let curve = covey_tune::Curve::new(points);
     let last = curve.points.last().map_or(0, |point| point.bytes);
     let evidence = Evidence { curve, taken: Vec::<Taken>::new(), ..Evidence::default() };
     let failure = Some(format!("{why}; the last size was {last} bytes"));
-    let environment = crate::tune::environment::Environment::default();
+    let seconds = took.as_secs_f64();
+    let environment = crate::tune::environment::Environment { seconds, ..Default::default() };
     Report { from: from.to_string(), ..report(to, evidence, environment, failure) }
 }

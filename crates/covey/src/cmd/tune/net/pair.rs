@@ -9,14 +9,18 @@ use crate::lab::state::Lab;
 use crate::tune::probe;
 use crate::tune::provenance::Provenance;
 use crate::tune::report::Report;
+use crate::tune::stop::{INTERRUPTED, Stop};
 use covey_tune::Point;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a keeper that is ending may take.
 const KEEPER_WAIT: Duration = Duration::from_secs(2);
+/// How soon a request to stop is seen.
+const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,6 +77,7 @@ pub fn between(
     lab: &Lab,
     [from, to]: [&str; 2],
     at_once: usize,
+    stop: &Stop,
     heard: &mut dyn FnMut(&Point),
 ) -> Result<Report> {
     lab.living_keeper()?;
@@ -87,10 +92,18 @@ pub fn between(
     let server = Answering::on(lab, &plan, to)?;
     let mut command = on_node(lab, from);
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begin = Instant::now();
     let mut child = command.spawn().cannot(|| format!("measure on {from}"))?;
     let mut points = Vec::new();
     let out = child.stdout.take().expect("it was asked for");
-    let report = listen(BufReader::new(out), &mut points, heard);
+    let is_over = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        let measuring = &mut child;
+        scope.spawn(|| end_when_asked(measuring, stop, &is_over));
+        let report = listen(BufReader::new(out), &mut points, heard);
+        is_over.store(true, Ordering::Relaxed);
+        report
+    });
     let mut said = Vec::new();
     if let Some(mut stderr) = child.stderr.take() {
         let _ = stderr.read_to_end(&mut said);
@@ -99,8 +112,8 @@ pub fn between(
     drop(server);
     let report = match report {
         Some(report) => report,
-        None if points.is_empty() => return Err(said_no(lab, from, &said)),
-        None => here::partial(from, to, points, &why_ended(lab, from)),
+        None if points.is_empty() => return Err(said_no(lab, from, stop, &said)),
+        None => here::partial(from, to, points, begin.elapsed(), &why_ended(lab, from, stop)),
     };
     // What was run on the node was this command's doing.
     Ok(Report { wire: plan.networks[0].profile.wire(), provenance: Provenance::here(), ..report })
@@ -147,10 +160,23 @@ fn listen(
     report
 }
 
-fn why_ended(lab: &Lab, from: &str) -> String {
+/// Ends the measuring program when this one is asked to end: what there was is told then.
+fn end_when_asked(measuring: &mut Child, stop: &Stop, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        if stop.is_asked() {
+            return enter::end(measuring);
+        }
+        std::thread::sleep(STOP_POLL);
+    }
+}
+
+fn why_ended(lab: &Lab, from: &str, stop: &Stop) -> String {
     // What runs in a lab ends a moment before its keeper does.
     let begin = Instant::now();
     while lab.keeper().is_some() {
+        if stop.is_asked() {
+            return INTERRUPTED.to_string();
+        }
         if begin.elapsed() > KEEPER_WAIT {
             return format!("the measuring program on {from} was ended");
         }
@@ -160,12 +186,12 @@ fn why_ended(lab: &Lab, from: &str) -> String {
 }
 
 /// What the measuring node said instead of a report: our own error, as JSON.
-pub fn said_no(lab: &Lab, from: &str, stderr: &[u8]) -> Error {
+pub fn said_no(lab: &Lab, from: &str, stop: &Stop, stderr: &[u8]) -> Error {
     let said: serde_json::Value = serde_json::from_slice(stderr).unwrap_or_default();
     let message = said["error"]["message"].as_str().map(str::to_string);
     let message = message.unwrap_or_else(|| String::from_utf8_lossy(stderr).trim().to_string());
     let message = match message.is_empty() {
-        true => format!("cannot measure: {}", why_ended(lab, from)),
+        true => format!("cannot measure: {}", why_ended(lab, from, stop)),
         false => format!("{message} (on {from})"),
     };
     let hints = said["error"]["hints"].as_array().into_iter().flatten();
