@@ -333,8 +333,8 @@ int covey_endpoint_new_tcp(const struct covey_config *config, covey_endpoint **o
 
 void covey_endpoint_free(covey_endpoint *endpoint);
 
-/* Lets processes of this user come: by a Unix socket of this name, which must not be there yet; over TCP at an address of
- * loopback such as "127.0.0.1:4000", where port 0 means any. Between machines see covey_endpoint_adopt. */
+/* Lets processes of this user come: by a Unix socket of this name, which goes with the endpoint; what an ended process
+ * has left there is removed. Over TCP at an address of loopback such as "127.0.0.1:4000", where port 0 means any. Between machines see covey_endpoint_adopt. */
 int covey_endpoint_listen(covey_endpoint *endpoint, const char *name);
 
 /* Where an endpoint over TCP listens, as a string. `needed` is told in any case; with too little room the result

@@ -7,6 +7,7 @@
 
 mod owner;
 mod shared;
+mod socket_file;
 mod stream;
 mod unix;
 
@@ -16,12 +17,13 @@ pub use stream::Stream;
 pub use unix::QuietStream;
 
 use rustix::net::sockopt;
+pub(crate) use socket_file::SocketFile;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -130,6 +132,8 @@ pub struct PeerInfo {
 /// A listening socket. A Unix socket's file is removed with it.
 #[derive(Debug)]
 pub struct Listener {
+    /// Goes before the socket does.
+    _file: Option<SocketFile>,
     socket: Socket,
     address: Address,
 }
@@ -137,8 +141,7 @@ pub struct Listener {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    /// With device and inode of the socket's file, so that nobody else's is removed.
-    Unix(UnixListener, (u64, u64)),
+    Unix(UnixListener),
 }
 
 impl Listener {
@@ -169,25 +172,12 @@ impl Listener {
                 let info = tcp_peer(peer, stream.local_addr()?);
                 Ok((Stream::Tcp(stream), info))
             }
-            Socket::Unix(listener, _) => {
+            Socket::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 widen(&stream);
                 let info = unix_peer(&stream)?;
                 Ok((Stream::Unix(QuietStream::new(stream)?), info))
             }
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let (Socket::Unix(_, ours), Address::Unix(path) | Address::Shared(path)) =
-            (&self.socket, &self.address)
-        else {
-            return;
-        };
-        if file_id(path).is_ok_and(|there| there == *ours) {
-            let _ = fs::remove_file(path);
         }
     }
 }
@@ -256,7 +246,7 @@ async fn bind_tcp(host: &str, port: u16) -> io::Result<Listener> {
             Ok(listener) => {
                 let port = listener.local_addr()?.port();
                 let address = Address::Tcp { host: host.to_owned(), port };
-                return Ok(Listener { socket: Socket::Tcp(listener), address });
+                return Ok(Listener { _file: None, socket: Socket::Tcp(listener), address });
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 return Err(io::Error::new(error.kind(), format!("port {port} is in use")));
@@ -317,7 +307,7 @@ fn unix_peer(stream: &UnixStream) -> io::Result<PeerInfo> {
 }
 
 fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
-    remove_stale(path)?;
+    SocketFile::clear(path)?;
     let socket = unix_socket()?;
     let name = rustix::net::SocketAddrUnix::new(path).map_err(|error| match error {
         rustix::io::Errno::NAMETOOLONG => io::Error::new(
@@ -332,43 +322,13 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     rustix::net::listen(&socket, BACKLOG as i32)?;
     let listener = UnixListener::from_std(socket.into())?;
     let address = Address::Unix(path.to_owned());
-    Ok(Listener { socket: Socket::Unix(listener, file_id(path)?), address })
+    Ok(Listener { _file: Some(SocketFile::of(path)?), socket: Socket::Unix(listener), address })
 }
 
 fn unix_socket() -> io::Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
-}
-
-/// Removes the socket file of a dead server; a live one, or a file of another kind, is an error.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "a file that is not a socket is there",
-        ));
-    }
-    let busy = || io::Error::new(io::ErrorKind::AddrInUse, "another server listens there");
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(other) => Err(match sockopt::socket_peercred(other.as_fd()) {
-            Ok(peer) => io::Error::new(
-                io::ErrorKind::AddrInUse,
-                format!("another server listens there, process {}", peer.pid.as_raw_nonzero()),
-            ),
-            Err(_) => busy(),
-        }),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        // A full backlog is a live server, too.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(busy()),
-        Err(error) => Err(error),
-    }
-}
-
-fn file_id(path: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
 }
 
 /// The same error with what was tried before its own text.

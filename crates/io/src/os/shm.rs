@@ -18,6 +18,7 @@ mod reach;
 mod ring;
 mod sleep;
 
+use super::net::SocketFile;
 use super::own::{Mappings, Own};
 use arena::{Arena, ArenaPlan};
 use covey_wire::transport::{OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer};
@@ -72,7 +73,7 @@ pub struct Shm {
     joined: usize,
     bell: OwnedFd,
     events: OwnedFd,
-    listener: Option<UnixListener>,
+    listener: Option<(SocketFile, UnixListener)>,
     /// Polls in a row that found nothing.
     empty_polls: u32,
 }
@@ -109,17 +110,20 @@ impl Shm {
     }
 
     /// Lets peers come: they are met while [`Shm::accept`] is called.
+    /// What a dead process has left there is removed, and at the end what is ours.
     pub fn listen(&mut self, path: &Path) -> io::Result<()> {
+        SocketFile::clear(path)?;
         let listener = UnixListener::bind(path)?;
+        let file = SocketFile::of(path)?;
         listener.set_nonblocking(true)?;
         sleep::watch(&self.events, listener.as_fd(), sleep::LISTENER)?;
-        self.listener = Some(listener);
+        self.listener = Some((file, listener));
         Ok(())
     }
 
     /// Meets a process that has come, if one has.
     pub fn accept(&mut self) -> io::Result<Option<Peer>> {
-        let Some(listener) = &self.listener else { return Ok(None) };
+        let Some((_, listener)) = &self.listener else { return Ok(None) };
         match listener.accept() {
             Ok((stream, _)) => self.meet(stream).map(Some),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
