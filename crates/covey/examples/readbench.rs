@@ -94,7 +94,8 @@ async fn batch(figure: &mut Figure, plan: &Plan, pid: &str, counts: bool) -> Res
             flying.push(figure.conn.call(read));
             asked += 1;
         }
-        match flying.next().await.expect("one is on its way")? {
+        let Some(reply) = flying.next().await else { break };
+        match reply? {
             Message::Rread { data } if data.len() == plan.bytes as usize => {
                 take(
                     data.into_bytes(),
