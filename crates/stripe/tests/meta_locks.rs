@@ -279,6 +279,18 @@ fn a_lost_connection_keeps_locks_and_ends_waits_and_the_graces_end_ends_locks() 
 }
 
 #[test]
+fn what_was_waited_for_on_an_older_connection_is_not_granted_any_more() {
+    let mut smith = locksmith();
+    let (a, b) = (smith.a, smith.b);
+    assert_eq!(smith.take(a, range(true, 0, 9)), 0);
+    smith.wait(b, range(true, 0, 9));
+    assert_eq!(smith.lab.hello(b, &[]), (b, true));
+    smith.unlock(a, range(true, 0, 9));
+    assert_eq!(smith.granted(), []);
+    assert_eq!(smith.take(a, range(true, 0, 9)), 0);
+}
+
+#[test]
 fn a_restart_forgets_locks_and_they_are_taken_again() {
     let mut smith = locksmith();
     let (a, b) = (smith.a, smith.b);

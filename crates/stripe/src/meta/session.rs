@@ -120,7 +120,8 @@ impl<K: Kv> Store<K> {
         self.sessions.live.iter().map(info).collect()
     }
 
-    /// A session's connection is lost and its grace begins: what it waited for will be asked again.
+    /// A session's connection is lost and its grace begins, or another one has come in its place: what it
+    /// waited for will be asked again.
     /// Opens and locks stay.
     pub fn session_lost(&mut self, session: u64) {
         let of_session = |(wait, waiting): (&WaitId, &super::Waiting)| {
@@ -189,6 +190,8 @@ impl<K: Kv> Store<K> {
         }
         let session = if known { *asked } else { self.new_session(name) };
         if known {
+            // The connection before may not have been seen to end.
+            self.session_lost(session);
             self.end_appends(session, &appends.0, request.now)?;
         }
         if !self.replaying {
