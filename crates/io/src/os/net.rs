@@ -200,13 +200,6 @@ pub async fn connect(address: &Address, patience: Duration) -> io::Result<Stream
     connected.map_err(|error| explain(&format!("cannot connect to {address}"), error))
 }
 
-/// The same, and through shared memory where `address` is a unix socket whose server, one that knows of it, wants to.
-pub async fn connect_near(address: &Address, patience: Duration) -> io::Result<Stream> {
-    let stream = connect(address, patience).await?;
-    let asked = within(patience, shared::ask(stream)).await;
-    asked.map_err(|error| explain(&format!("cannot connect to {address}"), error))
-}
-
 async fn within<T>(
     patience: Duration,
     attempt: impl Future<Output = io::Result<T>>,
