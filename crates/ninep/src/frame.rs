@@ -71,8 +71,8 @@ fn read_header(header: &[u8; HEADER_BYTES], msize: u32) -> Result<(usize, u8, u1
     Ok((size as usize, number, tag))
 }
 
-/// A Tread, as it lies in the stream.
-pub(crate) struct ReadFrame {
+/// What a Tread is, and a Twrite before its data.
+pub(crate) struct DataHead {
     pub tag: u16,
     pub fid: u32,
     pub offset: u64,
@@ -81,38 +81,33 @@ pub(crate) struct ReadFrame {
 
 /// The message at the front of `input` if it is a whole Tread: the most frequent one, and so short that to
 /// share its buffer and to keep its fields in a [`Message`] takes as long as the rest of its answer.
-pub(crate) fn front_read(input: &[u8]) -> Option<ReadFrame> {
+pub(crate) fn front_read(input: &[u8]) -> Option<DataHead> {
     const TREAD: u8 = 116;
-    let (frame, _) = input.split_first_chunk::<READ_FRAME_BYTES>()?;
-    let [a, b, c, d, TREAD, e, f, rest @ ..] = frame else { return None };
+    let (size, number, head) = data_head(input)?;
+    (number == TREAD && size as usize == DATA_HEAD_BYTES).then_some(head)
+}
+
+/// What `head`, of [`DATA_HEAD_BYTES`] bytes, begins, if that is a Twrite within `msize`.
+pub(crate) fn write_head(head: &[u8], msize: u32) -> Option<DataHead> {
+    const TWRITE: u8 = 118;
+    let (size, number, head) = data_head(head)?;
+    let is_whole = size.checked_sub(head.count) == Some(DATA_HEAD_BYTES as u32) && size <= msize;
+    (number == TWRITE && is_whole).then_some(head)
+}
+
+/// Size and number of the message at the front of `input`, and its fields as if it had these.
+fn data_head(input: &[u8]) -> Option<(u32, u8, DataHead)> {
+    let (head, _) = input.split_first_chunk::<DATA_HEAD_BYTES>()?;
+    let [a, b, c, d, number, e, f, rest @ ..] = head;
     let (fid, rest) = rest.split_first_chunk()?;
     let (offset, count) = rest.split_first_chunk()?;
-    let is_whole = u32::from_le_bytes([*a, *b, *c, *d]) as usize == READ_FRAME_BYTES;
-    is_whole.then_some(ReadFrame {
+    let head = DataHead {
         tag: u16::from_le_bytes([*e, *f]),
         fid: u32::from_le_bytes(*fid),
         offset: u64::from_le_bytes(*offset),
         count: u32::from_le_bytes(count.try_into().ok()?),
-    })
-}
-
-/// A Twrite without its data.
-pub(crate) struct WriteHead {
-    pub tag: u16,
-    pub fid: u32,
-    pub offset: u64,
-    pub count: u32,
-}
-
-/// What `head`, of [`WRITE_HEAD_BYTES`] bytes, begins, if that is a Twrite within `msize`.
-pub(crate) fn write_head(head: &[u8], msize: u32) -> Option<WriteHead> {
-    const TWRITE: u8 = 118;
-    let mut from = Reader::new(Bytes::copy_from_slice(head));
-    let (size, number) = (from.u32().ok()?, from.u8().ok()?);
-    let tag = from.u16().ok()?;
-    let (fid, offset, count) = (from.u32().ok()?, from.u64().ok()?, from.u32().ok()?);
-    let is_whole = size.checked_sub(count) == Some(WRITE_HEAD_BYTES as u32) && size <= msize;
-    (number == TWRITE && is_whole).then_some(WriteHead { tag, fid, offset, count })
+    };
+    Some((u32::from_le_bytes([*a, *b, *c, *d]), *number, head))
 }
 
 /// How many bytes the message at the front of `input` still needs.
@@ -189,10 +184,8 @@ fn rread_header(tag: u16, length: u32) -> [u8; RREAD_PAYLOAD_AT] {
 }
 
 const RREAD_PAYLOAD_AT: usize = HEADER_BYTES + 4;
-/// Header, fid, offset and count.
-pub(crate) const READ_FRAME_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
-/// Header, fid, offset and count: the data follows.
-pub(crate) const WRITE_HEAD_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
+/// Header, fid, offset and count; behind those of a Twrite its data follows.
+pub(crate) const DATA_HEAD_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
 
 #[cfg(test)]
 mod tests {
@@ -230,8 +223,8 @@ mod tests {
         let found = front_read(&bytes).expect("it is a read");
         assert_eq!((found.tag, found.fid), (0x0909, 0x0102_0304));
         assert_eq!((found.offset, found.count), (0x1122_3344_5566_7788, 0xa0b0));
-        assert!(front_read(&bytes[..READ_FRAME_BYTES - 1]).is_none(), "not all there");
-        assert!(front_read(&bytes[READ_FRAME_BYTES..]).is_none(), "another");
+        assert!(front_read(&bytes[..DATA_HEAD_BYTES - 1]).is_none(), "not all there");
+        assert!(front_read(&bytes[DATA_HEAD_BYTES..]).is_none(), "another");
         let long = [&[24], &bytes[1..], &[0; 9]].concat();
         assert!(front_read(&long).is_none(), "a length that no read has is told by the decoder");
     }

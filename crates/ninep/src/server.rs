@@ -37,7 +37,7 @@ mod tasks;
 mod turn;
 mod xattr;
 
-use crate::frame::{self, Frame, READ_FRAME_BYTES, ReadFrame};
+use crate::frame::{self, DATA_HEAD_BYTES, DataHead, Frame};
 use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Number};
 use crate::tree::{Errno, Peer, Tree};
 use answer::Wait;
@@ -196,7 +196,7 @@ impl<T: Tree> Session<T> {
     /// Answers the message at the front of `input` if it is a read that can be answered at once; whether
     /// it was one.
     fn answer_read(&mut self, input: &mut BytesMut) -> bool {
-        let Some(ReadFrame { tag, fid, offset, count }) = frame::front_read(input) else {
+        let Some(DataHead { tag, fid, offset, count }) = frame::front_read(input) else {
             return false;
         };
         let is_ready = self.dialect.is_some() && self.backlog.is_empty() && self.takes_more();
@@ -207,7 +207,7 @@ impl<T: Tree> Session<T> {
         let is_answered = self.order.is_free(&claims, |fid| fids.mode(fid))
             && self.read_at_once(tag, fid, offset, count);
         if is_answered {
-            input.advance(READ_FRAME_BYTES);
+            input.advance(DATA_HEAD_BYTES);
         }
         is_answered
     }

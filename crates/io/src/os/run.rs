@@ -33,20 +33,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         context: &mut Context<'_>,
         output: &Segments,
     ) -> Poll<io::Result<usize>> {
-        let mut copy = Vec::new();
-        let bytes = match output.pieces().next() {
-            None => return Poll::Ready(Ok(0)),
-            Some(Piece::Memory(bytes)) => bytes,
-            Some(Piece::File(range)) => {
-                copy = read_range(range)?;
-                &copy
-            }
-            Some(Piece::Loan(loan)) => {
-                loan.copy(&mut copy).map_err(|blame| io::Error::other(blame.to_string()))?;
-                &copy
-            }
-        };
-        Pin::new(self).poll_write(context, bytes)
+        write_front(self, context, output)
     }
 
     /// Whether payloads come in memory of their own: then nobody need make room for large ones.
@@ -79,6 +66,28 @@ pub enum Arrived {
     Bytes(usize),
     /// These come next, in memory of their own.
     Placed(Bytes),
+}
+
+/// Writes what `output` begins with, by way of memory where it lies in a file.
+pub(crate) fn write_front(
+    stream: &mut (impl AsyncWrite + Unpin + ?Sized),
+    context: &mut Context<'_>,
+    output: &Segments,
+) -> Poll<io::Result<usize>> {
+    let mut copy = Vec::new();
+    let bytes = match output.pieces().next() {
+        None => return Poll::Ready(Ok(0)),
+        Some(Piece::Memory(bytes)) => bytes,
+        Some(Piece::File(range)) => {
+            copy = read_range(range)?;
+            &copy
+        }
+        Some(Piece::Loan(loan)) => {
+            loan.copy(&mut copy).map_err(|blame| io::Error::other(blame.to_string()))?;
+            &copy
+        }
+    };
+    Pin::new(stream).poll_write(context, bytes)
 }
 
 /// Receives from a stream that appends to the input.

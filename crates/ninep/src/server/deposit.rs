@@ -5,7 +5,7 @@
 
 use super::order::Claims;
 use super::{Moment, Session};
-use crate::frame::{self, WRITE_HEAD_BYTES, WriteHead};
+use crate::frame::{self, DATA_HEAD_BYTES, DataHead};
 use crate::message::Message;
 use crate::tree::Tree;
 use covey_wire::{BytesMut, Deposit, FileRange, RANGE_BYTES_MIN};
@@ -16,17 +16,16 @@ impl<T: Tree> Session<T> {
         if !self.expects_write {
             return Deposit::No;
         }
-        if input.len() < WRITE_HEAD_BYTES {
-            return Deposit::UpTo(WRITE_HEAD_BYTES - input.len());
+        if input.len() < DATA_HEAD_BYTES {
+            return Deposit::UpTo(DATA_HEAD_BYTES - input.len());
         }
-        if input.len() > WRITE_HEAD_BYTES {
+        if input.len() > DATA_HEAD_BYTES {
             return Deposit::UpTo(frame::bytes_wanted(input, self.msize).max(1));
         }
         let head = frame::write_head(input, self.msize);
-        self.expects_write = false;
         let place = head.and_then(|head| self.place_of(&head));
+        self.expects_write = place.is_some();
         let Some(range) = place else { return Deposit::No };
-        self.expects_write = true;
         match self.begin_change() {
             Ok(()) => Deposit::Into(range),
             Err(blame) => {
@@ -47,8 +46,8 @@ impl<T: Tree> Session<T> {
         }
     }
 
-    fn place_of(&self, head: &WriteHead) -> Option<FileRange> {
-        let &WriteHead { tag, fid, offset, count } = head;
+    fn place_of(&self, head: &DataHead) -> Option<FileRange> {
+        let &DataHead { tag, fid, offset, count } = head;
         let is_ready = self.dialect.is_some() && self.backlog.is_empty() && self.takes_more();
         if !is_ready || self.requests.contains_key(&tag) || (count as usize) < RANGE_BYTES_MIN {
             return None;

@@ -31,7 +31,7 @@ mod tests;
 
 use super::{Peer, Settings, Shm, sleep};
 use crate::os::file::{MappedRange, read_range};
-use crate::os::run::{Arrived, Stream};
+use crate::os::run::{Arrived, Stream, write_front};
 use bytes::{Bytes, BytesMut};
 use covey_wire::transport::Refused;
 use covey_wire::{FileRange, Piece, RANGE_BYTES_MIN, Segments, Span, Transport};
@@ -402,17 +402,10 @@ impl Stream for Channel {
         context: &mut Context<'_>,
         output: &Segments,
     ) -> Poll<io::Result<usize>> {
-        let mut copy = Vec::new();
-        let bytes = match output.pieces().next() {
-            None => return Poll::Ready(Ok(0)),
-            Some(Piece::File(range)) => return self.poll_write_range(context, range),
-            Some(Piece::Memory(bytes)) => bytes,
-            Some(Piece::Loan(loan)) => {
-                loan.copy(&mut copy).map_err(|blame| io::Error::other(blame.to_string()))?;
-                &copy
-            }
-        };
-        Pin::new(self).poll_write(context, bytes)
+        match output.pieces().next() {
+            Some(Piece::File(range)) => self.poll_write_range(context, range),
+            _ => write_front(self, context, output),
+        }
     }
 }
 
