@@ -97,7 +97,9 @@ enum covey_result {
     COVEY_ERR_NO_MEMORY = -46,
     COVEY_ERR_TOO_LONG = -47,
     /* The two sides of an operation overlap in memory. */
-    COVEY_ERR_OVERLAPPING = -48
+    COVEY_ERR_OVERLAPPING = -48,
+    /* Between peers of different byte orders: the layouts of the two sides name elements of different sizes. */
+    COVEY_ERR_ELEMENTS = -49
 };
 
 /* The words of a result. Never NULL, never freed. */

@@ -2,6 +2,7 @@
 
 use crate::api::{Completion, Key, Local, OpId, Remote};
 use crate::forms::Committed;
+use crate::order::Types;
 use covey_layout::Op as Combine;
 use covey_wire::{Peer, Span};
 use std::rc::Rc;
@@ -77,6 +78,8 @@ pub(crate) struct More {
     pub before: Option<Local>,
     /// What is to be there.
     pub new: Option<Local>,
+    /// The elements of what comes from a peer of the other byte order.
+    pub types: Option<Types>,
 }
 
 /// A form of headers.
@@ -98,6 +101,14 @@ pub(crate) struct Ready {
     /// Where the rest lies; `None` where it can only be asked for.
     pub address: Option<u64>,
     pub form: Option<Rc<Committed>>,
+}
+
+impl Ready {
+    /// The elements of its body, where its sender told a layout.
+    pub fn types(&self) -> Option<Types> {
+        let at = self.header.len() as u64;
+        self.form.clone().map(|form| Types { form, at })
+    }
 }
 
 /// A table of operations that are named by index and generation.

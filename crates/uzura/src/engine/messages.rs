@@ -7,7 +7,7 @@ use crate::core::NOBODY;
 use crate::direct::Far;
 use crate::matching::{Body, follows_form};
 use crate::ops::{Place, Ready, State, What};
-use crate::packet::Head;
+use crate::packet::{Head, PLAIN};
 use crate::peers::ENVELOPE_BYTES;
 use covey_wire::transport::Refused;
 use covey_wire::{Memory, Peer, Transport};
@@ -26,7 +26,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if header.len() > HEADER_BYTES_MAX {
             return Err(Fault::TooLong);
         }
-        if self.core.peer(to)?.is_clear() && self.send_now(to, tag, header, &what, bytes)? {
+        if self.core.peer(to)?.is_clear_and_alike()
+            && self.send_now(to, tag, header, &what, bytes, PLAIN)?
+        {
             let peer = Peer(to);
             return Ok(Started::Done(Completion { context, result: Ok(()), peer, tag, bytes }));
         }
@@ -47,7 +49,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         Ok(Started::Pending(id))
     }
 
-    /// Sends a short message if there is room for it.
+    /// Sends a short message if there is room for it. `types` is the slot of its elements, for a peer that needs them.
     #[inline]
     pub(super) fn send_now(
         &mut self,
@@ -56,6 +58,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         header: &[u8],
         what: &Local,
         bytes: u64,
+        types: u16,
     ) -> Result<bool, Fault> {
         let core = &mut self.core;
         let cost = bytes + ENVELOPE_BYTES;
@@ -63,7 +66,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes > max as u64 || core.peers[to as usize].room < cost {
             return Ok(false);
         }
-        let head = Head::Eager { tag }.encode();
+        let head = if types == PLAIN {
+            Head::Eager { tag }.encode()
+        } else {
+            Head::Typed { tag, types, header: header.len() as u16 }.encode()
+        };
         let (peer, total) = (Peer(to), bytes as usize);
         let sent = if what.form.is_none() {
             let transport = &mut self.transport;
@@ -178,6 +185,13 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             op.more().place = Some(place);
         }
         core.matched(index, early.peer, early.tag, early.body.bytes());
+        if core.is_foreign(early.peer) {
+            let types = match &early.body {
+                Body::Ready(ready) => ready.types(),
+                _ => early.types.clone(),
+            };
+            core.settle(index, types);
+        }
         core.stats.unexpected_bytes -= early.cost;
         let state = &mut core.peers[early.peer as usize];
         state.held = state.held.saturating_sub(early.cost);
@@ -249,7 +263,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             return Ok(true);
         }
         let is_whole = op.wanted == ready.bytes || ready.form.is_none();
-        let Some(origin) = ready.address.filter(|_| is_whole && ahead <= header) else {
+        let is_alike = !self.core.is_foreign(peer.0);
+        let Some(origin) = ready.address.filter(|_| is_whole && is_alike && ahead <= header) else {
             return Ok(false);
         };
         if ready.form.as_ref().is_some_and(|form| form.plan.size() != body) {
