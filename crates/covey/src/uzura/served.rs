@@ -133,7 +133,7 @@ fn fill(path: &Path, bytes: u64) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     for block in 0..bytes >> 20 {
         let block: Vec<u8> = (0..1_u64 << 17)
-            .flat_map(|at| (block << 32 | at * 0x9e37_79b9).to_le_bytes())
+            .flat_map(|at| ((block << 32) | (at * 0x9e37_79b9)).to_le_bytes())
             .collect();
         file.write_all(&block)?;
     }

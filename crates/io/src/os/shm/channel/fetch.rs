@@ -53,13 +53,12 @@ impl Channel {
     fn end_copy(&mut self, mut fetching: Fetching, end: Result<(), Refused>) -> Option<Fetched> {
         let Fetching { index, from, ref mut fetched, .. } = fetching;
         let ended = match end {
-            Ok(()) => Ok(fetched.complete()),
             // Something is missing: what is there, from the beginning, is what counts.
             Err(Refused::Fault) => {
                 let pid = self.shm.link(PEER).and_then(|link| link.copyable());
                 pid.and_then(|pid| fetched.fetch(pid, from))
             }
-            Err(refused) => Err(refused),
+            end => end.map(|()| fetched.complete()),
         };
         match ended {
             Ok(()) => {}
