@@ -15,7 +15,7 @@ help: ## list the targets
 
 demo: ## see what Covey is: a cluster on this machine, real programs, a failure (3 min the first time)
 	@scripts/prepare demo
-	$(CARGO) build --release --locked -p covey
+	$(CARGO) build --release --locked -p covey -p covey-c
 	@COVEY=$(abspath $(COVEY)) demo/run
 
 test: ## run every test; what this machine cannot run is skipped and named

@@ -76,6 +76,7 @@ numbers! {
     -46 NoMemory "COVEY_ERR_NO_MEMORY" c"the memory cannot be accessed";
     -47 TooLong "COVEY_ERR_TOO_LONG" c"too long for one operation";
     -48 Overlapping "COVEY_ERR_OVERLAPPING" c"the two sides overlap in memory";
+    -49 Elements "COVEY_ERR_ELEMENTS" c"the two sides have elements of different sizes";
 }
 
 impl From<Error> for Refusal {

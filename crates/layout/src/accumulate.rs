@@ -1,7 +1,7 @@
 //! Arithmetic between packed bytes and what a target has.
 
 use crate::kernels::{self, ViewMut};
-use crate::{Element, Error, Signature, Target};
+use crate::{ByteOrder, Element, Error, Signature, Target};
 use std::fmt;
 
 /// What is done with two elements: MPI's predefined operations.
@@ -89,6 +89,19 @@ impl Target {
         at: u64,
         into: impl Into<ViewMut<'a>>,
     ) -> Result<(), Error> {
+        self.accumulate_in(ByteOrder::NATIVE, op, signature, packed, at, into)
+    }
+
+    /// The same where both sides are in `order`, which may not be the machine's own.
+    pub fn accumulate_in<'a>(
+        &self,
+        order: ByteOrder,
+        op: Op,
+        signature: &Signature,
+        packed: &[u8],
+        at: u64,
+        into: impl Into<ViewMut<'a>>,
+    ) -> Result<(), Error> {
         if signature.size() != self.plan().size() {
             return Err(Error::Sizes { source: signature.size(), target: self.plan().size() });
         }
@@ -113,7 +126,15 @@ impl Target {
             let there = &packed[(start - at) as usize..(stop - at) as usize];
             let here = &mut here[..there.len()];
             self.plan().pack_into(&into.read(), start..stop, &ViewMut::from(&mut *here), 0);
-            combine(op, signature, start, here, there);
+            if order == ByteOrder::NATIVE {
+                combine(op, signature, start, here, there);
+            } else {
+                let mut there = there.to_vec();
+                signature.swap(&mut there, start)?;
+                signature.swap(here, start)?;
+                combine(op, signature, start, here, &there);
+                signature.swap(here, start)?;
+            }
             self.unpack_from(&(&*here).into(), 0, start..stop, &into);
             start = stop;
         }

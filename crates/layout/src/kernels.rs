@@ -8,6 +8,7 @@ mod arithmetic;
 mod blocks;
 mod joint;
 mod swap;
+#[cfg(target_arch = "x86_64")]
 mod tile;
 mod transpose;
 mod view;

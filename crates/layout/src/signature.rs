@@ -32,6 +32,42 @@ impl Signature {
         Element::ALL.iter().copied().filter(move |element| bits >> element.number() & 1 == 1)
     }
 
+    /// Whether it says anything of elements: one of bytes only does not.
+    pub fn is_typed(&self) -> bool {
+        self.elements & !(1 << Element::Byte.number()) != 0
+    }
+
+    /// Whether its elements from packed offset `from` on have the sizes of those that `other` has from `to` on,
+    /// for `bytes` bytes or to the end of the shorter one. An element that one of them cuts there is none of the
+    /// other's.
+    pub fn agrees(&self, from: u64, other: &Signature, to: u64, bytes: u64) -> bool {
+        let left = |of: &Signature, at: u64| of.size().saturating_sub(at);
+        let bytes = bytes.min(left(self, from)).min(left(other, to));
+        if bytes == 0 {
+            return true;
+        }
+        if self.boundary(from) != from || other.boundary(to) != to {
+            return false;
+        }
+        let (mut ours, mut theirs) = (self.typed(from, from + bytes), other.typed(to, to + bytes));
+        let (mut here, mut there) = (ours.take_next(u64::MAX), theirs.take_next(u64::MAX));
+        while let (Some((a, of_a)), Some((b, of_b))) = (&mut here, &mut there) {
+            if of_a.bytes() != of_b.bytes() {
+                return false;
+            }
+            let both = a.bytes.min(b.bytes);
+            (a.bytes, b.bytes) = (a.bytes - both, b.bytes - both);
+            let (is_a_done, is_b_done) = (a.bytes == 0, b.bytes == 0);
+            if is_a_done {
+                here = ours.take_next(u64::MAX);
+            }
+            if is_b_done {
+                there = theirs.take_next(u64::MAX);
+            }
+        }
+        true
+    }
+
     /// The last boundary between elements at or before a packed offset: where a message may be cut that is
     /// swapped or accumulated piece by piece.
     pub fn boundary(&self, at: u64) -> u64 {

@@ -1,6 +1,7 @@
 //! What operations are made of: places, peers, tags, completions.
 
 use crate::Fault;
+use covey_layout::ByteOrder;
 use covey_wire::{Peer, Span};
 
 /// A layout that was made ready by [`Engine::commit`](crate::Engine::commit).
@@ -210,6 +211,8 @@ pub struct Config {
     pub near_table_bytes: usize,
     /// Where keys begin: a random number, or any one in a test.
     pub seed: u64,
+    /// The byte order of the elements in its memory: the machine's own, but in a test.
+    pub order: ByteOrder,
 }
 
 impl Default for Config {
@@ -220,6 +223,7 @@ impl Default for Config {
             operations_max: 1 << 16,
             near_table_bytes: 4 << 20,
             seed: 0,
+            order: ByteOrder::NATIVE,
         }
     }
 }

@@ -2,14 +2,16 @@
 
 use crate::Fault;
 use crate::api::{Completion, Config, Local, Stats};
+use crate::direct::is_done;
 use crate::forms::Forms;
 use crate::matching::{Body, Posted, Unexpected};
 use crate::ops::{NONE, Ops, Ready, State, What};
-use crate::packet::{Head, LITTLE, VERSION};
+use crate::order::Types;
+use crate::packet::{Head, PLAIN, VERSION, order_of};
 use crate::peers::{ENVELOPE_BYTES, Job, PeerState};
 use crate::table::Table;
 use covey_layout::{View, ViewMut};
-use covey_wire::transport::Sink;
+use covey_wire::transport::{Refused, Sink, Transfer};
 use covey_wire::{Memory, Peer, Span};
 use std::collections::VecDeque;
 
@@ -186,6 +188,9 @@ impl<M: Memory> Core<M> {
             let peer = &mut self.peers[op.peer as usize];
             peer.requests -= 1;
         }
+        if op.more.is_some() {
+            self.turn(index);
+        }
         self.ops.remove(index)
     }
 
@@ -216,10 +221,13 @@ impl<M: Memory> Core<M> {
     }
 
     #[inline]
-    fn eager(&mut self, peer: u32, tag: u64, payload: &[u8]) {
+    fn eager(&mut self, peer: u32, tag: u64, payload: &[u8], types: Option<Types>) {
         let cost = payload.len() as u64 + ENVELOPE_BYTES;
         if let Some(index) = self.posted.take(&mut self.ops, peer, tag, payload) {
             self.matched(index, peer, tag, payload.len() as u64);
+            if self.is_foreign(peer) {
+                self.settle(index, types);
+            }
             self.deliver(index, 0, payload);
             self.complete(index);
             self.give_back(peer, cost);
@@ -228,7 +236,7 @@ impl<M: Memory> Core<M> {
         if self.hold(peer, cost) {
             let buffer = self.early.buffer(payload);
             self.stats.bytes_held += payload.len() as u64;
-            self.early.add(peer, tag, Body::Whole(buffer), cost);
+            self.early.add(peer, tag, Body::Whole(buffer), cost, types);
         }
     }
 
@@ -238,18 +246,26 @@ impl<M: Memory> Core<M> {
         if payload.len() as u64 > bytes {
             return self.violation(peer);
         }
-        let form = self.peers[peer as usize].known.find(slot);
+        let state = &self.peers[peer as usize];
+        let form = state.known.find(slot);
+        if state.is_foreign && form.is_err() {
+            // Its elements would stay unknown.
+            return self.violation(peer);
+        }
         let address = Some(address).filter(|address| *address != u64::MAX && form.is_ok());
         let (header, form) = (payload.to_vec(), form.unwrap_or(None));
         let ready = Ready { op, bytes, header, address, form };
         let cost = ready.header.len() as u64 + ENVELOPE_BYTES;
         let Some(index) = self.posted.take(&mut self.ops, peer, tag, &ready.header) else {
             if self.hold(peer, cost) {
-                self.early.add(peer, tag, Body::Ready(ready), cost);
+                self.early.add(peer, tag, Body::Ready(ready), cost, None);
             }
             return;
         };
         self.matched(index, peer, tag, ready.bytes);
+        if self.is_foreign(peer) {
+            self.settle(index, ready.types());
+        }
         self.matched.push_back((self.ops.wire(index), ready));
         self.give_back(peer, cost);
     }
@@ -338,18 +354,35 @@ impl<M: Memory> Core<M> {
     }
 
     fn hello(&mut self, peer: u32, version: u8, order: u8, window: u64) {
+        let ours = self.config.order;
         let state = &mut self.peers[peer as usize];
-        if version != VERSION || order != LITTLE || state.open || window < WINDOW_BYTES_MIN {
+        let Some(order) = order_of(order) else { return self.violation(peer) };
+        if version != VERSION || state.open || window < WINDOW_BYTES_MIN {
             return self.violation(peer);
         }
-        (state.open, state.room) = (true, window);
+        (state.open, state.room, state.is_foreign) = (true, window, order != ours);
         self.enqueue(peer);
+    }
+
+    /// A short message whose elements are told. A slot without a layout is none that the peer may name.
+    fn typed_eager(&mut self, peer: u32, tag: u64, (slot, header): (u16, u16), payload: &[u8]) {
+        let form = self.peers[peer as usize].known.find(slot);
+        match form {
+            Ok(Some(form)) if slot != PLAIN => {
+                let types = Types { form, at: header.into() };
+                self.eager(peer, tag, payload, Some(types));
+            }
+            _ => self.violation(peer),
+        }
     }
 
     #[cold]
     fn other(&mut self, peer: u32, head: Head, payload: &[u8]) {
         match head {
             Head::Hello { version, order, window } => self.hello(peer, version, order, window),
+            Head::Typed { tag, types, header } => {
+                self.typed_eager(peer, tag, (types, header), payload)
+            }
             Head::Pull { op, into, bytes } => self.pull(peer, op, into, bytes),
             Head::Credit { bytes } => {
                 let state = &mut self.peers[peer as usize];
@@ -384,7 +417,7 @@ impl<M: Memory> Sink for Core<M> {
             return;
         }
         match Head::decode(head) {
-            Some(Head::Eager { tag }) => self.eager(peer.0, tag, payload),
+            Some(Head::Eager { tag }) => self.eager(peer.0, tag, payload, None),
             Some(Head::Data { op, at }) => self.data(peer.0, op, at, payload),
             Some(Head::Ready { op, slot, tag, bytes, address }) => {
                 self.ready(peer.0, tag, Waiting { op, slot, bytes, address }, payload);
@@ -426,9 +459,44 @@ impl<M: Memory> Sink for Core<M> {
         }
     }
 
+    fn lends(&self, peer: Peer, message: u32, span: Span) -> bool {
+        let Some(index) = self.ops.of_wire(message, peer.0) else { return false };
+        let op = &self.ops[index];
+        let is_there = op.what == What::Send && op.state == State::Announced;
+        let at = span.address.checked_sub(op.local.span.address);
+        let has_it = at.is_some_and(|at| op.local.span.part(at, span.bytes).is_some());
+        is_there && op.local.form.is_none() && has_it
+    }
+
+    fn done(&mut self, token: u64, result: Result<(), Refused>) {
+        let wire = token as u32;
+        let peer = self.ops.peer_of(wire);
+        let Some(index) = self.ops.of_wire(wire, peer) else { return };
+        let op = &mut self.ops[index];
+        let is_fetch = op.what == What::Receive && op.posted > 0;
+        if !is_fetch {
+            return;
+        }
+        op.posted = 0;
+        let (theirs, bytes) = (op.theirs, op.wanted);
+        let is_alive = self.peer(peer).is_ok();
+        let is_read = is_done(result.map(|()| Transfer::Done));
+        if is_alive && is_read == Ok(false) {
+            return self.reply(peer, Head::Pull { op: theirs, into: wire, bytes }, Vec::new());
+        }
+        if let Err(fault) = is_read {
+            self.ops[index].fault.get_or_insert(fault);
+        }
+        self.complete(index);
+        if is_alive {
+            self.reply(peer, Head::Ack { op: theirs, fault: 0 }, Vec::new());
+        }
+    }
+
     fn dead(&mut self, peer: Peer) {
         let Ok(state) = self.peer(peer.0) else { return };
-        *state = PeerState { alive: false, held: state.held, ..PeerState::new() };
+        let (held, is_foreign) = (state.held, state.is_foreign);
+        *state = PeerState { alive: false, held, is_foreign, ..PeerState::new() };
         // Messages that wait stay in their order: who receives one of them learns that it is lost, and does not get
         // a later one in its place.
         let concerned: Vec<u32> =
@@ -438,6 +506,10 @@ impl<M: Memory> Sink for Core<M> {
                 self.posted.remove(&mut self.ops, index);
             }
             self.ops[index].fault = Some(Fault::PeerDead);
+            if self.ops[index].what == What::Receive && self.ops[index].posted > 0 {
+                // Its memory may be written until the transport says that it has ended.
+                continue;
+            }
             self.ops[index].state = State::Waiting;
             self.complete(index);
         }

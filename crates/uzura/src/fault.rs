@@ -67,6 +67,8 @@ faults! {
     15 TooLong "too long for one operation";
     /// The two sides of an operation overlap in memory.
     16 Overlap "the two sides overlap in memory";
+    /// Between peers of different byte orders: the layouts of the two sides name elements of different sizes.
+    17 Elements "the two sides have elements of different sizes";
 }
 
 impl std::error::Error for Fault {}

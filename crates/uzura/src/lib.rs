@@ -41,6 +41,7 @@ mod forms;
 mod matching;
 pub mod model;
 mod ops;
+mod order;
 mod packet;
 mod peers;
 mod reliable;

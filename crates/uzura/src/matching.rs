@@ -6,6 +6,7 @@
 
 use crate::api::{Source, Tag};
 use crate::ops::{NONE, Ops, Ready};
+use crate::order::Types;
 
 /// A list of operations, linked through them.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +156,8 @@ pub(crate) struct Early {
     pub body: Body,
     /// What the sender was charged for it.
     pub cost: u64,
+    /// The elements of a short one, where its sender told them.
+    pub types: Option<Types>,
     before: u32,
     after: u32,
     next: u32,
@@ -232,9 +235,9 @@ impl Unexpected {
         }
     }
 
-    pub fn add(&mut self, peer: u32, tag: u64, body: Body, cost: u64) {
-        let early =
-            Early { peer, tag, body, cost, before: self.order.last, after: NONE, next: NONE };
+    pub fn add(&mut self, peer: u32, tag: u64, body: Body, cost: u64, types: Option<Types>) {
+        let before = self.order.last;
+        let early = Early { peer, tag, body, cost, types, before, after: NONE, next: NONE };
         let index = match self.free.pop() {
             Some(index) => {
                 self.all[index as usize] = early;
@@ -287,6 +290,7 @@ impl Unexpected {
             tag: 0,
             body: Body::Free,
             cost: 0,
+            types: None,
             before: NONE,
             after: NONE,
             next: NONE,
@@ -379,7 +383,7 @@ mod tests {
     fn early_messages_are_found_by_any_criterion_in_the_order_in_which_they_came() {
         let mut early = Unexpected::new();
         for (peer, tag) in [(1, 7), (2, 7), (1, 8), (1, 7)] {
-            early.add(peer, tag, Body::Whole(vec![early.all.len() as u8]), 1);
+            early.add(peer, tag, Body::Whole(vec![early.all.len() as u8]), 1, None);
         }
         let from = |peer| Source::From(covey_wire::Peer(peer));
         let mut take = |from, tag| {

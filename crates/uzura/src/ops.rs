@@ -2,6 +2,7 @@
 
 use crate::api::{Completion, Key, Local, OpId, Remote};
 use crate::forms::Committed;
+use crate::order::Types;
 use covey_layout::Op as Combine;
 use covey_wire::{Peer, Span};
 use std::rc::Rc;
@@ -58,8 +59,10 @@ pub(crate) struct Op {
     pub moved: u64,
     /// Of those to be moved.
     pub wanted: u64,
-    /// Packets of it that are read from its memory.
+    /// Of what the transport was given and has not ended: packets that are read from its memory, or a fetch into it.
     pub posted: u32,
+    /// What the peer calls its own half of it.
+    pub theirs: u32,
     pub fault: Option<crate::Fault>,
     pub more: Option<Box<More>>,
 }
@@ -77,6 +80,8 @@ pub(crate) struct More {
     pub before: Option<Local>,
     /// What is to be there.
     pub new: Option<Local>,
+    /// The elements of what comes from a peer of the other byte order.
+    pub types: Option<Types>,
 }
 
 /// A form of headers.
@@ -98,6 +103,14 @@ pub(crate) struct Ready {
     /// Where the rest lies; `None` where it can only be asked for.
     pub address: Option<u64>,
     pub form: Option<Rc<Committed>>,
+}
+
+impl Ready {
+    /// The elements of its body, where its sender told a layout.
+    pub fn types(&self) -> Option<Types> {
+        let at = self.header.len() as u64;
+        self.form.clone().map(|form| Types { form, at })
+    }
 }
 
 /// A table of operations that are named by index and generation.
@@ -148,6 +161,7 @@ impl Ops {
             moved: 0,
             wanted: 0,
             posted: 0,
+            theirs: 0,
             fault: None,
             more: None,
         });

@@ -1,5 +1,6 @@
 //! The heads of packets: a kind and its fields in order, little-endian. `docs/protocol/uzura.md` says what they mean.
 
+use covey_layout::ByteOrder;
 use covey_wire::transport::HEAD_BYTES_MAX;
 
 /// A head on its way.
@@ -82,21 +83,38 @@ heads! {
     /// A part of a layout's description. Payload: its bytes.
     8 Define { slot: u16, at: u32, total: u32 }
     /// Writes to registered memory. Payload: packed bytes from `packed` on.
-    9 Put { op: u32, last: u8, slot: u16, key: u64, at: u64, packed: u64, total: u64 }
+    9 Put { op: u32, last: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
     /// Combines with registered memory. Payload: the same.
-    10 Accumulate { op: u32, last: u8, what: u8, slot: u16, key: u64, at: u64, packed: u64, total: u64 }
+    10 Accumulate { op: u32, last: u8, what: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
     /// The same, and what was there comes back.
-    11 Fetch { op: u32, what: u8, slot: u16, key: u64, at: u64, packed: u64, total: u64 }
+    11 Fetch { op: u32, what: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
     /// Compares registered memory with the first half of the payload, and replaces it by the second.
-    12 Swap { op: u32, slot: u16, key: u64, at: u64 }
+    12 Swap { op: u32, slot: u16, types: u16, key: u64, at: u64 }
     /// Asks for registered memory.
     13 Get { op: u32, slot: u16, key: u64, at: u64, total: u64 }
+    /// A message whose elements are told: those of a layout, behind so many bytes of header.
+    14 Typed { tag: u64, types: u16, header: u16 }
 }
 
 /// The version of the protocol.
 pub(crate) const VERSION: u8 = 1;
-/// The byte order of little-endian data.
-pub(crate) const LITTLE: u8 = 0;
+/// The number of a byte order.
+pub(crate) const fn number_of(order: ByteOrder) -> u8 {
+    match order {
+        ByteOrder::Little => 0,
+        ByteOrder::Big => 1,
+    }
+}
+
+/// The byte order of a number.
+pub(crate) const fn order_of(number: u8) -> Option<ByteOrder> {
+    match number {
+        0 => Some(ByteOrder::Little),
+        1 => Some(ByteOrder::Big),
+        _ => None,
+    }
+}
+
 /// The slot of contiguous bytes.
 pub(crate) const PLAIN: u16 = u16::MAX;
 
@@ -114,11 +132,19 @@ mod tests {
             3, 7, 0, 0, 0, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,
             0, 0x7f, 0, 0, 0, 0, 0, 0,
         ]);
-        let hello = Head::Hello { version: VERSION, order: LITTLE, window: 1 << 20 };
-        assert_eq!(*hello.encode(), [1, 1, 0, 0, 0, 16, 0, 0, 0, 0, 0]);
-        let put = Head::Put { op: 1, last: 1, slot: 2, key: 3, at: 4, packed: 5, total: 6 };
-        assert_eq!(put.encode().len(), 40);
-        assert_eq!(put.encode()[..8], [9, 1, 0, 0, 0, 1, 2, 0]);
+        for (order, byte) in [(ByteOrder::Little, 0), (ByteOrder::Big, 1)] {
+            let order = number_of(order);
+            let hello = Head::Hello { version: VERSION, order, window: 1 << 20 };
+            // The head itself has one order, whatever it says of data.
+            assert_eq!(*hello.encode(), [1, 1, byte, 0, 0, 16, 0, 0, 0, 0, 0]);
+        }
+        assert_eq!(order_of(2), None);
+        let put =
+            Head::Put { op: 1, last: 1, slot: 2, types: PLAIN, key: 3, at: 4, packed: 5, total: 6 };
+        assert_eq!(put.encode().len(), 42);
+        assert_eq!(put.encode()[..10], [9, 1, 0, 0, 0, 1, 2, 0, 0xff, 0xff]);
+        let typed = Head::Typed { tag: 1, types: 2, header: 3 };
+        assert_eq!(*typed.encode(), [14, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0]);
     }
 
     #[test]
@@ -133,11 +159,22 @@ mod tests {
             Head::Ack { op: 9, fault: 3 },
             Head::Credit { bytes: 5 },
             Head::Define { slot: 63, at: 1, total: 2 },
-            Head::Put { op: 1, last: 0, slot: 2, key, at, packed, total },
-            Head::Accumulate { op: 1, last: 0, what: 11, slot: 2, key, at, packed, total },
-            Head::Fetch { op: 1, what: 11, slot: 2, key, at, packed, total },
-            Head::Swap { op: 1, slot: 2, key, at },
+            Head::Put { op: 1, last: 0, slot: 2, types: 3, key, at, packed, total },
+            Head::Accumulate {
+                op: 1,
+                last: 0,
+                what: 11,
+                slot: 2,
+                types: 3,
+                key,
+                at,
+                packed,
+                total,
+            },
+            Head::Fetch { op: 1, what: 11, slot: 2, types: 3, key, at, packed, total },
+            Head::Swap { op: 1, slot: 2, types: 3, key, at },
             Head::Get { op: 1, slot: 2, key, at, total },
+            Head::Typed { tag: 1, types: 2, header: 256 },
         ];
         for head in heads {
             let bytes = head.encode();

@@ -13,6 +13,8 @@ pub(crate) struct PeerState {
     /// It has told its window, so that messages may be sent.
     pub open: bool,
     pub said_hello: bool,
+    /// Its memory has the other byte order.
+    pub is_foreign: bool,
     /// Bytes of messages that it will still take.
     pub room: u64,
     /// Bytes of messages that it has sent and was not given back, and those to be given back next.
@@ -41,6 +43,7 @@ impl PeerState {
             alive: true,
             open: false,
             said_hello: false,
+            is_foreign: false,
             room: 0,
             held: 0,
             owed: 0,
@@ -61,6 +64,12 @@ impl PeerState {
     #[inline]
     pub fn is_clear(&self) -> bool {
         self.open && self.backlog.is_empty()
+    }
+
+    /// Whether it may go without a word about its elements too.
+    #[inline]
+    pub fn is_clear_and_alike(&self) -> bool {
+        self.is_clear() && !self.is_foreign
     }
 
     /// Whether something is to be sent, credit from `quarter` bytes on included.
@@ -97,7 +106,13 @@ pub(crate) enum Job {
     /// The body of a message, for a receive of the peer.
     Message { op: u32, generation: u16, into: u32, at: u64 },
     /// The bytes of a put, an accumulate or a fetch.
-    Update { op: u32, generation: u16, slot: u16, form: Option<Rc<Committed>>, at: u64 },
+    Update {
+        op: u32,
+        generation: u16,
+        form: Option<Rc<Committed>>,
+        types: Option<Rc<Committed>>,
+        at: u64,
+    },
     /// What a get of the peer asked for.
     Answer(Answer),
 }

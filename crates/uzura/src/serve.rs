@@ -5,7 +5,7 @@ use crate::Fault;
 use crate::api::Rights;
 use crate::core::Core;
 use crate::forms::Committed;
-use crate::packet::Head;
+use crate::packet::{Head, PLAIN};
 use crate::peers::{Answer, Job, REPLIES_MAX, REPLY_BYTES_MAX, REQUESTS_MAX};
 use covey_layout::{Layout, Op, View, ViewMut};
 use covey_wire::{Memory, Span};
@@ -22,6 +22,8 @@ struct Place {
 #[derive(Clone, Copy)]
 struct Named {
     slot: u16,
+    /// The layout whose elements the packed bytes are.
+    types: u16,
     key: u64,
     at: u64,
     total: u64,
@@ -31,31 +33,31 @@ impl<M: Memory> Core<M> {
     /// A request of a peer, for our memory.
     pub fn serve(&mut self, peer: u32, request: Head, payload: &[u8]) {
         match request {
-            Head::Put { op, last, slot, key, at, packed, total } => {
-                let named = Named { slot, key, at, total };
+            Head::Put { op, last, slot, types, key, at, packed, total } => {
+                let named = Named { slot, types, key, at, total };
                 let result = self.put_here(peer, named, packed, payload);
                 self.answer(peer, op, last, result);
             }
-            Head::Accumulate { op, last, what, slot, key, at, packed, total } => {
-                let named = Named { slot, key, at, total };
+            Head::Accumulate { op, last, what, slot, types, key, at, packed, total } => {
+                let named = Named { slot, types, key, at, total };
                 let result = self.combine_here(peer, named, what, packed, payload, None);
                 self.answer(peer, op, last, result);
             }
-            Head::Fetch { op, what, slot, key, at, packed, total } => {
-                let named = Named { slot, key, at, total };
+            Head::Fetch { op, what, slot, types, key, at, packed, total } => {
+                let named = Named { slot, types, key, at, total };
                 let mut before = vec![0; payload.len()];
                 let result =
                     self.combine_here(peer, named, what, packed, payload, Some(&mut before));
                 self.answer_with(peer, op, packed, before, result);
             }
-            Head::Swap { op, slot, key, at } => {
-                let named = Named { slot, key, at, total: payload.len() as u64 / 2 };
+            Head::Swap { op, slot, types, key, at } => {
+                let named = Named { slot, types, key, at, total: payload.len() as u64 / 2 };
                 let mut before = vec![0; payload.len() / 2];
                 let result = self.swap_here(peer, named, payload, &mut before);
                 self.answer_with(peer, op, 0, before, result);
             }
             Head::Get { op, slot, key, at, total } => {
-                self.read_here(peer, op, Named { slot, key, at, total });
+                self.read_here(peer, op, Named { slot, types: PLAIN, key, at, total });
             }
             _ => self.violation(peer),
         }
@@ -117,7 +119,8 @@ impl<M: Memory> Core<M> {
     fn put_here(&mut self, peer: u32, named: Named, at: u64, bytes: &[u8]) -> Result<(), Fault> {
         let place = self.place_of(peer, named, Rights::WRITE)?;
         self.stats.bytes_copied += bytes.len() as u64;
-        self.write_place(&place, at, bytes)
+        let bytes = self.turned(peer, named.types, named.total, at, bytes)?;
+        self.write_place(&place, at, &bytes)
     }
 
     fn write_place(&mut self, place: &Place, at: u64, bytes: &[u8]) -> Result<(), Fault> {
@@ -155,6 +158,7 @@ impl<M: Memory> Core<M> {
     ) -> Result<(), Fault> {
         let op = op_of(what).ok_or(Fault::Operation)?;
         let mut place = self.place_of(peer, named, Rights::ATOMIC)?;
+        let bytes = &*self.turned(peer, named.types, named.total, at, bytes)?;
         if let Some(before) = before {
             self.read_place(&place, at, before)?;
         }
@@ -166,9 +170,10 @@ impl<M: Memory> Core<M> {
         };
         let target = form.target().ok_or(Fault::Layout)?;
         let signature = form.signature().ok_or(Fault::Layout)?;
+        let order = self.config.order;
         let combined = self.memory.write(place.span, |into| {
             let into = ViewMut::at(into, place.origin)?;
-            target.accumulate(op, signature, bytes, at, into)
+            target.accumulate_in(order, op, signature, bytes, at, into)
         });
         Ok(combined??)
     }
@@ -185,8 +190,10 @@ impl<M: Memory> Core<M> {
         if expected.len() != new.len() {
             return Err(Fault::Sizes);
         }
+        let half = |bytes| self.turned(peer, named.types, named.total, 0, bytes);
+        let (expected, new) = (half(expected)?, half(new)?);
         self.read_place(&place, 0, before)?;
-        if before == expected { self.write_place(&place, 0, new) } else { Ok(()) }
+        if *before == *expected { self.write_place(&place, 0, &new) } else { Ok(()) }
     }
 
     fn read_here(&mut self, peer: u32, op: u32, named: Named) {

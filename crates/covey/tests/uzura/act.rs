@@ -6,7 +6,7 @@ use super::plan::{
 };
 use super::shapes::{Shape, Size};
 use covey_io::sim::Carriers;
-use covey_layout::{Element, Layout, Op};
+use covey_layout::{ByteOrder, Element, Layout, Op};
 use covey_uzura::{
     Completion, Fault, Key, Local, OpId, Remote, Rights, Rule, Source, Started, Tag,
 };
@@ -302,7 +302,7 @@ impl World {
             self.accept(node, message.header_at, HEADER_BYTES);
             return Ok(());
         }
-        let packed = message.send.pack(&self.expected[message.from], message.send_at);
+        let mut packed = message.send.pack(&self.expected[message.from], message.send_at);
         let is_short = message.receive.places.len() < packed.len();
         let expected = if is_short { Err(Fault::Truncated) } else { Ok(()) };
         let bytes = packed.len() + message.header.len();
@@ -313,6 +313,13 @@ impl World {
         {
             return Err(format!("{bytes} bytes of {message:?}"));
         }
+        packed.truncate(message.receive.places.len());
+        self.turn(
+            (message.from, node),
+            [&message.send, &message.receive],
+            message.size,
+            &mut packed,
+        );
         message.receive.unpack(&packed, &mut self.expected[node], at);
         let header = &mut self.expected[node][message.header_at..];
         header[..message.header.len()].copy_from_slice(&message.header);
@@ -354,8 +361,9 @@ impl World {
 
     fn counted(&mut self, node: usize, before: usize, target: usize) {
         self.accept(node, before, 8);
-        let (value, _) = self.expected[node][before..].split_first_chunk().expect("eight bytes");
-        self.counts.push((target, u64::from_le_bytes(*value)));
+        let value = &self.expected[node][before..before + 8];
+        let order = self.orders[node];
+        self.counts.push((target, number(order, value)));
     }
 
     pub fn audit_counters(&mut self) -> Result<(), String> {
@@ -397,17 +405,33 @@ impl World {
             return;
         }
         let theirs = remote.pack(&self.expected[window.target], window.at);
-        let ours = local.pack(&self.expected[node], at);
+        // What each side has, as the other one sees it.
+        let (ends, sides) = ((node, window.target), [local, remote]);
+        let mut seen = theirs.clone();
+        self.turn(ends, sides, size, &mut seen);
+        let mut ours = local.pack(&self.expected[node], at);
+        self.turn(ends, sides, size, &mut ours);
         match what {
-            Access::Get => local.unpack(&theirs, &mut self.expected[node], at),
+            Access::Get => local.unpack(&seen, &mut self.expected[node], at),
             Access::Put => remote.unpack(&ours, &mut self.expected[window.target], window.at),
             Access::Accumulate | Access::Fetch { .. } => {
-                let sum = combine(element(remote, size), &theirs, &ours);
+                let order = self.orders[window.target];
+                let sum = combine(order, element(remote, size), &theirs, &ours);
                 remote.unpack(&sum, &mut self.expected[window.target], window.at);
             }
         }
         if let Access::Fetch { before } = what {
-            self.expected[node][before..before + theirs.len()].copy_from_slice(&theirs);
+            self.expected[node][before..before + seen.len()].copy_from_slice(&seen);
+        }
+    }
+
+    /// Turns packed bytes that pass from one process to another of the other byte order, if one of the layouts says what
+    /// their elements are.
+    fn turn(&self, ends: (usize, usize), sides: [&Shape; 2], size: Size, packed: &mut [u8]) {
+        let is_typed = sides.iter().any(|side| side.layout.is_some());
+        if is_typed && self.orders[ends.0] != self.orders[ends.1] {
+            let whole = packed.chunks_exact_mut(size.element.bytes() as usize);
+            whole.for_each(|element| element.reverse());
         }
     }
 
@@ -445,17 +469,27 @@ fn operation(remote: &Shape, size: Size) -> Op {
     if element(remote, size) == Element::Byte { Op::Bxor } else { Op::Sum }
 }
 
+fn number(order: ByteOrder, bytes: &[u8]) -> u64 {
+    let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+    match order {
+        ByteOrder::Little => bytes.iter().rev().fold(0, add),
+        ByteOrder::Big => bytes.iter().fold(0, add),
+    }
+}
+
 /// Sums of integers, or bytes with exclusive or.
-fn combine(element: Element, there: &[u8], here: &[u8]) -> Vec<u8> {
+fn combine(order: ByteOrder, element: Element, there: &[u8], here: &[u8]) -> Vec<u8> {
     let width = element.bytes() as usize;
     let pairs = there.chunks(width).zip(here.chunks(width));
-    let number =
-        |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
     pairs
         .flat_map(|(a, b)| {
-            let (a, b) = (number(a), number(b));
+            let (a, b) = (number(order, a), number(order, b));
             let sum = if element == Element::Byte { a ^ b } else { a.wrapping_add(b) };
-            sum.to_le_bytes().into_iter().take(width)
+            let mut bytes = sum.to_le_bytes()[..width].to_vec();
+            if order == ByteOrder::Big {
+                bytes.reverse();
+            }
+            bytes
         })
         .collect()
 }

@@ -10,6 +10,7 @@ mod shapes;
 mod way;
 
 use covey_io::sim::{CarrierProfile, Carriers, Rng, SimMemory};
+use covey_layout::ByteOrder;
 use covey_uzura::{Completion, Config, Engine, Fault, Started};
 use plan::{Act, Plan};
 use std::collections::BTreeMap;
@@ -22,6 +23,10 @@ pub struct Report {
     pub direct: u64,
     pub rendezvous: u64,
     pub unexpected: u64,
+    /// Pieces of messages that their senders copied.
+    pub helped: u64,
+    /// Runs in which not all had the same byte order.
+    pub mixed: u64,
 }
 
 impl Report {
@@ -32,6 +37,8 @@ impl Report {
         self.direct += other.direct;
         self.rendezvous += other.rendezvous;
         self.unexpected += other.unexpected;
+        self.helped += other.helped;
+        self.mixed += other.mixed;
     }
 }
 
@@ -52,6 +59,8 @@ struct World {
     rng: Rng,
     carriers: Carriers,
     nodes: Vec<Node>,
+    /// Which byte order the memory of each has.
+    orders: Vec<ByteOrder>,
     expected: Vec<Vec<u8>>,
     plan: Plan,
     report: Report,
@@ -65,6 +74,9 @@ struct World {
 pub fn simulate(seed: u64) -> Result<Report, String> {
     let mut rng = Rng::new(seed);
     let count = 2 + rng.index(3);
+    let orders = orders(&mut rng, count);
+    // Nobody reaches into memory of the other byte order.
+    let is_alike = orders.iter().all(|order| *order == orders[0]);
     let profile = CarrierProfile {
         packet_bytes_max: 512 + rng.index(3) * 700,
         post_bytes_max: rng.index(2) * 3000,
@@ -72,9 +84,10 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
         refused_permille: rng.below(400),
         delay_max: rng.below(60),
         lost_permille: rng.below(200),
-        view: rng.chance(300),
-        one_copy: rng.chance(400),
-        published: rng.chance(500),
+        view: rng.chance(300) && is_alike,
+        one_copy: rng.chance(400) && is_alike,
+        shared_permille: rng.below(2000),
+        published: rng.chance(500) && is_alike,
     };
     let is_lossy = rng.chance(400);
     let carriers = Carriers::new(rng.next(), count, MEMORY_BYTES, profile);
@@ -95,16 +108,27 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
                 operations_max: 4096,
                 near_table_bytes: rng.index(3) * 256,
                 seed: rng.next(),
+                order: orders[node],
             };
             let engine = Engine::new(transport, memory, config);
             Node { engine, is_dead: false, pending: BTreeMap::new(), next_context: 1 }
         })
         .collect();
-    let plan = Plan::random(&mut rng, count);
-    let report = Report::default();
+    let plan = Plan::random(&mut rng, &orders);
+    let report = Report { mixed: u64::from(!is_alike), ..Report::default() };
     let (order, counts) = Default::default();
-    let mut world = World { rng, carriers, nodes, expected, plan, report, order, counts };
+    let mut world = World { rng, carriers, nodes, orders, expected, plan, report, order, counts };
     world.run()
+}
+
+/// Mostly all have the machine's own; at times some, or all, have the other one.
+fn orders(rng: &mut Rng, count: usize) -> Vec<ByteOrder> {
+    let foreign = if rng.chance(400) { 500 } else { 0 };
+    let order = |is_foreign: bool| match is_foreign {
+        true => ByteOrder::NATIVE.other(),
+        false => ByteOrder::NATIVE,
+    };
+    (0..count).map(|_| order(rng.chance(foreign))).collect()
 }
 
 impl World {
@@ -215,6 +239,7 @@ impl World {
                 return Err(format!("process {node}, byte {at}: {}", self.plan.about(node, at)));
             }
         }
+        self.report.helped = self.carriers.helped();
         self.audit_counters()?;
         Ok(self.report)
     }

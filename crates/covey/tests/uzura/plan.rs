@@ -3,7 +3,7 @@
 use super::MEMORY_BYTES;
 use super::shapes::{Shape, Size};
 use covey_io::sim::Rng;
-use covey_layout::Element;
+use covey_layout::{ByteOrder, Element};
 use std::collections::VecDeque;
 
 /// One thing that a process does.
@@ -82,6 +82,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Message {
     pub kind: Kind,
+    pub size: Size,
     pub from: usize,
     pub to: usize,
     pub tag: u64,
@@ -122,6 +123,7 @@ pub struct Plan {
     pub read_only: Vec<usize>,
     /// Memory that holds something that was chosen.
     pub presets: Vec<(usize, usize, Vec<u8>)>,
+    orders: Vec<ByteOrder>,
     lanes: Vec<Vec<Lane>>,
     top: Vec<usize>,
 }
@@ -133,13 +135,15 @@ pub const PLACED_TAG: u64 = 20;
 pub const HEADER_BYTES: usize = 16;
 
 impl Plan {
-    pub fn random(rng: &mut Rng, count: usize) -> Plan {
+    pub fn random(rng: &mut Rng, orders: &[ByteOrder]) -> Plan {
+        let count = orders.len();
         let mut plan = Plan {
             messages: Vec::new(),
             windows: Vec::new(),
             counters: Vec::new(),
             read_only: Vec::new(),
             presets: Vec::new(),
+            orders: orders.to_vec(),
             lanes: (0..count).map(|_| Vec::new()).collect(),
             top: vec![0; count],
         };
@@ -207,6 +211,7 @@ impl Plan {
             let header_at = self.memory(to, HEADER_BYTES as u64);
             self.messages.push(Message {
                 kind,
+                size,
                 from,
                 to,
                 tag,
@@ -278,7 +283,11 @@ impl Plan {
 
     fn one(&mut self, node: usize) -> usize {
         let at = self.memory(node, 8);
-        self.presets.push((node, at, 1_u64.to_le_bytes().to_vec()));
+        let mut one = 1_u64.to_le_bytes();
+        if self.orders[node] == ByteOrder::Big {
+            one.reverse();
+        }
+        self.presets.push((node, at, one.to_vec()));
         at
     }
 

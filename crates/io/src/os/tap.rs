@@ -58,7 +58,7 @@ impl Tap {
             let mut address = zero_address();
             address.sa_family = libc::ARPHRD_ETHER;
             for (to, from) in address.sa_data.iter_mut().zip(interface.mac) {
-                *to = from.cast_signed();
+                *to = from as libc::c_char;
             }
             request.ifr_ifru.ifru_hwaddr = address;
         })?;
@@ -153,7 +153,7 @@ pub(super) fn request(name: &str) -> io::Result<libc::ifreq> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = from as libc::c_char;
     }
     Ok(request)
 }
@@ -167,7 +167,7 @@ fn socket_address(address: Ipv4Addr) -> libc::sockaddr {
     let mut all = zero_address();
     all.sa_family = libc::AF_INET as u16;
     for (to, from) in all.sa_data[2..6].iter_mut().zip(address.octets()) {
-        *to = from.cast_signed();
+        *to = from as libc::c_char;
     }
     all
 }

@@ -4,10 +4,10 @@ use super::Engine;
 use crate::Fault;
 use crate::api::{Completion, HEADER_BYTES_MAX, Local, OpId, Rule, Source, Started, Tag};
 use crate::core::NOBODY;
-use crate::direct::Far;
+use crate::direct::{Far, Fetch, Fetched};
 use crate::matching::{Body, follows_form};
 use crate::ops::{Place, Ready, State, What};
-use crate::packet::Head;
+use crate::packet::{Head, PLAIN};
 use crate::peers::ENVELOPE_BYTES;
 use covey_wire::transport::Refused;
 use covey_wire::{Memory, Peer, Transport};
@@ -26,7 +26,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if header.len() > HEADER_BYTES_MAX {
             return Err(Fault::TooLong);
         }
-        if self.core.peer(to)?.is_clear() && self.send_now(to, tag, header, &what, bytes)? {
+        if self.core.peer(to)?.is_clear_and_alike()
+            && self.send_now(to, tag, header, &what, bytes, PLAIN)?
+        {
             let peer = Peer(to);
             return Ok(Started::Done(Completion { context, result: Ok(()), peer, tag, bytes }));
         }
@@ -47,7 +49,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         Ok(Started::Pending(id))
     }
 
-    /// Sends a short message if there is room for it.
+    /// Sends a short message if there is room for it. `types` is the slot of its elements, for a peer that needs them.
     #[inline]
     pub(super) fn send_now(
         &mut self,
@@ -56,6 +58,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         header: &[u8],
         what: &Local,
         bytes: u64,
+        types: u16,
     ) -> Result<bool, Fault> {
         let core = &mut self.core;
         let cost = bytes + ENVELOPE_BYTES;
@@ -63,7 +66,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes > max as u64 || core.peers[to as usize].room < cost {
             return Ok(false);
         }
-        let head = Head::Eager { tag }.encode();
+        let head = if types == PLAIN {
+            Head::Eager { tag }.encode()
+        } else {
+            Head::Typed { tag, types, header: header.len() as u16 }.encode()
+        };
         let (peer, total) = (Peer(to), bytes as usize);
         let sent = if what.form.is_none() {
             let transport = &mut self.transport;
@@ -178,6 +185,13 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             op.more().place = Some(place);
         }
         core.matched(index, early.peer, early.tag, early.body.bytes());
+        if core.is_foreign(early.peer) {
+            let types = match &early.body {
+                Body::Ready(ready) => ready.types(),
+                _ => early.types.clone(),
+            };
+            core.settle(index, types);
+        }
         core.stats.unexpected_bytes -= early.cost;
         let state = &mut core.peers[early.peer as usize];
         state.held = state.held.saturating_sub(early.cost);
@@ -220,44 +234,61 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let header = ready.header.len() as u64;
         core.deliver(index, 0, &ready.header);
         let peer = core.ops[index].peer;
+        core.ops[index].theirs = ready.op;
         let fetched = match self.reach(index, ready, header) {
             Ok(fetched) => fetched,
             Err(fault) => {
                 self.core.ops[index].fault.get_or_insert(fault);
-                true
+                Fetched::Whole
             }
         };
         let core = &mut self.core;
-        if fetched {
-            self.answer(peer, Head::Ack { op: ready.op, fault: 0 });
-            // The peer may have been found to be dead, and everything of it ended.
-            return (self.core.ops[index].what == What::Receive).then(|| self.core.end(index));
+        match fetched {
+            Fetched::Whole => {
+                self.answer(peer, Head::Ack { op: ready.op, fault: 0 });
+                // The peer may have been found to be dead, and everything of it ended.
+                (self.core.ops[index].what == What::Receive).then(|| self.core.end(index))
+            }
+            Fetched::Later => {
+                let op = &mut core.ops[index];
+                (op.moved, op.posted) = (header, 1);
+                None
+            }
+            Fetched::Not => {
+                let op = &mut core.ops[index];
+                op.moved = header;
+                let (bytes, into) = (op.wanted, core.ops.wire(index));
+                self.answer(peer, Head::Pull { op: ready.op, into, bytes });
+                None
+            }
         }
-        let op = &mut core.ops[index];
-        op.moved = header;
-        let (bytes, into) = (op.wanted, core.ops.wire(index));
-        self.answer(peer, Head::Pull { op: ready.op, into, bytes });
-        None
     }
 
-    /// Reads the rest of a message right from its sender's memory. False where that cannot be done.
-    fn reach(&mut self, index: u32, ready: &Ready, header: u64) -> Result<bool, Fault> {
+    /// Reads the rest of a message right from its sender's memory, if that can be done.
+    fn reach(&mut self, index: u32, ready: &Ready, header: u64) -> Result<Fetched, Fault> {
         let op = &self.core.ops[index];
         let (ahead, local, peer) = (op.ahead, op.local, Peer(op.peer));
         let body = op.wanted.saturating_sub(header);
         if body == 0 {
-            return Ok(true);
+            return Ok(Fetched::Whole);
         }
         let is_whole = op.wanted == ready.bytes || ready.form.is_none();
-        let Some(origin) = ready.address.filter(|_| is_whole && ahead <= header) else {
-            return Ok(false);
+        let is_alike = !self.core.is_foreign(peer.0);
+        let Some(origin) = ready.address.filter(|_| is_whole && is_alike && ahead <= header) else {
+            return Ok(Fetched::Not);
         };
         if ready.form.as_ref().is_some_and(|form| form.plan.size() != body) {
-            return Ok(false);
+            return Ok(Fetched::Not);
         }
         let far = Far { peer, origin, form: ready.form.clone(), bytes: body };
-        let done = self.core.read_far(&mut self.transport, &far, &local, header - ahead)?;
-        self.core.stats.direct += u64::from(done);
-        Ok(done)
+        let at = header - ahead;
+        let fetched = if far.form.is_none() && local.form.is_none() {
+            let fetch = Fetch { token: self.core.ops.wire(index).into(), message: ready.op };
+            self.core.fetch_far(&mut self.transport, fetch, &far, &local, at)?
+        } else {
+            Fetched::of(self.core.read_far(&mut self.transport, &far, &local, at)?)
+        };
+        self.core.stats.direct += u64::from(fetched != Fetched::Not);
+        Ok(fetched)
     }
 }

@@ -24,7 +24,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes == 0 {
             return Ok(done(&to, bytes, context));
         }
-        if let Some(far) = self.enter(&to, form, bytes, Rights::WRITE)? {
+        if !self.core.is_foreign(to.peer.0)
+            && let Some(far) = self.enter(&to, form, bytes, Rights::WRITE)?
+        {
             let written = self.core.write_far(&mut self.transport, &from, &far);
             self.transport.leave(to.peer);
             if written? {
@@ -42,7 +44,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes == 0 {
             return Ok(done(&from, bytes, context));
         }
-        if let Some(far) = self.enter(&from, form, bytes, Rights::READ)? {
+        if !self.core.is_foreign(from.peer.0)
+            && let Some(far) = self.enter(&from, form, bytes, Rights::READ)?
+        {
             let read = self.core.read_far(&mut self.transport, &far, &into, 0);
             self.transport.leave(from.peer);
             if read? {

@@ -3,9 +3,10 @@
 
 use super::Engine;
 use crate::Fault;
-use crate::forms::Committed;
+use crate::api::Local;
+use crate::forms::{Committed, ENTRIES_MAX};
 use crate::ops::{State, What};
-use crate::packet::{Head, LITTLE, PLAIN, VERSION};
+use crate::packet::{self, Head, PLAIN, VERSION};
 use crate::peers::{Answer, ENVELOPE_BYTES, FETCH_BYTES_MAX, Job, REQUESTS_MAX, Telling};
 use crate::serve::number_of;
 use covey_wire::transport::{Refused, Transfer};
@@ -85,7 +86,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let window = self.core.config.window_bytes;
         let state = &self.core.peers[peer as usize];
         if !state.said_hello {
-            let head = Head::Hello { version: VERSION, order: LITTLE, window };
+            let order = packet::number_of(self.core.config.order);
+            let head = Head::Hello { version: VERSION, order, window };
             return self.plain(peer, head, &[], |state| state.said_hello = true);
         }
         if state.owed >= window / 4 {
@@ -223,7 +225,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         bytes: u64,
     ) -> Result<Step, Fault> {
         let local = self.core.ops[index].local;
-        if self.send_now(peer, tag, header, &local, bytes)? {
+        let types = match self.types_of(peer, &local)? {
+            Ok(types) => types,
+            Err(step) => return Ok(step),
+        };
+        if self.send_now(peer, tag, header, &local, bytes, types)? {
             return Ok(Finished);
         }
         let cost = header.len() as u64 + ENVELOPE_BYTES;
@@ -237,7 +243,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
         let form = local.form.and_then(|form| self.core.forms.find(form).ok()).cloned();
         let (mut slot, mut address) = (PLAIN, local.span.address.wrapping_add(local.origin));
-        if !self.transport.is_reachable(Peer(peer)) {
+        if self.core.is_foreign(peer) {
+            (slot, address) = (types, u64::MAX);
+        } else if !self.transport.is_reachable(Peer(peer)) {
             address = u64::MAX;
         } else if let Some(form) = form {
             match self.tell(peer, &form) {
@@ -254,6 +262,44 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             self.core.ops[index].state = State::Announced;
         }
         Ok(step)
+    }
+
+    /// Tells a peer of the other byte order which elements a message has: the slot of their layout.
+    fn types_of(&mut self, peer: u32, local: &Local) -> Result<Result<u16, Step>, Fault> {
+        if !self.core.is_foreign(peer) {
+            return Ok(Ok(PLAIN));
+        }
+        let typed = self.core.typed(local)?;
+        Ok(self.slots_of(peer, None, typed.as_ref())?.map(|(_, types)| types))
+    }
+
+    /// The slots of a request's layout and of that of its elements, which the peer must have.
+    fn slots_of(
+        &mut self,
+        peer: u32,
+        form: Option<&Rc<Committed>>,
+        types: Option<&Rc<Committed>>,
+    ) -> Result<Result<(u16, u16), Step>, Fault> {
+        let both = [form, types];
+        if form.zip(types).is_some_and(|(form, types)| !may_be_told_together(form, types)) {
+            return Err(Fault::TooLong);
+        }
+        // The second may have taken the first one's place, which then takes another one.
+        for _ in 0..=both.len() {
+            let told = &self.core.peers[peer as usize].told;
+            let slot =
+                |form: Option<&Rc<Committed>>| form.map_or(Some(PLAIN), |form| told.slot(form.id));
+            if let Some(slots) = slot(form).zip(slot(types)) {
+                return Ok(Ok(slots));
+            }
+            for one in both.into_iter().flatten() {
+                match self.tell(peer, one) {
+                    Ok(told) => told.map(drop).ok_or(Fault::TooLong)?,
+                    Err(step) => return Ok(Err(step)),
+                }
+            }
+        }
+        Ok(Err(Waits))
     }
 
     /// Sees to it that the peer has a layout: its slot, or none when it is too large to be sent. As an error what the
@@ -314,26 +360,31 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let op = &self.core.ops[index];
         let remote = op.more.as_ref().and_then(|more| more.remote).ok_or(Fault::NoSuch)?;
         let (what, bytes) = (op.what, op.bytes);
-        let mut slot = PLAIN;
-        let mut form = None;
-        if let Some(index) = remote.form {
-            let found = self.core.forms.find(index)?.clone();
-            slot = match self.tell(peer, &found) {
-                Ok(told) => told.ok_or(Fault::TooLong)?,
-                Err(step) => return Ok(step),
-            };
-            form = Some(found);
+        let form = remote.form.map(|form| self.core.forms.find(form).cloned()).transpose()?;
+        let mut types = None;
+        if self.core.is_foreign(peer) {
+            types = self.core.settle_request(index, form.as_ref())?;
         }
+        if what == What::Get {
+            types = None;
+        }
+        let (slot, told) = match self.slots_of(peer, form.as_ref(), types.as_ref())? {
+            Ok(slots) => slots,
+            Err(step) => return Ok(step),
+        };
         let (wire, key, at) = (self.core.ops.wire(index), remote.key.0, remote.at);
         let step = match what {
             What::Get => {
                 let head = Head::Get { op: wire, slot, key, at, total: bytes };
                 self.plain(peer, head, &[], |_| ())
             }
-            What::Swap => self.swap(peer, index, Head::Swap { op: wire, slot, key, at })?,
+            What::Swap => {
+                let head = Head::Swap { op: wire, slot, types: told, key, at };
+                self.swap(peer, index, head)?
+            }
             _ => {
                 let generation = self.core.ops[index].generation;
-                let job = Job::Update { op: index, generation, slot, form, at: 0 };
+                let job = Job::Update { op: index, generation, form, types, at: 0 };
                 self.core.peers[peer as usize].jobs.push_back(job);
                 Finished
             }
@@ -366,12 +417,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 }
                 self.message_part(peer, *op, *into, at)
             }
-            Job::Update { op, generation, slot, form, at } => {
+            Job::Update { op, generation, form, types, at } => {
                 if !self.is_live(*op, *generation) {
                     return Finished;
                 }
-                let (op, slot) = (*op, *slot);
-                self.update_part(peer, op, slot, form.as_deref(), at)
+                self.update_part(peer, *op, form.as_ref(), types.as_ref(), at)
             }
             Job::Answer(answer) => self.answer_part(peer, answer),
         };
@@ -435,10 +485,19 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         &mut self,
         peer: u32,
         index: u32,
-        slot: u16,
-        form: Option<&Committed>,
+        form: Option<&Rc<Committed>>,
+        types: Option<&Rc<Committed>>,
         at: &mut u64,
     ) -> Step {
+        // Others may have taken their slots since the last packet.
+        let (slot, told) = match self.slots_of(peer, form, types) {
+            Ok(Ok(slots)) => slots,
+            Ok(Err(step)) => return step,
+            Err(fault) => {
+                self.core.fail(index, fault);
+                return Finished;
+            }
+        };
         let op = &self.core.ops[index];
         let (what, local, total, moved) = (op.what, op.local, op.bytes, op.moved);
         let Some((key, place)) = op.remote() else { return Finished };
@@ -447,9 +506,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             most = most.min((moved + FETCH_BYTES_MAX).saturating_sub(*at));
         }
         let mut end = total.min(*at + most);
-        if let (What::Accumulate(_) | What::Fetch(_), Some(signature)) =
-            (what, form.and_then(Committed::signature))
-        {
+        let elements = if what == What::Put { types } else { types.or(form) };
+        if let Some(signature) = elements.and_then(|form| form.signature()) {
             end = signature.boundary(end);
         }
         if end <= *at {
@@ -460,12 +518,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let head = match what {
             What::Accumulate(with) => {
                 let what = number_of(with);
-                Head::Accumulate { op, last, what, slot, key, at: at_there, packed, total }
+                let (at, types) = (at_there, told);
+                Head::Accumulate { op, last, what, slot, types, key, at, packed, total }
             }
             What::Fetch(with) => {
-                Head::Fetch { op, what: number_of(with), slot, key, at: at_there, packed, total }
+                let (what, at, types) = (number_of(with), at_there, told);
+                Head::Fetch { op, what, slot, types, key, at, packed, total }
             }
-            _ => Head::Put { op, last, slot, key, at: at_there, packed, total },
+            _ => Head::Put { op, last, slot, types: told, key, at: at_there, packed, total },
         };
         let (core, mut fault) = (&mut self.core, None);
         let bytes = (end - packed) as usize;
@@ -509,4 +569,10 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             step => step,
         }
     }
+}
+
+/// Whether a peer keeps both at the same time.
+fn may_be_told_together(form: &Rc<Committed>, types: &Rc<Committed>) -> bool {
+    let both = form.layout.entries().saturating_add(types.layout.entries());
+    form.id == types.id || both <= ENTRIES_MAX
 }

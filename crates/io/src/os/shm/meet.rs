@@ -51,11 +51,21 @@ pub(super) fn exchange(
     }
     send(stream, &ours.encode(), &[memory, bell])?;
     let (bytes, fds) = receive(stream)?;
-    let card = Card::decode(&bytes).ok_or_else(|| refused("peer is no engine of this version"))?;
+    let card = Card::decode(&bytes).ok_or_else(|| refused(stranger(&bytes)))?;
     let [memory, bell] =
         <[OwnedFd; 2]>::try_from(fds).map_err(|_| refused("peer did not hand over its memory"))?;
     let pid = credentials.pid.as_raw_nonzero().get();
     Ok(Met { card, pid, memory, bell })
+}
+
+/// Why a card is none of a peer.
+fn stranger(card: &[u8; CARD_BYTES]) -> &'static str {
+    let is_like = |at: usize| card[at] == MAGIC[at];
+    if (0..MAGIC.len()).all(|at| is_like(at) != (at == ORDER)) {
+        "peer has memory of the other byte order, which cannot be shared: meet it over TCP"
+    } else {
+        "peer is no engine of this version"
+    }
 }
 
 fn refused(what: &str) -> io::Error {
@@ -89,7 +99,9 @@ fn receive(stream: &UnixStream) -> io::Result<([u8; CARD_BYTES], Vec<OwnedFd>)> 
     Ok((card, fds))
 }
 
-const MAGIC: &[u8; 8] = b"uzura\0\0\x01";
+/// Rings and rows are numbers as they lie in memory: the last but one byte tells their order.
+const MAGIC: &[u8; 8] = if cfg!(target_endian = "big") { b"uzura\0B\x02" } else { b"uzura\0L\x02" };
+const ORDER: usize = 6;
 const CARD_BYTES: usize = 8 + 8 + 8 + 4 + 4 + 8 + 16;
 /// A process that is there answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -150,5 +162,10 @@ mod tests {
         assert_eq!(Card::decode(&bytes), Some(card));
         bytes[0] ^= 1;
         assert_eq!(Card::decode(&bytes), None);
+        assert!(stranger(&bytes).contains("version"));
+        bytes[0] ^= 1;
+        bytes[ORDER] ^= b'L' ^ b'B';
+        assert_eq!(Card::decode(&bytes), None);
+        assert!(stranger(&bytes).contains("byte order"));
     }
 }
