@@ -18,6 +18,7 @@
 //!          ── poll(sink) ────────► Sink::packet(head, payload)                lent for the call
 //!                                  Sink::place(head, bytes) -> span           read where it belongs
 //!          ── view, read, write ─► the peer's own memory                      where it can be reached
+//!          ── fetch(from, into) ─► the same of a message that waits           both ends copy, if both poll
 //! ```
 //!
 //! How others fit: *verbs* sends from registered memory (`post`), receives into buffers that it posted itself (lent
@@ -154,6 +155,23 @@ pub trait Transport {
         Err(Refused::Unsupported)
     }
 
+    /// Copies what a message of the peer has at `from`, which waits for it, into memory of ours: like `read` of one
+    /// piece, and the peer may do a part of it while it polls ([`Sink::lends`]). `message` is what the peer calls it.
+    ///
+    /// One that was started is told of by [`Sink::done`] in any case, before its peer's [`Sink::dead`] if that comes;
+    /// until then `into` may be written. A peer that stops in the middle of its part holds up this one transfer.
+    fn fetch(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        message: u32,
+        from: Span,
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        let _ = message;
+        self.read(token, peer, &[from], into)
+    }
+
     /// Copies memory of ours into memory of the peer, piece after piece.
     fn write(
         &mut self,
@@ -227,6 +245,13 @@ pub trait Sink {
     /// The payload of that packet is where `place` wanted it.
     fn placed(&mut self, peer: Peer, head: &[u8], bytes: usize) {
         let _ = (peer, head, bytes);
+    }
+
+    /// Whether a message of ours, which the peer was told of under this name and waits for, has this memory: then it is
+    /// the peer's to see, and the transport may hand it over.
+    fn lends(&self, peer: Peer, message: u32, span: Span) -> bool {
+        let _ = (peer, message, span);
+        false
     }
 
     /// A posted packet was read from its memory.
