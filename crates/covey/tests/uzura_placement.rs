@@ -19,8 +19,14 @@ struct Form {
     matters: Vec<Range<usize>>,
 }
 
+/// In the order of the network, which all but 9P have.
+#[allow(clippy::big_endian_bytes)]
+fn word(word: u32) -> [u8; 4] {
+    word.to_be_bytes()
+}
+
 fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    words.iter().copied().flat_map(word).collect()
 }
 
 /// 9P2000: size, type and tag, and of a write fid and offset; count.
@@ -28,7 +34,7 @@ fn ninep(name: &'static str, kind: u8, rest: &[u8]) -> Form {
     let count = PAYLOAD as u32;
     let size = count + 11 + rest.len() as u32;
     let header = [&size.to_le_bytes(), &[kind, 5, 0][..], rest, &count.to_le_bytes()].concat();
-    Form { name, header, matters: vec![4..7] }
+    Form { name, header, matters: Vec::from([4..7]) }
 }
 
 /// RFC 1813: a reply to READ with attributes, behind the record mark and the head of RFC 5531.
@@ -47,16 +53,16 @@ fn nfs_write() -> Form {
     let user = [words(&[1, 24, 0, 4]), b"node".to_vec(), words(&[1000, 1000, 0, 0, 0])].concat();
     let file = [words(&[32]), vec![3; 32], words(&[0, 4096, PAYLOAD as u32, 2])].concat();
     let header = [call, user, file, words(&[PAYLOAD as u32])].concat();
-    Form { name: "NFS WRITE", header, matters: vec![8..28] }
+    Form { name: "NFS WRITE", header, matters: Vec::from([8..28]) }
 }
 
 /// RFC 7143: 48 bytes; which command it is of, and where in the command's buffer it belongs.
 fn iscsi(name: &'static str, opcode: u8, offset: u32) -> Form {
     let mut header = vec![0; 48];
     header[0] = opcode;
-    header[5..8].copy_from_slice(&(PAYLOAD as u32).to_be_bytes()[1..]);
-    header[16..20].copy_from_slice(&0xaa55_u32.to_be_bytes());
-    header[40..44].copy_from_slice(&offset.to_be_bytes());
+    header[5..8].copy_from_slice(&word(PAYLOAD as u32)[1..]);
+    header[16..20].copy_from_slice(&word(0xaa55));
+    header[40..44].copy_from_slice(&word(offset));
     Form { name, header, matters: vec![0..1, 16..20, 40..44] }
 }
 
