@@ -92,6 +92,7 @@ fn profile(is_reached: bool) -> CarrierProfile {
         view: is_reached,
         one_copy: is_reached,
         published: is_reached,
+        card: None,
     }
 }
 

@@ -37,6 +37,7 @@ fn two(posted: usize) -> Two {
         view: false,
         one_copy: false,
         published: false,
+        card: None,
     };
     let carriers = Carriers::new(1, 2, MEMORY_BYTES, profile);
     let ends = [0, 1].map(|index| {

@@ -10,7 +10,7 @@ use crate::packet::{Head, PLAIN, VERSION, order_of};
 use crate::peers::{ENVELOPE_BYTES, Job, PeerState};
 use crate::table::Table;
 use covey_layout::{View, ViewMut};
-use covey_wire::transport::Sink;
+use covey_wire::transport::{Refused, Sink};
 use covey_wire::{Memory, Peer, Span};
 use std::collections::VecDeque;
 
@@ -456,6 +456,10 @@ impl<M: Memory> Sink for Core<M> {
         if op.posted == 0 && op.state == State::Moving && op.moved >= op.wanted {
             self.complete(index);
         }
+    }
+
+    fn done(&mut self, token: u64, result: Result<(), Refused>) {
+        self.posted_ended(token, result);
     }
 
     fn dead(&mut self, peer: Peer) {

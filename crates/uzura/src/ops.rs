@@ -32,6 +32,8 @@ pub(crate) enum State {
     Announced,
     /// Its bytes are on their way.
     Moving,
+    /// It is the transport's, which says when it has ended.
+    Away,
 }
 
 /// No operation, no entry: the end of a list.
@@ -59,7 +61,7 @@ pub(crate) struct Op {
     pub moved: u64,
     /// Of those to be moved.
     pub wanted: u64,
-    /// Packets of it that are read from its memory.
+    /// Packets of it that are read from its memory; reads and writes of it that the transport has not done.
     pub posted: u32,
     pub fault: Option<crate::Fault>,
     pub more: Option<Box<More>>,
@@ -78,6 +80,8 @@ pub(crate) struct More {
     pub before: Option<Local>,
     /// What is to be there.
     pub new: Option<Local>,
+    /// The transport did not do all of it.
+    pub is_refused: bool,
     /// The elements of what comes from a peer of the other byte order.
     pub types: Option<Types>,
 }

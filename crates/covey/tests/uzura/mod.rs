@@ -25,6 +25,8 @@ pub struct Report {
     pub unexpected: u64,
     /// Runs in which not all had the same byte order.
     pub mixed: u64,
+    /// Transfers that a card did.
+    pub posted: u64,
 }
 
 impl Report {
@@ -36,6 +38,7 @@ impl Report {
         self.rendezvous += other.rendezvous;
         self.unexpected += other.unexpected;
         self.mixed += other.mixed;
+        self.posted += other.posted;
     }
 }
 
@@ -58,6 +61,8 @@ struct World {
     nodes: Vec<Node>,
     /// Which byte order the memory of each has.
     orders: Vec<ByteOrder>,
+    /// Cards reach into memory.
+    has_card: bool,
     expected: Vec<Vec<u8>>,
     plan: Plan,
     report: Report,
@@ -84,8 +89,12 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
         view: rng.chance(300) && is_alike,
         one_copy: rng.chance(400) && is_alike,
         published: rng.chance(500) && is_alike,
+        card: None,
     };
     let is_lossy = rng.chance(400);
+    // A card does what it is told, later; so far for one byte order.
+    let card = (rng.chance(500) && is_alike && !is_lossy).then(|| 1 + rng.index(20));
+    let profile = CarrierProfile { card, ..profile };
     let carriers = Carriers::new(rng.next(), count, MEMORY_BYTES, profile);
     let mut expected = Vec::new();
     for node in 0..count {
@@ -111,9 +120,11 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
         })
         .collect();
     let plan = Plan::random(&mut rng, &orders);
-    let report = Report { mixed: u64::from(!is_alike), ..Report::default() };
+    let (mixed, has_card) = (u64::from(!is_alike), card.is_some());
+    let report = Report { mixed, ..Report::default() };
     let (order, counts) = Default::default();
-    let mut world = World { rng, carriers, nodes, orders, expected, plan, report, order, counts };
+    let mut world =
+        World { rng, carriers, nodes, orders, has_card, expected, plan, report, order, counts };
     world.run()
 }
 
@@ -225,6 +236,7 @@ impl World {
             }
             let stats = self.nodes[node].engine.stats();
             self.report.direct += stats.direct;
+            self.report.posted += if self.has_card { stats.direct } else { 0 };
             self.report.rendezvous += stats.rendezvous;
             self.report.unexpected += stats.unexpected;
             let expected = &self.expected[node];
