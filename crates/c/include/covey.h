@@ -308,16 +308,26 @@ int covey_swap(const covey_layout *layout, uint64_t count, void *packed, size_t 
 
 /* A process's end. One thread uses it at a time. Calls begin operations; covey_endpoint_poll and
  * covey_endpoint_wait make them go on and tell their ends: every operation that was begun, with COVEY_OK, has
- * one completion. Memory that an operation is about is in use until then. */
+ * one completion. Memory that an operation is about is in use until then. Lengths are in bytes.
+ *
+ * What is wrong is told as early as it is known. A call that answers anything else than COVEY_OK has begun nothing
+ * and has no completion; what only the peer finds out is the result of the completion. Which of the two it is
+ * depends on the transport: over shared memory a put sees itself that it is not permitted, over TCP the peer says so.
+ * So look at both. */
 typedef struct covey_endpoint covey_endpoint;
 
-/* Sizes; 0 means the default. The longest message that is sent at once; memory for messages that nobody has
- * received yet, for each peer; memory of the near translation table; memory for covey_endpoint_alloc. */
+/* Sizes, in bytes but for the last one; 0 means the default. More than the most is COVEY_ERR_ARGUMENT. */
 struct covey_config {
+    /* The longest message that is sent at once; longer ones wait until they are received. 4 KiB; a packet of the
+     * transport, 32 KiB over shared memory and 64 KiB over TCP, is the most that makes a difference. */
     uint64_t eager_bytes_max;
+    /* Memory for messages that nobody has received yet, for each peer, who waits when it is full. 1 MiB; at most 1 TiB. */
     uint64_t window_bytes;
+    /* Memory of the near translation table. 4 MiB; at most 1 GiB. */
     uint64_t near_table_bytes;
+    /* Memory for covey_endpoint_alloc; what is not used takes none. 1 GiB; at most 1 TiB. */
     uint64_t heap_bytes;
+    /* How many peers. 64; at most 65536. */
     uint64_t peers_max;
 };
 
@@ -343,10 +353,11 @@ int covey_endpoint_listen(covey_endpoint *endpoint, const char *name);
  * is COVEY_ERR_ROOM. */
 int covey_endpoint_address(covey_endpoint *endpoint, char *into, size_t bytes, size_t *needed);
 
-/* Meets a process that has come; COVEY_NO_PEER when none has. */
+/* Meets a process that has come; COVEY_NO_PEER when none has. Does not wait. */
 int covey_endpoint_accept(covey_endpoint *endpoint, uint32_t *peer);
 
-/* Meets the process that listens there; over shared memory it waits for its accept, 5 s at most. */
+/* Meets the process that listens there; over shared memory it waits for its accept, 5 s at most. COVEY_ERR_IO: nobody
+ * listens there, or not for us. */
 int covey_endpoint_connect(covey_endpoint *endpoint, const char *name, uint32_t *peer);
 
 /* Meets whoever has the other end of a connected socket, which does the same: a Unix socket, or over TCP one of TCP. Who
@@ -367,7 +378,8 @@ int covey_endpoint_uncommit(covey_endpoint *endpoint, uint64_t form);
 
 enum covey_rights { COVEY_READ = 1, COVEY_WRITE = 2, COVEY_ATOMIC = 4 };
 
-/* Lets peers that have the key access memory, as far as the rights (added together) go. */
+/* Lets peers that have the key access memory, as far as the rights (added together) go. The key is what they need, in
+ * a message for instance: there is no other check of who uses it. The memory must stay until it is revoked. */
 int covey_endpoint_register(covey_endpoint *endpoint, void *base, uint64_t bytes, uint32_t rights, uint64_t *key);
 
 /* Takes it back: when this returns nobody accesses the memory by this key any more. */
@@ -398,7 +410,8 @@ struct covey_match {
 };
 
 /* The end of an operation: what the caller gave with it; the tag and bytes of the message, however many there was
- * room for, or bytes moved; whose message or memory; an enum covey_result. */
+ * room for, or of a one-sided operation, bytes that were asked for; whose message or memory; an enum covey_result.
+ * With another result than COVEY_OK what was to be written may have been written in part. */
 struct covey_completion {
     uint64_t context;
     uint64_t tag;
@@ -438,16 +451,19 @@ static inline struct covey_local covey_local(const void *base, uint64_t bytes)
 
 /* The number of an operation, for covey_endpoint_cancel, is told where `operation` is not NULL. */
 
-/* Sends a message. It is done when its memory may be used again. */
+/* Sends a message of any length, 0 as well; all 64 bits of the tag are free. It is done when its memory may be used
+ * again: a short one at once, before it is received; a long one when it has been. */
 int covey_endpoint_send(covey_endpoint *endpoint, uint32_t peer, uint64_t tag, struct covey_local what, uint64_t context, uint64_t *operation);
 
 /* A message that begins with a header of at most 256 bytes: nothing is gathered before. */
 int covey_endpoint_send_headed(covey_endpoint *endpoint, uint32_t peer, uint64_t tag, const void *header, size_t header_bytes, struct covey_local what, uint64_t context, uint64_t *operation);
 
-/* Receives the first message that fits, in the order in which they were sent. */
+/* Receives the first message that fits, in the order in which they were sent. A longer one than there is room for:
+ * COVEY_ERR_TRUNCATED. One from COVEY_NO_PEER goes on waiting when a peer dies. */
 int covey_endpoint_receive(covey_endpoint *endpoint, struct covey_match matches, struct covey_local into, uint64_t context, uint64_t *operation);
 
-/* Receives one message whose header has a form: header and payload each go to their place. */
+/* Receives one message whose header has a form, which is of at most 256 bytes: header and payload each go to their
+ * place. Messages with other headers wait for other receives. */
 int covey_endpoint_place(covey_endpoint *endpoint, const struct covey_rule *rule, uint64_t context, uint64_t *operation);
 
 /* The message that a receive would get now; its peer is COVEY_NO_PEER when there is none. */
@@ -456,38 +472,45 @@ int covey_endpoint_probe(covey_endpoint *endpoint, struct covey_match matches, s
 /* Cancels what has not begun: its completion says COVEY_ERR_CANCELLED. COVEY_ERR_NO_SUCH: it goes on, or has ended. */
 int covey_endpoint_cancel(covey_endpoint *endpoint, uint64_t operation);
 
-/* Writes to memory of a peer. It is done when it is there. */
+/* Writes to memory of a peer, as many bytes as both layouts have (else COVEY_ERR_UNEQUAL). It is done when it is there. */
 int covey_endpoint_put(covey_endpoint *endpoint, struct covey_local from, struct covey_remote to, uint64_t context, uint64_t *operation);
 
-/* Reads memory of a peer. */
+/* Reads memory of a peer, as many bytes as both layouts have. */
 int covey_endpoint_get(covey_endpoint *endpoint, struct covey_local into, struct covey_remote from, uint64_t context, uint64_t *operation);
 
-/* Combines memory of a peer with memory of ours; `what` is an enum covey_op, the elements are the remote layout's. */
+/* Combines memory of a peer with memory of ours; `what` is an enum covey_op, the elements are the remote layout's. The
+ * peer does it when it polls or waits, an operation at a time: it is atomic among these three, not with its own writing. */
 int covey_endpoint_accumulate(covey_endpoint *endpoint, int what, struct covey_local from, struct covey_remote to, uint64_t context, uint64_t *operation);
 
 /* The same, and what was there before comes into `before`. */
 int covey_endpoint_fetch(covey_endpoint *endpoint, int what, struct covey_local from, struct covey_local before, struct covey_remote to, uint64_t context, uint64_t *operation);
 
-/* Where memory of a peer equals `expected`, replaces it; what was there before comes into `before`. */
+/* Where memory of a peer equals `expected`, all of it, replaces it; what was there before comes into `before`. At most
+ * half a packet, 16 KiB over shared memory and 32 KiB over TCP: else COVEY_ERR_TOO_LONG. */
 int covey_endpoint_compare_swap(covey_endpoint *endpoint, struct covey_local expected, struct covey_local replacement, struct covey_local before, struct covey_remote to, uint64_t context, uint64_t *operation);
 
 /* Makes operations go on, and tells ends, as many as there is room for. Does not wait. */
 int covey_endpoint_poll(covey_endpoint *endpoint, struct covey_completion *into, size_t count, size_t *found);
 
 /* The same, and waits until one has ended, so many milliseconds at most; -1: as long as it takes. `found` is 0
- * when none has. */
+ * when none has. What peers ask for is served meanwhile: with -1 and nothing of ours under way for ever. */
 int covey_endpoint_wait(covey_endpoint *endpoint, struct covey_completion *into, size_t count, size_t *found, int64_t ms);
 
-/* What was counted: see docs/manual/c-api.md. */
+/* What was counted since the endpoint was made. */
 struct covey_stats {
+    /* Keys that the near translation table knew, and those that took the other one. */
     uint64_t near_hits;
     uint64_t near_misses;
+    /* Messages sent at once, and those that waited until they were received. */
     uint64_t eager;
     uint64_t rendezvous;
+    /* Messages that came before somebody received them; bytes of those that are held now. */
     uint64_t unexpected;
     uint64_t unexpected_bytes;
+    /* Payload bytes copied by this side; of these, bytes copied to be copied again. */
     uint64_t bytes_copied;
     uint64_t bytes_held;
+    /* Transfers that reached into a peer's memory without its help. */
     uint64_t direct;
 };
 

@@ -2,6 +2,7 @@
 
 use crate::results::{Number, Refusal, tell};
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What the inside of an entry point answers.
@@ -81,17 +82,29 @@ fn check_list<T>(first: *const T, count: usize, what: &str) -> Result<()> {
     }
 }
 
+/// A place of the caller's for a result. What changes something asks for it first: with nowhere to tell the result, it
+/// must not have been done.
+///
+/// # Safety
+///
+/// Null, or a place that can be written to and that nobody else uses during the call.
+pub unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut MaybeUninit<T>> {
+    if place.is_null() || !place.is_aligned() {
+        let fault = if place.is_null() { "null" } else { "not aligned" };
+        return Err(Refusal::argument(format!("the place for the result is {fault}")));
+    }
+    // SAFETY: not null, aligned; the rest is the caller's promise.
+    Ok(unsafe { &mut *place.cast() })
+}
+
 /// Gives the caller a value in a place of his.
 ///
 /// # Safety
 ///
-/// Null, or a place that can be written to.
-pub unsafe fn give<T>(place: *mut T, value: T) -> Result<()> {
-    if place.is_null() || !place.is_aligned() {
-        return Err(Refusal::argument("the place for the result is null".to_owned()));
-    }
+/// As of `place`.
+pub unsafe fn give<T>(into: *mut T, value: T) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { place.write(value) };
+    unsafe { place(into) }?.write(value);
     Ok(())
 }
 

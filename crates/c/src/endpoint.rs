@@ -1,6 +1,6 @@
 //! Endpoints: what they are, their keys and layouts.
 
-use crate::boundary::{Result, export, give, held, held_mut};
+use crate::boundary::{Result, export, give, held, held_mut, place};
 use crate::meeting::Blocks;
 use crate::operations::CCompletion;
 use crate::results::{Number, Refusal};
@@ -72,30 +72,34 @@ pub const NO_PEER: u32 = u32::MAX;
 impl CConfig {
     pub fn sizes(&self) -> Result<(Settings, Config)> {
         let (mut settings, mut config) = (Settings::default(), Config::default());
-        if self.peers_max > 0 {
-            let peers = u32::try_from(self.peers_max);
-            settings.peers_max = peers
-                .map_err(|_| Refusal::argument(format!("{} peers are too many", self.peers_max)))?;
-        }
-        choose(&mut settings.heap_bytes, self.heap_bytes);
-        choose(&mut config.window_bytes, self.window_bytes);
-        for (size, wish) in [
-            (&mut config.eager_bytes_max, self.eager_bytes_max),
-            (&mut config.near_table_bytes, self.near_table_bytes),
-        ] {
-            let mut bytes = *size as u64;
-            choose(&mut bytes, wish);
-            *size = bytes as usize;
-        }
+        let or = |otherwise: u64, wish| if wish > 0 { wish } else { otherwise };
+        let eager = or(config.eager_bytes_max as u64, self.eager_bytes_max);
+        config.eager_bytes_max = bounded("eager_bytes_max", eager, SIZE_MAX)? as usize;
+        let window = or(config.window_bytes, self.window_bytes);
+        config.window_bytes = bounded("window_bytes", window, SIZE_MAX)?;
+        let near = or(config.near_table_bytes as u64, self.near_table_bytes);
+        config.near_table_bytes = bounded("near_table_bytes", near, NEAR_BYTES_MAX)? as usize;
+        let heap = or(settings.heap_bytes, self.heap_bytes);
+        settings.heap_bytes = bounded("heap_bytes", heap, SIZE_MAX)?;
+        let peers = or(settings.peers_max.into(), self.peers_max);
+        settings.peers_max = bounded("peers_max", peers, PEERS_MAX)? as u32;
         Ok((settings, config))
     }
 }
 
-fn choose(size: &mut u64, wish: u64) {
-    if wish > 0 {
-        *size = wish;
+fn bounded(name: &str, wish: u64, most: u64) -> Result<u64> {
+    if wish > most {
+        return Err(Refusal::argument(format!("{name} is {wish}: {most} is the most")));
     }
+    Ok(wish)
 }
+
+/// Sizes that are only promised: pages that are not used take no memory.
+const SIZE_MAX: u64 = 1 << 40;
+/// The near table is there at once.
+const NEAR_BYTES_MAX: u64 = 1 << 30;
+/// Each has an inbox of its own.
+const PEERS_MAX: u64 = 1 << 16;
 
 /// Memory as engines know it: its address may come back as a pointer.
 pub fn span(base: *mut c_void, bytes: u64) -> Span {
@@ -105,10 +109,11 @@ pub fn span(base: *mut c_void, bytes: u64) -> Span {
 export! {
     fn covey_endpoint_commit(endpoint: *mut CEndpoint, layout: *const Layout, count: u64, form: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        let layout = held(layout, "layout")?;
+        let (layout, form) = (held(layout, "layout")?, place(form)?);
         let made = with_engine!(&mut endpoint.over, engine => engine.commit(layout, count))?;
         // 0 is no layout.
-        give(form, u64::from(made.number()) + 1)
+        form.write(u64::from(made.number()) + 1);
+        Ok(())
     }
 }
 
@@ -131,13 +136,34 @@ export! {
     }
 }
 
+/// Memory that peers may be let into.
+fn registered(base: *mut c_void, bytes: u64) -> Result<Span> {
+    let base = span(base, bytes);
+    if bytes > 0 && (base.address == 0 || base.address.checked_add(bytes).is_none()) {
+        let text = format!("{bytes} bytes at {:#x} are no memory", base.address);
+        return Err(Refusal::argument(text));
+    }
+    Ok(base)
+}
+
+fn permitted(bits: u32) -> Result<Rights> {
+    if bits == 0 || bits > RIGHTS_MAX {
+        let text = "COVEY_READ 1, COVEY_WRITE 2, COVEY_ATOMIC 4, added together";
+        return Err(Refusal::argument(format!("there are no rights {bits}: {text}")));
+    }
+    Ok(Rights::of_bits(bits))
+}
+
+/// All of `enum covey_rights`.
+const RIGHTS_MAX: u32 = 7;
+
 export! {
     fn covey_endpoint_register(endpoint: *mut CEndpoint, base: *mut c_void, bytes: u64, rights: u32, key: *mut u64) {
-        let rights = Rights::of_bits(rights);
-        let endpoint = held_mut(endpoint, "endpoint")?;
-        let base = span(base, bytes);
+        let (endpoint, key) = (held_mut(endpoint, "endpoint")?, place(key)?);
+        let (base, rights) = (registered(base, bytes)?, permitted(rights)?);
         let made = with_engine!(&mut endpoint.over, engine => engine.register(base, rights))?;
-        give(key, made.0)
+        key.write(made.0);
+        Ok(())
     }
 }
 

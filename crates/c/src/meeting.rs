@@ -1,6 +1,6 @@
 //! Endpoints made and brought together with peers, and memory for them.
 
-use crate::boundary::{Result, export, give, give_new, held_mut, room};
+use crate::boundary::{Result, export, give, give_new, held_mut, place, room};
 use crate::endpoint::{CConfig, CEndpoint, NO_PEER, Over, span};
 use crate::results::{Number, Refusal};
 use covey_io::os::addresses::Addresses;
@@ -10,6 +10,7 @@ use covey_uzura::{Config, Engine};
 use std::alloc::Layout;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -75,6 +76,14 @@ fn address(name: &CStr) -> Result<SocketAddr> {
     })
 }
 
+/// Why two processes do not meet there.
+fn refused(what: &str, name: &CStr, error: &io::Error) -> Refusal {
+    let nobody = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+    let hint = if nobody && what == "connect to" { "; nobody listens there yet" } else { "" };
+    let name = name.to_string_lossy();
+    Refusal::of(Number::Io, format!("cannot {what} {name}: {error}{hint}"))
+}
+
 /// The configuration, with a seed of its own.
 fn seeded(mut config: Config) -> Result<Config> {
     let seed = covey_io::os::random::bytes::<8>().map(u64::from_le_bytes);
@@ -117,11 +126,11 @@ export! {
 export! {
     fn covey_endpoint_listen(endpoint: *mut CEndpoint, name: *const c_char) {
         let name = text(name)?;
-        match &mut held_mut(endpoint, "endpoint")?.over {
-            Over::Shm(engine) => engine.transport().listen(path(name))?,
-            Over::Tcp(engine) => drop(engine.transport().listen_at(address(name)?)?),
-        }
-        Ok(())
+        let done = match &mut held_mut(endpoint, "endpoint")?.over {
+            Over::Shm(engine) => engine.transport().listen(path(name)),
+            Over::Tcp(engine) => engine.transport().listen_at(address(name)?).map(drop),
+        };
+        done.map_err(|error| refused("listen at", name, &error))
     }
 }
 
@@ -149,22 +158,25 @@ export! {
 
 export! {
     fn covey_endpoint_accept(endpoint: *mut CEndpoint, peer: *mut u32) {
-        let met = match &mut held_mut(endpoint, "endpoint")?.over {
+        let (endpoint, peer) = (held_mut(endpoint, "endpoint")?, place(peer)?);
+        let met = match &mut endpoint.over {
             Over::Shm(engine) => engine.transport().accept()?,
             Over::Tcp(engine) => engine.transport().accept(),
         };
-        give(peer, met.map_or(NO_PEER, |peer| peer.0))
+        peer.write(met.map_or(NO_PEER, |peer| peer.0));
+        Ok(())
     }
 }
 
 export! {
     fn covey_endpoint_connect(endpoint: *mut CEndpoint, name: *const c_char, peer: *mut u32) {
-        let name = text(name)?;
-        let met = match &mut held_mut(endpoint, "endpoint")?.over {
-            Over::Shm(engine) => engine.transport().connect(path(name))?,
-            Over::Tcp(engine) => engine.transport().connect(address(name)?)?,
+        let (endpoint, name, peer) = (held_mut(endpoint, "endpoint")?, text(name)?, place(peer)?);
+        let met = match &mut endpoint.over {
+            Over::Shm(engine) => engine.transport().connect(path(name)),
+            Over::Tcp(engine) => engine.transport().connect(address(name)?),
         };
-        give(peer, met.0)
+        peer.write(met.map_err(|error| refused("connect to", name, &error))?.0);
+        Ok(())
     }
 }
 
@@ -174,17 +186,19 @@ export! {
             return Err(Refusal::argument(format!("there is no socket {socket}")));
         }
         let socket = OwnedFd::from_raw_fd(socket);
-        let met = match &mut held_mut(endpoint, "endpoint")?.over {
+        let (endpoint, peer) = (held_mut(endpoint, "endpoint")?, place(peer)?);
+        let met = match &mut endpoint.over {
             Over::Shm(engine) => engine.transport().meet(UnixStream::from(socket))?,
             Over::Tcp(engine) => engine.transport().adopt(TcpStream::from(socket))?,
         };
-        give(peer, met.0)
+        peer.write(met.0);
+        Ok(())
     }
 }
 
 export! {
     fn covey_endpoint_alloc(endpoint: *mut CEndpoint, bytes: u64, out: *mut *mut c_void) {
-        let endpoint = held_mut(endpoint, "endpoint")?;
+        let (endpoint, out) = (held_mut(endpoint, "endpoint")?, place(out)?);
         let memory = match &mut endpoint.over {
             Over::Shm(engine) => engine.transport().allocate(bytes).map(|span| {
                 std::ptr::with_exposed_provenance_mut(span.address as usize)
@@ -192,10 +206,11 @@ export! {
             Over::Tcp(_) => endpoint.blocks.allocate(bytes),
         };
         let Some(memory) = memory else {
-            let text = format!("no room for {bytes} bytes in the heap");
+            let text = format!("no room for {bytes} bytes: heap_bytes of covey_config bounds them");
             return Err(Refusal::of(Number::NoMemory, text));
         };
-        give(out, memory)
+        out.write(memory);
+        Ok(())
     }
 }
 

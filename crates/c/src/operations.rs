@@ -1,6 +1,6 @@
 //! What an endpoint does: messages, one-sided operations, and the queue of their ends.
 
-use crate::boundary::{Result, export, give, held_mut, list, room};
+use crate::boundary::{Result, export, give, held_mut, list, place, room};
 use crate::endpoint::{CEndpoint, NO_PEER, form, span, with_engine};
 use crate::moves::op;
 use crate::results::{Refusal, of_fault};
@@ -138,23 +138,25 @@ impl CEndpoint {
 
     /// Polls until something has ended, or until then.
     fn wait(&mut self, into: &mut [CCompletion], until: Option<Instant>) -> usize {
-        loop {
-            let filled = self.collect(into);
-            if filled > 0 {
-                self.waiter.reset();
-                return filled;
+        let mut filled = self.collect(into);
+        while filled == 0 {
+            let is_busy = with_engine!(&mut self.over, engine => engine.poll()) > 0;
+            filled = self.collect(into);
+            // A peer that only keeps this side busy does not hold the caller up.
+            if filled > 0 || until.is_some_and(|until| Instant::now() >= until) {
+                break;
             }
-            if with_engine!(&mut self.over, engine => engine.poll()) > 0 {
-                continue;
+            if !is_busy {
+                with_engine!(&mut self.over, engine => {
+                    let may_sleep = engine.is_idle();
+                    self.waiter.wait(engine.transport(), may_sleep);
+                });
             }
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return 0;
-            }
-            with_engine!(&mut self.over, engine => {
-                let may_sleep = engine.is_idle();
-                self.waiter.wait(engine.transport(), may_sleep);
-            });
         }
+        if filled > 0 {
+            self.waiter.reset();
+        }
+        filled
     }
 }
 
@@ -283,21 +285,23 @@ export! {
 export! {
     fn covey_endpoint_poll(endpoint: *mut CEndpoint, into: *mut CCompletion, count: usize, found: *mut usize) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        let into = room(into, count, "the room for completions")?;
+        let (into, found) = (room(into, count, "the room for completions")?, place(found)?);
         with_engine!(&mut endpoint.over, engine => engine.poll());
-        give(found, endpoint.collect(into))
+        found.write(endpoint.collect(into));
+        Ok(())
     }
 }
 
 export! {
     fn covey_endpoint_wait(endpoint: *mut CEndpoint, into: *mut CCompletion, count: usize, found: *mut usize, ms: i64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        let into = room(into, count, "the room for completions")?;
+        let (into, found) = (room(into, count, "the room for completions")?, place(found)?);
         if into.is_empty() {
             return Err(Refusal::argument("there is no room for a completion".to_owned()));
         }
         let wait = u64::try_from(ms).ok().map(Duration::from_millis);
         let until = wait.and_then(|wait| Instant::now().checked_add(wait));
-        give(found, endpoint.wait(into, until))
+        found.write(endpoint.wait(into, until));
+        Ok(())
     }
 }

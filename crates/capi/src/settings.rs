@@ -1,5 +1,6 @@
 //! What the environment says, read once when the library is loaded.
 
+use crate::boundary::say;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
@@ -35,15 +36,44 @@ pub fn variable(name: &CStr) -> Option<Vec<u8>> {
 }
 
 fn prefix(named: Option<Vec<u8>>) -> Vec<u8> {
-    let named = named.filter(|path| path.starts_with(b"/"));
-    let mut path = named.unwrap_or_else(|| b"/covey".to_vec());
-    while path.ends_with(b"/") {
-        path.pop();
-    }
-    // All of "/" cannot be ours: libc itself lives there.
-    if path.is_empty() { b"/covey".to_vec() } else { path }
+    let Some(named) = named.filter(|named| !named.is_empty()) else { return PREFIX.to_vec() };
+    usable(&named).unwrap_or_else(|why| {
+        say(&format!(
+            "COVEY_PRELOAD_PREFIX is `{}`, which {why}: {} is used",
+            String::from_utf8_lossy(&named),
+            String::from_utf8_lossy(PREFIX)
+        ));
+        PREFIX.to_vec()
+    })
 }
+
+/// A place without the slashes at its end, or why it cannot be one.
+fn usable(named: &[u8]) -> Result<Vec<u8>, &'static str> {
+    if !named.starts_with(b"/") {
+        return Err("does not begin with a slash");
+    }
+    let end = named.iter().rposition(|byte| *byte != b'/');
+    // libc itself lives there.
+    let end = end.ok_or("is the whole file system")?;
+    Ok(named[..=end].to_vec())
+}
+
+/// Where files are unless another place is named.
+const PREFIX: &[u8] = b"/covey";
 
 fn is_on(value: Option<Vec<u8>>) -> bool {
     value.is_some_and(|value| !value.is_empty() && value != b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::usable;
+
+    #[test]
+    fn a_place_is_absolute_and_not_everything() {
+        assert_eq!(usable(b"/data//"), Ok(b"/data".to_vec()));
+        assert_eq!(usable(b"/a/b"), Ok(b"/a/b".to_vec()));
+        assert_eq!(usable(b"data"), Err("does not begin with a slash"));
+        assert_eq!(usable(b"//"), Err("is the whole file system"));
+    }
 }

@@ -5,35 +5,23 @@
 //! ```
 //!
 //! PID is the server's process, for the CPU time that it takes. Each round reads through every address in turn, 100
-//! ms each, into a buffer of the caller, or, with a READ_BYTES that ends in `p`, takes the payload as it came. Prints for each
-//! address what one read takes, and CPU time of both sides for one.
+//! ms each, into buffers of the caller. With a READ_BYTES that ends in `p` payloads are passed on as they came, in `c` copied once
+//! more to a buffer of the caller's. Prints for each address what one read takes, and CPU time of both sides for one.
 
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
-use covey::node::net;
-use covey_ninep::client::{Conn, Fid};
-use covey_ninep::message::Message;
-use covey_wire::{Bytes, List, Name};
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::time::{Duration, Instant};
+use covey::uzura::reads::{Reader, Reads, Take};
+use std::time::Duration;
 
 struct Figure {
     address: String,
-    conn: Conn,
-    fid: Fid,
+    reader: Reader,
     /// Nanoseconds that each read took, with others in flight.
     batches: Vec<f64>,
     reads: u64,
     own_ns: u64,
     server_ns: u64,
-}
-
-struct Plan {
-    file_bytes: u64,
-    bytes: u32,
-    is_passed_on: bool,
-    depth: usize,
 }
 
 fn main() -> Result<()> {
@@ -47,83 +35,52 @@ async fn measure() -> Result<()> {
     let [pid, path, file_bytes, bytes, depth, rounds, addresses @ ..] = &words[..] else {
         bail!("usage: readbench PID PATH FILE_BYTES READ_BYTES DEPTH ROUNDS ADDRESS...");
     };
-    let plan = Plan {
+    let reads = Reads {
         file_bytes: file_bytes.parse().context("FILE_BYTES")?,
-        bytes: bytes.trim_end_matches('p').parse().context("READ_BYTES")?,
-        is_passed_on: bytes.ends_with('p'),
+        bytes: bytes.trim_end_matches(['p', 'c']).parse().context("READ_BYTES")?,
         depth: depth.parse().context("DEPTH")?,
+        take: match bytes.chars().last() {
+            Some('p') => Take::AsCame,
+            Some('c') => Take::Copied,
+            _ => Take::Into,
+        },
     };
     let mut figures = Vec::new();
     for address in addresses {
-        figures.push(open(address, path).await.with_context(|| address.to_string())?);
+        let to = address.parse().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let opened = Reader::open(&to, path, reads).await;
+        figures.push(Figure {
+            address: address.to_string(),
+            reader: opened.map_err(|error| anyhow::anyhow!("{error}"))?,
+            batches: Vec::new(),
+            reads: 0,
+            own_ns: 0,
+            server_ns: 0,
+        });
     }
     for round in 0..rounds.parse::<usize>().context("ROUNDS")? + 1 {
         for figure in &mut figures {
-            batch(figure, &plan, pid, round > 0).await?;
+            batch(figure, pid, round > 0).await?;
         }
     }
     for figure in &mut figures {
-        report(figure, plan.bytes);
+        report(figure, reads.bytes);
     }
     Ok(())
 }
 
-async fn open(address: &str, path: &str) -> Result<Figure> {
-    let to = address.parse().map_err(|error| anyhow::anyhow!("{error}"))?;
-    let conn = net::dial(&to, "/", None, &tokio::runtime::Handle::current()).await?;
-    let fid = Fid::new(&conn);
-    let names = List(vec![Name::from(path)]);
-    conn.call(Message::Twalk { fid: 0, newfid: fid.number(), names }).await?;
-    conn.call(Message::Tlopen { fid: fid.number(), flags: 0 }).await?;
-    let address = address.to_owned();
-    let batches = Vec::new();
-    Ok(Figure { address, conn, fid, batches, reads: 0, own_ns: 0, server_ns: 0 })
-}
-
 /// Reads for a while.
-async fn batch(figure: &mut Figure, plan: &Plan, pid: &str, counts: bool) -> Result<()> {
-    let mut buffers = vec![vec![0; plan.bytes as usize]; plan.depth];
-    let steps = plan.file_bytes / u64::from(plan.bytes);
-    let (own, server, begun) = (cpu_ns("self")?, cpu_ns(pid)?, Instant::now());
-    let (mut asked, mut done) = (0_u64, 0_u64);
-    let mut flying = FuturesUnordered::new();
-    while begun.elapsed() < BATCH || !flying.is_empty() {
-        while flying.len() < plan.depth && begun.elapsed() < BATCH {
-            let offset = asked % steps * u64::from(plan.bytes);
-            let read = Message::Tread { fid: figure.fid.number(), offset, count: plan.bytes };
-            flying.push(figure.conn.call(read));
-            asked += 1;
-        }
-        let Some(reply) = flying.next().await else { break };
-        match reply? {
-            Message::Rread { data } if data.len() == plan.bytes as usize => {
-                take(
-                    data.into_bytes(),
-                    &mut buffers[done as usize % plan.depth],
-                    plan.is_passed_on,
-                );
-            }
-            other => bail!("{} of another length", other.name()),
-        }
-        done += 1;
-    }
-    let took = begun.elapsed();
+async fn batch(figure: &mut Figure, pid: &str, counts: bool) -> Result<()> {
+    let (own, server) = (cpu_ns("self")?, cpu_ns(pid)?);
+    let read = figure.reader.batch(BATCH).await;
+    let (reads, took) = read.map_err(|error| anyhow::anyhow!("{error}"))?;
     if counts {
-        figure.batches.push(took.as_nanos() as f64 / done as f64);
-        figure.reads += done;
+        figure.batches.push(took.as_nanos() as f64 / reads as f64);
+        figure.reads += reads;
         figure.own_ns += cpu_ns("self")? - own;
         figure.server_ns += cpu_ns(pid)? - server;
     }
     Ok(())
-}
-
-/// What the caller does with a payload: it has it in a buffer of its own, or passes it on.
-fn take(data: Bytes, buffer: &mut [u8], is_passed_on: bool) {
-    match is_passed_on {
-        true => drop(std::hint::black_box(data)),
-        false => buffer.copy_from_slice(&data),
-    }
-    std::hint::black_box(buffer);
 }
 
 fn report(figure: &mut Figure, bytes: u32) {

@@ -13,4 +13,5 @@ pub mod iperf;
 pub mod meter;
 pub mod other;
 pub mod peers;
+pub mod reads;
 pub mod what;

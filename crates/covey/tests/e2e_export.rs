@@ -8,10 +8,12 @@ use covey_wire::{Bytes, List, Segments};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use support::bytes::{assert_same, noise};
 use support::{covey, until};
 use tempfile::TempDir;
@@ -319,4 +321,35 @@ fn to_read_a_hole_takes_no_memory() {
     client.send(&requests[1..]);
     assert!(client.data(499).iter().all(|(_, got)| got[..] == [0; 4096]));
     assert_eq!(file.metadata().unwrap().blocks(), blocks);
+}
+
+/// Root may read everything, so it is another user that tries.
+#[test]
+fn a_directory_that_cannot_be_read_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (covey, closed) = (dir.path().join("covey"), dir.path().join("closed"));
+    fs::copy(env!("CARGO_BIN_EXE_covey"), &covey).expect("the program can be copied");
+    fs::create_dir(&closed).expect("a directory");
+    for (path, mode) in [(dir.path(), 0o755), (&covey, 0o755), (&closed, 0o000)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    }
+    for mode in [0o000, 0o744] {
+        fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).expect("it is ours");
+        if !support::is_root() && mode != 0 {
+            continue;
+        }
+        let mut command = std::process::Command::new(&covey);
+        command
+            .arg("export")
+            .arg(&closed)
+            .args(["--listen", "unix!/nowhere/socket"])
+            .current_dir("/");
+        if support::is_root() {
+            command.uid(65_534).gid(65_534);
+        }
+        let done = support::run_within(command, Duration::from_secs(20));
+        assert!(!done.ok && done.stderr.contains("ermission denied"), "{done}");
+        assert!(done.stderr.contains("hint: run as its owner"), "{done}");
+        assert!(done.stderr.contains(closed.to_str().expect("text")), "{done}");
+    }
 }

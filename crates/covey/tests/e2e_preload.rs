@@ -191,3 +191,14 @@ fn a_killed_child_and_a_closed_range_of_descriptors_leave_the_client_alive() {
     python.args(["-c", text]).stdin(Stdio::null());
     assert_eq!(worked(&run(python)), "b'a' b ['a', 'b']\n");
 }
+
+#[test]
+fn a_place_that_cannot_be_one_is_told_once() {
+    for (place, why) in [("covey", "does not begin with a slash"), ("/", "is the whole file")] {
+        let mut command = Command::new("true");
+        command.env("LD_PRELOAD", library()).env("COVEY_PRELOAD_PREFIX", place).current_dir("/");
+        let done = run(command);
+        assert!(done.ok && done.stderr.matches("covey-preload: ").count() == 1, "{done}");
+        assert!(done.stderr.contains(why) && done.stderr.contains("/covey is used"), "{done}");
+    }
+}

@@ -6,7 +6,7 @@ use covey::node::net;
 use covey_io::os::net::Address;
 use covey_ninep::client::{CallError, Conn, Fid};
 use covey_ninep::message::Message;
-use covey_wire::{List, Name};
+use covey_wire::{BytesMut, List, Name};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
@@ -104,9 +104,8 @@ fn one_socket_serves_both_ways() {
     }
 }
 
-async fn dial(export: &Export) -> (Conn, Fid) {
-    let address = Address::Shared(export.socket.clone());
-    let conn = net::dial(&address, "/", None, &tokio::runtime::Handle::current()).await.unwrap();
+async fn dial(address: &Address) -> (Conn, Fid) {
+    let conn = net::dial(address, "/", None, &tokio::runtime::Handle::current()).await.unwrap();
     let fid = Fid::new(&conn);
     let names = List(vec![Name::from("large")]);
     conn.call(Message::Twalk { fid: 0, newfid: fid.number(), names }).await.unwrap();
@@ -115,12 +114,51 @@ async fn dial(export: &Export) -> (Conn, Fid) {
 }
 
 #[test]
+fn reads_into_the_callers_buffers_are_the_same_both_ways() {
+    let export = Export::new();
+    let bytes = noise(5_000_003);
+    fs::write(export.file("large"), &bytes).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for address in
+            [Address::Shared(export.socket.clone()), Address::Unix(export.socket.clone())]
+        {
+            let (conn, fid) = dial(&address).await;
+            // Of many sizes, several at a time, and other calls between them; some are dropped on their way.
+            for round in 0..20_usize {
+                let reads: Vec<_> = (0..6)
+                    .map(|index| {
+                        let offset = (round * 251_003 + index * 700_001) % bytes.len();
+                        let length = [1, 5000, 20_000, 300_001, 900_000, 1 << 20][index];
+                        let length = length.min(conn.payload_max() as usize);
+                        let buffer = BytesMut::zeroed(length);
+                        (offset, conn.read_into(fid.number(), offset as u64, buffer))
+                    })
+                    .collect();
+                let small = conn.call(Message::Tgetattr { fid: fid.number(), request_mask: 1 });
+                for (index, (offset, read)) in reads.into_iter().enumerate() {
+                    if (index + round) % 5 == 0 {
+                        drop(read);
+                        continue;
+                    }
+                    let got = read.await.unwrap();
+                    let end = bytes.len().min(offset + got.capacity());
+                    assert!(!got.is_empty() || offset == end, "{address} {round} {index}");
+                    assert!(got == bytes[offset..][..got.len()], "{address} {round} {index}");
+                }
+                assert!(matches!(small.await.unwrap(), Message::Rgetattr { .. }));
+            }
+        }
+    });
+}
+
+#[test]
 fn reads_from_a_server_that_is_killed_end_with_an_error() {
     let export = Export::new();
     fs::write(export.file("large"), noise(8 << 20)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (conn, fid) = dial(&export).await;
+        let (conn, fid) = dial(&Address::Shared(export.socket.clone())).await;
         let read = |index: u64| {
             let (fid, offset) = (fid.number(), (index % 8) << 20);
             conn.call(Message::Tread { fid, offset, count: 1 << 20 })

@@ -4,8 +4,9 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use support::Cluster;
+use std::process::Stdio;
 use support::bytes::noise;
+use support::{Cluster, covey, until};
 
 #[test]
 fn operations_clients_and_slow_requests_are_told() {
@@ -32,6 +33,49 @@ fn operations_clients_and_slow_requests_are_told() {
     let told: Value = serde_json::from_str(&cluster.covey(&["--json", "stats"])).unwrap();
     assert!(told["io1"].get("op data.write").is_none(), "{told:#}");
     assert!(logged(&told) < before, "{told:#}");
+}
+
+#[test]
+fn two_who_watch_see_what_happens_and_take_nothing_from_others() {
+    let cluster = Cluster::up(1);
+    let local = cluster.scratch("local");
+    fs::write(&local, noise(2, 300_000)).unwrap();
+    let all = || serde_json::from_str(&cluster.covey(&["--json", "stats"])).unwrap();
+    cluster.covey(&["cp", local.to_str().unwrap(), ":/before"]);
+    let before = count_of_writes(&all());
+    assert!(before > 0);
+    let watch = || {
+        let mut command = covey();
+        command.arg("--config").arg(cluster.config());
+        command.args(["--json", "stats", "--watch", "--interval", "0.2", "io1"]);
+        command.stdout(Stdio::piped()).spawn().expect("covey starts")
+    };
+    let mut watchers = [watch(), watch()];
+    // Intervals without writes come first: those of the first file are none of theirs.
+    let readers = watchers.each_mut().map(|one| {
+        let told = serde_json::Deserializer::from_reader(one.stdout.take().expect("piped"));
+        std::thread::spawn(move || {
+            let mut counts = told.into_iter().map(|told| count_of_writes(&told.unwrap()));
+            counts.find(|count| *count > 0).expect("it goes on")
+        })
+    });
+    until("both have begun", || {
+        cluster.covey(&["cp", local.to_str().unwrap(), ":/after"]);
+        readers.iter().all(|reader| reader.is_finished())
+    });
+    for reader in readers {
+        let seen = reader.join().unwrap();
+        assert!(seen > 0 && seen < count_of_writes(&all()), "{seen}");
+    }
+    for mut one in watchers {
+        one.kill().unwrap();
+        one.wait().unwrap();
+    }
+    assert!(count_of_writes(&all()) > before, "somebody has begun the counts anew");
+}
+
+fn count_of_writes(told: &Value) -> u64 {
+    told["io1"]["op data.write"]["count"].as_u64().unwrap_or(0)
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! 9P through shared memory copies a payload once: the kernel does, from the file to where the caller finds it. It is
+//! 9P through shared memory copies a payload once: the kernel does, from the file to where the caller finds it, or into the
+//! caller's own buffer. It is
 //! counted for this process, which has both ends, so this is a test program of its own.
 
 use covey::node::{net, serve::serve_export};
@@ -6,7 +7,7 @@ use covey_io::os::net::Address;
 use covey_io::os::shm::COPIED;
 use covey_ninep::client::{Conn, Fid};
 use covey_ninep::message::Message;
-use covey_wire::{Bytes, List, Name};
+use covey_wire::{Bytes, BytesMut, List, Name};
 use std::fs;
 use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
@@ -54,6 +55,20 @@ async fn count_copies(address: Address, wanted: &[u8]) {
     let after = copied();
     assert_eq!(after.1 - before.1, (READS * LENGTH) as u64, "the kernel's copy is the only one");
     assert!(after.0 - before.0 < READS as u64 * SMALL, "{} bytes were copied", after.0 - before.0);
+
+    let mut buffer = BytesMut::zeroed(LENGTH);
+    let place = buffer.as_ptr();
+    for index in 0..READS {
+        let offset = index % 3 * LENGTH;
+        buffer = conn.read_into(fid.number(), offset as u64, buffer).await.unwrap();
+        assert_eq!(buffer.as_ptr(), place, "the caller's buffer is another");
+        assert_eq!(COPIED.last.load(Ordering::Relaxed), place as usize, "it came elsewhere");
+        assert!(buffer == wanted[offset..][..LENGTH]);
+    }
+    let into = copied();
+    assert_eq!(into.1 - after.1, (READS * LENGTH) as u64, "the kernel's copy is the only one");
+    assert!(into.0 - after.0 < READS as u64 * SMALL, "{} bytes were copied", into.0 - after.0);
+    let after = into;
 
     let data = Bytes::from(vec![7; LENGTH]);
     for index in 0..READS {

@@ -90,6 +90,7 @@ fn profile(is_reached: bool) -> CarrierProfile {
         delay_max: 2,
         lost_permille: 0,
         view: is_reached,
+        shared_permille: 0,
         one_copy: is_reached,
         published: is_reached,
         card: None,

@@ -36,6 +36,7 @@ fn two(posted: usize) -> Two {
         lost_permille: 0,
         view: false,
         one_copy: false,
+        shared_permille: 0,
         published: false,
         card: None,
     };

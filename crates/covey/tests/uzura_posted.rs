@@ -29,6 +29,7 @@ fn two(seed: u64, buffers: usize) -> Two {
         lost_permille: 0,
         view: false,
         one_copy: false,
+        shared_permille: 0,
         published: false,
         card: Some(buffers),
     };

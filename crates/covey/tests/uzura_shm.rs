@@ -69,15 +69,18 @@ impl End {
 /// The other process.
 struct Other {
     end: End,
-    child: Child,
+    child: Ends,
     peer: Peer,
     _folder: tempfile::TempDir,
 }
 
-impl Drop for Other {
+/// A process that ends with what it was started for.
+struct Ends(Child);
+
+impl Drop for Ends {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -86,20 +89,25 @@ fn start(settings: Settings) -> Other {
     let socket = folder.path().join("meet");
     let mut shm = Shm::new(settings.clone()).expect("shared memory");
     let memory = shm.memory().expect("the first time");
-    shm.listen(&socket).expect("a socket");
+    let (child, peer) = answers(&mut shm, &settings, &socket);
+    Other { end: End::new(shm, memory), child, peer, _folder: folder }
+}
+
+/// Starts a process that answers, and meets it.
+fn answers(shm: &mut Shm, settings: &Settings, socket: &Path) -> (Ends, Peer) {
+    shm.listen(socket).expect("a socket");
     let way = format!("{}:{}:{}", settings.one_copy, settings.view, socket.display());
     let child = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "answers_in_another_process", "--nocapture"])
         .env(WHERE, way)
         .spawn()
         .expect("this test runs");
-    let peer = loop {
+    loop {
         match shm.accept().expect("they meet") {
-            Some(peer) => break peer,
+            Some(peer) => return (Ends(child), peer),
             None => std::thread::sleep(Duration::from_millis(1)),
         }
-    };
-    Other { end: End::new(shm, memory), child, peer, _folder: folder }
+    }
 }
 
 fn matrix() -> Vec<u8> {
@@ -158,6 +166,15 @@ fn answer(settings: Settings, socket: &Path) {
 }
 
 impl Other {
+    /// A second one, whose keys were told.
+    fn another(&mut self, socket: &Path) -> (Ends, Peer) {
+        let (child, peer) = answers(self.end.engine.transport(), &NOT_MAPPED(), socket);
+        let into = Local::bytes(self.end.engine.memory().block(16));
+        let got = self.end.engine.receive(Source::From(peer), Tag::exact(KEYS), into, 0);
+        self.end.end(got).expect("the keys come");
+        (child, peer)
+    }
+
     fn keys(&mut self) -> [Key; 2] {
         let into = self.end.engine.memory().block(16);
         let got = self.end.engine.receive(
@@ -301,8 +318,8 @@ fn a_killed_process_ends_what_was_begun_with_it_and_nothing_else() {
     assert!(matches!(waiting, Ok(Started::Pending(_))), "{waiting:?}");
     let anybody = dying.end.engine.receive(Source::Any, Tag::ANY, Local::bytes(into), 56);
     let Ok(Started::Pending(anybody)) = anybody else { panic!("{anybody:?}") };
-    dying.child.kill().expect("it is there");
-    dying.child.wait().expect("it ends");
+    dying.child.0.kill().expect("it is there");
+    dying.child.0.wait().expect("it ends");
     let completion = dying.end.next();
     assert_eq!((completion.context, completion.result), (55, Err(Fault::PeerDead)));
     let remote = Remote { peer: dying.peer, key, at: 0, form: None };
@@ -310,6 +327,108 @@ fn a_killed_process_ends_what_was_begun_with_it_and_nothing_else() {
     assert_eq!(dying.end.engine.send(dying.peer, 1, Local::bytes(into), 0), Err(Fault::PeerDead));
     assert!(dying.end.engine.cancel(anybody), "it waits for others");
     assert_eq!(dying.end.next().result, Err(Fault::Cancelled));
+}
+
+/// Long messages, to and fro, in memory that is not mapped: both ends copy them.
+struct Echoes {
+    what: Span,
+    into: Span,
+    bytes: Vec<u8>,
+}
+
+impl Echoes {
+    fn new(end: &mut End) -> Echoes {
+        let bytes: Vec<u8> = (0..LENGTH_MAX).map(|at| (at * 7 + at / 251) as u8).collect();
+        let [what, into] = [0, 1].map(|_| end.engine.memory().block(LENGTH_MAX));
+        end.write(what, &bytes);
+        Echoes { what, into, bytes }
+    }
+
+    /// Begins one. Its completions have this context.
+    fn begin(&self, end: &mut End, peer: Peer, context: u64) -> Result<(), Fault> {
+        end.write(self.into, &vec![0xee; LENGTH_MAX]);
+        let (from, into) = (Source::From(peer), Local::bytes(self.into));
+        end.engine.receive(from, Tag::exact(1), into, context).map(drop)?;
+        end.engine.send(peer, 1, Local::bytes(self.what), context).map(drop)
+    }
+
+    /// Ends one whose message was announced and whose answer comes.
+    fn end(&self, end: &mut End, context: u64) -> Result<(), Fault> {
+        for _ in 0..2 {
+            let completion = end.next();
+            assert_eq!(completion.context, context);
+            completion.result?;
+        }
+        assert!(end.bytes(self.into, LENGTH_MAX) == self.bytes);
+        Ok(())
+    }
+}
+
+fn signal(child: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(child as i32).expect("a process");
+    rustix::process::kill_process(pid, signal).expect("it is ours");
+}
+
+const NOT_MAPPED: fn() -> Settings = || Settings { view: false, ..Settings::default() };
+
+#[test]
+fn who_is_killed_while_both_ends_copy_writes_nothing_after_the_receive_has_ended() {
+    let mut helped = 0;
+    for round in 0..12 {
+        let mut dying = start(NOT_MAPPED());
+        dying.keys();
+        let echoes = Echoes::new(&mut dying.end);
+        let child = dying.child.0.id();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(3000 + 531 * round));
+            signal(child, rustix::process::Signal::KILL);
+        });
+        let fault = loop {
+            let begun = echoes.begin(&mut dying.end, dying.peer, 1);
+            if let Err(fault) = begun.and_then(|()| echoes.end(&mut dying.end, 1)) {
+                break fault;
+            }
+        };
+        assert_eq!(fault, Fault::PeerDead);
+        killer.join().expect("it is killed");
+        dying.end.write(echoes.into, &vec![0xdd; LENGTH_MAX]);
+        std::thread::sleep(Duration::from_millis(3));
+        assert!(dying.end.bytes(echoes.into, LENGTH_MAX).iter().all(|byte| *byte == 0xdd));
+        helped += dying.end.engine.transport().helped_bytes();
+    }
+    assert!(helped > 0, "both ends copied something");
+}
+
+#[test]
+fn who_is_stopped_while_both_ends_copy_holds_up_nothing_but_its_own_message() {
+    let mut other = start(NOT_MAPPED());
+    other.keys();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (second, peer) = other.another(&folder.path().join("meet"));
+    let [ours, theirs] = [0, 1].map(|_| Echoes::new(&mut other.end));
+    for round in 0..60 {
+        ours.begin(&mut other.end, peer, 1).expect("it is there");
+        for _ in 0..round * 4 {
+            other.end.engine.poll();
+        }
+        signal(second.0.id(), rustix::process::Signal::STOP);
+        theirs.begin(&mut other.end, other.peer, 2).expect("it is there");
+        let (mut first, mut left) = (0, 2);
+        while left > 0 {
+            let completion = other.end.next();
+            assert_eq!(completion.result, Ok(()), "{completion:?}");
+            first += u32::from(completion.context == 1);
+            left -= u32::from(completion.context == 2);
+        }
+        assert!(other.end.bytes(theirs.into, LENGTH_MAX) == theirs.bytes);
+        signal(second.0.id(), rustix::process::Signal::CONT);
+        while first < 2 {
+            let completion = other.end.next();
+            assert_eq!((completion.context, completion.result), (1, Ok(())));
+            first += 1;
+        }
+        assert!(other.end.bytes(ours.into, LENGTH_MAX) == ours.bytes);
+    }
 }
 
 /// The header of a 9P Rread: size, type, tag, count.

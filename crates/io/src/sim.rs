@@ -31,6 +31,7 @@ mod disk;
 mod executor;
 pub mod net;
 mod rng;
+mod shares;
 mod trace;
 
 pub use carrier::{CarrierProfile, Carriers, SimMemory, SimTransport};

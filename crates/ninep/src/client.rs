@@ -28,11 +28,12 @@ mod state;
 mod tags;
 mod xattr;
 
-pub use call::{Call, CallError};
+pub use call::{Call, CallError, ReadInto};
 pub use fid::Fid;
 pub use machine::Client;
 
 use crate::message::{Dialect, IOHDRSZ, MSIZE_DEFAULT, Message};
+use covey_wire::BytesMut;
 use state::Shared;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -96,6 +97,13 @@ impl Conn {
     /// Rlerror as [`CallError::Errno`], is all that comes back.
     pub fn call(&self, request: Message) -> Call {
         Call::new(self.shared().clone(), request)
+    }
+
+    /// Reads from `offset` of an open file into `buffer`, as much as it has room for, with one Tread. What comes is the
+    /// buffer, cut to what there was. A large payload is received straight into it, with no copy between: the buffer
+    /// belongs to the connection until then, so one whose read was dropped is not written to by surprise.
+    pub fn read_into(&self, fid: u32, offset: u64, buffer: BytesMut) -> ReadInto {
+        ReadInto::new(self.shared().clone(), fid, offset, buffer)
     }
 
     /// Sends a request whose reply nobody waits for; false when too many are on their way already,

@@ -95,6 +95,17 @@ pub(crate) fn write_head(head: &[u8], msize: u32) -> Option<DataHead> {
     (number == TWRITE && is_whole).then_some(head)
 }
 
+/// The header of the message at the front of `input` if it is an Rread that is not all there, and the length of its
+/// payload.
+pub(crate) fn begun_read(input: &[u8], msize: u32) -> Option<(u16, usize)> {
+    let (head, rest) = input.split_first_chunk::<RREAD_PAYLOAD_AT>()?;
+    let &[a, b, c, d, RREAD, e, f, l, m, n, o] = head else { return None };
+    let (size, length) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([l, m, n, o]));
+    let is_sound = size <= msize && size.checked_sub(length) == Some(RREAD_PAYLOAD_AT as u32);
+    let is_begun = is_sound && rest.len() < length as usize;
+    is_begun.then_some((u16::from_le_bytes([e, f]), length as usize))
+}
+
 /// Size and number of the message at the front of `input`, and its fields as if it had these.
 fn data_head(input: &[u8]) -> Option<(u32, u8, DataHead)> {
     let (head, _) = input.split_first_chunk::<DATA_HEAD_BYTES>()?;
@@ -174,7 +185,6 @@ pub(crate) fn put_rread(
 
 /// What comes before the payload of an Rread.
 fn rread_header(tag: u16, length: u32) -> [u8; RREAD_PAYLOAD_AT] {
-    const RREAD: u8 = 117;
     let mut header = [0; RREAD_PAYLOAD_AT];
     let [a, b] = tag.to_le_bytes();
     header[..4].copy_from_slice(&(length + RREAD_PAYLOAD_AT as u32).to_le_bytes());
@@ -183,7 +193,9 @@ fn rread_header(tag: u16, length: u32) -> [u8; RREAD_PAYLOAD_AT] {
     header
 }
 
-const RREAD_PAYLOAD_AT: usize = HEADER_BYTES + 4;
+const RREAD: u8 = 117;
+/// Header and length: what comes before the payload of an Rread.
+pub(crate) const RREAD_PAYLOAD_AT: usize = HEADER_BYTES + 4;
 /// Header, fid, offset and count; behind those of a Twrite its data follows.
 pub(crate) const DATA_HEAD_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
 

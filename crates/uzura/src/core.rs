@@ -2,6 +2,7 @@
 
 use crate::Fault;
 use crate::api::{Completion, Config, Local, Stats};
+use crate::direct::is_done;
 use crate::forms::Forms;
 use crate::matching::{Body, Posted, Unexpected};
 use crate::ops::{NONE, Ops, Ready, State, What};
@@ -10,7 +11,7 @@ use crate::packet::{Head, PLAIN, VERSION, order_of};
 use crate::peers::{ENVELOPE_BYTES, Job, PeerState};
 use crate::table::Table;
 use covey_layout::{View, ViewMut};
-use covey_wire::transport::{Refused, Sink};
+use covey_wire::transport::{Refused, Sink, Transfer};
 use covey_wire::{Memory, Peer, Span};
 use std::collections::VecDeque;
 
@@ -458,8 +459,41 @@ impl<M: Memory> Sink for Core<M> {
         }
     }
 
+    fn lends(&self, peer: Peer, message: u32, span: Span) -> bool {
+        let Some(index) = self.ops.of_wire(message, peer.0) else { return false };
+        let op = &self.ops[index];
+        let is_there = op.what == What::Send && op.state == State::Announced;
+        let at = span.address.checked_sub(op.local.span.address);
+        let has_it = at.is_some_and(|at| op.local.span.part(at, span.bytes).is_some());
+        is_there && op.local.form.is_none() && has_it
+    }
+
     fn done(&mut self, token: u64, result: Result<(), Refused>) {
-        self.posted_ended(token, result);
+        let wire = token as u32;
+        let peer = self.ops.peer_of(wire);
+        let Some(index) = self.ops.of_wire(wire, peer) else { return };
+        let op = &mut self.ops[index];
+        if op.state == State::Away {
+            return self.posted_ended(index, result);
+        }
+        let is_fetch = op.what == What::Receive && op.posted > 0;
+        if !is_fetch {
+            return;
+        }
+        op.posted = 0;
+        let (theirs, bytes) = (op.theirs, op.wanted);
+        let is_alive = self.peer(peer).is_ok();
+        let is_read = is_done(result.map(|()| Transfer::Done));
+        if is_alive && is_read == Ok(false) {
+            return self.reply(peer, Head::Pull { op: theirs, into: wire, bytes }, Vec::new());
+        }
+        if let Err(fault) = is_read {
+            self.ops[index].fault.get_or_insert(fault);
+        }
+        self.complete(index);
+        if is_alive {
+            self.reply(peer, Head::Ack { op: theirs, fault: 0 }, Vec::new());
+        }
     }
 
     fn dead(&mut self, peer: Peer) {
@@ -475,6 +509,11 @@ impl<M: Memory> Sink for Core<M> {
                 self.posted.remove(&mut self.ops, index);
             }
             self.ops[index].fault = Some(Fault::PeerDead);
+            let op = &self.ops[index];
+            if op.state == State::Away || op.what == What::Receive && op.posted > 0 {
+                // Its memory may be written until the transport says that it has ended.
+                continue;
+            }
             self.ops[index].state = State::Waiting;
             self.complete(index);
         }

@@ -22,6 +22,31 @@ pub(crate) struct Far {
     pub bytes: u64,
 }
 
+/// How far a message was fetched out of its sender's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    Whole,
+    /// The transport goes on, and tells the end.
+    Later,
+    /// That cannot be done from here.
+    Not,
+}
+
+impl Fetched {
+    pub fn of(is_read: bool) -> Fetched {
+        if is_read { Fetched::Whole } else { Fetched::Not }
+    }
+}
+
+/// Names of a message that is fetched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetch {
+    /// What the transport is to call it.
+    pub token: u64,
+    /// What its sender calls it.
+    pub message: u32,
+}
+
 impl Far {
     /// All bytes that may be touched, and where in them displacement 0 lies.
     fn hull(&self) -> Option<(Span, usize)> {
@@ -63,6 +88,30 @@ impl Far {
 }
 
 impl<M: Memory> Core<M> {
+    /// Fetches a message that lies in one piece into memory in one piece.
+    pub fn fetch_far<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        fetch: Fetch,
+        far: &Far,
+        local: &Local,
+        at: u64,
+    ) -> Result<Fetched, Fault> {
+        let from = Span::new(far.origin, far.bytes);
+        if let Some(seen) = transport.view(far.peer, from) {
+            return self.copy_in(far, seen, 0, local, at).map(Fetched::of);
+        }
+        if transport.one_copy(far.peer) != OneCopy::AtOnce {
+            return Ok(Fetched::Not);
+        }
+        let into = local.span.part(at, far.bytes).ok_or(Fault::OutOfRange)?;
+        self.stats.bytes_copied += far.bytes;
+        match transport.fetch(fetch.token, far.peer, fetch.message, from, into) {
+            Ok(Transfer::Started) => Ok(Fetched::Later),
+            result => is_done(result).map(Fetched::of),
+        }
+    }
+
     /// Reads all of `far` into local memory, from its packed offset `at` on. False where that cannot be done from here.
     pub fn read_far<T: Transport>(
         &mut self,
@@ -300,7 +349,7 @@ impl<M: Memory> Core<M> {
 }
 
 /// What a transport made of it. One that cannot do it leaves it to the packets.
-fn is_done(result: Result<Transfer, Refused>) -> Result<bool, Fault> {
+pub(crate) fn is_done(result: Result<Transfer, Refused>) -> Result<bool, Fault> {
     match result {
         Ok(Transfer::Done) => Ok(true),
         Err(Refused::Fault) => Err(Fault::NoMemory),

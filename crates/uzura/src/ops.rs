@@ -61,8 +61,11 @@ pub(crate) struct Op {
     pub moved: u64,
     /// Of those to be moved.
     pub wanted: u64,
-    /// Packets of it that are read from its memory; reads and writes of it that the transport has not done.
+    /// Of what the transport was given and has not ended: packets that are read from its memory, a fetch into it, or reads and
+    /// writes that it was posted for.
     pub posted: u32,
+    /// What the peer calls its own half of it.
+    pub theirs: u32,
     pub fault: Option<crate::Fault>,
     pub more: Option<Box<More>>,
 }
@@ -163,6 +166,7 @@ impl Ops {
             moved: 0,
             wanted: 0,
             posted: 0,
+            theirs: 0,
             fault: None,
             more: None,
         });

@@ -34,6 +34,7 @@
 mod blame;
 mod cursor;
 mod datagrams;
+mod landing;
 mod loan;
 mod machine;
 mod memory;
@@ -46,6 +47,7 @@ pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
 pub use cursor::{Field, List, Name, Reader};
 pub use datagrams::{Arrival, Datagrams};
+pub use landing::Landing;
 pub use loan::{Lender, Loan};
 pub use machine::{Deposit, Machine};
 pub use memory::{Memory, NoMemory, Span};

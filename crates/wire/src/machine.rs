@@ -1,6 +1,6 @@
 //! The contract between a protocol and the loop that runs it.
 
-use crate::{Blame, FileRange, Segments};
+use crate::{Blame, FileRange, Landing, Segments};
 use bytes::{Bytes, BytesMut};
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -82,5 +82,24 @@ pub trait Machine {
     fn deposited(&mut self, input: &mut BytesMut, written: Result<usize, i32>) {
         let _ = (input, written);
         unreachable!("nothing was to be deposited");
+    }
+
+    /// Where in its user's memory the rest of the message that has begun goes. What of it is in `input` is put there, and
+    /// only the header stays. Then the loop fills the place and calls `landed`; `handle_input` may be called before, as
+    /// a sign of life.
+    fn landing(&mut self, input: &mut BytesMut) -> Option<Landing> {
+        let _ = input;
+        None
+    }
+
+    /// The payload of the message whose header is `input` is where it was to go. To be taken off the input is the header.
+    fn landed(
+        &mut self,
+        now: Instant,
+        input: &mut BytesMut,
+        landing: Landing,
+    ) -> Result<(), Blame> {
+        let _ = (now, input, landing);
+        unreachable!("nothing was to land");
     }
 }

@@ -18,6 +18,7 @@
 //!          ── poll(sink) ────────► Sink::packet(head, payload)                lent for the call
 //!                                  Sink::place(head, bytes) -> span           read where it belongs
 //!          ── view, read, write ─► the peer's own memory                      where it can be reached
+//!          ── fetch(from, into) ─► the same of a message that waits           both ends copy, if both poll
 //! ```
 //!
 //! How others fit: *verbs* sends from registered memory (`post`), receives into buffers that it posted itself (lent
@@ -158,6 +159,23 @@ pub trait Transport {
         Err(Refused::Unsupported)
     }
 
+    /// Copies what a message of the peer has at `from`, which waits for it, into memory of ours: like `read` of one
+    /// piece, and the peer may do a part of it while it polls ([`Sink::lends`]). `message` is what the peer calls it.
+    ///
+    /// One that was started is told of by [`Sink::done`] in any case, before its peer's [`Sink::dead`] if that comes;
+    /// until then `into` may be written. A peer that stops in the middle of its part holds up this one transfer.
+    fn fetch(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        message: u32,
+        from: Span,
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        let _ = message;
+        self.read(token, peer, &[from], into)
+    }
+
     /// Copies memory of ours into memory of the peer, piece after piece.
     fn write(
         &mut self,
@@ -233,17 +251,25 @@ pub trait Sink {
         let _ = (peer, head, bytes);
     }
 
+    /// Whether a message of ours, which the peer was told of under this name and waits for, has this memory: then it is
+    /// the peer's to see, and the transport may hand it over.
+    fn lends(&self, peer: Peer, message: u32, span: Span) -> bool {
+        let _ = (peer, message, span);
+        false
+    }
+
     /// A posted packet was read from its memory.
     fn sent(&mut self, token: u64) {
         let _ = token;
     }
 
     /// A read or write that was started has ended: its memory is in use no more. [`Refused::Key`] when the registration was
-    /// taken back meanwhile: then nothing was touched. Several may have one token, and end in any order.
+    /// taken back meanwhile: then nothing was touched. Several may have one token, and end in any order. Each is told of in any
+    /// case, before its peer's [`Sink::dead`] if that comes.
     fn done(&mut self, token: u64, result: Result<(), Refused>) {
         let _ = (token, result);
     }
 
-    /// The peer is dead. Nothing comes from it any more; what was posted to it will not be told of.
+    /// The peer is dead. Nothing comes from it any more; packets that were posted to it will not be told of.
     fn dead(&mut self, peer: Peer);
 }

@@ -37,6 +37,11 @@ pub async fn run(args: Args, _context: &Context) -> Result<()> {
         return Err(Error::user(format!("cannot export {}: it is not a directory", dir.display()))
             .hint("name the directory that holds it"));
     }
+    // What could only be refused to every client is better said now.
+    std::fs::read_dir(&dir).and_then(|_| dir.join(".").metadata()).map_err(|error| {
+        let told = Err::<(), _>(error).cannot(|| format!("export {}", dir.display()));
+        told.expect_err("it was an error").hint("run as its owner, or let this user read it")
+    })?;
     let listen = match args.listen.is_empty() {
         true => vec![Address::tcp("127.0.0.1", crate::config::PORT_DEFAULT)],
         false => args.listen,

@@ -1,6 +1,9 @@
 //! `covey stats`: what the servers do, and how long it takes.
 
+mod interval;
+
 use super::Context;
+use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use crate::output::write_out;
 use covey_ninep::tree::Errno;
@@ -11,10 +14,9 @@ use std::time::Duration;
 /// Show what the servers do: operations, latencies, clients, slow requests
 ///
 /// Reads /stats of each node, a file that any 9P client can read. Numbers are since the server's
-/// start, or since `reset` was written to its /ctl. With --watch they are of each interval: it writes
-/// `reset`, so whoever else reads the counts of these nodes meanwhile finds them begun anew.
-/// Latencies are the server's own, from the request's arrival to its answer; p50 and p99 are right
-/// within a fifth.
+/// start, or since `reset` was written to its /ctl; with --watch those of operations and clients are
+/// of each interval. Latencies are the server's own, from the request's arrival to its answer; p50
+/// and p99, and with --watch the longest, are right within a fifth.
 ///
 /// EXAMPLES
 ///
@@ -65,29 +67,47 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     if args.watch && !(0.1..=86_400.0).contains(&args.interval) {
         return Err(Error::user("cannot watch: --interval is 0.1 to 86400 s"));
     }
-    loop {
-        if args.watch {
-            for name in &names {
-                crate::node::write_ctl(&config, name, "reset")
-                    .await
-                    .cannot(|| format!("watch {name}"))?;
-            }
-            tokio::time::sleep(Duration::from_secs_f64(args.interval)).await;
-        }
-        let file = if args.slow { "slow" } else { "stats" };
-        let mut all = Vec::new();
-        for name in &names {
-            let text = crate::node::read_of(&config, name, file).await;
-            all.push((name.clone(), text.cannot(|| format!("read /{file} of {name}"))?));
-        }
-        match args.slow {
-            true => tell_slow(&all, context)?,
-            false => tell(&all, context)?,
-        }
-        if !args.watch {
-            return Ok(());
-        }
+    if args.watch {
+        return watch(&config, &names, Duration::from_secs_f64(args.interval), context).await;
     }
+    if args.slow {
+        return tell_slow(&read(&config, &names, "slow").await?, context);
+    }
+    tell(&parsed(&read(&config, &names, "stats").await?), context)
+}
+
+/// Tells what happens in each interval.
+async fn watch(
+    config: &Config,
+    names: &[String],
+    interval: Duration,
+    context: &Context,
+) -> Result<()> {
+    let mut before = parsed(&read(config, names, "times").await?);
+    loop {
+        tokio::time::sleep(interval).await;
+        let after = parsed(&read(config, names, "times").await?);
+        let lines = before
+            .iter()
+            .zip(&after)
+            .map(|((_, before), (name, after))| (name.clone(), interval::between(before, after)));
+        tell(&lines.collect::<Vec<_>>(), context)?;
+        before = after;
+    }
+}
+
+/// A file of each node.
+async fn read(config: &Config, names: &[String], file: &str) -> Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for name in names {
+        let text = crate::node::read_of(config, name, file).await;
+        all.push((name.clone(), text.cannot(|| format!("read /{file} of {name}"))?));
+    }
+    Ok(all)
+}
+
+fn parsed(all: &[(String, String)]) -> Vec<(String, Lines)> {
+    all.iter().map(|(name, text)| (name.clone(), parse(text))).collect()
 }
 
 /// 9P2000.L carries no reason.
@@ -119,16 +139,14 @@ fn tell_slow(all: &[(String, String)], context: &Context) -> Result<()> {
     })
 }
 
-fn tell(all: &[(String, String)], context: &Context) -> Result<()> {
-    let parsed: Vec<(String, Lines)> =
-        all.iter().map(|(name, text)| (name.clone(), parse(text))).collect();
+fn tell(parsed: &[(String, Lines)], context: &Context) -> Result<()> {
     let value: BTreeMap<&String, &Lines> = parsed.iter().map(|(name, of)| (name, of)).collect();
     if context.output.json {
         return context.output.result(&json!(value), |_| Ok(()));
     }
     let mut out = Vec::new();
     let mut rows = Vec::new();
-    for (node, lines) in &parsed {
+    for (node, lines) in parsed {
         for (name, values) in lines.iter().filter(|(_, values)| values.contains_key("count")) {
             let text = |key: &str| {
                 values.get(key).map_or("-".into(), |value| match value {
@@ -220,5 +238,6 @@ mod tests {
         assert_eq!(lines["op data.read"]["p50_us"], json!(1.5));
         assert_eq!(lines["client data unix!pid 7 #2"]["bytes"], json!(2));
         assert_eq!(lines["node"]["value"], json!("io1"));
+        assert_eq!(parse("op a count 1 buckets 3:1,4:2")["op a"]["buckets"], json!("3:1,4:2"));
     }
 }

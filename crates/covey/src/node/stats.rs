@@ -99,12 +99,14 @@ impl MetaTimes {
     }
 
     /// A line for each.
-    pub fn text(&self) -> String {
+    pub fn text(&self, detail: super::watch::Detail) -> String {
         let all = [
             ("log_write", &self.log_write),
             ("log_sync", &self.log_sync),
             ("checkpoint", &self.checkpoint),
         ];
-        all.iter().map(|(name, times)| format!("time meta.{name} {}\n", times.text())).collect()
+        all.iter()
+            .map(|(name, times)| format!("time meta.{name} {}\n", times.text(detail)))
+            .collect()
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! A part decides for itself who may attach it; walking into it from the root is attaching it.
 
-use super::watch::{Client, Watch};
+use super::watch::{Client, Detail, Watch};
 use super::{ctl, data, fs, meta};
 use covey_ninep::message::Qid;
 use covey_ninep::runs::{self, Run};
@@ -69,15 +69,18 @@ pub enum Text {
     Ctl,
     /// The last slow requests.
     Slow,
+    /// Counters, with all that is known of the times.
+    Times,
 }
 
 impl Text {
-    const ALL: [(Text, &str, u64); 5] = [
+    const ALL: [(Text, &str, u64); 6] = [
         (Text::Stats, "stats", 4),
         (Text::Config, "config", 5),
         (Text::Version, "version", 6),
         (Text::Ctl, "ctl", 7),
         (Text::Slow, "slow", 8),
+        (Text::Times, "times", 9),
     ];
 
     fn qid(self) -> Qid {
@@ -100,30 +103,32 @@ impl NodeTree {
             Text::Version => concat!(env!("CARGO_PKG_VERSION"), "\n").to_owned(),
             Text::Ctl => ctl::text(&self.watches()),
             Text::Slow => self.watches().iter().map(|watch| watch.slow_text()).collect(),
-            Text::Stats => {
-                let mut out = format!("node {}\n", self.name);
-                let data = self.data.iter().flat_map(|data| data.0.counters().list());
-                data.for_each(|(name, value)| out += &format!("data.{name} {value}\n"));
-                if let Some(meta) = &self.meta {
-                    for (name, value) in meta.0.counters().list() {
-                        out += &format!("meta.{name} {value}\n");
-                    }
-                    let sessions = meta.0.session_list();
-                    out += &format!("meta.sessions {}\n", sessions.len());
-                    for one in sessions {
-                        out +=
-                            &format!("session {} {} {}\n", one.session, one.name, one.open_files);
-                    }
-                    out += &meta.0.times().text();
-                }
-                for watch in self.watches() {
-                    out += &watch.text();
-                }
-                let moves = covey_io::os::place::moves();
-                out += &format!("place.joined {}\n", moves.joined);
-                out
-            }
+            Text::Stats => self.numbers(Detail::Summary),
+            Text::Times => self.numbers(Detail::Buckets),
         }
+    }
+
+    /// Counters, operations, clients and times.
+    fn numbers(&self, detail: Detail) -> String {
+        let mut out = format!("node {}\n", self.name);
+        let data = self.data.iter().flat_map(|data| data.0.counters().list());
+        data.for_each(|(name, value)| out += &format!("data.{name} {value}\n"));
+        if let Some(meta) = &self.meta {
+            for (name, value) in meta.0.counters().list() {
+                out += &format!("meta.{name} {value}\n");
+            }
+            let sessions = meta.0.session_list();
+            out += &format!("meta.sessions {}\n", sessions.len());
+            for one in sessions {
+                out += &format!("session {} {} {}\n", one.session, one.name, one.open_files);
+            }
+            out += &meta.0.times().text(detail);
+        }
+        for watch in self.watches() {
+            out += &watch.text(detail);
+        }
+        let moves = covey_io::os::place::moves();
+        out + &format!("place.joined {}\n", moves.joined)
     }
 
     /// The watches over the parts that are on.

@@ -6,7 +6,7 @@
 
 mod histogram;
 
-pub use histogram::Histogram;
+pub use histogram::{Detail, Histogram, quantile_ns, top_ns};
 
 use super::stats::Counter;
 use covey_ninep::tree::{Outcome, Result};
@@ -198,11 +198,11 @@ impl Watch {
     }
 
     /// The numbers: a line for each operation and each client.
-    pub fn text(&self) -> String {
+    pub fn text(&self, detail: Detail) -> String {
         let mut out = String::new();
         for op in self.ops.borrow().iter().flatten() {
             let (errors, bytes) = (op.errors.value(), op.bytes.value());
-            let (part, name, times) = (self.part, op.name, op.times.text());
+            let (part, name, times) = (self.part, op.name, op.times.text(detail));
             out += &format!("op {part}.{name} errors {errors} bytes {bytes} {times}\n");
         }
         for client in self.clients.borrow().iter().filter_map(Weak::upgrade) {
@@ -212,7 +212,7 @@ impl Watch {
                 out += &format!(
                     "client {} {name:?} bytes {bytes} {}\n",
                     self.part,
-                    client.times.text()
+                    client.times.text(detail)
                 );
             }
         }
@@ -261,11 +261,11 @@ mod tests {
             let request = watch.begin(3, "write", Some(&client)).about(9, 100);
             watch.outcome(request, Outcome::Now(result));
         }
-        let text = watch.text();
+        let text = watch.text(Detail::Summary);
         assert!(text.contains("op data.write errors 1 bytes 300 count 3 "), "{text}");
         assert!(text.contains("client data \"unix!pid 7\" bytes 300 count 3 "), "{text}");
         drop(client);
-        assert!(!watch.text().contains("unix"), "a client that is gone is not told");
+        assert!(!watch.text(Detail::Summary).contains("unix"), "a client that is gone is not told");
     }
 
     #[test]

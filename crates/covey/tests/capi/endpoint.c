@@ -208,6 +208,32 @@ static void one_sided(uint32_t peer, const struct keys *keys)
     free(matrix);
 }
 
+/* A call that has nowhere to tell what it did has done nothing, and one with senseless numbers neither. */
+static void mistakes(uint32_t peer)
+{
+    struct covey_completion one = {0};
+    char text[4] = {0};
+    uint64_t key = 0;
+    struct covey_config large = {.near_table_bytes = UINT64_MAX};
+    covey_endpoint *none = NULL;
+    CHECK(covey_endpoint_new(&large, &none) == COVEY_ERR_ARGUMENT && none == NULL);
+    CHECK(strstr(covey_last_error(), "near_table_bytes is 18446744073709551615: ") != NULL);
+    CHECK(covey_endpoint_accept(endpoint, NULL) == COVEY_ERR_ARGUMENT);
+    CHECK(covey_endpoint_register(endpoint, text, sizeof text, COVEY_READ, NULL) == COVEY_ERR_ARGUMENT);
+    CHECK(covey_endpoint_register(endpoint, text, sizeof text, 0, &key) == COVEY_ERR_ARGUMENT);
+    CHECK(covey_endpoint_register(endpoint, text, sizeof text, 8, &key) == COVEY_ERR_ARGUMENT);
+    CHECK(strstr(covey_last_error(), "8: COVEY_READ 1") != NULL);
+    CHECK(covey_endpoint_register(endpoint, text, UINT64_MAX, COVEY_READ, &key) == COVEY_ERR_ARGUMENT);
+    CHECK(covey_endpoint_register(endpoint, NULL, 1, COVEY_READ, &key) == COVEY_ERR_ARGUMENT && key == 0);
+    CHECK(covey_endpoint_alloc(endpoint, 100, NULL) == COVEY_ERR_ARGUMENT);
+
+    WORKS(covey_endpoint_receive(endpoint, from(peer, 4711), covey_local(text, 4), 12, &key));
+    WORKS(covey_endpoint_cancel(endpoint, key));
+    CHECK(covey_endpoint_poll(endpoint, &one, 1, NULL) == COVEY_ERR_ARGUMENT);
+    CHECK(covey_endpoint_wait(endpoint, &one, 1, NULL, 1) == COVEY_ERR_ARGUMENT);
+    CHECK(end(12).result == COVEY_ERR_CANCELLED);
+}
+
 static void its_end(uint32_t peer)
 {
     struct covey_completion one;
@@ -263,6 +289,9 @@ static void listening(const char *directory, char *name, size_t room)
         CHECK(strlen(name) + 1 == needed && strncmp(name, "127.0.0.1:", 10) == 0);
     } else {
         CHECK(covey_endpoint_listen(endpoint, "/no/such/directory/meet") == COVEY_ERR_IO);
+        CHECK(strstr(covey_last_error(), "cannot listen at /no/such/directory/meet: ") != NULL);
+        CHECK(covey_endpoint_connect(endpoint, "/no/such/meet", &peer) == COVEY_ERR_IO);
+        CHECK(strstr(covey_last_error(), "cannot connect to /no/such/meet: ") != NULL);
         WORKS(covey_endpoint_listen(endpoint, name));
         CHECK(covey_endpoint_address(endpoint, name, room, &needed) == COVEY_ERR_NO_SUCH);
     }
@@ -303,6 +332,7 @@ int main(int argc, char **argv)
         WORKS(covey_endpoint_accept(endpoint, &peer));
     messages(peer, &keys);
     one_sided(peer, &keys);
+    mistakes(peer);
     its_end(peer);
     covey_endpoint_free(endpoint);
     CHECK(waitpid(child, &status, 0) == child && status == 0);

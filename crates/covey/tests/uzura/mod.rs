@@ -23,6 +23,8 @@ pub struct Report {
     pub direct: u64,
     pub rendezvous: u64,
     pub unexpected: u64,
+    /// Pieces of messages that their senders copied.
+    pub helped: u64,
     /// Runs in which not all had the same byte order.
     pub mixed: u64,
     /// Transfers that a card did.
@@ -37,6 +39,7 @@ impl Report {
         self.direct += other.direct;
         self.rendezvous += other.rendezvous;
         self.unexpected += other.unexpected;
+        self.helped += other.helped;
         self.mixed += other.mixed;
         self.posted += other.posted;
     }
@@ -88,6 +91,7 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
         lost_permille: rng.below(200),
         view: rng.chance(300) && is_alike,
         one_copy: rng.chance(400) && is_alike,
+        shared_permille: rng.below(2000),
         published: rng.chance(500) && is_alike,
         card: None,
     };
@@ -247,6 +251,7 @@ impl World {
                 return Err(format!("process {node}, byte {at}: {}", self.plan.about(node, at)));
             }
         }
+        self.report.helped = self.carriers.helped();
         self.audit_counters()?;
         Ok(self.report)
     }

@@ -86,6 +86,17 @@ impl Transport for Way {
         either!(self, way => way.read(token, peer, from, into))
     }
 
+    fn fetch(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        message: u32,
+        from: Span,
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        either!(self, way => way.fetch(token, peer, message, from, into))
+    }
+
     fn write(
         &mut self,
         token: u64,

@@ -9,6 +9,7 @@
 //!   split off without a copy; small messages share a buffer;
 //! - no timer is touched unless the machine's deadline moved to an earlier time;
 //! - a machine that is full, or whose peer does not take its output, is given no more input;
+//! - a payload that has a place in its user's memory (`Machine::landing`) is received there;
 //! - a payload that is to be put into a file (`Machine::deposit`) goes there whole, or is read like others;
 //! - what a file lends is sent or copied before the machine is called again;
 //! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
@@ -16,13 +17,13 @@
 use super::file::{Received, read_range};
 use crate::task::{self, Alarm};
 use bytes::{BufMut, Bytes, BytesMut};
-use covey_wire::{Blame, Deposit, FileRange, Machine, Piece, Segments};
+use covey_wire::{Blame, Deposit, FileRange, Landing, Machine, Piece, Segments};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// A byte stream that the loop can run on: a [`super::net::Stream`], tokio's own and the like.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {
@@ -49,6 +50,16 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         bytes_max: usize,
     ) -> Poll<io::Result<Arrived>> {
         read_into(self, context, input, bytes_max)
+    }
+
+    /// Receives into a place that has room; answers how much, nothing where the peer has closed. Meanwhile the stream
+    /// may keep the place.
+    fn poll_land(
+        &mut self,
+        context: &mut Context<'_>,
+        landing: &mut Landing,
+    ) -> Poll<io::Result<usize>> {
+        read_into_place(self, context, landing)
     }
 
     /// Takes the next `range.length` bytes off the stream and puts them into the file, if all of them are
@@ -101,6 +112,19 @@ pub(crate) fn read_into(
     pin!(stream.read_buf(&mut room)).poll(context).map_ok(Arrived::Bytes)
 }
 
+/// Receives from a stream into a place.
+pub(crate) fn read_into_place(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    context: &mut Context<'_>,
+    landing: &mut Landing,
+) -> Poll<io::Result<usize>> {
+    let mut room = ReadBuf::new(landing.room());
+    ready!(Pin::new(stream).poll_read(context, &mut room))?;
+    let count = room.filled().len();
+    landing.advance(count);
+    Poll::Ready(Ok(count))
+}
+
 impl Stream for tokio::net::TcpStream {}
 impl Stream for tokio::net::UnixStream {}
 impl Stream for tokio::io::DuplexStream {}
@@ -122,6 +146,8 @@ struct Link<M, S> {
     machine: M,
     stream: S,
     input: BytesMut,
+    /// Where the rest of the message goes whose header is the input.
+    landing: Option<Landing>,
     output: Segments,
     alarm: Alarm,
     /// The largest message met since the input buffer was last made: what to make the next one for.
@@ -146,6 +172,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
             machine,
             stream,
             input: BytesMut::new(),
+            landing: None,
             output: Segments::new(),
             alarm: Alarm::default(),
             expected_bytes: 0,
@@ -185,6 +212,12 @@ impl<M: Machine, S: Stream> Link<M, S> {
         if self.machine.is_full() || self.output.len() > OUTPUT_BYTES_MAX {
             return Ok(Turn::Still);
         }
+        if self.landing.is_none() {
+            self.landing = self.machine.landing(&mut self.input);
+        }
+        if let Some(landing) = self.landing.take() {
+            return self.land(context, landing);
+        }
         let Some(limit) = self.limit()? else { return Ok(Turn::Moved) };
         let received = self.stream.poll_receive(context, &mut self.input, limit);
         let Poll::Ready(received) = received else { return Ok(Turn::Still) };
@@ -197,6 +230,28 @@ impl<M: Machine, S: Stream> Link<M, S> {
             Arrived::Placed(bytes) => {
                 self.machine.handle_placed(task::now(), &mut self.input, bytes)?;
             }
+        }
+        Ok(Turn::Moved)
+    }
+
+    /// Receives what has a place of its own.
+    fn land(&mut self, context: &mut Context<'_>, mut landing: Landing) -> Result<Turn, Blame> {
+        let received = match self.stream.poll_land(context, &mut landing) {
+            Poll::Ready(received) => received.map_err(|error| self.broken("read", error))?,
+            Poll::Pending => {
+                self.landing = Some(landing);
+                return Ok(Turn::Still);
+            }
+        };
+        if received == 0 {
+            return Ok(Turn::Closed);
+        }
+        if landing.wanted() == 0 {
+            self.machine.landed(task::now(), &mut self.input, landing)?;
+        } else {
+            self.landing = Some(landing);
+            // A part of a message is a sign of life.
+            self.machine.handle_input(task::now(), &mut self.input)?;
         }
         Ok(Turn::Moved)
     }

@@ -16,6 +16,7 @@ mod link;
 mod meet;
 mod reach;
 mod ring;
+mod share;
 mod sleep;
 
 use super::net::SocketFile;
@@ -24,7 +25,7 @@ use arena::{Arena, ArenaPlan};
 use covey_wire::transport::{OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 use heap::Heap;
-use link::Link;
+use link::{Fetch, Link};
 use meet::Card;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -179,6 +180,11 @@ impl Shm {
         self.heap.release(span.address)
     }
 
+    /// Bytes of messages that were copied here for their receivers.
+    pub fn helped_bytes(&self) -> u64 {
+        self.links.iter().map(Link::helped_bytes).sum()
+    }
+
     #[inline]
     fn link(&mut self, peer: Peer) -> Result<&mut Link, Refused> {
         let link = self.links.get_mut(peer.0 as usize).ok_or(Refused::Dead)?;
@@ -201,6 +207,9 @@ impl Shm {
         for (index, link) in self.links.iter_mut().enumerate() {
             // What it has sent is taken first.
             if link.is_gone() && !link.has_packet() {
+                if let Some((token, result)) = link.fetched_of_gone() {
+                    sink.done(token, result);
+                }
                 link.bury();
                 sink.dead(Peer(index as u32));
                 happened += 1;
@@ -241,14 +250,23 @@ impl Transport for Shm {
                             return happened + budget - left;
                         }
                     }
-                    Ok(false) => break,
-                    Err(ring::Broken) => {
-                        link.bury();
-                        sink.dead(peer);
-                        left -= 1;
-                        break;
-                    }
+                    Ok(false) | Err(ring::Broken) => break,
                 }
+            }
+            if budget == 0 {
+                continue;
+            }
+            if link.help(|message, span| sink.lends(peer, message, span)) {
+                happened += 1;
+            }
+            if let Some((token, result)) = link.fetched() {
+                sink.done(token, result);
+                happened += 1;
+            }
+            if link.is_lost() {
+                link.bury();
+                sink.dead(peer);
+                happened += 1;
             }
         }
         happened += budget - left;
@@ -288,6 +306,17 @@ impl Transport for Shm {
     ) -> Result<Transfer, Refused> {
         let pid = self.link(peer)?.copyable()?;
         reach::copy(pid, reach::Way::Read, into, from).map(|()| Transfer::Done)
+    }
+
+    fn fetch(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        message: u32,
+        from: Span,
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        self.link(peer)?.fetch(Fetch { token, message, from, into })
     }
 
     fn write(
@@ -339,7 +368,7 @@ impl Transport for Shm {
     fn prepare_sleep(&mut self) -> bool {
         self.arena.sleeping().store(1, Ordering::SeqCst);
         barrier::heavy();
-        if self.joined < self.links.len() || self.links.iter().any(Link::has_packet) {
+        if self.joined < self.links.len() || self.links.iter().any(Link::has_news) {
             self.woke();
             return false;
         }

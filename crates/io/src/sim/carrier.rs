@@ -7,6 +7,7 @@
 use super::Rng;
 use super::card::{self, Access, Row};
 use super::datagrams::SimDatagrams;
+use super::shares::Share;
 use covey_wire::transport::{
     HEAD_BYTES_MAX, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer,
 };
@@ -34,6 +35,8 @@ pub struct CarrierProfile {
     pub view: bool,
     /// Peers' memory can be copied.
     pub one_copy: bool,
+    /// Of a thousand messages that are copied, so many are by both ends.
+    pub shared_permille: u64,
     /// Peers' registrations can be seen.
     pub published: bool,
     /// Peers' memory is read and written by a card, when its turn comes, and packets need buffers that were posted: so
@@ -57,6 +60,9 @@ pub(super) struct Net {
     pub now: u64,
     pub profile: CarrierProfile,
     pub ends: Vec<End>,
+    pub shares: Vec<Share>,
+    /// Pieces of messages that their senders copied.
+    pub helped: u64,
 }
 
 #[derive(Debug)]
@@ -130,8 +136,8 @@ impl Carriers {
             accesses: Vec::new(),
             buffers: Vec::new(),
         };
-        let net =
-            Net { rng: Rng::new(seed), now: 0, profile, ends: (0..ends).map(|_| end()).collect() };
+        let (rng, all) = (Rng::new(seed), (0..ends).map(|_| end()).collect());
+        let net = Net { rng, now: 0, profile, ends: all, shares: Vec::new(), helped: 0 };
         let memories = (0..ends).map(|_| RefCell::new(vec![0; memory_bytes])).collect();
         Carriers { net: Rc::new(RefCell::new(net)), memories: Rc::new(memories) }
     }
@@ -186,6 +192,16 @@ impl Carriers {
                 inbox.iter().position(|packet| matches!(packet.payload, Payload::Posted { .. }));
             inbox.truncate(net.rng.index(posted.unwrap_or(inbox.len()) + 1));
         }
+    }
+
+    /// How many pieces of messages were copied by their senders.
+    pub fn helped(&self) -> u64 {
+        self.net.borrow().helped
+    }
+
+    /// How many messages are being copied by both ends.
+    pub fn shared(&self) -> usize {
+        self.net.borrow().shares.len()
     }
 
     /// Looks at memory of a process.
@@ -264,12 +280,17 @@ impl SimTransport {
             return Some(Next::Done(token, result));
         }
         let has_buffer = net.has_buffer(self.me);
+        if net.rng.chance(300)
+            && let Some((token, result)) = net.fetched(self.me)
+        {
+            return Some(Next::Done(token, result));
+        }
         let mut others: Vec<usize> = (0..net.ends.len()).filter(|end| *end != self.me).collect();
         net.rng.shuffle(&mut others);
         for other in others {
             let is_dead = net.ends[other].is_dead;
             let now = net.now;
-            let luck = net.rng.chance(100);
+            let luck = net.rng.chance(100) && !net.fetches(self.me, other);
             let end = &mut net.ends[self.me];
             if end.knows[other] == Knows::Nothing {
                 end.knows[other] = Knows::Alive;
@@ -283,9 +304,10 @@ impl SimTransport {
                 let end = &mut net.ends[self.me];
                 return end.inbox[other].pop_front().map(|packet| Next::Packet(other, packet));
             }
-            if is_dead && luck && end.inbox[other].is_empty() {
+            // What was given to the card ends before.
+            let has_access = end.accesses.iter().any(|access| access.other == other);
+            if is_dead && luck && !has_access && end.inbox[other].is_empty() {
                 end.knows[other] = Knows::Dead;
-                end.accesses.retain(|access| access.other != other);
                 return Some(Next::Dead(other));
             }
         }
@@ -311,6 +333,35 @@ impl SimTransport {
                 sink.placed(peer, &packet.head, bytes.len());
             }
         }
+    }
+
+    fn copy_from(
+        &self,
+        other: usize,
+        is_gone: bool,
+        from: &[Span],
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        if is_gone {
+            return Err(Refused::Dead);
+        }
+        let memory = self.memories[other].borrow();
+        let pieces: Option<Vec<&[u8]>> =
+            from.iter().map(|span| part(&memory, other, *span)).collect();
+        let bytes = pieces.ok_or(Refused::Fault)?.concat();
+        let ours = &self.memories[self.me];
+        with_own(ours, self.me, into, |place| place.copy_from_slice(&bytes))
+    }
+
+    /// Perhaps copies a piece of a message that both ends copy.
+    fn share(&mut self, sink: &mut impl Sink) {
+        let Some((from, into)) = self.net.borrow_mut().share(self.me, sink) else { return };
+        let owner = |span: Span| (span.address >> 40) as usize - 1;
+        let bytes = part(&self.memories[owner(from)].borrow(), owner(from), from)
+            .map(<[u8]>::to_vec)
+            .expect("it was memory when it was fetched");
+        let place = &mut self.memories[owner(into)].borrow_mut();
+        part_mut(place, owner(into), into).expect("it is memory").copy_from_slice(&bytes);
     }
 
     fn is_unknown(&self, peer: Peer) -> bool {
@@ -366,6 +417,9 @@ impl Transport for SimTransport {
     }
 
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
+        if budget > 0 {
+            self.share(sink);
+        }
         for happened in 0..budget {
             match self.next() {
                 None => return happened,
@@ -412,15 +466,29 @@ impl Transport for SimTransport {
             return self.access(token, peer, into, from, false);
         }
         let other = Carriers::index(self.me, peer);
-        if self.is_unknown(peer) || self.net.borrow().ends[other].is_dead {
-            return Err(Refused::Dead);
+        let is_gone = self.is_unknown(peer) || self.net.borrow().ends[other].is_dead;
+        self.copy_from(other, is_gone, from, into)
+    }
+
+    fn fetch(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        message: u32,
+        from: Span,
+        into: Span,
+    ) -> Result<Transfer, Refused> {
+        let other = Carriers::index(self.me, peer);
+        let has_it = part(&self.memories[other].borrow(), other, from).is_some();
+        let is_gone = self.is_unknown(peer) || self.net.borrow().ends[other].is_dead;
+        let net = &mut *self.net.borrow_mut();
+        if is_gone || !has_it || !net.rng.chance(net.profile.shared_permille) {
+            return self.copy_from(other, is_gone, &[from], into);
         }
-        let memory = self.memories[other].borrow();
-        let pieces: Option<Vec<&[u8]>> =
-            from.iter().map(|span| part(&memory, other, *span)).collect();
-        let bytes = pieces.ok_or(Refused::Fault)?.concat();
-        let ours = &self.memories[self.me];
-        with_own(ours, self.me, into, |place| place.copy_from_slice(&bytes))
+        let pieces = Share::pieces(&mut net.rng, from.bytes);
+        let (owner, helper) = (self.me, other);
+        net.shares.push(Share { token, owner, helper, message, from, into, pieces });
+        Ok(Transfer::Started)
     }
 
     fn write(

@@ -1,13 +1,15 @@
 //! A request on its way, as a future.
 
 use super::state::Shared;
+use super::tags::Answer;
 use crate::message::Message;
 use crate::tree::Errno;
+use covey_wire::BytesMut;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// Why a call has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,11 @@ pub struct Call {
 
 impl Call {
     pub(super) fn new(shared: Arc<Shared>, request: Message) -> Call {
-        let tag = shared.with(|state| state.call(request)).map_err(Some);
+        Call::with_room(shared, request, None)
+    }
+
+    fn with_room(shared: Arc<Shared>, request: Message, room: Option<BytesMut>) -> Call {
+        let tag = shared.with(|state| state.call(request, room)).map_err(Some);
         Call { shared, tag }
     }
 
@@ -69,19 +75,54 @@ impl Call {
     }
 }
 
-impl Future for Call {
-    type Output = Result<Message, CallError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+impl Call {
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Result<Answer, CallError>> {
         let result = match &mut self.tag {
             Ok(tag) => {
                 let tag = *tag;
-                std::task::ready!(self.shared.with(|state| state.poll_call(tag, context)))
+                ready!(self.shared.with(|state| state.poll_call(tag, context)))
             }
             Err(error) => Err(error.take().expect("a finished call is not polled again")),
         };
         self.tag = Err(None);
         Poll::Ready(result)
+    }
+}
+
+impl Future for Call {
+    type Output = Result<Message, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(self.poll_answer(context))?;
+        Poll::Ready(Ok(match answer {
+            Answer::Reply(reply) => reply,
+            Answer::Filled(buffer) => Message::Rread { data: buffer.freeze().into() },
+        }))
+    }
+}
+
+/// A read into a buffer, to come. Dropped before, it is flushed, and the buffer with it.
+#[must_use = "a read that is dropped is flushed"]
+pub struct ReadInto {
+    call: Call,
+}
+
+impl ReadInto {
+    pub(super) fn new(shared: Arc<Shared>, fid: u32, offset: u64, room: BytesMut) -> ReadInto {
+        let read = Message::Tread { fid, offset, count: room.len() as u32 };
+        ReadInto { call: Call::with_room(shared, read, Some(room)) }
+    }
+}
+
+impl Future for ReadInto {
+    type Output = Result<BytesMut, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(self.call.poll_answer(context))?;
+        Poll::Ready(match answer {
+            Answer::Filled(buffer) => Ok(buffer),
+            Answer::Reply(other) => unreachable!("{} answers no read", other.name()),
+        })
     }
 }
 

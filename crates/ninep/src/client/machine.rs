@@ -2,8 +2,8 @@
 
 use super::Config;
 use super::state::{Shared, State};
-use crate::frame;
-use covey_wire::{Blame, Bytes, BytesMut, Machine, Segments};
+use crate::frame::{self, RREAD_PAYLOAD_AT};
+use covey_wire::{Blame, Bytes, BytesMut, Deposit, Landing, Machine, Segments};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -120,6 +120,51 @@ impl Machine for Client {
 
     fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
         self.shared.with(|state| state.poll_machine(context))
+    }
+
+    fn landing(&mut self, input: &mut BytesMut) -> Option<Landing> {
+        // Looked at first without the lock: mostly nothing is there.
+        if input.len() < RREAD_PAYLOAD_AT {
+            return None;
+        }
+        let landing = self.shared.with(|state| {
+            let (tag, bytes) = frame::begun_read(input, state.msize)?;
+            state.landing(tag, bytes)
+        });
+        landing.map(|mut landing| {
+            landing.put(&input[RREAD_PAYLOAD_AT..]);
+            input.truncate(RREAD_PAYLOAD_AT);
+            landing
+        })
+    }
+
+    fn landed(
+        &mut self,
+        now: Instant,
+        input: &mut BytesMut,
+        landing: Landing,
+    ) -> Result<(), Blame> {
+        let (tag, _) = frame::begun_read(input, u32::MAX).expect("it was one before");
+        input.clear();
+        let quiet_since = &mut self.quiet_since;
+        let result = self.shared.with(|state| {
+            if let Some(reason) = &state.lost {
+                return Err(Blame::Io(reason.clone()));
+            }
+            (*quiet_since, state.is_unstamped) = (now, false);
+            state.handle_landed(tag, landing)
+        });
+        result.map_err(|blame| self.lose(blame))
+    }
+
+    /// While a payload may come that has a place to go to, headers are received alone.
+    fn deposit(&mut self, input: &[u8]) -> Deposit {
+        let (rooms, msize) = self.shared.with(|state| (state.rooms, state.msize));
+        match RREAD_PAYLOAD_AT.checked_sub(input.len()) {
+            _ if rooms == 0 => Deposit::No,
+            Some(missing @ 1..) => Deposit::UpTo(missing),
+            _ => Deposit::UpTo(frame::bytes_wanted(input, msize).max(1)),
+        }
     }
 
     fn bytes_wanted(&self, input: &[u8]) -> usize {

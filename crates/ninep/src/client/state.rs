@@ -1,12 +1,12 @@
 //! What the handle and the machine share: tags, queues, fid numbers.
 
 use super::call::CallError;
-use super::tags::{CALL_TAGS, SEND_TAGS, Slot, Tags};
+use super::tags::{Answer, CALL_TAGS, SEND_TAGS, Slot, Tags};
 use super::{Config, WINDOW_BYTES, WINDOW_REQUESTS};
 use crate::frame::{Frame, weight};
 use crate::message::{Dialect, HEADER_BYTES, Message, NONUNAME, NOTAG, Number};
 use crate::tree::Errno;
-use covey_wire::{Blame, Name, Segments};
+use covey_wire::{Blame, BytesMut, Landing, Name, Payload, Segments};
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Mutex, PoisonError};
@@ -48,6 +48,8 @@ pub(super) struct State {
     pub due: usize,
     /// The peer owes an answer to a heartbeat.
     pub has_heartbeat: bool,
+    /// Calls whose payload has a place of its own to go to.
+    pub rooms: usize,
     /// There is something to send that the machine has not been told of.
     has_news: bool,
     /// No handle is left.
@@ -76,6 +78,7 @@ impl State {
             is_unstamped: config.heartbeat_idle,
             due: 0,
             has_heartbeat: false,
+            rooms: 0,
             has_news: false,
             is_left: false,
             tags: Tags::new(),
@@ -94,11 +97,12 @@ impl State {
 
     // What users do.
 
-    /// Queues a request whose reply is awaited.
-    pub fn call(&mut self, request: Message) -> Result<u16, CallError> {
+    /// Queues a request whose reply is awaited; of an Rread, the payload goes to `room`, if there is one.
+    pub fn call(&mut self, request: Message, room: Option<BytesMut>) -> Result<u16, CallError> {
         let tag = self.admit(&request, CALL_TAGS)?;
         let (number, weight) = (request.number(), weight(&request, self.msize));
-        let waiting = Slot::Waiting { number, weight, is_sent: false, waker: None };
+        self.rooms += usize::from(room.is_some());
+        let waiting = Slot::Waiting { number, weight, is_sent: false, waker: None, room };
         self.enqueue(tag, waiting, request);
         Ok(tag)
     }
@@ -118,7 +122,7 @@ impl State {
         &mut self,
         tag: u16,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Message, CallError>> {
+    ) -> Poll<Result<Answer, CallError>> {
         let slot = self.tags.slot(tag);
         if let Slot::Waiting { waker, .. } = slot {
             if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
@@ -137,6 +141,7 @@ impl State {
 
     /// The call `tag` is dropped.
     pub fn cancel(&mut self, tag: u16) {
+        self.take_room(tag);
         let slot = self.tags.slot(tag);
         match mem::replace(slot, Slot::Free) {
             Slot::Waiting { is_sent: false, .. } => {
@@ -201,6 +206,7 @@ impl State {
         self.due = 0;
         for slot in self.tags.all() {
             if let Slot::Waiting { waker, .. } = slot {
+                self.rooms = 0;
                 self.wakers.extend(waker.take());
                 *slot = Slot::Done(Err(CallError::Lost(reason.into())));
             }
@@ -260,14 +266,58 @@ impl State {
         let dialect = self.dialect_of(frame.number);
         let reply = frame.message(dialect)?;
         self.tags.check_reply(tag, &reply)?;
+        let answer = match (reply, self.take_room(tag)) {
+            (Message::Rread { data }, Some(mut room)) => {
+                let bytes = data.into_bytes();
+                let place = room.get_mut(..bytes.len()).ok_or_else(|| longer(bytes.len()))?;
+                place.copy_from_slice(&bytes);
+                room.truncate(bytes.len());
+                Answer::Filled(room)
+            }
+            (reply, _) => Answer::Reply(reply),
+        };
+        self.conclude(tag, answer);
+        Ok(())
+    }
+
+    /// Where the payload of the Rread goes that has begun.
+    pub fn landing(&mut self, tag: u16, bytes: usize) -> Option<Landing> {
+        let has_room = |slot: &Slot| match slot {
+            Slot::Waiting { is_sent: true, room: Some(room), .. } => room.len() >= bytes,
+            _ => false,
+        };
+        self.tags.known(tag).filter(|slot| has_room(slot))?;
+        self.take_room(tag).map(|room| Landing::new(room, bytes))
+    }
+
+    /// The payload of an Rread is where it was to go. Nobody may wait for it any more.
+    pub fn handle_landed(&mut self, tag: u16, landing: Landing) -> Result<(), Blame> {
+        self.tags.check_reply(tag, &Message::Rread { data: Payload::default() })?;
+        self.conclude(tag, Answer::Filled(landing.into_buffer()));
+        Ok(())
+    }
+
+    fn take_room(&mut self, tag: u16) -> Option<BytesMut> {
+        let Slot::Waiting { room, .. } = self.tags.slot(tag) else { return None };
+        let room = room.take();
+        self.rooms -= usize::from(room.is_some());
+        room
+    }
+
+    /// A call has its answer, or something else its reply.
+    fn conclude(&mut self, tag: u16, answer: Answer) {
         match mem::replace(self.tags.slot(tag), Slot::Free) {
             Slot::Waiting { weight, waker, .. } => {
                 self.arrived(weight);
                 self.wakers.extend(waker);
-                *self.tags.slot(tag) = Slot::Done(match reply {
-                    Message::Rlerror { ecode } => Err(CallError::Errno(ecode.into())),
-                    Message::Rerror { ename, errno } => Err(CallError::Errno(said(ename, errno))),
-                    reply => Ok(reply),
+                *self.tags.slot(tag) = Slot::Done(match answer {
+                    Answer::Reply(Message::Rlerror { ecode }) => {
+                        Err(CallError::Errno(ecode.into()))
+                    }
+                    Answer::Reply(Message::Rerror { ename, errno }) => {
+                        Err(CallError::Errno(said(ename, errno)))
+                    }
+                    answer => Ok(answer),
                 });
             }
             Slot::Detached { weight, release, .. } => {
@@ -292,7 +342,6 @@ impl State {
             }
             Slot::Free | Slot::Done(_) => unreachable!("refused by check_reply"),
         }
-        Ok(())
     }
 
     /// In which dialect a message is read: before one is settled, in the one that has it.
@@ -387,6 +436,10 @@ impl State {
         self.sent += 1;
         self.sent_bytes += sent_weight;
     }
+}
+
+fn longer(bytes: usize) -> Blame {
+    Blame::Violation(format!("Rread of {bytes} bytes is longer than was asked for"))
 }
 
 /// The error that an Rerror tells: .u has the number too.

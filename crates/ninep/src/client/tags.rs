@@ -2,7 +2,7 @@
 
 use super::call::CallError;
 use crate::message::{Message, NOTAG};
-use covey_wire::Blame;
+use covey_wire::{Blame, BytesMut};
 use std::task::Waker;
 
 /// Tags from here on are kept for Tflush and Tclunk, so that nothing is left behind.
@@ -10,6 +10,13 @@ pub(super) const CALL_TAGS: usize = 0xff00;
 
 /// What nobody waits for leaves room for calls.
 pub(super) const SEND_TAGS: usize = 0x8000;
+
+/// What a call came to.
+pub(super) enum Answer {
+    Reply(Message),
+    /// The payload of an Rread is where it was to go.
+    Filled(BytesMut),
+}
 
 /// What a tag is used for.
 pub(super) enum Slot {
@@ -20,9 +27,11 @@ pub(super) enum Slot {
         weight: usize,
         is_sent: bool,
         waker: Option<Waker>,
+        /// Where the payload of an Rread goes, until it is on its way there.
+        room: Option<BytesMut>,
     },
     /// A call that is over and has not been looked at.
-    Done(Result<Message, CallError>),
+    Done(Result<Answer, CallError>),
     /// Nobody waits for the reply, after which the fid number is free.
     Detached {
         number: u8,
@@ -73,6 +82,11 @@ impl Tags {
     /// What a tag that was taken is used for.
     pub fn slot(&mut self, tag: u16) -> &mut Slot {
         self.slots.get_mut(usize::from(tag)).unwrap_or(&mut self.version)
+    }
+
+    /// The same of a number that may be none.
+    pub fn known(&mut self, tag: u16) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(tag))
     }
 
     /// What all tags are used for.

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::Fault;
 use crate::api::{Completion, HEADER_BYTES_MAX, Local, OpId, Rule, Source, Started, Tag};
 use crate::core::NOBODY;
-use crate::direct::Far;
+use crate::direct::{Far, Fetch, Fetched};
 use crate::matching::{Body, follows_form};
 use crate::ops::{Place, Ready, State, What};
 use crate::packet::{Head, PLAIN};
@@ -234,45 +234,61 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let header = ready.header.len() as u64;
         core.deliver(index, 0, &ready.header);
         let peer = core.ops[index].peer;
+        core.ops[index].theirs = ready.op;
         let fetched = match self.reach(index, ready, header) {
             Ok(fetched) => fetched,
             Err(fault) => {
                 self.core.ops[index].fault.get_or_insert(fault);
-                true
+                Fetched::Whole
             }
         };
         let core = &mut self.core;
-        if fetched {
-            self.answer(peer, Head::Ack { op: ready.op, fault: 0 });
-            // The peer may have been found to be dead, and everything of it ended.
-            return (self.core.ops[index].what == What::Receive).then(|| self.core.end(index));
+        match fetched {
+            Fetched::Whole => {
+                self.answer(peer, Head::Ack { op: ready.op, fault: 0 });
+                // The peer may have been found to be dead, and everything of it ended.
+                (self.core.ops[index].what == What::Receive).then(|| self.core.end(index))
+            }
+            Fetched::Later => {
+                let op = &mut core.ops[index];
+                (op.moved, op.posted) = (header, 1);
+                None
+            }
+            Fetched::Not => {
+                let op = &mut core.ops[index];
+                op.moved = header;
+                let (bytes, into) = (op.wanted, core.ops.wire(index));
+                self.answer(peer, Head::Pull { op: ready.op, into, bytes });
+                None
+            }
         }
-        let op = &mut core.ops[index];
-        op.moved = header;
-        let (bytes, into) = (op.wanted, core.ops.wire(index));
-        self.answer(peer, Head::Pull { op: ready.op, into, bytes });
-        None
     }
 
-    /// Reads the rest of a message right from its sender's memory. False where that cannot be done.
-    fn reach(&mut self, index: u32, ready: &Ready, header: u64) -> Result<bool, Fault> {
+    /// Reads the rest of a message right from its sender's memory, if that can be done.
+    fn reach(&mut self, index: u32, ready: &Ready, header: u64) -> Result<Fetched, Fault> {
         let op = &self.core.ops[index];
         let (ahead, local, peer) = (op.ahead, op.local, Peer(op.peer));
         let body = op.wanted.saturating_sub(header);
         if body == 0 {
-            return Ok(true);
+            return Ok(Fetched::Whole);
         }
         let is_whole = op.wanted == ready.bytes || ready.form.is_none();
         let is_alike = !self.core.is_foreign(peer.0);
         let Some(origin) = ready.address.filter(|_| is_whole && is_alike && ahead <= header) else {
-            return Ok(false);
+            return Ok(Fetched::Not);
         };
         if ready.form.as_ref().is_some_and(|form| form.plan.size() != body) {
-            return Ok(false);
+            return Ok(Fetched::Not);
         }
         let far = Far { peer, origin, form: ready.form.clone(), bytes: body };
-        let done = self.core.read_far(&mut self.transport, &far, &local, header - ahead)?;
-        self.core.stats.direct += u64::from(done);
-        Ok(done)
+        let at = header - ahead;
+        let fetched = if far.form.is_none() && local.form.is_none() {
+            let fetch = Fetch { token: self.core.ops.wire(index).into(), message: ready.op };
+            self.core.fetch_far(&mut self.transport, fetch, &far, &local, at)?
+        } else {
+            Fetched::of(self.core.read_far(&mut self.transport, &far, &local, at)?)
+        };
+        self.core.stats.direct += u64::from(fetched != Fetched::Not);
+        Ok(fetched)
     }
 }

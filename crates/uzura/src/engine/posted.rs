@@ -62,13 +62,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 impl<M: Memory> Core<M> {
     /// One of the reads or writes of an operation has ended.
     #[cold]
-    pub fn posted_ended(&mut self, token: u64, result: Result<(), Refused>) {
-        let wire = token as u32;
-        let Some(index) = self.ops.of_wire(wire, self.ops.peer_of(wire)) else { return };
+    pub fn posted_ended(&mut self, index: u32, result: Result<(), Refused>) {
         let op = &mut self.ops[index];
-        if op.state != State::Away {
-            return;
-        }
         op.posted = op.posted.saturating_sub(1);
         if result.is_err() {
             op.more().is_refused = true;
@@ -81,12 +76,15 @@ impl<M: Memory> Core<M> {
     /// Nothing of an operation is the transport's any more: it is done, or the peer is asked.
     fn posted_all_ended(&mut self, index: u32) {
         let op = &mut self.ops[index];
+        let peer = op.peer;
         if !op.more().is_refused {
-            self.stats.direct += 1;
+            self.stats.direct += u64::from(op.fault.is_none());
             return self.complete(index);
         }
-        let peer = op.peer;
         op.state = State::Waiting;
+        if self.peer(peer).is_err() {
+            return self.fail(index, Fault::PeerDead);
+        }
         self.peers[peer as usize].backlog.push_back(index);
         self.enqueue(peer);
     }

@@ -1,6 +1,7 @@
 //! Latencies in buckets that grow by a quarter: any time fits, and a quantile is right within 20 %.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Buckets for each doubling.
@@ -56,19 +57,59 @@ impl Histogram {
             .for_each(|cell| cell.set(0));
     }
 
-    /// `count N mean_us N p50_us N p99_us N max_us N`.
-    pub fn text(&self) -> String {
+    /// `count N mean_us N p50_us N p99_us N max_us N`, and with all details `sum_ns N buckets B:N,B:N`.
+    pub fn text(&self, detail: Detail) -> String {
         let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
         let quantile = |share| us(self.quantile(share).as_nanos() as u64);
         let count = self.count.get();
+        let details = match detail {
+            Detail::Summary => String::new(),
+            Detail::Buckets => {
+                format!(" sum_ns {} buckets {}", self.sum_ns.get(), self.buckets_text())
+            }
+        };
         format!(
-            "count {count} mean_us {} p50_us {} p99_us {} max_us {}",
+            "count {count} mean_us {} p50_us {} p99_us {} max_us {}{details}",
             us(self.sum_ns.get() / count.max(1)),
             quantile(0.5),
             quantile(0.99),
             us(self.max_ns.get())
         )
     }
+
+    /// Those that have any; `-` when none has.
+    fn buckets_text(&self) -> String {
+        let counts = self.buckets.iter().map(Cell::get).enumerate().filter(|(_, count)| *count > 0);
+        let texts: Vec<String> =
+            counts.map(|(bucket, count)| format!("{bucket}:{count}")).collect();
+        if texts.is_empty() { "-".into() } else { texts.join(",") }
+    }
+}
+
+/// The time that so large a share of the times in buckets did not exceed, ns.
+pub fn quantile_ns(buckets: &BTreeMap<usize, u64>, share: f64) -> u64 {
+    let wanted = (buckets.values().sum::<u64>() as f64 * share).ceil() as u64;
+    let mut seen = 0;
+    let reached = buckets.iter().find(|(_, count)| {
+        seen += **count;
+        seen >= wanted && seen > 0
+    });
+    reached.map_or(0, |(bucket, _)| end_of((*bucket).min(BUCKETS - 1)))
+}
+
+/// The longest time that those in buckets may have, ns.
+pub fn top_ns(buckets: &BTreeMap<usize, u64>) -> u64 {
+    let last = buckets.iter().rfind(|(_, count)| **count > 0);
+    last.map_or(0, |(bucket, _)| end_of((*bucket).min(BUCKETS - 1)))
+}
+
+/// How much of a histogram is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// What people read.
+    Summary,
+    /// What differences can be made of.
+    Buckets,
 }
 
 fn bucket_of(ns: u64) -> usize {
@@ -107,7 +148,7 @@ mod tests {
         {
             times.add(time);
         }
-        assert!(times.text().starts_with("count 4 "));
+        assert!(times.text(Detail::Summary).starts_with("count 4 "));
         times.reset();
         assert_eq!(times.quantile(0.5), Duration::ZERO);
     }

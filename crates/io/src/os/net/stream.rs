@@ -5,7 +5,7 @@ use super::unix::QuietStream;
 use crate::os::file::{Received, receive, send_some};
 use crate::os::run::{self, Arrived};
 use bytes::BytesMut;
-use covey_wire::{FileRange, Segments};
+use covey_wire::{FileRange, Landing, Segments};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -90,6 +90,17 @@ impl run::Stream for Stream {
         match self {
             Stream::Shared(shared) => shared.channel.poll_receive(context, input, bytes_max),
             socket => run::read_into(socket, context, input, bytes_max),
+        }
+    }
+
+    fn poll_land(
+        &mut self,
+        context: &mut Context<'_>,
+        landing: &mut Landing,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Shared(shared) => shared.channel.poll_land(context, landing),
+            socket => run::read_into_place(socket, context, landing),
         }
     }
 

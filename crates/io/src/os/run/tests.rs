@@ -192,3 +192,83 @@ fn nothing_is_read_past_a_large_message() {
         assert_eq!(frames, [(1 << 20, 0); 4]);
     });
 }
+
+/// Takes frames as `Echo` does, into one buffer as long as it has it.
+#[derive(Default)]
+struct Lander {
+    buffer: Option<BytesMut>,
+    landed: Option<BytesMut>,
+    partly: usize,
+}
+
+impl Machine for Lander {
+    fn handle_input(&mut self, _: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+        self.partly += usize::from(self.bytes_wanted(input) > 0 && self.buffer.is_none());
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, _: Instant) -> Result<(), Blame> {
+        unreachable!("there is no deadline")
+    }
+
+    fn poll_output(&mut self, _: &mut Segments, _: usize) -> bool {
+        false
+    }
+
+    fn poll_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn bytes_wanted(&self, input: &[u8]) -> usize {
+        Echo::default().bytes_wanted(input)
+    }
+
+    fn deposit(&mut self, input: &[u8]) -> Deposit {
+        Deposit::UpTo(4_usize.saturating_sub(input.len()).max(1))
+    }
+
+    fn landing(&mut self, input: &mut BytesMut) -> Option<Landing> {
+        let length = u32::from_le_bytes(*input.first_chunk()?);
+        let mut landing = Landing::new(self.buffer.take()?, length as usize);
+        landing.put(&input[4..]);
+        input.truncate(4);
+        Some(landing)
+    }
+
+    fn landed(&mut self, _: Instant, input: &mut BytesMut, landing: Landing) -> Result<(), Blame> {
+        input.clear();
+        self.landed = Some(landing.into_buffer());
+        Err(Blame::Violation("it has what it wanted".into()))
+    }
+}
+
+#[test]
+fn a_payload_with_a_place_is_received_there_and_nowhere_else() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let buffer = BytesMut::zeroed(1 << 20);
+        let at = buffer.as_ptr();
+        let mut link = Link::new(Lander { buffer: Some(buffer), ..Lander::default() }, server);
+        let frame: Vec<u8> = (0..1_000_000).map(|at| (at % 251) as u8).collect();
+        let (_, end) =
+            tokio::join!(send(&mut client, &frame), poll_fn(|context| link.poll_turns(context)));
+        assert!(end.is_err());
+        let landed = link.machine.landed.take().expect("it has landed");
+        assert_eq!(landed.as_ptr(), at);
+        assert!(landed == frame);
+        assert!(link.input.capacity() <= 2 * READ_BYTES, "no room was made for the payload");
+        assert!(link.machine.partly > 0, "parts of it are signs of life");
+    });
+}
+
+#[test]
+fn a_close_while_a_payload_lands_is_blamed_on_the_peer() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let buffer = Some(BytesMut::zeroed(100));
+        let server = tokio::spawn(run(Lander { buffer, ..Lander::default() }, server));
+        client.write_all(b"\x09\0\0\0half").await.unwrap();
+        drop(client);
+        assert!(matches!(server.await.unwrap(), Err(Blame::Malformed(_))));
+    });
+}

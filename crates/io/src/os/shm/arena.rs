@@ -3,7 +3,7 @@
 //! ```text
 //!   control   sleeping                                         64 bytes
 //!   published key, address, bytes, rights                      PUBLISHED_MAX of them
-//!   inboxes   consumed | access | slots | bulk                 one for each peer, who writes it
+//!   inboxes   consumed | access | offer | slots | bulk                 one for each peer, who writes it
 //!   heap      what the process allocates for its messages
 //! ```
 //!
@@ -51,6 +51,23 @@ pub(super) struct Consumed {
 #[repr(C, align(64))]
 pub(super) struct Access {
     pub key: AtomicU64,
+}
+
+/// What a peer that reads a message of the owner lets the owner write of it: see `share`.
+#[repr(C, align(64))]
+pub(super) struct Offer {
+    /// Which offer it is, above the units of it that are claimed. Written last.
+    pub claim: AtomicU64,
+    pub message: AtomicU64,
+    /// In the owner's addresses.
+    pub from: AtomicU64,
+    /// In those of the peer.
+    pub into: AtomicU64,
+    pub bytes: AtomicU64,
+    /// Which offer, above the units of it that the owner has done. Written by the owner.
+    pub done: AtomicU64,
+    /// The first unit that the owner has claimed and not done. Written by the owner.
+    pub given_back: AtomicU64,
 }
 
 /// A line of a ring: a word that is written last, and what is in it.
@@ -155,6 +172,12 @@ impl Arena {
     pub fn access(&self, index: u32) -> &Access {
         // SAFETY: the second line of the inbox, made of atomics.
         unsafe { &*self.inbox(index).add(64).cast::<Access>() }
+    }
+
+    /// What the writer of an inbox offers to its owner.
+    pub fn offer(&self, index: u32) -> &Offer {
+        // SAFETY: the third line of the inbox, made of atomics.
+        unsafe { &*self.inbox(index).add(128).cast::<Offer>() }
     }
 
     /// The lines of an inbox: [`SLOTS`] of them.

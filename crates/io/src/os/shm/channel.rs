@@ -11,6 +11,8 @@
 //!   Run::File       ──► mapped ◄── process_vm_readv ─────────► Arrived::Placed: 1 copy, the kernel's
 //!            or     ──► pread ──► block of the receiver ─────► Arrived::Placed: 1 copy, the kernel's
 //!   Run::Shared     ──► copied ─► block of the receiver ─────► Arrived::Placed: 1 copy
+//!                                      and, where its user has named a place (`poll_land`): it is fetched to that
+//!                                      place instead, or copied there from its block
 //! ```
 //!
 //! What always holds:
@@ -22,6 +24,7 @@
 //!
 //! The packets are those of `docs/protocol/9p.md`.
 
+mod fetch;
 mod inbound;
 mod landing;
 mod packet;
@@ -32,9 +35,10 @@ mod tests;
 use super::{Peer, Settings, Shm, sleep};
 use crate::os::file::{MappedRange, read_range};
 use crate::os::run::{Arrived, Stream, write_front};
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use covey_wire::transport::Refused;
-use covey_wire::{FileRange, Piece, RANGE_BYTES_MIN, Segments, Span, Transport};
+use covey_wire::{FileRange, Landing as Place, Piece, RANGE_BYTES_MIN, Segments, Transport};
+use fetch::Fetching;
 use inbound::{Arrival, End, Inbound, State};
 use landing::{Far, Landing};
 use packet::Head;
@@ -66,13 +70,11 @@ pub struct Channel {
     is_asleep: bool,
 }
 
-/// The peer's file had not all that it should have, and the peer has been asked why.
-#[derive(Debug)]
-struct Fetching {
-    index: u32,
-    from: Span,
-    fetched: Fetched,
-    tries: u32,
+/// Whether something may come.
+#[derive(PartialEq, Eq)]
+enum More {
+    Perhaps,
+    Nothing,
 }
 
 /// What channels of this process have copied, and had the kernel copy, in bytes.
@@ -164,50 +166,6 @@ impl Channel {
         }
     }
 
-    /// Fetches what the peer has lent. `None` while the peer is asked why something is missing.
-    fn fetch(&mut self, index: u32, from: Span, tries: u32) -> Option<Bytes> {
-        let pid = self.shm.link(PEER).and_then(|link| link.copyable());
-        let fetched = match pid.and_then(|pid| Fetched::fetch(&self.pool, pid, from)) {
-            Ok(fetched) => fetched,
-            Err(Refused::Dead) => return self.fail(End::Closed),
-            Err(_) => return self.fail(End::Broken("peer lent what cannot be fetched")),
-        };
-        COPIED.by_kernel.fetch_add(fetched.done as u64, Ordering::Relaxed);
-        self.send(Head::Fetched { index, is_whole: fetched.is_whole() }, 0, |_| {});
-        if !fetched.is_whole() {
-            self.fetching = Some(Fetching { index, from, fetched, tries });
-            return None;
-        }
-        Some(fetched.into_bytes())
-    }
-
-    /// Goes on with what was not whole, once the peer has said what it is.
-    fn fetch_on(&mut self) -> Option<Bytes> {
-        let is_cut = self.state.rest.take()?;
-        let Fetching { index, from, fetched, tries } = self.fetching.take()?;
-        match (is_cut, tries) {
-            (true, _) => Some(fetched.into_bytes()),
-            (false, TRIES_MAX) => self.fail(End::Broken("peer's file cannot be read")),
-            (false, tries) => self.fetch(index, from, tries + 1),
-        }
-    }
-
-    /// Nothing behind what cannot be fetched is of any use.
-    fn fail(&mut self, end: End) -> Option<Bytes> {
-        self.state.arrived.clear();
-        self.state.end.get_or_insert(end);
-        None
-    }
-
-    /// What is placed comes next.
-    fn placed(&mut self, bytes: Bytes) -> Poll<io::Result<Arrived>> {
-        COPIED.last.store(bytes.as_ptr() as usize, Ordering::Relaxed);
-        self.state.credit.take(0);
-        self.tell();
-        self.wake();
-        Poll::Ready(Ok(Arrived::Placed(bytes)))
-    }
-
     /// The next part of the stream, where it is there already. Bytes are appended to `input`.
     fn next(
         &mut self,
@@ -216,13 +174,15 @@ impl Channel {
     ) -> Option<Poll<io::Result<Arrived>>> {
         if self.fetching.is_some() {
             self.pump(None, 1);
-            return self.fetch_on().map(|bytes| self.placed(bytes));
+            return self.fetch_on().map(|fetched| self.placed(fetched.into_bytes()));
         }
         let count = match self.state.arrived.pop_front() {
             Some(Arrival::Placed(bytes)) => return Some(self.placed(bytes)),
             Some(Arrival::Rest(bytes)) => return Some(Poll::Ready(Ok(Arrived::Placed(bytes)))),
             Some(Arrival::Lies(index, from)) => {
-                return self.fetch(index, from, 0).map(|bytes| self.placed(bytes));
+                let fetched = Fetched::pooled(&self.pool, from.bytes as usize);
+                let fetched = self.fetch(fetched, index, from)?;
+                return Some(self.placed(fetched.into_bytes()));
             }
             Some(Arrival::Bytes(bytes)) => {
                 self.state.credit.take(bytes.len());
@@ -247,6 +207,18 @@ impl Channel {
         };
         self.state.end.get_or_insert(refused);
         false
+    }
+
+    /// Ready when it is worth another look at what has come, or nothing more will.
+    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<More>> {
+        if self.fetching.is_none() && !self.state.arrived.is_empty() {
+            return Poll::Ready(Ok(More::Perhaps));
+        }
+        match &self.state.end {
+            Some(End::Closed) => Poll::Ready(Ok(More::Nothing)),
+            Some(broken) => Poll::Ready(Err(broken.error())),
+            None => self.poll_wait(context).map_ok(|()| More::Perhaps),
+        }
     }
 
     /// Ready when it is worth another look at what the peer has sent.
@@ -386,13 +358,25 @@ impl Stream for Channel {
             if let Some(received) = next {
                 return received;
             }
-            if self.fetching.is_none() && !self.state.arrived.is_empty() {
-                continue;
+            if ready!(self.poll_more(context))? == More::Nothing {
+                return Poll::Ready(Ok(Arrived::Bytes(0)));
             }
-            match &self.state.end {
-                Some(End::Closed) => return Poll::Ready(Ok(Arrived::Bytes(0))),
-                Some(broken) => return Poll::Ready(Err(broken.error())),
-                None => ready!(self.poll_wait(context))?,
+        }
+    }
+
+    fn poll_land(
+        &mut self,
+        context: &mut Context<'_>,
+        landing: &mut Place,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let landed = self.land(landing);
+            self.tell();
+            if let Some(bytes) = landed {
+                return Poll::Ready(Ok(bytes));
+            }
+            if ready!(self.poll_more(context))? == More::Nothing {
+                return Poll::Ready(Ok(0));
             }
         }
     }
@@ -496,8 +480,6 @@ fn patience() -> Duration {
     })
 }
 
-/// How often something is fetched that is missing and should be there.
-const TRIES_MAX: u32 = 3;
 /// Looks without letting anybody else have the CPU: some 2 us.
 const SPINS: u32 = 40;
 

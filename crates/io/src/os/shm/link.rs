@@ -3,9 +3,10 @@
 use super::arena::Arena;
 use super::meet::Met;
 use super::ring::{Broken, Reader, Writer};
+use super::share::{Help, Offers, Stands, Units};
 use super::{Settings, barrier, reach, sleep};
 use covey_wire::Span;
-use covey_wire::transport::{PUBLISHED_MAX, Published, Refused};
+use covey_wire::transport::{PUBLISHED_MAX, Published, Refused, Transfer};
 use rustix::process::{Pid, PidfdFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,6 +36,12 @@ pub(super) struct Link {
     stream: UnixStream,
     process: Option<OwnedFd>,
     is_alive: bool,
+    /// What it sends can no longer be understood.
+    is_broken: bool,
+    offers: Offers,
+    help: Help,
+    /// A message of which the peer copies the last part, and what became of ours.
+    fetching: Option<(Fetch, Result<(), Refused>)>,
 }
 
 impl Link {
@@ -66,6 +73,10 @@ impl Link {
             stream,
             process,
             is_alive: true,
+            is_broken: false,
+            offers: Offers::default(),
+            help: Help::default(),
+            fetching: None,
         })
     }
 
@@ -92,6 +103,7 @@ impl Link {
     /// Nothing is sent to it or taken from it any more.
     pub fn bury(&mut self) {
         self.is_alive = false;
+        self.offers.end(false);
         self.can_copy = false;
         self.process = None;
         // Descriptors that are closed are watched no more; and the peer learns of it.
@@ -109,11 +121,17 @@ impl Link {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Refused> {
         self.writer.send(head, bytes, fill)?;
+        self.call();
+        Ok(())
+    }
+
+    /// Wakes the peer if it sleeps.
+    #[inline]
+    fn call(&self) {
         barrier::light(self.is_spared);
         if self.theirs.sleeping().load(Ordering::Relaxed) != 0 {
             self.wake();
         }
-        Ok(())
     }
 
     #[cold]
@@ -124,12 +142,125 @@ impl Link {
 
     #[inline]
     pub fn take(&mut self, with: impl FnOnce(&[u8], &[u8])) -> Result<bool, Broken> {
-        if self.is_alive { self.reader.take(with) } else { Ok(false) }
+        if !self.is_alive || self.is_broken {
+            return Ok(false);
+        }
+        let taken = self.reader.take(with);
+        self.is_broken = taken.is_err();
+        taken
     }
 
     #[inline]
     pub fn has_packet(&self) -> bool {
-        self.is_alive && self.reader.has_packet()
+        self.is_alive && !self.is_broken && self.reader.has_packet()
+    }
+
+    /// Whether it is to be let go, and can be: it writes no memory of ours any more.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.is_broken && self.is_alive && self.fetching.is_none()
+    }
+
+    /// Copies a message of the peer, which may do a part of it.
+    pub fn fetch(&mut self, fetch: Fetch) -> Result<Transfer, Refused> {
+        let pid = self.copyable()?;
+        let Fetch { message, from, into, .. } = fetch;
+        if from.bytes != into.bytes || !self.offers.wants(from.bytes) {
+            return reach::copy(pid, reach::Way::Read, into, &[from]).map(|()| Transfer::Done);
+        }
+        let offer = self.theirs.offer(self.their_inbox);
+        let mut next = Some(self.offers.open(offer, message, from, into));
+        let mut result = Ok(());
+        while let Some(units) = next {
+            result = fetch.copy(pid, units);
+            self.offers.copied(units);
+            if result.is_err() {
+                self.offers.close(offer);
+            }
+            next = self.offers.claim(offer);
+        }
+        for _ in 0..SPINS {
+            if let Some(result) = self.finish(&fetch, result) {
+                return result.map(|()| Transfer::Done);
+            }
+            std::hint::spin_loop();
+        }
+        self.fetching = Some((fetch, result));
+        Ok(Transfer::Started)
+    }
+
+    /// What became of a fetch whose parts are all claimed; `None` while the peer copies.
+    fn finish(
+        &mut self,
+        fetch: &Fetch,
+        result: Result<(), Refused>,
+    ) -> Option<Result<(), Refused>> {
+        match self.offers.stands(self.theirs.offer(self.their_inbox)) {
+            Stands::Over { is_helped } => {
+                self.offers.end(is_helped);
+                Some(result)
+            }
+            Stands::Waits => None,
+            Stands::GivenBack(units) => {
+                self.offers.end(false);
+                Some(result.and_then(|()| fetch.copy(self.pid, units)))
+            }
+        }
+    }
+
+    /// A fetch that has ended since it was started.
+    #[inline]
+    pub fn fetched(&mut self) -> Option<(u64, Result<(), Refused>)> {
+        if self.fetching.is_none() { None } else { self.fetched_now() }
+    }
+
+    #[cold]
+    fn fetched_now(&mut self) -> Option<(u64, Result<(), Refused>)> {
+        let (fetch, result) = self.fetching.take()?;
+        let ended = self.finish(&fetch, result);
+        if ended.is_none() {
+            self.fetching = Some((fetch, result));
+        }
+        ended.map(|result| (fetch.token, result))
+    }
+
+    /// Whether there is something to be told of: a packet, or a fetch that has ended.
+    pub fn has_news(&self) -> bool {
+        let has_fetched = || {
+            self.fetching.is_some()
+                && self.offers.stands(self.theirs.offer(self.their_inbox)) != Stands::Waits
+        };
+        self.has_packet() || has_fetched()
+    }
+
+    /// The same of a peer that is gone, so that it copies nothing any more.
+    pub fn fetched_of_gone(&mut self) -> Option<(u64, Result<(), Refused>)> {
+        let ended = self.fetched();
+        ended.or_else(|| self.fetching.take().map(|(fetch, _)| (fetch.token, Err(Refused::Dead))))
+    }
+
+    /// Copies a part of a message of ours that the peer reads. Says whether there was one.
+    #[inline]
+    pub fn help(&mut self, lends: impl FnOnce(u32, Span) -> bool) -> bool {
+        self.help.is_wanted(self.ours.offer(self.inbox)) && self.help_now(lends)
+    }
+
+    fn help_now(&mut self, lends: impl FnOnce(u32, Span) -> bool) -> bool {
+        let offer = self.ours.offer(self.inbox);
+        let may_help = self.can_copy && !self.is_broken;
+        let claimed = self.help.claim(offer, |message, span| may_help && lends(message, span));
+        let Some(claimed) = claimed else { return false };
+        match reach::copy(self.pid, reach::Way::Write, claimed.from, &[claimed.into]) {
+            Ok(()) => self.help.done(offer, claimed),
+            Err(_) => self.help.give_back(offer, claimed),
+        }
+        self.call();
+        true
+    }
+
+    /// Bytes that we have copied for the peer.
+    pub fn helped_bytes(&self) -> u64 {
+        self.help.bytes
     }
 
     /// Where memory of its heap is mapped here.
@@ -187,3 +318,35 @@ impl Link {
         }
     }
 }
+
+impl Drop for Link {
+    /// Memory may be given back after that: nobody writes into it.
+    fn drop(&mut self) {
+        while self.is_alive && self.fetched().is_none() && self.fetching.is_some() {
+            if self.is_gone() {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// A message of the peer that is copied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetch {
+    pub token: u64,
+    /// What the peer calls it.
+    pub message: u32,
+    pub from: Span,
+    pub into: Span,
+}
+
+impl Fetch {
+    fn copy(&self, pid: i32, units: Units) -> Result<(), Refused> {
+        let (from, into) = units.of(self.from).zip(units.of(self.into)).ok_or(Refused::Fault)?;
+        reach::copy(pid, reach::Way::Read, into, &[from])
+    }
+}
+
+/// Looks at what the peer does last before something else is done.
+const SPINS: u32 = 1 << 10;

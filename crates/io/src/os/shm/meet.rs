@@ -100,7 +100,7 @@ fn receive(stream: &UnixStream) -> io::Result<([u8; CARD_BYTES], Vec<OwnedFd>)> 
 }
 
 /// Rings and rows are numbers as they lie in memory: the last but one byte tells their order.
-const MAGIC: &[u8; 8] = if cfg!(target_endian = "big") { b"uzura\0B\x01" } else { b"uzura\0L\x01" };
+const MAGIC: &[u8; 8] = if cfg!(target_endian = "big") { b"uzura\0B\x02" } else { b"uzura\0L\x02" };
 const ORDER: usize = 6;
 const CARD_BYTES: usize = 8 + 8 + 8 + 4 + 4 + 8 + 16;
 /// A process that is there answers at once.

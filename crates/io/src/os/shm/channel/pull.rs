@@ -4,8 +4,8 @@
 use super::super::reach;
 use crate::os::file::MappedRange;
 use bytes::Bytes;
-use covey_wire::Span;
 use covey_wire::transport::Refused;
+use covey_wire::{Landing, Span};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the peer may fetch until it says that it has.
@@ -60,35 +60,75 @@ pub(super) struct Pool {
 /// Most buffers that are kept.
 const KEPT_MAX: usize = 32;
 
-/// A buffer with what was fetched.
+/// Memory with what was fetched.
 #[derive(Debug)]
 pub(super) struct Fetched {
-    pool: Arc<Pool>,
-    buffer: Vec<u8>,
+    place: Place,
     /// How much was to be fetched, and how much there was.
     bytes: usize,
     pub done: usize,
 }
 
+#[derive(Debug)]
+enum Place {
+    /// A buffer that is used again when the last holder has dropped its bytes.
+    Pooled(Arc<Pool>, Vec<u8>),
+    /// The user's.
+    Landing(Landing),
+}
+
 impl Fetched {
-    /// Fetches from a process's memory. What it has not got is zeros, for the time being. An error when the process is gone,
-    /// or does not permit it.
-    pub fn fetch(pool: &Arc<Pool>, pid: i32, from: Span) -> Result<Fetched, Refused> {
-        let bytes = from.bytes as usize;
+    /// Room in a buffer of the pool.
+    pub fn pooled(pool: &Arc<Pool>, bytes: usize) -> Fetched {
         let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = free.pop().unwrap_or_default();
         drop(free);
         if buffer.len() < bytes {
             buffer = vec![0; bytes.max(super::landing::BLOCK_BYTES)];
         }
-        let done = reach::read_some(pid, from, &mut buffer[..bytes])?;
-        buffer[done..bytes].fill(0);
-        Ok(Fetched { pool: pool.clone(), buffer, bytes, done })
+        Fetched { place: Place::Pooled(pool.clone(), buffer), bytes, done: 0 }
+    }
+
+    /// The next bytes of a place of the user's.
+    pub fn into_place(landing: Landing, bytes: usize) -> Fetched {
+        assert!(
+            bytes <= landing.wanted(),
+            "{bytes} bytes are to land where {} fit",
+            landing.wanted()
+        );
+        Fetched { place: Place::Landing(landing), bytes, done: 0 }
+    }
+
+    /// Fetches from a process's memory. What it has not got is zeros, for the time being. An error when the process is gone,
+    /// or does not permit it.
+    pub fn fetch(&mut self, pid: i32, from: Span) -> Result<(), Refused> {
+        self.done = reach::read_some(pid, from, self.room())?;
+        let done = self.done;
+        self.room()[done..].fill(0);
+        Ok(())
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        match &mut self.place {
+            Place::Pooled(_, buffer) => &mut buffer[..self.bytes],
+            Place::Landing(landing) => &mut landing.room()[..self.bytes],
+        }
     }
 
     /// Whether all of it was there.
     pub fn is_whole(&self) -> bool {
         self.done == self.bytes
+    }
+
+    /// The user's place, and how much more of it is filled now. Itself where it is none.
+    pub fn into_landing(mut self) -> Result<(Landing, usize), Fetched> {
+        match &mut self.place {
+            Place::Landing(landing) => {
+                landing.advance(self.bytes);
+                Ok((std::mem::take(landing), self.bytes))
+            }
+            Place::Pooled(..) => Err(self),
+        }
     }
 
     /// The bytes. The buffer is used again when the last holder drops them.
@@ -99,15 +139,20 @@ impl Fetched {
 
 impl AsRef<[u8]> for Fetched {
     fn as_ref(&self) -> &[u8] {
-        &self.buffer[..self.bytes]
+        match &self.place {
+            Place::Pooled(_, buffer) => &buffer[..self.bytes],
+            // Only its user looks at it.
+            Place::Landing(_) => &[],
+        }
     }
 }
 
 impl Drop for Fetched {
     fn drop(&mut self) {
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let Place::Pooled(pool, buffer) = &mut self.place else { return };
+        let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < KEPT_MAX {
-            free.push(std::mem::take(&mut self.buffer));
+            free.push(std::mem::take(buffer));
         }
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::os::file::DataFile;
 use crate::sim::Rng;
+use bytes::Bytes;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -186,6 +187,77 @@ fn a_range_of_a_file_is_fetched_and_zeros_stand_for_what_is_gone() {
             assert_eq!(*before.get_or_insert(got.as_ptr()), got.as_ptr());
             one.pump(None, 1);
             assert!(one.state.lent.is_empty());
+        }
+    });
+}
+
+/// Takes as much as a place of the user's has room for.
+async fn land(channel: &mut Channel, buffer: BytesMut) -> BytesMut {
+    let bytes = buffer.len();
+    let mut place = Place::new(buffer, bytes);
+    // The channel may keep the place meanwhile, so that it has no room.
+    let mut left = bytes;
+    while left > 0 {
+        left -= poll_fn(|context| channel.poll_land(context, &mut place)).await.unwrap();
+    }
+    place.into_buffer()
+}
+
+#[test]
+fn a_payload_lands_in_the_users_place_by_one_copy() {
+    block_on(async {
+        for one_copy in [false, true] {
+            let (mut one, mut other) = pair_as(one_copy);
+            let is_fetched = one.state.peer_fetches;
+            let bytes = some(3 << 20, &mut Rng::new(1));
+            let (_, data) = file(&bytes);
+            let range = data.range(1 << 20, 1 << 20).unwrap().expect("it is in memory");
+            let mut buffer = BytesMut::zeroed(1 << 20);
+            for _ in 0..3 {
+                let at = buffer.as_ptr();
+                let sent = poll_fn(|context| one.poll_write_range(context, &range)).await.unwrap();
+                assert_eq!(sent, 1 << 20);
+                buffer = land(&mut other, buffer).await;
+                assert_eq!(buffer.as_ptr(), at);
+                assert!(buffer == bytes[1 << 20..][..1 << 20]);
+                if is_fetched {
+                    assert_eq!(COPIED.last.load(Ordering::Relaxed), at as usize);
+                }
+            }
+            one.pump(None, 1);
+            assert!(one.state.lent.is_empty());
+        }
+    });
+}
+
+#[test]
+fn places_of_all_sizes_are_filled_in_order_by_whatever_comes() {
+    block_on(async {
+        for one_copy in [false, true] {
+            let (mut one, mut other) = pair_as(one_copy);
+            let bytes = some(3 << 20, &mut Rng::new(1));
+            let (_, data) = file(&bytes);
+            let range = data.range(0, 1 << 20).unwrap().expect("it is in memory");
+            // A range, bytes of a block, bytes of packets; and places that end anywhere in them.
+            let send = async {
+                let sent = poll_fn(|context| one.poll_write_range(context, &range)).await.unwrap();
+                assert_eq!(sent, 1 << 20);
+                one.write_all(&bytes[1 << 20..2 << 20]).await.unwrap();
+                one.write_all(&bytes[2 << 20..][..5000]).await.unwrap();
+                one.write_all(&bytes[(2 << 20) + 5000..]).await.unwrap();
+            };
+            let mut got = Vec::new();
+            let take = async {
+                let mut random = Rng::new(2);
+                while got.len() < bytes.len() {
+                    let most = (bytes.len() - got.len()) as u64;
+                    let length = random.below(700_000).min(most - 1) + 1;
+                    let filled = land(&mut other, BytesMut::zeroed(length as usize)).await;
+                    got.extend_from_slice(&filled);
+                }
+            };
+            tokio::join!(send, take);
+            assert!(got == bytes);
         }
     });
 }

@@ -1,0 +1,168 @@
+//! Both sides of an offer, step by step out of a seed and as two threads: every unit is copied once, and nobody has a
+//! claim when an offer is over.
+
+use super::*;
+use crate::sim::Rng;
+
+fn offer() -> Offer {
+    // SAFETY: an offer is made of numbers, as it is in new memory of the file.
+    unsafe { std::mem::zeroed() }
+}
+
+const FROM: u64 = 1 << 30;
+const INTO: u64 = 1 << 40;
+
+/// Counts how often each unit was copied.
+#[derive(Default)]
+struct Copies(Vec<u32>);
+
+impl Copies {
+    fn add(&mut self, from: Span, into: Span) {
+        let at = from.address - FROM;
+        assert_eq!(into, Span::new(INTO + at, from.bytes));
+        for unit in at / UNIT..(at + from.bytes).div_ceil(UNIT) {
+            self.0[unit as usize] += 1;
+        }
+    }
+}
+
+/// One offer of so many bytes, in an order that the seed decides. Says what the sender copied.
+fn run(rng: &mut Rng, line: &Offer, offers: &mut Offers, help: &mut Help, bytes: u64) -> u64 {
+    let (from, into) = (Span::new(FROM, bytes), Span::new(INTO, bytes));
+    let mut copies = Copies(vec![0; units(bytes) as usize]);
+    let (before, gives_back) = (help.bytes, rng.chance(200));
+    let mut here = Some(offers.open(line, 7, from, into));
+    let mut there: Option<Claimed> = None;
+    loop {
+        if rng.chance(500) {
+            match there.take() {
+                None => {
+                    there = help.claim(line, |message, span| {
+                        assert_eq!((message, span), (7, from));
+                        rng.chance(900)
+                    });
+                }
+                Some(claimed) if gives_back && rng.chance(500) => help.give_back(line, claimed),
+                Some(claimed) => {
+                    copies.add(claimed.from, claimed.into);
+                    help.done(line, claimed);
+                }
+            }
+            continue;
+        }
+        if let Some(units) = here {
+            copies.add(units.of(from).expect("within"), units.of(into).expect("within"));
+            offers.copied(units);
+            here = offers.claim(line);
+            continue;
+        }
+        match offers.stands(line) {
+            Stands::Waits => assert!(there.is_some(), "nobody has what is not done"),
+            Stands::GivenBack(units) => {
+                copies.add(units.of(from).expect("within"), units.of(into).expect("within"));
+                offers.end(false);
+                break;
+            }
+            Stands::Over { is_helped } => {
+                assert_eq!(is_helped, help.bytes > before);
+                offers.end(is_helped);
+                break;
+            }
+        }
+    }
+    assert!(there.is_none() && copies.0.iter().all(|times| *times == 1), "{bytes} bytes");
+    assert!(help.claim(line, |_, _| true).is_none(), "it is over");
+    help.bytes - before
+}
+
+#[test]
+fn every_unit_is_copied_once_whoever_claims_it_and_gives_it_back() {
+    let mut helped = 0;
+    for seed in 0..3000 {
+        let mut rng = Rng::new(seed);
+        let (line, mut offers, mut help) = (offer(), Offers::default(), Help::default());
+        for _ in 0..1 + rng.below(10) {
+            let most = if rng.chance(500) { 100 << 10 } else { 9 << 20 };
+            let bytes = SHARED_BYTES_MIN + rng.below(most);
+            helped += run(&mut rng, &line, &mut offers, &mut help, bytes);
+        }
+    }
+    assert!(helped > 1 << 30, "{helped}");
+}
+
+#[test]
+fn two_threads_copy_every_unit_once() {
+    let line = &offer();
+    let is_ended = &std::sync::atomic::AtomicBool::new(false);
+    let bytes = 3 << 20;
+    let (from, into) = (Span::new(FROM, bytes), Span::new(INTO, bytes));
+    let (ours, theirs) = std::thread::scope(|scope| {
+        let helper = scope.spawn(move || {
+            let (mut help, mut copies) = (Help::default(), Copies(vec![0; units(bytes) as usize]));
+            while !is_ended.load(Ordering::Relaxed) {
+                if let Some(claimed) = help.claim(line, |_, _| true) {
+                    copies.add(claimed.from, claimed.into);
+                    help.done(line, claimed);
+                }
+            }
+            copies.0
+        });
+        let (mut offers, mut copies) = (Offers::default(), Copies(vec![0; units(bytes) as usize]));
+        for _ in 0..ROUNDS {
+            let mut next = Some(offers.open(line, 7, from, into));
+            while let Some(units) = next {
+                copies.add(units.of(from).expect("within"), units.of(into).expect("within"));
+                offers.copied(units);
+                next = offers.claim(line);
+            }
+            while offers.stands(line) == Stands::Waits {
+                std::thread::yield_now();
+            }
+            offers.end(true);
+        }
+        is_ended.store(true, Ordering::Relaxed);
+        (copies.0, helper.join().expect("it ends"))
+    });
+    assert!(ours.iter().zip(theirs).all(|(ours, theirs)| ours + theirs == ROUNDS));
+}
+
+const ROUNDS: u32 = 2000;
+
+#[test]
+fn a_message_that_is_not_lent_and_numbers_that_cannot_be_are_let_be() {
+    let (line, mut help) = (offer(), Help::default());
+    let mut offers = Offers::default();
+    assert!(!help.is_wanted(&line));
+    offers.open(&line, 7, Span::new(FROM, 1 << 20), Span::new(INTO, 1 << 20));
+    assert!(help.is_wanted(&line));
+    assert!(help.claim(&line, |_, _| false).is_none());
+    assert!(!help.is_wanted(&line), "it is not asked again");
+    for bytes in [u64::MAX, SHARED_BYTES_MAX, 0] {
+        line.bytes.store(bytes, Ordering::Relaxed);
+        line.claim.fetch_add(1 << 32, Ordering::Relaxed);
+        assert!(help.claim(&line, |_, _| true).is_none(), "{bytes} bytes");
+    }
+    // A span that goes around the end of memory has no such part.
+    line.bytes.store(1 << 20, Ordering::Relaxed);
+    line.from.store(u64::MAX - 4096, Ordering::Relaxed);
+    line.claim.store(9 << 32, Ordering::Relaxed);
+    assert!(help.claim(&line, |_, span| span.end().is_some()).is_none());
+}
+
+#[test]
+fn who_is_not_heard_offers_seldom_and_who_is_heard_always() {
+    let (line, mut offers) = (offer(), Offers::default());
+    let (from, into) = (Span::new(FROM, 1 << 20), Span::new(INTO, 1 << 20));
+    let mut made = 0;
+    for _ in 0..1000 {
+        if offers.wants(1 << 20) {
+            made += 1;
+            offers.open(&line, 7, from, into);
+            assert!(!offers.wants(1 << 20), "one at a time");
+            offers.end(false);
+        }
+    }
+    assert!((50..150).contains(&made), "{made}");
+    offers.end(true);
+    assert!(offers.wants(SHARED_BYTES_MIN) && !offers.wants(SHARED_BYTES_MIN - 1));
+}
