@@ -13,7 +13,7 @@ use crate::uzura::cpus::{self, Cpus};
 use crate::uzura::figures::{Figures, Summary};
 use crate::uzura::meter::Plan;
 use crate::uzura::what::Over;
-use crate::uzura::{engine, floors, iperf, other, peers};
+use crate::uzura::{engine, floors, iperf, other, peers, served};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// hypervisor moves CPUs about and every other number follows that one.
 ///
 /// Beside them stand the machine's floors (a cache line to and fro, memcpy, process_vm_readv,
-/// transpositions by our kernels, a bare TCP socket, iperf3), and Open MPI and MPICH where they are
+/// transpositions by our kernels, a bare TCP socket, iperf3, 9P by a unix socket), and Open MPI and MPICH where they are
 /// installed: a program in C is compiled with their mpicc when it is first needed. Transposed
 /// matrices are compared element by element.
 ///
@@ -71,6 +71,8 @@ enum Part {
     Tcp,
     /// Matrices transposed on the way
     Matrices,
+    /// 9P reads of 1 MiB from a file in memory
+    Reads,
 }
 
 /// All that is told.
@@ -147,7 +149,7 @@ fn measure(args: &Args, plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Repor
         }
     }
     for round in 0..plan.rounds {
-        let parts = [Part::Memory, Part::Tcp, Part::Matrices];
+        let parts = [Part::Memory, Part::Tcp, Part::Matrices, Part::Reads];
         for part in
             parts.into_iter().filter(|part| args.only.is_empty() || args.only.contains(part))
         {
@@ -172,21 +174,25 @@ fn measure(args: &Args, plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Repor
     }
 }
 
+/// What measures the floors of a part.
+type Floors = fn(&Plan, &Stop, &mut Figures) -> Result<()>;
+
 impl Run<'_> {
     /// One round of one part: floors, engine and libraries as close together as it goes.
     fn part(&mut self, part: Part, round: usize, libraries: &[Mpi]) {
         let (plan, stop) = (self.plan, self.stop);
-        let (over, name) = match part {
-            Part::Memory => (Over::Memory, "messages by memory"),
-            Part::Tcp => (Over::Tcp, "messages by TCP"),
-            Part::Matrices => (Over::Memory, "matrices"),
+        let (over, name, floors): (_, _, Floors) = match part {
+            Part::Memory => (Over::Memory, "messages by memory", floors::memory),
+            Part::Tcp => (Over::Tcp, "messages by TCP", floors::sockets),
+            Part::Matrices => (Over::Memory, "matrices", floors::matrices),
+            Part::Reads => {
+                (self.say)(format!("round {} of {}: 9P reads", round + 1, plan.rounds));
+                let done = served::measure(plan, stop, &mut self.figures);
+                return self.keep(done);
+            }
         };
         (self.say)(format!("round {} of {}: {name}, floors", round + 1, plan.rounds));
-        let floors = match part {
-            Part::Memory => floors::memory(plan, stop, &mut self.figures),
-            Part::Tcp => floors::sockets(plan, stop, &mut self.figures),
-            Part::Matrices => floors::matrices(plan, stop, &mut self.figures),
-        };
+        let floors = floors(plan, stop, &mut self.figures);
         self.keep(floors);
         if part == Part::Tcp {
             let iperf = match iperf::is_installed() {
