@@ -12,20 +12,23 @@
 //! A peer is dead when its connection ends or says something that is no frame. A machine that is cut off is noticed
 //! by keepalives and by what it does not acknowledge, after [`SILENCE`]; one whose program computes and takes nothing
 //! meanwhile acknowledges what it has, and is not dead.
+//!
+//! A poll reads from the links that something came from lately, and from no other: the kernel watches those, and is
+//! asked now and then. So a poll costs one call of the system where one peer talks, however many there are.
 
 mod incoming;
 mod link;
 mod outgoing;
+mod watch;
 
 use covey_wire::transport::{Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 use link::{Link, Stranger};
-use rustix::event::epoll;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
+use watch::{NEWCOMER, Watch};
 
 /// Longest payload of a packet that is copied.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
@@ -37,6 +40,14 @@ pub const SILENCE: Duration = Duration::from_secs(5);
 const STRANGERS_MAX: usize = 64;
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(3);
+/// Polls between two looks at what the kernel watches, where others are read from meanwhile.
+const ROUNDS: u32 = 16;
+/// After so many polls without anything a link is left to the kernel, where it is not the only one.
+const QUIET_POLLS: u32 = 1024;
+/// After so many times that something came, a link that is watched is not watched any more.
+const BUSY_POLLS: u32 = 8;
+/// Between two looks whether machines still acknowledge.
+const CHECK_EVERY_MS: u64 = 1000;
 
 /// How connections are used.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,15 +69,33 @@ pub struct Tcp {
     /// Who has come and was not accepted.
     arrived: VecDeque<Peer>,
     listener: Option<TcpListener>,
-    events: OwnedFd,
+    /// Those that are read from in each poll.
+    near: Vec<u32>,
+    /// Which of them is first.
+    turn: usize,
+    watch: Watch,
+    rounds: u32,
+    looked_ms: u64,
+    checked_ms: u64,
 }
 
 impl Tcp {
     /// Without peers.
     pub fn new(options: Options) -> io::Result<Tcp> {
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let (links, strangers, arrived) = (Vec::new(), Vec::new(), VecDeque::new());
-        Ok(Tcp { options, links, told: 0, strangers, arrived, listener: None, events })
+        Ok(Tcp {
+            options,
+            links: Vec::new(),
+            told: 0,
+            strangers: Vec::new(),
+            arrived: VecDeque::new(),
+            listener: None,
+            near: Vec::new(),
+            turn: 0,
+            watch: Watch::new()?,
+            rounds: 0,
+            looked_ms: 0,
+            checked_ms: 0,
+        })
     }
 
     /// Listens on loopback: whoever connects there, and belongs to the user of this process or to root, becomes a
@@ -84,7 +113,7 @@ impl Tcp {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        watch(&self.events, &listener)?;
+        self.watch.add(&listener, NEWCOMER, false)?;
         self.listener = Some(listener);
         Ok(address)
     }
@@ -108,7 +137,6 @@ impl Tcp {
     /// Takes over a connection, whose other end does so too.
     pub fn adopt(&mut self, stream: TcpStream) -> io::Result<Peer> {
         let link = Link::new(stream, &self.options)?;
-        watch(&self.events, &link.stream)?;
         Ok(self.join(link))
     }
 
@@ -116,16 +144,94 @@ impl Tcp {
     pub fn leave(&mut self, peer: Peer) {
         if let Some(link) = self.links.get_mut(peer.0 as usize) {
             link.end();
+            self.bring_near(peer.0);
         }
     }
 
     fn join(&mut self, link: Link) -> Peer {
         self.links.push(link);
-        Peer(self.links.len() as u32 - 1)
+        let number = self.links.len() as u32 - 1;
+        self.bring_near(number);
+        Peer(number)
     }
 
     fn link(&mut self, peer: Peer) -> Result<&mut Link, Refused> {
         self.links.get_mut(peer.0 as usize).filter(|link| link.is_open()).ok_or(Refused::Dead)
+    }
+
+    /// Reads from a link in each poll from now on.
+    fn bring_near(&mut self, number: u32) {
+        if let Some(link) = self.links.get_mut(number as usize)
+            && !link.is_near
+            && !link.is_dead()
+        {
+            link.is_near = true;
+            link.quiet_polls = 0;
+            self.near.push(number);
+        }
+    }
+
+    /// What a send left behind is seen to in the polls that follow.
+    fn see_to(&mut self, peer: Peer) {
+        if self.links.get(peer.0 as usize).is_some_and(|link| !link.is_near && !link.is_settled()) {
+            self.bring_near(peer.0);
+        }
+    }
+
+    /// The dead are not polled.
+    fn bury(&mut self) {
+        let links = &self.links;
+        self.near.retain(|number| !links[*number as usize].is_dead());
+        self.turn = if self.turn < self.near.len() { self.turn } else { 0 };
+    }
+
+    /// Now and then, and in each poll of one who polls seldom: brings near whoever has something, and leaves to the kernel
+    /// who has not.
+    #[inline]
+    fn look_around(&mut self) {
+        self.rounds = self.rounds.wrapping_add(1);
+        let now_ms = crate::os::clock::coarse_ms();
+        if !self.rounds.is_multiple_of(ROUNDS) && !self.near.is_empty() && now_ms == self.looked_ms
+        {
+            return;
+        }
+        self.looked_ms = now_ms;
+        self.look(now_ms);
+    }
+
+    fn look(&mut self, now_ms: u64) {
+        if self.near.len() > 1 {
+            let (links, watch) = (&mut self.links, &self.watch);
+            self.near.retain(|number| {
+                let link = &mut links[*number as usize];
+                let stays = link.quiet_polls < QUIET_POLLS || !link.is_settled();
+                link.is_near = stays || link.watch(watch, *number, false).is_err();
+                link.is_near
+            });
+        }
+        let mut is_somebody_new = !self.strangers.is_empty();
+        if is_somebody_new || self.listener.is_some() || self.near.len() < self.links.len() {
+            let mut ready = [0; 64];
+            let mut count = 0;
+            self.watch.ready(|number| match number {
+                NEWCOMER => is_somebody_new = true,
+                number => {
+                    ready[count] = number as u32;
+                    count += 1;
+                }
+            });
+            ready[..count].iter().for_each(|number| self.bring_near(*number));
+        }
+        if is_somebody_new {
+            self.meet();
+        }
+        if now_ms.saturating_sub(self.checked_ms) >= CHECK_EVERY_MS {
+            self.checked_ms = now_ms;
+            for number in 0..self.links.len() {
+                self.links[number].check();
+                self.see_to(Peer(number as u32));
+            }
+        }
     }
 
     /// Takes in who has come, and makes peers of those that have said hello.
@@ -136,7 +242,7 @@ impl Tcp {
             {
                 if is_ours(&stream, from)
                     && let Ok(link) = Link::new(stream, &self.options)
-                    && watch(&self.events, &link.stream).is_ok()
+                    && self.watch.add(&link.stream, NEWCOMER, false).is_ok()
                 {
                     self.strangers.push(Stranger::new(link));
                 }
@@ -148,6 +254,7 @@ impl Tcp {
                 Ok(false) => at += 1,
                 Ok(true) => {
                     let link = self.strangers.remove(at).link;
+                    self.watch.remove(&link.stream);
                     let peer = self.join(link);
                     self.arrived.push_back(peer);
                 }
@@ -172,7 +279,9 @@ impl Transport for Tcp {
         if bytes > PACKET_BYTES_MAX {
             return Err(Refused::Unsupported);
         }
-        self.link(peer)?.send(head, bytes, fill)
+        let sent = self.link(peer)?.send(head, bytes, fill);
+        self.see_to(peer);
+        sent
     }
 
     fn post_bytes_max(&self) -> usize {
@@ -189,39 +298,68 @@ impl Transport for Tcp {
         if payload.bytes > POST_BYTES_MAX as u64 {
             return Err(Refused::Unsupported);
         }
-        self.link(peer)?.post(token, head, payload)
+        let posted = self.link(peer)?.post(token, head, payload);
+        self.see_to(peer);
+        posted
     }
 
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
         let mut happened = 0;
-        if self.listener.is_some() || !self.strangers.is_empty() {
-            self.meet();
+        if budget > 0 {
+            self.look_around();
         }
         while self.told < self.links.len() {
             sink.joined(Peer(self.told as u32));
             self.told += 1;
             happened += 1;
         }
-        for (number, link) in self.links.iter_mut().enumerate() {
+        if budget == 0 {
+            return happened;
+        }
+        let count = self.near.len();
+        for at in 0..count {
+            let number = self.near[(self.turn + at) % count];
+            let link = &mut self.links[number as usize];
             let left = budget.saturating_sub(happened);
-            happened += link.poll(Peer(number as u32), left, sink);
+            if left == 0 {
+                // Whoever talks without end does not keep the others from being heard.
+                self.turn = (self.turn + at) % count;
+                break;
+            }
+            let new = link.poll(Peer(number), left, sink);
+            happened += new;
+            if new == 0 {
+                continue;
+            }
+            if link.is_watched() && (link.busy_polls >= BUSY_POLLS || link.is_dead()) {
+                link.unwatch(&self.watch);
+            }
+        }
+        if happened > 0 {
+            self.bury();
         }
         happened
     }
 
     fn sleep_on(&self) -> Option<i32> {
-        Some(self.events.as_raw_fd())
+        Some(self.watch.descriptor())
     }
 
     fn prepare_sleep(&mut self) -> bool {
         let is_quiet = self.told == self.links.len() && self.links.iter().all(Link::is_quiet);
-        is_quiet && self.links.iter_mut().all(|link| link.watch_room(&self.events, true))
+        let watch = &self.watch;
+        let mut links = (0..).zip(&mut self.links);
+        is_quiet
+            && links.all(|(number, link)| link.is_dead() || link.watch(watch, number, true).is_ok())
     }
 
     fn woke(&mut self) {
-        for link in &mut self.links {
-            link.watch_room(&self.events, false);
+        for (number, link) in (0..).zip(&mut self.links) {
+            // What fails here wakes the next sleeper for nothing.
+            let _ = link.is_watched() && link.watch(&self.watch, number, false).is_ok();
         }
+        // The next poll looks around.
+        self.rounds = ROUNDS - 1;
     }
 }
 
@@ -234,12 +372,6 @@ fn is_ours(stream: &TcpStream, from: SocketAddr) -> bool {
         IpAddr::V6(address) => address.is_loopback(),
     };
     is_loopback && owner.is_some_and(|owner| owner == user || owner == 0)
-}
-
-/// Has a sleeper woken when something can be read.
-fn watch(events: &OwnedFd, what: impl std::os::fd::AsFd) -> io::Result<()> {
-    let data = epoll::EventData::new_u64(0);
-    Ok(epoll::add(events, what, data, epoll::EventFlags::IN)?)
 }
 
 #[cfg(test)]

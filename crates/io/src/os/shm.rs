@@ -185,6 +185,12 @@ impl Shm {
         self.links.iter().map(Link::helped_bytes).sum()
     }
 
+    /// Does not wait for what the peer may still write into memory of ours, which must stay as it is; whether there is
+    /// such a thing.
+    fn abandon(&mut self, peer: Peer) -> bool {
+        self.links.get_mut(peer.0 as usize).is_some_and(Link::abandon)
+    }
+
     #[inline]
     fn link(&mut self, peer: Peer) -> Result<&mut Link, Refused> {
         let link = self.links.get_mut(peer.0 as usize).ok_or(Refused::Dead)?;

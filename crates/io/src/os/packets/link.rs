@@ -2,15 +2,15 @@
 
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
+use super::watch::Watch;
 use super::{Options, SILENCE};
 use crate::os::tcp;
 use covey_wire::transport::{HEAD_BYTES_MAX, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span};
-use rustix::event::epoll;
 use rustix::net::sockopt;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 /// What either end says first.
@@ -19,9 +19,6 @@ pub(super) const HELLO: [u8; 8] = *b"COVEYUZ1";
 pub(super) const MARK: [u8; 3] = [0xc0, 0x7e, 0x59];
 /// Before the head.
 pub(super) const PREFIX_BYTES: usize = 8;
-/// Polls without effect between two looks at the clock.
-const IDLE_POLLS: u32 = 1 << 12;
-const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long one may take to say hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(3);
 
@@ -31,10 +28,14 @@ pub(super) struct Link {
     out: Outgoing,
     incoming: Incoming,
     life: Life,
-    /// Whether a sleeper is woken when there is room to write.
-    watches_room: bool,
-    idle_polls: u32,
-    checked: Instant,
+    /// It is read from in each poll.
+    pub is_near: bool,
+    /// Polls since something came.
+    pub quiet_polls: u32,
+    /// Polls in which something came since it is watched.
+    pub busy_polls: u32,
+    /// Whether the kernel watches it, and then whether for room to write too.
+    watched: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +56,10 @@ impl Link {
         sockopt::set_tcp_keepcnt(&stream, SILENCE.as_secs() as u32)?;
         busy_poll(&stream, options.busy_poll);
         let (out, incoming) = (Outgoing::beginning_with(&HELLO), Incoming::new());
-        let (life, watches_room, checked) = (Life::Open, false, Instant::now());
-        let mut link = Link { stream, out, incoming, life, watches_room, idle_polls: 0, checked };
+        let (life, is_near, watched) = (Life::Open, false, None);
+        let (quiet_polls, busy_polls) = (0, 0);
+        let mut link =
+            Link { stream, out, incoming, life, is_near, quiet_polls, busy_polls, watched };
         link.flush();
         Ok(link)
     }
@@ -129,9 +132,11 @@ impl Link {
             happened += 1;
         }
         happened += self.receive(peer, budget, sink);
-        if happened == 0 && self.is_open() {
-            self.idle_polls = self.idle_polls.wrapping_add(1);
-            self.check();
+        if happened == 0 {
+            self.quiet_polls = self.quiet_polls.saturating_add(1);
+        } else {
+            self.quiet_polls = 0;
+            self.busy_polls = self.busy_polls.saturating_add(1);
         }
         // What was read before the end is delivered first.
         if self.life == Life::Ending && happened == 0 && budget > 0 {
@@ -143,13 +148,12 @@ impl Link {
         happened
     }
 
-    /// Looks now and then whether the other machine still acknowledges. The kernel itself tries for a quarter of an
-    /// hour; and its own limit of time would end connections to programs that merely read nothing.
-    fn check(&mut self) {
-        if !self.idle_polls.is_multiple_of(IDLE_POLLS) || self.checked.elapsed() < CHECK_EVERY {
+    /// Looks whether the other machine still acknowledges. The kernel itself tries for a quarter of an hour; and its
+    /// own limit of time would end connections to programs that merely read nothing.
+    pub fn check(&mut self) {
+        if !self.is_open() {
             return;
         }
-        self.checked = Instant::now();
         let info = tcp::info(&self.stream).unwrap_or_default();
         let silent = Duration::from_millis(info.acknowledged_before_ms.into());
         if info.unacknowledged > 0 && silent > SILENCE {
@@ -197,24 +201,37 @@ impl Link {
         }
     }
 
-    /// Whether a sleeper is to be woken when there is room to write again, where that matters.
-    pub fn watch_room(&mut self, events: &OwnedFd, is_asleep: bool) -> bool {
-        if self.life == Life::Dead {
-            // It would wake everybody for ever. It is not there any more the second time.
-            let _ = epoll::delete(events, &self.stream);
-            return true;
-        }
-        let wants = is_asleep && self.is_open() && !self.out.is_empty();
-        if wants != self.watches_room {
-            let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, wants);
-            let data = epoll::EventData::new_u64(0);
-            if epoll::modify(events, &self.stream, data, flags).is_err() {
-                return false;
+    /// Whether nothing is to be done for it until something comes.
+    pub fn is_settled(&self) -> bool {
+        self.life == Life::Dead || self.is_quiet() && self.out.is_empty()
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.life == Life::Dead
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.watched.is_some()
+    }
+
+    /// Has the kernel watch it; where we sleep, also for room to write what waits.
+    pub fn watch(&mut self, watch: &Watch, number: u32, is_asleep: bool) -> io::Result<()> {
+        let wants_room = is_asleep && self.is_open() && !self.out.is_empty();
+        match self.watched {
+            Some(now) if now == wants_room => return Ok(()),
+            Some(_) => watch.modify(&self.stream, number.into(), wants_room)?,
+            None => {
+                watch.add(&self.stream, number.into(), wants_room)?;
+                self.busy_polls = 0;
             }
-            self.watches_room = wants;
         }
-        true
+        self.watched = Some(wants_room);
+        Ok(())
+    }
+
+    pub fn unwatch(&mut self, watch: &Watch) {
+        watch.remove(&self.stream);
+        self.watched = None;
     }
 }
 

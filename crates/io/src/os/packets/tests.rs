@@ -18,8 +18,8 @@ impl Sink for Record {
         self.joined.push(peer);
     }
 
-    fn packet(&mut self, _: Peer, head: &[u8], payload: &[u8]) {
-        assert!(self.dead.is_empty(), "nothing comes from the dead");
+    fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]) {
+        assert!(!self.dead.contains(&peer), "nothing comes from the dead");
         self.packets.push((head.to_vec(), payload.to_vec()));
     }
 
@@ -280,4 +280,152 @@ fn who_comes_is_accepted_once_and_nobody_comes_from_elsewhere() {
     b.tcp.connect(address).unwrap();
     until(&mut a, &mut b, |a, b| a.heard.joined.len() + b.heard.joined.len() == 2);
     assert_eq!((a.tcp.accept(), a.tcp.accept()), (Some(Peer(0)), None));
+}
+
+/// One that listens, and others that have met it.
+fn crowd(count: usize) -> (End, Vec<End>) {
+    let mut a = End::new();
+    let address = a.tcp.listen().unwrap();
+    let mut others: Vec<End> = (0..count).map(|_| End::new()).collect();
+    for (at, other) in others.iter_mut().enumerate() {
+        other.tcp.connect(address).unwrap();
+        until(&mut a, other, |a, other| a.heard.joined.len() + other.heard.joined.len() == at + 2);
+    }
+    (a, others)
+}
+
+#[test]
+fn links_that_are_quiet_are_left_to_the_kernel_and_are_heard_all_the_same() {
+    let (mut a, mut others) = crowd(4);
+    for _ in 0..2 * QUIET_POLLS {
+        a.poll();
+    }
+    assert!(a.tcp.near.len() <= 1, "nobody has said anything: {:?}", a.tcp.near);
+    for round in 0..2 * BUSY_POLLS as usize {
+        others[2].send(&mut a, b"again", b"");
+        until(&mut a, &mut others[2], |a, _| a.heard.packets.len() == round + 1);
+    }
+    assert!(a.tcp.near.contains(&2));
+    assert!(!a.tcp.links[2].is_watched(), "it is read from without being asked for");
+    // One that is not near is heard beside one that is, and so is the end of another.
+    others[0].send(&mut a, b"far", b"");
+    others.remove(3);
+    until(&mut a, &mut others[2], |a, _| {
+        a.heard.packets.iter().any(|(head, _)| head == b"far") && a.heard.dead == [Peer(3)]
+    });
+    // What did not fit is seen to although nothing comes from there.
+    let payload = noise(8 << 20);
+    let begun = a.tcp.post(5, Peer(1), b"P", span(&payload)).unwrap();
+    assert_eq!(begun, Transfer::Started);
+    until(&mut a, &mut others[1], |a, b| a.heard.sent == [5] && b.heard.placed.len() == 1);
+    a.tcp.leave(Peer(0));
+    until(&mut a, &mut others[1], |a, _| a.heard.dead == [Peer(3), Peer(0)]);
+}
+
+#[test]
+fn whoever_talks_without_end_does_not_keep_others_from_being_heard() {
+    let (mut a, mut others) = crowd(3);
+    let word = |end: &mut End| while end.tcp.send(Peer(0), b"more", 0, |_| ()).is_ok() {};
+    word(&mut others[0]);
+    word(&mut others[1]);
+    others[2].send(&mut a, b"one", b"word");
+    for _ in 0..2 * ROUNDS {
+        a.poll();
+        if a.heard.packets.iter().any(|(head, _)| head == b"one") {
+            return;
+        }
+        (0..2).for_each(|at| word(&mut others[at]));
+    }
+    panic!("the third is not heard");
+}
+
+#[test]
+fn one_that_sleeps_is_woken_by_everybody_and_by_newcomers() {
+    let (mut a, mut others) = crowd(3);
+    let woken = |a: &mut End| {
+        let fd = a.tcp.sleep_on().unwrap();
+        let mut one = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor, which lives here.
+        let is_woken = unsafe { libc::poll(&raw mut one, 1, 5000) == 1 };
+        a.tcp.woke();
+        is_woken
+    };
+    for round in 0..30 {
+        while a.poll() > 0 {}
+        assert!(a.tcp.prepare_sleep(), "nothing is there");
+        others[round % 3].send(&mut a, b"wake", b"up");
+        assert!(woken(&mut a));
+        a.poll();
+        assert_eq!(a.heard.packets.len(), round + 1, "the first poll after a sleep looks at all");
+    }
+    let address = a.tcp.address().unwrap();
+    assert!(a.tcp.prepare_sleep());
+    let mut new = End::new();
+    new.tcp.connect(address).unwrap();
+    assert!(woken(&mut a));
+    until(&mut a, &mut new, |a, _| a.heard.joined.len() == 4);
+}
+
+#[test]
+fn a_frame_that_is_cut_is_not_delivered_and_its_sender_is_dead() {
+    let frame = [&[8, 0, 0, 0, 2, 0xc0, 0x7e, 0x59][..], b"hd", b"payload!"].concat();
+    let long = [&[0, 0, 1, 0, 2, 0xc0, 0x7e, 0x59][..], b"Pl", &[7; 50_000]].concat();
+    let held = [&[0, 0, 1, 0, 2, 0xc0, 0x7e, 0x59][..], b"hd", &[7; 50_000]].concat();
+    let mut cuts: Vec<Vec<u8>> = (1..frame.len()).map(|at| frame[..at].to_vec()).collect();
+    cuts.extend([long, held]);
+    let (mut a, mut b) = pair();
+    let address = a.tcp.listen().unwrap();
+    for (count, cut) in cuts.iter().enumerate() {
+        let mut liar = TcpStream::connect(address).unwrap();
+        liar.write_all(&[&link::HELLO[..], &frame, cut].concat()).unwrap();
+        // Parts of a long payload are read before the end comes.
+        until(&mut a, &mut b, |a, _| a.heard.packets.len() == count + 1);
+        drop(liar);
+        until(&mut a, &mut b, |a, _| a.heard.dead.len() == count + 1);
+        assert_eq!(a.heard.packets.len(), count + 1, "cut after {} bytes", cut.len());
+        a.send(&mut b, b"still", b"here");
+    }
+    assert!(a.heard.placed.is_empty());
+    until(&mut a, &mut b, |_, b| b.heard.packets.len() == cuts.len());
+}
+
+#[test]
+fn another_version_is_nobodys_peer_and_ends_a_connection_that_was_made_to_it() {
+    let mut a = End::new();
+    let address = a.tcp.listen().unwrap();
+    let mut newer = TcpStream::connect(address).unwrap();
+    newer.write_all(b"COVEYUZ2").unwrap();
+    let mut other = End::new();
+    until(&mut a, &mut other, |a, _| a.tcp.strangers.is_empty() && !is_open(&newer));
+    assert!(a.heard.joined.is_empty());
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    other.tcp.connect(listener.local_addr().unwrap()).unwrap();
+    listener.accept().unwrap().0.write_all(b"COVEYUZ2 and more").unwrap();
+    until(&mut a, &mut other, |_, other| other.heard.dead == [Peer(0)]);
+    assert!(other.heard.packets.is_empty());
+    assert_eq!(other.tcp.send(Peer(0), &[], 0, |_| ()), Err(Refused::Dead));
+}
+
+/// Whether the other end has not closed: its hello was read, and then nothing.
+fn is_open(mut stream: &TcpStream) -> bool {
+    use std::io::Read;
+    stream.set_nonblocking(true).unwrap();
+    let mut room = [0; 64];
+    loop {
+        match stream.read(&mut room) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+#[test]
+fn a_connection_to_nobody_is_refused_and_leaves_no_peer() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut end = End::new();
+    assert_eq!(end.tcp.connect(free).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    end.poll();
+    assert!(end.heard.joined.is_empty() && end.heard.dead.is_empty());
 }
