@@ -177,7 +177,7 @@ impl World {
                 if quiet > 2000 && self.cancel_one()? {
                     quiet = 0;
                 }
-                if quiet > 6000 {
+                if quiet > QUIET_MAX {
                     break;
                 }
             }
@@ -281,3 +281,5 @@ impl World {
 }
 
 const STEPS_MAX: u64 = 400_000;
+/// Steps in which nothing happens: a packet that was lost often is sent again each 2560 steps only, and may be lost again.
+const QUIET_MAX: u64 = 40_000;
