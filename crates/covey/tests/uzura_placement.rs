@@ -34,7 +34,7 @@ fn ninep(name: &'static str, kind: u8, rest: &[u8]) -> Form {
     let count = PAYLOAD as u32;
     let size = count + 11 + rest.len() as u32;
     let header = [&size.to_le_bytes(), &[kind, 5, 0][..], rest, &count.to_le_bytes()].concat();
-    Form { name, header, matters: Vec::from([4..7]) }
+    Form { name, header, matters: vec![4..5, 5..7] }
 }
 
 /// RFC 1813: a reply to READ with attributes, behind the record mark and the head of RFC 5531.
@@ -53,7 +53,7 @@ fn nfs_write() -> Form {
     let user = [words(&[1, 24, 0, 4]), b"node".to_vec(), words(&[1000, 1000, 0, 0, 0])].concat();
     let file = [words(&[32]), vec![3; 32], words(&[0, 4096, PAYLOAD as u32, 2])].concat();
     let header = [call, user, file, words(&[PAYLOAD as u32])].concat();
-    Form { name: "NFS WRITE", header, matters: Vec::from([8..28]) }
+    Form { name: "NFS WRITE", header, matters: vec![8..16, 16..28] }
 }
 
 /// RFC 7143: 48 bytes; which command it is of, and where in the command's buffer it belongs.

@@ -88,6 +88,11 @@ impl What {
         }
     }
 
+    /// Whether it is memory that is got.
+    pub fn is_got(self) -> bool {
+        matches!(self, What::Matrix(Move::Get | Move::OwnedGet, ..))
+    }
+
     /// In a person's words.
     pub fn words(self) -> String {
         let matrix = |side: u64| format!("{side} x {side} f32");

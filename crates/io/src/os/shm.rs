@@ -391,3 +391,6 @@ impl Transport for Shm {
 
 /// Between two looks at who has gone: some 100 us of polling.
 const EMPTY_POLLS_MAX: u32 = 1 << 14;
+
+#[cfg(test)]
+mod tests;

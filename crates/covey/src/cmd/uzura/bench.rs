@@ -48,6 +48,9 @@ pub struct Args {
     /// Go through everything so often
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
+    /// As where the kernel may not copy between processes (process_vm_readv is forbidden); the bars are not for that
+    #[arg(long)]
+    no_one_copy: bool,
     /// The two processes' CPUs [default: the first two]
     #[arg(long, value_name = "CPU,CPU")]
     cpus: Option<Cpus>,
@@ -103,7 +106,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     }
     let cpus = cpus::choose(args.cpus)?;
     let (rounds, slice_ms) = if args.quick { (1, 5) } else { (args.rounds.into(), 100) };
-    let plan = Plan { rounds, slice: Duration::from_millis(slice_ms), cpus };
+    let (slice, one_copy) = (Duration::from_millis(slice_ms), !args.no_one_copy);
+    let plan = Plan { rounds, slice, cpus, one_copy };
     let bar = context.output.spinner();
     let shown = bar.clone();
     let measured = interruptible(move |stop| {
@@ -160,7 +164,7 @@ fn measure(args: &Args, plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Repor
     }
     let figures = run.figures.summaries();
     Report {
-        bars: judge(&figures),
+        bars: if plan.one_copy { judge(&figures) } else { Vec::new() },
         figures,
         missing: run.missing,
         paper: PAPER,
@@ -207,6 +211,11 @@ impl Run<'_> {
                 return;
             }
             (self.say)(format!("round {} of {}: {name}, {}", round + 1, plan.rounds, mpi.name));
+            let mut whats = whats.clone();
+            if !plan.one_copy && mpi.library == Library::Openmpi {
+                // Its windows are refused then.
+                whats.retain(|what| !what.is_got());
+            }
             let done = peers::measure(mpi, over, &whats, plan, stop, &mut self.figures);
             self.keep(done);
         }
