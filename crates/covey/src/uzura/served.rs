@@ -1,7 +1,6 @@
 //! 9P reads of 1 MiB from a server of this machine: through shared memory, and beside it by a unix socket.
 
 use super::bars::ENGINE;
-use super::cpus::pin;
 use super::figures::{Figures, Samples};
 use super::meter::Plan;
 use super::reads::{Reader, Reads, Take, cpu_time_of};
@@ -29,8 +28,8 @@ const MEMORY: &str = "/dev/shm";
 
 /// One round.
 pub fn measure(plan: &Plan, stop: &Stop, figures: &mut Figures) -> Result<()> {
-    let server = Server::start(plan.cpus.second)?;
-    let _pinned = pin(plan.cpus.first)?;
+    // Both go where the system puts them, as users' do: servers choose their CPUs themselves.
+    let server = Server::start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.cannot(|| "start a runtime")?;
     let measured = async {
@@ -84,8 +83,8 @@ struct Server {
 }
 
 impl Server {
-    /// Starts it on a CPU.
-    fn start(cpu: usize) -> Result<Server> {
+    /// Starts it.
+    fn start() -> Result<Server> {
         let scratch = Scratch::within(Path::new(MEMORY))?;
         let files = scratch.file("files");
         std::fs::create_dir(&files).cannot(|| format!("make {}", files.display()))?;
@@ -97,8 +96,6 @@ impl Server {
         let mut command = Command::new(ourselves());
         command.arg("export").arg(&files).arg("--listen").arg(listen.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Who is started stays where its parent was.
-        let _pinned = pin(cpu)?;
         let child = command.spawn().cannot(|| "start `covey export`")?;
         let mut server = Server { child, scratch };
         let begun = Instant::now();
