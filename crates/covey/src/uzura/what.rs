@@ -59,6 +59,8 @@ pub enum What {
     PingPongBlocking(u64),
     /// One of many messages under way.
     Stream(u64),
+    /// The same, where the sender says which messages may leave together.
+    Together(u64),
     /// A matrix of f32 with this side, between processes.
     Matrix(Move, Shape, u64),
 }
@@ -79,6 +81,7 @@ impl What {
         match self {
             What::Line => 0,
             What::Copy(bytes) | What::Read(bytes) | What::Stream(bytes) => bytes,
+            What::Together(bytes) => bytes,
             What::PingPong(bytes) | What::PingPongBlocking(bytes) => bytes,
             What::TransposeMapped(side) | What::TransposeRead(side) => matrix_bytes(side),
             What::TransposeStrips(side) | What::Matrix(_, _, side) => matrix_bytes(side),
@@ -98,6 +101,7 @@ impl What {
             What::PingPong(bytes) => format!("{} one way", size(bytes)),
             What::PingPongBlocking(bytes) => format!("{} one way, sleeping", size(bytes)),
             What::Stream(bytes) => format!("{} streamed", size(bytes)),
+            What::Together(bytes) => format!("{} streamed, sent together", size(bytes)),
             What::Matrix(by, shape, side) => {
                 let by = match by {
                     Move::Send => "sent",
@@ -143,6 +147,7 @@ impl fmt::Display for What {
             What::PingPong(bytes) => write!(f, "pingpong-{bytes}"),
             What::PingPongBlocking(bytes) => write!(f, "pingpong-blocking-{bytes}"),
             What::Stream(bytes) => write!(f, "stream-{bytes}"),
+            What::Together(bytes) => write!(f, "together-{bytes}"),
             What::Matrix(by, shape, side) => {
                 let by = MOVES.iter().find(|(_, one)| one == by).map_or("", |(name, _)| name);
                 let shape =
@@ -172,6 +177,7 @@ impl FromStr for What {
             "pingpong" => Some(What::PingPong(number)),
             "pingpong-blocking" => Some(What::PingPongBlocking(number)),
             "stream" => Some(What::Stream(number)),
+            "together" => Some(What::Together(number)),
             _ => None,
         };
         let matrix = || {
@@ -207,6 +213,7 @@ mod tests {
             PingPong(8),
             PingPongBlocking(64),
             Stream(64),
+            Together(64),
             Matrix(Send, Gather, 100),
             Matrix(OwnedGet, Scatter, 1000),
             Matrix(OwnedSend, Plain, 7),

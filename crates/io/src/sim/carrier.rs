@@ -110,8 +110,12 @@ impl Carriers {
 
     /// What a process is given. Its peers are all others; [`Carriers::peer`] says which is which.
     pub fn end(&self, index: usize) -> (SimTransport, SimMemory) {
-        let transport =
-            SimTransport { net: self.net.clone(), memories: self.memories.clone(), me: index };
+        let transport = SimTransport {
+            net: self.net.clone(),
+            memories: self.memories.clone(),
+            me: index,
+            gathers: false,
+        };
         let is_mapped = self.net.borrow().profile.view;
         let memory = SimMemory { memories: self.memories.clone(), me: index, is_mapped };
         (transport, memory)
@@ -153,6 +157,7 @@ impl Carriers {
             let posted =
                 inbox.iter().position(|packet| matches!(packet.payload, Payload::Posted { .. }));
             inbox.truncate(net.rng.index(posted.unwrap_or(inbox.len()) + 1));
+            inbox.retain(|packet| packet.due != KEPT);
         }
     }
 
@@ -178,9 +183,28 @@ pub struct SimTransport {
     net: Rc<RefCell<Net>>,
     memories: Memories,
     me: usize,
+    gathers: bool,
 }
 
+/// When a packet is due that its sender keeps back.
+const KEPT: u64 = u64::MAX;
+
 impl SimTransport {
+    /// What was kept back leaves.
+    fn let_go(&mut self) {
+        let net = &mut *self.net.borrow_mut();
+        for end in &mut net.ends {
+            let mut last = 0;
+            for packet in &mut end.inbox[self.me] {
+                if packet.due == KEPT {
+                    let due = net.now + net.rng.below(net.profile.delay_max + 1);
+                    packet.due = due.max(last);
+                }
+                last = packet.due;
+            }
+        }
+    }
+
     /// A packet, if there is room for it and luck.
     fn push(&mut self, peer: Peer, packet: impl FnOnce(&mut Net) -> Packet) -> Result<(), Refused> {
         let net = &mut *self.net.borrow_mut();
@@ -197,6 +221,7 @@ impl SimTransport {
         let last = net.ends[other].inbox[self.me].back().map_or(0, |last| last.due);
         // In order: none before the one that was sent before.
         let due = last.max(net.now + net.rng.below(net.profile.delay_max + 1));
+        let due = if self.gathers { KEPT } else { due };
         let packet = Packet { due, ..packet };
         if !net.ends[other].is_dead {
             net.ends[other].inbox[self.me].push_back(packet);
@@ -342,7 +367,17 @@ impl Transport for SimTransport {
         self.push(peer, |_| Packet { due: 0, head, payload }).map(|()| Transfer::Started)
     }
 
+    fn gather(&mut self, may_gather: bool) {
+        self.gathers = may_gather;
+        if !may_gather {
+            self.let_go();
+        }
+    }
+
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
+        if budget > 0 && self.gathers {
+            self.let_go();
+        }
         if budget > 0 {
             self.share(sink);
         }
