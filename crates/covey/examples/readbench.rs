@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
-use covey::uzura::reads::{Reader, Reads, Take};
+use covey::uzura::reads::{Reader, Reads, Take, cpu_time_of};
 use std::time::Duration;
 
 struct Figure {
@@ -20,8 +20,8 @@ struct Figure {
     /// Nanoseconds that each read took, with others in flight.
     batches: Vec<f64>,
     reads: u64,
-    own_ns: u64,
-    server_ns: u64,
+    own: Duration,
+    server: Duration,
 }
 
 fn main() -> Result<()> {
@@ -54,8 +54,8 @@ async fn measure() -> Result<()> {
             reader: opened.map_err(|error| anyhow::anyhow!("{error}"))?,
             batches: Vec::new(),
             reads: 0,
-            own_ns: 0,
-            server_ns: 0,
+            own: Duration::ZERO,
+            server: Duration::ZERO,
         });
     }
     for round in 0..rounds.parse::<usize>().context("ROUNDS")? + 1 {
@@ -71,14 +71,14 @@ async fn measure() -> Result<()> {
 
 /// Reads for a while.
 async fn batch(figure: &mut Figure, pid: &str, counts: bool) -> Result<()> {
-    let (own, server) = (cpu_ns("self")?, cpu_ns(pid)?);
+    let (own, server) = (cpu_time_of("self")?, cpu_time_of(pid)?);
     let read = figure.reader.batch(BATCH).await;
     let (reads, took) = read.map_err(|error| anyhow::anyhow!("{error}"))?;
     if counts {
         figure.batches.push(took.as_nanos() as f64 / reads as f64);
         figure.reads += reads;
-        figure.own_ns += cpu_ns("self")? - own;
-        figure.server_ns += cpu_ns(pid)? - server;
+        figure.own += cpu_time_of("self")?.saturating_sub(own);
+        figure.server += cpu_time_of(pid)?.saturating_sub(server);
     }
     Ok(())
 }
@@ -86,27 +86,17 @@ async fn batch(figure: &mut Figure, pid: &str, counts: bool) -> Result<()> {
 fn report(figure: &mut Figure, bytes: u32) {
     figure.batches.sort_by(f64::total_cmp);
     let at = |share: f64| figure.batches[(figure.batches.len() as f64 * share) as usize] / 1000.0;
-    let each = |ns: u64| ns as f64 / figure.reads as f64 / 1000.0;
+    let each = |time: Duration| time.as_nanos() as f64 / figure.reads as f64 / 1000.0;
     println!(
         "{:<40} median {:8.1} us  p10 {:8.1} us  {:6.2} GB/s  CPU client {:7.1} us  server {:7.1} us  reads {}",
         figure.address,
         at(0.5),
         at(0.1),
         f64::from(bytes) / at(0.5) / 1000.0,
-        each(figure.own_ns),
-        each(figure.server_ns),
+        each(figure.own),
+        each(figure.server),
         figure.reads
     );
-}
-
-/// What the threads of a process have used.
-fn cpu_ns(pid: &str) -> Result<u64> {
-    let mut sum = 0;
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
-        sum += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
-    }
-    Ok(sum)
 }
 
 const BATCH: Duration = Duration::from_millis(100);

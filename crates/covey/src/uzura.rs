@@ -14,4 +14,5 @@ pub mod meter;
 pub mod other;
 pub mod peers;
 pub mod reads;
+pub mod served;
 pub mod what;

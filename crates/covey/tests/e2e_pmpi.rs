@@ -131,6 +131,21 @@ fn random_types_arrive_the_same(name: &'static str, ranks: u32) {
     assert_eq!(sorted(&some), without);
 }
 
+/// Halos of grids, lists of neighbours, and messages that matched probes have found.
+fn neighbors_have_the_same(name: &'static str) {
+    let Some(mpi) = Mpi::named(name) else { return };
+    let Some(program) = mpi.compile("neighbors.c", &[]) else { return };
+    let without = mpi.run(3, None, &program, &[]);
+    let lines = sorted(&without);
+    assert!(lines.len() == 3 * 18 && !without.stdout.contains("wrong"), "{without}");
+    for settings in [EVERYTHING, &[]] {
+        let with = mpi.run(3, Some(settings), &program, &[]);
+        assert_eq!(lines, sorted(&with), "{name}: without and with the shim");
+        let collectives = mpi.reported(&with, " collective operations");
+        assert!(collectives.len() == 3 && collectives.iter().all(|count| *count >= 12), "{with}");
+    }
+}
+
 fn a_transposition_is_right(name: &'static str, file: &str, options: &[&str]) {
     let Some(mpi) = Mpi::named(name) else { return };
     let Some(program) = mpi.compile(file, options) else { return };
@@ -241,6 +256,7 @@ macro_rules! for_both {
 for_both! {
     random_types_of_two_ranks_arrive_the_same(random_types_arrive_the_same, 2);
     random_types_of_three_ranks_arrive_the_same(random_types_arrive_the_same, 3);
+    neighbors_of_three_ranks_have_the_same(neighbors_have_the_same);
     windows_of_two_ranks_hold_the_same(windows_hold_the_same, 2);
     windows_of_three_ranks_hold_the_same(windows_hold_the_same, 3);
     a_window_in_c_is_right(a_transposition_in_a_window_is_right, "window.c", &[]);

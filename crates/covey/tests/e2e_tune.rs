@@ -140,9 +140,13 @@ fn all_pairs_are_measured_one_after_another() {
 
 /// A measurement that would take long, of two nodes, and has begun.
 fn measuring(lab: &Lab) -> Child {
+    measuring_with(lab, &["n1", "n2", "--budget", "60"])
+}
+
+fn measuring_with(lab: &Lab, words: &[&str]) -> Child {
     let name = lab.lab("status", &[])["lab"].as_str().unwrap().to_string();
     let mut command = covey();
-    command.args(["--json", "tune", "net", "n1", "n2", "--lab", &name, "--budget", "60"]);
+    command.args(["--json", "tune", "net", "--lab", &name]).args(words);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let frames = || {
         let status = lab.lab("status", &[]);
@@ -224,6 +228,34 @@ fn a_measurement_that_is_interrupted_tells_what_there_was() {
     let (told, _) = broken_off(child);
     assert!(told["failure"].as_str().unwrap().contains("interrupted"), "{told:#}");
     assert_eq!(kill(&lab, "n1", "tune") + kill(&lab, "n2", "tune"), 0, "nothing is left");
+}
+
+#[test]
+fn all_pairs_and_a_crowd_that_are_interrupted_tell_what_there_was() {
+    let Some(lab) = Lab::up("ctrlall", &["3", "--link", "fast-ethernet"]) else { return };
+    let interrupted = |words: &[&str]| {
+        let child = measuring_with(&lab, words);
+        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let done = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.code() == Some(1) && said.contains("it was interrupted"), "{said}");
+        (serde_json::from_slice::<Value>(&done.stdout).ok(), said)
+    };
+    let (told, said) = interrupted(&["--all", "--budget", "60"]);
+    let told = told.expect("what there was");
+    let pairs = told["pairs"].as_array().unwrap();
+    assert_eq!((pairs.len(), told["rounds"].as_array().unwrap().len()), (1, 1), "{told:#}");
+    assert!(pairs[0]["failure"].as_str().unwrap().contains("interrupted"), "{told:#}");
+    assert!(said.contains("cannot measure all of lab"), "{said}");
+    // Nothing, or some of it, by how long a node has talked.
+    let (told, _) = interrupted(&["--crowd", "n3"]);
+    if let Some(told) = told {
+        assert!(!told["alone"].as_array().unwrap().is_empty(), "{told:#}");
+        assert!(told["verdict"].get("not-trustworthy").is_some(), "{told:#}");
+    }
+    let left: usize = ["n1", "n2", "n3"].iter().map(|node| kill(&lab, node, "tune")).sum();
+    assert_eq!(left, 0, "nothing is left");
 }
 
 #[test]

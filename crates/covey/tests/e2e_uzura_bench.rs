@@ -60,6 +60,18 @@ fn messages_by_memory_stand_beside_the_machines_floors() {
 }
 
 #[test]
+fn reads_through_shared_memory_stand_beside_those_by_a_socket() {
+    let Some(told) = bench(&["--only", "reads"]) else { return };
+    for file in ["9p-read-1048576", "9p-read-67108864"] {
+        is_told(&told, "memory", file, "Covey");
+        is_told(&told, "memory", file, "a unix socket");
+    }
+    let bars = told["bars"].as_array().unwrap();
+    let held = bars.iter().filter(|bar| bar["limit"] == "0.67 x a unix socket, 1.5 of its rate");
+    assert_eq!(held.count(), 2, "{bars:#?}");
+}
+
+#[test]
 fn the_engine_and_libraries_move_matrices_that_are_compared_element_by_element() {
     let Some(told) = bench(&["--only", "matrices"]) else { return };
     is_told(&told, "memory", "transpose-mapped-100", "mapped memory");

@@ -93,6 +93,7 @@ fn profile(is_reached: bool) -> CarrierProfile {
         shared_permille: 0,
         one_copy: is_reached,
         published: is_reached,
+        card: None,
     }
 }
 

@@ -38,6 +38,7 @@ fn two(posted: usize) -> Two {
         one_copy: false,
         shared_permille: 0,
         published: false,
+        card: None,
     };
     let carriers = Carriers::new(1, 2, MEMORY_BYTES, profile);
     let ends = [0, 1].map(|index| {

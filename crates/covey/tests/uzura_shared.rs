@@ -46,6 +46,7 @@ fn run(seed: u64) -> bool {
         shared_permille: 1000,
         one_copy: true,
         published: true,
+        card: None,
     };
     let carriers = Carriers::new(seed, 2, 1 << 20, profile);
     carriers.look(1, |memory| memory[8192..8192 + BYTES as usize].fill(7));

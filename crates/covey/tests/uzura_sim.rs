@@ -13,7 +13,7 @@ fn no_byte_is_lost_doubled_or_misplaced_in_two_hundred_seeds() {
     // Everything that there is was done.
     assert!(sum.operations > 10_000, "{sum:?}");
     let parts = [sum.faults, sum.direct, sum.rendezvous, sum.unexpected];
-    assert!(sum.helped > 100, "{sum:?}");
-    assert!(parts.iter().all(|part| *part > 500), "{sum:?}");
-    assert!(sum.mixed > 30, "{sum:?}");
+    assert!(sum.helped > 20, "{sum:?}");
+    assert!(parts.iter().all(|part| *part > 300), "{sum:?}");
+    assert!(sum.mixed > 30 && sum.posted > 50, "{sum:?}");
 }

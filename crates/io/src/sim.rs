@@ -24,6 +24,7 @@
 //!
 //! No simulated process ever sees the real clock, the system's random numbers, or another thread.
 
+mod card;
 mod carrier;
 mod datagrams;
 mod disk;

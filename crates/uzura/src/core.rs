@@ -473,6 +473,9 @@ impl<M: Memory> Sink for Core<M> {
         let peer = self.ops.peer_of(wire);
         let Some(index) = self.ops.of_wire(wire, peer) else { return };
         let op = &mut self.ops[index];
+        if op.state == State::Away {
+            return self.posted_ended(index, result);
+        }
         let is_fetch = op.what == What::Receive && op.posted > 0;
         if !is_fetch {
             return;
@@ -506,7 +509,8 @@ impl<M: Memory> Sink for Core<M> {
                 self.posted.remove(&mut self.ops, index);
             }
             self.ops[index].fault = Some(Fault::PeerDead);
-            if self.ops[index].what == What::Receive && self.ops[index].posted > 0 {
+            let op = &self.ops[index];
+            if op.state == State::Away || op.what == What::Receive && op.posted > 0 {
                 // Its memory may be written until the transport says that it has ended.
                 continue;
             }

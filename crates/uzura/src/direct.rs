@@ -64,6 +64,18 @@ impl Far {
         form.plan.run_count().saturating_mul(RUN_BYTES_MIN) <= self.bytes
     }
 
+    /// The places of its runs, if they are few, or at least so long on the whole.
+    pub fn worth_naming(&self, few: u64, bytes_min: u64) -> Option<Vec<(u64, Span)>> {
+        match &self.form {
+            None => Some(vec![(0, Span::new(self.origin, self.bytes))]),
+            Some(form) => {
+                let runs = form.plan.run_count();
+                let is_long = runs <= LIST_MAX as u64 && runs * bytes_min <= self.bytes;
+                (is_long || runs <= few).then(|| self.runs(form)).flatten()
+            }
+        }
+    }
+
     /// The places of its runs.
     fn runs(&self, form: &Committed) -> Option<Vec<(u64, Span)>> {
         let runs = form.plan.runs(0..self.bytes).ok()?;

@@ -2,6 +2,7 @@
 
 mod messages;
 mod onesided;
+mod posted;
 mod pump;
 
 use crate::Fault;
@@ -137,7 +138,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 let peer = core.ops[index].peer;
                 core.peers[peer as usize].backlog.retain(|waiting| *waiting != index);
             }
-            State::Announced | State::Moving => return false,
+            State::Announced | State::Moving | State::Away => return false,
         }
         core.fail(index, Fault::Cancelled);
         true

@@ -32,6 +32,8 @@ pub(crate) enum State {
     Announced,
     /// Its bytes are on their way.
     Moving,
+    /// It is the transport's, which says when it has ended.
+    Away,
 }
 
 /// No operation, no entry: the end of a list.
@@ -59,7 +61,8 @@ pub(crate) struct Op {
     pub moved: u64,
     /// Of those to be moved.
     pub wanted: u64,
-    /// Of what the transport was given and has not ended: packets that are read from its memory, or a fetch into it.
+    /// Of what the transport was given and has not ended: packets that are read from its memory, a fetch into it, or reads and
+    /// writes that it was posted for.
     pub posted: u32,
     /// What the peer calls its own half of it.
     pub theirs: u32,
@@ -80,6 +83,8 @@ pub(crate) struct More {
     pub before: Option<Local>,
     /// What is to be there.
     pub new: Option<Local>,
+    /// The transport did not do all of it.
+    pub is_refused: bool,
     /// The elements of what comes from a peer of the other byte order.
     pub types: Option<Types>,
 }

@@ -22,8 +22,12 @@
 //! ```
 //!
 //! How others fit: *verbs* sends from registered memory (`post`), receives into buffers that it posted itself (lent
-//! by `packet`), publishes keys with `publish`, and reads and writes by `read` and `write`, which then answer
-//! [`Transfer::Started`] and end with [`Sink::done`]. *AF_XDP* fills frames in `send`, lends them in `packet`,
+//! by `packet`, and posted again after it; without one the sender finds no room), tells its peers of keys with
+//! `publish`, and reads and writes by `read` and `write`, which then answer [`Transfer::Started`] and end with
+//! [`Sink::done`], in any order: under the key that was entered when they were posted, which its owner's card checks
+//! when their turn comes. What `enter` shows may then be older than what the owner has; [`Refused::Key`] in the end says
+//! so. A message that waits has no key: `is_reachable` is false, and its receiver asks for it. The simulated card
+//! (`covey_io::sim`) behaves like this. *AF_XDP* fills frames in `send`, lends them in `packet`,
 //! has no `post` and no one-copy part.
 
 use crate::Span;
@@ -193,7 +197,7 @@ pub trait Transport {
 
     /// Publishes a registration in `slot` (below [`PUBLISHED_MAX`]), or with `None` takes it back. When it
     /// was taken back, no peer reaches that memory by this key any more: this returns after the last access that
-    /// had begun.
+    /// had begun. One that was posted and whose turn has not come is refused.
     fn publish(&mut self, slot: u32, what: Option<Published>) {
         let _ = (slot, what);
     }
@@ -206,7 +210,7 @@ pub trait Transport {
         Err(Refused::Unsupported)
     }
 
-    /// Ends the access that `enter` began.
+    /// Ends the access that `enter` began. What was posted in between goes on, and ends by itself.
     fn leave(&mut self, peer: Peer) {
         let _ = peer;
     }
@@ -266,11 +270,13 @@ pub trait Sink {
         let _ = token;
     }
 
-    /// A read or write that was started has ended.
+    /// A read or write that was started has ended: its memory is in use no more. [`Refused::Key`] when the registration was
+    /// taken back meanwhile: then nothing was touched. Several may have one token, and end in any order. Each is told of in any
+    /// case, before its peer's [`Sink::dead`] if that comes.
     fn done(&mut self, token: u64, result: Result<(), Refused>) {
         let _ = (token, result);
     }
 
-    /// The peer is dead. Nothing comes from it any more; what was posted to it will not be told of.
+    /// The peer is dead. Nothing comes from it any more; packets that were posted to it will not be told of.
     fn dead(&mut self, peer: Peer);
 }

@@ -41,11 +41,13 @@
     X(Type_commit) X(Type_dup) X(Finalize) X(Barrier) X(Pack) X(Unpack)                             \
     X(Send) X(Bsend) X(Ssend) X(Rsend) X(Isend) X(Ibsend) X(Issend) X(Irsend)                       \
     X(Send_init) X(Bsend_init) X(Ssend_init) X(Rsend_init) X(Recv_init) X(Start) X(Startall)        \
-    X(Recv) X(Irecv) X(Sendrecv) X(Sendrecv_replace)                                                \
+    X(Recv) X(Irecv) X(Mrecv) X(Imrecv) X(Sendrecv) X(Sendrecv_replace)                                                \
     X(Wait) X(Waitall) X(Waitany) X(Waitsome) X(Test) X(Testall) X(Testany) X(Testsome)             \
     X(Request_free) X(Request_get_status)                                                           \
     X(Bcast) X(Gather) X(Gatherv) X(Scatter) X(Scatterv) X(Allgather) X(Allgatherv)                 \
     X(Alltoall) X(Alltoallv) X(Alltoallw)                                                           \
+    X(Neighbor_allgather) X(Neighbor_allgatherv)                                                    \
+    X(Neighbor_alltoall) X(Neighbor_alltoallv) X(Neighbor_alltoallw)                                \
     X(Win_create) X(Win_allocate) X(Win_allocate_shared) X(Win_free) X(Win_fence) X(Win_start)      \
     X(Win_post) X(Win_complete) X(Win_lock) X(Win_unlock) X(Win_lock_all) X(Win_unlock_all)         \
     X(Put) X(Get) X(Rput) X(Rget)

@@ -119,6 +119,41 @@ int MPI_Irecv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_C
 }
 ALSO_AS_PMPI(Irecv);
 
+/* A message that a matched probe has found. */
+int MPI_Mrecv(void *data, int count, MPI_Datatype type, MPI_Message *found, MPI_Status *status)
+{
+    struct message message;
+    MPI_Status own;
+    if (!message_in(&message, data, count, type, 0)) {
+        int code = real.Mrecv(data, count, type, found, status);
+        look_after_orphans();
+        return code;
+    }
+    if (status == MPI_STATUS_IGNORE)
+        status = &own;
+    int code = real.Mrecv(message.buffer, message.bytes, MPI_BYTE, found, status);
+    if (code == MPI_SUCCESS)
+        message_arrived(&message, status);
+    message_drop(&message);
+    look_after_orphans();
+    return code;
+}
+ALSO_AS_PMPI(Mrecv);
+
+int MPI_Imrecv(void *data, int count, MPI_Datatype type, MPI_Message *found, MPI_Request *request)
+{
+    struct message message;
+    if (!message_in(&message, data, count, type, 0))
+        return real.Imrecv(data, count, type, found, request);
+    int code = real.Imrecv(message.buffer, message.bytes, MPI_BYTE, found, request);
+    if (code == MPI_SUCCESS)
+        pending_add(*request, &message, 1);
+    else
+        message_drop(&message);
+    return code;
+}
+ALSO_AS_PMPI(Imrecv);
+
 int MPI_Recv_init(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request)
 {
     struct message message;

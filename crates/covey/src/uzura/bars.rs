@@ -2,6 +2,7 @@
 
 use super::figures::Summary;
 use super::floors::SIDES;
+use super::served::SOCKET;
 use super::what::{Move, Over, Shape, What, size};
 use serde::Serialize;
 
@@ -61,6 +62,17 @@ pub fn judge(all: &[Summary]) -> Vec<Bar> {
         1.0 / 0.95,
         "iperf3, 0.95 of its rate",
     ));
+    for file_bytes in [1 << 20, 64 << 20] {
+        let what = What::Served(file_bytes);
+        let socket = found.by(Over::Memory, what, SOCKET);
+        bars.extend(found.bar(
+            Over::Memory,
+            what,
+            socket,
+            1.0 / 1.5,
+            "a unix socket, 1.5 of its rate",
+        ));
+    }
     for side in SIDES {
         for shape in [Shape::Gather, Shape::Scatter] {
             bars.extend(found.matrix(shape, side));
@@ -226,6 +238,19 @@ mod tests {
         let judged: Vec<(f64, bool)> =
             bars.iter().map(|bar| (bar.limit_ns.round(), bar.is_met)).collect();
         assert_eq!(judged, [(9.0, true), (6.0, true), (7.0, true), (2.0, false)]);
+    }
+
+    #[test]
+    fn a_read_through_shared_memory_takes_two_thirds_of_one_by_a_socket() {
+        let what = What::Served(1 << 20);
+        let met = |ns| {
+            let bars = judge(&all(&[
+                (Over::Memory, what, "a unix socket", 120.0, 50.0),
+                (Over::Memory, what, "Covey", ns, 50.0),
+            ]));
+            bars.iter().map(|bar| bar.is_met).collect::<Vec<_>>()
+        };
+        assert_eq!((met(80.0), met(81.0)), (vec![true], vec![false]));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn measure(
     let socket = meter.socket();
     let mut ours = None;
     meter.prepare(|asker| {
-        ours = Some(meet(asker, over, &socket)?);
+        ours = Some(meet(asker, over, plan.one_copy, &socket)?);
         Ok(())
     })?;
     let Some(mut ours) = ours else { return Ok(()) };
@@ -126,12 +126,12 @@ fn check(asker: &mut Asker, ours: &mut Ours, task: Task) -> io::Result<()> {
 }
 
 /// The asking half meets the other.
-fn meet(asker: &mut Asker, over: Over, socket: &Path) -> io::Result<Ours> {
+fn meet(asker: &mut Asker, over: Over, one_copy: bool, socket: &Path) -> io::Result<Ours> {
     let mut ours = match over {
         Over::Memory => {
-            let mut shm = shm()?;
+            let mut shm = shm(one_copy)?;
             shm.listen(socket)?;
-            ask(asker, Request::MeetMemory)?;
+            ask(asker, Request::MeetMemory(one_copy))?;
             let begin = Instant::now();
             let peer = loop {
                 match shm.accept()? {
@@ -142,7 +142,7 @@ fn meet(asker: &mut Asker, over: Over, socket: &Path) -> io::Result<Ours> {
                     None => std::thread::sleep(Duration::from_micros(100)),
                 }
             };
-            Ours::Memory(over_memory(shm, peer, Side::Asks)?)
+            Ours::Memory(over_memory(shm, peer, Side::Asks, one_copy)?)
         }
         Over::Tcp => {
             let mut tcp = Tcp::new(Options::default())?;
@@ -155,18 +155,19 @@ fn meet(asker: &mut Asker, over: Over, socket: &Path) -> io::Result<Ours> {
     Ok(ours)
 }
 
-fn shm() -> io::Result<Shm> {
-    Shm::new(Settings { heap_bytes: HEAP_BYTES, peers_max: 4, ..Settings::default() })
+fn shm(one_copy: bool) -> io::Result<Shm> {
+    let (heap_bytes, peers_max) = (HEAP_BYTES, 4);
+    Shm::new(Settings { heap_bytes, peers_max, one_copy, ..Settings::default() })
 }
 
-fn over_memory(mut shm: Shm, peer: Peer, side: Side) -> io::Result<Half<Shm, Own>> {
+fn over_memory(mut shm: Shm, peer: Peer, side: Side, one_copy: bool) -> io::Result<Half<Shm, Own>> {
     let mut own =
         shm.memory().ok_or_else(|| io::Error::other("its memory was given out before"))?;
     let any = memories(&mut own);
     let mut shared = || shm.allocate(matrix_bytes(1000)).ok_or(io::ErrorKind::OutOfMemory);
     let shared = Memories { first: shared()?, second: shared()? };
     let engine = Engine::new(shm, own, Config::default());
-    Ok(Half::new(engine, peer, side, any, shared))
+    Ok(Half::new(engine, peer, side, any, shared).without_help(one_copy))
 }
 
 fn over_tcp(tcp: Tcp, peer: Peer, side: Side) -> Half<Tcp, Own> {
@@ -203,16 +204,17 @@ impl Part for Answers {
         match request {
             Request::Prepare(task) => each!(self.ours()?, prepare(task)),
             Request::Check(task) => Ok(each!(self.ours()?, check(task))?.into()),
-            Request::MeetMemory | Request::MeetTcp(_) | Request::Run(_) => Ok(0),
+            Request::MeetMemory(_) | Request::MeetTcp(_) | Request::Run(_) => Ok(0),
         }
     }
 
     fn run(&mut self, first: u64, second: u64) -> io::Result<()> {
         match Request::of_numbers(first, second) {
-            Some(Request::MeetMemory) => {
-                let mut shm = shm()?;
+            Some(Request::MeetMemory(one_copy)) => {
+                let mut shm = shm(one_copy)?;
                 let peer = shm.connect(&self.socket)?;
-                self.ours = Some(Ours::Memory(over_memory(shm, peer, Side::Answers)?));
+                let half = over_memory(shm, peer, Side::Answers, one_copy)?;
+                self.ours = Some(Ours::Memory(half));
             }
             Some(Request::MeetTcp(port)) => {
                 let mut tcp = Tcp::new(Options::default())?;

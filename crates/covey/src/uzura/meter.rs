@@ -27,6 +27,8 @@ pub struct Plan {
     pub slice: Duration,
     /// Where.
     pub cpus: Cpus,
+    /// Whether the kernel may copy between the processes, as most systems permit.
+    pub one_copy: bool,
 }
 
 /// Something that is measured.

@@ -46,14 +46,15 @@ pub fn whats(over: Over, sides: &[u64], is_matrices: bool) -> Vec<What> {
 }
 
 /// What a library calls the way that its messages take.
-pub fn name(mpi: &Mpi, over: Over) -> String {
+pub fn name(mpi: &Mpi, over: Over, one_copy: bool) -> String {
     let way = match (mpi.library, over) {
         (Library::Openmpi, Over::Memory) => "vader",
         (Library::Openmpi, Over::Tcp) => "tcp BTL",
         (Library::Mpich, Over::Memory) => "memory",
         (Library::Mpich, Over::Tcp) => "tcp",
     };
-    format!("{}, {way}", mpi.name)
+    let copies = if one_copy || over == Over::Tcp { "" } else { ", copying twice" };
+    format!("{}, {way}{copies}", mpi.name)
 }
 
 /// One round through a library.
@@ -65,7 +66,7 @@ pub fn measure(
     stop: &Stop,
     figures: &mut Figures,
 ) -> Result<()> {
-    let who = name(mpi, over);
+    let who = name(mpi, over, plan.one_copy);
     let is_known_slow =
         |what: &&What| figures.least_ns(over, **what, &who).is_some_and(|ns| ns > SLOW_NS);
     let whats: Vec<What> = whats.iter().filter(|what| !is_known_slow(what)).copied().collect();
@@ -79,6 +80,9 @@ pub fn measure(
     };
     let mut command = mpi.launch(&Hosts::Here, 2, wait, &scratch)?;
     let (records, talk) = (scratch.file("records"), scratch.file("talk"));
+    if !plan.one_copy {
+        command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none").env("UCX_TLS", "^cma");
+    }
     command.arg(program).arg(&records).arg(shared.path());
     command.args([plan.cpus.first, plan.cpus.second].map(|cpu| cpu.to_string()));
     command.args(["1".to_string(), format!("{:.4}", plan.slice.as_secs_f64())]);

@@ -84,6 +84,17 @@ impl Reader {
     }
 }
 
+/// CPU time that the threads of a process have used.
+pub fn cpu_time_of(pid: &str) -> std::io::Result<Duration> {
+    let mut sum = 0;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may have ended meanwhile.
+        let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+        sum += text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
 async fn read(
     conn: Conn,
     fid: u32,

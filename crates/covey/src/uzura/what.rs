@@ -61,6 +61,8 @@ pub enum What {
     Stream(u64),
     /// The same, where the sender says which messages may leave together.
     Together(u64),
+    /// A 9P read of 1 MiB of a file in memory, which has this many bytes, into the reader's buffer.
+    Served(u64),
     /// A matrix of f32 with this side, between processes.
     Matrix(Move, Shape, u64),
 }
@@ -83,9 +85,15 @@ impl What {
             What::Copy(bytes) | What::Read(bytes) | What::Stream(bytes) => bytes,
             What::Together(bytes) => bytes,
             What::PingPong(bytes) | What::PingPongBlocking(bytes) => bytes,
+            What::Served(_) => READ_BYTES,
             What::TransposeMapped(side) | What::TransposeRead(side) => matrix_bytes(side),
             What::TransposeStrips(side) | What::Matrix(_, _, side) => matrix_bytes(side),
         }
+    }
+
+    /// Whether it is memory that is got.
+    pub fn is_got(self) -> bool {
+        matches!(self, What::Matrix(Move::Get | Move::OwnedGet, ..))
     }
 
     /// In a person's words.
@@ -102,6 +110,9 @@ impl What {
             What::PingPongBlocking(bytes) => format!("{} one way, sleeping", size(bytes)),
             What::Stream(bytes) => format!("{} streamed", size(bytes)),
             What::Together(bytes) => format!("{} streamed, sent together", size(bytes)),
+            What::Served(file_bytes) => {
+                format!("9P read of {}, file of {}", size(READ_BYTES), size(file_bytes))
+            }
             What::Matrix(by, shape, side) => {
                 let by = match by {
                     Move::Send => "sent",
@@ -119,6 +130,9 @@ impl What {
         }
     }
 }
+
+/// Bytes of a 9P read.
+pub const READ_BYTES: u64 = 1 << 20;
 
 /// A square matrix of f32.
 pub const fn matrix_bytes(side: u64) -> u64 {
@@ -148,6 +162,7 @@ impl fmt::Display for What {
             What::PingPongBlocking(bytes) => write!(f, "pingpong-blocking-{bytes}"),
             What::Stream(bytes) => write!(f, "stream-{bytes}"),
             What::Together(bytes) => write!(f, "together-{bytes}"),
+            What::Served(file_bytes) => write!(f, "9p-read-{file_bytes}"),
             What::Matrix(by, shape, side) => {
                 let by = MOVES.iter().find(|(_, one)| one == by).map_or("", |(name, _)| name);
                 let shape =
@@ -178,6 +193,7 @@ impl FromStr for What {
             "pingpong-blocking" => Some(What::PingPongBlocking(number)),
             "stream" => Some(What::Stream(number)),
             "together" => Some(What::Together(number)),
+            "9p-read" => Some(What::Served(number)),
             _ => None,
         };
         let matrix = || {
@@ -214,6 +230,7 @@ mod tests {
             PingPongBlocking(64),
             Stream(64),
             Together(64),
+            Served(1 << 26),
             Matrix(Send, Gather, 100),
             Matrix(OwnedGet, Scatter, 1000),
             Matrix(OwnedSend, Plain, 7),

@@ -185,6 +185,12 @@ impl Shm {
         self.links.iter().map(Link::helped_bytes).sum()
     }
 
+    /// Does not wait for what the peer may still write into memory of ours, which must stay as it is; whether there is
+    /// such a thing.
+    fn abandon(&mut self, peer: Peer) -> bool {
+        self.links.get_mut(peer.0 as usize).is_some_and(Link::abandon)
+    }
+
     #[inline]
     fn link(&mut self, peer: Peer) -> Result<&mut Link, Refused> {
         let link = self.links.get_mut(peer.0 as usize).ok_or(Refused::Dead)?;
@@ -385,3 +391,6 @@ impl Transport for Shm {
 
 /// Between two looks at who has gone: some 100 us of polling.
 const EMPTY_POLLS_MAX: u32 = 1 << 14;
+
+#[cfg(test)]
+mod tests;

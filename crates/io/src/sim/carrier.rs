@@ -5,6 +5,7 @@
 //! which order comes from a seed.
 
 use super::Rng;
+use super::card::{self, Access, Row};
 use super::datagrams::SimDatagrams;
 use super::shares::Share;
 use covey_wire::transport::{
@@ -38,6 +39,9 @@ pub struct CarrierProfile {
     pub shared_permille: u64,
     /// Peers' registrations can be seen.
     pub published: bool,
+    /// Peers' memory is read and written by a card, when its turn comes, and packets need buffers that were posted: so
+    /// many. `view`, `one_copy` and `published` mean nothing then.
+    pub card: Option<usize>,
 }
 
 /// Processes that send to each other.
@@ -48,7 +52,7 @@ pub struct Carriers {
 }
 
 /// Each in a cell of its own: they are read while packets are filled.
-type Memories = Rc<Vec<RefCell<Vec<u8>>>>;
+pub(super) type Memories = Rc<Vec<RefCell<Vec<u8>>>>;
 
 #[derive(Debug)]
 pub(super) struct Net {
@@ -69,7 +73,11 @@ pub(super) struct End {
     /// By whom it was told of, and whether of its death.
     pub knows: Vec<Knows>,
     sent: Vec<u64>,
-    published: Vec<Published>,
+    pub published: Vec<Row>,
+    /// What its card has to do.
+    pub accesses: Vec<Access>,
+    /// When buffers that packets took can be used again.
+    buffers: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +100,30 @@ pub(super) enum Payload {
     Posted { span: Span, token: u64 },
 }
 
+impl CarrierProfile {
+    fn is_mapped(&self) -> bool {
+        self.view && self.card.is_none()
+    }
+}
+
+impl Net {
+    /// Whether a process has a buffer for a packet.
+    fn has_buffer(&mut self, me: usize) -> bool {
+        let (now, count) = (self.now, self.profile.card.unwrap_or(usize::MAX));
+        let taken = &mut self.ends[me].buffers;
+        taken.retain(|due| *due > now);
+        taken.len() < count
+    }
+
+    /// A packet takes one, which is posted again after a while.
+    fn take_buffer(&mut self, me: usize) {
+        if self.profile.card.is_some() {
+            let due = self.now + 1 + self.rng.below(BUFFER_STEPS);
+            self.ends[me].buffers.push(due);
+        }
+    }
+}
+
 impl Carriers {
     /// Some processes, each with this much memory.
     pub fn new(seed: u64, ends: usize, memory_bytes: usize, profile: CarrierProfile) -> Carriers {
@@ -100,7 +132,9 @@ impl Carriers {
             inbox: (0..ends).map(|_| VecDeque::new()).collect(),
             knows: vec![Knows::Nothing; ends],
             sent: Vec::new(),
-            published: vec![Published::default(); PUBLISHED_MAX as usize],
+            published: vec![Row::default(); PUBLISHED_MAX as usize],
+            accesses: Vec::new(),
+            buffers: Vec::new(),
         };
         let (rng, all) = (Rng::new(seed), (0..ends).map(|_| end()).collect());
         let net = Net { rng, now: 0, profile, ends: all, shares: Vec::new(), helped: 0 };
@@ -115,8 +149,9 @@ impl Carriers {
             memories: self.memories.clone(),
             me: index,
             gathers: false,
+            entered: None,
         };
-        let is_mapped = self.net.borrow().profile.view;
+        let is_mapped = self.net.borrow().profile.is_mapped();
         let memory = SimMemory { memories: self.memories.clone(), me: index, is_mapped };
         (transport, memory)
     }
@@ -184,6 +219,8 @@ pub struct SimTransport {
     memories: Memories,
     me: usize,
     gathers: bool,
+    /// The registration that is accessed.
+    entered: Option<(usize, u32, u64)>,
 }
 
 /// When a packet is due that its sender keeps back.
@@ -203,6 +240,32 @@ impl SimTransport {
                 last = packet.due;
             }
         }
+    }
+
+    /// Gives an access to the card.
+    fn access(
+        &mut self,
+        token: u64,
+        peer: Peer,
+        ours: Span,
+        theirs: &[Span],
+        is_write: bool,
+    ) -> Result<Transfer, Refused> {
+        let other = Carriers::index(self.me, peer);
+        if self.is_unknown(peer) {
+            return Err(Refused::Dead);
+        }
+        let entered = self.entered.filter(|entered| entered.0 == other);
+        let (_, slot, key) = entered.ok_or(Refused::Key)?;
+        let net = &mut *self.net.borrow_mut();
+        let is_unlucky = net.rng.chance(net.profile.refused_permille / 4);
+        let accesses = &mut net.ends[self.me].accesses;
+        if is_unlucky || accesses.len() >= ACCESSES_MAX {
+            return Err(Refused::Full);
+        }
+        let theirs = theirs.to_vec();
+        accesses.push(Access { token, other, slot, key, is_write, ours, theirs, ended: None });
+        Ok(Transfer::Started)
     }
 
     /// A packet, if there is room for it and luck.
@@ -235,10 +298,14 @@ impl SimTransport {
         if let Some(token) = net.ends[self.me].sent.pop() {
             return Some(Next::Sent(token));
         }
+        if let Some((token, result)) = card::go_on(net, &self.memories, self.me) {
+            return Some(Next::Done(token, result));
+        }
+        let has_buffer = net.has_buffer(self.me);
         if net.rng.chance(300)
             && let Some((token, result)) = net.fetched(self.me)
         {
-            return Some(Next::Fetched(token, result));
+            return Some(Next::Done(token, result));
         }
         let mut others: Vec<usize> = (0..net.ends.len()).filter(|end| *end != self.me).collect();
         net.rng.shuffle(&mut others);
@@ -254,10 +321,14 @@ impl SimTransport {
             if end.knows[other] == Knows::Dead {
                 continue;
             }
-            if end.inbox[other].front().is_some_and(|packet| packet.due <= now) {
+            if has_buffer && end.inbox[other].front().is_some_and(|packet| packet.due <= now) {
+                net.take_buffer(self.me);
+                let end = &mut net.ends[self.me];
                 return end.inbox[other].pop_front().map(|packet| Next::Packet(other, packet));
             }
-            if is_dead && luck && end.inbox[other].is_empty() {
+            // What was given to the card ends before.
+            let has_access = end.accesses.iter().any(|access| access.other == other);
+            if is_dead && luck && !has_access && end.inbox[other].is_empty() {
                 end.knows[other] = Knows::Dead;
                 return Some(Next::Dead(other));
             }
@@ -326,7 +397,7 @@ enum Next {
     Joined(usize),
     Packet(usize, Packet),
     Sent(u64),
-    Fetched(u64, Result<(), Refused>),
+    Done(u64, Result<(), Refused>),
     Dead(usize),
 }
 
@@ -387,7 +458,7 @@ impl Transport for SimTransport {
                 Some(Next::Joined(other)) => sink.joined(Carriers::peer(self.me, other)),
                 Some(Next::Packet(other, packet)) => self.deliver(other, packet, sink),
                 Some(Next::Sent(token)) => sink.sent(token),
-                Some(Next::Fetched(token, result)) => sink.done(token, result),
+                Some(Next::Done(token, result)) => sink.done(token, result),
                 Some(Next::Dead(other)) => sink.dead(Carriers::peer(self.me, other)),
             }
         }
@@ -395,28 +466,37 @@ impl Transport for SimTransport {
     }
 
     fn is_reachable(&self, _peer: Peer) -> bool {
+        // A card takes keys, and messages have none.
         let profile = &self.net.borrow().profile;
-        profile.view || profile.one_copy
+        profile.card.is_none() && (profile.view || profile.one_copy)
     }
 
     fn view(&mut self, peer: Peer, theirs: Span) -> Option<Span> {
         let other = Carriers::index(self.me, peer);
-        let is_mapped = self.net.borrow().profile.view && !self.is_unknown(peer);
+        let is_mapped = self.net.borrow().profile.is_mapped() && !self.is_unknown(peer);
         let memory = self.memories[other].borrow();
         (is_mapped && part(&memory, other, theirs).is_some()).then_some(theirs)
     }
 
     fn one_copy(&self, _peer: Peer) -> OneCopy {
-        if self.net.borrow().profile.one_copy { OneCopy::AtOnce } else { OneCopy::None }
+        let profile = &self.net.borrow().profile;
+        match profile.card {
+            Some(_) => OneCopy::Posted,
+            None if profile.one_copy => OneCopy::AtOnce,
+            None => OneCopy::None,
+        }
     }
 
     fn read(
         &mut self,
-        _token: u64,
+        token: u64,
         peer: Peer,
         from: &[Span],
         into: Span,
     ) -> Result<Transfer, Refused> {
+        if self.one_copy(peer) == OneCopy::Posted {
+            return self.access(token, peer, into, from, false);
+        }
         let other = Carriers::index(self.me, peer);
         let is_gone = self.is_unknown(peer) || self.net.borrow().ends[other].is_dead;
         self.copy_from(other, is_gone, from, into)
@@ -445,11 +525,14 @@ impl Transport for SimTransport {
 
     fn write(
         &mut self,
-        _token: u64,
+        token: u64,
         peer: Peer,
         from: Span,
         to: &[Span],
     ) -> Result<Transfer, Refused> {
+        if self.one_copy(peer) == OneCopy::Posted {
+            return self.access(token, peer, from, to, true);
+        }
         let other = Carriers::index(self.me, peer);
         if self.is_unknown(peer) || self.net.borrow().ends[other].is_dead {
             return Err(Refused::Dead);
@@ -467,18 +550,35 @@ impl Transport for SimTransport {
     }
 
     fn publish(&mut self, slot: u32, what: Option<Published>) {
-        let published = &mut self.net.borrow_mut().ends[self.me].published;
-        published[slot as usize] = what.unwrap_or_default();
+        let net = &mut *self.net.borrow_mut();
+        let row = &mut net.ends[self.me].published[slot as usize];
+        row.set(what.unwrap_or_default(), net.now);
     }
 
     fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
-        let net = self.net.borrow();
         let other = Carriers::index(self.me, peer);
-        if !net.profile.published || self.is_unknown(peer) || net.ends[other].is_dead {
+        if self.is_unknown(peer) {
             return Err(Refused::Unsupported);
         }
-        let found = net.ends[other].published[slot as usize];
-        if found.key == key { Ok(found) } else { Err(Refused::Key) }
+        let net = &mut *self.net.borrow_mut();
+        let has_card = net.profile.card.is_some();
+        let row = net.ends[other].published[slot as usize];
+        let found = match has_card {
+            true => row.seen(net.now, &mut net.rng),
+            false if !net.profile.published || net.ends[other].is_dead => {
+                return Err(Refused::Unsupported);
+            }
+            false => row.now,
+        };
+        if found.key != key {
+            return Err(Refused::Key);
+        }
+        self.entered = Some((other, slot, key));
+        Ok(found)
+    }
+
+    fn leave(&mut self, _peer: Peer) {
+        self.entered = None;
     }
 }
 
@@ -533,12 +633,12 @@ impl Memory for SimMemory {
     }
 }
 
-fn part(memory: &[u8], owner: usize, span: Span) -> Option<&[u8]> {
+pub(super) fn part(memory: &[u8], owner: usize, span: Span) -> Option<&[u8]> {
     let at = usize::try_from(span.address.checked_sub(Carriers::address(owner))?).ok()?;
     memory.get(at..at.checked_add(usize::try_from(span.bytes).ok()?)?)
 }
 
-fn part_mut(memory: &mut [u8], owner: usize, span: Span) -> Option<&mut [u8]> {
+pub(super) fn part_mut(memory: &mut [u8], owner: usize, span: Span) -> Option<&mut [u8]> {
     let at = usize::try_from(span.address.checked_sub(Carriers::address(owner))?).ok()?;
     memory.get_mut(at..at.checked_add(usize::try_from(span.bytes).ok()?)?)
 }
@@ -552,3 +652,8 @@ fn with_own(
     part_mut(&mut memory.borrow_mut(), me, span).map(with).ok_or(Refused::Fault)?;
     Ok(Transfer::Done)
 }
+
+/// What a card has to do at a time, at most.
+const ACCESSES_MAX: usize = 64;
+/// Until a buffer of a packet is posted again, at most.
+const BUFFER_STEPS: u64 = 20;

@@ -12,7 +12,7 @@ use crate::ops::What;
 use crate::serve::whole;
 use crate::table::{self, Registration};
 use covey_layout::Op;
-use covey_wire::transport::PUBLISHED_MAX;
+use covey_wire::transport::{OneCopy, PUBLISHED_MAX};
 use covey_wire::{Memory, Transport};
 use std::rc::Rc;
 
@@ -27,6 +27,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if !self.core.is_foreign(to.peer.0)
             && let Some(far) = self.enter(&to, form, bytes, Rights::WRITE)?
         {
+            if self.transport.one_copy(to.peer) == OneCopy::Posted {
+                let begun = self.post_all(What::Put, from, to, &far, context);
+                self.transport.leave(to.peer);
+                if let Some(begun) = begun? {
+                    return Ok(begun);
+                }
+                return self.request(What::Put, from, to, bytes, context, |_| ());
+            }
             let written = self.core.write_far(&mut self.transport, &from, &far);
             self.transport.leave(to.peer);
             if written? {
@@ -47,6 +55,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if !self.core.is_foreign(from.peer.0)
             && let Some(far) = self.enter(&from, form, bytes, Rights::READ)?
         {
+            if self.transport.one_copy(from.peer) == OneCopy::Posted {
+                let begun = self.post_all(What::Get, into, from, &far, context);
+                self.transport.leave(from.peer);
+                if let Some(begun) = begun? {
+                    return Ok(begun);
+                }
+                return self.request(What::Get, into, from, bytes, context, |_| ());
+            }
             let read = self.core.read_far(&mut self.transport, &far, &into, 0);
             self.transport.leave(from.peer);
             if read? {

@@ -118,10 +118,10 @@ fn parse_expected(text: &str) -> std::result::Result<f64, String> {
 /// Runs the command.
 pub async fn run(args: &Args, context: &Context) -> Result<()> {
     if args.all {
-        return all::run(args, context);
+        return all::run(args, context).await;
     }
     if let Some(to) = &args.crowd {
-        return crowd::run(args, to, context);
+        return crowd::run(args, to, context).await;
     }
     if let ([to], true) = (args.hosts.as_slice(), args.talk.is_some()) {
         return crowd::member(args, to);

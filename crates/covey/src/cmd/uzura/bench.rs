@@ -13,7 +13,7 @@ use crate::uzura::cpus::{self, Cpus};
 use crate::uzura::figures::{Figures, Summary};
 use crate::uzura::meter::Plan;
 use crate::uzura::what::Over;
-use crate::uzura::{engine, floors, iperf, other, peers};
+use crate::uzura::{engine, floors, iperf, other, peers, served};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// hypervisor moves CPUs about and every other number follows that one.
 ///
 /// Beside them stand the machine's floors (a cache line to and fro, memcpy, process_vm_readv,
-/// transpositions by our kernels, a bare TCP socket, iperf3), and Open MPI and MPICH where they are
+/// transpositions by our kernels, a bare TCP socket, iperf3, 9P by a unix socket), and Open MPI and MPICH where they are
 /// installed: a program in C is compiled with their mpicc when it is first needed. Transposed
 /// matrices are compared element by element.
 ///
@@ -48,6 +48,9 @@ pub struct Args {
     /// Go through everything so often
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
+    /// As where the kernel may not copy between processes (process_vm_readv is forbidden); the bars are not for that
+    #[arg(long)]
+    no_one_copy: bool,
     /// The two processes' CPUs [default: the first two]
     #[arg(long, value_name = "CPU,CPU")]
     cpus: Option<Cpus>,
@@ -68,6 +71,8 @@ enum Part {
     Tcp,
     /// Matrices transposed on the way
     Matrices,
+    /// 9P reads of 1 MiB from a file in memory
+    Reads,
 }
 
 /// All that is told.
@@ -101,7 +106,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     }
     let cpus = cpus::choose(args.cpus)?;
     let (rounds, slice_ms) = if args.quick { (1, 5) } else { (args.rounds.into(), 100) };
-    let plan = Plan { rounds, slice: Duration::from_millis(slice_ms), cpus };
+    let (slice, one_copy) = (Duration::from_millis(slice_ms), !args.no_one_copy);
+    let plan = Plan { rounds, slice, cpus, one_copy };
     let bar = context.output.spinner();
     let shown = bar.clone();
     let measured = interruptible(move |stop| {
@@ -143,7 +149,7 @@ fn measure(args: &Args, plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Repor
         }
     }
     for round in 0..plan.rounds {
-        let parts = [Part::Memory, Part::Tcp, Part::Matrices];
+        let parts = [Part::Memory, Part::Tcp, Part::Matrices, Part::Reads];
         for part in
             parts.into_iter().filter(|part| args.only.is_empty() || args.only.contains(part))
         {
@@ -158,7 +164,7 @@ fn measure(args: &Args, plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Repor
     }
     let figures = run.figures.summaries();
     Report {
-        bars: judge(&figures),
+        bars: if plan.one_copy { judge(&figures) } else { Vec::new() },
         figures,
         missing: run.missing,
         paper: PAPER,
@@ -168,21 +174,25 @@ fn measure(args: &Args, plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Repor
     }
 }
 
+/// What measures the floors of a part.
+type Floors = fn(&Plan, &Stop, &mut Figures) -> Result<()>;
+
 impl Run<'_> {
     /// One round of one part: floors, engine and libraries as close together as it goes.
     fn part(&mut self, part: Part, round: usize, libraries: &[Mpi]) {
         let (plan, stop) = (self.plan, self.stop);
-        let (over, name) = match part {
-            Part::Memory => (Over::Memory, "messages by memory"),
-            Part::Tcp => (Over::Tcp, "messages by TCP"),
-            Part::Matrices => (Over::Memory, "matrices"),
+        let (over, name, floors): (_, _, Floors) = match part {
+            Part::Memory => (Over::Memory, "messages by memory", floors::memory),
+            Part::Tcp => (Over::Tcp, "messages by TCP", floors::sockets),
+            Part::Matrices => (Over::Memory, "matrices", floors::matrices),
+            Part::Reads => {
+                (self.say)(format!("round {} of {}: 9P reads", round + 1, plan.rounds));
+                let done = served::measure(plan, stop, &mut self.figures);
+                return self.keep(done);
+            }
         };
         (self.say)(format!("round {} of {}: {name}, floors", round + 1, plan.rounds));
-        let floors = match part {
-            Part::Memory => floors::memory(plan, stop, &mut self.figures),
-            Part::Tcp => floors::sockets(plan, stop, &mut self.figures),
-            Part::Matrices => floors::matrices(plan, stop, &mut self.figures),
-        };
+        let floors = floors(plan, stop, &mut self.figures);
         self.keep(floors);
         if part == Part::Tcp {
             let iperf = match iperf::is_installed() {
@@ -201,6 +211,11 @@ impl Run<'_> {
                 return;
             }
             (self.say)(format!("round {} of {}: {name}, {}", round + 1, plan.rounds, mpi.name));
+            let mut whats = whats.clone();
+            if !plan.one_copy && mpi.library == Library::Openmpi {
+                // Its windows are refused then.
+                whats.retain(|what| !what.is_got());
+            }
             let done = peers::measure(mpi, over, &whats, plan, stop, &mut self.figures);
             self.keep(done);
         }

@@ -35,6 +35,8 @@ pub struct Half<T, M> {
     forms: Vec<(u64, Form)>,
     /// What the other has registered for a get.
     key: Option<Key>,
+    /// What is got is got without the help of the one that has it.
+    is_alone: bool,
     open: u32,
 }
 
@@ -46,7 +48,13 @@ impl<T: Transport, M: Memory> Half<T, M> {
         any: Memories,
         owned: Memories,
     ) -> Half<T, M> {
-        Half { engine, peer, side, any, owned, forms: Vec::new(), key: None, open: 0 }
+        let (forms, key, is_alone) = (Vec::new(), None, true);
+        Half { engine, peer, side, any, owned, forms, key, is_alone, open: 0 }
+    }
+
+    /// Whether the kernel copies memory that is not mapped, so that its owner need not do it.
+    pub fn without_help(self, one_copy: bool) -> Half<T, M> {
+        Half { is_alone: one_copy, ..self }
     }
 
     /// Lets the two find each other.
@@ -109,9 +117,12 @@ impl<T: Transport, M: Memory> Half<T, M> {
                 let (from, to) = self.locals(by, shape, side)?;
                 match (is_get(by), self.side) {
                     (false, _) => self.exchange(from, to, rounds),
-                    (true, Side::Asks) => self.fetch(to, shape, side, rounds),
-                    // The transport reaches into this process by itself.
-                    (true, Side::Answers) => Ok(()),
+                    (true, Side::Asks) => {
+                        self.fetch(to, shape, side, rounds)?;
+                        self.say_done(by)
+                    }
+                    // The transport reaches into this process by itself, or needs it until all is there.
+                    (true, Side::Answers) => self.say_done(by),
                 }
             }
         }
@@ -178,6 +189,19 @@ impl<T: Transport, M: Memory> Half<T, M> {
             self.finish()?;
         }
         Ok(())
+    }
+
+    /// After memory was got whose owner has to answer: until then it polls.
+    fn say_done(&mut self, by: Move) -> io::Result<()> {
+        if self.is_alone || by != Move::Get {
+            return Ok(());
+        }
+        let nothing = Local::bytes(part(self.any.second, 0));
+        match self.side {
+            Side::Asks => self.send(nothing)?,
+            Side::Answers => self.receive(nothing)?,
+        }
+        self.finish()
     }
 
     fn send(&mut self, what: Local) -> io::Result<()> {

@@ -36,8 +36,8 @@ pub struct Work {
 /// What the one that answers is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Meet over memory, at a socket that both know.
-    MeetMemory,
+    /// Meet over memory, at a socket that both know, with copies by the kernel or without.
+    MeetMemory(bool),
     /// Meet over TCP at this port.
     MeetTcp(u64),
     /// Set memory up.
@@ -93,7 +93,7 @@ impl Request {
     /// Two numbers: what in the highest byte of the first.
     pub fn numbers(self) -> [u64; 2] {
         match self {
-            Request::MeetMemory => [1 << 56, 0],
+            Request::MeetMemory(one_copy) => [1 << 56, one_copy.into()],
             Request::MeetTcp(port) => [2 << 56, port],
             Request::Prepare(task) => [3 << 56 | task.number(), 0],
             Request::Run(work) => [4 << 56 | work.task.number(), work.rounds.into()],
@@ -104,7 +104,7 @@ impl Request {
     /// What two numbers mean, if anything.
     pub fn of_numbers(first: u64, second: u64) -> Option<Request> {
         match first >> 56 {
-            1 => Some(Request::MeetMemory),
+            1 => Some(Request::MeetMemory(second != 0)),
             2 => Some(Request::MeetTcp(second)),
             3 => Some(Request::Prepare(Task::of_number(first)?)),
             4 => {
@@ -131,7 +131,8 @@ mod tests {
             [Request::Prepare(task), Request::Run(Work { task, rounds: 20 }), Request::Check(task)]
         };
         let mut all: Vec<Request> = tasks.into_iter().flat_map(of).collect();
-        all.extend([Request::MeetMemory, Request::MeetTcp(40_000)]);
+        let met = [false, true].map(Request::MeetMemory);
+        all.extend(met.into_iter().chain([Request::MeetTcp(40_000)]));
         for request in all {
             let [first, second] = request.numbers();
             assert_eq!(Request::of_numbers(first, second), Some(request));

@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!   Run::Own, small ──► Bytes packet ───────────────────────► appended to the input: 2 copies, small
-//!   Run::File       ──► mapped ◄── process_vm_readv ─────────► Arrived::Placed: 1 copy, the kernel's
+//!   Run::File       ──► mapped ◄── process_vm_readv ─────────► Arrived::Placed: 1 copy, the kernel's, of which the
+//!                                                              sender does a part
 //!            or     ──► pread ──► block of the receiver ─────► Arrived::Placed: 1 copy, the kernel's
 //!   Run::Shared     ──► copied ─► block of the receiver ─────► Arrived::Placed: 1 copy
 //!                                      and, where its user has named a place (`poll_land`): it is fetched to that
@@ -250,13 +251,13 @@ impl Channel {
         }
     }
 
-    /// Looks for a packet for a moment.
+    /// Looks for something to do for a moment.
     fn spin(&self) -> bool {
         let mut looks = 0..SPINS;
-        let has_packet = || self.shm.links.iter().any(|link| link.has_packet());
+        let has_news = || self.shm.links.iter().any(|link| link.has_news() || link.is_asked());
         looks.any(|_| {
             std::hint::spin_loop();
-            has_packet()
+            has_news()
         })
     }
 
@@ -338,6 +339,12 @@ impl Channel {
             }
             (false, end) => Err(end.as_ref().map_or(io::ErrorKind::BrokenPipe.into(), End::error)),
         }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.abandon_copy();
     }
 }
 

@@ -233,6 +233,17 @@ impl Link {
         self.has_packet() || has_fetched()
     }
 
+    /// Forgets a fetch of which the peer may still copy a part; whether there was one. The memory must stay as it is.
+    pub fn abandon(&mut self) -> bool {
+        self.is_alive && self.fetched().is_none() && self.fetching.take().is_some()
+    }
+
+    /// Whether the peer asks for help with a message of ours.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        self.is_alive && self.help.is_wanted(self.ours.offer(self.inbox))
+    }
+
     /// The same of a peer that is gone, so that it copies nothing any more.
     pub fn fetched_of_gone(&mut self) -> Option<(u64, Result<(), Refused>)> {
         let ended = self.fetched();

@@ -34,7 +34,7 @@ const GIVEN_BACK: u64 = 1 << 31;
 const LOWER: u64 = u32::MAX as u64;
 
 /// A range of units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Units {
     first: u64,
     count: u64,
@@ -192,7 +192,7 @@ pub(super) struct Help {
 }
 
 /// What was claimed for the peer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Claimed {
     units: Units,
     pub from: Span,

@@ -9,7 +9,7 @@ use crate::lab::state::Lab;
 use crate::lab::units::{rate_text, time_text};
 use crate::output::table;
 use crate::tune::report::{Report, tell_verdict};
-use crate::tune::stop::Stop;
+use crate::tune::stop::{INTERRUPTED, Stop, interruptible};
 use covey_tune::diagnose::Verdict;
 use covey_tune::eliminate::{Pair, Suspicion, eliminate};
 use covey_tune::rounds;
@@ -29,8 +29,8 @@ pub struct AllPairs {
     pub suspicions: Vec<Suspicion>,
 }
 
-/// Measures all. A pair that fails does not keep the others from being measured.
-pub fn run(args: &Args, context: &Context) -> Result<()> {
+/// Measures all. A pair that fails does not keep the others from being measured, and Ctrl-C ends it with what there is.
+pub async fn run(args: &Args, context: &Context) -> Result<()> {
     let lab = Lab::named(args.lab.as_deref())?;
     lab.living_keeper()?;
     let plan = lab.plan()?;
@@ -38,11 +38,29 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return Err(Error::user(format!("cannot measure pairs: lab {} has one node", lab.name))
             .hint("`covey lab up 2` makes one of two"));
     }
+    let (args, theirs) = (args.clone(), context.clone());
+    let measured = interruptible(move |stop| Ok(measure(&args, &lab, &plan, &theirs, stop)));
+    let (all, failures) = measured.await?;
+    context.output.result(&all, |out| tell(out, &all))?;
+    failures.iter().for_each(|error| context.output.tell(error));
+    if failures.is_empty() { Ok(()) } else { Err(Error::told()) }
+}
+
+fn measure(
+    args: &Args,
+    lab: &Lab,
+    plan: &Plan,
+    context: &Context,
+    stop: &Stop,
+) -> (AllPairs, Vec<Error>) {
     let mut failures = Vec::new();
     let mut pairs = Vec::new();
-    let rounds = rounds_of(args, plan.nodes.len());
-    for round in &rounds {
-        for measured in measure_round(args, &lab, &plan, round, context) {
+    let mut rounds = Vec::new();
+    for round in rounds_of(args, plan.nodes.len()) {
+        if stop.is_asked() {
+            break;
+        }
+        for measured in measure_round(args, lab, plan, &round, context, stop) {
             match measured {
                 Ok(report) => {
                     failures.extend(whole(&report).err());
@@ -51,12 +69,13 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
                 Err(error) => failures.push(error),
             }
         }
+        rounds.push(round);
     }
     let mut crowds = Vec::new();
     if plan.nodes.len() > 2 {
         let bar = spinner(context);
-        for node in &plan.nodes {
-            match crowd::measure(args, &lab, &plan, node, &bar) {
+        for node in plan.nodes.iter().take_while(|_| !stop.is_asked()) {
+            match crowd::measure(args, lab, plan, node, stop, &bar) {
                 Ok(found) => crowds.push(found),
                 Err(error) => failures.push(error),
             }
@@ -69,11 +88,12 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         .map(|round| round.iter().map(|(one, other)| [name(one), name(other)]).collect::<Vec<_>>());
     let rounds = rounds.collect();
     let suspicions =
-        eliminate(&pairs.iter().map(|report| witness(&plan, report)).collect::<Vec<_>>());
-    let all = AllPairs { pairs, rounds, crowds, suspicions };
-    context.output.result(&all, |out| tell(out, &all))?;
-    failures.iter().for_each(|error| context.output.tell(error));
-    if failures.is_empty() { Ok(()) } else { Err(Error::told()) }
+        eliminate(&pairs.iter().map(|report| witness(plan, report)).collect::<Vec<_>>());
+    if stop.is_asked() {
+        failures
+            .push(Error::work(format!("cannot measure all of lab {}: {INTERRUPTED}", lab.name)));
+    }
+    (AllPairs { pairs, rounds, crowds, suspicions }, failures)
 }
 
 fn rounds_of(args: &Args, nodes: usize) -> Vec<Vec<(usize, usize)>> {
@@ -90,6 +110,7 @@ fn measure_round(
     plan: &Plan,
     round: &[(usize, usize)],
     context: &Context,
+    stop: &Stop,
 ) -> Vec<Result<Report>> {
     let bar = spinner(context);
     let measured = std::thread::scope(|scope| {
@@ -99,16 +120,9 @@ fn measure_round(
                 let (from, to) = (plan.nodes[*from].as_str(), plan.nodes[*to].as_str());
                 let bar = &bar;
                 scope.spawn(move || {
-                    pair::between(
-                        args,
-                        lab,
-                        [from, to],
-                        round.len(),
-                        &Stop::default(),
-                        &mut |point| {
-                            show(bar, &format!("{from} to {to}"), point);
-                        },
-                    )
+                    pair::between(args, lab, [from, to], round.len(), stop, &mut |point| {
+                        show(bar, &format!("{from} to {to}"), point);
+                    })
                 })
             })
             .collect();

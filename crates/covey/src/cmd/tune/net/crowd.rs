@@ -9,7 +9,7 @@ use crate::output::table;
 use crate::tune::environment::Watch;
 use crate::tune::probe::{self, Talked};
 use crate::tune::report::tell_verdict;
-use crate::tune::stop::Stop;
+use crate::tune::stop::{INTERRUPTED, Stop, interruptible};
 use covey_tune::diagnose::{Crowd, Talk, Verdict, crowd};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -34,25 +34,38 @@ pub struct CrowdReport {
 }
 
 /// `--crowd NODE`.
-pub fn run(args: &Args, to: &str, context: &Context) -> Result<()> {
+pub async fn run(args: &Args, to: &str, context: &Context) -> Result<()> {
     let lab = Lab::named(args.lab.as_deref())?;
     lab.living_keeper()?;
     let plan = lab.plan()?;
     let bar = spinner(context);
-    let found = measure(args, &lab, &plan, to, &bar)?;
+    let (args, node, shown) = (args.clone(), to.to_string(), bar.clone());
+    let found = interruptible(move |stop| {
+        let found = measure(&args, &lab, &plan, &node, stop, &shown)?;
+        Ok((found, stop.is_asked()))
+    });
+    let found = found.await;
     bar.finish_and_clear();
+    let (found, was_interrupted) = found?;
     context.output.result(&found, |out| {
         rows_of(out, std::slice::from_ref(&found));
         tell_verdict(out, &found.verdict)
-    })
+    })?;
+    match was_interrupted {
+        false => Ok(()),
+        true => {
+            Err(Error::work(format!("cannot measure the crowd to {to} to the end: {INTERRUPTED}")))
+        }
+    }
 }
 
-/// Everybody else to one node.
+/// Everybody else to one node; what there is when it is asked to stop.
 pub fn measure(
     args: &Args,
     lab: &Lab,
     plan: &Plan,
     to: &str,
+    stop: &Stop,
     bar: &indicatif::ProgressBar,
 ) -> Result<CrowdReport> {
     lab.node(plan, to)?;
@@ -68,14 +81,20 @@ pub fn measure(
     let _answering = pair::Answering::on(lab, plan, to)?;
     let watch = Watch::begin();
     let mut found = Crowd { to: to.to_string(), ..Crowd::default() };
-    for other in &others {
-        bar.set_message(format!("{other} alone to {to}"));
-        found.alone.push(talk(lab, to, std::slice::from_ref(other), ALONE_S)?);
+    for senders in steps(&others) {
+        let (seconds, list, what) = match senders {
+            [one] => (ALONE_S, &mut found.alone, format!("{one} alone")),
+            many => (TOGETHER_S, &mut found.together, format!("{} at once", many.len())),
+        };
+        bar.set_message(format!("{what} to {to}"));
+        match talk(lab, to, senders, seconds, stop) {
+            // What was broken off says nothing.
+            _ if stop.is_asked() => break,
+            talked => list.push(talked?),
+        }
     }
-    for count in counts(others.len()) {
-        bar.set_message(format!("{count} at once to {to}"));
-        let talked = talk(lab, to, &others[..count], TOGETHER_S)?;
-        found.together.push(talked);
+    if stop.is_asked() && found.alone.is_empty() {
+        return Err(Error::work(format!("cannot measure the crowd to {to}: {INTERRUPTED}")));
     }
     let environment = watch.end();
     if !args.anyway {
@@ -83,8 +102,17 @@ pub fn measure(
         found.outside_cpus = environment.outside_cpus;
         found.steal = environment.steal;
     }
-    let verdict = crowd(&found);
+    let verdict = match stop.is_asked() {
+        true => Verdict::NotTrustworthy(INTERRUPTED.to_string()),
+        false => crowd(&found),
+    };
     Ok(CrowdReport { crowd: found, verdict })
+}
+
+/// Who talks: each alone, then more and more of them.
+fn steps(others: &[String]) -> Vec<&[String]> {
+    let together = counts(others.len()).into_iter().map(|count| &others[..count]);
+    others.chunks(1).chain(together).collect()
 }
 
 /// How many talk at once: 2, 3, 4, then twice as many each time, and all.
@@ -96,7 +124,7 @@ fn counts(all: usize) -> Vec<usize> {
 }
 
 /// These at once.
-fn talk(lab: &Lab, to: &str, senders: &[String], seconds: f64) -> Result<Talk> {
+fn talk(lab: &Lab, to: &str, senders: &[String], seconds: f64, stop: &Stop) -> Result<Talk> {
     let start = |sender: &String| -> Result<Child> {
         let mut command = pair::on_node(lab, sender);
         command.args(["--json", "tune", "net", to, "--talk", &seconds.to_string()]);
@@ -108,7 +136,7 @@ fn talk(lab: &Lab, to: &str, senders: &[String], seconds: f64) -> Result<Talk> {
     for (sender, child) in senders.iter().zip(children) {
         let output = child.wait_with_output().cannot(|| format!("measure on {sender}"))?;
         let talked: Talked = serde_json::from_slice(&output.stdout)
-            .map_err(|_| pair::said_no(lab, sender, &Stop::default(), &output.stderr))?;
+            .map_err(|_| pair::said_no(lab, sender, stop, &output.stderr))?;
         all.rounds += talked.rounds;
         all.retransmits += talked.retransmits;
         all.seconds = all.seconds.max(talked.seconds);

@@ -14,10 +14,11 @@ type IsOf = fn(&Summary) -> bool;
 
 /// Everything.
 pub fn all(out: &mut Vec<u8>, report: &Report) -> Result<()> {
-    let parts: [(&str, IsOf); 3] = [
-        ("Memory", |one| one.over == Over::Memory && !is_matrix(one.what)),
+    let parts: [(&str, IsOf); 4] = [
+        ("Memory", |one| one.over == Over::Memory && !is_matrix(one.what) && !is_read(one.what)),
         ("TCP on loopback", |one| one.over == Over::Tcp),
         ("Matrices of f32, transposed", |one| is_matrix(one.what)),
+        ("9P reads into the reader's buffer", |one| is_read(one.what)),
     ];
     for (title, is_of) in parts {
         let mut figures: Vec<&Summary> = report.figures.iter().filter(|one| is_of(one)).collect();
@@ -52,6 +53,10 @@ fn is_matrix(what: What) -> bool {
     matches!(what, Matrix(..) | TransposeMapped(_) | TransposeRead(_) | TransposeStrips(_))
 }
 
+fn is_read(what: What) -> bool {
+    matches!(what, What::Served(_))
+}
+
 /// What belongs together stands together: matrices by their sides, messages before streams.
 fn order(what: What) -> (u64, u8) {
     match what {
@@ -62,6 +67,7 @@ fn order(what: What) -> (u64, u8) {
         What::PingPongBlocking(bytes) => (1 + bytes, 1),
         What::Stream(bytes) => (1 << 62, 2 * (bytes >> 20) as u8),
         What::Together(bytes) => (1 << 62, 1 + 2 * (bytes >> 20) as u8),
+        What::Served(file_bytes) => (file_bytes, 0),
         What::TransposeMapped(side) => (side, 0),
         What::TransposeRead(side) => (side, 1),
         What::TransposeStrips(side) => (side, 2),

@@ -6,31 +6,61 @@ use super::pull::Fetched;
 use super::{COPIED, Channel, PEER};
 use crate::os::run::Arrived;
 use bytes::{Buf, Bytes};
-use covey_wire::transport::Refused;
-use covey_wire::{Landing, Span};
+use covey_wire::transport::{Refused, Transfer};
+use covey_wire::{Landing, Span, Transport};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-/// The peer's file had not all that it should have, and the peer has been asked why.
+/// A payload that is being fetched, and cannot be finished now.
 #[derive(Debug)]
 pub(super) struct Fetching {
     index: u32,
     from: Span,
     fetched: Fetched,
     tries: u32,
+    waits: Waits,
+}
+
+/// What for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// The peer copies the last part of it.
+    Copy,
+    /// The peer's file had not all that it should have, and the peer has been asked why.
+    Answer,
 }
 
 impl Channel {
     /// Fetches what the peer has lent. `None` while the peer is asked why something is missing.
     pub(super) fn fetch(&mut self, fetched: Fetched, index: u32, from: Span) -> Option<Fetched> {
-        self.fetch_again(Fetching { index, from, fetched, tries: 0 })
+        self.fetch_again(Fetching { index, from, fetched, tries: 0, waits: Waits::Copy })
     }
 
     fn fetch_again(&mut self, mut fetching: Fetching) -> Option<Fetched> {
+        let into = fetching.fetched.span();
+        match self.shm.fetch(0, PEER, fetching.index, fetching.from, into) {
+            Ok(Transfer::Done) => self.end_copy(fetching, Ok(())),
+            Ok(Transfer::Started) => {
+                self.fetching = Some(Fetching { waits: Waits::Copy, ..fetching });
+                None
+            }
+            Err(refused) => self.end_copy(fetching, Err(refused)),
+        }
+    }
+
+    /// Nobody copies any more.
+    fn end_copy(&mut self, mut fetching: Fetching, end: Result<(), Refused>) -> Option<Fetched> {
         let Fetching { index, from, ref mut fetched, .. } = fetching;
-        let pid = self.shm.link(PEER).and_then(|link| link.copyable());
-        match pid.and_then(|pid| fetched.fetch(pid, from)) {
+        let ended = match end {
+            // Something is missing: what is there, from the beginning, is what counts.
+            Err(Refused::Fault) => {
+                let pid = self.shm.link(PEER).and_then(|link| link.copyable());
+                pid.and_then(|pid| fetched.fetch(pid, from))
+            }
+            end => end.map(|()| fetched.complete()),
+        };
+        match ended {
             Ok(()) => {}
             Err(Refused::Dead) => return self.fail(End::Closed),
             Err(_) => return self.fail(End::Broken("peer lent what cannot be fetched")),
@@ -41,12 +71,17 @@ impl Channel {
         if is_whole {
             return Some(fetching.fetched);
         }
-        self.fetching = Some(fetching);
+        self.fetching = Some(Fetching { waits: Waits::Answer, ..fetching });
         None
     }
 
-    /// Goes on with what was not whole, once the peer has said what it is.
+    /// Goes on with what could not be finished.
     pub(super) fn fetch_on(&mut self) -> Option<Fetched> {
+        if self.fetching.as_ref()?.waits == Waits::Copy {
+            let end = self.state.copied.take()?;
+            let fetching = self.fetching.take()?;
+            return self.end_copy(fetching, end);
+        }
         let is_cut = self.state.rest.take()?;
         let mut fetching = self.fetching.take()?;
         fetching.tries += 1;
@@ -54,6 +89,16 @@ impl Channel {
             (true, _) => Some(fetching.fetched),
             (false, TRIES_MAX..) => self.fail(End::Broken("peer's file cannot be read")),
             (false, _) => self.fetch_again(fetching),
+        }
+    }
+
+    /// The channel ends. What the peer may still write to is nobody's then.
+    pub(super) fn abandon_copy(&mut self) {
+        if let Some(fetching) = self.fetching.take()
+            && fetching.waits == Waits::Copy
+            && self.shm.abandon(PEER)
+        {
+            std::mem::forget(fetching.fetched);
         }
     }
 

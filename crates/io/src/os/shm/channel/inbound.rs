@@ -6,7 +6,7 @@ use super::pull::Lent;
 use super::{COPIED, Peer};
 use bytes::{Bytes, BytesMut};
 use covey_wire::Span;
-use covey_wire::transport::{HEAD_BYTES_MAX, Sink};
+use covey_wire::transport::{HEAD_BYTES_MAX, Refused, Sink};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ pub(super) struct State {
     pub credit: Credit,
     /// The peer can copy from our memory.
     pub peer_fetches: bool,
+    /// What became of a copy of which the peer did a part.
+    pub copied: Option<Result<(), Refused>>,
     /// Whether the rest of what we fetch is gone, once the peer has said so.
     pub rest: Option<bool>,
     /// The same, to be said to the peer.
@@ -70,6 +72,7 @@ impl State {
             lent: Lent::default(),
             credit: Credit::default(),
             peer_fetches: false,
+            copied: None,
             rest: None,
             answers: Vec::new(),
             end: None,
@@ -170,6 +173,14 @@ impl Sink for Inbound<'_> {
         if let Err(what) = self.take(Head::decode(&copy[..head.len()]), payload) {
             self.state.end = Some(End::Broken(what));
         }
+    }
+
+    fn lends(&self, _: Peer, index: u32, span: Span) -> bool {
+        self.state.lent.has(index, span)
+    }
+
+    fn done(&mut self, _: u64, result: Result<(), Refused>) {
+        self.state.copied = Some(result);
     }
 
     fn dead(&mut self, _: Peer) {

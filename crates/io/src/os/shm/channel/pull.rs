@@ -32,6 +32,12 @@ impl Lent {
         Some(index as u32)
     }
 
+    /// Whether this memory is lent by this number.
+    pub fn has(&self, index: u32, span: Span) -> bool {
+        let lent = self.ranges.get(index as usize).and_then(Option::as_ref);
+        lent.is_some_and(|range| range.span() == span)
+    }
+
     /// Whether nothing is.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
@@ -106,6 +112,17 @@ impl Fetched {
         let done = self.done;
         self.room()[done..].fill(0);
         Ok(())
+    }
+
+    /// All of it was.
+    pub fn complete(&mut self) {
+        self.done = self.bytes;
+    }
+
+    /// Where it comes to.
+    pub fn span(&mut self) -> Span {
+        let room = self.room();
+        Span::new(room.as_mut_ptr().expose_provenance() as u64, room.len() as u64)
     }
 
     fn room(&mut self) -> &mut [u8] {

@@ -208,7 +208,6 @@ fn a_payload_lands_in_the_users_place_by_one_copy() {
     block_on(async {
         for one_copy in [false, true] {
             let (mut one, mut other) = pair_as(one_copy);
-            let is_fetched = one.state.peer_fetches;
             let bytes = some(3 << 20, &mut Rng::new(1));
             let (_, data) = file(&bytes);
             let range = data.range(1 << 20, 1 << 20).unwrap().expect("it is in memory");
@@ -220,13 +219,115 @@ fn a_payload_lands_in_the_users_place_by_one_copy() {
                 buffer = land(&mut other, buffer).await;
                 assert_eq!(buffer.as_ptr(), at);
                 assert!(buffer == bytes[1 << 20..][..1 << 20]);
-                if is_fetched {
-                    assert_eq!(COPIED.last.load(Ordering::Relaxed), at as usize);
-                }
             }
             one.pump(None, 1);
             assert!(one.state.lent.is_empty());
         }
+    });
+}
+
+/// Fetches until the other side, which polls on a thread of its own, has copied a part.
+#[test]
+fn both_sides_copy_what_is_fetched() {
+    let (here, there) = met_as(true);
+    let bytes = some(2 << 20, &mut Rng::new(1));
+    let (_, data) = file(&bytes);
+    let (is_done, turns) = std::sync::mpsc::channel::<()>();
+    let helper = std::thread::spawn(move || {
+        block_on(async {
+            let mut one = Channel::new(there).unwrap();
+            one.pump(None, 1);
+            if !one.state.peer_fetches {
+                return false;
+            }
+            let range = data.range(5000, 1 << 20).unwrap().expect("it is in memory");
+            while turns.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
+                poll_fn(|context| one.poll_write_range(context, &range)).await.unwrap();
+                // It is asked for help meanwhile, and told what was fetched.
+                while !one.state.lent.is_empty() {
+                    one.pump(None, 1);
+                    std::thread::yield_now();
+                    if one.state.end.is_some() {
+                        return true;
+                    }
+                }
+                if one.shm.helped_bytes() > 0 {
+                    one.write_all(b"helped").await.unwrap();
+                    let _ = one.read(&mut [0; 1]).await;
+                    return true;
+                }
+            }
+            true
+        })
+    });
+    block_on(async {
+        let mut other = Channel::new(here).unwrap();
+        let mut buffer = BytesMut::zeroed(1 << 20);
+        loop {
+            let mut place = Place::new(std::mem::take(&mut buffer), 1 << 20);
+            let mut done = 0;
+            while done < 1 << 20 {
+                let landed = poll_fn(|context| other.poll_land(context, &mut place)).await.unwrap();
+                if landed < 1000 {
+                    // The last words; or it may not fetch here.
+                    return;
+                }
+                done += landed;
+            }
+            buffer = place.into_buffer();
+            assert!(buffer == bytes[5000..][..1 << 20]);
+            buffer.fill(0);
+        }
+    });
+    drop(is_done);
+    if !helper.join().unwrap() {
+        eprintln!("skipped: one process may not copy from another's memory here");
+    }
+}
+
+#[test]
+fn a_channel_ends_although_its_peer_has_begun_to_copy_and_does_not_go_on() {
+    block_on(async {
+        let (mut one, mut other) = pair_as(true);
+        if !one.state.peer_fetches {
+            return eprintln!("skipped: one process may not copy from another's memory here");
+        }
+        let bytes = some(1 << 20, &mut Rng::new(1));
+        let (_, data) = file(&bytes);
+        let range = data.range(0, 1 << 20).unwrap().expect("it is in memory");
+        // It claims a part and is never seen again.
+        let arena = one.shm.arena.clone();
+        let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let claims = std::thread::spawn({
+            let is_over = is_over.clone();
+            move || {
+                let (claim, mut seen) = (&arena.offer(0).claim, 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    let now = claim.load(Ordering::Acquire);
+                    if now >> 32 != seen >> 32
+                        && claim
+                            .compare_exchange(now, now + 1, Ordering::AcqRel, Ordering::Acquire)
+                            .is_ok()
+                    {
+                        seen = now;
+                    }
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        while other.fetching.is_none() {
+            poll_fn(|context| one.poll_write_range(context, &range)).await.unwrap();
+            let mut place = Place::new(BytesMut::zeroed(1 << 20), 1 << 20);
+            let poll = poll_fn(|context| Poll::Ready(other.poll_land(context, &mut place)));
+            match poll.await {
+                Poll::Ready(landed) => assert_eq!(landed.unwrap(), 1 << 20),
+                Poll::Pending => assert_eq!(place.wanted(), 0, "the channel has it"),
+            }
+            one.pump(None, 1);
+        }
+        drop(other);
+        is_over.store(true, Ordering::Relaxed);
+        claims.join().unwrap();
     });
 }
 

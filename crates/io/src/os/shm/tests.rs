@@ -1,0 +1,153 @@
+//! A message that both ends copy, whose sender stops between its claim and its word.
+
+use super::share::{Claimed, Help};
+use super::*;
+use std::sync::atomic::AtomicBool;
+
+const BYTES: u64 = 1 << 20;
+const TOKEN: u64 = 77;
+const MESSAGE: u32 = 5;
+
+/// What a receiver was told.
+#[derive(Default)]
+struct Told {
+    done: Option<Result<(), Refused>>,
+    is_dead: bool,
+}
+
+impl Sink for Told {
+    fn packet(&mut self, _peer: Peer, _head: &[u8], _payload: &[u8]) {}
+
+    fn done(&mut self, token: u64, result: Result<(), Refused>) {
+        assert!(token == TOKEN && self.done.is_none() && !self.is_dead);
+        self.done = Some(result);
+    }
+
+    fn dead(&mut self, _peer: Peer) {
+        self.is_dead = true;
+    }
+}
+
+/// A receiver, and a sender that has claimed something before the receiver could.
+struct Two {
+    receiver: Shm,
+    sender: Shm,
+    help: Help,
+    claimed: Claimed,
+    from: Vec<u8>,
+    into: Vec<u8>,
+}
+
+fn span(bytes: &[u8]) -> Span {
+    Span::new(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)
+}
+
+fn two() -> Two {
+    let settings = || Settings { heap_bytes: 1 << 16, peers_max: 2, ..Settings::default() };
+    let (ours, theirs) = UnixStream::pair().expect("sockets");
+    let other = std::thread::spawn(move || {
+        let mut shm = Shm::new(settings()).expect("shared memory");
+        shm.meet(theirs).expect("they meet");
+        shm
+    });
+    let mut receiver = Shm::new(settings()).expect("shared memory");
+    receiver.meet(ours).expect("they meet");
+    let sender = other.join().expect("it is there");
+    let from: Vec<u8> = (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect();
+    let mut two = Two {
+        receiver,
+        claimed: Claimed::default(),
+        help: Help::default(),
+        from,
+        into: vec![0; BYTES as usize],
+        sender,
+    };
+    let (from, into) = (span(&two.from), span(&two.into));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (arena, is_over) = (two.sender.arena.clone(), &is_over);
+        let claims = scope.spawn(move || {
+            let mut help = Help::default();
+            while !is_over.load(Ordering::Relaxed) {
+                let claimed = help
+                    .claim(arena.offer(0), |message, all| message == MESSAGE && all.bytes == BYTES);
+                if let Some(claimed) = claimed {
+                    return Some((help, claimed));
+                }
+            }
+            None
+        });
+        // An offer that the other thread was too late for is over at once.
+        while two.receiver.fetch(TOKEN, Peer(0), MESSAGE, from, into) == Ok(Transfer::Done) {
+            two.into.fill(0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let claims = claims.join().expect("it ends");
+        (two.help, two.claimed) = claims.expect("it has what the receiver waits for");
+    });
+    two
+}
+
+impl Two {
+    fn copy(&mut self) {
+        let (at, bytes) = (self.claimed.from.address - span(&self.from).address, self.claimed.from);
+        let part = at as usize..(at + bytes.bytes) as usize;
+        assert!(self.into[part.clone()].iter().all(|byte| *byte == 0), "nobody else has it");
+        self.into[part.clone()].copy_from_slice(&self.from[part]);
+    }
+
+    fn told(&mut self, until: impl Fn(&Told) -> bool) -> Told {
+        let mut told = Told::default();
+        while !until(&told) {
+            self.receiver.poll(9, &mut told);
+        }
+        told
+    }
+}
+
+#[test]
+fn a_fetch_ends_when_the_sender_has_done_its_part() {
+    let mut two = two();
+    let mut told = Told::default();
+    for _ in 0..100 {
+        two.receiver.poll(9, &mut told);
+    }
+    assert!(told.done.is_none() && two.receiver.prepare_sleep());
+    two.copy();
+    two.help.done(two.sender.arena.offer(0), two.claimed);
+    assert!(!two.receiver.prepare_sleep(), "there is something to be told");
+    assert_eq!(two.told(|told| told.done.is_some()).done, Some(Ok(())));
+    assert!(two.into == two.from);
+}
+
+#[test]
+fn what_the_sender_gives_back_is_read() {
+    let mut two = two();
+    two.help.give_back(two.sender.arena.offer(0), two.claimed);
+    assert_eq!(two.told(|told| told.done.is_some()).done, Some(Ok(())));
+    assert!(two.into == two.from);
+}
+
+#[test]
+fn a_fetch_from_a_sender_that_is_gone_ends_before_its_death_is_told() {
+    let mut two = two();
+    drop(std::mem::replace(&mut two.sender, Shm::new(Settings::default()).expect("another")));
+    let told = two.told(|told| told.is_dead);
+    assert_eq!(told.done, Some(Err(Refused::Dead)));
+}
+
+#[test]
+fn a_transport_that_is_closed_waits_for_who_writes_into_its_memory() {
+    let Two { receiver, sender, mut help, claimed, .. } = two();
+    let is_done = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let arena = sender.arena.clone();
+        scope.spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            is_done.store(true, Ordering::SeqCst);
+            help.done(arena.offer(0), claimed);
+        });
+        drop(receiver);
+        assert!(is_done.load(Ordering::SeqCst));
+    });
+}
