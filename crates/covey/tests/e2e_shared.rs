@@ -15,6 +15,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use support::{Finished, covey, run, skip, until};
 use tempfile::TempDir;
 
@@ -150,6 +151,37 @@ fn reads_into_the_callers_buffers_are_the_same_both_ways() {
             }
         }
     });
+}
+
+/// Wherever the server is stopped, its part of a copy is waited for.
+#[test]
+fn a_server_that_is_stopped_and_goes_on_leaves_no_byte_out() {
+    let export = Export::new();
+    let bytes = noise(8 << 20);
+    fs::write(export.file("large"), &bytes).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pid = Pid::from_child(&export.server);
+    let stopper = std::thread::spawn(move || {
+        for round in 0..60 {
+            std::thread::sleep(Duration::from_micros(round * 37 % 1000));
+            kill_process(pid, Signal::STOP).unwrap();
+            std::thread::sleep(Duration::from_micros(round * 53 % 3000));
+            kill_process(pid, Signal::CONT).unwrap();
+        }
+    });
+    runtime.block_on(async {
+        let (conn, fid) = dial(&Address::Shared(export.socket.clone())).await;
+        let mut buffer = BytesMut::zeroed(1 << 20);
+        let mut index = 0;
+        while !stopper.is_finished() || index < 8 {
+            let offset = index % 8 * (1 << 20);
+            buffer.fill(0xff);
+            buffer = conn.read_into(fid.number(), offset as u64, buffer).await.unwrap();
+            assert!(buffer == bytes[offset..][..1 << 20], "read {index}");
+            index += 1;
+        }
+    });
+    stopper.join().unwrap();
 }
 
 #[test]
