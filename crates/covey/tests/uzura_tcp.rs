@@ -2,9 +2,13 @@
 
 use covey_io::os::own::Own;
 use covey_io::os::packets::{Options, Tcp};
+use covey_io::os::shm::{Patience, Waiter};
 use covey_layout::{Element, Layout};
 use covey_uzura::{Completion, Config, Engine, Fault, Local, Remote, Rights, Source, Started, Tag};
 use covey_wire::{Memory, Peer, Span};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const SIDE: u64 = 300;
@@ -153,4 +157,192 @@ fn a_dead_peer_ends_what_was_begun_with_it_and_nothing_hangs() {
         assert_eq!(done.err(), Some(Fault::PeerDead));
     }
     assert!(here.send(OTHER, 3, Local::bytes(memory), 0).is_err(), "it stays dead");
+}
+
+#[test]
+fn messages_that_are_sent_together_arrive_though_their_sender_never_polls_again() {
+    let mut ends = pair();
+    let from = ends[0].memory().block(64);
+    let into = ends[1].memory().block(64);
+    // The windows are known once a message has gone each way.
+    for at in [0, 1] {
+        let memory = ends[at].memory().block(8);
+        let receive = ends[1 - at].receive(Source::Any, Tag::exact(9), Local::bytes(into), 0);
+        let send = ends[at].send(OTHER, 9, Local::bytes(memory), 0);
+        ends_of(&mut ends, vec![(1 - at, receive), (at, send)]);
+    }
+    ends[0].together(|end| {
+        for tag in 0..300 {
+            let inner = end.together(|end| end.send(OTHER, tag, Local::bytes(from), 0));
+            assert!(matches!(inner, Ok(Started::Done(_))), "{inner:?}");
+        }
+    });
+    for tag in 0..300 {
+        let begun = ends[1].receive(Source::Any, Tag::exact(tag), Local::bytes(into), 0);
+        // Only the receiver polls.
+        let done = ends_of(&mut ends[1..], vec![(0, begun)]).remove(0).expect("it arrives");
+        assert_eq!(done.tag, tag);
+    }
+}
+
+/// One that has two peers, of which the first will die.
+fn three() -> (Ours, [Ours; 2]) {
+    let mut middle = Tcp::new(Options::default()).expect("a transport");
+    let address = middle.listen().expect("a port");
+    let mut middle = Engine::new(middle, Own::default(), Config::default());
+    let others = [0, 1].map(|number| {
+        let mut tcp = Tcp::new(Options::default()).expect("a transport");
+        tcp.connect(address).expect("a connection");
+        let mut other = Engine::new(tcp, Own::default(), Config::default());
+        let begun = Instant::now();
+        while !middle.is_alive(Peer(number)) || !other.is_alive(OTHER) {
+            middle.poll();
+            other.poll();
+            assert!(begun.elapsed() < Duration::from_secs(60), "they do not meet");
+        }
+        other
+    });
+    (middle, others)
+}
+
+fn completion(end: &mut Ours) -> Completion {
+    let begun = Instant::now();
+    loop {
+        end.poll();
+        if let Some(done) = end.completion() {
+            return done;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
+    }
+}
+
+/// A message passes from the middle to the second of the others.
+fn passes(middle: &mut Ours, other: &mut Ours) {
+    let [from, into] = [middle.memory().block(64), other.memory().block(64)];
+    let received = other.receive(Source::From(OTHER), Tag::exact(77), Local::bytes(into), 77);
+    assert!(matches!(received, Ok(Started::Pending(_))), "{received:?}");
+    let _ = middle.send(Peer(1), 77, Local::bytes(from), 0).expect("it lives");
+    let begun = Instant::now();
+    loop {
+        middle.poll();
+        other.poll();
+        if let Some(done) = other.completion() {
+            return assert_eq!((done.context, done.result), (77, Ok(())));
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not pass");
+    }
+}
+
+#[test]
+fn a_sender_that_dies_in_the_middle_of_a_long_message_ends_its_receive_and_no_other() {
+    let (mut middle, [mut first, mut second]) = three();
+    let [from, into] = [first.memory().block(64 << 20), middle.memory().block(64 << 20)];
+    let receive = middle.receive(Source::From(Peer(0)), Tag::exact(1), Local::bytes(into), 5);
+    assert!(matches!(receive, Ok(Started::Pending(_))), "{receive:?}");
+    first.memory().write(from, |bytes| bytes.fill(9)).expect("it is ours");
+    let _ = first.send(OTHER, 1, Local::bytes(from), 0).expect("it is announced");
+    // Until some of it has come.
+    let begun = Instant::now();
+    while middle.memory().read(into, |bytes| bytes[0]).expect("it is ours") != 9 {
+        first.poll();
+        middle.poll();
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing comes");
+    }
+    assert!(middle.completion().is_none(), "it is in the middle");
+    drop(first);
+    let done = completion(&mut middle);
+    assert_eq!((done.context, done.result), (5, Err(Fault::PeerDead)));
+    passes(&mut middle, &mut second);
+}
+
+#[test]
+fn a_receiver_that_dies_in_the_middle_of_a_long_message_ends_its_send_and_no_other() {
+    let (mut middle, [mut first, mut second]) = three();
+    let [into, from] = [first.memory().block(64 << 20), middle.memory().block(64 << 20)];
+    middle.memory().write(from, |bytes| bytes.fill(9)).expect("it is ours");
+    let send = middle.send(Peer(0), 1, Local::bytes(from), 6);
+    assert!(matches!(send, Ok(Started::Pending(_))), "{send:?}");
+    let receive = first.receive(Source::Any, Tag::exact(1), Local::bytes(into), 0);
+    assert!(matches!(receive, Ok(Started::Pending(_))), "{receive:?}");
+    let begun = Instant::now();
+    while first.memory().read(into, |bytes| bytes[0]).expect("it is ours") != 9 {
+        first.poll();
+        middle.poll();
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing comes");
+    }
+    assert!(middle.completion().is_none(), "it is in the middle");
+    drop(first);
+    let done = completion(&mut middle);
+    assert_eq!((done.context, done.result), (6, Err(Fault::PeerDead)));
+    passes(&mut middle, &mut second);
+}
+
+#[test]
+fn more_ends_than_cpus_pass_a_token_round_without_starving_each_other() {
+    const ENDS: usize = 8;
+    const ROUNDS: u64 = 100;
+    let (addresses, mut listeners): (Vec<_>, Vec<_>) = (0..ENDS).map(|_| mpsc::channel()).unzip();
+    // Each connects to the next one; the last one's next is the first.
+    listeners.rotate_left(1);
+    let ends = addresses.into_iter().zip(listeners).enumerate();
+    let all: Vec<_> = ends
+        .map(|(number, (mine, next))| {
+            std::thread::spawn(move || ring(number, &mine, &next, ROUNDS))
+        })
+        .collect();
+    for (number, one) in all.into_iter().enumerate() {
+        assert_eq!(one.join().expect("it does not panic"), ROUNDS, "end {number}");
+    }
+}
+
+/// One end of a ring, with all the others on two CPUs. Says how often the token came.
+fn ring(
+    number: usize,
+    mine: &mpsc::Sender<SocketAddr>,
+    next: &mpsc::Receiver<SocketAddr>,
+    rounds: u64,
+) -> u64 {
+    share_two_cpus();
+    let mut tcp = Tcp::new(Options::default()).expect("a transport");
+    mine.send(tcp.listen().expect("a port")).expect("somebody wants it");
+    let next = tcp.connect(next.recv().expect("it listens")).expect("a connection");
+    let mut end = Engine::new(tcp, Own::default(), Config::default());
+    let (token, mut waiter) = (end.memory().block(8), Waiter::new(Patience::default()));
+    let mut came = 0;
+    let mut begun = Instant::now();
+    while came < rounds {
+        let receive = end.receive(Source::Any, Tag::ANY, Local::bytes(token), 1);
+        if number == 0 {
+            let _ = end.send(next, came, Local::bytes(token), 2).expect("it lives");
+        }
+        let mut is_there = matches!(receive, Ok(Started::Done(_)));
+        while !is_there {
+            if end.poll() == 0 {
+                let may_sleep = end.is_idle();
+                waiter.wait(end.transport(), may_sleep);
+            } else {
+                waiter.reset();
+            }
+            while let Some(done) = end.completion() {
+                done.result.expect("it arrives");
+                is_there |= done.context == 1;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "it starves after {came}");
+        }
+        begun = Instant::now();
+        came += 1;
+        if number != 0 {
+            let _ = end.send(next, came, Local::bytes(token), 2).expect("it lives");
+        }
+    }
+    // What it sent last is taken before it goes.
+    while end.poll() > 0 {}
+    came
+}
+
+fn share_two_cpus() {
+    let mut two = CpuSet::new();
+    let all = sched_getaffinity(None).expect("it is ours");
+    (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).take(2).for_each(|cpu| two.set(cpu));
+    sched_setaffinity(None, &two).expect("they are some of ours");
 }

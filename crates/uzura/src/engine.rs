@@ -23,12 +23,14 @@ use covey_wire::{Memory, Peer, Span, Transport};
 pub struct Engine<T, M> {
     transport: T,
     core: Core<M>,
+    /// Within [`Engine::together`].
+    gathers: bool,
 }
 
 impl<T: Transport, M: Memory> Engine<T, M> {
     /// An engine without peers.
     pub fn new(transport: T, memory: M, config: Config) -> Engine<T, M> {
-        Engine { transport, core: Core::new(memory, config) }
+        Engine { transport, core: Core::new(memory, config), gathers: false }
     }
 
     /// What carries its packets: peers are met there, in its own way.
@@ -62,6 +64,17 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// Forgets a layout. No operation under way may use it.
     pub fn free(&mut self, form: Form) -> Result<(), Fault> {
         if self.core.forms.free(form.0) { Ok(()) } else { Err(Fault::NoSuch) }
+    }
+
+    /// Does `what`, and lets what it sends leave together where that is cheaper: at its end at the latest, sooner
+    /// where there is much or it polls. A message by itself leaves at once only outside of this.
+    pub fn together<R>(&mut self, what: impl FnOnce(&mut Self) -> R) -> R {
+        let is_within = std::mem::replace(&mut self.gathers, true);
+        self.transport.gather(true);
+        let result = what(self);
+        self.gathers = is_within;
+        self.transport.gather(is_within);
+        result
     }
 
     /// Sends a message. It is done when its memory may be used again.

@@ -104,6 +104,13 @@ pub trait Transport {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Refused>;
 
+    /// Whether packets that are sent from now on may be kept back, so that many leave together. All that was kept
+    /// back leaves with the next poll, and before a call with false returns: whoever says true says false before it
+    /// hands control to somebody who may not poll for long.
+    fn gather(&mut self, may_gather: bool) {
+        let _ = may_gather;
+    }
+
     /// Longest payload that `post` takes, in bytes; 0 where it takes none.
     fn post_bytes_max(&self) -> usize {
         0

@@ -45,6 +45,9 @@ macro_rules! each {
 /// Everything that the engine is measured with.
 pub fn whats(over: Over, sides: &[u64], is_matrices: bool) -> Vec<What> {
     let mut all = super::peers::whats(over, sides, is_matrices);
+    if over == Over::Tcp && !is_matrices {
+        all.push(What::Together(64));
+    }
     if is_matrices {
         let shapes = [Shape::Gather, Shape::Scatter, Shape::Plain];
         let owned = |side: &u64| shapes.map(|shape| What::Matrix(Move::OwnedSend, shape, *side));
@@ -85,7 +88,7 @@ fn one(meter: &mut Meter<'_>, ours: &mut Ours, over: Over, what: What, task: Tas
     })?;
     let operations = match task {
         Task::PingPong(_) => 2,
-        Task::Stream(_) => OUTSTANDING,
+        Task::Stream(_) | Task::Together(_) => OUTSTANDING,
         Task::Matrix(Move::Send | Move::OwnedSend, ..) => 2,
         Task::Matrix(..) => 1,
     };

@@ -59,6 +59,8 @@ pub enum What {
     PingPongBlocking(u64),
     /// One of many messages under way.
     Stream(u64),
+    /// The same, where the sender says which messages may leave together.
+    Together(u64),
     /// A 9P read of 1 MiB of a file in memory, which has this many bytes, into the reader's buffer.
     Served(u64),
     /// A matrix of f32 with this side, between processes.
@@ -81,6 +83,7 @@ impl What {
         match self {
             What::Line => 0,
             What::Copy(bytes) | What::Read(bytes) | What::Stream(bytes) => bytes,
+            What::Together(bytes) => bytes,
             What::PingPong(bytes) | What::PingPongBlocking(bytes) => bytes,
             What::Served(_) => READ_BYTES,
             What::TransposeMapped(side) | What::TransposeRead(side) => matrix_bytes(side),
@@ -106,6 +109,7 @@ impl What {
             What::PingPong(bytes) => format!("{} one way", size(bytes)),
             What::PingPongBlocking(bytes) => format!("{} one way, sleeping", size(bytes)),
             What::Stream(bytes) => format!("{} streamed", size(bytes)),
+            What::Together(bytes) => format!("{} streamed, sent together", size(bytes)),
             What::Served(file_bytes) => {
                 format!("9P read of {}, file of {}", size(READ_BYTES), size(file_bytes))
             }
@@ -157,6 +161,7 @@ impl fmt::Display for What {
             What::PingPong(bytes) => write!(f, "pingpong-{bytes}"),
             What::PingPongBlocking(bytes) => write!(f, "pingpong-blocking-{bytes}"),
             What::Stream(bytes) => write!(f, "stream-{bytes}"),
+            What::Together(bytes) => write!(f, "together-{bytes}"),
             What::Served(file_bytes) => write!(f, "9p-read-{file_bytes}"),
             What::Matrix(by, shape, side) => {
                 let by = MOVES.iter().find(|(_, one)| one == by).map_or("", |(name, _)| name);
@@ -187,6 +192,7 @@ impl FromStr for What {
             "pingpong" => Some(What::PingPong(number)),
             "pingpong-blocking" => Some(What::PingPongBlocking(number)),
             "stream" => Some(What::Stream(number)),
+            "together" => Some(What::Together(number)),
             "9p-read" => Some(What::Served(number)),
             _ => None,
         };
@@ -223,6 +229,7 @@ mod tests {
             PingPong(8),
             PingPongBlocking(64),
             Stream(64),
+            Together(64),
             Served(1 << 26),
             Matrix(Send, Gather, 100),
             Matrix(OwnedGet, Scatter, 1000),

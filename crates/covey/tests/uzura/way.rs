@@ -46,6 +46,10 @@ impl Transport for Way {
         either!(self, way => way.send(peer, head, bytes, fill))
     }
 
+    fn gather(&mut self, may_gather: bool) {
+        either!(self, way => way.gather(may_gather));
+    }
+
     fn post_bytes_max(&self) -> usize {
         either!(self, way => way.post_bytes_max())
     }

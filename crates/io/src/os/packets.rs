@@ -5,7 +5,8 @@
 //!   frame: payload bytes u32 | head bytes u8 | mark 3 bytes | head | payload     little endian
 //! ```
 //!
-//! A packet leaves at once, or as soon as the socket takes it: then together with others. The payload of a posted
+//! A packet leaves at once, or as soon as the socket takes it: then together with others. Where the engine says that it
+//! sends several in one call, they leave together at the end of the call, or as soon as there are many. The payload of a posted
 //! one goes to the socket from where it lies; one that its engine has a place for is read from the socket into that
 //! place, but for what had come together with what was before it.
 //!
@@ -74,6 +75,8 @@ pub struct Tcp {
     /// Which of them is first.
     turn: usize,
     watch: Watch,
+    /// What is sent may wait for what is sent next.
+    gathers: bool,
     rounds: u32,
     looked_ms: u64,
     checked_ms: u64,
@@ -92,6 +95,7 @@ impl Tcp {
             near: Vec::new(),
             turn: 0,
             watch: Watch::new()?,
+            gathers: false,
             rounds: 0,
             looked_ms: 0,
             checked_ms: 0,
@@ -175,6 +179,13 @@ impl Tcp {
     fn see_to(&mut self, peer: Peer) {
         if self.links.get(peer.0 as usize).is_some_and(|link| !link.is_near && !link.is_settled()) {
             self.bring_near(peer.0);
+        }
+    }
+
+    /// What was kept back leaves.
+    fn let_go(&mut self) {
+        for number in &self.near {
+            self.links[*number as usize].let_go();
         }
     }
 
@@ -279,9 +290,17 @@ impl Transport for Tcp {
         if bytes > PACKET_BYTES_MAX {
             return Err(Refused::Unsupported);
         }
-        let sent = self.link(peer)?.send(head, bytes, fill);
+        let gathers = self.gathers;
+        let sent = self.link(peer)?.send(head, bytes, fill, gathers);
         self.see_to(peer);
         sent
+    }
+
+    fn gather(&mut self, may_gather: bool) {
+        self.gathers = may_gather;
+        if !may_gather {
+            self.let_go();
+        }
     }
 
     fn post_bytes_max(&self) -> usize {
@@ -315,6 +334,10 @@ impl Transport for Tcp {
         }
         if budget == 0 {
             return happened;
+        }
+        if self.gathers {
+            // Who polls may be waiting for the answer to what it sent.
+            self.let_go();
         }
         let count = self.near.len();
         for at in 0..count {

@@ -148,6 +148,7 @@ impl Carriers {
             net: self.net.clone(),
             memories: self.memories.clone(),
             me: index,
+            gathers: false,
             entered: None,
         };
         let is_mapped = self.net.borrow().profile.is_mapped();
@@ -191,6 +192,7 @@ impl Carriers {
             let posted =
                 inbox.iter().position(|packet| matches!(packet.payload, Payload::Posted { .. }));
             inbox.truncate(net.rng.index(posted.unwrap_or(inbox.len()) + 1));
+            inbox.retain(|packet| packet.due != KEPT);
         }
     }
 
@@ -216,11 +218,30 @@ pub struct SimTransport {
     net: Rc<RefCell<Net>>,
     memories: Memories,
     me: usize,
+    gathers: bool,
     /// The registration that is accessed.
     entered: Option<(usize, u32, u64)>,
 }
 
+/// When a packet is due that its sender keeps back.
+const KEPT: u64 = u64::MAX;
+
 impl SimTransport {
+    /// What was kept back leaves.
+    fn let_go(&mut self) {
+        let net = &mut *self.net.borrow_mut();
+        for end in &mut net.ends {
+            let mut last = 0;
+            for packet in &mut end.inbox[self.me] {
+                if packet.due == KEPT {
+                    let due = net.now + net.rng.below(net.profile.delay_max + 1);
+                    packet.due = due.max(last);
+                }
+                last = packet.due;
+            }
+        }
+    }
+
     /// Gives an access to the card.
     fn access(
         &mut self,
@@ -263,6 +284,7 @@ impl SimTransport {
         let last = net.ends[other].inbox[self.me].back().map_or(0, |last| last.due);
         // In order: none before the one that was sent before.
         let due = last.max(net.now + net.rng.below(net.profile.delay_max + 1));
+        let due = if self.gathers { KEPT } else { due };
         let packet = Packet { due, ..packet };
         if !net.ends[other].is_dead {
             net.ends[other].inbox[self.me].push_back(packet);
@@ -416,7 +438,17 @@ impl Transport for SimTransport {
         self.push(peer, |_| Packet { due: 0, head, payload }).map(|()| Transfer::Started)
     }
 
+    fn gather(&mut self, may_gather: bool) {
+        self.gathers = may_gather;
+        if !may_gather {
+            self.let_go();
+        }
+    }
+
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
+        if budget > 0 && self.gathers {
+            self.let_go();
+        }
         if budget > 0 {
             self.share(sink);
         }

@@ -34,12 +34,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     pub(super) fn pump_all(&mut self) -> usize {
         let count = self.core.queue.len();
         let mut done = 0;
+        self.transport.gather(true);
         for at in 0..count {
             let peer = self.core.queue[at];
             self.core.peers[peer as usize].is_queued = false;
             done += self.pump_now(peer);
         }
         self.core.queue.drain(..count);
+        self.transport.gather(self.gathers);
         done
     }
 

@@ -111,7 +111,8 @@ impl<T: Transport, M: Memory> Half<T, M> {
                 let [from, to] = [self.any.first, self.any.second].map(|all| part(all, bytes));
                 self.exchange(Local::bytes(from), Local::bytes(to), rounds)
             }
-            Task::Stream(bytes) => self.stream(bytes, rounds),
+            Task::Stream(bytes) => self.stream(bytes, rounds, false),
+            Task::Together(bytes) => self.stream(bytes, rounds, true),
             Task::Matrix(by, shape, side) => {
                 let (from, to) = self.locals(by, shape, side)?;
                 match (is_get(by), self.side) {
@@ -142,15 +143,16 @@ impl<T: Transport, M: Memory> Half<T, M> {
         Ok(())
     }
 
-    fn stream(&mut self, bytes: u64, windows: u32) -> io::Result<()> {
+    fn stream(&mut self, bytes: u64, windows: u32, is_together: bool) -> io::Result<()> {
         let nothing = Local::bytes(part(self.any.second, 0));
         for _ in 0..windows {
             // All from and to one place, as others measure streams: what is told is the way, not the cache.
-            for _ in 0..OUTSTANDING {
-                match self.side {
-                    Side::Asks => self.send(Local::bytes(part(self.any.first, bytes)))?,
-                    Side::Answers => self.receive(Local::bytes(part(self.any.second, bytes)))?,
-                }
+            match self.side {
+                Side::Asks if is_together => self.send_together(bytes)?,
+                Side::Asks => (0..OUTSTANDING)
+                    .try_for_each(|_| self.send(Local::bytes(part(self.any.first, bytes))))?,
+                Side::Answers => (0..OUTSTANDING)
+                    .try_for_each(|_| self.receive(Local::bytes(part(self.any.second, bytes))))?,
             }
             self.finish()?;
         }
@@ -159,6 +161,22 @@ impl<T: Transport, M: Memory> Half<T, M> {
             Side::Answers => self.send(nothing)?,
         }
         self.finish()
+    }
+
+    fn send_together(&mut self, bytes: u64) -> io::Result<()> {
+        let (peer, what) = (self.peer, Local::bytes(part(self.any.first, bytes)));
+        let open = self.engine.together(|engine| {
+            let mut open = 0;
+            for _ in 0..OUTSTANDING {
+                match engine.send(peer, TAG, what, 0)? {
+                    Started::Done(done) => done.result?,
+                    Started::Pending(_) => open += 1,
+                }
+            }
+            Ok(open)
+        });
+        self.open += open.map_err(fault)?;
+        Ok(())
     }
 
     fn fetch(&mut self, to: Local, shape: Shape, side: u64, rounds: u32) -> io::Result<()> {

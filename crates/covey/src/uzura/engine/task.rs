@@ -18,6 +18,8 @@ pub enum Task {
     PingPong(u64),
     /// Many messages one after the other.
     Stream(u64),
+    /// The same, sent together.
+    Together(u64),
     /// A matrix.
     Matrix(Move, Shape, u64),
 }
@@ -55,6 +57,7 @@ impl Task {
         match what {
             What::PingPong(bytes) => Some(Task::PingPong(bytes)),
             What::Stream(bytes) => Some(Task::Stream(bytes)),
+            What::Together(bytes) => Some(Task::Together(bytes)),
             What::Matrix(by, shape, side) => Some(Task::Matrix(by, shape, side)),
             _ => None,
         }
@@ -65,6 +68,7 @@ impl Task {
         let (kind, size) = match self {
             Task::PingPong(bytes) => (0, bytes),
             Task::Stream(bytes) => (1, bytes),
+            Task::Together(bytes) => (2, bytes),
             Task::Matrix(by, shape, side) => (16 + 4 * by as u64 + shape as u64, side),
         };
         kind << 48 | size & 0xffff_ffff
@@ -75,6 +79,7 @@ impl Task {
         match kind {
             0 => Some(Task::PingPong(size)),
             1 => Some(Task::Stream(size)),
+            2 => Some(Task::Together(size)),
             16.. => {
                 let by = MOVES.get((kind as usize - 16) / 4)?;
                 Some(Task::Matrix(*by, *SHAPES.get((kind as usize - 16) % 4)?, size))
@@ -118,7 +123,7 @@ mod tests {
 
     #[test]
     fn requests_are_understood_as_they_were_meant() {
-        let mut tasks = vec![Task::PingPong(8), Task::Stream(1 << 20)];
+        let mut tasks = vec![Task::PingPong(8), Task::Stream(1 << 20), Task::Together(64)];
         for by in MOVES {
             tasks.extend(SHAPES.map(|shape| Task::Matrix(by, shape, 1000)));
         }
@@ -132,7 +137,7 @@ mod tests {
             let [first, second] = request.numbers();
             assert_eq!(Request::of_numbers(first, second), Some(request));
         }
-        for first in [0, 9 << 56, 3 << 56 | 2 << 48, 3 << 56 | 19 << 48, 3 << 56 | 0xff << 48] {
+        for first in [0, 9 << 56, 3 << 56 | 3 << 48, 3 << 56 | 19 << 48, 3 << 56 | 0xff << 48] {
             assert_eq!(Request::of_numbers(first, 0), None, "{first:x}");
         }
     }

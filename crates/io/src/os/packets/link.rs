@@ -81,13 +81,23 @@ impl Link {
         head: &[u8],
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
+        may_wait: bool,
     ) -> Result<(), Refused> {
         self.make_room()?;
         let payload = self.out.frame(&prefix(head, bytes)?, head, bytes);
         fill(payload);
-        // Its sender may not poll for long: nothing is kept back to be sent with what follows.
-        self.flush();
+        // Its sender may not poll for long: without its word nothing is kept back to be sent with what follows.
+        if !may_wait || self.out.is_many() {
+            self.flush();
+        }
         Ok(())
+    }
+
+    /// What was kept back leaves.
+    pub fn let_go(&mut self) {
+        if self.is_open() && !self.out.is_empty() {
+            self.flush();
+        }
     }
 
     pub fn post(&mut self, token: u64, head: &[u8], payload: Span) -> Result<Transfer, Refused> {
@@ -124,9 +134,7 @@ impl Link {
             return 0;
         }
         let mut happened = 0;
-        if self.is_open() && !self.out.is_empty() {
-            self.flush();
-        }
+        self.let_go();
         while let Some(token) = self.out.next_sent() {
             sink.sent(token);
             happened += 1;

@@ -8,6 +8,8 @@ use std::io;
 const QUEUED_BYTES_MAX: usize = 256 << 10;
 /// So many pieces wait at most.
 const QUEUED_PIECES_MAX: usize = 1024;
+/// So many bytes are kept back at most, to leave together.
+const GATHERED_BYTES_MAX: usize = 32 << 10;
 /// Pieces of one write.
 const PIECES: usize = 8;
 
@@ -40,6 +42,11 @@ impl Outgoing {
 
     pub fn is_full(&self) -> bool {
         self.bytes >= QUEUED_BYTES_MAX || self.pieces.len() >= QUEUED_PIECES_MAX
+    }
+
+    /// Whether more would not make the write any cheaper.
+    pub fn is_many(&self) -> bool {
+        self.bytes >= GATHERED_BYTES_MAX
     }
 
     /// Appends a frame, and lends the room for its payload.

@@ -429,3 +429,46 @@ fn a_connection_to_nobody_is_refused_and_leaves_no_peer() {
     end.poll();
     assert!(end.heard.joined.is_empty() && end.heard.dead.is_empty());
 }
+
+#[test]
+fn packets_that_may_leave_together_do_at_the_word_and_when_their_sender_polls() {
+    let (mut a, mut b) = pair();
+    let quiet = |b: &mut End| (0..100).all(|_| b.poll() == 0);
+    while a.poll() + b.poll() > 0 {}
+    for round in 0..2 {
+        a.tcp.gather(true);
+        (0..50).for_each(|at| a.send(&mut b, b"kept", &[at]));
+        assert!(quiet(&mut b), "they wait for each other");
+        match round {
+            0 => a.tcp.gather(false),
+            _ => drop(a.poll()),
+        }
+        // Nobody polls there any more.
+        let begin = std::time::Instant::now();
+        while b.heard.packets.len() < 50 * (round + 1) {
+            b.poll();
+            assert!(begin.elapsed() < Duration::from_secs(20), "something was left lying");
+        }
+        a.tcp.gather(false);
+    }
+    let payloads = b.heard.packets.iter().map(|(_, payload)| payload[0]);
+    assert!(payloads.eq((0..50).chain(0..50)), "in order");
+
+    // What is much leaves by itself, and posted memory takes with it what was before.
+    a.tcp.gather(true);
+    let payload = noise(PACKET_BYTES_MAX);
+    a.send(&mut b, b"much", &payload);
+    a.send(&mut b, b"kept", &[0]);
+    assert_eq!(a.tcp.post(1, Peer(0), b"post", span(&payload[..9])), Ok(Transfer::Done));
+    let begin = std::time::Instant::now();
+    while b.heard.packets.len() < 103 {
+        b.poll();
+        assert!(begin.elapsed() < Duration::from_secs(20), "something was left lying");
+    }
+    // One who is not there any more does not hold the word up.
+    a.send(&mut b, b"kept", &[0]);
+    drop(b);
+    a.tcp.gather(false);
+    let mut other = End::new();
+    until(&mut a, &mut other, |a, _| a.heard.dead == [Peer(0)]);
+}

@@ -65,7 +65,8 @@ fn order(what: What) -> (u64, u8) {
         What::Read(_) => (0, 2),
         What::PingPong(bytes) => (1 + bytes, 0),
         What::PingPongBlocking(bytes) => (1 + bytes, 1),
-        What::Stream(bytes) => (1 << 62, (bytes >> 20) as u8),
+        What::Stream(bytes) => (1 << 62, 2 * (bytes >> 20) as u8),
+        What::Together(bytes) => (1 << 62, 1 + 2 * (bytes >> 20) as u8),
         What::Served(file_bytes) => (file_bytes, 0),
         What::TransposeMapped(side) => (side, 0),
         What::TransposeRead(side) => (side, 1),
@@ -95,7 +96,7 @@ fn rows(figures: &[&Summary]) -> Vec<Vec<String>> {
 /// A rate where that is what one asks for.
 fn rate(one: &Summary) -> String {
     match (one.what, one.bytes_per_s) {
-        (What::Stream(64), _) => format!("{:.2} M/s", 1e3 / one.p10_ns),
+        (What::Stream(64) | What::Together(64), _) => format!("{:.2} M/s", 1e3 / one.p10_ns),
         (What::Line | What::PingPongBlocking(_), _) | (_, None) => String::new(),
         (_, Some(rate)) if one.what.bytes() >= 4096 => format!("{:.2} GB/s", rate / 1e9),
         _ => String::new(),
