@@ -5,6 +5,7 @@ mod task;
 
 use super::bars::ENGINE;
 use super::figures::Figures;
+use super::floors::Beside;
 use super::meter::{self, Meter, Thing};
 use super::what::{Move, Over, Shape, What, matrix_bytes};
 use crate::error::Result;
@@ -93,7 +94,16 @@ fn one(meter: &mut Meter<'_>, ours: &mut Ours, over: Over, what: What, task: Tas
         Task::Matrix(..) => 1,
     };
     let thing = Thing { over, what, who: ENGINE, operations, takes_two: true };
-    meter.slice(thing, |asker, rounds| batch(asker, ours, task, rounds))?;
+    match Beside::of(over, what) {
+        None => meter.slice(thing, |asker, rounds| batch(asker, ours, task, rounds))?,
+        Some(mut floor) => {
+            meter.prepare(|asker| floor.prepare(asker))?;
+            meter.slices([floor.thing(), thing], |asker, which, rounds| match which {
+                0 => floor.batch(asker, rounds),
+                _ => batch(asker, ours, task, rounds),
+            })?;
+        }
+    }
     meter.prepare(|asker| check(asker, ours, task))
 }
 

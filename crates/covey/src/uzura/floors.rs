@@ -5,6 +5,7 @@ use super::meter::{self, Meter, Thing};
 use super::what::{Over, What, matrix_bytes};
 use crate::error::Result;
 use crate::tune::stop::Stop;
+use covey_io::os::floor::Asker;
 use covey_layout::{Element, Layout, Level, Plan, Target, ViewMut, transpose};
 use std::hint::black_box;
 use std::io;
@@ -12,13 +13,14 @@ use std::time::{Duration, Instant};
 
 /// Sizes that are copied within one process.
 const COPIES: [u64; 3] = [64 << 10, 1 << 20, 4 << 20];
-/// Sizes that the kernel reads from the other process.
-const READS: [u64; 6] = [64, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// Sizes that the kernel reads from the other process; and those that are read beside the messages held against them.
+const READS: [u64; 4] = [64, 4 << 10, 256 << 10, 4 << 20];
+const READS_BESIDE: [u64; 2] = [64 << 10, 1 << 20];
 /// Sides of the matrices that are transposed.
 pub const SIDES: [u64; 2] = [100, 1000];
 /// Rows that are read at once where a matrix is read in strips.
 const STRIP_ROWS: usize = 64;
-/// Sizes of messages over a bare socket.
+/// Sizes of messages over a bare socket, measured beside the engine's.
 const ECHOES: [u64; 4] = [8, 64, 4 << 10, 64 << 10];
 
 /// Between this process and another, by memory.
@@ -39,17 +41,61 @@ pub fn matrices(plan: &meter::Plan, stop: &Stop, figures: &mut Figures) -> Resul
     })
 }
 
-/// A socket on loopback without anything around it.
+/// A socket on loopback without anything around it, by which both wait in the kernel.
 pub fn sockets(plan: &meter::Plan, stop: &Stop, figures: &mut Figures) -> Result<()> {
     let mut meter = Meter::new(plan, stop, figures)?;
-    let who = "a bare socket";
-    let thing = |what| Thing { over: Over::Tcp, what, who, operations: 2, takes_two: true };
-    for bytes in ECHOES {
-        meter.slice(thing(What::PingPong(bytes)), |asker, rounds| {
-            asker.echo(bytes as usize, rounds, true)
-        })?;
+    meter.slice(socket(What::PingPongBlocking(64)), |asker, rounds| asker.echo(64, rounds, false))
+}
+
+fn socket(what: What) -> Thing<'static> {
+    Thing { over: Over::Tcp, what, who: "a bare socket", operations: 2, takes_two: true }
+}
+
+/// The floor of a message that is measured in turn with it.
+pub enum Beside {
+    /// So many bytes over a bare socket that both poll.
+    Echo(u64),
+    /// The kernel's copy of the same bytes.
+    Read(Vec<u8>),
+}
+
+impl Beside {
+    /// That of a thing, if it has one.
+    pub fn of(over: Over, what: What) -> Option<Beside> {
+        match (over, what) {
+            (Over::Tcp, What::PingPong(bytes)) if ECHOES.contains(&bytes) => {
+                Some(Beside::Echo(bytes))
+            }
+            (Over::Memory, What::PingPong(bytes)) if READS_BESIDE.contains(&bytes) => {
+                Some(Beside::Read(vec![0; bytes as usize]))
+            }
+            _ => None,
+        }
     }
-    meter.slice(thing(What::PingPongBlocking(64)), |asker, rounds| asker.echo(64, rounds, false))
+
+    /// What is measured.
+    pub fn thing(&self) -> Thing<'static> {
+        match self {
+            Beside::Echo(bytes) => socket(What::PingPong(*bytes)),
+            Beside::Read(into) => alone(What::Read(into.len() as u64), "process_vm_readv"),
+        }
+    }
+
+    /// Has the other make ready.
+    pub fn prepare(&self, asker: &mut Asker) -> io::Result<()> {
+        match self {
+            Beside::Echo(_) => Ok(()),
+            Beside::Read(into) => asker.fill_heap(into.len()),
+        }
+    }
+
+    /// Some round trips.
+    pub fn batch(&mut self, asker: &mut Asker, rounds: u32) -> io::Result<Duration> {
+        match self {
+            Beside::Echo(bytes) => asker.echo(*bytes as usize, rounds, true),
+            Beside::Read(into) => timed(rounds, || asker.read_heap(0, into)),
+        }
+    }
 }
 
 fn line(meter: &mut Meter<'_>) -> Result<()> {

@@ -78,47 +78,46 @@ impl<'a> Meter<'a> {
     pub fn slice(
         &mut self,
         thing: Thing<'_>,
-        batch: impl FnMut(&mut Asker, u32) -> io::Result<Duration>,
+        mut batch: impl FnMut(&mut Asker, u32) -> io::Result<Duration>,
     ) -> Result<()> {
-        let mut samples = Samples::default();
-        let done = self.run(thing, batch, &mut samples);
-        self.figures.add(thing.over, thing.what, thing.who, samples);
+        self.slices([thing], |asker, _, rounds| batch(asker, rounds))
+    }
+
+    /// Measures things for a slice of time each, some batches of one after some of the other, so that what happens to the
+    /// machine meanwhile happens to all of them. `batch` is told which one it is.
+    pub fn slices<const COUNT: usize>(
+        &mut self,
+        things: [Thing<'_>; COUNT],
+        batch: impl FnMut(&mut Asker, usize, u32) -> io::Result<Duration>,
+    ) -> Result<()> {
+        let mut samples = [(); COUNT].map(|()| Samples::default());
+        let done = self.run(&things, batch, &mut samples);
+        for (thing, samples) in things.iter().zip(samples) {
+            self.figures.add(thing.over, thing.what, thing.who, samples);
+        }
         done.map_err(|error| self.pair.explain(error))
     }
 
-    fn run(
+    fn run<const COUNT: usize>(
         &mut self,
-        thing: Thing<'_>,
-        mut batch: impl FnMut(&mut Asker, u32) -> io::Result<Duration>,
-        samples: &mut Samples,
+        things: &[Thing<'_>; COUNT],
+        mut batch: impl FnMut(&mut Asker, usize, u32) -> io::Result<Duration>,
+        samples: &mut [Samples; COUNT],
     ) -> io::Result<()> {
         let asker = &mut self.pair.asker;
-        batch(asker, 1)?;
-        let mut round_s = batch(asker, 1)?.as_secs_f64().max(1e-9);
-        let rounds = (BATCH.as_secs_f64() / round_s).clamp(1.0, ROUNDS_MAX.into()) as u32;
+        let mut paces = [Pace::default(); COUNT];
+        for (which, pace) in paces.iter_mut().enumerate() {
+            batch(asker, which, 1)?;
+            *pace = Pace::of(batch(asker, which, 1)?);
+        }
         let begin = Instant::now();
         loop {
-            for _ in 0..LINE_BATCHES {
-                let line = asker.line(ROUNDS_MAX)?;
-                samples.line_ns.push(ns(line) / f64::from(2 * ROUNDS_MAX));
+            for (which, thing) in things.iter().enumerate() {
+                let (samples, pace) = (&mut samples[which], &mut paces[which]);
+                let batch = |asker: &mut Asker, rounds| batch(asker, which, rounds);
+                chunk(asker, *thing, self.slice, pace, batch, samples)?;
             }
-            // A tenth of the slice at most.
-            let fitting = self.slice.as_secs_f64() / 10.0 / (round_s * f64::from(rounds));
-            let chunk = (fitting as usize).clamp(1, CHUNK);
-            let theirs = |asker: &mut Asker| match thing.takes_two {
-                true => asker.cpu_time_of_other(),
-                false => Ok(Duration::ZERO),
-            };
-            let before = theirs(asker)? + cpu_time();
-            for _ in 0..chunk {
-                let took = batch(asker, rounds)?;
-                let operations = rounds * thing.operations;
-                samples.times_ns.push(ns(took) / f64::from(operations));
-                samples.operations += u64::from(operations);
-                round_s = (took.as_secs_f64() / f64::from(rounds)).max(1e-9);
-            }
-            samples.cpu_ns += ns((cpu_time() + theirs(asker)?).saturating_sub(before));
-            if begin.elapsed() >= self.slice || self.stop.is_asked() {
+            if begin.elapsed() >= self.slice * COUNT as u32 || self.stop.is_asked() {
                 return Ok(());
             }
         }
@@ -128,6 +127,55 @@ impl<'a> Meter<'a> {
     pub fn end(self) {
         drop(self);
     }
+}
+
+/// How fast a thing goes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// The last round trip, in seconds.
+    round_s: f64,
+    /// Round trips in a batch.
+    rounds: u32,
+}
+
+impl Pace {
+    fn of(round: Duration) -> Pace {
+        let round_s = round.as_secs_f64().max(1e-9);
+        let rounds = (BATCH.as_secs_f64() / round_s).clamp(1.0, ROUNDS_MAX.into()) as u32;
+        Pace { round_s, rounds }
+    }
+}
+
+/// The cache line, and then some batches of a thing.
+fn chunk(
+    asker: &mut Asker,
+    thing: Thing<'_>,
+    slice: Duration,
+    pace: &mut Pace,
+    mut batch: impl FnMut(&mut Asker, u32) -> io::Result<Duration>,
+    samples: &mut Samples,
+) -> io::Result<()> {
+    for _ in 0..LINE_BATCHES {
+        let line = asker.line(ROUNDS_MAX)?;
+        samples.line_ns.push(ns(line) / f64::from(2 * ROUNDS_MAX));
+    }
+    let rounds = pace.rounds;
+    // A tenth of the slice at most.
+    let fitting = slice.as_secs_f64() / 10.0 / (pace.round_s * f64::from(rounds));
+    let theirs = |asker: &mut Asker| match thing.takes_two {
+        true => asker.cpu_time_of_other(),
+        false => Ok(Duration::ZERO),
+    };
+    let before = theirs(asker)? + cpu_time();
+    for _ in 0..(fitting as usize).clamp(1, CHUNK) {
+        let took = batch(asker, rounds)?;
+        let operations = rounds * thing.operations;
+        samples.times_ns.push(ns(took) / f64::from(operations));
+        samples.operations += u64::from(operations);
+        pace.round_s = (took.as_secs_f64() / f64::from(rounds)).max(1e-9);
+    }
+    samples.cpu_ns += ns((cpu_time() + theirs(asker)?).saturating_sub(before));
+    Ok(())
 }
 
 fn ns(time: Duration) -> f64 {

@@ -95,35 +95,59 @@ impl Waiter {
     /// A poll found nothing. `may_sleep` is false where something is to be tried again that no peer wakes us for.
     #[inline]
     pub fn wait(&mut self, transport: &mut impl Transport, may_sleep: bool) {
+        self.wait_until(transport, may_sleep, None);
+    }
+
+    /// The same, but not beyond a point in time. Says whether that was reached.
+    #[inline]
+    pub fn wait_until(
+        &mut self,
+        transport: &mut impl Transport,
+        may_sleep: bool,
+        until: Option<Instant>,
+    ) -> bool {
         self.rounds += 1;
         // The clock costs as much as some polls.
         if self.rounds.is_multiple_of(ROUNDS) {
-            self.wait_longer(transport, may_sleep);
-        } else {
-            std::hint::spin_loop();
+            return self.wait_longer(transport, may_sleep, until);
         }
+        std::hint::spin_loop();
+        false
     }
 
     #[cold]
-    fn wait_longer(&mut self, transport: &mut impl Transport, may_sleep: bool) {
-        let waited = self.since.get_or_insert_with(crate::os::clock::monotonic).elapsed();
+    fn wait_longer(
+        &mut self,
+        transport: &mut impl Transport,
+        may_sleep: bool,
+        until: Option<Instant>,
+    ) -> bool {
+        let now = crate::os::clock::monotonic();
+        let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(now));
+        if left.is_zero() {
+            return true;
+        }
+        let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
         if waited < self.patience.spin {
-            return;
+            return false;
         }
         // From here on each wait yields or sleeps.
         self.rounds = ROUNDS - 1;
         if waited < self.patience.spin + self.patience.yield_ {
-            return std::thread::yield_now();
+            std::thread::yield_now();
+            return false;
         }
         let Some(fd) = transport.sleep_on().filter(|_| may_sleep) else {
-            return std::thread::sleep(RETRY);
+            std::thread::sleep(RETRY);
+            return false;
         };
         if transport.prepare_sleep() {
             // SAFETY: the transport has this descriptor open, and is borrowed while we wait.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            poll(fd, self.patience.sleep);
+            poll(fd, self.patience.sleep.min(left));
             transport.woke();
         }
+        false
     }
 }
 
@@ -131,3 +155,22 @@ impl Waiter {
 const ROUNDS: u32 = 64;
 /// Between two tries where nobody wakes us.
 const RETRY: Duration = Duration::from_micros(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::shm::{Settings, Shm};
+
+    #[test]
+    fn who_would_sleep_for_an_hour_wakes_when_its_time_is_over() {
+        let mut shm = Shm::new(Settings::default()).expect("shared memory");
+        let sleep = Duration::from_secs(3600);
+        let patience = Patience { spin: Duration::ZERO, yield_: Duration::ZERO, sleep };
+        let until = Instant::now() + Duration::from_millis(20);
+        for may_sleep in [true, false] {
+            let mut waiter = Waiter::new(patience);
+            while !waiter.wait_until(&mut shm, may_sleep, Some(until)) {}
+            assert!(Instant::now() >= until);
+        }
+    }
+}
