@@ -455,6 +455,20 @@ static inline struct covey_local covey_local(const void *base, uint64_t bytes)
  * again: a short one at once, before it is received; a long one when it has been. */
 int covey_endpoint_send(covey_endpoint *endpoint, uint32_t peer, uint64_t tag, struct covey_local what, uint64_t context, uint64_t *operation);
 
+/* One of several messages. */
+struct covey_message {
+    struct covey_local what;
+    uint64_t tag;
+    uint64_t context;
+    uint32_t peer;
+};
+
+/* Sends messages in their order, as covey_endpoint_send does each, and lets them leave together where that is cheaper:
+ * over TCP many short ones leave in one call of the system. All have left when this returns, as far as there is room for
+ * them. Ends with the first that is refused, whose reason it returns; `begun` is how many went before it: these have a
+ * completion each, the others have none. */
+int covey_endpoint_send_all(covey_endpoint *endpoint, const struct covey_message *messages, size_t count, size_t *begun);
+
 /* A message that begins with a header of at most 256 bytes: nothing is gathered before. */
 int covey_endpoint_send_headed(covey_endpoint *endpoint, uint32_t peer, uint64_t tag, const void *header, size_t header_bytes, struct covey_local what, uint64_t context, uint64_t *operation);
 

@@ -29,6 +29,16 @@ pub struct CRemote {
     peer: u32,
 }
 
+/// `struct covey_message`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CMessage {
+    what: CLocal,
+    tag: u64,
+    context: u64,
+    peer: u32,
+}
+
 /// `struct covey_match`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -174,6 +184,28 @@ export! {
         let what = what.local()?;
         let started = with_engine!(&mut endpoint.over, engine => engine.send(Peer(peer), tag, what, context));
         endpoint.begun(started, operation)
+    }
+}
+
+export! {
+    fn covey_endpoint_send_all(endpoint: *mut CEndpoint, messages: *const CMessage, count: usize, begun: *mut usize) {
+        let endpoint = held_mut(endpoint, "endpoint")?;
+        let (messages, begun) = (list(messages, count, "the list of messages")?, place(begun)?);
+        begun.write(0);
+        let (mut ended, mut done) = (Vec::new(), 0);
+        let sent = with_engine!(&mut endpoint.over, engine => engine.together(|engine| {
+            messages.iter().try_for_each(|message| {
+                let CMessage { what, tag, context, peer } = *message;
+                if let Started::Done(completion) = engine.send(Peer(peer), tag, what.local()?, context)? {
+                    ended.push(completion);
+                }
+                done += 1;
+                Ok(())
+            })
+        }));
+        endpoint.ended.extend(ended.into_iter().map(CCompletion::from));
+        begun.write(done);
+        sent
     }
 }
 

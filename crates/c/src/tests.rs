@@ -172,6 +172,7 @@ fn in_c(ours: &str) -> String {
         "CStats" => "struct covey_stats",
         "CLocal" => "struct covey_local",
         "CRemote" => "struct covey_remote",
+        "CMessage" => "struct covey_message",
         "CMatch" => "struct covey_match",
         "CRule" => "struct covey_rule",
         "CCompletion" => "struct covey_completion",

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N = 100, KEYS = 1, PLAIN, COLUMNS, EARLY, LONG, HEADED, DONE };
+enum { N = 100, SEVERAL = 300, KEYS = 1, PLAIN, COLUMNS, EARLY, LONG, HEADED, MANY, DONE };
 
 static int failed, is_tcp, adopts;
 static const char *who;
@@ -87,6 +87,28 @@ static int made(const struct covey_config *config)
     return is_tcp ? covey_endpoint_new_tcp(config, &endpoint) : covey_endpoint_new(config, &endpoint);
 }
 
+/* Many short messages in one call, of which the last goes to nobody. */
+static void several(uint32_t peer)
+{
+    static uint64_t numbers[SEVERAL];
+    struct covey_message messages[SEVERAL + 1];
+    size_t begun = 77;
+    for (uint64_t i = 0; i <= SEVERAL; i++) {
+        struct covey_local what = covey_local(i < SEVERAL ? &numbers[i] : NULL, i < SEVERAL ? sizeof numbers[i] : 0);
+        struct covey_message message = {what, MANY, i, i < SEVERAL ? peer : peer + 7};
+        messages[i] = message;
+        if (i < SEVERAL)
+            numbers[i] = i * i;
+    }
+    CHECK(covey_endpoint_send_all(endpoint, messages, SEVERAL + 1, &begun) == COVEY_ERR_NO_PEER && begun == SEVERAL);
+    for (uint64_t i = 0; i < SEVERAL; i++)
+        CHECK(end(i).result == COVEY_OK);
+    CHECK(covey_endpoint_send_all(endpoint, NULL, 1, &begun) == COVEY_ERR_ARGUMENT);
+    CHECK(covey_endpoint_send_all(endpoint, messages, 1, NULL) == COVEY_ERR_ARGUMENT);
+    WORKS(covey_endpoint_send_all(endpoint, NULL, 0, &begun));
+    CHECK(begun == 0);
+}
+
 static void other(const char *name, int socket)
 {
     uint32_t peer = COVEY_NO_PEER;
@@ -118,6 +140,7 @@ static void other(const char *name, int socket)
     sent(peer, LONG, covey_local("too long", 8));
     WORKS(covey_endpoint_send_headed(endpoint, peer, HEADED, "HEAD7", 5, covey_local("payload", 7), 8, NULL));
     CHECK(end(8).result == COVEY_OK);
+    several(peer);
     CHECK(received(peer, DONE, covey_local(got, 0)).result == COVEY_OK);
     CHECK(counter == 9);
     CHECK(matrix[0] == -1);
@@ -150,6 +173,12 @@ static void messages(uint32_t peer, struct keys *keys)
     struct covey_rule rule = {from(peer, HEADED), "\xff\xff\xff\xff\0", "HEAD\0", 5, head, covey_local(body, sizeof body)};
     WORKS(covey_endpoint_place(endpoint, &rule, 9, NULL));
     CHECK(end(9).result == COVEY_OK && memcmp(head, "HEAD7", 5) == 0 && memcmp(body, "payload", 7) == 0);
+
+    for (uint64_t i = 0; i < SEVERAL; i++) {
+        uint64_t number = 0;
+        one = received(peer, MANY, covey_local(&number, sizeof number));
+        CHECK(one.result == COVEY_OK && one.bytes == sizeof number && number == i * i);
+    }
 
     WORKS(covey_endpoint_receive(endpoint, from(peer, 12345), covey_local(text, 1), 10, &operation));
     WORKS(covey_endpoint_cancel(endpoint, operation));
