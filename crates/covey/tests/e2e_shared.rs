@@ -184,6 +184,28 @@ fn a_server_that_is_stopped_and_goes_on_leaves_no_byte_out() {
     stopper.join().unwrap();
 }
 
+/// A wait on a socket that has a time limit is interrupted there.
+#[test]
+fn a_server_that_is_stopped_while_they_meet_is_met_when_it_goes_on() {
+    let export = Export::new();
+    fs::write(export.file("large"), b"little").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pid = Pid::from_child(&export.server);
+    let stopper = std::thread::spawn(move || {
+        for round in 0..300 {
+            std::thread::sleep(Duration::from_micros(round * 37 % 1000));
+            kill_process(pid, Signal::STOP).unwrap();
+            kill_process(pid, Signal::CONT).unwrap();
+        }
+    });
+    runtime.block_on(async {
+        while !stopper.is_finished() {
+            dial(&Address::Shared(export.socket.clone())).await;
+        }
+    });
+    stopper.join().unwrap();
+}
+
 #[test]
 fn reads_from_a_server_that_is_killed_end_with_an_error() {
     let export = Export::new();

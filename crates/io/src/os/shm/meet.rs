@@ -2,6 +2,7 @@
 //! memory and its doorbell.
 
 use super::arena::ArenaPlan;
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -72,12 +73,24 @@ fn refused(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
+/// A wait on a socket that has a time limit is interrupted whenever its process is stopped and goes on.
+fn patiently<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    let begun = crate::os::clock::monotonic();
+    loop {
+        match call() {
+            Err(Errno::INTR) if begun.elapsed() < PATIENCE => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
 fn send(stream: &UnixStream, card: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(fds));
     let flags = SendFlags::NOSIGNAL;
-    let sent = rustix::net::sendmsg(stream, &[IoSlice::new(card)], &mut control, flags)?;
+    let slices = &[IoSlice::new(card)];
+    let sent = patiently(|| rustix::net::sendmsg(stream, slices, &mut control, flags))?;
     if sent == card.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
@@ -87,7 +100,8 @@ fn receive(stream: &UnixStream) -> io::Result<([u8; CARD_BYTES], Vec<OwnedFd>)> 
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
     let slices = &mut [IoSliceMut::new(&mut card)];
-    let received = rustix::net::recvmsg(stream.as_fd(), slices, &mut control, flags)?.bytes;
+    let mut receive = || rustix::net::recvmsg(stream.as_fd(), slices, &mut control, flags);
+    let received = patiently(|| receive().map(|message| message.bytes))?;
     let fds = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
