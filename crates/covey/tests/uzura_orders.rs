@@ -6,6 +6,7 @@ use covey_layout::{Block, ByteOrder, Element, Layout, Op};
 use covey_uzura::{
     Completion, Config, Engine, Fault, Form, Key, Local, Remote, Rights, Rule, Source, Started, Tag,
 };
+use covey_wire::transport::{Sink, Transport};
 use covey_wire::{Peer, Span};
 
 type End = Engine<SimTransport, SimMemory>;
@@ -375,4 +376,62 @@ fn a_layout_that_lost_its_slot_while_it_is_used_is_told_again() {
     }
     let found = two.numbers(1, 0, 2 * count);
     assert!(found.iter().step_by(2).eq(&numbers), "all are in their places");
+}
+
+/// A peer without an engine: it keeps the kinds of the packets that come.
+#[derive(Default)]
+struct Kinds(Vec<u8>);
+
+impl Sink for Kinds {
+    fn packet(&mut self, _peer: Peer, head: &[u8], _payload: &[u8]) {
+        self.0.push(head[0]);
+    }
+
+    fn dead(&mut self, _peer: Peer) {}
+}
+
+/// The peer's first packet is there, and ours may have been refused for want of room: nothing goes before it, or the peer would
+/// not know the order of what comes.
+#[test]
+fn nothing_goes_before_the_packet_that_tells_the_order() {
+    const HELLO: u8 = 1;
+    let mut overtaken = 0;
+    for seed in 0..100 {
+        let profile = CarrierProfile {
+            packet_bytes_max: 1024,
+            post_bytes_max: 0,
+            packets_max: 64,
+            refused_permille: 700,
+            delay_max: 0,
+            lost_permille: 0,
+            view: false,
+            one_copy: false,
+            shared_permille: 0,
+            published: false,
+            card: None,
+        };
+        let carriers = Carriers::new(seed, 2, MEMORY_BYTES, profile);
+        let (transport, memory) = carriers.end(0);
+        let mut engine = Engine::new(transport, memory, Config::default());
+        let (mut raw, _) = carriers.end(1);
+        let (us, it) = (Carriers::peer(1, 0), Carriers::peer(0, 1));
+        let mut kinds = Kinds::default();
+        raw.poll(9, &mut kinds);
+        let hello = [&[HELLO, 1, 0][..], &(1_u64 << 20).to_le_bytes()].concat();
+        while raw.send(us, &hello, 0, |_| ()).is_err() {}
+        engine.poll();
+        for (tag, bytes) in [(1, 8), (2, 100_000)] {
+            let what = Local::bytes(Span::new(Carriers::address(0), bytes));
+            assert!(engine.send(it, tag, what, tag).is_ok());
+        }
+        raw.poll(9, &mut kinds);
+        overtaken += u32::from(kinds.0.is_empty());
+        for _ in 0..100 {
+            engine.poll();
+            raw.poll(9, &mut kinds);
+        }
+        assert_eq!(kinds.0.first(), Some(&HELLO), "seed {seed}");
+        assert!(kinds.0.len() >= 3, "seed {seed}: {:?}", kinds.0);
+    }
+    assert!(overtaken > 0, "the first packet was never late");
 }

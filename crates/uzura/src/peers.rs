@@ -60,10 +60,11 @@ impl PeerState {
         }
     }
 
-    /// Whether a message may go right away, before nothing else.
+    /// Whether a message may go right away, before nothing else. Our first packet may still wait for room, though the peer
+    /// has sent its own: without it the peer would not know which byte order the message has.
     #[inline]
     pub fn is_clear(&self) -> bool {
-        self.open && self.backlog.is_empty()
+        self.open && self.said_hello && self.backlog.is_empty()
     }
 
     /// Whether it may go without a word about its elements too.
