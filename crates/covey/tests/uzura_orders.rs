@@ -26,8 +26,8 @@ const REGISTERED: u64 = 256 << 10;
 const COUNTS: [u64; 3] = [3, 200, 5000];
 const TAG: u64 = 1;
 
-fn two(posted: usize) -> Two {
-    let profile = CarrierProfile {
+fn profile(posted: usize) -> CarrierProfile {
+    CarrierProfile {
         // Not a whole number of elements.
         packet_bytes_max: 1021,
         post_bytes_max: posted,
@@ -40,8 +40,11 @@ fn two(posted: usize) -> Two {
         shared_permille: 0,
         published: false,
         card: None,
-    };
-    let carriers = Carriers::new(1, 2, MEMORY_BYTES, profile);
+    }
+}
+
+fn two(posted: usize) -> Two {
+    let carriers = Carriers::new(1, 2, MEMORY_BYTES, profile(posted));
     let ends = [0, 1].map(|index| {
         let (transport, memory) = carriers.end(index);
         Engine::new(transport, memory, Config { order: ORDERS[index], ..Config::default() })
@@ -397,19 +400,7 @@ fn nothing_goes_before_the_packet_that_tells_the_order() {
     const HELLO: u8 = 1;
     let mut overtaken = 0;
     for seed in 0..100 {
-        let profile = CarrierProfile {
-            packet_bytes_max: 1024,
-            post_bytes_max: 0,
-            packets_max: 64,
-            refused_permille: 700,
-            delay_max: 0,
-            lost_permille: 0,
-            view: false,
-            one_copy: false,
-            shared_permille: 0,
-            published: false,
-            card: None,
-        };
+        let profile = CarrierProfile { refused_permille: 700, delay_max: 0, ..profile(0) };
         let carriers = Carriers::new(seed, 2, MEMORY_BYTES, profile);
         let (transport, memory) = carriers.end(0);
         let mut engine = Engine::new(transport, memory, Config::default());

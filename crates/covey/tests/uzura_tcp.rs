@@ -233,6 +233,16 @@ fn passes(middle: &mut Ours, other: &mut Ours) {
     }
 }
 
+/// Until some of a message of nines has come.
+fn some_comes(sender: &mut Ours, receiver: &mut Ours, into: Span) {
+    let begun = Instant::now();
+    while receiver.memory().read(into, |bytes| bytes[0]).expect("it is ours") != 9 {
+        sender.poll();
+        receiver.poll();
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing comes");
+    }
+}
+
 #[test]
 fn a_sender_that_dies_in_the_middle_of_a_long_message_ends_its_receive_and_no_other() {
     let (mut middle, [mut first, mut second]) = three();
@@ -241,13 +251,7 @@ fn a_sender_that_dies_in_the_middle_of_a_long_message_ends_its_receive_and_no_ot
     assert!(matches!(receive, Ok(Started::Pending(_))), "{receive:?}");
     first.memory().write(from, |bytes| bytes.fill(9)).expect("it is ours");
     let _ = first.send(OTHER, 1, Local::bytes(from), 0).expect("it is announced");
-    // Until some of it has come.
-    let begun = Instant::now();
-    while middle.memory().read(into, |bytes| bytes[0]).expect("it is ours") != 9 {
-        first.poll();
-        middle.poll();
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing comes");
-    }
+    some_comes(&mut first, &mut middle, into);
     assert!(middle.completion().is_none(), "it is in the middle");
     drop(first);
     let done = completion(&mut middle);
@@ -264,12 +268,7 @@ fn a_receiver_that_dies_in_the_middle_of_a_long_message_ends_its_send_and_no_oth
     assert!(matches!(send, Ok(Started::Pending(_))), "{send:?}");
     let receive = first.receive(Source::Any, Tag::exact(1), Local::bytes(into), 0);
     assert!(matches!(receive, Ok(Started::Pending(_))), "{receive:?}");
-    let begun = Instant::now();
-    while first.memory().read(into, |bytes| bytes[0]).expect("it is ours") != 9 {
-        first.poll();
-        middle.poll();
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing comes");
-    }
+    some_comes(&mut middle, &mut first, into);
     assert!(middle.completion().is_none(), "it is in the middle");
     drop(first);
     let done = completion(&mut middle);

@@ -26,21 +26,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
         if !self.core.is_foreign(to.peer.0)
             && let Some(far) = self.enter(&to, form, bytes, Rights::WRITE)?
+            && let Some(begun) = self.begin_here(What::Put, from, to, &far, context)?
         {
-            if self.transport.one_copy(to.peer) == OneCopy::Posted {
-                let begun = self.post_all(What::Put, from, to, &far, context);
-                self.transport.leave(to.peer);
-                if let Some(begun) = begun? {
-                    return Ok(begun);
-                }
-                return self.request(What::Put, from, to, bytes, context, |_| ());
-            }
-            let written = self.core.write_far(&mut self.transport, &from, &far);
-            self.transport.leave(to.peer);
-            if written? {
-                self.core.stats.direct += 1;
-                return Ok(done(&to, bytes, context));
-            }
+            return Ok(begun);
         }
         self.request(What::Put, from, to, bytes, context, |_| ())
     }
@@ -54,23 +42,39 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
         if !self.core.is_foreign(from.peer.0)
             && let Some(far) = self.enter(&from, form, bytes, Rights::READ)?
+            && let Some(begun) = self.begin_here(What::Get, into, from, &far, context)?
         {
-            if self.transport.one_copy(from.peer) == OneCopy::Posted {
-                let begun = self.post_all(What::Get, into, from, &far, context);
-                self.transport.leave(from.peer);
-                if let Some(begun) = begun? {
-                    return Ok(begun);
-                }
-                return self.request(What::Get, into, from, bytes, context, |_| ());
-            }
-            let read = self.core.read_far(&mut self.transport, &far, &into, 0);
-            self.transport.leave(from.peer);
-            if read? {
-                self.core.stats.direct += 1;
-                return Ok(done(&from, bytes, context));
-            }
+            return Ok(begun);
         }
         self.request(What::Get, into, from, bytes, context, |_| ())
+    }
+
+    /// Does a put or get from here, at once or by a transport that does it later, and leaves the registration that was entered.
+    /// `None` where the peer has to be asked.
+    #[inline]
+    fn begin_here(
+        &mut self,
+        what: What,
+        local: Local,
+        remote: Remote,
+        far: &Far,
+        context: u64,
+    ) -> Result<Option<Started>, Fault> {
+        if self.transport.one_copy(remote.peer) == OneCopy::Posted {
+            let begun = self.post_all(what, local, remote, far, context);
+            self.transport.leave(remote.peer);
+            return begun;
+        }
+        let moved = match what {
+            What::Put => self.core.write_far(&mut self.transport, &local, far),
+            _ => self.core.read_far(&mut self.transport, far, &local, 0),
+        };
+        self.transport.leave(remote.peer);
+        if !moved? {
+            return Ok(None);
+        }
+        self.core.stats.direct += 1;
+        Ok(Some(done(&remote, far.bytes, context)))
     }
 
     /// Combines memory of a peer with memory of ours, in order: `there = op(there, here)`. Each element atomically, as
