@@ -15,7 +15,7 @@ help: ## list the targets
 
 demo: ## see what Covey is: a cluster on this machine, real programs, a failure (3 min the first time)
 	@scripts/prepare demo
-	$(CARGO) build --release --locked -p covey -p covey-c
+	$(CARGO) build --release --locked -p covey -p covey-capi
 	@COVEY=$(abspath $(COVEY)) demo/run
 
 test: ## run every test; what this machine cannot run is skipped and named
@@ -42,7 +42,7 @@ bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout
 
 build: ## build the release binary and the libraries for C
 	@scripts/prepare build
-	$(CARGO) build --release --locked -p covey -p covey-capi -p covey-c
+	$(CARGO) build --release --locked -p covey -p covey-preload -p covey-capi
 
 # By sudo there is often no cargo: then what `make build` has built is installed.
 install: $(if $(shell command -v $(CARGO)),build) ## install binary, libraries, MPI shims, manual pages, completions and systemd unit below PREFIX (/usr/local)

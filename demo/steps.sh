@@ -190,7 +190,7 @@ transpose_by_mpi() {
     say "MPI libraries move a derived datatype element by element. libcovey-pmpi stands before $mpi, recognises"
     say "the transposition and does it by a kernel for it; $mpi carries the bytes. Each element is checked."
     mpicc -O2 -o "$dir/bin/transpose" "$here/../crates/covey/tests/pmpi/transpose.c"
-    shim=$(COVEY_LIB=${covey%/*}/libcovey_c.a "$here/../crates/c/mpi/pmpi/build" -o "$dir/lib" mpicc)
+    shim=$(COVEY_LIB=${covey%/*}/libcovey_capi.a "$here/../crates/capi/mpi/pmpi/build" -o "$dir/lib" mpicc)
     printf '$ mpiexec -n 2 env LD_PRELOAD=%s transpose N\n' "$shim"
     row "one message and an empty answer, us" "$mpi alone" "with the shim"
     for n in 100 1000; do

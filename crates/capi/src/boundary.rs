@@ -1,168 +1,158 @@
-//! The fence between C and us: every exported function goes through it.
-//!
-//! Inside the fence a panic becomes EIO, a refusal becomes errno, and whatever our own code asks of
-//! libc is let through to libc: a thread that is inside never enters again. So tracing, allocation and
-//! the runtime may use descriptors without coming back here.
+//! The fence between C and us: every entry point goes through it, and what C gives is checked here.
 
-use crate::real;
-use covey_ninep::tree::Errno;
-use std::cell::Cell;
-use std::ffi::CString;
+use crate::results::{Number, Refusal, tell};
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI32, Ordering};
 
-/// What a served call answers.
-pub type Result<T> = std::result::Result<T, Stop>;
+/// What the inside of an entry point answers.
+pub type Result<T> = std::result::Result<T, Refusal>;
 
-/// Why a call of ours has no result.
-#[derive(Debug)]
-pub enum Stop {
-    /// It failed.
-    Errno(Errno),
-    /// A symbolic link of ours led to a path of this machine.
-    Outside(CString),
-}
-
-impl From<Errno> for Stop {
-    fn from(errno: Errno) -> Self {
-        Stop::Errno(errno)
+/// Serves a call: 0, or a negative number whose text is kept for `covey_last_error`.
+pub fn fence(work: impl FnOnce() -> Result<()>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => Number::Ok as c_int,
+        Ok(Err(refusal)) => tell(refusal),
+        Err(_panic) => tell(Refusal::of(Number::Internal, "a panic in libcovey".to_owned())),
     }
 }
 
-impl From<u32> for Stop {
-    fn from(code: u32) -> Self {
-        Stop::Errno(code.into())
+/// Serves a call that cannot be refused: freeing.
+pub fn quietly(work: impl FnOnce()) {
+    // A panic has been told on stderr, and C cannot be told more.
+    let _ = catch_unwind(AssertUnwindSafe(work));
+}
+
+/// What a handle points to.
+///
+/// # Safety
+///
+/// Null, or a pointer that this library gave and that has not been freed.
+pub unsafe fn held<'a, T>(handle: *const T, what: &str) -> Result<&'a T> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.ok_or_else(|| Refusal::argument(format!("{what} is null")))
+}
+
+/// What a handle points to, to be changed.
+///
+/// # Safety
+///
+/// As of `held`, and no other thread uses it during the call.
+pub unsafe fn held_mut<'a, T>(handle: *mut T, what: &str) -> Result<&'a mut T> {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_mut() }.ok_or_else(|| Refusal::argument(format!("{what} is null")))
+}
+
+/// A list of the caller's.
+///
+/// # Safety
+///
+/// Null, or the first of `count` entries that nobody changes during the call.
+pub unsafe fn list<'a, T>(first: *const T, count: usize, what: &str) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check_list(first, count, what)?;
+    // SAFETY: not null, aligned, no longer than memory can be; the rest is the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(first, count) })
+}
+
+/// Room of the caller's, to be written to.
+///
+/// # Safety
+///
+/// Null, or the first of `count` entries that nobody else uses during the call.
+pub unsafe fn room<'a, T>(first: *mut T, count: usize, what: &str) -> Result<&'a mut [T]> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    check_list(first, count, what)?;
+    // SAFETY: as in `list`.
+    Ok(unsafe { std::slice::from_raw_parts_mut(first, count) })
+}
+
+fn check_list<T>(first: *const T, count: usize, what: &str) -> Result<()> {
+    if first.is_null() || !first.is_aligned() {
+        let fault = if first.is_null() { "null" } else { "not aligned" };
+        return Err(Refusal::argument(format!("{what}, {count} entries, is {fault}")));
+    }
+    match count.checked_mul(size_of::<T>()) {
+        Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
+        _ => Err(Refusal::argument(format!("{what} has {count} entries: no memory has"))),
     }
 }
 
-/// A refusal with a code of libc.
-pub fn refuse<T>(code: i32) -> Result<T> {
-    Err(Stop::Errno((code as u32).into()))
+/// A place of the caller's for a result. What changes something asks for it first: with nowhere to tell the result, it
+/// must not have been done.
+///
+/// # Safety
+///
+/// Null, or a place that can be written to and that nobody else uses during the call.
+pub unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut MaybeUninit<T>> {
+    if place.is_null() || !place.is_aligned() {
+        let fault = if place.is_null() { "null" } else { "not aligned" };
+        return Err(Refusal::argument(format!("the place for the result is {fault}")));
+    }
+    // SAFETY: not null, aligned; the rest is the caller's promise.
+    Ok(unsafe { &mut *place.cast() })
 }
 
-/// What C is told when a call fails.
-pub trait Answer {
-    /// -1 or null.
-    const FAILED: Self;
+/// Gives the caller a value in a place of his.
+///
+/// # Safety
+///
+/// As of `place`.
+pub unsafe fn give<T>(into: *mut T, value: T) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { place(into) }?.write(value);
+    Ok(())
 }
 
-macro_rules! answers {
-    ($($type:ty = $failed:expr),*) => {
-        $(impl Answer for $type { const FAILED: Self = $failed; })*
-    };
-}
-answers!(i32 = -1, i64 = -1, isize = -1);
-impl<T> Answer for *mut T {
-    const FAILED: Self = std::ptr::null_mut();
-}
-
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is in our own code, so that its calls are libc's.
-pub fn is_inside() -> bool {
-    // A thread that is ending has no locals any more: it is let through as well.
-    INSIDE.try_with(Cell::get).unwrap_or(true)
+/// Gives the caller a handle of something new.
+///
+/// # Safety
+///
+/// As of `give`.
+pub unsafe fn give_new<T>(place: *mut *mut T, value: T) -> Result<()> {
+    if place.is_null() {
+        return Err(Refusal::argument("the place for the handle is null".to_owned()));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { give(place, Box::into_raw(Box::new(value))) }
 }
 
-/// While it is held, this thread's calls go to libc.
-pub struct Inside(bool);
-
-impl Inside {
-    /// Enters; leaving restores what was before.
-    pub fn enter() -> Inside {
-        Inside(INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true))
+/// Frees what a handle points to.
+///
+/// # Safety
+///
+/// Null, or a handle that is not used any more.
+pub unsafe fn free<T>(handle: *mut T) {
+    if !handle.is_null() {
+        // SAFETY: made by `give_new`, and freed once.
+        drop(unsafe { Box::from_raw(handle) });
     }
 }
 
-impl Drop for Inside {
-    fn drop(&mut self) {
-        let _ = INSIDE.try_with(|inside| inside.set(self.0));
-    }
-}
-
-/// Serves a call: errno is set when it fails and kept when it succeeds.
-pub fn serve<R: Answer>(work: impl FnOnce() -> Result<R>) -> R {
-    serve_or(work, |_| fail(libc::EXDEV))
-}
-
-/// Serves a call that may turn out to be about a path of this machine.
-pub fn serve_or<R: Answer>(
-    work: impl FnOnce() -> Result<R>,
-    outside: impl FnOnce(CString) -> R,
-) -> R {
-    let errno = errno();
-    let outcome = {
-        let _inside = Inside::enter();
-        catch_unwind(AssertUnwindSafe(work))
-    };
-    match outcome {
-        Ok(Ok(value)) => {
-            set_errno(errno);
-            value
-        }
-        Ok(Err(Stop::Errno(refusal))) => fail(refusal.code as i32),
-        Ok(Err(Stop::Outside(path))) => outside(path),
-        Err(_panic) => fail(libc::EIO),
-    }
-}
-
-/// Fails with an errno.
-pub fn fail<R: Answer>(code: i32) -> R {
-    set_errno(code);
-    R::FAILED
-}
-
-/// This thread's errno.
-pub fn errno() -> i32 {
-    // SAFETY: libc's pointer to this thread's errno is always good.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Sets this thread's errno.
-pub fn set_errno(code: i32) {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = code }
-}
-
-/// Says something on the stderr that the process was started with, in one write.
-pub fn say(text: &str) {
-    let line = format!("covey-preload: {text}\n");
-    // SAFETY: the buffer lives through the call.
-    unsafe { real::write()(STDERR.load(Ordering::Relaxed), line.as_ptr().cast(), line.len()) };
-}
-
-/// Keeps a copy of stderr for the last words: many programs close it before they end.
-pub fn keep_stderr() {
-    // SAFETY: no pointers.
-    let copy = unsafe { real::fcntl()(2, libc::F_DUPFD_CLOEXEC, i64::from(crate::seat::base())) };
-    if copy >= 0 {
-        crate::table::keep(copy);
-        STDERR.store(copy, Ordering::Relaxed);
-    }
-}
-
-/// Where [`say`] speaks.
-static STDERR: AtomicI32 = AtomicI32::new(2);
-
-/// Exports functions under their names in C; of two names the second is the same function, as on
-/// machines where `long` has 64 bits the large-file variants are.
+/// Exports functions under their names in C. Those that can be refused answer a number.
 macro_rules! export {
-    ($(#[$meta:meta])* fn $name:ident | $alias:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block) => {
-        crate::boundary::export!($(#[$meta])* fn $name($($arg: $type),*) -> $ret $body);
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[allow(clippy::missing_safety_doc)]
-        pub unsafe extern "C" fn $alias($($arg: $type),*) -> $ret {
-            // SAFETY: the same contract under another name.
-            unsafe { $name($($arg),*) }
+    ($(#[$meta:meta])* fn $name:ident ($($arg:ident: $type:ty),* $(,)?) $body:block) => {
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> std::ffi::c_int {
+            // SAFETY: the contract of `covey.h`: handles are ours, lists have their entries, memory
+            // is there.
+            $crate::boundary::fence(move || unsafe { $body })
         }
     };
-    ($(#[$meta:meta])* fn $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block) => {
+    ($(#[$meta:meta])* free fn $name:ident ($handle:ident: $type:ty)) => {
         $(#[$meta])*
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret $body
+        #[unsafe(no_mangle)]
+        #[allow(clippy::missing_safety_doc)]
+        pub unsafe extern "C" fn $name($handle: $type) {
+            // SAFETY: the contract of `covey.h`: the handle is ours and used no more.
+            $crate::boundary::quietly(move || unsafe { $crate::boundary::free($handle) })
+        }
     };
 }
 pub(crate) use export;

@@ -1,58 +1,29 @@
-//! `libcovey-preload.so`: programs that know nothing of Covey reach its files without any mount.
+//! `libcovey.so`: Covey's layouts and message engine for programs in C and for whatever calls C.
 //!
-//! Loaded with LD_PRELOAD it stands before libc. Calls on paths below a prefix (`/covey`, or what
-//! COVEY_PRELOAD_PREFIX names) and on descriptors that such calls gave are served by the striping
-//! client inside the process; everything else goes straight on to libc. It refuses what it cannot do
-//! right, such as shared mappings, and keeps the promises of a mount: a completed write is seen by
-//! every later read of any client.
+//! `include/covey.h` is the contract; a test holds the two together, name by name and type by type.
+//! Nothing here decides anything: an entry point checks its pointers, calls the library, and
+//! turns what it answers into a number and a text.
 //!
 //! ```text
-//!   open("/covey/a")  read(fd)  stat("/etc/passwd")        the program's threads
-//!        │               │             │
-//!    place: ours?    table: ours?      └──────► real: the next definition of the name, libc's
-//!        └───────┬───────┘
-//!      walk, open file ─► client::wait ─► Fs, File        (polled on the caller's thread)
-//!                                            │
-//!                              thread `covey`: tokio, connections to all servers
+//!   covey_pack(plan, memory, at, into, bytes)          C
+//!        │ fence: a panic is COVEY_ERR_INTERNAL        boundary
+//!        ▼
+//!   Plan::pack(View, at, &mut [u8])                    covey-layout
 //! ```
 //!
-//! What always holds:
-//! - a descriptor of ours is a real one of the kernel, so its number never clashes; used behind our
-//!   back it gives EBADF, never wrong bytes (`open`);
-//! - no entry point unwinds into C, holds a lock while it waits for a server, or recurses into
-//!   itself: what our own code asks of libc is let through (`boundary`);
-//! - after a fork the child has its own client and session (`client`).
-//!
-//! `docs/manual/preload.md` is for those who use it.
+//! What always holds: no entry point unwinds into C; a refusal has touched nothing; the text of
+//! the last refusal is the thread's own; a layout, a plan or a target may be used by several threads at once,
+//! an endpoint by one at a time.
 
 #![deny(unsafe_op_in_unsafe_fn)]
-// Tests of the parts export nothing: else they would stand before their own libc.
-#![cfg_attr(test, allow(dead_code))]
 
-mod aio;
 mod boundary;
-mod client;
-mod copy;
-mod cwd;
-mod data;
-mod descriptors;
-mod directories;
-mod exec;
-mod lists;
-mod locks;
-mod map;
-mod names;
-mod open;
-mod opening;
-mod place;
-mod real;
-mod report;
-mod seat;
-mod settings;
-mod start;
-mod stats;
-mod stdio;
-mod table;
-mod temporary;
-mod walk;
-mod xattrs;
+mod endpoint;
+mod layouts;
+mod meeting;
+mod moves;
+mod operations;
+mod results;
+
+#[cfg(test)]
+mod tests;

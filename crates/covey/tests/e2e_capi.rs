@@ -27,14 +27,14 @@ fn program(dir: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
         skip("needs gcc");
         return None;
     }
-    let library = built("covey-c", "libcovey_c.so");
+    let library = built("covey-capi", "libcovey_capi.so");
     for name in ["libcovey.so", "libcovey.so.0"] {
         std::os::unix::fs::symlink(&library, dir.join(name)).expect("a link can be made");
     }
     let program = dir.join(name);
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=c99", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]);
-    gcc.args(options).arg("-I").arg(source("crates/c/include")).arg("-o").arg(&program);
+    gcc.args(options).arg("-I").arg(source("crates/capi/include")).arg("-o").arg(&program);
     gcc.arg(source(&format!("crates/covey/tests/capi/{name}.c"))).arg("-L").arg(dir).arg("-lcovey");
     gcc.arg(format!("-Wl,-rpath,{}", dir.display()));
     let done = run(gcc);
@@ -117,7 +117,7 @@ fn the_header_is_good_in_cpp_too() {
     }
     let mut command = Command::new("g++");
     command.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-xc++"]);
-    command.arg(source("crates/c/include/covey.h"));
+    command.arg(source("crates/capi/include/covey.h"));
     let done = run(command);
     assert!(done.ok, "{done}");
 }

@@ -90,7 +90,7 @@ fn shim(cluster: &Cluster, mpi: Mpi) -> Option<PathBuf> {
         skip(format!("needs {}", mpi.compiler()));
         return None;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/mpi/covey-mpiio.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/mpi/covey-mpiio.c");
     let library = cluster.scratch("libcovey-mpiio.so");
     let mut command = Command::new(mpi.compiler());
     command.args(["-shared", "-fPIC", "-O2", "-Wall", "-o"]).arg(&library).arg(source).arg("-ldl");

@@ -29,9 +29,9 @@ impl Mpi {
             return None;
         }
         let dir = TempDir::new().expect("a directory");
-        let mut build = Command::new(source("crates/c/mpi/pmpi/build"));
+        let mut build = Command::new(source("crates/capi/mpi/pmpi/build"));
         build.arg("-o").arg(dir.path()).arg(&compiler);
-        build.env("COVEY_LIB", built("covey-c", "libcovey_c.a"));
+        build.env("COVEY_LIB", built("covey-capi", "libcovey_capi.a"));
         let done = run(build);
         assert!(done.ok && !done.stderr.contains("warning"), "{done}");
         let shim = PathBuf::from(done.stdout.trim());
@@ -50,7 +50,7 @@ impl Mpi {
         let program = self.dir.path().join(format!("program{}", options.concat()));
         let mut command = Command::new(compiler);
         command.args(["-O1", "-g", "-Wall"]).args(options).arg("-o").arg(&program);
-        command.arg("-I").arg(source("crates/c/include")).arg("-I").arg(source("crates/c/mpi"));
+        command.arg("-I").arg(source("crates/capi/include")).arg("-I").arg(source("crates/capi/mpi"));
         command.arg(source("crates/covey/tests/pmpi").join(file));
         command.env("COVEY_PMPI", "off");
         let done = run(command);
@@ -225,7 +225,7 @@ fn a_transposition_in_a_window_is_right(name: &'static str, file: &str, options:
 /// A type that is described as MPI itself packs it, bounds included.
 fn imported_types_are_mpis_own(name: &'static str) {
     let Some(mpi) = Mpi::named(name) else { return };
-    let library = built("covey-c", "libcovey_c.so");
+    let library = built("covey-capi", "libcovey_capi.so");
     for link in ["libcovey.so", "libcovey.so.0"] {
         std::os::unix::fs::symlink(&library, mpi.dir.path().join(link)).expect("a link");
     }
@@ -233,8 +233,8 @@ fn imported_types_are_mpis_own(name: &'static str) {
     let (dir, path) = (format!("-L{here}"), format!("-Wl,-rpath,{here}"));
     let program = mpi.dir.path().join("import");
     let mut command = Command::new(format!("mpicc.{name}"));
-    command.args(["-O1", "-g", "-Wall", "-Werror", "-I"]).arg(source("crates/c/include"));
-    command.arg("-I").arg(source("crates/c/mpi")).arg("-o").arg(&program);
+    command.args(["-O1", "-g", "-Wall", "-Werror", "-I"]).arg(source("crates/capi/include"));
+    command.arg("-I").arg(source("crates/capi/mpi")).arg("-o").arg(&program);
     command.arg(source("crates/covey/tests/pmpi/import.c")).args([&dir, "-lcovey", &path]);
     let done = run(command);
     assert!(done.ok, "{done}");

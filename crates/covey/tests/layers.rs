@@ -33,9 +33,9 @@ const TABLE: &[Rule] = &[
     Rule {
         unsafe_code: true,
         runtime: true,
-        ..pure("capi", &["cluster", "uzura", "layout", "cell", "stripe", "ninep", "io", "wire"])
+        ..pure("preload", &["cluster", "uzura", "layout", "cell", "stripe", "ninep", "io", "wire"])
     },
-    Rule { unsafe_code: true, ..pure("c", &["uzura", "layout", "io", "wire"]) },
+    Rule { unsafe_code: true, ..pure("capi", &["uzura", "layout", "io", "wire"]) },
     Rule {
         runtime: true,
         ..pure(
@@ -49,7 +49,7 @@ const TABLE: &[Rule] = &[
 ];
 
 /// Crates that own the world: sockets, files, clocks, threads.
-const WORLDLY: [&str; 5] = ["io", "cluster", "covey", "capi", "c"];
+const WORLDLY: [&str; 5] = ["io", "cluster", "covey", "preload", "capi"];
 
 /// What only a worldly crate may name.
 const WORLD: [&str; 9] = [

@@ -13,7 +13,7 @@ pub const PREFIX: &str = "/covey";
 /// The preload library.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| built("covey-capi", "libcovey_preload.so"))
+    LIBRARY.get_or_init(|| built("covey-preload", "libcovey_preload.so"))
 }
 
 /// A program that reaches the cluster's files below [`PREFIX`] without a mount.
@@ -35,7 +35,7 @@ pub fn compile(cluster: &Cluster, source: &str, compiler: &str) -> Option<PathBu
     let stem = from.file_stem().expect("a source has a name").to_string_lossy().into_owned();
     let program = cluster.scratch(&format!("{stem}-{compiler}"));
     let mut command = Command::new(compiler);
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/include");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/include");
     command.args(["-O1", "-Wall", "-Wno-unused-result", "-pthread", "-I"]).arg(include);
     command.arg("-o").arg(&program).arg(&from).arg("-ldl").env_remove("LD_PRELOAD");
     let done = run(command);

@@ -1,0 +1,168 @@
+//! The fence between C and us: every exported function goes through it.
+//!
+//! Inside the fence a panic becomes EIO, a refusal becomes errno, and whatever our own code asks of
+//! libc is let through to libc: a thread that is inside never enters again. So tracing, allocation and
+//! the runtime may use descriptors without coming back here.
+
+use crate::real;
+use covey_ninep::tree::Errno;
+use std::cell::Cell;
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// What a served call answers.
+pub type Result<T> = std::result::Result<T, Stop>;
+
+/// Why a call of ours has no result.
+#[derive(Debug)]
+pub enum Stop {
+    /// It failed.
+    Errno(Errno),
+    /// A symbolic link of ours led to a path of this machine.
+    Outside(CString),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Stop::Errno(errno)
+    }
+}
+
+impl From<u32> for Stop {
+    fn from(code: u32) -> Self {
+        Stop::Errno(code.into())
+    }
+}
+
+/// A refusal with a code of libc.
+pub fn refuse<T>(code: i32) -> Result<T> {
+    Err(Stop::Errno((code as u32).into()))
+}
+
+/// What C is told when a call fails.
+pub trait Answer {
+    /// -1 or null.
+    const FAILED: Self;
+}
+
+macro_rules! answers {
+    ($($type:ty = $failed:expr),*) => {
+        $(impl Answer for $type { const FAILED: Self = $failed; })*
+    };
+}
+answers!(i32 = -1, i64 = -1, isize = -1);
+impl<T> Answer for *mut T {
+    const FAILED: Self = std::ptr::null_mut();
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is in our own code, so that its calls are libc's.
+pub fn is_inside() -> bool {
+    // A thread that is ending has no locals any more: it is let through as well.
+    INSIDE.try_with(Cell::get).unwrap_or(true)
+}
+
+/// While it is held, this thread's calls go to libc.
+pub struct Inside(bool);
+
+impl Inside {
+    /// Enters; leaving restores what was before.
+    pub fn enter() -> Inside {
+        Inside(INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let _ = INSIDE.try_with(|inside| inside.set(self.0));
+    }
+}
+
+/// Serves a call: errno is set when it fails and kept when it succeeds.
+pub fn serve<R: Answer>(work: impl FnOnce() -> Result<R>) -> R {
+    serve_or(work, |_| fail(libc::EXDEV))
+}
+
+/// Serves a call that may turn out to be about a path of this machine.
+pub fn serve_or<R: Answer>(
+    work: impl FnOnce() -> Result<R>,
+    outside: impl FnOnce(CString) -> R,
+) -> R {
+    let errno = errno();
+    let outcome = {
+        let _inside = Inside::enter();
+        catch_unwind(AssertUnwindSafe(work))
+    };
+    match outcome {
+        Ok(Ok(value)) => {
+            set_errno(errno);
+            value
+        }
+        Ok(Err(Stop::Errno(refusal))) => fail(refusal.code as i32),
+        Ok(Err(Stop::Outside(path))) => outside(path),
+        Err(_panic) => fail(libc::EIO),
+    }
+}
+
+/// Fails with an errno.
+pub fn fail<R: Answer>(code: i32) -> R {
+    set_errno(code);
+    R::FAILED
+}
+
+/// This thread's errno.
+pub fn errno() -> i32 {
+    // SAFETY: libc's pointer to this thread's errno is always good.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets this thread's errno.
+pub fn set_errno(code: i32) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = code }
+}
+
+/// Says something on the stderr that the process was started with, in one write.
+pub fn say(text: &str) {
+    let line = format!("covey-preload: {text}\n");
+    // SAFETY: the buffer lives through the call.
+    unsafe { real::write()(STDERR.load(Ordering::Relaxed), line.as_ptr().cast(), line.len()) };
+}
+
+/// Keeps a copy of stderr for the last words: many programs close it before they end.
+pub fn keep_stderr() {
+    // SAFETY: no pointers.
+    let copy = unsafe { real::fcntl()(2, libc::F_DUPFD_CLOEXEC, i64::from(crate::seat::base())) };
+    if copy >= 0 {
+        crate::table::keep(copy);
+        STDERR.store(copy, Ordering::Relaxed);
+    }
+}
+
+/// Where [`say`] speaks.
+static STDERR: AtomicI32 = AtomicI32::new(2);
+
+/// Exports functions under their names in C; of two names the second is the same function, as on
+/// machines where `long` has 64 bits the large-file variants are.
+macro_rules! export {
+    ($(#[$meta:meta])* fn $name:ident | $alias:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block) => {
+        crate::boundary::export!($(#[$meta])* fn $name($($arg: $type),*) -> $ret $body);
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(clippy::missing_safety_doc)]
+        pub unsafe extern "C" fn $alias($($arg: $type),*) -> $ret {
+            // SAFETY: the same contract under another name.
+            unsafe { $name($($arg),*) }
+        }
+    };
+    ($(#[$meta:meta])* fn $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block) => {
+        $(#[$meta])*
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret $body
+    };
+}
+pub(crate) use export;
