@@ -37,7 +37,7 @@ workloads: ## run real programs on two mounts and verify what they did (git, mak
 
 bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout (15 min)
 	@scripts/prepare bench >&2
-	$(CARGO) build --release --locked -p covey --bins --examples
+	$(CARGO) build --release --locked -p covey -p covey-measure --bins --examples
 	@COVEY=$(abspath $(COVEY)) bench/run $(SUITES)
 
 build: ## build the release binary and the libraries for C

@@ -15,9 +15,11 @@ pub mod config;
 pub mod error;
 pub mod key;
 pub mod net;
+pub mod reach;
+pub mod tuned;
 
 use config::Config;
-use covey_stripe::client::{Fs, Options};
+use covey_stripe::client::{Caching, Fs, Options};
 use net::ClusterNet;
 use std::sync::Arc;
 
@@ -26,4 +28,10 @@ pub async fn connect(config: &Config, options: Options) -> anyhow::Result<Fs> {
     let key = key::read(config)?;
     let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
     Ok(Fs::connect(net, &config.meta().name, options).await?)
+}
+
+/// A client of the cluster's file system.
+pub async fn connect_fs(config: &Config, hard: bool, caching: Caching) -> anyhow::Result<Fs> {
+    let name = format!("pid {}", std::process::id());
+    connect(config, Options { hard, name, caching, ..Options::default() }).await
 }

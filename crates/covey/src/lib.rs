@@ -1,9 +1,8 @@
 //! `covey`: a few Linux machines as one computer that is driven through files.
 //!
-//! Each subcommand is one file under `cmd/`. What a node serves is under `node/`, the FUSE mount under
-//! `mount/`. This file parses the command line, runs one command and turns its error into words and an
+//! Each subcommand is one file under `cmd/`. What a node serves is in `covey_serve`, the FUSE mount in
+//! `covey_mount`, labs in `covey_lab`, what measures in `covey_measure`. This file parses the command line, runs one command and turns its error into words and an
 //! exit code: 0 done, 1 the work failed, 2 the command or configuration was wrong.
-
 //!
 //! The binary is `main.rs`, one call; everything is here so that tests reach it. Not a public interface:
 //! what a program wants of Covey is in `covey_stripe` and `covey_ninep`.
@@ -11,12 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cmd;
-pub mod lab;
-pub mod mount;
-pub mod node;
 pub mod output;
-pub mod tune;
-pub mod uzura;
 
 pub use covey_cluster::{config, error};
 

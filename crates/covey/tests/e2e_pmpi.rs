@@ -50,7 +50,11 @@ impl Mpi {
         let program = self.dir.path().join(format!("program{}", options.concat()));
         let mut command = Command::new(compiler);
         command.args(["-O1", "-g", "-Wall"]).args(options).arg("-o").arg(&program);
-        command.arg("-I").arg(source("crates/capi/include")).arg("-I").arg(source("crates/capi/mpi"));
+        command
+            .arg("-I")
+            .arg(source("crates/capi/include"))
+            .arg("-I")
+            .arg(source("crates/capi/mpi"));
         command.arg(source("crates/covey/tests/pmpi").join(file));
         command.env("COVEY_PMPI", "off");
         let done = run(command);

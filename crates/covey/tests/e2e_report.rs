@@ -79,8 +79,8 @@ fn a_page_needs_nothing_else_and_holds_what_was_measured() {
 
 /// A result of each kind that has a section of its own, and one that has none.
 fn of_all_kinds() -> Value {
-    use covey::tune::app::report::{AppReport, Chosen, Measured};
-    use covey::tune::disk::{Caches, DiskReport, Rate, Test};
+    use covey_measure::app::report::{AppReport, Chosen, Measured};
+    use covey_measure::disk::{Caches, DiskReport, Rate, Test};
     use covey_tune::Estimate;
     use covey_tune::application::{Case, Numbers, Repetition, Routine};
     let rate = Estimate { value: 80e6, low: 79e6, high: 81e6 };

@@ -2,7 +2,7 @@
 
 mod support;
 
-use covey::node::net;
+use covey_cluster::net;
 use covey_io::os::net::Address;
 use covey_ninep::client::{CallError, Conn, Fid};
 use covey_ninep::message::Message;

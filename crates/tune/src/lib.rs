@@ -31,7 +31,6 @@
 
 pub mod application;
 mod chance;
-pub mod chart;
 pub mod choose;
 mod curve;
 pub mod diagnose;

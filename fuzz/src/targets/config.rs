@@ -1,6 +1,6 @@
 //! What people write: the configuration, host lists, addresses, sizes.
 
-use covey::config::{self, Address, hostlist, size};
+use covey_cluster::config::{self, Address, hostlist, size};
 use std::path::Path;
 
 /// Text is understood or refused with words.

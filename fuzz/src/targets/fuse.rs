@@ -1,6 +1,6 @@
 //! Requests of the kernel's FUSE.
 
-use covey::mount::abi;
+use covey_mount::abi;
 use covey_wire::Bytes;
 
 /// A request is taken apart or refused.

@@ -2,9 +2,9 @@
 
 use super::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::node::meta::offline::Offline;
 use crate::output::write_out;
 use covey_ninep::tree::Errno;
+use covey_serve::meta::offline::Offline;
 use covey_stripe::check::Access;
 use covey_stripe::meta::{Record, records};
 use covey_stripe::ops::{Inode, Layout, Op, Reply};

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::node::meta::offline::Offline;
+use covey_serve::meta::offline::Offline;
 use covey_stripe::check::{self, Options, Outcome, Report, Told};
 use serde_json::{Value, json};
 use std::io::Write;

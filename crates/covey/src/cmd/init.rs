@@ -39,7 +39,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     for name in &names {
         let node = config.node(name)?;
         let Some(store) = &node.store else { continue };
-        crate::node::init(&config, name).await.cannot(|| format!("format the store of {name}"))?;
+        covey_serve::init(&config, name).await.cannot(|| format!("format the store of {name}"))?;
         formatted.push(serde_json::json!({ "node": name, "store": store }));
         context.output.detail(format!("formatted {}", store.display()));
     }

@@ -8,11 +8,9 @@ mod set;
 mod status;
 mod up;
 
-pub use down::take_down;
-
 use super::Context;
 use crate::error::Result;
-use crate::lab::state::Lab;
+use covey_lab::state::Lab;
 
 /// Make a cluster of machines inside this one, with an emulated network
 ///

@@ -68,7 +68,7 @@ async fn hint_of(session: &Session, dir: &Inode, config: &Config) -> Result<Layo
             return Ok(hint);
         }
         if at.id == ROOT || at.parent == at.id {
-            return Ok(LayoutHint::progressive(crate::tune::file::strip(config)?.0, 0));
+            return Ok(LayoutHint::progressive(covey_cluster::tuned::strip(config)?.0, 0));
         }
         at = session.fs.stat(at.parent).await.cannot(|| "look at the directory above")?.inode;
     }

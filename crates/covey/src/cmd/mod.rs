@@ -50,13 +50,6 @@ mod umount;
 mod up;
 mod uzura;
 
-pub use cluster::Process;
-
-/// A time in UTC, from seconds since 1970.
-pub fn utc(seconds: u64) -> String {
-    show::time(seconds.saturating_mul(1_000_000_000), false)
-}
-
 use crate::config::{Config, find, load};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
@@ -202,7 +195,7 @@ impl Context {
     /// Connects to the file system as the user who runs the command.
     pub async fn session(&self) -> Result<Session> {
         let config = self.config()?;
-        let fs = crate::node::connect_fs(&config, false, Caching::Nothing)
+        let fs = covey_cluster::connect_fs(&config, false, Caching::Nothing)
             .await
             .cannot(|| format!("connect to cluster {}", config.name))
             .map_err(|error| match error.hints.is_empty() {

@@ -121,7 +121,7 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Resul
     }
     let (done, ended) = tokio::sync::oneshot::channel();
     let what = format!("mount at {}", mountpoint.display());
-    let options = crate::mount::Options {
+    let options = covey_mount::Options {
         hard: wish.hard,
         allow_other: wish.allow_other,
         read_only: wish.read_only,
@@ -129,7 +129,7 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Resul
         consistency: wish.consistency,
     };
     let thread = std::thread::Builder::new().name("mount".to_string()).spawn(move || {
-        let _ = done.send(crate::mount::mount_cluster(&config, &mountpoint, &options));
+        let _ = done.send(covey_mount::mount_cluster(&config, &mountpoint, &options));
     });
     thread.cannot(|| "start a thread")?;
     let result =

@@ -3,8 +3,8 @@
 use super::Context;
 use crate::config::{Config, Node};
 use crate::error::{Error, Result};
-use crate::node::PingReport;
 use crate::output::duration;
+use covey_cluster::reach::PingReport;
 use covey_ninep::tree::Errno;
 use futures_util::future::join_all;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Silence {
 
 /// Asks one server, for at most [`LIMIT`].
 pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport, Silence> {
-    match tokio::time::timeout(LIMIT, crate::node::ping(config, &node.name)).await {
+    match tokio::time::timeout(LIMIT, covey_cluster::reach::ping(config, &node.name)).await {
         Ok(Ok(report)) => Ok(report),
         Ok(Err(error)) => Err(silence(&error)),
         Err(_) => {

@@ -1,17 +1,12 @@
 //! `covey reproduce`: what papers measured, measured again in labs.
 
-mod bench;
-mod erato;
-mod kisti;
-mod told;
-
 use super::Context;
 use crate::error::{Error, Result};
-use crate::tune::provenance::Provenance;
-use bench::Bench;
+use covey_measure::provenance::Provenance;
+use covey_measure::reproduce::bench::Wish;
+use covey_measure::reproduce::{Bench, Reproduction, erato, kisti};
 use covey_tune::papers::Paper;
 use std::time::Duration;
-use told::Reproduction;
 
 /// Measure again what a paper measured, and print both beside each other
 ///
@@ -85,12 +80,13 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Which::Kisti => &kisti::PARTS,
     };
     let parts = chosen(known, &args.only)?;
-    let wish = bench::Wish {
+    let wish = Wish {
         is_quick: args.quick,
         is_anyway: args.anyway,
         budget: args.budget.map(|seconds| Duration::from_secs(seconds.into())),
     };
-    let mut bench = Bench::new(wish, context.output)?;
+    let output = context.output;
+    let mut bench = Bench::new(wish, Box::new(move |text| output.say(text)))?;
     let (paper, parts) = match args.paper {
         Which::Erato => (Paper::Erato1, erato::run(&mut bench, &parts).await),
         Which::Kisti => (Paper::Kisti, kisti::run(&mut bench, &parts).await),

@@ -3,7 +3,7 @@
 use super::{Context, cluster};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
-use crate::tune::{self, file::TuneFile};
+use covey_cluster::tuned::{self, TuneFile};
 use std::path::{Path, PathBuf};
 
 /// Run one node of the cluster, in the foreground
@@ -43,7 +43,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     };
     config.node(&name)?;
     let tune = tuned(args.tune.as_deref(), &config)?;
-    crate::node::serve(&config, &name, tune.as_ref()).await.cannot(|| format!("serve node {name}"))
+    covey_serve::serve(&config, &name, tune.as_ref()).await.cannot(|| format!("serve node {name}"))
 }
 
 /// What was chosen. A file that was named must be good; without one that lies there the defaults hold,
@@ -57,12 +57,12 @@ fn tuned(named: Option<&Path>, config: &Config) -> Result<Option<TuneFile>> {
             }
             found => found,
         },
-        None => TuneFile::load(&tune::file::place(config)).unwrap_or_else(|error| {
+        None => TuneFile::load(&tuned::place(config)).unwrap_or_else(|error| {
             tracing::warn!("{}: the defaults hold", error.message);
             None
         }),
     };
-    if let Some(why) = tune::file::short_of_buffers(found.as_ref()) {
+    if let Some(why) = tuned::short_of_buffers(found.as_ref()) {
         tracing::warn!("{why} (tune.toml); long transfers may be slow");
     }
     Ok(found)

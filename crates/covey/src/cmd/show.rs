@@ -1,6 +1,7 @@
 //! Attributes as people and scripts read them: modes, types, times.
 
 use super::path::{is_kind, kind, shown};
+use covey_plot::calendar::{date, utc};
 use covey_stripe::ops::{Inode, Nanos};
 
 /// What a file is, in a word.
@@ -59,27 +60,10 @@ pub fn mode(mode: u32) -> String {
 /// A time in UTC: `2026-11-21 07:31:05`, with nine more digits when `exact`.
 pub fn time(nanos: Nanos, exact: bool) -> String {
     let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
-    let (year, month, day) = date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let text = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}");
     match exact {
-        true => format!("{text}:{second:02}.{fraction:09} UTC"),
-        false => text,
+        true => format!("{}:{:02}.{fraction:09} UTC", utc(seconds), seconds % 60),
+        false => utc(seconds),
     }
-}
-
-/// The date that many days after 1970-01-01, by counting 400-year cycles from March of year 0.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (cycle, day_of_cycle) = (days / 146_097, days % 146_097);
-    let year_of_cycle =
-        (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
-    let day_of_year =
-        day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (cycle * 400 + year_of_cycle + u64::from(month <= 2), month, day)
 }
 
 /// Reads a time: `@SECONDS`, `2026-11-21`, `2026-11-21 07:31`, `2026-11-21T07:31:05Z`; always UTC.

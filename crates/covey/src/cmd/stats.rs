@@ -59,7 +59,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     names.iter().try_for_each(|name| config.node(name).map(drop))?;
     if let Some(command) = &args.set {
         for name in &names {
-            let written = crate::node::write_ctl(&config, name, command).await;
+            let written = covey_cluster::reach::write_ctl(&config, name, command).await;
             written.map_err(|error| refused(error, command, name))?;
         }
         return Ok(());
@@ -100,7 +100,7 @@ async fn watch(
 async fn read(config: &Config, names: &[String], file: &str) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for name in names {
-        let text = crate::node::read_of(config, name, file).await;
+        let text = covey_cluster::reach::read_of(config, name, file).await;
         all.push((name.clone(), text.cannot(|| format!("read /{file} of {name}"))?));
     }
     Ok(all)

@@ -4,10 +4,10 @@ use super::cluster::{Cluster, mounts};
 use super::{Context, ping};
 use crate::config::{Config, Node, size};
 use crate::error::Result;
-use crate::lab::units::rate_text;
-use crate::node::PingReport;
 use crate::output::duration;
-use crate::tune::file::{self, Source, TuneFile};
+use covey_cluster::reach::PingReport;
+use covey_cluster::tuned::{self, Source, TuneFile};
+use covey_lab::units::rate_text;
 use futures_util::future::join_all;
 use serde::Serialize;
 use std::path::Path;
@@ -136,9 +136,9 @@ struct Parameter {
 
 /// What holds in this cluster, and what was chosen from measurements.
 fn parameters(config: &Config) -> Result<Vec<Parameter>> {
-    let path = file::place(config);
+    let path = tuned::place(config);
     let tuned = TuneFile::load(&path)?;
-    let (strip, from) = file::strip_by(config, tuned.as_ref());
+    let (strip, from) = tuned::strip_by(config, tuned.as_ref());
     let mut all = vec![Parameter {
         name: "strip",
         value: strip.into(),
@@ -149,7 +149,7 @@ fn parameters(config: &Config) -> Result<Vec<Parameter>> {
     let is_msize_chosen = chosen.is_some_and(|chosen| chosen.msize.is_some());
     all.push(Parameter {
         name: "msize",
-        value: file::msize(tuned.as_ref()).into(),
+        value: tuned::msize(tuned.as_ref()).into(),
         from: if is_msize_chosen { Source::Tuned(path.clone()) } else { Source::Default },
         used: "by every server that has started since",
     });

@@ -4,8 +4,8 @@ use super::cluster::{Cluster, Daemon, Process, Shape, make, mounts, spawn};
 use super::{Context, mount};
 use crate::config::{Config, Node, Role, parse_strip};
 use crate::error::{Cannot, Error, Result};
-use crate::lab::enter;
-use crate::lab::state::Lab;
+use covey_lab::enter;
+use covey_lab::state::Lab;
 use covey_stripe::client::REDIAL_MAX;
 use covey_stripe::ops::Consistency;
 use rustix::process::Signal;
@@ -146,7 +146,7 @@ fn start_node(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon>
 async fn wait_for(config: &Config, node: &Node, mut daemon: Option<&mut Daemon>) -> Result<()> {
     let begin = Instant::now();
     loop {
-        let ping = crate::node::ping(config, &node.name);
+        let ping = covey_cluster::reach::ping(config, &node.name);
         let why = match tokio::time::timeout(Duration::from_secs(3), ping).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(error)) => format!("{error:#}"),

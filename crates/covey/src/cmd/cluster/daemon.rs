@@ -2,7 +2,7 @@
 
 use super::{Process, make_dir};
 use crate::error::{Cannot, Error, Result};
-use crate::lab::enter::Way;
+use covey_lab::enter::Way;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

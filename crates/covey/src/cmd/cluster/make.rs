@@ -4,9 +4,9 @@ use super::{Cluster, make_dir};
 use crate::cmd::keygen;
 use crate::config::{Address, Config, Node, PORT_DEFAULT, Role, UNIX_PATH_MAX, new_id, render};
 use crate::error::{Cannot, Error, Result};
-use crate::lab::state::Lab;
 use crate::output::Output;
 use covey_io::os::directory::{sync_names, write_durably};
+use covey_lab::state::Lab;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ async fn format(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Con
     std::fs::write(&new, render(&config)).cannot(|| format!("write {}", new.display()))?;
     config.file = cluster.config_file();
     for node in &config.nodes {
-        crate::node::init(&config, &node.name)
+        covey_serve::init(&config, &node.name)
             .await
             .cannot(|| format!("format the store of {}", node.name))?;
     }
@@ -212,7 +212,7 @@ fn fits(cluster: &Cluster, config: &Config, shape: &Shape) -> Result<()> {
         _ => {}
     }
     let Some(wish) = shape.strip_bytes else { return Ok(()) };
-    let made_with = crate::tune::file::strip(config)?.0;
+    let made_with = covey_cluster::tuned::strip(config)?.0;
     if wish == made_with {
         return Ok(());
     }

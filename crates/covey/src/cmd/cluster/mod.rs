@@ -12,11 +12,10 @@
 mod daemon;
 mod make;
 pub mod mounts;
-mod process;
 
+pub use covey_io::os::process::Process;
 pub use daemon::{Daemon, detach, log_tail, spawn};
 pub use make::{Shape, make};
-pub use process::Process;
 
 use crate::config::{Config, embedded_dir, load};
 use crate::error::{Cannot, Error, Result};

@@ -2,7 +2,7 @@
 
 use super::Which;
 use crate::error::{Cannot, Error, Result};
-use crate::lab::enter;
+use covey_lab::enter;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -2,9 +2,9 @@
 
 use super::Which;
 use crate::error::{Cannot, Error, Result};
-use crate::lab::enter;
-use crate::lab::state::Lab;
 use covey_io::os::card;
+use covey_lab::enter;
+use covey_lab::state::Lab;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 

@@ -1,8 +1,9 @@
 //! What a lab runs of us inside itself.
 
 use crate::error::Result;
-use crate::lab::state::Lab;
-use crate::lab::{floor, keeper};
+use covey_lab::keeper;
+use covey_lab::state::Lab;
+use covey_measure::probe::machine;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -38,9 +39,9 @@ pub fn run(args: &KeepArgs) -> Result<()> {
 /// Measures or answers.
 pub fn floor(args: &FloorArgs) -> Result<()> {
     match args.peer {
-        None => floor::serve(),
+        None => machine::serve(),
         Some(peer) => {
-            let floor = floor::measure(peer)?;
+            let floor = machine::measure(peer)?;
             crate::output::write_out(serde_json::to_string(&floor)?.as_bytes())
         }
     }

@@ -3,12 +3,12 @@
 use super::{Which, host};
 use crate::cmd::Context;
 use crate::error::{Error, Result};
-use crate::lab::control::{Ask, ask, status};
-use crate::lab::fabric::Setting;
-use crate::lab::plan::Plan;
-use crate::lab::profile::Profile;
-use crate::lab::state::Lab;
-use crate::lab::units;
+use covey_lab::control::{Ask, ask, status};
+use covey_lab::fabric::Setting;
+use covey_lab::plan::Plan;
+use covey_lab::profile::Profile;
+use covey_lab::state::Lab;
+use covey_lab::units;
 use std::io::Write;
 
 /// Change a cable, or a node, while the lab runs

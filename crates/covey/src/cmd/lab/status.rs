@@ -3,14 +3,14 @@
 use super::{Which, host};
 use crate::cmd::Context;
 use crate::error::Result;
-use crate::lab::control::{CableStatus, Status, WayStatus, status};
-use crate::lab::fabric::{Counts, Settings};
-use crate::lab::floor::Floor;
-use crate::lab::plan::Plan;
-use crate::lab::profile::Profile;
-use crate::lab::state::Lab;
-use crate::lab::units::{rate_text, share_text, time_text};
 use crate::output::table;
+use covey_lab::control::{CableStatus, Status, WayStatus, status};
+use covey_lab::fabric::{Counts, Settings};
+use covey_lab::floor::Floor;
+use covey_lab::plan::Plan;
+use covey_lab::profile::Profile;
+use covey_lab::state::Lab;
+use covey_lab::units::{rate_text, share_text, time_text};
 use std::io::Write;
 
 /// Show a lab: its nodes, cables, and how well time was kept
@@ -141,7 +141,7 @@ pub fn machine_lines(
 const CARRIED_SHARE: f64 = 0.8;
 
 /// One row for each way.
-fn cable_rows(plan: &Plan, cable: &crate::lab::plan::Cable, now: &CableStatus) -> Vec<Vec<String>> {
+fn cable_rows(plan: &Plan, cable: &covey_lab::plan::Cable, now: &CableStatus) -> Vec<Vec<String>> {
     let [there, back] = &now.ways;
     let wires = if cable.wires > 1 { format!(" x{}", cable.wires) } else { String::new() };
     let name = format!("{}{wires}", cable.name);

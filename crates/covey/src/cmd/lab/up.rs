@@ -1,17 +1,19 @@
 //! `covey lab up`: a lab, made.
 
-use super::{Which, down, status};
-use crate::cmd::{Context, Process};
+use super::{Which, status};
+use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::lab::control::{Ask, ask};
-use crate::lab::enter;
-use crate::lab::fabric::Deal;
-use crate::lab::floor::{self, Floor};
-use crate::lab::plan::{Plan, Topology, Wish};
-use crate::lab::profile::{self, Profile};
-use crate::lab::state::Lab;
 use covey_io::os::namespaces;
+use covey_io::os::process::Process;
 use covey_io::os::tap;
+use covey_lab::control::{Ask, ask};
+use covey_lab::down::take_down;
+use covey_lab::enter;
+use covey_lab::fabric::Deal;
+use covey_lab::floor::{self, Floor};
+use covey_lab::plan::{Plan, Topology, Wish};
+use covey_lab::profile::{self, Profile};
+use covey_lab::state::Lab;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -97,11 +99,11 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     }
     may_we()?;
     // What a dead keeper has left.
-    down::take_down(&lab).await?;
+    take_down(&lab).await?;
     lab.make_dir()?;
     let made = make(&lab, &plan).await;
     if made.is_err() {
-        let _ = down::take_down(&lab).await;
+        let _ = take_down(&lab).await;
     }
     let floor = made?;
     tell(&lab, &plan, floor, context)
@@ -160,7 +162,10 @@ fn start_keeper(lab: &Lab) -> Result<()> {
     let _ = child.wait();
     let process = line.trim().parse().ok().and_then(Process::now);
     match process {
-        Some(process) => process.write(&lab.file("keeper.pid")),
+        Some(process) => {
+            let file = lab.file("keeper.pid");
+            process.write(&file).cannot(|| format!("write {}", file.display()))
+        }
         None => Err(did_not_start(lab)),
     }
 }
@@ -259,7 +264,7 @@ fn tell(lab: &Lab, plan: &Plan, floor: Option<Floor>, context: &Context) -> Resu
             )?;
             status::machine_lines(out, profile, floor)?;
         }
-        let name = match lab.name == crate::lab::state::NAME_DEFAULT {
+        let name = match lab.name == covey_lab::state::NAME_DEFAULT {
             true => String::new(),
             false => format!("--name {} ", lab.name),
         };

@@ -137,7 +137,7 @@ fn changed(args: &Args, now: LayoutHint, config: &Config) -> Result<LayoutHint> 
         _ => Vec::new(),
     };
     let strip =
-        if now.strip_bytes == 0 { crate::tune::file::strip(config)?.0 } else { now.strip_bytes };
+        if now.strip_bytes == 0 { covey_cluster::tuned::strip(config)?.0 } else { now.strip_bytes };
     let fixed = now.kind == BASIC || (kind == VARSTRIP && args.strips.is_some());
     Ok(LayoutHint {
         kind,

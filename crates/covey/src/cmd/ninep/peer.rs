@@ -2,7 +2,7 @@
 
 use super::unexpected;
 use crate::error::{Cannot, Error, Result};
-use crate::node::net;
+use covey_cluster::net;
 use covey_io::os::net::Address;
 use covey_ninep::client::{Conn, Fid};
 use covey_ninep::message::{Dialect, DirEntry, Message, Qid, WALK_NAMES_MAX};

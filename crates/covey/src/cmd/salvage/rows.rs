@@ -1,8 +1,8 @@
 //! Names and layouts of a lost metadata store: from a dump, or from the copy on an I/O server.
 
-use crate::node::data::copy;
-use crate::node::meta::copies::MAGIC;
 use anyhow::{Context, Result, bail};
+use covey_serve::data::copy;
+use covey_serve::meta::copies::MAGIC;
 use covey_stripe::meta::{Record, records};
 use covey_stripe::ops::check::Row;
 use covey_stripe::ops::{Id, Layout, LayoutHint, ROOT};

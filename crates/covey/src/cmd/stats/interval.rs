@@ -2,7 +2,7 @@
 //! else looks at the same numbers finds them as they were.
 
 use super::Lines;
-use crate::node::watch::{quantile_ns, top_ns};
+use covey_serve::watch::{quantile_ns, top_ns};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ fn buckets(values: &Map<String, Value>) -> BTreeMap<usize, u64> {
 mod tests {
     use super::*;
     use crate::cmd::stats::parse;
-    use crate::node::watch::{Detail, Histogram};
+    use covey_serve::watch::{Detail, Histogram};
     use std::time::Duration;
 
     fn lines(times: &Histogram, bytes: u64) -> Lines {

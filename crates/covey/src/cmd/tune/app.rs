@@ -3,10 +3,10 @@
 use super::through::spinner;
 use crate::cmd::Context;
 use crate::error::{Error, Result};
-use crate::tune::app::{AppPlan, measure};
-use crate::tune::hosts::Hosts;
-use crate::tune::mpi::Library;
-use crate::tune::stop::interruptible;
+use covey_measure::app::{AppPlan, measure};
+use covey_measure::hosts::Hosts;
+use covey_measure::mpi::Library;
+use covey_measure::stop::interruptible;
 use covey_tune::application::Numbers;
 use std::time::Duration;
 

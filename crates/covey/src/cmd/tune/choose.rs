@@ -2,8 +2,8 @@
 
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::tune::file::TuneFile;
-use crate::tune::results::Results;
+use covey_cluster::tuned::TuneFile;
+use covey_measure::results::Results;
 use covey_tune::choose::{Choice, choose};
 use covey_tune::diagnose::Verdict;
 use std::path::PathBuf;

@@ -4,11 +4,11 @@ use super::through::spinner;
 use crate::cmd::Context;
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
-use crate::tune::disk::{
+use covey_measure::disk::{
     DiskReport, Plan, Progress, RECORD_BYTES_MAX, RECORD_BYTES_MIN, REPETITIONS_MAX, THREADS_MAX,
     measure,
 };
-use crate::tune::stop::interruptible;
+use covey_measure::stop::interruptible;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use super::through::{Through, show, spinner};
 use crate::cmd::Context;
 use crate::error::Result;
-use crate::tune::mpi::{Library, Wait, choose};
-use crate::tune::stop::interruptible;
+use covey_measure::mpi::{Library, Wait, choose};
+use covey_measure::stop::interruptible;
 
 /// Measure the network through MPI, with TCP beside it
 ///

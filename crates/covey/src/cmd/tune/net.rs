@@ -7,12 +7,12 @@ mod pair;
 
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::lab::state::Lab;
-use crate::lab::units::{rate_text, time_text};
-use crate::tune::probe::BYTES_MAX;
-use crate::tune::report::{Graph, Report};
-use crate::tune::stop::{Stop, interruptible};
 use clap::{Args as _, FromArgMatches};
+use covey_lab::state::Lab;
+use covey_lab::units::{rate_text, time_text};
+use covey_measure::probe::BYTES_MAX;
+use covey_measure::report::{Graph, Report};
+use covey_measure::stop::{Stop, interruptible};
 use covey_tune::{Pick, Point};
 use std::path::PathBuf;
 
@@ -112,7 +112,7 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
 }
 
 fn parse_expected(text: &str) -> std::result::Result<f64, String> {
-    crate::lab::units::parse_rate(text)?.map(|bits| bits as f64).ok_or("it must be a rate".into())
+    covey_lab::units::parse_rate(text)?.map(|bits| bits as f64).ok_or("it must be a rate".into())
 }
 
 /// Runs the command.

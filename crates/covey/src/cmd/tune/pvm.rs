@@ -3,8 +3,8 @@
 use super::through::{Through, show, spinner};
 use crate::cmd::Context;
 use crate::error::Result;
-use crate::tune::pvm;
-use crate::tune::stop::interruptible;
+use covey_measure::pvm;
+use covey_measure::stop::interruptible;
 
 /// Measure the network through PVM 3.4, with TCP beside it
 ///

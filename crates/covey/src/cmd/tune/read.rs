@@ -2,7 +2,7 @@
 
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::tune::report::quantities;
+use covey_measure::report::quantities;
 use covey_tune::{Quantities, netpipe};
 use std::io::Write;
 use std::path::PathBuf;

@@ -2,10 +2,10 @@
 
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
-use crate::tune::html::{self, graphs};
-use crate::tune::png;
-use crate::tune::results::Results;
-use covey_tune::chart::{Look, Size};
+use covey_measure::html::{self, graphs};
+use covey_measure::results::Results;
+use covey_plot::chart::{Look, Size};
+use covey_plot::png;
 use std::path::{Path, PathBuf};
 
 /// Make a report of what was measured: one HTML file, or its graphs as SVG and PNG
@@ -57,7 +57,12 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             let file = dir.join(kind.word());
             match look {
                 Look::File => write(&file.with_extension("svg"), svg.as_bytes(), &mut written)?,
-                _ => write(&file.with_extension("png"), &png::of_svg(&svg)?, &mut written)?,
+                _ => {
+                    let dots = png::of_svg(&svg);
+                    let dots =
+                        dots.map_err(|why| Error::work(format!("cannot draw a PNG: {why}")))?;
+                    write(&file.with_extension("png"), &dots, &mut written)?;
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::cmd::Context;
 use crate::error::{Cannot, Result};
-use crate::tune::probe::{self, PORT_DEFAULT};
+use covey_measure::probe::{self, PORT_DEFAULT};
 use std::net::TcpListener;
 
 /// Answer measurements by `covey tune net` from other hosts

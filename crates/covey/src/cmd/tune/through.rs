@@ -2,12 +2,12 @@
 
 use crate::cmd::Context;
 use crate::error::{Error, Result};
-use crate::lab::units::{rate_text, time_text};
-use crate::tune::hosts::Hosts;
-use crate::tune::levels::{self, Level, Levels, Missing};
-use crate::tune::probe::{BYTES_MAX, Plan};
-use crate::tune::report::Graph;
-use crate::tune::stop::Stop;
+use covey_lab::units::{rate_text, time_text};
+use covey_measure::hosts::Hosts;
+use covey_measure::levels::{self, Level, Levels, Missing};
+use covey_measure::probe::{BYTES_MAX, Plan};
+use covey_measure::report::Graph;
+use covey_measure::stop::Stop;
 use std::time::Duration;
 
 /// Options of both.

@@ -6,7 +6,7 @@ mod tell;
 use crate::cmd::Context;
 use crate::config::size;
 use crate::error::{Error, Result};
-use crate::lab::units::{parse_rate, parse_time_ns};
+use covey_lab::units::{parse_rate, parse_time_ns};
 use covey_uzura::model::{
     Access, Line, Message, Nic, Notice, Origin, Rdma, Start, Translation, Way, access, message,
     rdma,

@@ -3,10 +3,10 @@
 use super::{Args, pair, show, spinner};
 use crate::cmd::Context;
 use crate::error::{Cannot, Result};
-use crate::tune::environment::Watch;
-use crate::tune::probe::{self, Outcome, Plan, Streams};
-use crate::tune::provenance::Provenance;
-use crate::tune::report::{Report, rows};
+use covey_measure::environment::Watch;
+use covey_measure::probe::{self, Outcome, Plan, Streams};
+use covey_measure::provenance::Provenance;
+use covey_measure::report::{Report, rows};
 use covey_tune::diagnose::{Evidence, Held, Taken, Verdict, Written, diagnose, window_that_passes};
 use covey_tune::{Pick, Quantities};
 use std::net::SocketAddr;
@@ -97,7 +97,7 @@ impl Parts {
 fn report(
     to: &str,
     evidence: Evidence,
-    environment: crate::tune::environment::Environment,
+    environment: covey_measure::environment::Environment,
     failure: Option<String>,
 ) -> Report {
     let verdict = match failure.is_some() && evidence.stalled.is_none() {
@@ -136,6 +136,6 @@ pub fn partial(
     let evidence = Evidence { curve, taken: Vec::<Taken>::new(), ..Evidence::default() };
     let failure = Some(format!("{why}; the last size was {last} bytes"));
     let seconds = took.as_secs_f64();
-    let environment = crate::tune::environment::Environment { seconds, ..Default::default() };
+    let environment = covey_measure::environment::Environment { seconds, ..Default::default() };
     Report { from: from.to_string(), ..report(to, evidence, environment, failure) }
 }

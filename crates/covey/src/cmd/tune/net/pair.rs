@@ -2,14 +2,14 @@
 
 use super::{Args, here};
 use crate::error::{Cannot, Error, Result};
-use crate::lab::control::status;
-use crate::lab::enter;
-use crate::lab::plan::Plan;
-use crate::lab::state::Lab;
-use crate::tune::probe;
-use crate::tune::provenance::Provenance;
-use crate::tune::report::Report;
-use crate::tune::stop::{INTERRUPTED, Stop};
+use covey_lab::control::status;
+use covey_lab::enter;
+use covey_lab::plan::Plan;
+use covey_lab::state::Lab;
+use covey_measure::probe;
+use covey_measure::provenance::Provenance;
+use covey_measure::report::Report;
+use covey_measure::stop::{INTERRUPTED, Stop};
 use covey_tune::Point;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read};

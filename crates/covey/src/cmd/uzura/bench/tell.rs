@@ -2,9 +2,9 @@
 
 use super::Report;
 use crate::output::table;
-use crate::uzura::bars::Bar;
-use crate::uzura::figures::Summary;
-use crate::uzura::what::{Over, What};
+use covey_measure::uzura::bars::Bar;
+use covey_measure::uzura::figures::Summary;
+use covey_measure::uzura::what::{Over, What};
 use std::io::{Result, Write};
 
 const HEADING: [&str; 8] = ["WHAT", "WHO", ">MIN", ">P10", ">MEDIAN", ">CPU", ">LINE", "P10 RATE"];

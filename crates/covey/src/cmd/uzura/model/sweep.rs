@@ -4,9 +4,9 @@ use super::tell::{gb, us};
 use super::{Args, Bus};
 use crate::cmd::Context;
 use crate::error::Result;
-use crate::lab::units::rate_text;
 use crate::output::table;
-use crate::tune::plot::{Axis, plot};
+use covey_lab::units::rate_text;
+use covey_plot::graph::{Axis, plot};
 use serde_json::json;
 
 /// What is gone through.

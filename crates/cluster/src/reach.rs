@@ -1,0 +1,95 @@
+//! How a node is reached: a sign of life, its text files, its control file.
+
+use crate::config::Config;
+use crate::{key, net};
+use anyhow::bail;
+use covey_ninep::client::Conn;
+use covey_ninep::message::Message;
+use covey_ninep::tree::Errno;
+use covey_wire::{List, Name};
+use std::time::{Duration, Instant};
+
+/// The answer of one server to a ping.
+#[derive(Clone, Debug)]
+pub struct PingReport {
+    /// Time of one request, there and back: the least of a few.
+    pub latency: Duration,
+    /// The server's version.
+    pub version: String,
+    /// Bytes its store can hold, when it has one.
+    pub bytes_total: Option<u64>,
+    /// Bytes that are used on its disk, by whatever.
+    pub bytes_used: Option<u64>,
+    /// Bytes still free for it.
+    pub bytes_free: Option<u64>,
+    /// The longest message that it takes, in bytes.
+    pub msize: u32,
+}
+
+/// Asks a node for a sign of life.
+pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
+    const ROUNDS: usize = 5;
+    let conn = dial_root(config, name).await?;
+    let mut latency = Duration::MAX;
+    let mut space = (None, None, None);
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        let reply = conn.call(Message::Tstatfs { fid: 0 }).await?;
+        latency = latency.min(begun.elapsed());
+        if let Message::Rstatfs { bsize, blocks, bfree, bavail, .. } = reply
+            && blocks > 0
+        {
+            let unit = u64::from(bsize);
+            let of = |blocks: u64| Some(blocks.saturating_mul(unit));
+            space = (of(blocks), of(blocks.saturating_sub(bfree)), of(bavail));
+        }
+    }
+    let version = read_text(&conn, "version").await.unwrap_or_default().trim().to_owned();
+    let ((bytes_total, bytes_used, bytes_free), msize) = (space, conn.msize());
+    Ok(PingReport { latency, version, bytes_total, bytes_used, bytes_free, msize })
+}
+
+/// Reads a text file of a node's root.
+async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
+    let fid = open_root_file(conn, name, 0).await?;
+    let mut text = Vec::new();
+    loop {
+        let read = Message::Tread { fid, offset: text.len() as u64, count: 64 << 10 };
+        match conn.call(read).await? {
+            Message::Rread { data } if data.is_empty() => break,
+            Message::Rread { data } => text.extend_from_slice(&data.into_bytes()),
+            other => bail!("Tread was answered with {}", other.name()),
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+async fn open_root_file(conn: &Conn, name: &str, flags: u32) -> anyhow::Result<u32> {
+    let fid = conn.fid();
+    let names = List(vec![Name::from(name)]);
+    let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
+    let open = conn.call(Message::Tlopen { fid, flags });
+    walk.await?;
+    open.await?;
+    Ok(fid)
+}
+
+/// A connection to a node's root, by the first of its addresses that answers.
+async fn dial_root(config: &Config, name: &str) -> anyhow::Result<Conn> {
+    Ok(net::dial_node(config, name, "/", key::read(config)?).await?)
+}
+
+/// A text file of a node's root.
+pub async fn read_of(config: &Config, name: &str, file: &str) -> anyhow::Result<String> {
+    read_text(&dial_root(config, name).await?, file).await
+}
+
+/// Writes a command to a node's control file.
+pub async fn write_ctl(config: &Config, name: &str, command: &str) -> anyhow::Result<()> {
+    const WRITE: u32 = 1;
+    let conn = dial_root(config, name).await?;
+    let fid = open_root_file(&conn, "ctl", WRITE).await?;
+    let data = covey_wire::Payload::from(format!("{command}\n").into_bytes());
+    conn.call(Message::Twrite { fid, offset: 0, data }).await.map_err(Errno::from)?;
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! A process that can be named again later without mistaking another for it.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A process by number, start time and boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Clock ticks from boot to its start, as /proc/PID/stat has it.
+    started: u64,
+    /// Which boot.
+    boot: String,
+    /// What else the pid file says: a mount's directory.
+    pub note: String,
+}
+
+impl Process {
+    /// The process that has this number now.
+    pub fn now(pid: u32) -> Option<Process> {
+        let (_, started) = state_and_start(pid)?;
+        Some(Process { pid, started, boot: boot_id(), note: String::new() })
+    }
+
+    /// What a pid file says. A file that is torn or missing says nothing.
+    pub fn read(file: &Path) -> Option<Process> {
+        let text = std::fs::read_to_string(file).ok()?;
+        let (first, note) = text.split_once('\n')?;
+        let mut words = first.split(' ');
+        let pid = words.next()?.parse().ok()?;
+        let started = words.next()?.parse().ok()?;
+        let boot = words.next()?.to_string();
+        Some(Process { pid, started, boot, note: note.trim_end_matches('\n').to_string() })
+    }
+
+    /// Writes the pid file in one step.
+    pub fn write(&self, file: &Path) -> io::Result<()> {
+        let text = format!("{} {} {}\n{}\n", self.pid, self.started, self.boot, self.note);
+        let new = file.with_extension("pid.new");
+        std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file))
+    }
+
+    /// Whether that very process still runs. One that has ended and was not yet waited for does
+    /// not.
+    pub fn is_alive(&self) -> bool {
+        let ended = |state| matches!(state, 'Z' | 'X');
+        state_and_start(self.pid)
+            .is_some_and(|(state, started)| started == self.started && !ended(state))
+            && self.boot == boot_id()
+    }
+
+    /// Sends a signal to that very process: the descriptor is taken before the check.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+        if !self.is_alive() {
+            return Ok(());
+        }
+        match pidfd_send_signal(&descriptor, signal) {
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Waits for its end; false when `limit` passed first.
+    pub async fn wait(&self, limit: Duration) -> bool {
+        let begin = Instant::now();
+        while self.is_alive() {
+            if begin.elapsed() > limit {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        true
+    }
+}
+
+/// Copies memory of a process from `address` on, and answers how many bytes it has there: `into` is full, or
+/// what follows is not mapped.
+pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let ours = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let iov_base = std::ptr::without_provenance_mut(address as usize);
+    let theirs = libc::iovec { iov_base, iov_len: into.len() };
+    // SAFETY: the kernel writes to `into` only, and checks what is the other's.
+    let count = unsafe { libc::process_vm_readv(pid, &raw const ours, 1, &raw const theirs, 1, 0) };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// The state letter and start time. The command's name may hold blanks and brackets: count from the
+/// end of it.
+fn state_and_start(pid: u32) -> Option<(char, u64)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = text.rsplit_once(") ")?.1.split(' ');
+    let state = words.next()?.chars().next()?;
+    // Field 22 of proc_pid_stat(5); `state` was field 3.
+    Some((state, words.nth(18)?.parse().ok()?))
+}
+
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_survives_its_pid_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("me.pid");
+        let mut me = Process::now(std::process::id()).unwrap();
+        me.note = "/mnt/with blank".to_string();
+        me.write(&file).unwrap();
+        let back = Process::read(&file).unwrap();
+        assert_eq!(back, me);
+        assert!(back.is_alive());
+    }
+
+    #[test]
+    fn a_number_that_was_given_to_another_is_not_alive() {
+        let me = Process::now(std::process::id()).unwrap();
+        assert!(!Process { started: me.started + 1, ..me.clone() }.is_alive());
+        assert!(!Process { boot: "another boot".into(), ..me }.is_alive());
+    }
+
+    #[test]
+    fn a_child_that_ended_is_dead_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = Process::now(child.id()).unwrap();
+        let wait = process.wait(Duration::from_secs(10));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        assert!(runtime.block_on(wait));
+        assert!(process.signal(Signal::KILL).is_ok());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_torn_pid_file_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("torn.pid");
+        for text in ["", "12", "12 34", "12 34 boot", "a b c\n"] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(Process::read(&file), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What papers measured, measured again in labs of its own.
+//!
+//! A [`Bench`] makes the labs and runs this program's other commands in them; [`erato`] and [`kisti`] know what
+//! their paper did, part by part; [`told`] lays the numbers beside the paper's and judges its claims.
+
+pub mod bench;
+pub mod erato;
+pub mod kisti;
+pub mod told;
+
+pub use bench::Bench;
+pub use told::Reproduction;

@@ -1,0 +1,193 @@
+//! Open files: OPEN, READ, WRITE, FLUSH, RELEASE and what else goes by a file handle.
+
+use super::{OpenFile, Result, Session, locked};
+use crate::abi::flags::{open, release, write};
+use crate::abi::reply::{OpenOut, WriteOut, encode};
+use crate::abi::{Header, Pad, Request};
+use crate::files::Files;
+use crate::transport::Answer;
+use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::ops::Id;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+impl<F: Files> Session<F> {
+    pub(super) async fn open(&self, header: &Header, flags: u32) -> Result<Answer> {
+        let (who, id) = (self.caller(header), header.nodeid);
+        let file = self.files.open(&who, id, access_of(flags)).await?;
+        if flags & open::TRUNC != 0 {
+            self.behind.settle(id).await;
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
+            self.files.setattr(&who, id, set).await?;
+        }
+        let (out, forget) = self.opened(id, file, flags);
+        // What LOOKUP has just said may be used for a moment; an open file is asked about each time,
+        // unless its mode lets the kernel keep what it has.
+        Ok(match forget {
+            true => Answer::Forgetting(id, encode(&out)),
+            false => Answer::Small(encode(&out)),
+        })
+    }
+
+    /// Enters a file into the table of open ones; how it is open, and whether its attributes are to
+    /// be forgotten.
+    pub(super) fn opened(&self, id: Id, file: F::File, flags: u32) -> (OpenOut, bool) {
+        let usage = self.usage(&file, flags);
+        let writable = access_of(flags) & 2 != 0;
+        let (open_flags, forget) = self.open_flags(id, &file, usage);
+        {
+            let mut opened = locked(&self.opened);
+            let opens = opened.entry(id).or_default();
+            opens.all += 1;
+            opens.through_pages += usize::from(!usage.direct);
+        }
+        if writable && usage.gathers() {
+            self.behind.enter(id);
+        }
+        let fh = self.open.insert(OpenFile { id, file, writable, usage });
+        (OpenOut { fh, open_flags, backing_id: 0 }, forget)
+    }
+
+    fn closed(&self, open: &OpenFile<F::File>) {
+        if let Entry::Occupied(mut entry) = locked(&self.opened).entry(open.id) {
+            let opens = entry.get_mut();
+            opens.all -= 1;
+            opens.through_pages -= usize::from(!open.usage.direct);
+            if opens.all == 0 {
+                entry.remove();
+            }
+        }
+        if open.writable && open.usage.gathers() {
+            self.behind.leave(open.id);
+        }
+    }
+
+    pub(super) async fn read(&self, id: Id, fh: u64, offset: u64, size: u32) -> Result<Answer> {
+        let open = self.open.find(fh)?;
+        self.behind.settle(id).await;
+        let data = self.files.read_at(&open.file, offset, size as usize).await?;
+        Ok(Answer::Data(data))
+    }
+
+    pub(super) async fn write(&self, header: &Header, request: Request) -> Result<Answer> {
+        let Request::Write { fh, offset, size, write_flags, flags, data, .. } = request else {
+            return Err(Errno::EINVAL.into());
+        };
+        if data.0.len() != size as usize {
+            let what = format!("a WRITE of {size} bytes carries {}", data.0.len());
+            return Err(Errno::because(Errno::EIO, what));
+        }
+        let (open, id) = (self.open.find(fh)?, header.nodeid);
+        let file = &open.file;
+        if write_flags & write::KILL_SUIDGID != 0 {
+            self.drop_privilege(id).await?;
+        }
+        match open.usage {
+            usage if usage.gathers() => locked(&self.pages).write(id),
+            // Not in the pages; and who appends may not be alone.
+            usage if usage.is_kept() => locked(&self.pages).doubt(id),
+            _ => {}
+        }
+        let is_mapped = write_flags & write::CACHE != 0;
+        // The flags are the descriptor's at this moment: fcntl(F_SETFL) counts.
+        let at_once = open::APPEND | open::DSYNC | rustix::fs::OFlags::DIRECT.bits();
+        if open.usage.gathers() && !is_mapped && flags & at_once == 0 {
+            let taken = self.behind.write(id, file, offset, data.0).await;
+            taken.inspect_err(|_| locked(&self.pages).doubt(id))?;
+            return Ok(Answer::Small(encode(&WriteOut { size, padding: Pad })));
+        }
+        self.behind.settle(id).await;
+        // The kernel's offset is the end of the file as it knows it, which other mounts may have
+        // moved.
+        match flags & open::APPEND != 0 && !is_mapped {
+            true => self.files.append(file, data.0.into()).await.map(|_offset| ())?,
+            false => self.files.write_at(file, offset, data.0.into()).await?,
+        }
+        if flags & open::DSYNC != 0 {
+            self.files.fsync(file).await?;
+        }
+        if open.usage.direct && self.has_pages(id) {
+            self.kernel.forget_pages(id).await;
+        }
+        Ok(Answer::Small(encode(&WriteOut { size, padding: Pad })))
+    }
+
+    /// Whether the kernel may be reading the file into its pages just now.
+    fn has_pages(&self, id: Id) -> bool {
+        locked(&self.opened).get(&id).is_some_and(|opens| opens.through_pages > 0)
+    }
+
+    pub(super) async fn fsync(&self, id: Id, fh: u64) -> Result<Answer> {
+        let open = self.open.find(fh)?;
+        self.finish(id).await?;
+        self.files.fsync(&open.file).await?;
+        Ok(Answer::Done)
+    }
+
+    /// close(2) of one descriptor: what was written is there, and the file has a new version, before
+    /// it gives up the process's fcntl locks on the file, as POSIX has it.
+    pub(super) async fn flush(self: Arc<Self>, id: Id, fh: u64, owner: u64) -> Result<Answer> {
+        let open = self.open.find(fh)?;
+        if !self.has_asked_for_locks(id, owner) {
+            self.written(&open).await?;
+            return Ok(Answer::Done);
+        }
+        // Goes on by itself when the request is interrupted: nobody would ask again.
+        let closing = async move {
+            let written = self.written(&open).await;
+            written.and(self.unlock_owner(id, owner).await)
+        };
+        let done = tokio::task::spawn_local(closing).await;
+        done.unwrap_or_else(|lost| Err(Errno::because(Errno::EIO, lost.to_string())))?;
+        Ok(Answer::Done)
+    }
+
+    /// What was gathered is on the servers; else its pages are no better than what was lost.
+    async fn finish(&self, id: Id) -> Result<()> {
+        let finished = self.behind.finish(id).await;
+        if finished.is_err() {
+            locked(&self.pages).doubt(id);
+        }
+        finished
+    }
+
+    /// What was written through any handle is on the servers, and whoever opens the file from now on
+    /// can tell.
+    pub(super) async fn written(&self, open: &OpenFile<F::File>) -> Result<()> {
+        self.finish(open.id).await.and(self.files.flush(&open.file).await)
+    }
+
+    pub(super) async fn release(
+        self: Arc<Self>,
+        id: Id,
+        fh: u64,
+        flags: u32,
+        owner: u64,
+    ) -> Result<Answer> {
+        let open = self.open.find(fh).ok();
+        if let Some(open) = open.as_ref().filter(|open| open.writable && open.usage.gathers()) {
+            // A mapping outlives the last close.
+            let written = self.written(open).await;
+            written.unwrap_or_else(|error| tracing::warn!("fuse: after the last close: {error}"));
+        }
+        let closed = self.open.remove(fh);
+        if let Some(open) = &closed {
+            self.closed(open);
+        }
+        if flags & release::FLOCK_UNLOCK != 0 {
+            self.unlock_whole(id, owner).await?;
+        }
+        drop(closed);
+        Ok(Answer::Done)
+    }
+}
+
+/// The permission that open flags ask for: 4 read, 2 write, 1 execute.
+pub(super) fn access_of(flags: u32) -> u8 {
+    match flags & open::ACCMODE {
+        open::WRONLY => 2,
+        open::RDWR => 4 | 2,
+        _ if flags & open::EXEC != 0 => 1,
+        _ => 4,
+    }
+}

@@ -1,0 +1,133 @@
+//! INIT: what the kernel offers, what this mount takes of it.
+
+use super::Result;
+use crate::MountOptions;
+use crate::abi::Request;
+use crate::abi::flags::init::*;
+use crate::abi::reply::{InitOut, encode};
+use crate::transport::{Answer, DATA_BYTES_MAX};
+use covey_ninep::tree::Errno;
+use covey_stripe::ops::Consistency;
+
+/// Answers INIT.
+pub fn init(options: &MountOptions, request: &Request) -> Result<Answer> {
+    let &Request::Init { major, minor, max_readahead, flags, ref rest } = request else {
+        return Err(Errno::EINVAL.into());
+    };
+    if major > MAJOR {
+        // The kernel asks again with our major number.
+        return Ok(answer(InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() }));
+    }
+    if major < MAJOR || minor < MINOR_MIN {
+        tracing::error!("fuse: the kernel speaks {major}.{minor}, {MAJOR}.{MINOR_MIN} is needed");
+        return Err(Errno::because(Errno::EPROTO, "the kernel's FUSE is too old"));
+    }
+    let mut offered = u64::from(flags);
+    if let (true, Some(high)) = (offered & INIT_EXT != 0, rest.0.first_chunk::<4>()) {
+        offered |= u64::from(u32::from_le_bytes(*high)) << 32;
+    }
+    let taken = offered & wanted(options);
+    tracing::debug!("fuse: kernel {major}.{minor} offers {offered:#x}, taken {taken:#x}");
+    Ok(answer(InitOut {
+        major: MAJOR,
+        minor: minor.min(MINOR),
+        max_readahead,
+        flags: taken as u32,
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: BACKGROUND_MAX / 4 * 3,
+        max_write: DATA_BYTES_MAX,
+        time_gran: 1,
+        max_pages: (DATA_BYTES_MAX / PAGE_BYTES) as u16,
+        flags2: (taken >> 32) as u32,
+        ..InitOut::default()
+    }))
+}
+
+fn answer(out: InitOut) -> Answer {
+    Answer::Small(encode(&out))
+}
+
+fn wanted(options: &MountOptions) -> u64 {
+    let mut flags = ASYNC_READ
+        | POSIX_LOCKS
+        | ATOMIC_O_TRUNC
+        | BIG_WRITES
+        | FLOCK_LOCKS
+        | ASYNC_DIO
+        | PARALLEL_DIROPS
+        | MAX_PAGES
+        | HANDLE_KILLPRIV_V2
+        | INIT_EXT
+        | DIRECT_IO_ALLOW_MMAP;
+    // Names and attributes that may not be kept are asked for again at once: READDIRPLUS would only
+    // cost.
+    if options.consistency == Consistency::JobScratch {
+        flags |= DO_READDIRPLUS | READDIRPLUS_AUTO;
+    }
+    flags
+}
+
+const MAJOR: u32 = 7;
+
+/// The newest minor version whose structs are known here.
+const MINOR: u32 = 40;
+
+/// Linux 5.4.
+const MINOR_MIN: u32 = 31;
+
+/// Requests that the kernel sends without a process waiting for each: readahead, write-back.
+const BACKGROUND_MAX: u16 = 64;
+
+const PAGE_BYTES: u32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::Rest;
+    use covey_wire::{Bytes, Field, Reader};
+
+    fn negotiate(options: &MountOptions, minor: u32, flags: u64) -> Result<InitOut> {
+        let mut high = ((flags >> 32) as u32).to_le_bytes().to_vec();
+        high.resize(48, 0);
+        let request = Request::Init {
+            major: 7,
+            minor,
+            max_readahead: 1 << 17,
+            flags: flags as u32,
+            rest: Rest(Bytes::from(high)),
+        };
+        let Answer::Small(bytes) = init(options, &request)? else { panic!("not a struct") };
+        Ok(<InitOut as Field>::get((), &mut Reader::new(bytes.into())).expect("64 bytes"))
+    }
+
+    #[test]
+    fn only_what_the_kernel_offers_is_taken() {
+        let offered = ASYNC_READ | INIT_EXT | DIRECT_IO_ALLOW_MMAP | 1 << 37;
+        let out = negotiate(&MountOptions::default(), 45, offered).expect("spoken");
+        let taken = u64::from(out.flags) | u64::from(out.flags2) << 32;
+        assert_eq!(taken, ASYNC_READ | INIT_EXT | DIRECT_IO_ALLOW_MMAP);
+        assert_eq!((out.major, out.minor, out.max_pages), (7, 40, 256));
+    }
+
+    #[test]
+    fn the_high_flags_of_a_kernel_without_the_extension_mean_nothing() {
+        let out = negotiate(&MountOptions::default(), 35, DIRECT_IO_ALLOW_MMAP).expect("spoken");
+        assert_eq!((out.flags2, out.minor), (0, 35));
+    }
+
+    #[test]
+    fn readdirplus_is_taken_only_when_something_may_be_cached() {
+        let cached =
+            MountOptions { consistency: Consistency::JobScratch, ..MountOptions::default() };
+        let plus = DO_READDIRPLUS | READDIRPLUS_AUTO;
+        let flags = |options| negotiate(options, 45, plus).expect("spoken").flags;
+        assert_eq!(u64::from(flags(&cached)), plus);
+        assert_eq!(flags(&MountOptions::default()), 0);
+    }
+
+    #[test]
+    fn a_kernel_before_7_31_is_refused() {
+        assert!(negotiate(&MountOptions::default(), 30, 0).is_err());
+        assert!(negotiate(&MountOptions::default(), 31, 0).is_ok());
+    }
+}

@@ -1,0 +1,117 @@
+//! fcntl and flock locks: GETLK, SETLK, SETLKW, and what close owes.
+
+use super::{Result, Session, locked};
+use crate::abi::flags::{lk, lock_type};
+use crate::abi::reply::{LkOut, encode};
+use crate::files::Files;
+use crate::transport::Answer;
+use covey_ninep::tree::Errno;
+use covey_stripe::ops::{Id, RangeLock};
+use std::sync::Arc;
+
+/// The fields of a lock request.
+pub(super) struct Wanted {
+    pub owner: u64,
+    pub start: u64,
+    pub end: u64,
+    pub kind: u32,
+    pub pid: u32,
+    pub lk_flags: u32,
+}
+
+impl Wanted {
+    fn range(&self) -> RangeLock {
+        let whole = self.lk_flags & lk::FLOCK != 0;
+        RangeLock {
+            exclusive: self.kind == lock_type::WRLCK,
+            whole,
+            start: if whole { 0 } else { self.start },
+            end: if whole || self.end >= OFFSET_MAX { u64::MAX } else { self.end },
+            owner: self.owner,
+            pid: self.pid,
+        }
+    }
+}
+
+impl<F: Files> Session<F> {
+    pub(super) async fn getlk(&self, id: Id, wanted: Wanted) -> Result<Answer> {
+        let held = self.files.getlock(id, wanted.range()).await?;
+        Ok(Answer::Small(encode(&match held {
+            Some(held) => LkOut {
+                start: held.start,
+                end: held.end.min(OFFSET_MAX),
+                kind: if held.exclusive { lock_type::WRLCK } else { lock_type::RDLCK },
+                pid: held.pid,
+            },
+            None => LkOut { start: wanted.start, end: wanted.end, kind: lock_type::UNLCK, pid: 0 },
+        })))
+    }
+
+    /// In weaker modes what was written before an unlock is seen by whoever takes a lock after it: it
+    /// leaves before the lock does, and pages from before the lock are forgotten with its grant.
+    pub(super) async fn setlk(
+        &self,
+        id: Id,
+        fh: u64,
+        wanted: Wanted,
+        wait: bool,
+    ) -> Result<Answer> {
+        let range = wanted.range();
+        // Handles of directories are numbered by themselves.
+        let kept = self.open.find(fh).ok().filter(|open| open.id == id && open.usage.is_kept());
+        match wanted.kind {
+            lock_type::UNLCK => {
+                if let Some(open) = kept {
+                    self.behind.settle(id).await;
+                    // What failed is told by the close.
+                    let _ = self.files.flush(&open.file).await;
+                }
+                self.files.unlock(id, range).await?
+            }
+            lock_type::RDLCK | lock_type::WRLCK => {
+                // Before it is granted: the answer may get lost, close must not forget.
+                if !range.whole {
+                    locked(&self.lock_owners).insert((id, range.owner));
+                }
+                self.files.lock(id, range, wait).await?;
+                if kept.is_some() {
+                    // Who locks shares: what this mount writes is no longer the only news.
+                    locked(&self.pages).doubt(id);
+                    self.kernel.forget_pages(id).await;
+                }
+            }
+            _ => return Err(Errno::EINVAL.into()),
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Whether an owner ever asked for an fcntl lock on a file.
+    pub(super) fn has_asked_for_locks(&self, id: Id, owner: u64) -> bool {
+        locked(&self.lock_owners).contains(&(id, owner))
+    }
+
+    /// Gives back all fcntl locks of an owner on a file, if it ever asked for one.
+    pub(super) async fn unlock_owner(self: Arc<Self>, id: Id, owner: u64) -> Result<()> {
+        if !locked(&self.lock_owners).remove(&(id, owner)) {
+            return Ok(());
+        }
+        self.unlock_all(id, owner, false).await
+    }
+
+    /// Gives back an owner's flock.
+    pub(super) async fn unlock_whole(self: Arc<Self>, id: Id, owner: u64) -> Result<()> {
+        self.unlock_all(id, owner, true).await
+    }
+
+    /// Goes on by itself when the request is interrupted: nobody would ask again.
+    async fn unlock_all(self: Arc<Self>, id: Id, owner: u64, whole: bool) -> Result<()> {
+        let everything =
+            RangeLock { exclusive: true, whole, start: 0, end: u64::MAX, owner, pid: 0 };
+        let unlock = async move { self.files.unlock(id, everything).await };
+        let done = tokio::task::spawn_local(unlock).await;
+        done.unwrap_or_else(|lost| Err(Errno::because(Errno::EIO, lost.to_string())))
+    }
+}
+
+/// The kernel's end of a lock that reaches to the end of the file.
+const OFFSET_MAX: u64 = i64::MAX as u64;

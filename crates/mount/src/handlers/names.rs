@@ -1,0 +1,185 @@
+//! Names: LOOKUP and everything that makes, moves or removes one.
+
+use super::{Result, Session};
+use crate::abi::flags::open;
+use crate::abi::reply::{Attr, Entry, encode};
+use crate::abi::{Header, Text};
+use crate::files::Files;
+use crate::transport::Answer;
+use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::ops::{Id, Inode, rename};
+use covey_wire::{Field, Name};
+use std::time::Duration;
+
+impl<F: Files> Session<F> {
+    pub(super) async fn lookup(&self, header: &Header, name: Text) -> Result<Answer> {
+        let who = self.caller(header);
+        let name = checked(name)?;
+        let (parent, then) = (header.nodeid, self.behind.now());
+        match self.files.lookup(&who, parent, &name).await {
+            Ok(inode) => Ok(self.entry_out(parent, &name, &self.settled(inode, then).await?)),
+            Err(error) if error.code == Errno::ENOENT => {
+                let kept = self.names_kept(parent);
+                if kept.is_zero() { Err(error) } else { Ok(nowhere(kept)) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn readlink(&self, id: Id) -> Result<Answer> {
+        let target = self.files.stat(id).await?.inode.target;
+        Ok(Answer::Small(target.as_bytes().to_vec()))
+    }
+
+    pub(super) async fn symlink(
+        &self,
+        header: &Header,
+        name: Text,
+        target: Text,
+    ) -> Result<Answer> {
+        self.make(header, name, S_IFLNK | 0o777, 0, target.0).await
+    }
+
+    pub(super) async fn mkdir(&self, header: &Header, name: Text, mode: u32) -> Result<Answer> {
+        self.make(header, name, S_IFDIR | mode & 0o7777, 0, Name::EMPTY).await
+    }
+
+    pub(super) async fn mknod(
+        &self,
+        header: &Header,
+        name: Text,
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Answer> {
+        if mode & S_IFMT != S_IFREG {
+            return self.make(header, name, mode, u64::from(rdev), Name::EMPTY).await;
+        }
+        let (who, name) = (self.caller(header), checked(name)?);
+        let (inode, _closed_at_once) =
+            self.files.create(&who, header.nodeid, &name, mode & 0o7777, true, 0).await?;
+        Ok(self.entry_out(header.nodeid, &name, &inode))
+    }
+
+    pub(super) async fn create(
+        &self,
+        header: &Header,
+        name: Text,
+        mode: u32,
+        flags: u32,
+    ) -> Result<Answer> {
+        let (who, name) = (self.caller(header), checked(name)?);
+        let exclusive = flags & open::EXCL != 0;
+        let access = super::data::access_of(flags);
+        let then = self.behind.now();
+        let (mut inode, file) =
+            self.files.create(&who, header.nodeid, &name, mode & 0o7777, exclusive, access).await?;
+        inode = self.settled(inode, then).await?;
+        // Somebody else made it since the kernel looked.
+        if flags & open::TRUNC != 0 && inode.size > 0 {
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
+            inode = self.files.setattr(&who, inode.id, set).await?.inode;
+        }
+        let mut entry = self.entry(header.nodeid, &name, &inode);
+        // The kernel looks at the mode once more before the file is open. Without a lease it asks:
+        // attributes of an open file are kept under one only.
+        let is_kept = !self.attributes_kept(&inode).is_zero();
+        if !is_kept && self.files.time_left(inode.id).0.is_zero() {
+            (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
+        }
+        let (opened, _) = self.opened(inode.id, file, flags);
+        let mut out = encode(&entry);
+        opened.put((), &mut out);
+        Ok(Answer::Small(out))
+    }
+
+    /// A file without a name, which link(2) may give one.
+    pub(super) async fn tmpfile(&self, header: &Header, mode: u32, flags: u32) -> Result<Answer> {
+        let (who, access) = (self.caller(header), super::data::access_of(flags));
+        let (inode, file) = self.files.tmpfile(&who, header.nodeid, mode & 0o7777, access).await?;
+        let (opened, _) = self.opened(inode.id, file, flags);
+        let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode));
+        opened.put((), &mut out);
+        Ok(Answer::Small(out))
+    }
+
+    pub(super) async fn unlink(&self, header: &Header, name: Text, dir: bool) -> Result<Answer> {
+        let who = self.caller(header);
+        self.files.unlink(&who, header.nodeid, &checked(name)?, dir).await?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) async fn rename(
+        &self,
+        header: &Header,
+        name: Text,
+        to: Id,
+        to_name: Text,
+        flags: u32,
+    ) -> Result<Answer> {
+        if flags & !(rename::NOREPLACE | rename::EXCHANGE) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let who = self.caller(header);
+        let (name, to_name) = (checked(name)?, checked(to_name)?);
+        self.files.rename(&who, header.nodeid, &name, to, &to_name, flags).await?;
+        let exchanged = flags & rename::EXCHANGE != 0;
+        self.kernel.moved((header.nodeid, &name), (to, &to_name), exchanged);
+        Ok(Answer::Done)
+    }
+
+    pub(super) async fn link(&self, header: &Header, id: Id, name: Text) -> Result<Answer> {
+        let who = self.caller(header);
+        let name = checked(name)?;
+        let then = self.behind.now();
+        let inode = self.files.link(&who, id, header.nodeid, &name).await?;
+        let inode = self.settled(inode, then).await?;
+        Ok(self.entry_out(header.nodeid, &name, &inode))
+    }
+
+    async fn make(
+        &self,
+        header: &Header,
+        name: Text,
+        mode: u32,
+        rdev: u64,
+        target: Name,
+    ) -> Result<Answer> {
+        let who = self.caller(header);
+        let name = checked(name)?;
+        let inode = self.files.make(&who, header.nodeid, &name, mode, rdev, target).await?;
+        Ok(self.entry_out(header.nodeid, &name, &inode))
+    }
+
+    fn entry_out(&self, parent: Id, name: &Name, inode: &Inode) -> Answer {
+        Answer::Small(encode(&self.entry(parent, name, inode)))
+    }
+}
+
+/// That a name leads nowhere, for the kernel to keep.
+fn nowhere(kept: Duration) -> Answer {
+    Answer::Small(encode(&Entry {
+        nodeid: 0,
+        generation: 0,
+        entry_valid: kept.as_secs(),
+        entry_valid_nsec: kept.subsec_nanos(),
+        attr_valid: 0,
+        attr_valid_nsec: 0,
+        attr: Attr::default(),
+    }))
+}
+
+/// The kernel lets longer names through.
+fn checked(name: Text) -> Result<Name> {
+    match name.0.len() <= NAME_BYTES_MAX {
+        true => Ok(name.0),
+        false => Err(Errno::ENAMETOOLONG.into()),
+    }
+}
+
+/// Of one name, in bytes.
+pub(super) const NAME_BYTES_MAX: usize = 255;
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFDIR: u32 = 0o040_000;
+const S_IFLNK: u32 = 0o120_000;

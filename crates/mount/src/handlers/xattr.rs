@@ -1,0 +1,115 @@
+//! Extended attributes: GETXATTR, SETXATTR, LISTXATTR, REMOVEXATTR.
+//!
+//! One of them is not kept as such: a file's own consistency mode can be seen and set as
+//! `user.covey.consistency`, by whoever owns the file and need not know of the cluster. Lists leave
+//! it out, so that a copy of all attributes does not carry it to other files.
+
+use super::{Result, Session};
+use crate::abi::reply::{GetxattrOut, encode};
+use crate::abi::{Header, Pad, Text};
+use crate::files::Files;
+use crate::transport::Answer;
+use covey_ninep::tree::Errno;
+use covey_stripe::ops::{Consistency, xattr};
+use covey_wire::{Bytes, Name};
+
+impl<F: Files> Session<F> {
+    /// `size` 0 asks for the length alone.
+    pub(super) async fn getxattr(&self, header: &Header, name: Text, size: u32) -> Result<Answer> {
+        let name = supported(name)?;
+        if name.as_bytes() == CONSISTENCY {
+            let own = self.files.stat(header.nodeid).await?.inode.consistency();
+            let own = own.ok_or(Errno::ENODATA)?;
+            return sized(Bytes::from_static(own.name().as_bytes()), size);
+        }
+        let value = self.files.getxattr(&self.caller(header), header.nodeid, &name).await?;
+        sized(value, size)
+    }
+
+    pub(super) async fn listxattr(&self, header: &Header, size: u32) -> Result<Answer> {
+        let names = self.files.listxattr(&self.caller(header), header.nodeid).await?;
+        let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
+        for name in &names {
+            list.extend_from_slice(name.as_bytes());
+            list.push(0);
+        }
+        sized(list.into(), size)
+    }
+
+    /// `rest` is the name, NUL, and `size` bytes of value.
+    pub(super) async fn setxattr(
+        &self,
+        header: &Header,
+        mut rest: Bytes,
+        size: u32,
+        flags: u32,
+    ) -> Result<Answer> {
+        let end = rest.iter().position(|&byte| byte == 0).ok_or(Errno::EINVAL)?;
+        let value = rest.split_off(end + 1);
+        rest.truncate(end);
+        if value.len() != size as usize {
+            let what = format!("a SETXATTR of {size} bytes carries {}", value.len());
+            return Err(Errno::because(Errno::EIO, what));
+        }
+        let name = supported(Text(rest.into()))?;
+        if name.as_bytes() == CONSISTENCY {
+            let mode = std::str::from_utf8(&value).ok().and_then(Consistency::from_name);
+            return self.set_consistency(header, Some(mode.ok_or(Errno::EINVAL)?), flags).await;
+        }
+        let who = self.caller(header);
+        self.files.setxattr(&who, header.nodeid, &name, value, flags).await?;
+        Ok(Answer::Done)
+    }
+
+    pub(super) async fn removexattr(&self, header: &Header, name: Text) -> Result<Answer> {
+        let name = supported(name)?;
+        if name.as_bytes() == CONSISTENCY {
+            return self.set_consistency(header, None, xattr::REPLACE).await;
+        }
+        self.files.removexattr(&self.caller(header), header.nodeid, &name).await?;
+        Ok(Answer::Done)
+    }
+
+    async fn set_consistency(
+        &self,
+        header: &Header,
+        mode: Option<Consistency>,
+        flags: u32,
+    ) -> Result<Answer> {
+        let has_own = self.files.stat(header.nodeid).await?.inode.consistency().is_some();
+        match has_own {
+            true if flags & xattr::CREATE != 0 => return Err(Errno::EEXIST.into()),
+            false if flags & xattr::REPLACE != 0 => return Err(Errno::ENODATA.into()),
+            _ => {}
+        }
+        self.files.set_consistency(&self.caller(header), header.nodeid, mode).await?;
+        self.note_mode(&self.files.stat(header.nodeid).await?.inode);
+        Ok(Answer::Done)
+    }
+}
+
+/// A file's own consistency mode.
+const CONSISTENCY: &[u8] = b"user.covey.consistency";
+
+fn sized(value: Bytes, size: u32) -> Result<Answer> {
+    if size == 0 {
+        let size = value.len() as u32;
+        return Ok(Answer::Small(encode(&GetxattrOut { size, padding: Pad })));
+    }
+    match value.len() <= size as usize {
+        true => Ok(Answer::Data(value.into())),
+        false => Err(Errno::ERANGE.into()),
+    }
+}
+
+/// The name, if the metadata server could know it: ls and cp ask for ACLs and capabilities of each
+/// file that they see, and the answer to that is always the same.
+fn supported(name: Text) -> Result<Name> {
+    let bytes = name.0.as_bytes();
+    let is_ours = [&b"user."[..], b"trusted.", b"security."].iter().any(|p| bytes.starts_with(p));
+    let is_kernels = [&b"security.capability"[..], b"security.ima", b"security.evm"];
+    match is_ours && !is_kernels.contains(&bytes) {
+        true => Ok(name.0),
+        false => Err(Errno::EOPNOTSUPP.into()),
+    }
+}

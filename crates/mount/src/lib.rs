@@ -1,0 +1,30 @@
+//! The FUSE mount: our own transport on the kernel's device, and the striping client behind it.
+//!
+//! ```text
+//!   kernel ── transport (device, tasks, interrupts) ── handlers (one per message) ── Files ── Fs
+//!                └── abi (message table)
+//! ```
+//!
+//! Each thread has its own clone of the device and its own runtime; handlers are async, so a request
+//! that waits for a dead server costs no thread, and a signal ends the wait.
+
+//!
+//! It asks the file system only through [`Files`], so any implementation can be mounted; the cluster's is the
+//! richest ([`mount_cluster`]). It serves nothing but the device, and prints nothing.
+
+#![forbid(unsafe_code)]
+
+pub mod abi;
+mod behind;
+mod cluster;
+mod device;
+mod files;
+mod handlers;
+mod kernel;
+mod transport;
+
+pub use cluster::{Options, mount_cluster};
+pub use device::{
+    Groups, LAZY_GRACE, MountOptions, attach, local_runtime, serve, unmount_on_signal,
+};
+pub use files::Files;

@@ -1,0 +1,248 @@
+//! A data server as a 9P tree: what is asked of objects by their names.
+
+use super::DataTree;
+use super::line::{Node, qid, root_qid};
+use covey_io::disk::{self, FileStat};
+use covey_io::task;
+use covey_ninep::message::Qid;
+use covey_ninep::runs::Run;
+use covey_ninep::tree::{
+    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
+};
+use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
+use covey_wire::{Bytes, FileRange, Name};
+use std::rc::Rc;
+
+/// The data server as a 9P tree. A newtype so that commands can hold the tree while they wait.
+#[derive(Clone)]
+pub struct DataServer(pub Rc<DataTree>);
+
+impl Tree for DataServer {
+    type Node = Node;
+
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
+        crate::attach_trusted(&attach, self.0.own_uid)
+            .map(|user| (user, root_qid(), Node::Root(Rc::default())))
+            .into()
+    }
+
+    fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        let (Node::Root(line), [name]) = (from, names) else { return Errno::ENOENT.into() };
+        let Some((id, epoch)) = objects::parse(name.as_bytes()) else {
+            return Errno::ENOENT.into();
+        };
+        let object = self.0.object(id);
+        let found = match epoch {
+            Some(_) => self.0.admit(&object, epoch),
+            None => self.0.file(&object, false).and_then(|file| match file {
+                Some(_) => Ok(()),
+                None => Err(Errno::ENOENT.into()),
+            }),
+        };
+        found.map(|()| vec![(qid(&object), Node::Object(object, epoch, line.clone()))]).into()
+    }
+
+    fn open(&self, _: &Rc<User>, node: &Node, _flags: u32) -> Outcome<Opened<Node>> {
+        let qid = match node {
+            Node::Root(_) => root_qid(),
+            Node::Object(object, ..) => qid(object),
+        };
+        Outcome::Now(Ok(Opened { qid, node: node.clone(), blocking: false }))
+    }
+
+    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
+        let tree = &self.0;
+        let file = match tree.to_read(object, *epoch) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Outcome::Now(Ok(Bytes::new())),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        tree.count_read(count.into());
+        match file.read_now(offset, count as usize) {
+            Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
+            Ok(None) => {
+                Outcome::later(async move { Ok(disk::read(file, offset, count as usize).await?) })
+            }
+            Err(error) => Outcome::Now(Err(error.into())),
+        }
+    }
+
+    fn read_now(
+        &self,
+        _: &Rc<User>,
+        node: &Node,
+        offset: u64,
+        count: u32,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<()>> {
+        let Node::Object(object, epoch, _) = node else { return None };
+        let tree = &self.0;
+        let file = match tree.to_read(object, *epoch) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Some(Ok(())),
+            Err(error) => return Some(Err(error)),
+        };
+        match file.append_now(offset, count as usize, out) {
+            Ok(true) => {
+                tree.count_read(count.into());
+                Some(Ok(()))
+            }
+            Ok(false) => None,
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    fn read_range(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Option<FileRange> {
+        let Node::Object(object, epoch, _) = node else { return None };
+        let tree = &self.0;
+        // What is refused or not there is told by `read_now`.
+        let file = tree.to_read(object, *epoch).ok()??;
+        let range = file.range(offset, count as usize).ok()??;
+        tree.count_read(count.into());
+        Some(range)
+    }
+
+    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+        match node {
+            Node::Object(object, epoch, line) => {
+                self.0.write_object(object, *epoch, line, offset, data)
+            }
+            Node::Root(_) => Errno::EISDIR.into(),
+        }
+    }
+
+    fn read_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
+        match node {
+            Node::Object(object, epoch, _) => self.0.read_list(object, *epoch, &runs),
+            Node::Root(_) => Errno::EISDIR.into(),
+        }
+    }
+
+    fn write_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>, data: Bytes) -> Outcome<u32> {
+        match node {
+            Node::Object(object, epoch, line) => {
+                self.0.write_list(object, *epoch, line, runs, data)
+            }
+            Node::Root(_) => Errno::EISDIR.into(),
+        }
+    }
+
+    fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
+        let Node::Object(object, ..) = node else {
+            return Outcome::Now(Ok(Attr {
+                qid: root_qid(),
+                mode: 0o040700,
+                uid: self.0.own_uid,
+                nlink: 2,
+                ..Attr::default()
+            }));
+        };
+        let attr = |stat: FileStat| Attr {
+            qid: qid(object),
+            mode: 0o100600,
+            uid: self.0.own_uid,
+            nlink: 1,
+            size: stat.bytes,
+            blksize: 4096,
+            blocks: stat.blocks,
+            mtime: Time {
+                sec: stat.modified.as_secs(),
+                nsec: u64::from(stat.modified.subsec_nanos()),
+            },
+            ..Attr::default()
+        };
+        match self.0.file(object, false) {
+            Ok(Some(file)) => file.stat().map(attr).map_err(Errno::from).into(),
+            Ok(None) => Outcome::Now(Ok(Attr {
+                qid: qid(object),
+                mode: 0o100600,
+                nlink: 1,
+                ..Attr::default()
+            })),
+            Err(error) => Outcome::Now(Err(error)),
+        }
+    }
+
+    fn setattr(&self, _: &Rc<User>, _: &Node, set: SetAttr) -> Outcome<()> {
+        // Linux's client sets times it does not care about; sizes go by Cut only.
+        match set.size {
+            None => Outcome::Now(Ok(())),
+            Some(_) => Errno::EOPNOTSUPP.into(),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Rc<User>,
+        node: &Node,
+        cookie: u64,
+        bytes_max: u32,
+    ) -> Outcome<Vec<Entry>> {
+        let Node::Root(_) = node else { return Errno::ENOTDIR.into() };
+        let listed = match self.0.list(cookie, bytes_max / 64) {
+            Ok(DataReply::Objects { objects }) => objects.0,
+            Ok(_) => Vec::new(),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let entry = |object: Listed| Entry {
+            qid: Qid { kind: Qid::FILE, version: 0, path: object.id },
+            cookie: object.id,
+            kind: 8,
+            name: Name::from(format!("{:016x}", object.id)),
+        };
+        Outcome::Now(Ok(listed.into_iter().map(entry).collect()))
+    }
+
+    fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
+        let Node::Object(object, epoch, _) = node else { return Outcome::Now(Ok(())) };
+        let file = match self.0.to_read(object, *epoch) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Outcome::Now(Ok(())),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        self.0.counters.fsyncs.add(1);
+        let directory = object.is_name_dirty.get().then(|| {
+            let path = self.0.path(object.id, object.epoch.get());
+            path.parent().expect("objects lie in directories").to_owned()
+        });
+        let synced_epoch = object.epoch.get();
+        let (object, disk) = (object.clone(), self.0.disk.clone());
+        Outcome::later(async move {
+            task::blocking(move || {
+                file.sync_blocking(false)?;
+                directory.map_or(Ok(()), |path| disk.sync_dir(&path))
+            })
+            .await?;
+            // A cut meanwhile has given it another name.
+            if object.epoch.get() == synced_epoch {
+                object.is_name_dirty.set(false);
+            }
+            Ok(())
+        })
+    }
+
+    fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+        match objects::parse(name.as_bytes()) {
+            Some((id, None)) if !is_dir => {
+                self.0.remove_all(&[Doomed { id, epoch: self.0.epoch_of(id) }]).map(|_| ()).into()
+            }
+            _ => Errno::ENOENT.into(),
+        }
+    }
+
+    fn statfs(&self, _: &Rc<User>, _: &Node) -> Outcome<Statfs> {
+        crate::statfs_of(&*self.0.disk, &self.0.objects_dir).into()
+    }
+
+    fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
+        let Node::Root(line) = node else { return Errno::EINVAL.into() };
+        match DataOp::decode(body) {
+            Ok(DataOp::Start { client }) => {
+                self.0.start(client, line).map(|reply| reply.encode().into()).into()
+            }
+            Ok(op) => self.0.command(line, op).map(|reply| reply.encode().into()),
+            Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A node: its tree and what is bound there, and the loops that accept connections to it.
+//!
+//! [`serve`] runs one node of a cluster: the file system as any 9P client sees it ([`fs`]), names when it is
+//! the metadata server ([`meta`]), objects when it keeps data ([`data`]), and the files by which it is watched
+//! and told what to do ([`ctl`], [`stats`], [`watch`]). [`export`](node::export) serves a directory of this
+//! machine instead. It knows no commands, and of the other nodes only what [`covey_cluster`] says.
+//!
+//! ```text
+//!   connection ── accept ── Session (covey_ninep) ── NodeTree ─┬─ /fs    FsTree ──► striping client
+//!                             │                                ├─ /meta  Meta ────► Store, journal
+//!                  identity: who may attach                    ├─ /data  DataTree ► objects on a disk
+//!                                                              └─ /ctl /stats ...   watch
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod accept;
+pub mod ctl;
+pub mod data;
+pub mod export;
+pub mod fs;
+pub mod identity;
+pub mod meta;
+pub mod node;
+pub mod place;
+pub mod stats;
+pub mod tree;
+pub mod watch;
+
+pub use identity::attach_trusted;
+pub use node::{init, serve};
+
+use covey_cluster::{config, error};
+use node::statfs_of;

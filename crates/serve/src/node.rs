@@ -1,0 +1,201 @@
+//! What a node does: it keeps objects, or names, or both, and serves its tree.
+
+use crate::config::{self, Config, Node, Role};
+use crate::error::Error;
+use crate::{accept, data, fs, identity as who, meta, place, tree, watch};
+use anyhow::{Context, bail};
+use covey_cluster::key::read as read_key;
+use covey_cluster::net::{self, ClusterNet};
+use covey_cluster::tuned::TuneFile;
+use covey_io::disk::Disk;
+use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
+use covey_io::os::disk::OsDisk;
+use covey_io::os::net::{Address, Listener};
+use covey_ninep::tree::{Result as TreeResult, Statfs};
+use covey_stripe::client::{Caching, Fs, Options};
+use covey_stripe::meta::Store;
+use covey_stripe::ops::LayoutHint;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Formats a node's storage directory. Refuses one that is in use or already formatted.
+pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
+    let node = config.node(name)?;
+    let Some(store) = &node.store else {
+        bail!("node {name} has no store: only nodes with a role are formatted");
+    };
+    let directory = StoreDir::create(store, &identity(config, node)).map_err(refused)?;
+    if node.is(Role::Meta) {
+        format_meta(config, &store.join("meta")).context("cannot format the metadata store")?;
+    }
+    if node.is(Role::Data) {
+        data::DataTree::open(Arc::new(OsDisk), store)?;
+    }
+    drop(directory);
+    Ok(())
+}
+
+fn identity(config: &Config, node: &Node) -> Identity {
+    Identity { cluster: config.id.clone(), node: node.name.clone(), role: node.roles_text() }
+}
+
+fn refused(error: DirectoryError) -> Error {
+    Error::work(format!("cannot use the store: {error}")).hint(error.hint())
+}
+
+fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let mut map = meta::journal::Media::open(dir)?.map;
+    let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
+    let hint = LayoutHint::progressive(covey_cluster::tuned::strip(config)?.0, 0);
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
+    map.checkpoint()?;
+    covey_io::os::directory::sync_names(dir)?;
+    Ok(())
+}
+
+/// Serves a node until it is told to end, with what `tune` has chosen.
+pub async fn serve(config: &Config, name: &str, tune: Option<&TuneFile>) -> anyhow::Result<()> {
+    let node = config.node(name)?.clone();
+    // Whatever may fail for want of a right or a port fails before the store is touched.
+    let key = read_key(config)?;
+    let listeners = listen(&node, key.is_some()).await?;
+    covey_io::os::limits::raise_open_files()?;
+    let _directory = match &node.store {
+        Some(store) => Some(StoreDir::open(store, &identity(config, &node)).map_err(refused)?),
+        None => None,
+    };
+    let config = Arc::new(config.clone());
+    let msize = Some(covey_cluster::tuned::msize(tune));
+    let net = Arc::new(ClusterNet::new(config.clone(), key));
+    let tree = Rc::new(build(&config, &node, net)?);
+    for listener in listeners {
+        println!("covey: {name} serves {}", describe(&node, listener.address()));
+        let require_key = !listener.address().is_local();
+        let clients = place::Clients::Mounts;
+        let session = accept::Config { key, require_key, clients, msize };
+        tokio::task::spawn_local(accept::serve_tree(listener, tree.clone(), session));
+    }
+    wait_for_end().await?;
+    if let Some(meta) = &tree.meta {
+        meta.0.stop().await?;
+    }
+    println!("covey: {name} ended");
+    Ok(())
+}
+
+fn build(
+    config: &Arc<Config>,
+    node: &Node,
+    net: Arc<ClusterNet>,
+) -> anyhow::Result<tree::NodeTree> {
+    let store = || node.store.clone().context("a node with a role has a store");
+    let data = match node.is(Role::Data) {
+        true => Some(data::DataServer(Rc::new(data::DataTree::open(Arc::new(OsDisk), &store()?)?))),
+        false => None,
+    };
+    let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
+    let meta = match node.is(Role::Meta) {
+        true => Some(meta::MetaServer(meta::Meta::start(
+            meta::journal::Media::open(&store()?.join("meta"))?,
+            &servers,
+            net.clone(),
+        )?)),
+        false => None,
+    };
+    let name = format!("{} /fs", node.name);
+    let options = Options { name, caching: Caching::Leases, ..Options::default() };
+    let meta_name = config.meta().name.clone();
+    let connect: fs::Connect = Rc::new(move || {
+        let (net, meta, options) = (net.clone(), meta_name.clone(), options.clone());
+        Box::pin(async move { Fs::connect(net, &meta, options).await })
+    });
+    let fs = fs::FsTree::new(connect, Rc::new(who::Users::of_this_process()));
+    let text = config::render(config);
+    let watch = watch::Watch::new("data");
+    let whose = net::whose(config, &node.name);
+    Ok(tree::NodeTree { fs, data, meta, config: text, name: node.name.clone(), whose, watch })
+}
+
+async fn listen(node: &Node, has_key: bool) -> anyhow::Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for address in &node.listen {
+        let address: Address = address.to_string().parse()?;
+        if !address.is_local() && !has_key {
+            return Err(Error::config(format!(
+                "cannot listen at {address}: that is beyond this machine and there is no cluster key"
+            ))
+            .hint("make one with covey keygen FILE, copy it to every node, and name it as \
+                key_file in covey.toml")
+            .into());
+        }
+        // Anyone on this machine may knock; who may attach what is decided from their credentials.
+        let bound = Listener::bind(&address, 0o666).await.map_err(|error| {
+            Error::work(error.to_string())
+                .hint("`covey status` shows what runs, `ss -ltnp` who listens where")
+        });
+        listeners.push(bound?);
+    }
+    Ok(listeners)
+}
+
+fn describe(node: &Node, address: &Address) -> String {
+    let mut what = vec!["/fs"];
+    if node.is(Role::Meta) {
+        what.push("/meta");
+    }
+    if node.is(Role::Data) {
+        what.push("/data");
+    }
+    let who = match address.is_local() {
+        true => "users of this machine (kernel credentials)",
+        false => "holders of the cluster key",
+    };
+    format!("{} at {address} to {who}", what.join(" "))
+}
+
+async fn wait_for_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Serves a directory of this machine until it is told to end.
+pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> anyhow::Result<()> {
+    let listen = listen.iter().map(|address| address.to_string().parse());
+    let listen = listen.collect::<Result<Vec<Address>, _>>()?;
+    covey_io::os::limits::raise_open_files()?;
+    let ready = |addresses: &[Address], whom: &str| {
+        let how = if read_only { "read-only " } else { "" };
+        for address in addresses {
+            println!("covey: serves {} {how}at {address} {whom}", dir.display());
+        }
+    };
+    tokio::select! {
+        ended = accept::serve_export(dir, &listen, read_only, ready) => Ok(ended?),
+        ended = wait_for_end() => ended,
+    }
+}
+
+/// The state of the file system that a directory is on.
+pub fn statfs_of(disk: &dyn Disk, dir: &Path) -> TreeResult<Statfs> {
+    let space = disk.space(dir)?;
+    Ok(Statfs {
+        bsize: space.unit as u32,
+        blocks: space.units,
+        bfree: space.free,
+        bavail: space.available,
+        files: space.files,
+        ffree: space.files_free,
+        fsid: space.id,
+        namelen: space.name_bytes_max as u32,
+    })
+}
