@@ -51,3 +51,22 @@ fn make_makes_every_target_whatever_files_there_are() {
         assert!(phony.contains(&target), "{target} is not phony: a file of that name stops it");
     }
 }
+
+#[test]
+fn each_line_of_the_list_of_packages_names_packages_targets_and_what_is_looked_for() {
+    let makefile = include_str!("../../../Makefile");
+    let lines = include_str!("../../../scripts/packages").lines();
+    let rows = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    for line in rows {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, without, goes_on, first, ..] = words[..] else {
+            panic!("a line of scripts/packages has too few words: {line}");
+        };
+        let targets = without.split(',').chain(goes_on.split(',')).filter(|target| *target != "-");
+        for target in targets {
+            let prepared = format!("scripts/prepare {target}");
+            assert!(makefile.contains(&prepared), "the Makefile has no `{prepared}`: {line}");
+        }
+        assert!(!first.contains(','), "programs are separated by blanks: {line}");
+    }
+}

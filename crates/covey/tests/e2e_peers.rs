@@ -8,10 +8,10 @@ mod support;
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::bytes::noise;
-use support::{Finished, covey, run, skip, until};
+use support::packages::find;
+use support::{Finished, covey, has_program, run, skip, until};
 
 /// A process that ends with the test.
 struct Server(Child);
@@ -24,8 +24,7 @@ impl Drop for Server {
 }
 
 fn program(name: &str) -> Option<Command> {
-    let path = Path::new("/usr/sbin").join(name);
-    path.exists().then(|| Command::new(path))
+    has_program(name).then(|| Command::new(find(name).expect("it is there")))
 }
 
 fn free_port() -> u16 {

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::command::covey;
-use support::run;
-use support::skip;
+use support::{has_program, run, skip};
 
 /// A link of Hockney's model as `covey tune net` would tell it.
 fn link(protocol: &str, to: &str, latency_s: f64, bits_per_s: f64) -> Value {
@@ -317,14 +316,11 @@ addEventListener('load', () => {
 </script>"#;
 
 fn chromium() -> Option<&'static str> {
-    let is_there = |name: &&str| {
-        Command::new(name).arg("--version").output().is_ok_and(|done| done.status.success())
-    };
-    let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there);
-    if found.is_none() {
+    if !has_program("chromium") {
         skip("needs chromium to look at the page");
+        return None;
     }
-    found
+    Some("chromium")
 }
 
 /// Opens the page in a frame of that width and says what was measured there.

@@ -6,17 +6,15 @@ mod support;
 use serde_json::Value;
 use std::process::Command;
 use support::command::covey;
-use support::{Finished, has_program, run, skip};
+use support::{Finished, has_file, has_program, run, skip};
 
 /// The MPIs that have all it takes; without any the test is skipped.
 fn libraries() -> Vec<&'static str> {
-    let triplet = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    let exists = |file: &str| std::path::Path::new(&format!("{triplet}/{file}")).exists();
     let is_ready = |library: &&str| {
         has_program(&format!("mpicc.{library}"))
             && has_program(&format!("mpiexec.{library}"))
-            && exists(&format!("libscalapack-{library}.so"))
-            && exists("libblas.so.3")
+            && has_file(&format!("/usr/lib/@/libscalapack-{library}.so"))
+            && has_file("/usr/lib/@/libblas.so.3")
     };
     let ready: Vec<&str> = ["openmpi", "mpich"].into_iter().filter(is_ready).collect();
     if ready.is_empty() {

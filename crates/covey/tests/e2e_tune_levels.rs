@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::process::{Command, Stdio};
 use support::command::covey;
 use support::lab::Lab;
-use support::{Finished, has_program, run, skip, until};
+use support::{Finished, has_file, has_program, run, skip, until};
 
 fn lab(name: &str) -> Option<(Lab, String)> {
     let lab = Lab::up(name, &["2", "--link", "fast-ethernet", "--topology", "direct"])?;
@@ -74,7 +74,7 @@ fn mpich_is_measured_between_nodes() {
 
 #[test]
 fn pvm_is_measured_between_nodes_and_leaves_no_daemon() {
-    if !needs(&["pvmd", "pvm", "cc"]) || !std::path::Path::new("/usr/include/pvm3.h").exists() {
+    if !needs(&["pvmd", "pvm", "cc"]) || !has_file("/usr/include/pvm3.h") {
         return;
     }
     let Some((lab, name)) = lab("pvm") else { return };

@@ -4,6 +4,8 @@
 //! A node holds a file's id, which no rename disturbs; an opened one holds the file open in this
 //! server's session, so that it lives on after its last name is gone.
 
+mod writers;
+
 use super::export::LOCK_WAIT_MAX;
 use super::identity::Users;
 use covey_ninep::message::Qid;
@@ -19,6 +21,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::rc::Rc;
 use tokio::time::timeout;
+use writers::{Writer, Writers};
 
 const S_IFMT: u32 = 0o170000;
 const S_IFDIR: u32 = 0o040000;
@@ -35,6 +38,7 @@ pub struct FsTree {
     fs: Rc<OnceCell<Fs>>,
     connect: Connect,
     users: Rc<Users>,
+    writers: Writers,
 }
 
 /// Makes the client when it is first needed.
@@ -49,6 +53,7 @@ pub struct Node {
 
 struct Open {
     file: File,
+    _writer: Option<Writer>,
     append: bool,
     /// The last cookie in use when a listing of this fid began.
     limit: Cell<u64>,
@@ -59,7 +64,8 @@ struct Open {
 impl FsTree {
     /// A tree over the client that `connect` makes.
     pub fn new(connect: Connect, users: Rc<Users>) -> FsTree {
-        FsTree { fs: Rc::default(), connect, users }
+        let (fs, writers) = Default::default();
+        FsTree { fs, connect, users, writers }
     }
 
     /// The user that an attach acts as.
@@ -118,23 +124,26 @@ impl Tree for FsTree {
 
     fn setattr(&self, user: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
         let (who, id) = (caller(user), node.id);
-        later!(self, fs, { fs.setattr(&who, id, set).await.map(|_| ()) })
+        let writes = self.writers.has(who.uid, id);
+        later!(self, fs, {
+            match writes {
+                true => fs.setattr_open(&who, id, set).await.map(|_| ()),
+                false => fs.setattr(&who, id, set).await.map(|_| ()),
+            }
+        })
     }
 
     fn open(&self, user: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
-        let (who, node) = (caller(user), node.clone());
+        let (who, node, writers) = (caller(user), node.clone(), self.writers.clone());
         later!(self, fs, {
-            let mut access = access(flags);
-            if flags & O_TRUNC != 0 {
-                access |= 2;
-            }
-            let file = fs.open(&who, node.id, access).await?;
+            let file = fs.open(&who, node.id, access(flags)).await?;
             if flags & O_TRUNC != 0 {
                 let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-                fs.setattr(&who, node.id, cut).await?;
+                fs.setattr_open(&who, node.id, cut).await?;
             }
             let inode = fs.inode(node.id).await?;
-            Ok(opened(&inode, file, flags))
+            let writer = writes(flags).then(|| writers.enter(who.uid, inode.id));
+            Ok(opened(&inode, file, flags, writer))
         })
     }
 
@@ -147,15 +156,16 @@ impl Tree for FsTree {
         mode: u32,
         gid: u32,
     ) -> Outcome<Opened<Node>> {
-        let (who, dir) = (creator(user, gid), dir.id);
+        let (who, dir, writers) = (creator(user, gid), dir.id, self.writers.clone());
         later!(self, fs, {
             let exclusive = flags & O_EXCL != 0;
             let (inode, file) = fs.create(&who, dir, &name, mode, exclusive, access(flags)).await?;
             if flags & O_TRUNC != 0 && inode.size > 0 {
                 let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-                fs.setattr(&who, inode.id, cut).await?;
+                fs.setattr_open(&who, inode.id, cut).await?;
             }
-            Ok(opened(&inode, file, flags))
+            let writer = writes(flags).then(|| writers.enter(who.uid, inode.id));
+            Ok(opened(&inode, file, flags, writer))
         })
     }
 
@@ -386,8 +396,14 @@ fn creator(user: &User, gid: u32) -> Caller {
     Caller { gid: if is_own { gid } else { user.gid }, ..caller(user) }
 }
 
+fn writes(flags: u32) -> bool {
+    flags & O_ACCMODE != 0
+}
+
+/// What an open needs. One that cuts needs to write, whatever it does later.
 fn access(flags: u32) -> u8 {
-    match flags & O_ACCMODE {
+    let cuts = if flags & O_TRUNC != 0 { 2 } else { 0 };
+    cuts | match flags & O_ACCMODE {
         0 => 4,
         1 => 2,
         _ => 6,
@@ -411,9 +427,10 @@ fn node(inode: &Inode) -> Node {
     Node { id: inode.id, open: None }
 }
 
-fn opened(inode: &Inode, file: File, flags: u32) -> Opened<Node> {
+fn opened(inode: &Inode, file: File, flags: u32, writer: Option<Writer>) -> Opened<Node> {
     let open = Open {
         file,
+        _writer: writer,
         append: flags & O_APPEND != 0,
         limit: Cell::new(0),
         locks: RefCell::default(),

@@ -219,7 +219,8 @@ impl Meta {
 
     async fn make_checkpoints(self: Rc<Self>) {
         loop {
-            task::sleep(Duration::from_millis(500)).await;
+            let wanted = self.journal.checkpoint_is_wanted();
+            task::timeout(Duration::from_millis(500), wanted).await;
             if self.journal.checkpoint_is_due() {
                 self.checkpoint().await;
             }

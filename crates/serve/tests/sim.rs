@@ -44,6 +44,16 @@ fn a_sync_tells_when_the_size_that_a_write_lies_within_is_lost() {
 }
 
 #[test]
+fn a_failed_sync_of_the_metadata_log_is_made_good_before_anything_is_acknowledged() {
+    for seed in 0..40 {
+        scenes::a_sync_of_the_log_fails(seed, 1);
+        // The checkpoint fails, too: the server ends and starts again.
+        scenes::a_sync_of_the_log_fails(seed, 2);
+        scenes::a_sync_of_the_log_fails(seed, 4);
+    }
+}
+
+#[test]
 fn a_bit_that_rots_in_the_log_is_named_or_ends_it_where_nothing_was_synced() {
     let outcomes: Vec<Outcome> = (0..60).map(rot).collect();
     let is_cut = |outcome: &&Outcome| matches!(outcome, Outcome::Cut { made, kept } if kept < made);

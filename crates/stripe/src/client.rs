@@ -236,11 +236,28 @@ impl Fs {
 
     /// Changes attributes.
     pub async fn setattr(&self, who: &Caller, id: Id, change: SetAttr) -> Result<Stat> {
+        self.change_attributes(who, id, change, 0).await
+    }
+
+    /// The same through a file that `who` has open for writing, as ftruncate(2) does: a size is set
+    /// whatever the mode says by now. Whoever calls this has made sure of the open: servers cannot,
+    /// since all users of a client share its session.
+    pub async fn setattr_open(&self, who: &Caller, id: Id, change: SetAttr) -> Result<Stat> {
+        self.change_attributes(who, id, change, set::SIZE_OF_OPEN).await
+    }
+
+    async fn change_attributes(
+        &self,
+        who: &Caller,
+        id: Id,
+        change: SetAttr,
+        more: u32,
+    ) -> Result<Stat> {
         let open = self.shared.open_file(id);
         if let Some(open) = open.as_ref().filter(|_| change.mtime.is_some()) {
             open.forget_touch();
         }
-        let reply = self.change(who, setattr_op(id, &change)).await?;
+        let reply = self.change(who, setattr_op(id, &change, more)).await?;
         let inode = node(reply)?;
         if let Some(open) = open {
             open.refresh(&inode);
@@ -618,7 +635,8 @@ fn node(reply: Reply) -> Result<Inode> {
     }
 }
 
-fn setattr_op(id: Id, change: &SetAttr) -> Op {
+/// `more`: bits of the mask beside those of the attributes.
+fn setattr_op(id: Id, change: &SetAttr, more: u32) -> Op {
     let bit = |on: bool, bit: u32| if on { bit } else { 0 };
     let (atime, atime_mask) = time(change.atime, set::ATIME, set::ATIME_NOW);
     let (mtime, mtime_mask) = time(change.mtime, set::MTIME, set::MTIME_NOW);
@@ -627,7 +645,8 @@ fn setattr_op(id: Id, change: &SetAttr) -> Op {
         | bit(change.gid.is_some(), set::GID)
         | bit(change.size.is_some(), set::SIZE)
         | atime_mask
-        | mtime_mask;
+        | mtime_mask
+        | more;
     Op::Setattr {
         id,
         mask,

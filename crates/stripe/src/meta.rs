@@ -367,13 +367,15 @@ impl<K: Kv> Store<K> {
     /// they named may still be there. And every file is in doubt until it is cut: see
     /// `Stored::losses`. To be called after the log was replayed and before a commit.
     pub fn opened_on(&mut self, machine: u64, lost_power: bool) -> Result<(), Errno> {
-        self.machine = machine;
         if lost_power {
             self.counters.id_next += NUMBERS_SKIPPED;
             self.counters.session_next += NUMBERS_SKIPPED;
             self.losses += 1;
             keys::put_row(&mut self.kv, keys::LOSSES, &self.losses)?;
         }
+        // A log that a failing disk has lost is a loss within one start of the machine, and clients are to
+        // see another.
+        self.machine = machine.wrapping_add(self.losses);
         Ok(())
     }
 

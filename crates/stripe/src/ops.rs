@@ -244,6 +244,9 @@ pub mod set {
     pub const ATIME_NOW: u32 = 64;
     /// With MTIME: the server's clock rather than the field.
     pub const MTIME_NOW: u32 = 128;
+    /// With SIZE: the caller has the file open for writing, and asks through that, as ftruncate(2)
+    /// does: the mode no longer matters. The client answers for it.
+    pub const SIZE_OF_OPEN: u32 = 256;
 }
 
 /// [`Op::Setxattr`]'s flags, as in setxattr(2): at most one.

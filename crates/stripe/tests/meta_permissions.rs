@@ -236,9 +236,12 @@ fn times_are_set_by_the_owner_and_to_the_present_also_by_writers() {
     assert_eq!(lab.code(0, now(file)), Errno::EACCES);
 }
 
-#[test]
-fn cutting_needs_write_permission_or_a_file_open_for_writing() {
-    let mut lab = open_lab(0o777);
+fn cut_open(id: Id, size: u64) -> Op {
+    Attributes { size, ..attributes(id, set::SIZE | set::SIZE_OF_OPEN) }.into()
+}
+
+/// A file of alice's that nobody's mode bits let write, open for writing in a session.
+fn written_by_alice(lab: &mut Lab) -> (u64, Id) {
     let (session, _) = lab.hello(0, &[]);
     let made = Op::Create {
         parent: ROOT,
@@ -252,13 +255,45 @@ fn cutting_needs_write_permission_or_a_file_open_for_writing() {
         access: access::WRITE,
     };
     let file = created(lab.reply(session, made)).id;
+    (session, file)
+}
+
+#[test]
+fn cutting_needs_write_permission_or_ones_own_open_for_writing() {
+    let mut lab = open_lab(0o777);
+    let (session, file) = written_by_alice(&mut lab);
     assert_eq!(lab.code(0, truncate(file, 10)), Errno::EACCES);
-    assert_eq!(lab.code(session, truncate(file, 10)), 0);
-    assert_eq!(lab.code(session, truncate(file, 5)), 0);
+    assert_eq!(lab.code(session, truncate(file, 10)), Errno::EACCES, "it says not what is open");
+    assert_eq!(lab.code(session, cut_open(file, 10)), 0);
+    assert_eq!(lab.code(session, cut_open(file, 5)), 0);
     let [again, living] = lab.replayed();
     assert_eq!(again, living);
-    lab.reply(session, Op::Release { id: file });
+}
+
+#[test]
+fn what_a_session_has_open_lets_its_other_users_cut_nothing() {
+    let mut lab = open_lab(0o777);
+    let (session, file) = written_by_alice(&mut lab);
+    assert_eq!(lab.code(session, cut_open(file, 10)), 0);
+    lab.caller = bob();
     assert_eq!(lab.code(session, truncate(file, 0)), Errno::EACCES);
+    lab.crash();
+    assert_eq!(lab.hello(session, &[file]), (session, true));
+    assert_eq!(lab.code(session, truncate(file, 0)), Errno::EACCES);
+    assert_eq!(lab.stat(file).size, 10);
+}
+
+#[test]
+fn an_open_for_writing_permits_a_cut_and_nothing_else() {
+    let mut lab = open_lab(0o777);
+    let (session, file) = written_by_alice(&mut lab);
+    lab.caller = bob();
+    let mask = set::SIZE | set::SIZE_OF_OPEN | set::MODE;
+    let both = Attributes { size: 10, mode: 0o777, ..attributes(file, mask) };
+    assert_eq!(lab.code(session, both.into()), Errno::EPERM);
+    let times = Attributes { mtime: 7, ..attributes(file, set::MTIME | set::SIZE_OF_OPEN) };
+    assert_eq!(lab.code(session, times.into()), Errno::EPERM);
+    assert_eq!(lab.stat(file).size, 0);
 }
 
 #[test]

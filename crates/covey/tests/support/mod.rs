@@ -15,11 +15,13 @@ pub mod command;
 pub mod lab;
 pub mod libraries;
 pub mod network;
+pub mod packages;
 pub mod preload;
 mod skip;
 pub mod uml;
 
 pub use command::{Finished, covey, run, run_within};
+pub use packages::{has_file, has_program};
 pub use skip::skip;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -46,13 +48,6 @@ pub fn no_fuse() -> Option<String> {
 /// Whether this is root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Whether a program is there.
-pub fn has_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(more).any(|dir| dir.join(name).is_file())
 }
 
 /// Opens a file for reading and writing; it is made when missing.

@@ -12,13 +12,17 @@
 //! A record is never empty, so that the zeroes behind a torn tail are no records. After a sync the next
 //! records are preceded by a mark that says how far it reached (`mark`): what is bad before that place is no
 //! torn tail but damage, and is not cut off.
+//!
+//! A sync that failed may have dropped what it was to write, and the next one would succeed without it. So
+//! a generation whose sync has failed once is never synced again: only the next checkpoint makes its records
+//! durable. Until then `log.doubt` is in the directory, so that a start before it knows.
 
 mod mark;
 
 use crate::disk::{Disk, DiskFile, Open};
 use std::io::{self, BufReader, IoSlice, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Longest record in bytes; a length beyond it is damage.
@@ -46,6 +50,8 @@ pub struct Log {
 #[derive(Clone, Debug)]
 pub struct SyncHandle {
     current: Arc<Mutex<Arc<Current>>>,
+    disk: Arc<dyn Disk>,
+    doubt: PathBuf,
 }
 
 /// The file of a generation.
@@ -55,11 +61,14 @@ struct Current {
     /// Where its records end, and up to where they are known to be on the disk.
     written: AtomicU64,
     synced: AtomicU64,
+    /// A sync has failed.
+    is_in_doubt: AtomicBool,
 }
 
 impl Current {
     fn new(file: Arc<dyn DiskFile>, end: u64) -> Arc<Current> {
-        Arc::new(Current { file, written: AtomicU64::new(end), synced: AtomicU64::new(0) })
+        let (written, synced) = (AtomicU64::new(end), AtomicU64::new(0));
+        Arc::new(Current { file, written, synced, is_in_doubt: AtomicBool::new(false) })
     }
 }
 
@@ -82,6 +91,9 @@ pub struct Torn {
     pub bytes: u64,
     /// What was wrong with them.
     pub reason: &'static str,
+    /// They end within a record, as those of a process that ended while it wrote. Anything else has been
+    /// lost between the system and its disk.
+    pub is_cut_off: bool,
 }
 
 impl Log {
@@ -92,7 +104,8 @@ impl Log {
         let file = disk.open(&path_of(dir, generation), Open::Create)?;
         disk.sync_dir(dir)?;
         remove_older(&*disk, dir, generation)?;
-        let sync = SyncHandle { current: Arc::new(Mutex::new(Current::new(file.clone(), end))) };
+        let current = Arc::new(Mutex::new(Current::new(file.clone(), end)));
+        let sync = SyncHandle { current, disk: disk.clone(), doubt: dir.join(DOUBT) };
         let dir = dir.to_owned();
         let (reserved, marked) = (end, 0);
         Ok(Log { disk, dir, generation, file, end, reserved, batch: Vec::new(), marked, sync })
@@ -162,7 +175,11 @@ impl Log {
         self.file = file;
         (self.generation, self.end, self.reserved, self.marked) = (generation, 0, 0, 0);
         *self.sync.lock() = Current::new(self.file.clone(), 0);
-        remove_older(&*self.disk, &self.dir, generation)
+        remove_older(&*self.disk, &self.dir, generation)?;
+        match is_in_doubt(&*self.disk, &self.dir) {
+            true => self.disk.remove(&self.dir.join(DOUBT)),
+            false => Ok(()),
+        }
     }
 
     /// Makes sure that the disk has room for `bytes` more; ENOSPC when it has not.
@@ -192,12 +209,22 @@ impl Log {
 }
 
 impl SyncHandle {
-    /// Waits until every record appended before the call is on the disk.
+    /// Waits until every record appended before the call is on the disk. After an error no other call
+    /// succeeds until the log is rotated.
     pub fn sync(&self) -> io::Result<()> {
         // A record of a generation that ends meanwhile is in the checkpoint that ended it.
         let current = self.lock().clone();
+        if current.is_in_doubt.load(Ordering::SeqCst) {
+            return Err(io::Error::other("an earlier sync of this log has failed"));
+        }
         let reaching = current.written.load(Ordering::SeqCst);
-        current.file.sync_blocking(true)?;
+        if let Err(error) = current.file.sync_blocking(true) {
+            current.is_in_doubt.store(true, Ordering::SeqCst);
+            // Not synced: that it outlives this process is enough, as another start of the machine is
+            // reason for doubt by itself.
+            self.disk.open(&self.doubt, Open::Create)?;
+            return Err(error);
+        }
         current.synced.fetch_max(reaching, Ordering::SeqCst);
         Ok(())
     }
@@ -235,7 +262,8 @@ pub fn replay(
             Ok(Entry::Mark) => {}
             Err(reason) => {
                 must_be_torn(&*file, &path, found.bytes, length, reason)?;
-                found.torn = Some(Torn { bytes: length - found.bytes, reason });
+                let is_cut_off = CUT_OFF.contains(&reason);
+                found.torn = Some(Torn { bytes: length - found.bytes, reason, is_cut_off });
                 file.set_length(found.bytes)?;
                 file.sync_blocking(false)?;
                 break;
@@ -297,7 +325,7 @@ fn read_record(
     record: &mut Vec<u8>,
 ) -> io::Result<Result<Entry, &'static str>> {
     if left < HEADER_BYTES {
-        return Ok(Err("the header is cut off"));
+        return Ok(Err(CUT_OFF[0]));
     }
     let (mut length, mut crc) = ([0; 4], [0; 4]);
     from.read_exact(&mut length)?;
@@ -310,7 +338,7 @@ fn read_record(
         return Ok(Err("the length is impossible"));
     }
     if length as u64 > left - HEADER_BYTES {
-        return Ok(Err("the record is cut off"));
+        return Ok(Err(CUT_OFF[1]));
     }
     record.resize(length, 0);
     from.read_exact(record)?;
@@ -330,6 +358,11 @@ fn path_of(dir: &Path, generation: u64) -> PathBuf {
     dir.join(format!("log.{generation:08}"))
 }
 
+/// Whether a sync of the log in `dir` has failed since its last rotation.
+pub fn is_in_doubt(disk: &dyn Disk, dir: &Path) -> bool {
+    disk.stat(&dir.join(DOUBT)).is_ok()
+}
+
 fn remove_older(disk: &dyn Disk, dir: &Path, generation: u64) -> io::Result<()> {
     for name in disk.list(dir)? {
         let number = name.to_str().and_then(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
@@ -341,6 +374,10 @@ fn remove_older(disk: &dyn Disk, dir: &Path, generation: u64) -> io::Result<()> 
 }
 
 const HEADER_BYTES: u64 = 8;
+/// The file that says that a sync has failed.
+const DOUBT: &str = "log.doubt";
+/// How a record ends whose writer has ended in the middle.
+const CUT_OFF: [&str; 2] = ["the header is cut off", "the record is cut off"];
 /// Space is reserved in steps of this.
 const STEP_BYTES: u64 = 8 << 20;
 /// Memory that is kept for the next batch.

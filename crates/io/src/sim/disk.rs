@@ -6,6 +6,11 @@
 //! to some moment, and a sync of a file or a directory makes durable whatever was done to it and
 //! all that was done before. A map ([`SimMap`]) stands for LMDB: it changes by whole checkpoints.
 //!
+//! A sync can be made to fail ([`SimDisk::fail_syncs`]), or the system's own writing back
+//! ([`SimDisk::fail_write_back`]). Then, as on Linux, the pages are taken for clean: later syncs have nothing
+//! to do and succeed, the bytes are seen for as long as they are cached, and each file that was open reports
+//! it once.
+//!
 //! A *crash point* ends the process in the middle of a chosen disk operation, which then is done, half done
 //! or not done.
 
@@ -66,6 +71,9 @@ struct State {
     maps: BTreeMap<PathBuf, BTreeMap<Vec<u8>, Vec<u8>>>,
     /// Changes until the process ends.
     crash_after: Option<u64>,
+    /// Syncs of dirty files that fail from now on.
+    failing_syncs: u64,
+    has_failed_sync: bool,
     operations: u64,
     starts: u64,
     started_at: Option<Instant>,
@@ -103,6 +111,8 @@ impl SimDisk {
             durable_changes: 0,
             maps: BTreeMap::new(),
             crash_after: None,
+            failing_syncs: 0,
+            has_failed_sync: false,
             operations: 0,
             starts: 1,
             started_at: None,
@@ -117,6 +127,29 @@ impl SimDisk {
     /// Sets how many bytes fit.
     pub fn set_capacity(&self, bytes: u64) {
         self.lock().profile.capacity = bytes;
+    }
+
+    /// The next `count` syncs that have something to write fail with EIO, those of maps included.
+    pub fn fail_syncs(&self, count: u64) {
+        let mut state = self.lock();
+        state.failing_syncs = count;
+        state.has_failed_sync = false;
+    }
+
+    /// Whether a sync has failed since [`SimDisk::fail_syncs`] was called last, or will.
+    pub fn fails_syncs(&self) -> bool {
+        let state = self.lock();
+        state.failing_syncs > 0 || state.has_failed_sync
+    }
+
+    /// What is dirty now is written back by the system, without success: the next sync reports it.
+    pub fn fail_write_back(&self) {
+        let mut state = self.lock();
+        let State { inodes, rng, .. } = &mut *state;
+        let mut dirty: Vec<_> = inodes.iter_mut().filter(|(_, inode)| inode.is_dirty()).collect();
+        // In the order of their numbers, or the same seed would not do the same.
+        dirty.sort_by_key(|(number, _)| **number);
+        dirty.into_iter().for_each(|(_, inode)| inode.fail_write_back(rng));
     }
 
     /// Bytes of all files with a name.
@@ -169,6 +202,14 @@ impl State {
                 Fate::Done
             }
         }
+    }
+
+    /// Whether a sync that has something to write fails.
+    fn sync_fails(&mut self) -> bool {
+        let fails = self.failing_syncs > 0;
+        self.failing_syncs -= u64::from(fails);
+        self.has_failed_sync |= fails;
+        fails
     }
 
     /// Whether an operation that is done whole or not at all is done.

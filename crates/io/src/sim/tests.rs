@@ -178,6 +178,71 @@ fn power_loss_spares_what_was_synced_and_any_of_the_rest() {
 }
 
 #[test]
+fn a_failed_sync_drops_the_pages_and_is_reported_once_by_each_open_file() {
+    let path = Path::new("/d/file");
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..60 {
+        let disk = disk(seed);
+        let open = || disk.open(path, Open::Create).unwrap();
+        let (one, two) = (open(), open());
+        disk.sync_dir(Path::new("/d")).unwrap();
+        one.write_all_blocking(0, &[IoSlice::new(&[1; 4096])]).unwrap();
+        one.sync_blocking(true).unwrap();
+        one.write_all_blocking(4096, &[IoSlice::new(&[2; 4096])]).unwrap();
+        disk.fail_syncs(1);
+        assert_eq!(one.sync_blocking(true).unwrap_err().raw_os_error(), Some(libc::EIO));
+        one.sync_blocking(true).expect("nothing is dirty any more");
+        two.sync_blocking(true).expect_err("it was open and has not heard of it");
+        two.sync_blocking(true).expect("it has");
+        open().sync_blocking(true).expect("it came after the report");
+        let cached = one.read_blocking(0, 9000).unwrap();
+        assert!(cached.len() == 8192 && cached[..4096] == [1; 4096]);
+        seen.insert(("cached", cached[4096..] == [2; 4096]));
+        disk.lose_power();
+        let left = open().read_blocking(0, 9000).unwrap();
+        assert!(left[..4096] == [1; 4096], "what was synced before is there");
+        seen.insert(("on disk", left[4096..] == [2; 4096]));
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
+}
+
+#[test]
+fn a_failure_of_the_systems_own_writing_is_reported_to_who_opens_later() {
+    let path = Path::new("/d/file");
+    let disk = disk(1);
+    let write = |bytes: &[u8]| {
+        let file = disk.open(path, Open::Create).unwrap();
+        file.write_all_blocking(0, &[IoSlice::new(bytes)]).unwrap();
+    };
+    write(&[1; 100]);
+    disk.sync_dir(Path::new("/d")).unwrap();
+    disk.fail_write_back();
+    let later = disk.open(path, Open::Existing).unwrap();
+    later.sync_blocking(true).expect_err("nobody has reported it yet");
+    later.sync_blocking(true).unwrap();
+    write(&[2; 100]);
+    later.sync_blocking(true).unwrap();
+    disk.lose_power();
+    let left = disk.open(path, Open::Existing).unwrap().read_blocking(0, 100).unwrap();
+    assert_eq!(left[..], [2; 100], "what is written anew is synced as ever");
+}
+
+#[test]
+fn a_map_whose_checkpoint_fails_is_back_at_the_last_one() {
+    let disk = disk(1);
+    let mut map = disk.map(Path::new("/d"));
+    map.put(b"a", b"old");
+    map.checkpoint().unwrap();
+    map.put(b"a", b"new");
+    disk.fail_syncs(1);
+    map.checkpoint().unwrap_err();
+    assert_eq!(map.value(b"a"), Some(&b"old"[..]));
+    map.put(b"a", b"newer");
+    map.checkpoint().unwrap();
+    assert_eq!(disk.map(Path::new("/d")).value(b"a"), Some(&b"newer"[..]));
+}
+
+#[test]
 fn names_survive_in_the_order_they_were_made() {
     let _sim = Sim::new(8, false);
     let mut counts = std::collections::BTreeSet::new();

@@ -4,7 +4,8 @@
 //! kept are put together and leave for the log in one write, before any of their answers. What the
 //! log has taken survives the death of the process; it reaches the disk each second and whenever a
 //! client calls fsync. A checkpoint commits the map, and the log begins anew: after 32 MiB of
-//! log, and when the server has been idle for a moment.
+//! log, when the server has been idle for a moment, and at once when a sync of the log has failed: the system
+//! may have dropped what it was to write. Nothing is acknowledged in between.
 
 use super::super::{
     statfs_of,
@@ -135,6 +136,10 @@ pub struct Journal {
     sync: SyncHandle,
     batch: RefCell<Batch>,
     flush_due: Notify,
+    /// A sync of the log has failed: what it holds becomes durable with the next checkpoint only.
+    is_in_doubt: Cell<bool>,
+    checkpoint_due: Notify,
+    checkpoint_over: Notify,
     /// Log writes so far, and how many of them are known to be on disk.
     appended: Cell<u64>,
     synced: Cell<u64>,
@@ -177,7 +182,13 @@ impl Journal {
             tracing::info!("replayed {} operations of the log", found.records);
         }
         let machine = disk.machine_start();
-        store.opened_on(machine, machine_before.is_some_and(|before| before != machine))?;
+        let is_another = machine_before.is_some_and(|before| before != machine);
+        let has_lost = log::is_in_doubt(&*disk, &dir)
+            || found.torn.as_ref().is_some_and(|torn| !torn.is_cut_off);
+        if has_lost && !is_another {
+            tracing::warn!("the disk has failed to keep the log: as after a loss of power");
+        }
+        store.opened_on(machine, is_another || has_lost)?;
         store.kv_mut().put(MACHINE, &machine.to_le_bytes())?;
         let added = store.adopt_servers(servers)?;
         if added > 0 {
@@ -192,6 +203,9 @@ impl Journal {
             sync,
             batch: RefCell::default(),
             flush_due: Notify::new(),
+            is_in_doubt: Cell::new(false),
+            checkpoint_due: Notify::new(),
+            checkpoint_over: Notify::new(),
             appended: Cell::new(0),
             synced: Cell::new(0),
             syncing: Mutex::new(()),
@@ -231,12 +245,13 @@ impl Journal {
         self.flush_due.notify_one();
     }
 
-    /// Whether something was applied that the log does not hold yet.
+    /// Whether something was applied that the log does not hold yet, or holds without being able to
+    /// bring it to the disk.
     pub fn is_behind(&self) -> bool {
-        !self.batch.borrow().records.is_empty()
+        self.is_in_doubt.get() || !self.batch.borrow().records.is_empty()
     }
 
-    /// Completes when everything applied so far is in the log.
+    /// Completes when everything applied so far is in the log, and that is not in doubt.
     pub fn caught_up(&self) -> impl Future<Output = Result<()>> + use<> {
         let waiter = self.is_behind().then(|| {
             let (sender, receiver) = oneshot::channel();
@@ -255,11 +270,11 @@ impl Journal {
 
     /// Writes the batch and lets its answers go.
     pub fn flush(&self) -> io::Result<()> {
-        let batch = self.batch.take();
-        if batch.records.is_empty() {
+        let records = std::mem::take(&mut self.batch.borrow_mut().records);
+        if records.is_empty() {
             return Ok(());
         }
-        let records: Vec<&[u8]> = batch.records.iter().map(Vec::as_slice).collect();
+        let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
         let mut log = self.log.borrow_mut();
         // Nothing is applied while a checkpoint has the store, so there is nothing to write then.
         let begun = Instant::now();
@@ -269,11 +284,19 @@ impl Journal {
         self.appended.set(self.appended.get() + 1);
         self.last_append.set(Some(task::now()));
         self.counters.log_writes.add(1);
-        for waiter in batch.waiters {
+        self.let_go();
+        Ok(())
+    }
+
+    /// Lets the answers go that waited for the log.
+    fn let_go(&self) {
+        if self.is_in_doubt.get() {
+            return;
+        }
+        for waiter in std::mem::take(&mut self.batch.borrow_mut().waiters) {
             // A client that went away meanwhile does not want its answer.
             let _ = waiter.send(());
         }
-        Ok(())
     }
 
     /// Waits until there is a batch.
@@ -281,7 +304,13 @@ impl Journal {
         self.flush_due.notified().await;
     }
 
-    /// Everything applied so far reaches the disk. Callers that come together share one sync.
+    /// Waits until a checkpoint must be made at once.
+    pub async fn checkpoint_is_wanted(&self) {
+        self.checkpoint_due.notified().await;
+    }
+
+    /// Everything applied so far reaches the disk. Callers that come together share one sync. When that
+    /// fails, the checkpoint that must follow is waited for; the server ends where it fails, too.
     pub async fn sync(&self) -> Result<()> {
         self.caught_up().await?;
         let wanted = self.appended.get();
@@ -292,10 +321,28 @@ impl Journal {
         let reaching = self.appended.get();
         let handle = self.sync.clone();
         let begun = Instant::now();
-        task::blocking(move || handle.sync()).await?;
+        let synced = task::blocking(move || handle.sync()).await;
         self.times.log_sync.add(begun.elapsed());
-        self.synced.set(reaching.max(self.synced.get()));
+        // Whatever was in a log that has ended meanwhile is in the checkpoint.
+        if self.synced.get() >= reaching {
+            return Ok(());
+        }
+        match synced {
+            Ok(()) => self.synced.set(reaching),
+            Err(error) => self.doubt(&error).await,
+        }
         Ok(())
+    }
+
+    /// A sync has failed, and the system takes for written what it may have dropped: asks for a
+    /// checkpoint, and waits for it.
+    async fn doubt(&self, error: &io::Error) {
+        tracing::error!("the metadata log does not reach the disk: {error}; a checkpoint is made");
+        self.is_in_doubt.set(true);
+        self.checkpoint_due.notify_one();
+        while self.is_in_doubt.get() {
+            self.checkpoint_over.notified().await;
+        }
     }
 
     /// The state of the disk that the log is on.
@@ -331,6 +378,9 @@ impl Journal {
     /// Whether it is time for a checkpoint, and the disk has room for one. Without room the log goes
     /// on in the space it has.
     pub fn checkpoint_is_due(&self) -> bool {
+        if self.is_in_doubt.get() {
+            return true;
+        }
         let space = self.disk.space(&self.dir);
         if space.is_ok_and(|space| space.bytes_available() < CHECKPOINT_BYTES) {
             return false;
@@ -352,6 +402,9 @@ impl Journal {
         .await?;
         *self.log.borrow_mut() = Some(log);
         self.synced.set(self.appended.get());
+        self.is_in_doubt.set(false);
+        self.let_go();
+        self.checkpoint_over.notify_waiters();
         self.last_append.set(None);
         self.counters.checkpoints.add(1);
         self.times.checkpoint.add(begun.elapsed());
@@ -362,10 +415,9 @@ impl Journal {
     pub async fn sync_each_second(self: Rc<Self>) {
         loop {
             task::sleep(SYNC_EVERY).await;
-            if self.synced.get() < self.appended.get()
-                && let Err(error) = self.sync().await
-            {
-                tracing::error!("the metadata log does not reach the disk: {error}");
+            if self.synced.get() < self.appended.get() {
+                // The log was not written: that has ended the server already.
+                let _ = self.sync().await;
             }
         }
     }

@@ -137,8 +137,10 @@ impl Cluster {
         serve(Rc::new(MetaServer(meta))).await;
     }
 
+    /// A failing disk is a reason for as long as it fails.
     fn meta_cannot_start(&self, why: &str) -> ! {
-        if !self.is_rotten.get() {
+        let is_failing = why.contains("Input/output error") && self.meta.disk.fails_syncs();
+        if !self.is_rotten.get() && !is_failing {
             cannot_start(why);
         }
         *self.refusal.borrow_mut() = Some(why.to_owned());

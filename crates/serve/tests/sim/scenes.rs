@@ -5,6 +5,7 @@ use crate::sim::cluster::Cluster;
 use crate::sim::roles::{name, root};
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
+use covey_stripe::client::Fs;
 use covey_stripe::ops::{LayoutHint, ROOT, RangeLock};
 use std::rc::Rc;
 use std::time::Duration;
@@ -76,6 +77,61 @@ pub fn a_write_rests_on_a_lost_size(seed: u64) -> bool {
         is_told
     })
     .expect("it ends")
+}
+
+/// `failing` syncs of the metadata server's disk fail, the log's first: at a client's fsync, or at the sync of
+/// each second. Whatever was acknowledged before an fsync that succeeds must then survive a loss of power.
+pub fn a_sync_of_the_log_fails(seed: u64, failing: u64) {
+    let (sim, cluster, _) = small(seed);
+    sim.run(Duration::from_secs(300), async move {
+        let fs = sim::connect("one").await;
+        let make = async |text: &str| {
+            fs.make(&root(), ROOT, &name(text), 0o040755, 0, name(""))
+                .await
+                .expect("it is retried");
+        };
+        make("before").await;
+        fs.sync(ROOT).await.expect("nothing is broken yet");
+        make("during").await;
+        cluster.meta.disk.fail_syncs(failing);
+        let supervised = cluster.clone();
+        drop(task::spawn(async move {
+            loop {
+                task::sleep(Duration::from_millis(300)).await;
+                if !supervised.control.is_up(supervised.meta.node) {
+                    supervised.boot(supervised.meta.node);
+                }
+            }
+        }));
+        if seed % 2 == 0 {
+            task::sleep(Duration::from_millis(1500)).await;
+        }
+        make("after").await;
+        let synced = fs.sync(ROOT).await;
+        assert!(
+            failing > 1 || synced.is_ok(),
+            "seed {seed}: a checkpoint makes it good: {synced:?}"
+        );
+        // What the server that ended has lost is known by now; what is synced from here on is kept.
+        make("last").await;
+        fs.sync(ROOT).await.expect("the disk is well again");
+        let before = names(&fs).await;
+        cluster.crash(cluster.meta.node, true);
+        cluster.boot(cluster.meta.node);
+        let after = names(&sim::connect("two").await).await;
+        assert_eq!(after, before, "seed {seed}: an fsync has succeeded, and names are lost");
+        let all = ["after", "before", "during", "last"];
+        assert!(failing > 1 || after == all, "seed {seed}: {after:?}");
+    })
+    .expect("it ends");
+}
+
+async fn names(fs: &Fs) -> Vec<String> {
+    let page = fs.readdir(&root(), ROOT, 0, 0, 100_000, false).await.expect("it has started");
+    let names = page.entries.iter().map(|entry| entry.name.lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
 }
 
 /// Cuts the client off, at once seen by both sides.

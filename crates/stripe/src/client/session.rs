@@ -282,7 +282,7 @@ impl Session {
         let now = self.net.now();
         self.cache.inode(id, now)?;
         self.link.conn_now()?;
-        let untold = Some(self.memory.opened_untold(id, wanted & access::WRITE != 0));
+        let untold = Some(self.memory.opened_untold(id));
         let opened = Opened { session: self.clone(), id, untold };
         // Looked at when it is counted: whoever takes the lease back from here on tells of it first.
         let inode = self.cache.inode(id, now)?;
@@ -539,7 +539,6 @@ fn minds_opens(op: &Op) -> bool {
         op,
         Op::Unlink { .. }
             | Op::Rename { .. }
-            | Op::Setattr { .. }
             | Op::SetLayout { .. }
             | Op::Mend { .. }
             | Op::Check { .. }

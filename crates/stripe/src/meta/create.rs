@@ -61,7 +61,7 @@ impl<K: Kv> Store<K> {
         self.save(&dir)?;
         self.save(&made)?;
         if *open && made.inode.is_regular() {
-            self.add_open(request.session, made.inode.id, *access);
+            self.add_open(request.session, made.inode.id);
         }
         Ok(Applied::Reply(Reply::Created { inode: made.inode, created: true }))
     }
@@ -81,7 +81,7 @@ impl<K: Kv> Store<K> {
             _ => check(&request.caller, &inode, wanted)?,
         }
         if open && inode.is_regular() {
-            self.add_open(request.session, inode.id, wanted);
+            self.add_open(request.session, inode.id);
         }
         Ok(Applied::Reply(Reply::Created { inode, created: false }))
     }

@@ -46,14 +46,9 @@ pub(super) struct Sessions {
 #[derive(Default)]
 struct Session {
     kept: Kept,
-    opens: BTreeMap<Id, Opens>,
-}
-
-/// How often a file is open, and whether for writing at least once.
-#[derive(Clone, Copy, Default)]
-struct Opens {
-    count: u64,
-    writes: bool,
+    /// How often each file is open. It keeps files alive, and gives nobody a right to them: a session
+    /// has many users.
+    opens: BTreeMap<Id, u64>,
 }
 
 record! {
@@ -180,12 +175,10 @@ impl<K: Kv> Store<K> {
         if !known && self.sessions.live.len() >= SESSIONS_MAX {
             return refuse(Errno::EMFILE, format!("there are {SESSIONS_MAX} sessions already"));
         }
-        let mut opens: BTreeMap<Id, Opens> = BTreeMap::new();
+        let mut opens: BTreeMap<Id, u64> = BTreeMap::new();
         for id in &files.0 {
             if !self.dropping.contains(id) && self.exists(*id)? {
-                let open = opens.entry(*id).or_default();
-                // How it was opened is not told: the client is trusted not to write to the others.
-                *open = Opens { count: open.count + 1, writes: true };
+                *opens.entry(*id).or_default() += 1;
             }
         }
         let session = if known { *asked } else { self.new_session(name) };
@@ -251,15 +244,13 @@ impl<K: Kv> Store<K> {
     fn answer_again(&mut self, request: &Request, reply: Reply) -> Result<Applied, Fault> {
         match (&request.op, &reply) {
             (
-                Op::Create { open: true, access, .. } | Op::CreateWrite { access, .. },
+                Op::Create { open: true, .. } | Op::CreateWrite { .. },
                 Reply::Created { inode, .. },
             ) if inode.is_regular() && self.exists(inode.id)? => {
-                self.add_open(request.session, inode.id, *access);
+                self.add_open(request.session, inode.id);
             }
-            (Op::Tmpfile { access, .. }, Reply::Created { inode, .. })
-                if self.exists(inode.id)? =>
-            {
-                self.add_open(request.session, inode.id, *access);
+            (Op::Tmpfile { .. }, Reply::Created { inode, .. }) if self.exists(inode.id)? => {
+                self.add_open(request.session, inode.id);
             }
             (Op::Setattr { .. }, Reply::Node { inode }) => {
                 let (id, epoch) = (inode.id, inode.epoch);
@@ -312,7 +303,7 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::EISDIR, format!("file {id} is a directory"));
         }
         check(&request.caller, &inode, wanted)?;
-        self.add_open(request.session, id, wanted);
+        self.add_open(request.session, id);
         Ok(super::node(inode))
     }
 
@@ -320,9 +311,9 @@ impl<K: Kv> Store<K> {
     pub(super) fn release(&mut self, session: u64, id: Id) -> Result<Applied, Fault> {
         let opens = self.sessions.live.get_mut(&session).map(|session| &mut session.opens);
         let Some(opens) = opens else { return Ok(done()) };
-        if let Some(open) = opens.get_mut(&id) {
-            open.count -= 1;
-            if open.count == 0 {
+        if let Some(count) = opens.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
                 opens.remove(&id);
                 self.closed(id)?;
             }
@@ -336,28 +327,21 @@ impl<K: Kv> Store<K> {
         Ok(done())
     }
 
-    pub(super) fn add_open(&mut self, session: u64, id: Id, wanted: u8) {
+    pub(super) fn add_open(&mut self, session: u64, id: Id) {
         if self.replaying {
             return;
         }
         let Some(session) = self.sessions.live.get_mut(&session) else { return };
-        let open = session.opens.entry(id).or_default();
-        if open.count == 0 {
+        let count = session.opens.entry(id).or_default();
+        if *count == 0 {
             *self.sessions.openers.entry(id).or_default() += 1;
         }
-        open.count += 1;
-        open.writes |= wanted & access::WRITE != 0;
+        *count += 1;
     }
 
     /// Whether anybody has the file open.
     pub(super) fn is_open(&self, id: Id) -> bool {
         self.sessions.openers.contains_key(&id)
-    }
-
-    /// Whether the session has the file open for writing.
-    pub(super) fn is_writer(&self, session: u64, id: Id) -> bool {
-        let session = self.sessions.live.get(&session);
-        session.and_then(|session| session.opens.get(&id)).is_some_and(|open| open.writes)
     }
 
     pub(super) fn must_be_live(&self, session: u64) -> Result<(), Fault> {
@@ -366,7 +350,7 @@ impl<K: Kv> Store<K> {
 
     /// Replaces a session's opens. The new ones count before the old ones go, so that a file in
     /// both is open throughout.
-    fn set_opens(&mut self, session: u64, opens: BTreeMap<Id, Opens>) -> Result<(), Fault> {
+    fn set_opens(&mut self, session: u64, opens: BTreeMap<Id, u64>) -> Result<(), Fault> {
         let Some(session) = self.sessions.live.get_mut(&session) else { return Ok(()) };
         for id in opens.keys() {
             *self.sessions.openers.entry(*id).or_default() += 1;

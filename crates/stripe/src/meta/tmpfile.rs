@@ -16,7 +16,7 @@ use covey_wire::Name;
 
 impl<K: Kv> Store<K> {
     pub(super) fn tmpfile(&mut self, request: &Request) -> Result<Applied, Fault> {
-        let &Op::Tmpfile { parent, mode: bits, gid, access: wanted } = &request.op else {
+        let &Op::Tmpfile { parent, mode: bits, gid, .. } = &request.op else {
             return refuse(Errno::EINVAL, "not a creation");
         };
         self.must_be_live(request.session)?;
@@ -33,7 +33,7 @@ impl<K: Kv> Store<K> {
         self.counters.files += 1;
         self.kv.put(&keys::orphan(made.inode.id), NAMEABLE).map_err(Fault::Broken)?;
         self.save(&made)?;
-        self.add_open(request.session, made.inode.id, wanted);
+        self.add_open(request.session, made.inode.id);
         Ok(Applied::Reply(Reply::Created { inode: made.inode, created: true }))
     }
 

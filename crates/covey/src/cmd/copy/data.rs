@@ -152,7 +152,7 @@ impl Sink {
             }
             Sink::Covey { session, file, name } => {
                 let set = SetAttr { size: Some(size), ..SetAttr::default() };
-                let stat = session.fs.setattr(&session.who, file.id(), set).await;
+                let stat = session.fs.setattr_open(&session.who, file.id(), set).await;
                 stat.map(|_| ()).cannot(|| format!("write {name}"))
             }
         }

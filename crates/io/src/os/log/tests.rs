@@ -176,3 +176,25 @@ fn an_error_of_the_visitor_cuts_nothing() {
     assert!(result.is_err());
     assert_eq!(fs::metadata(path_of(dir.path(), 1)).unwrap().len(), log.bytes());
 }
+
+#[test]
+fn a_log_whose_sync_has_failed_is_not_synced_again_until_it_is_rotated() {
+    use crate::sim::{DiskProfile, Rng, SimDisk};
+    let (disk, dir) = (SimDisk::new(DiskProfile::default(), Rng::new(1)), Path::new("/d"));
+    disk.make_dir(dir).unwrap();
+    let mut log = Log::open(Arc::new(disk.clone()), dir, 1).unwrap();
+    log.append(&[b"one"]).unwrap();
+    disk.fail_syncs(1);
+    let sync = log.sync_handle();
+    assert!(!is_in_doubt(&disk, dir));
+    assert_eq!(sync.sync().unwrap_err().raw_os_error(), Some(5));
+    assert!(is_in_doubt(&disk, dir), "a start must know of it");
+    // The disk would say yes: the pages are gone.
+    sync.sync().unwrap_err();
+    log.append(&[b"two"]).unwrap();
+    sync.sync().unwrap_err();
+    log.rotate(2).unwrap();
+    assert!(!is_in_doubt(&disk, dir));
+    log.append(&[b"three"]).unwrap();
+    sync.sync().unwrap();
+}

@@ -5,6 +5,7 @@ use crate::disk::{DiskFile, FileStat};
 use crate::task;
 use bytes::Bytes;
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bytes that are written together or not at all.
@@ -22,6 +23,9 @@ pub struct Inode {
     /// How far space was taken ahead of what is written.
     reserved: u64,
     pub(super) is_named: bool,
+    /// Write-backs that have failed, and whether any open file has reported the last of them.
+    failures: u64,
+    is_reported: bool,
 }
 
 #[derive(Debug)]
@@ -42,7 +46,48 @@ impl Inode {
             modified: task::wall(),
             reserved: 0,
             is_named: true,
+            failures: 0,
+            is_reported: true,
         }
+    }
+
+    /// Whether anything waits to be written back.
+    pub fn is_dirty(&self) -> bool {
+        self.unsynced.iter().any(|change| matches!(change, Unsynced::Write(..)))
+    }
+
+    /// A write-back fails: any sectors of what was written have reached the disk, and the system takes the
+    /// pages for clean. Whoever reads sees them until they leave the cache, at once or never. Truncations
+    /// are in the journal and not lost.
+    pub fn fail_write_back(&mut self, rng: &mut Rng) {
+        self.failures += 1;
+        self.is_reported = false;
+        let changes = std::mem::take(&mut self.unsynced);
+        let (writes, kept): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|change| matches!(change, Unsynced::Write(..)));
+        self.unsynced = kept;
+        for change in writes {
+            if let Unsynced::Write(offset, bytes) = change {
+                survive(&mut self.durable, offset as usize, &bytes, rng);
+            }
+        }
+        if rng.chance(500) {
+            self.evict();
+        }
+    }
+
+    /// The cache is read anew from the disk. The length stays: it is the open file's.
+    fn evict(&mut self) {
+        let length = self.content.len();
+        self.content.clone_from(&self.durable);
+        for change in &self.unsynced {
+            match *change {
+                Unsynced::Length(length, _) => self.content.resize(length as usize, 0),
+                Unsynced::Punch(start, end, _) => zero(&mut self.content, start, end),
+                Unsynced::Write(..) => {}
+            }
+        }
+        self.content.resize(length, 0);
     }
 
     pub fn len(&self) -> u64 {
@@ -160,6 +205,7 @@ impl Inode {
         self.durable.resize(length, 0);
         self.content = self.durable.clone();
         self.reserved = 0;
+        self.is_reported = true;
     }
 }
 
@@ -196,11 +242,20 @@ fn survive(into: &mut Vec<u8>, offset: usize, bytes: &[u8], rng: &mut Rng) {
 pub struct SimFile {
     disk: SimDisk,
     inode: u64,
+    /// The last failed write-back that it knows of: it reports each later one once.
+    failures_known: AtomicU64,
 }
 
 impl SimFile {
     pub fn new(disk: &SimDisk, inode: u64) -> SimFile {
-        SimFile { disk: disk.clone(), inode }
+        let state = disk.lock();
+        // A failure that nobody has reported is reported to who comes later, too.
+        let known = state.inodes.get(&inode).map_or(0, |inode| match inode.is_reported {
+            true => inode.failures,
+            false => inode.failures - 1,
+        });
+        drop(state);
+        SimFile { disk: disk.clone(), inode, failures_known: AtomicU64::new(known) }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Inode, &mut Rng) -> T) -> io::Result<T> {
@@ -342,9 +397,24 @@ impl DiskFile for SimFile {
     fn sync_blocking(&self, _: bool) -> io::Result<()> {
         self.disk.change(|state, fate| {
             if state.is_done(fate) {
-                let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
-                let last = inode.sync();
-                state.make_durable(last);
+                let inode = state.inodes.get(&self.inode).ok_or_else(gone)?;
+                let fails = inode.is_dirty() && state.sync_fails();
+                let State { inodes, rng, .. } = state;
+                let inode = inodes.get_mut(&self.inode).expect("it was there");
+                if fails {
+                    inode.fail_write_back(rng);
+                }
+                let known = self.failures_known.swap(inode.failures, Ordering::Relaxed);
+                let reports = known != inode.failures;
+                inode.is_reported |= reports;
+                if !fails {
+                    // What was written since a failure is brought to the disk even when that is reported.
+                    let last = inode.sync();
+                    state.make_durable(last);
+                }
+                if reports {
+                    return Err(gone());
+                }
             }
             Ok(())
         })

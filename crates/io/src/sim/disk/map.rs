@@ -52,12 +52,15 @@ impl SimMap {
         }
     }
 
-    /// Makes every change durable, all or none.
+    /// Makes every change durable, all or none. After an error it is back at the last checkpoint.
     pub fn checkpoint(&mut self) -> io::Result<()> {
         let changed = std::mem::take(&mut self.changed);
-        self.disk.change(|state, fate| {
+        let done = self.disk.change(|state, fate| {
             if !state.is_done(fate) {
                 return Ok(());
+            }
+            if state.sync_fails() {
+                return Err(io::Error::from_raw_os_error(libc::EIO));
             }
             let rows = state.maps.entry(self.path.clone()).or_default();
             for (key, value) in changed {
@@ -67,6 +70,10 @@ impl SimMap {
                 }
             }
             Ok(())
-        })
+        });
+        if done.is_err() {
+            self.rows = self.disk.lock().maps.get(&self.path).cloned().unwrap_or_default();
+        }
+        done
     }
 }

@@ -10,6 +10,7 @@ impl SimDisk {
         let mut state = self.lock();
         let state = &mut *state;
         state.crash_after = None;
+        state.failing_syncs = 0;
         state.starts += 1;
         state.started_at = Some(task::now());
         let kept = state.rng.within(state.durable_changes..state.changes + 1);

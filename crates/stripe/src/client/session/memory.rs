@@ -53,7 +53,6 @@ struct State {
 /// An open under a lease.
 struct Untold {
     id: Id,
-    writes: bool,
     /// A greeting that began since has told of it.
     until_greeting: u64,
 }
@@ -117,12 +116,12 @@ impl Memory {
     }
 
     /// Counts an open that the server need not know yet; its number.
-    pub fn opened_untold(&self, id: Id, writes: bool) -> u64 {
+    pub fn opened_untold(&self, id: Id) -> u64 {
         let mut state = self.lock();
         state.untold_next += 1;
         let (number, until_greeting) = (state.untold_next, state.greetings);
         *state.opens.entry(id).or_default() += 1;
-        state.untold.insert(number, Untold { id, writes, until_greeting });
+        state.untold.insert(number, Untold { id, until_greeting });
         number
     }
 
@@ -137,8 +136,7 @@ impl Memory {
             if open.until_greeting != greetings {
                 continue;
             }
-            let access = access::READ | if open.writes { access::WRITE } else { 0 };
-            if !say(conn, session, Op::Open { id: open.id, access }) {
+            if !say(conn, session, Op::Open { id: open.id, access: access::READ }) {
                 state.untold.insert(number, open);
                 return false;
             }

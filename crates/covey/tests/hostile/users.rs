@@ -1,0 +1,85 @@
+//! Several users of one node's `/fs`. They share the node's session on the metadata server, and must not
+//! share their rights.
+//!
+//! The test's user, whom the servers run as, attaches for all of them.
+
+use crate::nine::{Nine, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
+use crate::support::{Cluster, until};
+
+const EACCES: u32 = 13;
+const ALICE: u32 = 61_001;
+const BOB: u32 = 61_002;
+
+/// A cluster whose root everybody may write.
+fn shared() -> Cluster {
+    let cluster = Cluster::up(2);
+    cluster.covey(&["chmod", "777", ":/"]);
+    cluster
+}
+
+fn fs(cluster: &Cluster, node: &str, uid: u32) -> Nine {
+    Nine::attach(&cluster.socket(node), "/fs", uid)
+}
+
+/// A file of alice's with ten bytes and a mode, and her fid that is open for writing.
+fn of_alice(alice: &mut Nine, name: &str, mode: u32) -> u32 {
+    let fid = alice.create(name, O_RDWR, mode).unwrap();
+    alice.write(fid, 0, b"0123456789").unwrap();
+    fid
+}
+
+#[test]
+fn what_one_user_has_open_for_writing_another_may_not_cut() {
+    let cluster = shared();
+    let (mut alice, mut bob) = (fs(&cluster, "io1", ALICE), fs(&cluster, "io1", BOB));
+    let own = of_alice(&mut alice, "secret", 0o600);
+    let secret = bob.walk("secret");
+    assert_eq!(bob.cut(secret, 0), Err(EACCES));
+    assert_eq!(bob.cut(secret, 20), Err(EACCES));
+    assert_eq!(bob.open("secret", O_RDONLY | O_TRUNC), Err(EACCES));
+    assert_eq!(bob.create("secret", O_RDONLY | O_TRUNC, 0o600), Err(EACCES));
+    assert_eq!(alice.stat(own).1, 10);
+    // Her own fid, and with it her other fids, permit it whatever the mode says.
+    alice.chmod(own, 0o444).unwrap();
+    alice.cut(own, 5).unwrap();
+    let walked = alice.walk("secret");
+    alice.cut(walked, 4).unwrap();
+    alice.clunk(own);
+    assert_eq!(alice.cut(walked, 0), Err(EACCES), "it was the open that permitted it");
+    assert_eq!(alice.stat(walked).1, 4);
+}
+
+#[test]
+fn who_may_read_alone_cuts_nothing_by_creating_it() {
+    let cluster = shared();
+    let (mut alice, mut bob) = (fs(&cluster, "io1", ALICE), fs(&cluster, "io1", BOB));
+    let own = of_alice(&mut alice, "log", 0o644);
+    assert_eq!(bob.create("log", O_RDONLY | O_TRUNC, 0o644), Err(EACCES));
+    assert_eq!(bob.open("log", O_RDONLY | O_TRUNC), Err(EACCES));
+    assert_eq!(alice.stat(own).1, 10);
+    let read = bob.open("log", O_RDONLY).unwrap();
+    assert_eq!(bob.cut(read, 0), Err(EACCES));
+    // A file that is new is its maker's, whatever its mode.
+    let made = bob.create("mine", O_WRONLY | O_TRUNC, 0o444).unwrap();
+    bob.write(made, 0, b"x").unwrap();
+    bob.cut(made, 7).unwrap();
+    assert_eq!(bob.stat(made).1, 7);
+}
+
+#[test]
+fn after_a_restart_of_the_metadata_server_what_is_open_permits_no_more_than_before() {
+    let cluster = shared();
+    // The names are on a node of their own; the session of this one outlives that.
+    let (mut alice, mut bob) = (fs(&cluster, "io2", ALICE), fs(&cluster, "io2", BOB));
+    let own = of_alice(&mut alice, "log", 0o644);
+    let read = bob.open("log", O_RDONLY).unwrap();
+    cluster.kill("meta");
+    cluster.restart();
+    until("the metadata server", || alice.write(own, 0, b"x").is_ok());
+    assert_eq!(bob.cut(read, 0), Err(EACCES));
+    let walked = bob.walk("log");
+    assert_eq!(bob.cut(walked, 0), Err(EACCES));
+    assert_eq!(alice.stat(own).1, 10);
+    alice.chmod(own, 0o444).unwrap();
+    alice.cut(own, 5).unwrap();
+}
