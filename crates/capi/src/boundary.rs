@@ -1,26 +1,28 @@
 //! The fence between C and us: every entry point goes through it, and what C gives is checked here.
 
 use crate::results::{Number, Refusal, tell};
+use covey_io::boundary;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What the inside of an entry point answers.
 pub type Result<T> = std::result::Result<T, Refusal>;
 
 /// Serves a call: 0, or a negative number whose text is kept for `covey_last_error`.
 pub fn fence(work: impl FnOnce() -> Result<()>) -> c_int {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    match boundary::fence(work) {
         Ok(Ok(())) => Number::Ok as c_int,
         Ok(Err(refusal)) => tell(refusal),
-        Err(_panic) => tell(Refusal::of(Number::Internal, "a panic in libcovey".to_owned())),
+        Err(boundary::Panicked) => {
+            tell(Refusal::of(Number::Internal, "a panic in libcovey".to_owned()))
+        }
     }
 }
 
 /// Serves a call that cannot be refused: freeing.
 pub fn quietly(work: impl FnOnce()) {
     // A panic has been told on stderr, and C cannot be told more.
-    let _ = catch_unwind(AssertUnwindSafe(work));
+    let _ = boundary::fence(work);
 }
 
 /// What a handle points to.

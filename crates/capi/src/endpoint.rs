@@ -1,9 +1,9 @@
 //! Endpoints: what they are, their keys and layouts.
 
 use crate::boundary::{Result, export, give, held, held_mut, place};
-use crate::meeting::Blocks;
 use crate::operations::CCompletion;
 use crate::results::{Number, Refusal};
+use covey_io::boundary::transport::Blocks;
 use covey_io::os::addresses::Addresses;
 use covey_io::os::packets::Tcp;
 use covey_io::os::shm::{Settings, Shm, Waiter};

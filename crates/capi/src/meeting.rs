@@ -3,55 +3,17 @@
 use crate::boundary::{Result, export, give, give_new, held_mut, place, room};
 use crate::endpoint::{CConfig, CEndpoint, NO_PEER, Over, span};
 use crate::results::{Number, Refusal};
+use covey_io::boundary::transport::{self, Blocks};
 use covey_io::os::addresses::Addresses;
 use covey_io::os::packets::{Options, Tcp};
 use covey_io::os::shm::{Patience, Shm, Waiter};
 use covey_uzura::{Config, Engine};
-use std::alloc::Layout;
-use std::collections::{HashMap, VecDeque};
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::collections::VecDeque;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-
-/// Memory given out where no peer can map it, by its address.
-#[derive(Default)]
-pub struct Blocks(HashMap<usize, Layout>);
-
-impl Blocks {
-    fn allocate(&mut self, bytes: u64) -> Option<*mut c_void> {
-        let bytes = usize::try_from(bytes).ok()?.max(1);
-        let layout = Layout::from_size_align(bytes, PAGE_BYTES).ok()?;
-        // SAFETY: the layout has a size.
-        let block = unsafe { std::alloc::alloc_zeroed(layout) };
-        if block.is_null() {
-            return None;
-        }
-        self.0.insert(block.expose_provenance(), layout);
-        Some(block.cast())
-    }
-
-    fn release(&mut self, memory: *mut c_void) -> bool {
-        let Some(layout) = self.0.remove(&memory.addr()) else { return false };
-        // SAFETY: it was allocated with this layout, and is forgotten.
-        unsafe { std::alloc::dealloc(memory.cast(), layout) };
-        true
-    }
-}
-
-impl Drop for Blocks {
-    fn drop(&mut self) {
-        for (address, layout) in self.0.drain() {
-            // SAFETY: allocated with this layout; the endpoint is gone, and its memory with it.
-            unsafe { std::alloc::dealloc(std::ptr::with_exposed_provenance_mut(address), layout) };
-        }
-    }
-}
-
-const PAGE_BYTES: usize = 4096;
 
 /// # Safety
 ///
@@ -64,13 +26,8 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a CStr> {
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-fn path(name: &CStr) -> &Path {
-    Path::new(OsStr::from_bytes(name.to_bytes()))
-}
-
 fn address(name: &CStr) -> Result<SocketAddr> {
-    let address = name.to_str().ok().and_then(|name| name.parse().ok());
-    address.ok_or_else(|| {
+    transport::address(name).ok_or_else(|| {
         let text = format!("{name:?} is no address: 127.0.0.1:4000 and [::1]:4000 are");
         Refusal::argument(text)
     })
@@ -127,7 +84,7 @@ export! {
     fn covey_endpoint_listen(endpoint: *mut CEndpoint, name: *const c_char) {
         let name = text(name)?;
         let done = match &mut held_mut(endpoint, "endpoint")?.over {
-            Over::Shm(engine) => engine.transport().listen(path(name)),
+            Over::Shm(engine) => engine.transport().listen(transport::path(name)),
             Over::Tcp(engine) => engine.transport().listen_at(address(name)?).map(drop),
         };
         done.map_err(|error| refused("listen at", name, &error))
@@ -172,7 +129,7 @@ export! {
     fn covey_endpoint_connect(endpoint: *mut CEndpoint, name: *const c_char, peer: *mut u32) {
         let (endpoint, name, peer) = (held_mut(endpoint, "endpoint")?, text(name)?, place(peer)?);
         let met = match &mut endpoint.over {
-            Over::Shm(engine) => engine.transport().connect(path(name)),
+            Over::Shm(engine) => engine.transport().connect(transport::path(name)),
             Over::Tcp(engine) => engine.transport().connect(address(name)?),
         };
         peer.write(met.map_err(|error| refused("connect to", name, &error))?.0);

@@ -15,6 +15,8 @@
 //! [`kv`](os::kv) and [`log`](os::log) keep the metadata; [`directory`](os::directory) says whose a
 //! store is; [`mount`](os::mount) opens FUSE's device.
 //!
+//! What the libraries for C have in common, above all that no panic reaches C, is in [`boundary`].
+//!
 //! What servers ask of their [`disk`] and of the runtime their [tasks](task) run on can also be answered by
 //! a simulated world, [`sim`].
 //!
@@ -70,6 +72,7 @@
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod boundary;
 pub mod disk;
 pub mod os;
 pub mod place;

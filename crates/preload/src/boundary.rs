@@ -5,10 +5,10 @@
 //! the runtime may use descriptors without coming back here.
 
 use crate::real;
+use covey_io::boundary::{Panicked, fence};
 use covey_ninep::tree::Errno;
 use std::cell::Cell;
 use std::ffi::CString;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// What a served call answers.
@@ -95,7 +95,7 @@ pub fn serve_or<R: Answer>(
     let errno = errno();
     let outcome = {
         let _inside = Inside::enter();
-        catch_unwind(AssertUnwindSafe(work))
+        fence(work)
     };
     match outcome {
         Ok(Ok(value)) => {
@@ -104,7 +104,7 @@ pub fn serve_or<R: Answer>(
         }
         Ok(Err(Stop::Errno(refusal))) => fail(refusal.code as i32),
         Ok(Err(Stop::Outside(path))) => outside(path),
-        Err(_panic) => fail(libc::EIO),
+        Err(Panicked) => fail(libc::EIO),
     }
 }
 

@@ -7,9 +7,9 @@
 use crate::boundary::{Result, export, is_inside, refuse, serve, set_errno};
 use crate::client::{caller, client, wait};
 use crate::place::{Where, below_prefix, locate_path};
-use crate::settings::variable;
 use crate::walk::{Follow, resolve};
 use crate::{open, real, table};
+use covey_io::boundary::variable;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Id, Inode};
 use libc::{c_char, c_int, size_t};

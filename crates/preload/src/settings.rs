@@ -1,7 +1,7 @@
 //! What the environment says, read once when the library is loaded.
 
 use crate::boundary::say;
-use std::ffi::CStr;
+use covey_io::boundary::{is_on, variable};
 use std::sync::OnceLock;
 
 /// The settings of this process.
@@ -21,18 +21,9 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 pub fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| Settings {
         prefix: prefix(variable(c"COVEY_PRELOAD_PREFIX")),
-        report: is_on(variable(c"COVEY_PRELOAD_REPORT")),
-        hard: is_on(variable(c"COVEY_PRELOAD_HARD")),
+        report: is_on(c"COVEY_PRELOAD_REPORT"),
+        hard: is_on(c"COVEY_PRELOAD_HARD"),
     })
-}
-
-/// A variable of the environment, without the lock that Rust's own way takes.
-pub fn variable(name: &CStr) -> Option<Vec<u8>> {
-    // SAFETY: the name ends with a zero; what comes back is copied at once.
-    unsafe {
-        let value = libc::getenv(name.as_ptr());
-        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes().to_vec())
-    }
 }
 
 fn prefix(named: Option<Vec<u8>>) -> Vec<u8> {
@@ -60,10 +51,6 @@ fn usable(named: &[u8]) -> Result<Vec<u8>, &'static str> {
 
 /// Where files are unless another place is named.
 const PREFIX: &[u8] = b"/covey";
-
-fn is_on(value: Option<Vec<u8>>) -> bool {
-    value.is_some_and(|value| !value.is_empty() && value != b"0")
-}
 
 #[cfg(test)]
 mod tests {
