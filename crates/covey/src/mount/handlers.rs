@@ -5,6 +5,7 @@
 //! there are. The kernel is told to keep what the file system holds a lease on, for as long as that
 //! lasts ([`super::kernel`]), and more only where a weaker consistency mode says so ([`modes`]).
 
+mod askers;
 mod attrs;
 mod data;
 mod dirs;
@@ -22,6 +23,7 @@ use super::behind::Behind;
 use super::files::Files;
 use super::kernel::Kernel;
 use super::transport::{Answer, Service};
+use askers::Askers;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Caller, Consistency, Id};
 use covey_wire::List;
@@ -53,7 +55,7 @@ pub struct Session<F: Files> {
     /// Files that had set-user-id or set-group-id when their attributes were last told to the kernel.
     privileged: Mutex<HashSet<Id>>,
     /// Who has asked for fcntl locks on what: close owes them an unlock.
-    lock_owners: Mutex<HashSet<(Id, u64)>>,
+    askers: Mutex<Askers>,
     /// The kernel was ever told to keep attributes other than under a lease.
     has_kept: AtomicBool,
 }
@@ -97,7 +99,7 @@ impl<F: Files> Session<F> {
             dirs: Table::default(),
             opened: Mutex::default(),
             privileged: Mutex::default(),
-            lock_owners: Mutex::default(),
+            askers: Mutex::default(),
             has_kept: AtomicBool::new(false),
         }
     }

@@ -174,11 +174,12 @@ impl<F: Files> Session<F> {
         if let Some(open) = &closed {
             self.closed(open);
         }
+        let unlocked = self.clone().unlock_handle(id, fh).await;
         if flags & release::FLOCK_UNLOCK != 0 {
             self.unlock_whole(id, owner).await?;
         }
         drop(closed);
-        Ok(Answer::Done)
+        unlocked.map(|()| Answer::Done)
     }
 }
 
