@@ -12,8 +12,9 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use support::bytes::{assert_same, noise};
-use support::{open, two_mounts, until};
+use support::{Cluster, has_program, is_root, open, run, two_mounts, until};
 
 fn get(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 65536];
@@ -210,3 +211,56 @@ fn the_time_of_birth_is_told_and_stays() {
     fs::rename(one.join("f"), one.join("g")).unwrap();
     assert_eq!(fs::metadata(two.join("g")).unwrap().created().unwrap(), born);
 }
+
+/// A script of Python with its arguments, for calls that std does not make.
+fn python(dir: &Path, script: &str, arguments: &[&Path]) {
+    let mut command = Command::new("python3");
+    command.current_dir(dir).arg("-c").arg(script).args(arguments);
+    let done = run(command);
+    assert!(done.ok, "{done}");
+}
+
+#[test]
+fn groups_count_as_the_process_has_them_not_as_its_account() {
+    if !is_root() || !has_program("python3") {
+        return support::skip("needs root and python3");
+    }
+    let mut cluster = Cluster::up(1);
+    let Some(mount) = cluster.mount_with(&["--allow-other"]) else { return };
+    python(&mount, GROUPS, &[]);
+}
+
+/// One thread that changes its groups at once, as itself: no database knows of them.
+const GROUPS: &str = r#"
+import os, stat
+def refused(act):
+    try: act()
+    except PermissionError: return
+    raise SystemExit("it was not refused")
+def become(groups):
+    os.seteuid(0); os.setegid(0)
+    os.setgroups(groups); os.setegid(1234); os.seteuid(1234)
+def mode(path): return stat.S_IMODE(os.stat(path).st_mode)
+os.chmod(".", 0o777)
+with open("shared", "w") as file: file.write("x")
+os.chown("shared", 0, 65531); os.chmod("shared", 0o660)
+os.mkdir("team"); os.chown("team", 0, 65531); os.chmod("team", 0o2770)
+for round in range(2):
+    become([])
+    mine = f"mine{round}"
+    refused(lambda: open("shared"))
+    refused(lambda: os.listdir("team"))
+    open(mine, "w").close()
+    refused(lambda: os.chown(mine, -1, 65531))
+    become([65530, 65531])
+    assert open("shared", "r+").read() == "x"
+    open(f"team/{mine}", "w").close()
+    assert mine in os.listdir("team") and os.stat(f"team/{mine}").st_gid == 65531
+    os.chown(mine, -1, 65531)
+    os.chmod(mine, 0o2775)
+    assert mode(mine) == 0o2775, oct(mode(mine))
+    os.setxattr("shared", "user.a", b"1") # By the group's right to write.
+    become([65530])
+    refused(lambda: open("shared"))
+    refused(lambda: os.unlink(f"team/{mine}"))
+"#;

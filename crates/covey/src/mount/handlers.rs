@@ -15,6 +15,7 @@ mod modes;
 mod names;
 mod space;
 mod table;
+mod who;
 mod xattr;
 
 use super::MountOptions;
@@ -26,13 +27,13 @@ use super::transport::{Answer, Service};
 use askers::Askers;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Caller, Consistency, Id};
-use covey_wire::List;
 use modes::{Pages, Usage};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use table::Table;
+use who::Who;
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -40,6 +41,8 @@ type Result<T> = std::result::Result<T, Errno>;
 pub struct Session<F: Files> {
     files: Arc<F>,
     options: MountOptions,
+    /// The groups of those who ask.
+    who: Who,
     /// What the kernel keeps, under leases.
     kernel: Arc<Kernel>,
     open: Table<OpenFile<F::File>>,
@@ -93,6 +96,7 @@ impl<F: Files> Session<F> {
             pages: Mutex::default(),
             dir_modes: Mutex::default(),
             files,
+            who: Who::new(options.groups.clone()),
             options,
             kernel,
             open: Table::default(),
@@ -107,15 +111,6 @@ impl<F: Files> Session<F> {
     /// Before the mount ends: what was written reaches the servers.
     pub async fn settle(&self) {
         self.behind.settle_all().await;
-    }
-
-    fn caller(&self, header: &Header) -> Caller {
-        // Root is not asked for its groups.
-        let groups = match header.uid {
-            0 => vec![header.gid],
-            uid => (self.options.groups)(uid, header.gid),
-        };
-        Caller { uid: header.uid, gid: header.gid, groups: List(groups) }
     }
 
     /// The future of a request has room for the largest of them, and is moved: what is not asked all
