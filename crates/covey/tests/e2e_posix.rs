@@ -264,3 +264,55 @@ for round in range(2):
     refused(lambda: open("shared"))
     refused(lambda: os.unlink(f"team/{mine}"))
 "#;
+
+#[test]
+fn a_file_handle_of_one_mount_leads_to_the_file_on_another() {
+    if !is_root() || !has_program("python3") {
+        return support::skip("needs root and python3");
+    }
+    let Some((_cluster, one, two)) = two_mounts(1) else { return };
+    python(&one, HANDLES, &[&one, &two]);
+}
+
+/// The second mount's kernel has never seen what the handles are of.
+const HANDLES: &str = r#"
+import ctypes, errno, os, sys, time
+one, two = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("data", ctypes.c_ubyte * 128)]
+def checked(done):
+    if done < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return done
+def handle_of(path):
+    handle, mount = Handle(128), ctypes.c_int()
+    checked(libc.name_to_handle_at(-100, path.encode(), ctypes.byref(handle), ctypes.byref(mount), 0))
+    return handle
+there = os.open(two, os.O_RDONLY)
+def opened(handle, flags=os.O_RDONLY): return checked(libc.open_by_handle_at(there, ctypes.byref(handle), flags))
+os.makedirs("d/e/f")
+with open("d/e/f/file", "w") as file: file.write("content")
+os.symlink("nowhere", "d/link")
+file, directory, link, root = (handle_of(path) for path in ["d/e/f/file", "d/e/f", "d/link", "."])
+f = opened(file, os.O_RDWR)
+assert os.pread(f, 100, 0) == b"content"
+os.pwrite(f, b"CON", 0); os.close(f)
+assert open("d/e/f/file").read() == "CONtent"
+f = opened(directory)
+assert os.listdir(f) == ["file"]
+assert os.readlink(f"/proc/self/fd/{f}") == two + "/d/e/f", os.readlink(f"/proc/self/fd/{f}")
+os.close(f)
+assert os.path.samestat(os.fstat(opened(root)), os.stat(two))
+os.rename("d/e/f/file", "moved")
+f = opened(file); assert os.read(f, 100) == b"CONtent"; os.close(f)
+os.unlink("moved")
+# The last close is heard of after it was made, and until then the file lives.
+for gone in [file, Handle(file.bytes, file.type, type(file.data)(*([0x55] * 12)))]:
+    for attempt in range(600):
+        try: os.close(opened(gone))
+        except OSError as error:
+            assert error.errno == errno.ESTALE, error
+            break
+        time.sleep(0.1)
+    else: raise SystemExit("a file that is gone was opened")
+"#;

@@ -15,8 +15,16 @@ impl<F: Files> Session<F> {
     pub(super) async fn lookup(&self, header: &Header, name: Text) -> Result<Answer> {
         let name = checked(name)?;
         let (parent, then) = (header.nodeid, self.behind.now());
-        let looking = async |who: &Caller| self.files.lookup(who, parent, &name).await;
-        match self.as_caller(header, looking).await {
+        let found = match name.as_bytes() {
+            // Only who holds a file handle for a number is sent here, and needs no path to it.
+            b"." => self.files.stat(parent).await.map(|stat| stat.inode),
+            b".." => self.files.lookup(&Caller::default(), parent, &name).await,
+            _ => {
+                let looking = async |who: &Caller| self.files.lookup(who, parent, &name).await;
+                self.as_caller(header, looking).await
+            }
+        };
+        match found {
             Ok(inode) => Ok(self.entry_out(parent, &name, &self.settled(inode, then).await?)),
             Err(error) if error.code == Errno::ENOENT => {
                 let kept = self.names_kept(parent);
