@@ -2,6 +2,7 @@
 
 mod support;
 
+use covey_io::os::ofd::{LockKind, Range, try_lock};
 use rustix::fs::{
     FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate,
     flock, getxattr, listxattr, removexattr, seek, setxattr,
@@ -9,10 +10,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::bytes::{assert_same, noise};
 use support::preload::compile;
@@ -630,5 +631,56 @@ fn blocks_and_sizes_are_honest_in_any_mode() {
         let meta = file.metadata().unwrap();
         assert_eq!(meta.size(), (10 << 20) + 1, "{mode}");
         assert!(meta.blocks() * 512 < 1 << 20, "{mode}: {} blocks", meta.blocks());
+    }
+}
+
+/// Another process that takes a lock of an open file (F_OFD_SETLKW), as QEMU does. It says when it
+/// asks, and what it then finds in the file; it ends when its standard input does.
+fn lock_an_open_file(path: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut command = Command::new("python3");
+    command.arg("-c").arg(LOCK_AN_OPEN_FILE).arg(path);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().expect("it lives").unwrap(), "asks");
+    (child, lines)
+}
+
+const LOCK_AN_OPEN_FILE: &str = r#"
+import fcntl, os, struct, sys
+f = os.open(sys.argv[1], os.O_RDWR)
+print("asks", flush=True)
+fcntl.fcntl(f, fcntl.F_OFD_SETLKW, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+found = os.pread(f, 100, 0).decode()
+os.pwrite(f, b"killed", 0)
+print("found", found, flush=True)
+sys.stdin.read()
+"#;
+
+#[test]
+fn a_lock_of_an_open_file_ends_with_it_and_lets_others_go_on_in_any_mode() {
+    if !support::has_program("python3") {
+        return support::skip("needs python3");
+    }
+    let all = Range { start: 0, length: 0 };
+    for mode in MODES {
+        let Some((_cluster, one, two)) = two_mounts(mode) else { return };
+        fs::write(one.join("f"), "before").unwrap();
+        let (file, other) = (open(&one.join("f")), open(&two.join("f")));
+        assert_eq!(read(&other, 0, 6), b"before");
+        assert!(try_lock(&file, LockKind::Write, all).unwrap());
+        assert!(!try_lock(&other, LockKind::Write, all).unwrap(), "{mode}: it is taken");
+        let (mut child, mut lines) = lock_an_open_file(&two.join("f"));
+        file.write_all_at(b"closed", 0).unwrap();
+        drop(file);
+        assert_eq!(lines.next().expect("an answer").unwrap(), "found closed", "{mode}");
+        assert!(!try_lock(open(&one.join("f")), LockKind::Read, all).unwrap(), "{mode}: taken");
+        let (mut next, mut lines) = lock_an_open_file(&one.join("f"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(lines.next().expect("an answer").unwrap(), "found killed", "{mode}");
+        next.wait().unwrap();
+        until("the last one's lock to end", || {
+            try_lock(&other, LockKind::Write, all).expect("an answer")
+        });
     }
 }

@@ -12,8 +12,9 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
 use support::bytes::{assert_same, noise};
-use support::{open, two_mounts, until};
+use support::{Cluster, has_program, is_root, open, run, two_mounts, until};
 
 fn get(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; 65536];
@@ -210,3 +211,108 @@ fn the_time_of_birth_is_told_and_stays() {
     fs::rename(one.join("f"), one.join("g")).unwrap();
     assert_eq!(fs::metadata(two.join("g")).unwrap().created().unwrap(), born);
 }
+
+/// A script of Python with its arguments, for calls that std does not make.
+fn python(dir: &Path, script: &str, arguments: &[&Path]) {
+    let mut command = Command::new("python3");
+    command.current_dir(dir).arg("-c").arg(script).args(arguments);
+    let done = run(command);
+    assert!(done.ok, "{done}");
+}
+
+#[test]
+fn groups_count_as_the_process_has_them_not_as_its_account() {
+    if !is_root() || !has_program("python3") {
+        return support::skip("needs root and python3");
+    }
+    let mut cluster = Cluster::up(1);
+    let Some(mount) = cluster.mount_with(&["--allow-other"]) else { return };
+    python(&mount, GROUPS, &[]);
+}
+
+/// One thread that changes its groups at once, as itself: no database knows of them.
+const GROUPS: &str = r#"
+import os, stat
+def refused(act):
+    try: act()
+    except PermissionError: return
+    raise SystemExit("it was not refused")
+def become(groups):
+    os.seteuid(0); os.setegid(0)
+    os.setgroups(groups); os.setegid(1234); os.seteuid(1234)
+def mode(path): return stat.S_IMODE(os.stat(path).st_mode)
+os.chmod(".", 0o777)
+with open("shared", "w") as file: file.write("x")
+os.chown("shared", 0, 65531); os.chmod("shared", 0o660)
+os.mkdir("team"); os.chown("team", 0, 65531); os.chmod("team", 0o2770)
+for round in range(2):
+    become([])
+    mine = f"mine{round}"
+    refused(lambda: open("shared"))
+    refused(lambda: os.listdir("team"))
+    open(mine, "w").close()
+    refused(lambda: os.chown(mine, -1, 65531))
+    become([65530, 65531])
+    assert open("shared", "r+").read() == "x"
+    open(f"team/{mine}", "w").close()
+    assert mine in os.listdir("team") and os.stat(f"team/{mine}").st_gid == 65531
+    os.chown(mine, -1, 65531)
+    os.chmod(mine, 0o2775)
+    assert mode(mine) == 0o2775, oct(mode(mine))
+    os.setxattr("shared", "user.a", b"1") # By the group's right to write.
+    become([65530])
+    refused(lambda: open("shared"))
+    refused(lambda: os.unlink(f"team/{mine}"))
+"#;
+
+#[test]
+fn a_file_handle_of_one_mount_leads_to_the_file_on_another() {
+    if !is_root() || !has_program("python3") {
+        return support::skip("needs root and python3");
+    }
+    let Some((_cluster, one, two)) = two_mounts(1) else { return };
+    python(&one, HANDLES, &[&one, &two]);
+}
+
+/// The second mount's kernel has never seen what the handles are of.
+const HANDLES: &str = r#"
+import ctypes, errno, os, sys, time
+one, two = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("data", ctypes.c_ubyte * 128)]
+def checked(done):
+    if done < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return done
+def handle_of(path):
+    handle, mount = Handle(128), ctypes.c_int()
+    checked(libc.name_to_handle_at(-100, path.encode(), ctypes.byref(handle), ctypes.byref(mount), 0))
+    return handle
+there = os.open(two, os.O_RDONLY)
+def opened(handle, flags=os.O_RDONLY): return checked(libc.open_by_handle_at(there, ctypes.byref(handle), flags))
+os.makedirs("d/e/f")
+with open("d/e/f/file", "w") as file: file.write("content")
+os.symlink("nowhere", "d/link")
+file, directory, link, root = (handle_of(path) for path in ["d/e/f/file", "d/e/f", "d/link", "."])
+f = opened(file, os.O_RDWR)
+assert os.pread(f, 100, 0) == b"content"
+os.pwrite(f, b"CON", 0); os.close(f)
+assert open("d/e/f/file").read() == "CONtent"
+f = opened(directory)
+assert os.listdir(f) == ["file"]
+assert os.readlink(f"/proc/self/fd/{f}") == two + "/d/e/f", os.readlink(f"/proc/self/fd/{f}")
+os.close(f)
+assert os.path.samestat(os.fstat(opened(root)), os.stat(two))
+os.rename("d/e/f/file", "moved")
+f = opened(file); assert os.read(f, 100) == b"CONtent"; os.close(f)
+os.unlink("moved")
+# The last close is heard of after it was made, and until then the file lives.
+for gone in [file, Handle(file.bytes, file.type, type(file.data)(*([0x55] * 12)))]:
+    for attempt in range(600):
+        try: os.close(opened(gone))
+        except OSError as error:
+            assert error.errno == errno.ESTALE, error
+            break
+        time.sleep(0.1)
+    else: raise SystemExit("a file that is gone was opened")
+"#;

@@ -5,6 +5,7 @@
 //! there are. The kernel is told to keep what the file system holds a lease on, for as long as that
 //! lasts ([`super::kernel`]), and more only where a weaker consistency mode says so ([`modes`]).
 
+mod askers;
 mod attrs;
 mod data;
 mod dirs;
@@ -14,6 +15,7 @@ mod modes;
 mod names;
 mod space;
 mod table;
+mod who;
 mod xattr;
 
 use super::MountOptions;
@@ -22,15 +24,16 @@ use super::behind::Behind;
 use super::files::Files;
 use super::kernel::Kernel;
 use super::transport::{Answer, Service};
+use askers::Askers;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Caller, Consistency, Id};
-use covey_wire::List;
 use modes::{Pages, Usage};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use table::Table;
+use who::Who;
 
 type Result<T> = std::result::Result<T, Errno>;
 
@@ -38,6 +41,8 @@ type Result<T> = std::result::Result<T, Errno>;
 pub struct Session<F: Files> {
     files: Arc<F>,
     options: MountOptions,
+    /// The groups of those who ask.
+    who: Who,
     /// What the kernel keeps, under leases.
     kernel: Arc<Kernel>,
     open: Table<OpenFile<F::File>>,
@@ -53,7 +58,7 @@ pub struct Session<F: Files> {
     /// Files that had set-user-id or set-group-id when their attributes were last told to the kernel.
     privileged: Mutex<HashSet<Id>>,
     /// Who has asked for fcntl locks on what: close owes them an unlock.
-    lock_owners: Mutex<HashSet<(Id, u64)>>,
+    askers: Mutex<Askers>,
     /// The kernel was ever told to keep attributes other than under a lease.
     has_kept: AtomicBool,
 }
@@ -91,13 +96,14 @@ impl<F: Files> Session<F> {
             pages: Mutex::default(),
             dir_modes: Mutex::default(),
             files,
+            who: Who::new(options.groups.clone()),
             options,
             kernel,
             open: Table::default(),
             dirs: Table::default(),
             opened: Mutex::default(),
             privileged: Mutex::default(),
-            lock_owners: Mutex::default(),
+            askers: Mutex::default(),
             has_kept: AtomicBool::new(false),
         }
     }
@@ -105,15 +111,6 @@ impl<F: Files> Session<F> {
     /// Before the mount ends: what was written reaches the servers.
     pub async fn settle(&self) {
         self.behind.settle_all().await;
-    }
-
-    fn caller(&self, header: &Header) -> Caller {
-        // Root is not asked for its groups.
-        let groups = match header.uid {
-            0 => vec![header.gid],
-            uid => (self.options.groups)(uid, header.gid),
-        };
-        Caller { uid: header.uid, gid: header.gid, groups: List(groups) }
     }
 
     /// The future of a request has room for the largest of them, and is moved: what is not asked all

@@ -47,6 +47,10 @@ pub enum Dialect {
     Covey,
 }
 
+impl covey_wire::Context for Dialect {
+    const ORDER: covey_wire::Order = covey_wire::Order::Little;
+}
+
 impl Dialect {
     /// The version string.
     pub fn version(self) -> &'static str {

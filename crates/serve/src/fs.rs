@@ -298,8 +298,11 @@ impl Tree for FsTree {
     fn getlock(&self, _: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
         let id = node.id;
         later!(self, fs, {
+            const F_RDLCK: u8 = 0;
             const F_UNLCK: u8 = 2;
-            Ok(match fs.getlock(id, range(&lock)).await? {
+            // Linux's v9fs says F_UNLCK whatever kind it was asked about: any lock is in the way.
+            let asked = RangeLock { exclusive: lock.kind != F_RDLCK, ..range(&lock) };
+            Ok(match fs.getlock(id, asked).await? {
                 None => Lock { kind: F_UNLCK, ..lock },
                 Some(held) => Lock {
                     kind: u8::from(held.exclusive),

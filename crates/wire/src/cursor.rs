@@ -1,7 +1,8 @@
-//! Little-endian cursors over shared bytes, and the field types that all messages are made of.
+//! Cursors over shared bytes, and the field types that all messages are made of.
 //!
 //! A `Reader` never indexes and never copies a payload: what it hands out shares the buffer that
-//! the message arrived in. Integers are little-endian, as in 9P.
+//! the message arrived in. The context of a table of messages gives the byte order of its integers:
+//! little-endian as in 9P, big-endian as in iSCSI and on most of the Internet.
 
 use crate::Blame;
 use bytes::{Buf, BufMut, Bytes};
@@ -16,9 +17,9 @@ pub struct Reader {
 }
 
 macro_rules! integer {
-    ($($name:ident $type:ty, $get:ident;)*) => {
+    ($order:literal: $($name:ident $type:ty, $get:ident;)*) => {
         $(
-            #[doc = concat!("Takes a little-endian `", stringify!($type), "`.")]
+            #[doc = concat!("Takes a ", $order, " `", stringify!($type), "`.")]
             pub fn $name(&mut self) -> Result<$type, Blame> {
                 self.need(size_of::<$type>(), stringify!($type))?;
                 self.gather(size_of::<$type>());
@@ -41,10 +42,18 @@ impl Reader {
     }
 
     integer! {
+        "little-endian":
         u8 u8, get_u8;
         u16 u16, get_u16_le;
         u32 u32, get_u32_le;
         u64 u64, get_u64_le;
+    }
+
+    integer! {
+        "big-endian":
+        u16_be u16, get_u16;
+        u32_be u32, get_u32;
+        u64_be u64, get_u64;
     }
 
     /// Takes `count` bytes, shared with the buffer.
@@ -87,8 +96,37 @@ impl Reader {
     }
 }
 
-/// A type that can stand in a message. `C` is the dialect or context that the encoding depends on.
-pub trait Field<C: Copy = ()>: Sized {
+/// The order of an integer's bytes on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The least significant byte first, as in 9P.
+    Little,
+    /// The most significant byte first: network byte order.
+    Big,
+}
+
+/// What an encoding depends on besides the value: the byte order of a protocol's integers, and whatever else a
+/// table of messages names as its context, such as the dialect that two peers have agreed on.
+pub trait Context: Copy {
+    /// The order of the protocol's integers.
+    const ORDER: Order;
+}
+
+/// A protocol without dialects whose integers are little-endian.
+impl Context for () {
+    const ORDER: Order = Order::Little;
+}
+
+/// A protocol without dialects whose integers are big-endian.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BigEndian;
+
+impl Context for BigEndian {
+    const ORDER: Order = Order::Big;
+}
+
+/// A type that can stand in a message. `C` is the context that the encoding depends on.
+pub trait Field<C: Context = ()>: Sized {
     /// Encoded size in bytes.
     fn size(&self, context: C) -> usize;
     /// Appends the encoding.
@@ -98,23 +136,34 @@ pub trait Field<C: Copy = ()>: Sized {
 }
 
 macro_rules! integer_field {
-    ($($type:ident $put:ident;)*) => {
-        $(impl<C: Copy> Field<C> for $type {
+    ($($type:ident $put_little:ident $put_big:ident $get_big:ident;)*) => {
+        $(impl<C: Context> Field<C> for $type {
             fn size(&self, _: C) -> usize {
                 size_of::<$type>()
             }
             fn put(&self, _: C, out: &mut Vec<u8>) {
-                out.$put(*self);
+                match C::ORDER {
+                    Order::Little => out.$put_little(*self),
+                    Order::Big => out.$put_big(*self),
+                }
             }
             fn get(_: C, from: &mut Reader) -> Result<Self, Blame> {
-                from.$type()
+                match C::ORDER {
+                    Order::Little => from.$type(),
+                    Order::Big => from.$get_big(),
+                }
             }
         })*
     };
 }
-integer_field! { u8 put_u8; u16 put_u16_le; u32 put_u32_le; u64 put_u64_le; }
+integer_field! {
+    u8 put_u8 put_u8 u8;
+    u16 put_u16_le put_u16 u16_be;
+    u32 put_u32_le put_u32 u32_be;
+    u64 put_u64_le put_u64 u64_be;
+}
 
-impl<C: Copy> Field<C> for bool {
+impl<C: Context> Field<C> for bool {
     fn size(&self, _: C) -> usize {
         1
     }
@@ -130,7 +179,7 @@ impl<C: Copy> Field<C> for bool {
     }
 }
 
-impl<C: Copy, T: Field<C>> Field<C> for Option<T> {
+impl<C: Context, T: Field<C>> Field<C> for Option<T> {
     fn size(&self, c: C) -> usize {
         1 + self.as_ref().map_or(0, |value| value.size(c))
     }
@@ -223,17 +272,17 @@ impl fmt::Display for Name {
     }
 }
 
-impl<C: Copy> Field<C> for Name {
+impl<C: Context> Field<C> for Name {
     fn size(&self, _: C) -> usize {
         2 + self.0.len()
     }
-    fn put(&self, _: C, out: &mut Vec<u8>) {
+    fn put(&self, c: C, out: &mut Vec<u8>) {
         let length = u16::try_from(self.0.len()).expect("names are bounded before they are sent");
-        out.put_u16_le(length);
+        length.put(c, out);
         out.extend_from_slice(&self.0);
     }
-    fn get(_: C, from: &mut Reader) -> Result<Self, Blame> {
-        let length = from.u16()?;
+    fn get(c: C, from: &mut Reader) -> Result<Self, Blame> {
+        let length = u16::get(c, from)?;
         Ok(Name(from.bytes(usize::from(length))?))
     }
 }
@@ -248,23 +297,71 @@ impl<T> Default for List<T> {
     }
 }
 
-impl<C: Copy, T: Field<C>> Field<C> for List<T> {
+impl<C: Context, T: Field<C>> Field<C> for List<T> {
     fn size(&self, c: C) -> usize {
         2 + self.0.iter().map(|item| item.size(c)).sum::<usize>()
     }
     fn put(&self, c: C, out: &mut Vec<u8>) {
-        out.put_u16_le(
-            u16::try_from(self.0.len()).expect("lists are bounded before they are sent"),
-        );
+        let count = u16::try_from(self.0.len()).expect("lists are bounded before they are sent");
+        count.put(c, out);
         self.0.iter().for_each(|item| item.put(c, out));
     }
     fn get(c: C, from: &mut Reader) -> Result<Self, Blame> {
-        let count = from.u16()?;
+        let count = u16::get(c, from)?;
         // Grows as items arrive: a hostile count cannot make it allocate.
         let mut items = Vec::new();
         for _ in 0..count {
             items.push(T::get(c, from)?);
         }
         Ok(List(items))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{BigEndian, Bytes, List, Name, Reader, messages};
+
+    messages! {
+        /// The same fields in both orders.
+        enum Little for () {
+            /// little-endian
+            1 All { a: u16, b: u32, c: u64, name: Name, list: List<u16> },
+        }
+    }
+
+    messages! {
+        /// As above, in network byte order.
+        enum Big for BigEndian {
+            /// big-endian
+            1 All { a: u16, b: u32, c: u64, name: Name, list: List<u16> },
+        }
+    }
+
+    /// Two bytes of length or count, then the name's bytes or the items.
+    const LITTLE: [u8; 23] =
+        [0x02, 0x01, 6, 5, 4, 3, 14, 13, 12, 11, 10, 9, 8, 7, 1, 0, b'x', 2, 0, 1, 0, 0xff, 0];
+    const BIG: [u8; 23] =
+        [0x01, 0x02, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0, 1, b'x', 0, 2, 0, 1, 0, 0xff];
+
+    #[test]
+    fn a_table_has_the_byte_order_of_its_context() {
+        let (a, b, c) = (0x0102, 0x0304_0506, 0x0708_090a_0b0c_0d0e);
+        let (name, list) = (Name::from("x"), List(vec![1, 0xff]));
+        let mut out = Vec::new();
+        let little = Little::All { a, b, c, name: name.clone(), list: list.clone() };
+        little.put_body((), &mut out);
+        assert_eq!((&out[..], little.body_size(())), (&LITTLE[..], 23));
+        out.clear();
+        let big = Big::All { a, b, c, name, list };
+        big.put_body(BigEndian, &mut out);
+        assert_eq!((&out[..], big.body_size(BigEndian)), (&BIG[..], 23));
+        let read = |bytes: &'static [u8]| Reader::new(Bytes::from_static(bytes));
+        assert_eq!((big.number(), big.name()), (little.number(), little.name()));
+        assert_eq!(Big::NUMBERS, Little::NUMBERS);
+        assert_eq!(Little::take_body(1, (), &mut read(&LITTLE)), Ok(little));
+        assert_eq!(Big::take_body(1, BigEndian, &mut read(&BIG)), Ok(big));
+        for length in 0..BIG.len() {
+            Big::take_body(1, BigEndian, &mut read(&BIG[..length])).unwrap_err();
+        }
     }
 }

@@ -8,7 +8,8 @@
 //!   Bytes ──► Reader ──► message (owned fields, payload shared) ──► Machine ──► Segments
 //! ```
 //!
-//! A message is declared once, in a table, and gets its codec, log name and size from there:
+//! A message is declared once, in a table, and gets its codec, log name and size from there. The table's context
+//! ([`Context`]) gives the byte order: `()` is little-endian, [`BigEndian`] is network byte order.
 //!
 //! ```
 //! use covey_wire::{messages, Field, Reader};
@@ -45,7 +46,7 @@ pub mod transport;
 
 pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
-pub use cursor::{Field, List, Name, Reader};
+pub use cursor::{BigEndian, Context, Field, List, Name, Order, Reader};
 pub use datagrams::{Arrival, Datagrams};
 pub use landing::Landing;
 pub use loan::{Lender, Loan};

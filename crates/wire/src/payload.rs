@@ -1,7 +1,7 @@
 //! Payloads: runs of data that are passed on and never looked at.
 
 use crate::{Blame, Field, FileRange, Reader, Segments};
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 use std::fmt;
 
 /// A run of data: a 32-bit length and bytes, shared with the buffer it arrived in. To be sent it
@@ -84,20 +84,20 @@ impl fmt::Debug for Payload {
     }
 }
 
-impl<C: Copy> Field<C> for Payload {
+impl<C: crate::Context> Field<C> for Payload {
     fn size(&self, _: C) -> usize {
         4 + self.len()
     }
     /// Copies the pieces. Senders of large payloads use [`crate::Segments`] and do not come here.
-    fn put(&self, _: C, out: &mut Vec<u8>) {
+    fn put(&self, c: C, out: &mut Vec<u8>) {
         assert!(self.ranges.is_empty(), "{IN_FILES}");
-        out.put_u32_le(u32::try_from(self.len()).expect("payloads are bounded by msize"));
+        u32::try_from(self.len()).expect("payloads are bounded by msize").put(c, out);
         for piece in &self.pieces {
             out.extend_from_slice(piece);
         }
     }
-    fn get(_: C, from: &mut Reader) -> Result<Self, Blame> {
-        let length = from.u32()? as usize;
+    fn get(c: C, from: &mut Reader) -> Result<Self, Blame> {
+        let length = u32::get(c, from)? as usize;
         Ok(from.bytes(length)?.into())
     }
 }

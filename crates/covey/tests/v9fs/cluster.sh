@@ -35,7 +35,7 @@ mkdir -p "$path" && echo x > "$path/y" && [ "$(cat "/mnt/two/$path/y")" = x ] ||
 cp -a /usr/include/linux/netfilter tree && diff -r /usr/include/linux/netfilter /mnt/two/tree || fail "copy a tree"
 
 python3 - << 'EOF' || fail "python"
-import fcntl, os
+import fcntl, os, struct
 f = os.open("gone", os.O_RDWR | os.O_CREAT, 0o600)
 os.write(f, b"12345"); os.unlink("gone")
 assert os.fstat(f).st_size == 5
@@ -56,6 +56,12 @@ b = os.open("/mnt/two/lock", os.O_RDWR)
 try: fcntl.lockf(b, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 7); raise SystemExit("a lock of another node was ignored")
 except OSError: pass
 fcntl.lockf(b, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 0)
+# The kernel asks what is in the way without saying of which kind of lock.
+fcntl.lockf(a, fcntl.LOCK_SH | fcntl.LOCK_NB, 5, 40)
+for start, kind, at, length in [(0, fcntl.F_WRLCK, 5, 10), (30, fcntl.F_RDLCK, 40, 5), (50, fcntl.F_UNLCK, None, None)]:
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, start, 0, 0)
+    found = struct.unpack("hhqqi4x", fcntl.fcntl(b, fcntl.F_GETLK, asked))
+    assert found[0] == kind and (at is None or found[2:4] == (at, length)), found
 os.close(a); os.close(b)
 
 # Who waits on the other node gets it when it is given back, by fcntl and by flock.

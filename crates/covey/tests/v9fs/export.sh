@@ -65,6 +65,29 @@ if os.fork() == 0:
     found = struct.unpack("hhqqi4x", fcntl.fcntl(b, fcntl.F_GETLK, asked))
     os._exit(found != (fcntl.F_WRLCK, 0, 5, 10, os.getppid()))
 assert os.wait()[1] == 0
+# On another mount the kernel knows of no lock itself: it asks the server, without saying for which kind.
+# By another process: the server knows owners by their numbers.
+def asked_elsewhere(path, kind, start, length):
+    answer, tell = os.pipe()
+    if os.fork() == 0:
+        asked = struct.pack("hhqqi4x", kind, 0, start, length, 0)
+        os.write(tell, fcntl.fcntl(os.open(path, os.O_RDWR), fcntl.F_GETLK, asked))
+        os._exit(0)
+    assert os.wait()[1] == 0
+    found = struct.unpack("hhqqi4x", os.read(answer, 100))
+    os.close(answer); os.close(tell)
+    return found[0], found[2], found[3]
+for path in ["/mnt/two/lock", "/mnt/served/lock"]:
+    assert asked_elsewhere(path, fcntl.F_WRLCK, 0, 0) == (fcntl.F_WRLCK, 5, 10), path
+    assert asked_elsewhere(path, fcntl.F_RDLCK, 0, 0) == (fcntl.F_WRLCK, 5, 10), path
+    assert asked_elsewhere(path, fcntl.F_WRLCK, 15, 0)[0] == fcntl.F_UNLCK, path
+    assert asked_elsewhere(path, fcntl.F_WRLCK, 0, 5)[0] == fcntl.F_UNLCK, path
+local = os.open("/mnt/served/lock", os.O_RDWR)
+fcntl.lockf(local, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 40)
+assert asked_elsewhere("/mnt/two/lock", fcntl.F_WRLCK, 30, 0) == (fcntl.F_RDLCK, 40, 1)
+os.close(local)
+fcntl.lockf(a, fcntl.LOCK_UN)
+assert asked_elsewhere("/mnt/two/lock", fcntl.F_WRLCK, 0, 0)[0] == fcntl.F_UNLCK
 
 os.utime("lock", (5, 6))
 assert os.stat("lock").st_mtime == 6

@@ -6,6 +6,7 @@
 //! the capabilities that override file permissions, and gives them back afterwards.
 
 use rustix::thread::set_thread_groups;
+use std::fs;
 use std::io;
 
 /// A user's file system identity.
@@ -76,6 +77,41 @@ fn take_on(identity: &Identity<'_>) -> io::Result<()> {
     Err(io::ErrorKind::PermissionDenied.into())
 }
 
+/// The file system identity of a thread, of whatever process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadIdentity {
+    /// User id.
+    pub uid: u32,
+    /// Group id, which new files get.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// The identity of the thread `tid` at this moment, as /proc tells it; none where it shows no such
+/// thread to this process. Does not wait for the thread, whatever that is doing.
+pub fn of_thread(tid: u32) -> Option<ThreadIdentity> {
+    parse_identity(&fs::read(format!("/proc/{tid}/status")).ok()?)
+}
+
+/// Whether /proc numbers threads as the kernel does towards this process: it may be that of another
+/// pid namespace.
+pub fn sees_threads() -> bool {
+    let own = fs::read_link("/proc/self");
+    own.is_ok_and(|own| own.to_str() == Some(&std::process::id().to_string()))
+}
+
+/// The fourth of the user and group ids is the file system's. Names cannot hold a newline here.
+fn parse_identity(status: &[u8]) -> Option<ThreadIdentity> {
+    let numbers = |key: &[u8]| {
+        let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key))?;
+        let words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+        words.map(|word| word.parse().ok()).collect::<Option<Vec<u32>>>()
+    };
+    let (uid, gid) = (*numbers(b"Uid:")?.get(3)?, *numbers(b"Gid:")?.get(3)?);
+    Some(ThreadIdentity { uid, gid, groups: numbers(b"Groups:")? })
+}
+
 /// setfsuid(2) reports no errors: only asking again tells whether it worked.
 fn set_fsuid(uid: u32) -> bool {
     // SAFETY: the call has no memory arguments and changes only this thread's credentials; an
@@ -97,7 +133,6 @@ fn set_fsgid(gid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
@@ -120,5 +155,30 @@ mod tests {
         fs::read(&secret).unwrap();
         fs::write(dir.path().join("ours"), "x").unwrap();
         assert_eq!(fs::metadata(dir.path().join("ours")).unwrap().uid(), 0);
+    }
+
+    #[test]
+    fn proc_tells_the_identity_of_a_thread() {
+        assert!(sees_threads());
+        let tid = || rustix::thread::gettid().as_raw_pid().cast_unsigned();
+        let (uid, gid) = own();
+        let found = of_thread(tid()).unwrap();
+        assert_eq!((found.uid, found.gid), (uid, gid));
+        if !can_switch() {
+            return;
+        }
+        let identity = Identity { uid: 4321, gid: 1234, groups: &[77, 1234] };
+        let found = act_as(&identity, || of_thread(tid())).unwrap().unwrap();
+        assert_eq!(found, ThreadIdentity { uid: 4321, gid: 1234, groups: vec![77, 1234] });
+    }
+
+    #[test]
+    fn only_whole_identities_are_taken() {
+        let status = "Name:\tUid:\t9\\nUid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t \n";
+        let found = parse_identity(status.as_bytes()).unwrap();
+        assert_eq!(found, ThreadIdentity { uid: 4, gid: 8, groups: vec![] });
+        for broken in ["", "Uid:\t1\t2\t3\t4\nGid:\t5\nGroups:\t\n", "Uid:\tx\n"] {
+            assert_eq!(parse_identity(broken.as_bytes()), None);
+        }
     }
 }

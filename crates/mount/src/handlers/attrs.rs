@@ -35,9 +35,11 @@ impl<F: Files> Session<F> {
         let set = set_of(&request);
         // What was written before must not come after a cut, nor after a time that is set.
         self.behind.settle(header.nodeid).await;
-        let who = self.caller(header);
         let by_handle = valid & fattr::FH != 0 && self.open.find(fh)?.writable;
-        let stat = match self.files.setattr(&who, header.nodeid, set.clone()).await {
+        self.look_for_setgid(header, set.mode.unwrap_or(0));
+        let as_asked =
+            async |who: &Caller| self.files.setattr(who, header.nodeid, set.clone()).await;
+        let stat = match self.as_caller(header, as_asked).await {
             // ftruncate(2) asks the descriptor, not the mode that the file has by now.
             Err(error) if error.code == Errno::EACCES && by_handle && only_size(&set) => {
                 self.files.setattr(&Caller::default(), header.nodeid, set).await?
@@ -50,10 +52,11 @@ impl<F: Files> Session<F> {
     /// Asked only of mounts where the kernel does not check permissions itself.
     pub(super) async fn access(&self, header: &Header, mask: u32) -> Result<Answer> {
         let stat = self.files.stat(header.nodeid).await?;
-        match permits(&stat.inode, &self.caller(header), mask & 7) {
+        let allowed = async |who: &Caller| match permits(&stat.inode, who, mask & 7) {
             true => Ok(Answer::Done),
             false => Err(Errno::EACCES.into()),
-        }
+        };
+        self.as_caller(header, allowed).await
     }
 
     pub(super) async fn statfs(&self) -> Result<Answer> {

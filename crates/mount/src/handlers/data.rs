@@ -7,18 +7,20 @@ use crate::abi::{Header, Pad, Request};
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::ops::Id;
+use covey_stripe::ops::{Caller, Id};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 impl<F: Files> Session<F> {
     pub(super) async fn open(&self, header: &Header, flags: u32) -> Result<Answer> {
-        let (who, id) = (self.caller(header), header.nodeid);
-        let file = self.files.open(&who, id, access_of(flags)).await?;
+        let (id, access) = (header.nodeid, access_of(flags));
+        let opening = async |who: &Caller| self.files.open(who, id, access).await;
+        let file = self.as_caller(header, opening).await?;
         if flags & open::TRUNC != 0 {
             self.behind.settle(id).await;
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
-            self.files.setattr(&who, id, set).await?;
+            let cut = async |who: &Caller| self.files.setattr(who, id, set.clone()).await;
+            self.as_caller(header, cut).await?;
         }
         let (out, forget) = self.opened(id, file, flags);
         // What LOOKUP has just said may be used for a moment; an open file is asked about each time,
@@ -174,11 +176,12 @@ impl<F: Files> Session<F> {
         if let Some(open) = &closed {
             self.closed(open);
         }
+        let unlocked = self.clone().unlock_handle(id, fh).await;
         if flags & release::FLOCK_UNLOCK != 0 {
             self.unlock_whole(id, owner).await?;
         }
         drop(closed);
-        Ok(Answer::Done)
+        unlocked.map(|()| Answer::Done)
     }
 }
 

@@ -11,13 +11,16 @@ use crate::behind::Moment;
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
-use covey_stripe::ops::{DirEntry, Id};
+use covey_stripe::ops::{Caller, DirEntry, Id};
 use std::sync::Mutex;
 
 impl<F: Files> Session<F> {
     pub(super) async fn opendir(&self, header: &Header) -> Result<Answer> {
-        let who = self.caller(header);
-        let file = self.files.open(&who, header.nodeid, 4).await?;
+        let opening = async |who: &Caller| {
+            let file = self.files.open(who, header.nodeid, 4).await?;
+            Ok((who.clone(), file))
+        };
+        let (who, file) = self.as_caller(header, opening).await?;
         let fh = self.dirs.insert(OpenDir { _file: file, who, limit: Mutex::new(0) });
         Ok(Answer::Small(encode(&OpenOut { fh, open_flags: 0, backing_id: 0 })))
     }

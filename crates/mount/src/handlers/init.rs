@@ -51,6 +51,7 @@ fn wanted(options: &MountOptions) -> u64 {
     let mut flags = ASYNC_READ
         | POSIX_LOCKS
         | ATOMIC_O_TRUNC
+        | EXPORT_SUPPORT
         | BIG_WRITES
         | FLOCK_LOCKS
         | ASYNC_DIO

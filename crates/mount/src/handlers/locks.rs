@@ -71,7 +71,7 @@ impl<F: Files> Session<F> {
             lock_type::RDLCK | lock_type::WRLCK => {
                 // Before it is granted: the answer may get lost, close must not forget.
                 if !range.whole {
-                    locked(&self.lock_owners).insert((id, range.owner));
+                    locked(&self.askers).note(id, range.owner, fh);
                 }
                 self.files.lock(id, range, wait).await?;
                 if kept.is_some() {
@@ -87,15 +87,26 @@ impl<F: Files> Session<F> {
 
     /// Whether an owner ever asked for an fcntl lock on a file.
     pub(super) fn has_asked_for_locks(&self, id: Id, owner: u64) -> bool {
-        locked(&self.lock_owners).contains(&(id, owner))
+        locked(&self.askers).has(id, owner)
     }
 
     /// Gives back all fcntl locks of an owner on a file, if it ever asked for one.
     pub(super) async fn unlock_owner(self: Arc<Self>, id: Id, owner: u64) -> Result<()> {
-        if !locked(&self.lock_owners).remove(&(id, owner)) {
+        if !locked(&self.askers).leave(id, owner) {
             return Ok(());
         }
         self.unlock_all(id, owner, false).await
+    }
+
+    /// Gives back the fcntl locks of those who lose their last way to the file with a handle: locks of
+    /// the open file itself, and what no FLUSH came for.
+    pub(super) async fn unlock_handle(self: Arc<Self>, id: Id, fh: u64) -> Result<()> {
+        let owners = locked(&self.askers).close(id, fh);
+        let mut outcome = Ok(());
+        for owner in owners {
+            outcome = outcome.and(self.clone().unlock_all(id, owner, false).await);
+        }
+        outcome
     }
 
     /// Gives back an owner's flock.

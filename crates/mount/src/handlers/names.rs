@@ -7,16 +7,24 @@ use crate::abi::{Header, Text};
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::ops::{Id, Inode, rename};
+use covey_stripe::ops::{Caller, Id, Inode, rename};
 use covey_wire::{Field, Name};
 use std::time::Duration;
 
 impl<F: Files> Session<F> {
     pub(super) async fn lookup(&self, header: &Header, name: Text) -> Result<Answer> {
-        let who = self.caller(header);
         let name = checked(name)?;
         let (parent, then) = (header.nodeid, self.behind.now());
-        match self.files.lookup(&who, parent, &name).await {
+        let found = match name.as_bytes() {
+            // Only who holds a file handle for a number is sent here, and needs no path to it.
+            b"." => self.files.stat(parent).await.map(|stat| stat.inode),
+            b".." => self.files.lookup(&Caller::default(), parent, &name).await,
+            _ => {
+                let looking = async |who: &Caller| self.files.lookup(who, parent, &name).await;
+                self.as_caller(header, looking).await
+            }
+        };
+        match found {
             Ok(inode) => Ok(self.entry_out(parent, &name, &self.settled(inode, then).await?)),
             Err(error) if error.code == Errno::ENOENT => {
                 let kept = self.names_kept(parent);
@@ -54,10 +62,12 @@ impl<F: Files> Session<F> {
         if mode & S_IFMT != S_IFREG {
             return self.make(header, name, mode, u64::from(rdev), Name::EMPTY).await;
         }
-        let (who, name) = (self.caller(header), checked(name)?);
-        let (inode, _closed_at_once) =
-            self.files.create(&who, header.nodeid, &name, mode & 0o7777, true, 0).await?;
-        Ok(self.entry_out(header.nodeid, &name, &inode))
+        let (parent, name, mode) = (header.nodeid, checked(name)?, mode & 0o7777);
+        self.look_for_setgid(header, mode);
+        let making =
+            async |who: &Caller| self.files.create(who, parent, &name, mode, true, 0).await;
+        let (inode, _closed_at_once) = self.as_caller(header, making).await?;
+        Ok(self.entry_out(parent, &name, &inode))
     }
 
     pub(super) async fn create(
@@ -67,17 +77,22 @@ impl<F: Files> Session<F> {
         mode: u32,
         flags: u32,
     ) -> Result<Answer> {
-        let (who, name) = (self.caller(header), checked(name)?);
+        let (parent, name, mode) = (header.nodeid, checked(name)?, mode & 0o7777);
         let exclusive = flags & open::EXCL != 0;
         let access = super::data::access_of(flags);
         let then = self.behind.now();
-        let (mut inode, file) =
-            self.files.create(&who, header.nodeid, &name, mode & 0o7777, exclusive, access).await?;
+        self.look_for_setgid(header, mode);
+        let making = async |who: &Caller| {
+            self.files.create(who, parent, &name, mode, exclusive, access).await
+        };
+        let (mut inode, file) = self.as_caller(header, making).await?;
         inode = self.settled(inode, then).await?;
         // Somebody else made it since the kernel looked.
         if flags & open::TRUNC != 0 && inode.size > 0 {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
-            inode = self.files.setattr(&who, inode.id, set).await?.inode;
+            let id = inode.id;
+            let cut = async |who: &Caller| self.files.setattr(who, id, set.clone()).await;
+            inode = self.as_caller(header, cut).await?.inode;
         }
         let mut entry = self.entry(header.nodeid, &name, &inode);
         // The kernel looks at the mode once more before the file is open. Without a lease it asks:
@@ -94,8 +109,11 @@ impl<F: Files> Session<F> {
 
     /// A file without a name, which link(2) may give one.
     pub(super) async fn tmpfile(&self, header: &Header, mode: u32, flags: u32) -> Result<Answer> {
-        let (who, access) = (self.caller(header), super::data::access_of(flags));
-        let (inode, file) = self.files.tmpfile(&who, header.nodeid, mode & 0o7777, access).await?;
+        let (mode, access) = (mode & 0o7777, super::data::access_of(flags));
+        self.look_for_setgid(header, mode);
+        let making =
+            async |who: &Caller| self.files.tmpfile(who, header.nodeid, mode, access).await;
+        let (inode, file) = self.as_caller(header, making).await?;
         let (opened, _) = self.opened(inode.id, file, flags);
         let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode));
         opened.put((), &mut out);
@@ -103,8 +121,9 @@ impl<F: Files> Session<F> {
     }
 
     pub(super) async fn unlink(&self, header: &Header, name: Text, dir: bool) -> Result<Answer> {
-        let who = self.caller(header);
-        self.files.unlink(&who, header.nodeid, &checked(name)?, dir).await?;
+        let (parent, name) = (header.nodeid, checked(name)?);
+        let removing = async |who: &Caller| self.files.unlink(who, parent, &name, dir).await;
+        self.as_caller(header, removing).await?;
         Ok(Answer::Done)
     }
 
@@ -119,21 +138,22 @@ impl<F: Files> Session<F> {
         if flags & !(rename::NOREPLACE | rename::EXCHANGE) != 0 {
             return Err(Errno::EINVAL.into());
         }
-        let who = self.caller(header);
-        let (name, to_name) = (checked(name)?, checked(to_name)?);
-        self.files.rename(&who, header.nodeid, &name, to, &to_name, flags).await?;
+        let (from, name, to_name) = (header.nodeid, checked(name)?, checked(to_name)?);
+        let moving =
+            async |who: &Caller| self.files.rename(who, from, &name, to, &to_name, flags).await;
+        self.as_caller(header, moving).await?;
         let exchanged = flags & rename::EXCHANGE != 0;
         self.kernel.moved((header.nodeid, &name), (to, &to_name), exchanged);
         Ok(Answer::Done)
     }
 
     pub(super) async fn link(&self, header: &Header, id: Id, name: Text) -> Result<Answer> {
-        let who = self.caller(header);
-        let name = checked(name)?;
+        let (parent, name) = (header.nodeid, checked(name)?);
         let then = self.behind.now();
-        let inode = self.files.link(&who, id, header.nodeid, &name).await?;
+        let linking = async |who: &Caller| self.files.link(who, id, parent, &name).await;
+        let inode = self.as_caller(header, linking).await?;
         let inode = self.settled(inode, then).await?;
-        Ok(self.entry_out(header.nodeid, &name, &inode))
+        Ok(self.entry_out(parent, &name, &inode))
     }
 
     async fn make(
@@ -144,10 +164,20 @@ impl<F: Files> Session<F> {
         rdev: u64,
         target: Name,
     ) -> Result<Answer> {
-        let who = self.caller(header);
-        let name = checked(name)?;
-        let inode = self.files.make(&who, header.nodeid, &name, mode, rdev, target).await?;
-        Ok(self.entry_out(header.nodeid, &name, &inode))
+        let (parent, name) = (header.nodeid, checked(name)?);
+        self.look_for_setgid(header, mode);
+        let making = async |who: &Caller| {
+            self.files.make(who, parent, &name, mode, rdev, target.clone()).await
+        };
+        let inode = self.as_caller(header, making).await?;
+        Ok(self.entry_out(parent, &name, &inode))
+    }
+
+    /// A mode that has set-group-id loses it, without a word, where the group is a stranger's.
+    pub(super) fn look_for_setgid(&self, header: &Header, mode: u32) {
+        if mode & S_ISGID != 0 {
+            self.who.anew(header);
+        }
     }
 
     fn entry_out(&self, parent: Id, name: &Name, inode: &Inode) -> Answer {
@@ -179,6 +209,7 @@ fn checked(name: Text) -> Result<Name> {
 /// Of one name, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 255;
 
+const S_ISGID: u32 = 0o2000;
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFDIR: u32 = 0o040_000;

@@ -7,7 +7,7 @@ use crate::abi::{Header, Pad, Request};
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
-use covey_stripe::ops::Id;
+use covey_stripe::ops::{Caller, Id};
 
 impl<F: Files> Session<F> {
     pub(super) async fn lseek(&self, id: Id, fh: u64, offset: u64, whence: u32) -> Result<Answer> {
@@ -35,12 +35,13 @@ impl<F: Files> Session<F> {
         if !open.writable {
             return Err(Errno::EBADF.into());
         }
-        let who = self.caller(header);
-        if who.uid != 0 {
+        if header.uid != 0 {
             self.drop_privilege(header.nodeid).await?;
         }
         self.behind.settle(header.nodeid).await;
-        self.files.fallocate(&who, &open.file, mode, offset, length).await?;
+        let allocating =
+            async |who: &Caller| self.files.fallocate(who, &open.file, mode, offset, length).await;
+        self.as_caller(header, allocating).await?;
         Ok(Answer::Done)
     }
 

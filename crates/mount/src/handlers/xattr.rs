@@ -10,7 +10,7 @@ use crate::abi::{Header, Pad, Text};
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
-use covey_stripe::ops::{Consistency, xattr};
+use covey_stripe::ops::{Caller, Consistency, xattr};
 use covey_wire::{Bytes, Name};
 
 impl<F: Files> Session<F> {
@@ -22,12 +22,14 @@ impl<F: Files> Session<F> {
             let own = own.ok_or(Errno::ENODATA)?;
             return sized(Bytes::from_static(own.name().as_bytes()), size);
         }
-        let value = self.files.getxattr(&self.caller(header), header.nodeid, &name).await?;
-        sized(value, size)
+        let id = header.nodeid;
+        let reading = async |who: &Caller| self.files.getxattr(who, id, &name).await;
+        sized(self.as_caller(header, reading).await?, size)
     }
 
     pub(super) async fn listxattr(&self, header: &Header, size: u32) -> Result<Answer> {
-        let names = self.files.listxattr(&self.caller(header), header.nodeid).await?;
+        let listing = async |who: &Caller| self.files.listxattr(who, header.nodeid).await;
+        let names = self.as_caller(header, listing).await?;
         let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
         for name in &names {
             list.extend_from_slice(name.as_bytes());
@@ -56,8 +58,10 @@ impl<F: Files> Session<F> {
             let mode = std::str::from_utf8(&value).ok().and_then(Consistency::from_name);
             return self.set_consistency(header, Some(mode.ok_or(Errno::EINVAL)?), flags).await;
         }
-        let who = self.caller(header);
-        self.files.setxattr(&who, header.nodeid, &name, value, flags).await?;
+        let (id, value) = (header.nodeid, &value);
+        let setting =
+            async |who: &Caller| self.files.setxattr(who, id, &name, value.clone(), flags).await;
+        self.as_caller(header, setting).await?;
         Ok(Answer::Done)
     }
 
@@ -66,7 +70,8 @@ impl<F: Files> Session<F> {
         if name.as_bytes() == CONSISTENCY {
             return self.set_consistency(header, None, xattr::REPLACE).await;
         }
-        self.files.removexattr(&self.caller(header), header.nodeid, &name).await?;
+        let removing = async |who: &Caller| self.files.removexattr(who, header.nodeid, &name).await;
+        self.as_caller(header, removing).await?;
         Ok(Answer::Done)
     }
 
@@ -82,7 +87,9 @@ impl<F: Files> Session<F> {
             false if flags & xattr::REPLACE != 0 => return Err(Errno::ENODATA.into()),
             _ => {}
         }
-        self.files.set_consistency(&self.caller(header), header.nodeid, mode).await?;
+        let id = header.nodeid;
+        let setting = async |who: &Caller| self.files.set_consistency(who, id, mode).await;
+        self.as_caller(header, setting).await?;
         self.note_mode(&self.files.stat(header.nodeid).await?.inode);
         Ok(Answer::Done)
     }

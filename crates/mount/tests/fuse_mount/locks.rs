@@ -2,6 +2,7 @@
 
 use crate::mounted::{Mounted, until};
 use crate::process::{Deed, await_done, finish, start};
+use covey_io::os::ofd::{LockKind, Range, try_lock};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
@@ -49,7 +50,7 @@ fn a_killed_process_leaves_no_lock_behind() {
     let Some(mut mounted) = Mounted::new() else { return };
     let path = mounted.path("file");
     fs::write(&path, b"x").expect("write");
-    for deed in [Deed::KeepFcntl, Deed::KeepFlock] {
+    for deed in [Deed::KeepFcntl, Deed::KeepFlock, Deed::KeepOfd] {
         let mut other = start(deed, &path);
         await_done(&mut other);
         assert_eq!(mounted.model.state().lock_count(), 1, "{deed:?}");
@@ -95,5 +96,51 @@ fn fcntl_locks_and_flocks_do_not_meet() {
     assert_eq!(mounted.model.state().lock_count(), 2);
     finish(other);
     drop(file);
+    mounted.unmount();
+}
+
+const ALL: Range = Range { start: 0, length: 0 };
+
+#[test]
+fn a_lock_of_an_open_file_goes_with_its_last_descriptor_and_not_before() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    fs::write(&path, b"x").expect("write");
+    let (file, other) = (open(&path), open(&path));
+    let at = |start, length| Range { start, length };
+    assert!(try_lock(&file, LockKind::Write, at(0, 5)).expect("ask"));
+    assert!(try_lock(&file, LockKind::Read, at(10, 5)).expect("ask"));
+    assert!(!try_lock(&other, LockKind::Read, ALL).expect("ask"));
+    // Neither another descriptor of it nor one of another open file ends it.
+    drop(file.try_clone().expect("dup"));
+    drop(open(&path));
+    assert_eq!(mounted.model.state().lock_count(), 2);
+    drop(file);
+    until(|| mounted.model.state().lock_count() == 0, "the locks' end");
+    assert!(try_lock(&other, LockKind::Write, ALL).expect("ask"));
+    drop(other);
+    until(|| mounted.model.state().lock_count() == 0, "the lock's end");
+    mounted.unmount();
+}
+
+#[test]
+fn the_end_of_one_open_file_leaves_the_locks_of_others() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    fs::write(&path, b"x").expect("write");
+    let at = |start| Range { start, length: 5 };
+    let (file, other) = (open(&path), open(&path));
+    assert!(try_lock(&file, LockKind::Write, at(0)).expect("ask"));
+    assert!(try_lock(&other, LockKind::Write, at(5)).expect("ask"));
+    // A flock of the same open file has the same owner.
+    flock(&other, FlockOperation::NonBlockingLockExclusive).expect("flock");
+    drop(file);
+    until(|| mounted.model.state().lock_count() == 2, "the one lock's end");
+    let mut process = start(Deed::KeepFcntl, &path);
+    mounted.await_waiting(1);
+    drop(other);
+    await_done(&mut process);
+    finish(process);
+    until(|| mounted.model.state().lock_count() == 0, "the locks' end");
     mounted.unmount();
 }

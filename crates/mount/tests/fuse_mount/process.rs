@@ -2,6 +2,7 @@
 //! belong to processes, so threads will not do.
 
 use crate::mapping;
+use covey_io::os::ofd::{LockKind, Range, try_lock};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::cell::LazyCell;
 use std::fs::OpenOptions;
@@ -16,6 +17,8 @@ pub enum Deed {
     KeepFcntl,
     /// Takes a flock, waiting for it, and keeps it.
     KeepFlock,
+    /// Takes a whole-file lock of the open file (F_OFD_SETLK), and keeps it.
+    KeepOfd,
     /// Reads the file.
     Read,
     /// Changes the file by calls and by a mapping, in turn.
@@ -67,6 +70,10 @@ fn deed() {
     match deed.as_str() {
         "KeepFcntl" => fcntl_lock(&*open, FlockOperation::LockExclusive).expect("fcntl"),
         "KeepFlock" => flock(&*open, FlockOperation::LockExclusive).expect("flock"),
+        "KeepOfd" => {
+            let all = Range { start: 0, length: 0 };
+            assert!(try_lock(&*open, LockKind::Write, all).expect("fcntl"), "nobody has it");
+        }
         "Read" => drop((&*open).read_to_end(&mut Vec::new()).expect("read")),
         "MapAndCall" => mapping::map_and_call(file),
         "MapWhatIsAppendedTo" => mapping::map_what_is_appended_to(file),

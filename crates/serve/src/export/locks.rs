@@ -134,13 +134,20 @@ impl Locks {
     }
 
     /// What stands in the way of `lock`. `open` opens the file to ask the kernel.
+    ///
+    /// Linux's v9fs says "unlock" whatever kind it was asked about: that finds any lock of others, as
+    /// the question for a write lock does. (The kernel here would refuse such a question, or answer
+    /// with what the asker holds.)
     pub fn test(
         &self,
         object: &Object,
         mut lock: Lock,
         open: impl FnOnce() -> Result<OwnedFd>,
     ) -> Result<Lock> {
-        let kind = kind_of(&lock)?;
+        let kind = match kind_of(&lock)? {
+            LockKind::Unlock => LockKind::Write,
+            kind => kind,
+        };
         let owner = Owner::of(&lock);
         if let Some((other, held)) = self.conflict(object.path, &owner, kind, &lock) {
             lock.kind = number_of(held.kind);
@@ -191,6 +198,7 @@ impl Locks {
         self.freed.ring();
     }
 
+    /// A write lock, if there is one: it is in the way of whatever the client has in mind.
     fn conflict(
         &self,
         path: u64,
@@ -199,10 +207,12 @@ impl Locks {
         lock: &Lock,
     ) -> Option<(Owner, Held)> {
         let files = self.files.borrow();
-        files.get(&path)?.iter().filter(|(owner, _)| *owner != asker).find_map(|(owner, locks)| {
+        let others = files.get(&path)?.iter().filter(|(owner, _)| *owner != asker);
+        let in_the_way = others.filter_map(|(owner, locks)| {
             let held = locks.upgrade()?.conflict(kind, lock)?;
             Some((owner.clone(), held))
-        })
+        });
+        in_the_way.max_by_key(|(_, held)| held.kind == LockKind::Write)
     }
 }
 
@@ -239,7 +249,8 @@ impl OwnerLocks {
             let conflicts = kind == LockKind::Write || held.kind == LockKind::Write;
             conflicts && held.start <= last && start <= held.last
         };
-        self.held.borrow().iter().find(is_in_the_way).copied()
+        let held = self.held.borrow();
+        held.iter().filter(is_in_the_way).max_by_key(|held| held.kind == LockKind::Write).copied()
     }
 }
 

@@ -340,6 +340,41 @@ fn locks_keep_owners_apart_and_end_with_the_last_fid() {
     assert_eq!(found.kind, 2, "nothing is in the way");
 }
 
+/// Linux's v9fs asks with the kind "unlock" whatever the program has asked for.
+#[test]
+fn a_question_without_a_kind_finds_any_lock_of_others() {
+    use covey_io::os::ofd::{LockKind, Range, try_lock};
+    let export = Export::new();
+    let one = export.create("file", libc::O_RDWR).unwrap();
+    let lock = |kind, proc_id, start| Lock {
+        kind,
+        start,
+        length: 10,
+        proc_id,
+        client_id: "c".into(),
+        wait: false,
+    };
+    let set = |lock| now(export.tree.lock(&export.user, &one, lock)).unwrap();
+    let ask = |lock| now(export.tree.getlock(&export.user, &one, lock)).unwrap();
+    for owner in [7, 8] {
+        assert_eq!(ask(lock(2, owner, 0)).kind, 2, "{owner}: nothing is locked");
+    }
+    assert_eq!(set(lock(1, 7, 0)), LockStatus::Success);
+    assert_eq!(set(lock(0, 7, 20)), LockStatus::Success);
+    for (kind, start) in [(1, 0), (0, 20)] {
+        let found = ask(lock(2, 8, start));
+        assert_eq!((found.kind, found.start, found.proc_id), (kind, start, 7));
+        assert_eq!(ask(lock(2, 7, start)).kind, 2, "one's own is not in the way");
+    }
+    // Of what is there, a write lock is what stands in everybody's way.
+    let found = ask(Lock { length: 0, ..lock(2, 8, 0) });
+    assert_eq!((found.kind, found.start), (1, 0));
+    let local = fs::File::open(export.dir.path().join("file")).unwrap();
+    assert!(try_lock(&local, LockKind::Read, Range { start: 40, length: 1 }).unwrap());
+    let found = ask(lock(2, 8, 40));
+    assert_eq!((found.kind, found.start, found.length), (0, 40, 1));
+}
+
 #[test]
 fn locks_of_local_programs_are_seen() {
     use covey_io::os::ofd::{LockKind, Range, try_lock};

@@ -1,0 +1,104 @@
+//! Who has asked for fcntl locks on what, and through which handles: what close owes.
+//!
+//! An owner is a process, whose locks on a file end with its first close of that file (FLUSH), or an
+//! open file itself (F_OFD_SETLK), whose locks end with it. The kernel does not tell the two apart, and
+//! RELEASE names no owner of fcntl locks. So what an owner still has goes with the last of the handles
+//! that it has asked through.
+
+use covey_stripe::ops::Id;
+use std::collections::{HashMap, HashSet};
+
+/// The owners of one mount.
+#[derive(Default)]
+pub struct Askers {
+    /// The handles by which an owner has asked for locks on a file.
+    handles: HashMap<(Id, u64), HashSet<u64>>,
+    /// The owners that have asked by a handle.
+    owners: HashMap<u64, HashSet<u64>>,
+}
+
+impl Askers {
+    /// An owner is about to ask for a lock by a handle.
+    pub fn note(&mut self, id: Id, owner: u64, fh: u64) {
+        self.handles.entry((id, owner)).or_default().insert(fh);
+        self.owners.entry(fh).or_default().insert(owner);
+    }
+
+    /// Whether an owner has asked for locks on a file since it last gave up all of them.
+    pub fn has(&self, id: Id, owner: u64) -> bool {
+        self.handles.contains_key(&(id, owner))
+    }
+
+    /// An owner gives up all it has on a file; whether there may be anything.
+    pub fn leave(&mut self, id: Id, owner: u64) -> bool {
+        let Some(handles) = self.handles.remove(&(id, owner)) else { return false };
+        for fh in handles {
+            if let Some(owners) = self.owners.get_mut(&fh) {
+                owners.remove(&owner);
+                if owners.is_empty() {
+                    self.owners.remove(&fh);
+                }
+            }
+        }
+        true
+    }
+
+    /// A handle is gone: the owners whose last one it was, which have left.
+    pub fn close(&mut self, id: Id, fh: u64) -> Vec<u64> {
+        let owners = self.owners.remove(&fh).unwrap_or_default();
+        let is_last = |owner: &u64| {
+            let Some(handles) = self.handles.get_mut(&(id, *owner)) else { return false };
+            handles.remove(&fh);
+            handles.is_empty() && self.handles.remove(&(id, *owner)).is_some()
+        };
+        owners.into_iter().filter(is_last).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_empty(askers: &Askers) -> bool {
+        askers.handles.is_empty() && askers.owners.is_empty()
+    }
+
+    #[test]
+    fn an_open_file_leaves_with_its_handle() {
+        let mut askers = Askers::default();
+        askers.note(7, 100, 1);
+        askers.note(7, 100, 1);
+        askers.note(7, 200, 2);
+        assert_eq!(askers.close(7, 1), [100]);
+        assert!(!askers.has(7, 100) && askers.has(7, 200));
+        assert_eq!(askers.close(7, 2), [200]);
+        assert!(is_empty(&askers));
+    }
+
+    #[test]
+    fn a_process_leaves_with_its_first_close_and_comes_back_by_another_handle() {
+        let mut askers = Askers::default();
+        askers.note(7, 100, 1);
+        askers.note(7, 100, 2);
+        assert!(askers.leave(7, 100));
+        assert!(!askers.leave(7, 100));
+        // The first handle lives on with another process.
+        askers.note(7, 100, 2);
+        assert!(askers.close(7, 1).is_empty());
+        assert!(askers.has(7, 100));
+        assert!(askers.leave(7, 100));
+        assert!(askers.close(7, 2).is_empty());
+        assert!(is_empty(&askers));
+    }
+
+    #[test]
+    fn what_no_flush_gave_up_goes_with_the_last_handle() {
+        let mut askers = Askers::default();
+        askers.note(7, 100, 1);
+        askers.note(7, 100, 2);
+        askers.note(7, 300, 1);
+        assert_eq!(askers.close(7, 1), [300]);
+        assert_eq!(askers.close(7, 2), [100]);
+        assert!(is_empty(&askers));
+    }
+}
