@@ -17,9 +17,9 @@
 //! or the thread acts as somebody else than it is, as those of knfsd and io_uring may.
 
 use super::{Result, Session, locked};
-use crate::mount::Groups;
-use crate::mount::abi::Header;
-use crate::mount::files::Files;
+use crate::Groups;
+use crate::abi::Header;
+use crate::files::Files;
 use covey_io::os::credentials::{self, ThreadIdentity};
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::Caller;
