@@ -103,6 +103,11 @@ pub fn write_out(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// What a server reports: one line, at once.
+pub fn say(text: &str) {
+    println!("covey: {text}");
+}
+
 /// A latency as a person reads it.
 pub fn duration(time: Duration) -> String {
     match time.as_secs_f64() {

@@ -17,6 +17,9 @@
 //!
 //! The kernel's own shapers are not used: a token bucket lets small messages pass for free, netem
 //! is missing in many kernels, and neither says when it was late. The keeper does ([`keeper::Timing`]).
+//!
+//! The lab measures nothing: what this machine does alone ([`floor`]) is found by `covey_measure` and only
+//! kept here. It prints nothing; what runs in it is this program, started again.
 
 #![forbid(unsafe_code)]
 

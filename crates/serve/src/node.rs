@@ -58,8 +58,14 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves a node until it is told to end, with what `tune` has chosen.
-pub async fn serve(config: &Config, name: &str, tune: Option<&TuneFile>) -> anyhow::Result<()> {
+/// Serves a node until it is told to end, with what `tune` has chosen. What it serves, where and to whom is
+/// reported to `say`, and its end.
+pub async fn serve(
+    config: &Config,
+    name: &str,
+    tune: Option<&TuneFile>,
+    say: impl Fn(&str),
+) -> anyhow::Result<()> {
     let node = config.node(name)?.clone();
     // Whatever may fail for want of a right or a port fails before the store is touched.
     let key = read_key(config)?;
@@ -74,7 +80,7 @@ pub async fn serve(config: &Config, name: &str, tune: Option<&TuneFile>) -> anyh
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let tree = Rc::new(build(&config, &node, net)?);
     for listener in listeners {
-        println!("covey: {name} serves {}", describe(&node, listener.address()));
+        say(&format!("{name} serves {}", describe(&node, listener.address())));
         let require_key = !listener.address().is_local();
         let clients = place::Clients::Mounts;
         let session = accept::Config { key, require_key, clients, msize };
@@ -84,7 +90,7 @@ pub async fn serve(config: &Config, name: &str, tune: Option<&TuneFile>) -> anyh
     if let Some(meta) = &tree.meta {
         meta.0.stop().await?;
     }
-    println!("covey: {name} ended");
+    say(&format!("{name} ended"));
     Ok(())
 }
 
@@ -169,14 +175,19 @@ async fn wait_for_end() -> anyhow::Result<()> {
 }
 
 /// Serves a directory of this machine until it is told to end.
-pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> anyhow::Result<()> {
+pub async fn export(
+    dir: &Path,
+    listen: &[config::Address],
+    read_only: bool,
+    say: impl Fn(&str),
+) -> anyhow::Result<()> {
     let listen = listen.iter().map(|address| address.to_string().parse());
     let listen = listen.collect::<Result<Vec<Address>, _>>()?;
     covey_io::os::limits::raise_open_files()?;
     let ready = |addresses: &[Address], whom: &str| {
         let how = if read_only { "read-only " } else { "" };
         for address in addresses {
-            println!("covey: serves {} {how}at {address} {whom}", dir.display());
+            say(&format!("serves {} {how}at {address} {whom}", dir.display()));
         }
     };
     tokio::select! {

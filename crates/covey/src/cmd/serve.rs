@@ -3,6 +3,7 @@
 use super::{Context, cluster};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
+use crate::output::say;
 use covey_cluster::tuned::{self, TuneFile};
 use std::path::{Path, PathBuf};
 
@@ -43,7 +44,9 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     };
     config.node(&name)?;
     let tune = tuned(args.tune.as_deref(), &config)?;
-    covey_serve::serve(&config, &name, tune.as_ref()).await.cannot(|| format!("serve node {name}"))
+    covey_serve::serve(&config, &name, tune.as_ref(), say)
+        .await
+        .cannot(|| format!("serve node {name}"))
 }
 
 /// What was chosen. A file that was named must be good; without one that lies there the defaults hold,
