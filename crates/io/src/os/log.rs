@@ -176,6 +176,9 @@ impl Log {
         (self.generation, self.end, self.reserved, self.marked) = (generation, 0, 0, 0);
         *self.sync.lock() = Current::new(self.file.clone(), 0);
         remove_older(&*self.disk, &self.dir, generation)?;
+        // The older ones have just given their space back: this one takes it before somebody else does. Where
+        // that fails, the next append tells.
+        let _ = self.reserve(1);
         match is_in_doubt(&*self.disk, &self.dir) {
             true => self.disk.remove(&self.dir.join(DOUBT)),
             false => Ok(()),
