@@ -7,3 +7,6 @@ mod nine;
 
 #[path = "hostile/users.rs"]
 mod users;
+
+#[path = "hostile/stores.rs"]
+mod stores;

@@ -127,7 +127,7 @@ pub struct Space {
     pub bytes_available: u64,
     pub files: u64,
     /// I/O servers that did not answer and are not counted.
-    pub servers_missing: usize,
+    pub servers_missing: Vec<String>,
 }
 
 /// The file system, seen by one client. Clones share everything.
@@ -382,9 +382,10 @@ impl Fs {
         let mut seen = HashSet::new();
         self.shared.data.ask_again(&self.shared.session).await?;
         let links = self.shared.data.all();
-        for stat in join_all(links.iter().map(|link| self.statfs_of(link))).await {
+        let asked = join_all(links.iter().map(|link| self.statfs_of(link))).await;
+        for (link, stat) in links.iter().zip(asked) {
             let Some(stat) = stat else {
-                space.servers_missing += 1;
+                space.servers_missing.push(link.server().to_owned());
                 continue;
             };
             if stat.fsid != 0 && !seen.insert((stat.fsid, stat.blocks)) {

@@ -71,16 +71,19 @@ pub enum Text {
     Slow,
     /// Counters, with all that is known of the times.
     Times,
+    /// How full the metadata store is; empty where there is none.
+    Space,
 }
 
 impl Text {
-    const ALL: [(Text, &str, u64); 6] = [
+    const ALL: [(Text, &str, u64); 7] = [
         (Text::Stats, "stats", 4),
         (Text::Config, "config", 5),
         (Text::Version, "version", 6),
         (Text::Ctl, "ctl", 7),
         (Text::Slow, "slow", 8),
         (Text::Times, "times", 9),
+        (Text::Space, "space", 10),
     ];
 
     fn qid(self) -> Qid {
@@ -105,6 +108,10 @@ impl NodeTree {
             Text::Slow => self.watches().iter().map(|watch| watch.slow_text()).collect(),
             Text::Stats => self.numbers(Detail::Summary),
             Text::Times => self.numbers(Detail::Buckets),
+            Text::Space => {
+                let space = self.meta.as_ref().and_then(|meta| meta.0.map_space());
+                space.map_or_else(String::new, |(used, max)| format!("metadata {used} {max}\n"))
+            }
         }
     }
 
