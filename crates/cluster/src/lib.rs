@@ -17,7 +17,7 @@ pub mod key;
 pub mod net;
 
 use config::Config;
-use covey_stripe::client::{Fs, Options};
+use covey_stripe::client::{Fs, Handover, Opened, Options};
 use net::ClusterNet;
 use std::sync::Arc;
 
@@ -26,4 +26,15 @@ pub async fn connect(config: &Config, options: Options) -> anyhow::Result<Fs> {
     let key = key::read(config)?;
     let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
     Ok(Fs::connect(net, &config.meta().name, options).await?)
+}
+
+/// The same, in the session that this process had before it became another program.
+pub async fn resume(
+    config: &Config,
+    options: Options,
+    before: &Handover,
+) -> anyhow::Result<(Fs, Vec<Opened>)> {
+    let key = key::read(config)?;
+    let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
+    Ok(Fs::resume(net, &config.meta().name, options, before).await?)
 }

@@ -28,7 +28,7 @@ mod xattr;
 pub use cache::Caching;
 pub use data::{data_call, data_link};
 pub use link::{Greet, Link, REDIAL_MAX, Start};
-pub use session::Forget;
+pub use session::{Forget, Handover, Held, Opened};
 pub use small::{Created, Opening};
 pub use space::fallocate;
 
@@ -44,7 +44,7 @@ use covey_wire::{Bytes, List, Name, Payload};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
 use servers::Servers;
-use session::{Opened, Session, unexpected};
+use session::{Session, unexpected};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -170,10 +170,34 @@ impl Fs {
     /// Connects to the metadata server `meta`; I/O servers are met when they are needed.
     pub async fn connect(net: Arc<dyn Net>, meta: &str, options: Options) -> Result<Fs> {
         let session = Session::new(net.clone(), meta, options.clone());
+        Fs::begin(net, options, session).await
+    }
+
+    /// The same with the session that this process had as another program, and what that had open:
+    /// each stays so until it is dropped.
+    pub async fn resume(
+        net: Arc<dyn Net>,
+        meta: &str,
+        options: Options,
+        before: &Handover,
+    ) -> Result<(Fs, Vec<Opened>)> {
+        let session = Session::resumed(net.clone(), meta, options.clone(), before);
+        let fs = Fs::begin(net, options, session).await?;
+        let opened = fs.shared.session.still_open(before);
+        Ok((fs, opened))
+    }
+
+    async fn begin(net: Arc<dyn Net>, options: Options, session: Session) -> Result<Fs> {
         session.start().await?;
         let data = Servers::ask(net.clone(), options, &session).await?;
         let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
+    }
+
+    /// What the next program of this process must know to [`Fs::resume`] the session. It names no open
+    /// file: the caller adds those that stay open.
+    pub async fn hand_over(&self) -> Handover {
+        self.shared.session.hand_over().await
     }
 
     /// Down names from a directory (`..` allowed); fewer inodes than names when a later one is missing.

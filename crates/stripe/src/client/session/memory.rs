@@ -1,6 +1,7 @@
 //! What a client remembers of its session: numbers, opens and locks, to be told to a server that
 //! has lost them.
 
+use super::handover::{Handover, Held};
 use super::{call, unexpected};
 use crate::client::Result;
 use crate::meta::access;
@@ -16,6 +17,8 @@ use std::sync::{Mutex, MutexGuard};
 const OPENS_TOLD_MAX: usize = 32 * 1024;
 /// Most appends under way: a Hello tells of all of them.
 const APPENDS_MAX: usize = 4096;
+/// Most closes that one message tells of.
+const CLOSES_TOLD_MAX: usize = 4096;
 /// Bytes of a Hello around its opens and appends.
 const HELLO_BYTES: u32 = 1024;
 
@@ -60,6 +63,41 @@ struct Untold {
 impl Memory {
     pub fn new(name: &str) -> Memory {
         Memory { name: name.to_owned(), state: Mutex::default() }
+    }
+
+    /// Of a session that this process has had before it became another program.
+    pub fn resumed(name: &str, before: &Handover) -> Memory {
+        let mut state = State {
+            session: before.session,
+            boot: before.boot,
+            locks_known_to: Some((before.session, before.boot)),
+            seq_next: before.seq_next,
+            ..State::default()
+        };
+        for id in &before.opens {
+            *state.opens.entry(*id).or_default() += 1;
+        }
+        state.locks = before.held.iter().map(|held| (held.id, held.lock.clone())).collect();
+        before.owed.iter().for_each(|gone| state.owe_unlock(gone.id, gone.lock.clone()));
+        Memory { name: name.to_owned(), state: Mutex::new(state) }
+    }
+
+    /// What the next program must know of the session: all but its opens.
+    pub fn hand_over(&self) -> Handover {
+        let state = self.lock();
+        let held = |(id, lock): &(Id, RangeLock)| Held { id: *id, lock: lock.clone() };
+        let owed = |op: &Op| match op {
+            Op::Unlock { id, lock } => Some(Held { id: *id, lock: lock.clone() }),
+            _ => None,
+        };
+        Handover {
+            session: state.session,
+            boot: state.boot,
+            seq_next: state.seq_next,
+            opens: Vec::new(),
+            held: state.locks.iter().map(held).collect(),
+            owed: state.owed.iter().filter_map(owed).collect(),
+        }
     }
 
     pub fn next_seq(&self) -> u64 {
@@ -141,12 +179,16 @@ impl Memory {
                 return false;
             }
         }
-        let closed = std::mem::take(&mut state.closed);
-        if closed.is_empty() || say(conn, session, Op::Close { ids: List(closed.clone()) }) {
-            return true;
+        let most = conn.payload_max().saturating_sub(HELLO_BYTES) as usize / size_of::<Id>();
+        while !state.closed.is_empty() {
+            let told = state.closed.len().min(most.clamp(1, CLOSES_TOLD_MAX));
+            let ids = List(state.closed[..told].to_vec());
+            if !say(conn, session, Op::Close { ids }) {
+                return false;
+            }
+            state.closed.drain(..told);
         }
-        state.closed = closed;
-        false
+        true
     }
 
     /// Counts an open given back; the server is to be told, unless it has not heard of it: then that
@@ -338,6 +380,47 @@ fn meets(held: &RangeLock, range: &RangeLock) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_closes_than_a_list_may_hold_are_told_in_several_messages() {
+        let memory = Memory::new("client");
+        let closes = usize::from(u16::MAX) + 5;
+        let pending: Vec<usize> = (0..closes).map(|_| memory.released(7, None)).collect();
+        assert_eq!(pending.last(), Some(&closes));
+        let now = std::time::Instant::now();
+        let (conn, client) = covey_ninep::client::pair(Default::default(), now);
+        assert!(memory.say_opens(&conn), "there are few messages on their way");
+        assert_eq!(memory.lock().closed, [], "all are told");
+        // What cannot be said now is kept for later.
+        drop(client);
+        memory.released(8, None);
+        assert!(!memory.say_opens(&conn));
+        assert_eq!(memory.lock().closed, [8]);
+    }
+
+    #[test]
+    fn a_resumed_session_has_the_locks_and_numbers_of_the_one_before() {
+        let before = Memory::new("client");
+        let lock = |start| RangeLock {
+            exclusive: true,
+            whole: false,
+            start,
+            end: start,
+            owner: 0,
+            pid: 1,
+        };
+        assert!(before.locked(5, &lock(1), 0) && before.locked(6, &lock(2), 0));
+        let (first, _) = (before.next_seq(), before.next_seq());
+        let mut handover = before.hand_over();
+        handover.opens = vec![5, 5];
+        handover.keep(|held| held.id == 5);
+        let after = Memory::resumed("client", &handover);
+        assert_eq!((after.next_seq(), first), (3, 1), "no number is given twice");
+        let state = after.lock();
+        assert_eq!(state.locks, [(5, lock(1))]);
+        assert_eq!(state.owed, [Op::Unlock { id: 6, lock: lock(2) }]);
+        assert_eq!(state.opens, BTreeMap::from([(5, 2)]));
+    }
 
     #[test]
     fn one_append_too_many_is_refused_until_another_is_over() {
