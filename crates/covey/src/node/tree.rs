@@ -86,6 +86,14 @@ impl Text {
         (Text::Space, "space", 10),
     ];
 
+    /// Whether only root and the server's own user may read it: it tells what other users do.
+    fn is_private(self) -> bool {
+        match self {
+            Text::Stats | Text::Ctl | Text::Slow | Text::Times => true,
+            Text::Config | Text::Version => false,
+        }
+    }
+
     fn qid(self) -> Qid {
         let number = Text::ALL.iter().find(|(text, ..)| *text == self).map_or(0, |entry| entry.2);
         Qid { kind: Qid::FILE, version: 0, path: ROOT_PATHS + number }
@@ -320,6 +328,10 @@ impl Tree for NodeTree {
         to_part!(self, node, |tree, inner| tree.getattr(user, inner), {
             let (qid, mode, size) = match node {
                 Node::Text(Text::Ctl) | Node::Ctl(_) => (Text::Ctl.qid(), 0o100600, 0),
+                Node::Text(text) if text.is_private() => {
+                    let size = if self.is_owner(user) { self.text(*text).len() } else { 0 };
+                    (text.qid(), 0o100400, size as u64)
+                }
                 Node::Text(text) => (text.qid(), 0o100444, self.text(*text).len() as u64),
                 _ => (root_qid(0), 0o040555, 0),
             };
@@ -361,6 +373,10 @@ impl Tree for NodeTree {
                 }
                 false => Errno::EACCES.into(),
             },
+            Node::Text(text) if text.is_private() && !self.is_owner(user) => {
+                let what = "it tells what all users do: for root and the server's own user";
+                Outcome::Now(Err(Errno::because(Errno::EACCES, what)))
+            }
             own if flags & 3 == 0 => {
                 let qid = match own {
                     Node::Text(text) => text.qid(),
