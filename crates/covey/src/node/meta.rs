@@ -19,6 +19,7 @@ mod tree;
 use super::stats::{MetaCounters, MetaTimes};
 use super::watch::{self, Watch};
 use anyhow::Context as _;
+use covey_io::os::clock;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::{Link, Net, Options, data_link};
@@ -31,6 +32,7 @@ use reclaim::{Cut, Pending};
 use sessions::{Connection, SESSION_GRACE, Sessions};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
+use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -252,12 +254,13 @@ impl Meta {
     /// The store can no longer be trusted to hold what it shows: a restart replays the log.
     fn give_up(&self, why: &str) -> ! {
         tracing::error!("{why}; ending, so that a restart recovers from the log");
-        eprintln!("covey: {why}");
+        // Not by a macro that panics where stderr is closed: then the server would not end.
+        let _ = writeln!(std::io::stderr(), "covey: {why}");
         task::exit(why)
     }
 
     fn now(&self) -> Nanos {
-        let now = (task::wall().as_nanos() as Nanos).max(self.last_now.get());
+        let now = clock::stamp(task::wall().as_nanos() as Nanos, self.last_now.get());
         self.last_now.set(now);
         now
     }
