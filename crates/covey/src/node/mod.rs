@@ -18,6 +18,7 @@ pub use identity::attach_trusted;
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
+use crate::output::announce;
 use crate::tune::file::TuneFile;
 use anyhow::{Context, bail};
 use covey_io::disk::Disk;
@@ -111,7 +112,7 @@ pub async fn serve(config: &Config, name: &str, tune: Option<&TuneFile>) -> anyh
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let tree = Rc::new(build(&config, &node, net)?);
     for listener in listeners {
-        println!("covey: {name} serves {}", describe(&node, listener.address()));
+        announce(format!("covey: {name} serves {}", describe(&node, listener.address())));
         let require_key = !listener.address().is_local();
         let clients = place::Clients::Mounts;
         let session = serve::Config { key, require_key, clients, msize };
@@ -121,7 +122,7 @@ pub async fn serve(config: &Config, name: &str, tune: Option<&TuneFile>) -> anyh
     if let Some(meta) = &tree.meta {
         meta.0.stop().await?;
     }
-    println!("covey: {name} ended");
+    announce(format!("covey: {name} ended"));
     Ok(())
 }
 
@@ -213,7 +214,7 @@ pub async fn export(dir: &Path, listen: &[config::Address], read_only: bool) -> 
     let ready = |addresses: &[Address], whom: &str| {
         let how = if read_only { "read-only " } else { "" };
         for address in addresses {
-            println!("covey: serves {} {how}at {address} {whom}", dir.display());
+            announce(format!("covey: serves {} {how}at {address} {whom}", dir.display()));
         }
     };
     tokio::select! {
