@@ -180,15 +180,7 @@ impl Memory {
             }
         }
         let most = conn.payload_max().saturating_sub(HELLO_BYTES) as usize / size_of::<Id>();
-        while !state.closed.is_empty() {
-            let told = state.closed.len().min(most.clamp(1, CLOSES_TOLD_MAX));
-            let ids = List(state.closed[..told].to_vec());
-            if !say(conn, session, Op::Close { ids }) {
-                return false;
-            }
-            state.closed.drain(..told);
-        }
-        true
+        state.tell_closed(most, |ids| say(conn, session, Op::Close { ids }))
     }
 
     /// Counts an open given back; the server is to be told, unless it has not heard of it: then that
@@ -350,6 +342,18 @@ impl Memory {
 }
 
 impl State {
+    /// Tells of all closes, of so many with one message; false when some could not be said.
+    fn tell_closed(&mut self, most: usize, mut say: impl FnMut(List<Id>) -> bool) -> bool {
+        while !self.closed.is_empty() {
+            let told = self.closed.len().min(most.clamp(1, CLOSES_TOLD_MAX));
+            if !say(List(self.closed[..told].to_vec())) {
+                return false;
+            }
+            self.closed.drain(..told);
+        }
+        true
+    }
+
     fn one_less(&mut self, id: Id) {
         if let Some(count) = self.opens.get_mut(&id) {
             *count -= 1;
@@ -387,15 +391,23 @@ mod tests {
         let closes = usize::from(u16::MAX) + 5;
         let pending: Vec<usize> = (0..closes).map(|_| memory.released(7, None)).collect();
         assert_eq!(pending.last(), Some(&closes));
-        let now = std::time::Instant::now();
-        let (conn, client) = covey_ninep::client::pair(Default::default(), now);
-        assert!(memory.say_opens(&conn), "there are few messages on their way");
-        assert_eq!(memory.lock().closed, [], "all are told");
-        // What cannot be said now is kept for later.
-        drop(client);
-        memory.released(8, None);
-        assert!(!memory.say_opens(&conn));
-        assert_eq!(memory.lock().closed, [8]);
+        let (mut told, mut messages) = (0, 0);
+        let mut say = |ids: List<Id>| {
+            let request = memory_request(Op::Close { ids: List(ids.0.clone()) });
+            assert!(super::super::body(&request).len() <= 1 << 16, "{} closes", ids.0.len());
+            messages += 1;
+            told += if messages == 3 { 0 } else { ids.0.len() };
+            messages != 3
+        };
+        let mut state = memory.lock();
+        assert!(!state.tell_closed(usize::MAX, &mut say), "one could not be said");
+        assert_eq!(state.closed.len(), closes - 2 * CLOSES_TOLD_MAX, "it is kept for later");
+        assert!(state.tell_closed(usize::MAX, &mut say));
+        assert_eq!((told, state.closed.len()), (closes, 0));
+    }
+
+    fn memory_request(op: Op) -> Request {
+        Request { session: 1, seq: 0, seq_done: 0, now: 0, caller: Caller::default(), op }
     }
 
     #[test]
