@@ -90,7 +90,7 @@ impl Text {
     fn is_private(self) -> bool {
         match self {
             Text::Stats | Text::Ctl | Text::Slow | Text::Times => true,
-            Text::Config | Text::Version => false,
+            Text::Config | Text::Space | Text::Version => false,
         }
     }
 
