@@ -249,10 +249,10 @@ fn a_full_map_takes_what_fits_and_lends_from_the_disk() {
     let path = Path::new("/d");
     let mut map = disk.map(path);
     assert_eq!((map.space().held, disk.used()), (5000, 5000), "a twentieth is kept ahead");
-    disk.limit_map(path, Some(20_000));
+    disk.limit_map(path, Some(10_000));
     let fill = (0u32..).map(|n| map.put(&n.to_be_bytes(), &[0; 964]));
     let fits = fill.take_while(Result::is_ok).count();
-    assert!((15..=20).contains(&fits), "{fits} rows of 1000 bytes fit");
+    assert!((15..=20).contains(&fits), "{fits} rows of 1000 bytes fit into twice the limit");
     map.checkpoint().unwrap();
     assert!(disk.used() >= fits as u64 * 1000);
     // What was just written cannot be written beside itself; after a checkpoint it can be replaced.

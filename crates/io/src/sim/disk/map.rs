@@ -1,6 +1,6 @@
 //! A map that changes by whole checkpoints, as LMDB's does, and becomes full as it does: what is changed needs
 //! space beside what it replaces, which is free two checkpoints later. It has its space from the disk
-//! and keeps some of it ahead.
+//! and keeps some of it ahead. It fails at twice its limit, as there is twice the address space.
 
 use super::{SimDisk, State};
 use crate::disk::MapSpace;
@@ -113,7 +113,7 @@ impl SimMap {
     fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> io::Result<bool> {
         let adds = value.map_or(0, |value| bytes_of(key, value));
         let space = self.space();
-        if self.used_before + self.dirty + adds + self.pending > space.limit {
+        if self.used_before + self.dirty + adds + self.pending > space.limit.saturating_mul(2) {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         let before = match value {
