@@ -19,7 +19,7 @@ pub mod reach;
 pub mod tuned;
 
 use config::Config;
-use covey_stripe::client::{Caching, Fs, Options};
+use covey_stripe::client::{Caching, Fs, Handover, Opened, Options};
 use net::ClusterNet;
 use std::sync::Arc;
 
@@ -34,4 +34,15 @@ pub async fn connect(config: &Config, options: Options) -> anyhow::Result<Fs> {
 pub async fn connect_fs(config: &Config, hard: bool, caching: Caching) -> anyhow::Result<Fs> {
     let name = format!("pid {}", std::process::id());
     connect(config, Options { hard, name, caching, ..Options::default() }).await
+}
+
+/// As [`connect`], in the session that this process had before it became another program.
+pub async fn resume(
+    config: &Config,
+    options: Options,
+    before: &Handover,
+) -> anyhow::Result<(Fs, Vec<Opened>)> {
+    let key = key::read(config)?;
+    let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
+    Ok(Fs::resume(net, &config.meta().name, options, before).await?)
 }

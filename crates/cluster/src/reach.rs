@@ -1,6 +1,6 @@
 //! How a node is reached: a sign of life, its text files, its control file.
 
-use crate::config::Config;
+use crate::config::{Config, Role};
 use crate::{key, net};
 use anyhow::bail;
 use covey_ninep::client::Conn;
@@ -22,6 +22,8 @@ pub struct PingReport {
     pub bytes_used: Option<u64>,
     /// Bytes still free for it.
     pub bytes_free: Option<u64>,
+    /// Bytes that the metadata takes, and what it may grow to, where the node has it.
+    pub metadata: Option<(u64, u64)>,
     /// The longest message that it takes, in bytes.
     pub msize: u32,
 }
@@ -45,8 +47,18 @@ pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
         }
     }
     let version = read_text(&conn, "version").await.unwrap_or_default().trim().to_owned();
+    let metadata = match config.node(name)?.is(Role::Meta) {
+        true => metadata_space(&read_text(&conn, "space").await.unwrap_or_default()),
+        false => None,
+    };
     let ((bytes_total, bytes_used, bytes_free), msize) = (space, conn.msize());
-    Ok(PingReport { latency, version, bytes_total, bytes_used, bytes_free, msize })
+    Ok(PingReport { latency, version, bytes_total, bytes_used, bytes_free, metadata, msize })
+}
+
+/// What a node's `space` says.
+fn metadata_space(text: &str) -> Option<(u64, u64)> {
+    let (used, max) = text.trim().strip_prefix("metadata ")?.split_once(' ')?;
+    Some((used.parse().ok()?, max.parse().ok()?))
 }
 
 /// Reads a text file of a node's root.

@@ -33,7 +33,7 @@ pub fn run_process() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output.tell(&error);
-            ExitCode::from(error.kind.exit_code())
+            ExitCode::from(output.exit_code(&error))
         }
     }
 }

@@ -1,11 +1,17 @@
 //! Results to stdout, talk to stderr: the only place that knows about terminals and JSON.
 
+pub mod quote;
+
 use crate::error::{Error, Kind, Result};
 pub use covey_plot::table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// An error was told: whatever ends the command, it has failed.
+static HAS_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// How this run talks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,8 +23,21 @@ pub struct Output {
 }
 
 impl Output {
-    /// Writes a result: JSON when asked for, else what `plain` writes. One write for all of it.
+    /// Writes a result: JSON when asked for, else what `plain` writes. One write for all of it. That nobody
+    /// reads it is no error: what the command was to find out decides its exit code.
     pub fn result<T: Serialize>(
+        &self,
+        value: &T,
+        plain: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
+    ) -> Result<()> {
+        match self.one_of_many(value, plain) {
+            Err(error) if error.kind == Kind::BrokenPipe => Ok(()),
+            written => written,
+        }
+    }
+
+    /// A result after which others come: that nobody reads it is an error, which ends the command.
+    pub fn one_of_many<T: Serialize>(
         &self,
         value: &T,
         plain: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
@@ -29,7 +48,10 @@ impl Output {
                 serde_json::to_writer_pretty(&mut text, value)?;
                 text.push(b'\n');
             }
-            false => plain(&mut text)?,
+            false => {
+                plain(&mut text)?;
+                return write_out(&quote::lines(&text));
+            }
         }
         write_out(&text)
     }
@@ -37,7 +59,7 @@ impl Output {
     /// Something the reader should know that is no result. Lost rather than an error.
     pub fn say(&self, text: impl std::fmt::Display) {
         if !self.json {
-            let _ = writeln!(std::io::stderr(), "{text}");
+            let _ = writeln!(std::io::stderr(), "{}", quote::talk(&text.to_string()));
         }
     }
 
@@ -53,14 +75,26 @@ impl Output {
         if matches!(error.kind, Kind::BrokenPipe | Kind::Told) {
             return;
         }
+        HAS_TOLD.store(true, Ordering::Relaxed);
         let mut text = match self.json {
             true => format!("{}\n", error.json()),
-            false => format!("covey: {}\n", error.message),
+            false => format!("covey: {}\n", quote::talk(&error.message)),
         };
         if !self.json {
-            error.hints.iter().for_each(|hint| text.push_str(&format!("hint: {hint}\n")));
+            error
+                .hints
+                .iter()
+                .for_each(|hint| text.push_str(&format!("hint: {}\n", quote::talk(hint))));
         }
         let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+
+    /// The exit code of a command that has ended so. A closed pipe takes back nothing of what was told.
+    pub fn exit_code(&self, error: &Error) -> u8 {
+        match error.kind {
+            Kind::BrokenPipe if HAS_TOLD.load(Ordering::Relaxed) => Kind::Told.exit_code(),
+            kind => kind.exit_code(),
+        }
     }
 
     /// Says what is being done, where there is a terminal to say it on.
@@ -95,17 +129,17 @@ fn bar_style() -> ProgressStyle {
     ProgressStyle::with_template(form).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
+/// Tells what a server does; that nobody reads it is none of its business.
+pub fn announce(text: impl std::fmt::Display) {
+    let _ = write_out(format!("{text}\n").as_bytes());
+}
+
 /// Writes bytes to stdout, at once.
 pub fn write_out(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes)?;
     out.flush()?;
     Ok(())
-}
-
-/// What a server reports: one line, at once.
-pub fn say(text: &str) {
-    println!("covey: {text}");
 }
 
 /// A latency as a person reads it.

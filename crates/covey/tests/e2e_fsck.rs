@@ -3,7 +3,7 @@
 
 mod support;
 
-use covey_io::os::kv::{Kv, MAP_BYTES_DEFAULT};
+use covey_io::os::kv::{Kv, NO_LIMIT};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn objects(cluster: &Cluster, node: &str) -> Vec<PathBuf> {
 }
 
 fn with_rows(store: &Path, change: impl FnOnce(&mut Kv)) {
-    let mut kv = Kv::open(&store.join("meta"), MAP_BYTES_DEFAULT).unwrap();
+    let mut kv = Kv::open(&store.join("meta"), NO_LIMIT).unwrap();
     change(&mut kv);
     kv.checkpoint().unwrap();
 }

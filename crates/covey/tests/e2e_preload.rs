@@ -46,6 +46,59 @@ fn every_call_answers_as_on_a_local_directory() {
 }
 
 #[test]
+fn locks_and_open_files_outlive_an_exec_and_one_that_fails_takes_nothing() {
+    let cluster = Cluster::up(2);
+    let Some(program) = compile(&cluster, "preload/exec.c", "cc") else { return };
+    let said = on_both(&cluster, program.to_str().expect("a plain name"), None, "exec");
+    assert!(said[0].contains("after execs that failed: all\n"), "{}", said[0]);
+    assert!(said[0].ends_with("a description's lock, closed: free\n"), "{}", said[0]);
+    assert_alike(said);
+}
+
+#[test]
+fn a_handler_is_served_whatever_call_its_signal_meets() {
+    let cluster = Cluster::up(2);
+    let Some(program) = compile(&cluster, "preload/handlers.c", "cc") else { return };
+    let said = on_both(&cluster, program.to_str().expect("a plain name"), None, "handlers");
+    assert!(said[0].ends_with("default: ended\n"), "{}", said[0]);
+    assert_alike(said);
+}
+
+#[test]
+fn to_cut_a_file_that_is_opened_for_reading_needs_the_right_to_write_it() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("needs root, to be somebody else");
+    }
+    if !has_program("python3") {
+        return skip("needs python3");
+    }
+    let cluster = Cluster::up(1);
+    // Root's program that acts for somebody else is that one's, as far as files go.
+    let text = "import os, sys\n\
+        top = sys.argv[1]\n\
+        os.chmod(top, 0o755)\n\
+        os.chdir(top)\n\
+        for name, mode in (('theirs', 0o644), ('open', 0o666)):\n\
+        \topen(name, 'w').write('text')\n\
+        \tos.chmod(name, mode)\n\
+        os.setegid(65534)\n\
+        os.seteuid(65534)\n\
+        for name in ('theirs', 'open', '.'):\n\
+        \ttry:\n\
+        \t\tos.close(os.open(name, os.O_RDONLY | os.O_TRUNC))\n\
+        \t\tprint(name, 'cut')\n\
+        \texcept OSError as error:\n\
+        \t\tprint(name, error.strerror)\n\
+        \tif name != '.':\n\
+        \t\tprint(os.stat(name).st_size)\n";
+    let script = cluster.scratch("cut.py");
+    fs::write(&script, text).expect("written");
+    let said = on_both(&cluster, "python3", script.to_str(), "cut");
+    assert!(said[0].starts_with("theirs Permission denied\n4\nopen cut\n0\n"), "{}", said[0]);
+    assert_alike(said);
+}
+
+#[test]
 fn ordinary_programs_do_without_a_mount_what_they_do_on_a_local_directory() {
     let cluster = Cluster::up(3);
     for (program, script) in

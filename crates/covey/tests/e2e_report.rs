@@ -216,6 +216,34 @@ fn wrong_files_and_absent_words_are_told() {
 }
 
 #[test]
+fn numbers_of_a_busy_machine_are_used_only_when_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let choose = |name: &str, links: Value, words: &[&str]| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, links.to_string()).unwrap();
+        let mut command = covey();
+        command.args(["tune", "choose"]).arg(&file).args(words);
+        run(command)
+    };
+    let quiet = link("TCP", "n2", 500e-6, 94e6);
+    let mut busy = link("TCP", "n3", 900e-6, 94e6);
+    busy["environment"] = json!({ "seconds": 6.0, "cpu_pressure": 0.5, "outside_cpus": 1.5 });
+    let mut broken = quiet.clone();
+    broken["failure"] = json!("the other end has gone");
+    for (name, link) in [("busy", &busy), ("broken", &broken)] {
+        let refused = choose(name, json!([link]), &[]);
+        refused.says(&["none of 1 links is without fault and trustworthy", "--anyway"]);
+        let used = choose(name, json!([link]), &["--anyway"]);
+        assert!(used.ok && used.stdout.contains("n95"), "{used}");
+    }
+    let both = choose("both", json!([quiet, busy]), &["--json"]);
+    assert!(both.ok && both.stdout.contains("1 of 2 links"), "{both}");
+    let mut faulty = quiet;
+    faulty["verdict"] = json!({ "faults": [] });
+    choose("faulty", json!([faulty]), &["--anyway"]).says(&["none of 1 links"]);
+}
+
+#[test]
 fn a_chosen_strip_is_in_effect_and_status_names_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let (home, results) = (dir.path().join("c"), dir.path().join("r.json"));

@@ -2,8 +2,17 @@
 
 mod support;
 
+#[path = "hostile/figures.rs"]
+mod figures;
+
 #[path = "hostile/nine.rs"]
 mod nine;
 
+#[path = "hostile/terminal.rs"]
+mod terminal;
+
 #[path = "hostile/users.rs"]
 mod users;
+
+#[path = "hostile/stores.rs"]
+mod stores;

@@ -186,6 +186,43 @@ impl Space {
     }
 }
 
+/// Space of an ordered map that is changed by whole checkpoints, in bytes. What a checkpoint replaces is
+/// free two checkpoints later, so that a crash finds the one before it whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapSpace {
+    /// What all rows take, with the changes since the last checkpoint.
+    pub used: u64,
+    /// What the next checkpoint writes to space that must be free, at most.
+    pub dirty: u64,
+    /// What the last checkpoint replaced and nobody may use yet, at most.
+    pub pending: u64,
+    /// What the map has of its disk: used, free, and kept ahead.
+    pub held: u64,
+    /// What it is allowed to grow to; the disk may have less.
+    pub limit: u64,
+}
+
+impl MapSpace {
+    /// What it can grow to where the disk has so many bytes more for it.
+    pub fn capacity(&self, disk: u64) -> u64 {
+        self.held.saturating_add(disk).min(self.limit)
+    }
+
+    /// What is free for this checkpoint and those after it.
+    pub fn room(&self, disk: u64) -> u64 {
+        self.capacity(disk).saturating_sub(self.used).saturating_sub(self.pending)
+    }
+
+    /// Bytes that a map keeps of a disk, or of a limit, of this size: a full store must still be able to write what
+    /// deletes change.
+    pub fn reserve(total: u64) -> u64 {
+        (total / 20).min(RESERVE_BYTES_MAX)
+    }
+}
+
+/// More than this is not kept.
+const RESERVE_BYTES_MAX: u64 = 32 << 20;
+
 /// Reads beside the tasks.
 pub async fn read(file: Arc<dyn DiskFile>, offset: u64, length: usize) -> io::Result<Bytes> {
     task::blocking(move || file.read_blocking(offset, length)).await

@@ -2,9 +2,10 @@
 //!
 //! Inside the fence a panic becomes EIO, a refusal becomes errno, and whatever our own code asks of
 //! libc is let through to libc: a thread that is inside never enters again. So tracing, allocation and
-//! the runtime may use descriptors without coming back here.
+//! the runtime may use descriptors without coming back here. A handler of the program is none of our own code:
+//! it waits until the thread has left ([`signals`]).
 
-use crate::real;
+use crate::{real, signals};
 use covey_io::boundary::{Panicked, fence};
 use covey_ninep::tree::Errno;
 use std::cell::Cell;
@@ -58,6 +59,8 @@ impl<T> Answer for *mut T {
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// The signals that were blocked before this thread entered, if others are held back since.
+    static MASK: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// Whether this thread is in our own code, so that its calls are libc's.
@@ -66,19 +69,61 @@ pub fn is_inside() -> bool {
     INSIDE.try_with(Cell::get).unwrap_or(true)
 }
 
-/// While it is held, this thread's calls go to libc.
-pub struct Inside(bool);
+/// While it is held, this thread's calls go to libc, and handlers wait.
+pub struct Inside {
+    was_inside: bool,
+    mask: Option<u64>,
+}
 
 impl Inside {
     /// Enters; leaving restores what was before.
     pub fn enter() -> Inside {
-        Inside(INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true))
+        let held = if is_inside() { None } else { signals::hold() };
+        let was_inside = INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true);
+        let mask = MASK.try_with(|mask| if was_inside { mask.get() } else { mask.replace(held) });
+        Inside { was_inside, mask: mask.unwrap_or(None) }
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let _ = INSIDE.try_with(|inside| inside.set(self.0));
+        if self.was_inside {
+            return;
+        }
+        let held = MASK.try_with(|mask| mask.replace(self.mask)).unwrap_or(None);
+        let _ = INSIDE.try_with(|inside| inside.set(false));
+        signals::release(held);
+    }
+}
+
+/// Lets handlers in while this thread waits. Those that run while it is outside are served as ever;
+/// where something is held during the wait, they must not be.
+pub struct Interruptible {
+    is_outside: bool,
+    /// A signal that was held back has ended the wait.
+    pub is_over: bool,
+}
+
+impl Interruptible {
+    /// Until it is dropped.
+    pub fn enter(outside: bool) -> Interruptible {
+        let is_outside = outside && is_inside();
+        if is_outside {
+            let _ = INSIDE.try_with(|inside| inside.set(false));
+        }
+        let held = MASK.try_with(Cell::get).unwrap_or(None);
+        Interruptible { is_outside, is_over: signals::release(held) }
+    }
+}
+
+impl Drop for Interruptible {
+    fn drop(&mut self) {
+        if MASK.try_with(Cell::get).unwrap_or(None).is_some() {
+            signals::hold();
+        }
+        if self.is_outside {
+            let _ = INSIDE.try_with(|inside| inside.set(true));
+        }
     }
 }
 

@@ -8,16 +8,19 @@
 //! (its locks may be held by threads that are not there any more) and makes its own, with a session of
 //! its own, when it first needs one.
 
-use crate::boundary::{Inside, Result, Stop, errno, say};
+use crate::boundary::{Inside, Interruptible, Result, Stop, errno, say};
+use crate::handover::Inherited;
+use crate::open::Open;
 use crate::settings::settings;
 use covey_cluster::error::Cannot;
 use covey_cluster::{config, error};
 use covey_ninep::tree::Errno;
-use covey_stripe::client::{Fs, Options};
+use covey_stripe::client::{Fs, Opened, Options};
 use covey_stripe::ops::Caller;
 use covey_wire::List;
 use std::future::Future;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -31,6 +34,8 @@ pub struct Client {
     runtime: Handle,
     /// Tells this client from those before it: what they have opened must be opened anew.
     pub generation: u64,
+    /// Where the cluster is described.
+    pub config: PathBuf,
 }
 
 impl Deref for Client {
@@ -45,9 +50,11 @@ impl Deref for Client {
 pub struct Slot {
     runtime: Option<Handle>,
     client: Option<Arc<Client>>,
+    /// A session from before an exec, and the files that are still open in it, until it is resumed.
+    before: Option<(Inherited, Vec<Arc<Open>>)>,
 }
 
-static SLOT: Mutex<Slot> = Mutex::new(Slot { runtime: None, client: None });
+static SLOT: Mutex<Slot> = Mutex::new(Slot { runtime: None, client: None, before: None });
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static HAS_COMPLAINED: AtomicBool = AtomicBool::new(false);
 
@@ -62,11 +69,36 @@ pub fn client() -> Result<Arc<Client>> {
         Some(runtime) => runtime.clone(),
         None => slot.runtime.insert(start()?).clone(),
     };
-    let fs = wait_on(&runtime, connect()).map_err(complain)?;
+    let before = slot.before.as_ref().map(|(inherited, _)| inherited);
+    let (fs, config, opened) = wait_on(&runtime, connect(before)).map_err(complain)?;
     let generation = GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
-    let client = Arc::new(Client { fs, runtime, generation });
+    let client = Arc::new(Client { fs, runtime, generation, config });
     slot.client = Some(client.clone());
+    if let Some((_, opens)) = slot.before.take() {
+        for one in opened {
+            let keep = |left: Option<Opened>, open: &Arc<Open>| open.keep_open(generation, left?);
+            // What nobody has open after all is closed.
+            opens.iter().fold(Some(one), keep);
+        }
+    }
     Ok(client)
+}
+
+/// The client, if there is one.
+pub fn existing() -> Option<Arc<Client>> {
+    lock().client.clone()
+}
+
+/// Goes on with the session that this process had as another program, now, or with the first call that
+/// finds the servers there.
+pub fn resume(inherited: Inherited, opens: Vec<Arc<Open>>) {
+    lock().before = Some((inherited, opens));
+    let _ = client();
+}
+
+/// Waits for what cannot fail and ends by itself.
+pub fn wait_for<T>(client: &Client, call: impl Future<Output = T>) -> T {
+    wait_on(&client.runtime, call)
 }
 
 /// Runs a call to its end. The library bounds its wait, except on hard clients, where a signal ends it.
@@ -75,18 +107,37 @@ pub fn wait<T>(
     call: impl Future<Output = std::result::Result<T, Errno>>,
 ) -> Result<T> {
     match settings().hard {
-        true => wait_or_signal(client, call),
+        true => wait_until(client, call, Ends::BySignal),
         false => Ok(wait_on(&client.runtime, call)?),
     }
 }
 
 /// Runs a call whose wait has no bound, such as for a lock: a signal ends it with EINTR, unless its
-/// handler asks for the call to go on.
+/// handler asks for the call to go on. The caller holds nothing, so that the handler may call us.
 pub fn wait_or_signal<T>(
     client: &Client,
     call: impl Future<Output = std::result::Result<T, Errno>>,
 ) -> Result<T> {
-    run_call(&client.runtime, call, true).unwrap_or(Err(Errno::EINTR.into())).map_err(Stop::from)
+    wait_until(client, call, Ends::BySignalOutside)
+}
+
+fn wait_until<T>(
+    client: &Client,
+    call: impl Future<Output = std::result::Result<T, Errno>>,
+    ends: Ends,
+) -> Result<T> {
+    run_call(&client.runtime, call, ends).unwrap_or(Err(Errno::EINTR.into())).map_err(Stop::from)
+}
+
+/// What ends a wait beside its call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// Nothing: it is bounded.
+    Never,
+    /// A signal; what its handler asks of us cannot be served, since the caller may hold something.
+    BySignal,
+    /// A signal whose handler is served.
+    BySignalOutside,
 }
 
 /// Ends the session, so that opens and locks go at once: the process is about to end, or to become
@@ -127,16 +178,26 @@ pub fn forget(slot: &mut Slot) {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-async fn connect() -> error::Result<Fs> {
-    let named = std::env::var_os("COVEY_CONFIG").map(std::path::PathBuf::from);
-    let config = config::find(named.as_deref()).and_then(|file| config::load(&file))?;
+async fn connect(before: Option<&Inherited>) -> error::Result<(Fs, PathBuf, Vec<Opened>)> {
+    let named = std::env::var_os("COVEY_CONFIG").map(PathBuf::from);
+    let file = match before {
+        // What is open lies in that cluster.
+        Some(before) => before.config.clone(),
+        None => config::find(named.as_deref())?,
+    };
+    let file = std::path::absolute(&file).unwrap_or(file);
+    let config = config::load(&file)?;
     let options = Options {
         hard: settings().hard,
         name: format!("preload {}", std::process::id()),
         ..Options::default()
     };
-    let fs = covey_cluster::connect(&config, options).await;
-    fs.cannot(|| format!("connect to cluster {}", config.name))
+    let connected = match before {
+        Some(before) => covey_cluster::resume(&config, options, &before.session).await,
+        None => covey_cluster::connect(&config, options).await.map(|fs| (fs, Vec::new())),
+    };
+    let (fs, opened) = connected.cannot(|| format!("connect to cluster {}", config.name))?;
+    Ok((fs, file, opened))
 }
 
 /// Says once why nothing works: errno alone would not help anybody.
@@ -187,24 +248,24 @@ fn without_signals<T>(work: impl FnOnce() -> T) -> T {
 }
 
 fn wait_on<T>(runtime: &Handle, call: impl Future<Output = T>) -> T {
-    run_call(runtime, call, false).expect("no signal ends it")
+    run_call(runtime, call, Ends::Never).expect("no signal ends it")
 }
 
 /// Polls a call on this thread until it is done, or a signal ends it where one may.
 ///
 /// A thread that is ending has lost its locals, and with them what the runtime keeps there: atexit(3)
 /// handlers and the last flush of streams run so. A thread of our own then polls for it.
-fn run_call<T>(runtime: &Handle, call: impl Future<Output = T>, by_signal: bool) -> Option<T> {
+fn run_call<T>(runtime: &Handle, call: impl Future<Output = T>, ends: Ends) -> Option<T> {
     let lost = |error: tokio::runtime::TryCurrentError| error.is_thread_local_destroyed();
     if !Handle::try_current().err().is_some_and(lost) {
-        return poll_here(runtime, call, by_signal);
+        return poll_here(runtime, call, ends);
     }
     let mut result = None;
     let work = Moved((&mut result, call));
     let polls = move || {
         let Moved((result, call)) = { work };
         let _inside = Inside::enter();
-        *result = poll_here(runtime, call, by_signal);
+        *result = poll_here(runtime, call, ends);
     };
     // SAFETY: what the thread borrows lives until it is joined, just below.
     let thread = without_signals(|| unsafe { std::thread::Builder::new().spawn_unchecked(polls) });
@@ -218,7 +279,7 @@ struct Moved<T>(T);
 // SAFETY: the maker touches nothing of it until the thread has ended.
 unsafe impl<T> Send for Moved<T> {}
 
-fn poll_here<T>(runtime: &Handle, call: impl Future<Output = T>, by_signal: bool) -> Option<T> {
+fn poll_here<T>(runtime: &Handle, call: impl Future<Output = T>, ends: Ends) -> Option<T> {
     let _runtime = runtime.enter();
     let parker = Arc::new(Parker(AtomicU32::new(0)));
     let waker = Waker::from(parker.clone());
@@ -228,8 +289,8 @@ fn poll_here<T>(runtime: &Handle, call: impl Future<Output = T>, by_signal: bool
         if let Poll::Ready(result) = call.as_mut().poll(&mut context) {
             return Some(result);
         }
-        while parker.park() == Woken::Signal {
-            if by_signal {
+        while parker.park(ends) == Woken::Signal {
+            if ends != Ends::Never {
                 return None;
             }
         }
@@ -246,7 +307,15 @@ enum Woken {
 }
 
 impl Parker {
-    fn park(&self) -> Woken {
+    fn park(&self, ends: Ends) -> Woken {
+        if ends == Ends::Never {
+            return self.sleep();
+        }
+        let between = Interruptible::enter(ends == Ends::BySignalOutside);
+        if between.is_over { Woken::Signal } else { self.sleep() }
+    }
+
+    fn sleep(&self) -> Woken {
         while self.0.swap(0, Ordering::Acquire) == 0 {
             // Without a timeout the kernel goes on by itself after a handler with SA_RESTART.
             // SAFETY: the word lives as long as the wait.

@@ -3,8 +3,9 @@
 use crate::boundary::{Inside, Result, export, fail, is_inside, refuse, serve};
 use crate::client::{self, client, wait};
 use crate::open::Open;
-use crate::{locks, real, seat, stdio, table};
+use crate::{handover, locks, real, seat, stdio, table};
 use libc::{c_int, c_long, c_uint, c_ulong};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering;
 fn closed(open: Arc<Open>) -> Result<c_int> {
     crate::aio::settle_all();
     locks::give_back(&open)?;
-    if Arc::strong_count(&open) == 1 && open.has_own_locks.load(Ordering::Relaxed) {
+    if Arc::strong_count(&open) == 1 && open.has_own_locks() {
         locks::give_back_own(&open)?;
     }
     open.flush()?;
@@ -257,9 +258,17 @@ pub fn inherit() {
     let _inside = Inside::enter();
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let fds = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for fd in fds.collect::<Vec<c_int>>() {
-        if let Some(open) = Open::inherited(fd) {
-            table::insert(fd, open);
+    let fds: Vec<c_int> = fds.collect();
+    let handed = fds.iter().find_map(|fd| handover::take(*fd));
+    // Descriptors that were made from each other are one description.
+    let mut opens: BTreeMap<u64, Arc<Open>> = BTreeMap::new();
+    for fd in fds {
+        let before = handed.as_ref().and_then(|handed| handed.owner(fd));
+        if let Some((which, open)) = Open::inherited(fd, before) {
+            table::insert(fd, opens.entry(which).or_insert(open).clone());
         }
+    }
+    if let Some(handed) = handed {
+        handover::resume(handed, opens.into_values().collect());
     }
 }

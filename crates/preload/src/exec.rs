@@ -2,7 +2,9 @@
 
 use crate::boundary::{Inside, export, fail, is_inside};
 use crate::place::{Where, locate_path};
-use crate::{client, cwd, descriptors, directories, real, report, seat, stdio, table};
+use crate::{
+    client, cwd, descriptors, directories, handover, real, report, seat, signals, stdio, table,
+};
 use libc::{c_char, c_int, c_void, pid_t};
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +20,17 @@ struct Held {
     _directories: directories::Held,
     _stdio: stdio::Held,
     locks: MutexGuard<'static, std::collections::BTreeSet<u64>>,
+    /// Last: a handler that waits for the end of the fork finds nothing held.
+    _signals: Later,
+}
+
+/// Handlers wait until it is dropped.
+struct Later(Option<u64>);
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        signals::release(self.0);
+    }
 }
 
 // SAFETY: taken and let go by the one thread that forks.
@@ -31,6 +44,7 @@ fn held() -> MutexGuard<'static, Option<Held>> {
 
 /// Before a fork: all locks, so that none is held by a thread that the child does not have.
 pub extern "C" fn before_fork() {
+    let signals = Later(signals::hold());
     let held_now = Held {
         client: client::lock(),
         _numbers: seat::lock(),
@@ -39,19 +53,22 @@ pub extern "C" fn before_fork() {
         _directories: directories::lock(),
         _stdio: stdio::lock(),
         locks: crate::locks::locked_files(),
+        _signals: signals,
     };
     *held() = Some(held_now);
 }
 
 /// After a fork, in the parent.
 pub extern "C" fn after_fork_in_parent() {
-    drop(held().take());
+    let taken = held().take();
+    drop(taken);
 }
 
 /// After a fork, in the child: the client, its thread and its connections are the parent's.
 pub extern "C" fn after_fork_in_child() {
+    let taken = held().take();
+    let Some(mut held) = taken else { return };
     let _inside = Inside::enter();
-    let Some(mut held) = held().take() else { return };
     client::forget(&mut held.client);
     held.locks.clear();
     for open in held.table.values_mut() {
@@ -67,18 +84,28 @@ pub extern "C" fn after_fork_in_child() {
     report::forget();
 }
 
-/// What is owed before the process ends or becomes another program.
+/// What is owed before the process ends.
 pub fn end() {
+    settle(client::end);
+}
+
+/// What is owed before the process becomes another program, which may fail.
+fn before_exec() -> Option<handover::Handed> {
+    settle(handover::prepare).flatten()
+}
+
+fn settle<T>(last: impl FnOnce() -> T) -> Option<T> {
     if is_inside() {
-        return;
+        return None;
     }
     crate::aio::settle();
-    {
+    let done = {
         let _inside = Inside::enter();
         descriptors::flush_all();
-        client::end();
-    }
+        last()
+    };
     report::report();
+    Some(done)
 }
 
 // A child of vfork would change our tables, which it shares with its parent.
@@ -151,7 +178,7 @@ export! { fn execve(path: *const c_char, arguments: Strings, variables: Strings)
         if is_ours(path) {
             return fail(libc::EACCES);
         }
-        end();
+        let _handed = before_exec();
         let environment = environment(variables);
         real::execve()(path, arguments, pointer(&environment, variables))
     }
@@ -166,7 +193,7 @@ export! { fn execvpe(name: *const c_char, arguments: Strings, variables: Strings
         if is_ours(name) {
             return fail(libc::EACCES);
         }
-        end();
+        let _handed = before_exec();
         let environment = environment(variables);
         real::execvpe()(name, arguments, pointer(&environment, variables))
     }
@@ -181,7 +208,7 @@ export! { fn fexecve(fd: c_int, arguments: Strings, variables: Strings) -> c_int
     }
     // SAFETY: as above.
     unsafe {
-        end();
+        let _handed = before_exec();
         let environment = environment(variables);
         real::fexecve()(fd, arguments, pointer(&environment, variables))
     }

@@ -28,7 +28,7 @@ pub fn control(open: &Arc<Open>, command: c_int, lock: &mut Flock) -> Result<c_i
         return refuse(libc::EINVAL);
     }
     let (start, end) = range(open, lock)?;
-    let owner = if is_own { open.owner << 1 | 1 } else { PROCESS };
+    let owner = if is_own { own(open) } else { PROCESS };
     let wanted = RangeLock {
         exclusive: c_int::from(lock.l_type) == libc::F_WRLCK,
         whole: false,
@@ -50,7 +50,7 @@ pub fn control(open: &Arc<Open>, command: c_int, lock: &mut Flock) -> Result<c_i
         libc::F_RDLCK | libc::F_WRLCK => {
             // Before it is granted: close must not forget one whose answer got lost.
             match is_own {
-                true => open.has_own_locks.store(true, Ordering::Relaxed),
+                true => open.note_own_locks(),
                 false => drop(locked_files().insert(open.id())),
             }
             let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
@@ -127,7 +127,7 @@ pub fn give_back(open: &Open) -> Result<()> {
 /// The locks of a description that goes.
 pub fn give_back_own(open: &Open) -> Result<()> {
     let client = client()?;
-    let owner = open.owner << 1 | 1;
+    let owner = own(open);
     wait(&client, client.unlock(open.id(), everything(true, owner)))?;
     wait(&client, client.unlock(open.id(), everything(false, owner)))
 }
@@ -138,8 +138,8 @@ export! { fn flock(fd: c_int, operation: c_int) -> c_int {
         None => unsafe { real::flock()(fd, operation) },
         Some(open) => serve(|| {
             COUNTS.locks.add(1);
-            open.has_own_locks.store(true, Ordering::Relaxed);
-            let mut wanted = everything(true, open.owner << 1 | 1);
+            open.note_own_locks();
+            let mut wanted = everything(true, own(&open));
             let waits = operation & libc::LOCK_NB == 0;
             match operation & !libc::LOCK_NB {
                 libc::LOCK_UN => {
@@ -186,5 +186,10 @@ export! { fn lockf | lockf64(fd: c_int, command: c_int, length: off_t) -> c_int 
     })
 } }
 
+/// The owner of a description's flock and OFD locks.
+pub fn own(open: &Open) -> u64 {
+    open.owner << 1 | 1
+}
+
 /// The owner of a process's fcntl locks: sessions tell processes apart.
-const PROCESS: u64 = 0;
+pub const PROCESS: u64 = 0;

@@ -10,7 +10,7 @@ use crate::boundary::{Result, refuse};
 use crate::client::{Client, client, wait};
 use crate::real;
 use covey_ninep::tree::Errno;
-use covey_stripe::client::File;
+use covey_stripe::client::{File, Opened};
 use covey_stripe::ops::{Caller, Id, Inode};
 use libc::c_int;
 use std::ffi::{CStr, CString};
@@ -36,11 +36,12 @@ pub struct Page {
 pub struct Open {
     page: *mut Page,
     file: Mutex<Option<(u64, File)>>,
+    /// That the process had it open as another program: the server counts that until the last close.
+    still_open: Mutex<Option<(u64, Opened)>>,
     position: Mutex<()>,
     /// Names this description as the owner of its flock and OFD locks.
     pub owner: u64,
-    /// A flock or an OFD lock was asked for: the last close gives it back.
-    pub has_own_locks: AtomicBool,
+    has_own_locks: AtomicBool,
 }
 
 // SAFETY: the page is shared memory that lives as long as this; what changes in it is atomic.
@@ -81,30 +82,29 @@ impl Open {
         fresh.path_bytes = path.len() as u32;
         fresh.path[..path.len()].copy_from_slice(path);
         fresh.flags.store(flags & !libc::O_CLOEXEC, Ordering::Relaxed);
-        Ok(Open::new(page))
+        Ok(Open::new(page, None))
     }
 
-    fn new(page: *mut Page) -> Arc<Open> {
+    /// With the owner of its locks, and whether there may be some, if they are from before an exec.
+    fn new(page: *mut Page, before: Option<(u64, bool)>) -> Arc<Open> {
         static OWNERS: AtomicU64 = AtomicU64::new(1);
-        Arc::new(Open {
-            page,
-            file: Mutex::default(),
-            position: Mutex::default(),
-            owner: OWNERS.fetch_add(1, Ordering::Relaxed),
-            has_own_locks: AtomicBool::new(false),
-        })
+        let (owner, has_own_locks) = match before {
+            Some((owner, has)) => {
+                OWNERS.fetch_max(owner + 1, Ordering::Relaxed);
+                (owner, has)
+            }
+            None => (OWNERS.fetch_add(1, Ordering::Relaxed), false),
+        };
+        let (file, still_open, position) = Default::default();
+        let has_own_locks = AtomicBool::new(has_own_locks);
+        Arc::new(Open { page, file, still_open, position, owner, has_own_locks })
     }
 
-    /// Takes up a description that this program was started with; none when the descriptor is
-    /// something else.
-    pub fn inherited(fd: c_int) -> Option<Arc<Open>> {
+    /// Takes up a description that this program was started with, and tells which one it is; none when
+    /// the descriptor is something else. `before` is what was handed over of its own locks.
+    pub fn inherited(fd: c_int, before: Option<(u64, bool)>) -> Option<(u64, Arc<Open>)> {
         let link = CString::new(format!("/proc/self/fd/{fd}")).ok()?;
-        let mut target = [0_u8; 64];
-        // SAFETY: the buffer has the length that is told.
-        let length =
-            unsafe { real::readlink()(link.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
-        let target = target.get(..usize::try_from(length).ok()?)?;
-        if !target.starts_with(b"/memfd:covey-open-file") {
+        if !target(fd).starts_with(b"/memfd:covey-open-file") {
             return None;
         }
         // SAFETY: plain system calls; the descriptor is closed again.
@@ -123,13 +123,13 @@ impl Open {
                 libc::munmap(page.cast(), PAGE_BYTES);
                 return None;
             }
-            Some(Open::new(page))
+            Some((stat.st_ino, Open::new(page, before)))
         }
     }
 
     /// The same description in the child of a fork: what the parent's threads hold is not ours.
     pub fn forked(&self) -> Arc<Open> {
-        Open::new(self.page)
+        Open::new(self.page, None)
     }
 
     /// The shared page.
@@ -205,6 +205,31 @@ impl Open {
         }
     }
 
+    /// A flock or an OFD lock was asked for: the last close gives it back.
+    pub fn note_own_locks(&self) {
+        self.has_own_locks.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the description may hold locks.
+    pub fn has_own_locks(&self) -> bool {
+        self.has_own_locks.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server counts it as an open of the file.
+    pub fn is_counted(&self) -> bool {
+        !self.is_dir() && self.flags() & libc::O_PATH == 0
+    }
+
+    /// Keeps an open from before an exec, if it is of this file and the first one; else gives it back.
+    pub fn keep_open(&self, generation: u64, opened: Opened) -> Option<Opened> {
+        let mut kept = self.still_open.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_some() || self.id() != opened.id() || !self.is_counted() {
+            return Some(opened);
+        }
+        *kept = Some((generation, opened));
+        None
+    }
+
     /// 4 read, 2 write.
     pub fn access(&self) -> u8 {
         access_of(self.flags())
@@ -225,9 +250,20 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let held = self.file.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        match (held, client()) {
-            (Some((generation, file)), Ok(client)) if client.generation == generation => drop(file),
-            (held, _) => std::mem::forget(held),
+        let kept = self.still_open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // What an older client had must not be touched.
+        let current = match held.is_some() || kept.is_some() {
+            true => client().ok().map(|client| client.generation),
+            false => None,
+        };
+        let is_current = |generation: u64| current == Some(generation);
+        match held {
+            Some((generation, file)) if is_current(generation) => drop(file),
+            held => std::mem::forget(held),
+        }
+        match kept {
+            Some((generation, opened)) if is_current(generation) => drop(opened),
+            kept => std::mem::forget(kept),
         }
         // SAFETY: mapped by us, and nobody uses it any more.
         unsafe { libc::munmap(self.page.cast(), PAGE_BYTES) };
@@ -254,6 +290,17 @@ pub fn permits(inode: &Inode, who: &Caller, access: u32) -> bool {
         () => 0,
     };
     inode.mode >> shift & access == access
+}
+
+/// What a descriptor is, in the kernel's words; the first bytes of it.
+pub fn target(fd: c_int) -> Vec<u8> {
+    let link = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let mut target = vec![0_u8; 64];
+    // SAFETY: the buffer has the length that is told.
+    let length =
+        unsafe { real::readlink()(link.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
+    target.truncate(usize::try_from(length).unwrap_or(0));
+    target
 }
 
 fn map(memory: c_int) -> Result<*mut Page> {

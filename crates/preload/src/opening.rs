@@ -55,7 +55,7 @@ fn create(
         return refuse(libc::EISDIR);
     };
     let (client, who) = (client()?, caller());
-    let access = access_of(flags);
+    let access = needed(flags);
     let creating = client.create(&who, found.parent, name, masked(mode), exclusive, access);
     let (inode, file) = wait(&client, creating)?;
     cut_if_asked(inode, Some(file), flags)
@@ -67,11 +67,16 @@ fn open_found(inode: Inode, flags: c_int) -> Result<(Inode, Option<File>)> {
     }
     check_kind(&inode, flags)?;
     let client = client()?;
-    let file = wait(&client, client.open(&caller(), inode.id, access_of(flags)))?;
+    let file = wait(&client, client.open(&caller(), inode.id, needed(flags)))?;
     match inode.is_dir() {
         true => Ok((inode, None)),
         false => cut_if_asked(inode, Some(file), flags),
     }
+}
+
+/// What the caller must be permitted: to cut is to write, also where nothing is written.
+fn needed(flags: c_int) -> u8 {
+    access_of(flags) | if flags & libc::O_TRUNC != 0 { 2 } else { 0 }
 }
 
 fn cut_if_asked(inode: Inode, file: Option<File>, flags: c_int) -> Result<(Inode, Option<File>)> {
@@ -84,7 +89,7 @@ fn cut_if_asked(inode: Inode, file: Option<File>, flags: c_int) -> Result<(Inode
 }
 
 fn check_kind(inode: &Inode, flags: c_int) -> Result<()> {
-    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let writes = needed(flags) & 2 != 0;
     match (inode.mode & libc::S_IFMT, flags & libc::O_PATH != 0) {
         (libc::S_IFDIR, false) if writes => refuse(libc::EISDIR),
         (libc::S_IFDIR, _) => Ok(()),

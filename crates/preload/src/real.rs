@@ -153,6 +153,9 @@ real! {
     fn posix_spawn(*mut pid_t, Path, *const c_void, *const c_void, *const *mut c_char, *const *mut c_char) -> c_int;
     fn posix_spawnp(*mut pid_t, Path, *const c_void, *const c_void, *const *mut c_char, *const *mut c_char) -> c_int;
     fn fork() -> pid_t;
+    fn sigaction(c_int, *const sigaction, *mut sigaction) -> c_int;
+    fn signal(c_int, sighandler_t) -> sighandler_t;
+    fn __sysv_signal(c_int, sighandler_t) -> sighandler_t;
     fn _exit(c_int) -> ();
     fn aio_read(*mut aiocb) -> c_int;
     fn aio_write(*mut aiocb) -> c_int;

@@ -19,6 +19,7 @@ mod tree;
 use super::stats::{MetaCounters, MetaTimes};
 use super::watch::{self, Watch};
 use anyhow::Context as _;
+use covey_io::os::clock;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::{Link, Net, Options, data_link};
@@ -31,6 +32,7 @@ use reclaim::{Cut, Pending};
 use sessions::{Connection, SESSION_GRACE, Sessions};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
+use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +44,7 @@ pub struct Meta {
     /// None while a checkpoint has it.
     store: RefCell<Option<Store<Rows>>>,
     store_back: Notify,
+    space_last: Cell<Option<(u64, u64)>>,
     /// What has to be done to the store as soon as it is back.
     deferred: RefCell<Vec<Deferred>>,
     journal: Rc<Journal>,
@@ -73,6 +76,7 @@ impl Meta {
         let meta = Rc::new(Meta {
             store: RefCell::new(Some(store)),
             store_back: Notify::new(),
+            space_last: Cell::default(),
             deferred: RefCell::default(),
             journal: Rc::new(journal),
             waiting: RefCell::default(),
@@ -153,8 +157,22 @@ impl Meta {
         RefMut::map(self.store.borrow_mut(), |store| store.as_mut().expect("the store is here"))
     }
 
+    /// Whether the store is here and can take a change. Where the changes since the last checkpoint leave no room for
+    /// more, one is asked for.
     fn is_store_here(&self) -> bool {
-        self.store.borrow().is_some()
+        let store = self.store.borrow();
+        store.as_ref().is_some_and(|store| !self.journal.must_wait_for_checkpoint(store.kv()))
+    }
+
+    /// Bytes that the metadata takes, and what it may grow to; as they were last while a checkpoint has the
+    /// store.
+    pub fn map_space(&self) -> Option<(u64, u64)> {
+        let space =
+            self.store.borrow().as_ref().and_then(|store| self.journal.map_space(store.kv()));
+        if space.is_some() {
+            self.space_last.set(space);
+        }
+        self.space_last.get()
     }
 
     async fn store_is_here(&self) {
@@ -165,9 +183,13 @@ impl Meta {
 
     /// Does something to the store, now or as soon as it is back.
     fn with_store(self: &Rc<Self>, act: impl FnOnce(&Rc<Meta>) + 'static) {
+        self.now_or_later(Box::new(act));
+    }
+
+    fn now_or_later(self: &Rc<Self>, act: Deferred) {
         match self.is_store_here() {
             true => act(self),
-            false => self.deferred.borrow_mut().push(Box::new(act)),
+            false => self.deferred.borrow_mut().push(act),
         }
     }
 
@@ -182,7 +204,8 @@ impl Meta {
             }
         }
         let deferred = std::mem::take(&mut *self.deferred.borrow_mut());
-        deferred.into_iter().for_each(|act| act(self));
+        // They may need another checkpoint on the way.
+        deferred.into_iter().for_each(|act| self.now_or_later(act));
         self.store_back.notify_waiters();
     }
 
@@ -221,7 +244,8 @@ impl Meta {
         loop {
             let wanted = self.journal.checkpoint_is_wanted();
             task::timeout(Duration::from_millis(500), wanted).await;
-            if self.journal.checkpoint_is_due() {
+            let is_due = |store: &Store<Rows>| self.journal.checkpoint_is_due(store.kv());
+            if self.store.borrow().as_ref().is_some_and(is_due) {
                 self.checkpoint().await;
             }
         }
@@ -230,12 +254,13 @@ impl Meta {
     /// The store can no longer be trusted to hold what it shows: a restart replays the log.
     fn give_up(&self, why: &str) -> ! {
         tracing::error!("{why}; ending, so that a restart recovers from the log");
-        eprintln!("covey: {why}");
+        // Not by a macro that panics where stderr is closed: then the server would not end.
+        let _ = writeln!(std::io::stderr(), "covey: {why}");
         task::exit(why)
     }
 
     fn now(&self) -> Nanos {
-        let now = (task::wall().as_nanos() as Nanos).max(self.last_now.get());
+        let now = clock::stamp(task::wall().as_nanos() as Nanos, self.last_now.get());
         self.last_now.set(now);
         now
     }
@@ -319,9 +344,10 @@ impl Meta {
         // A client that comes back on a full disk must get in: it may want to remove things.
         let is_logged =
             Store::<Rows>::is_logged(&request.op) && !matches!(request.op, Op::Hello { .. });
-        if (grows(&request.op) && self.journal.is_full()) || (is_logged && !self.journal.has_room())
-        {
-            let what = "the metadata server's disk is full; hint: remove files or add space";
+        let is_full = grows(&request.op) && self.journal.is_full(self.store_mut().kv());
+        if is_full || (is_logged && !self.journal.has_room()) {
+            let what = "the metadata store is full; hint: remove files, or give the metadata server's \
+                disk more space";
             return Outcome::Now(Err(Errno::because(Errno::ENOSPC, what)));
         }
         let (session, op) = (request.session, request.op.clone());

@@ -71,17 +71,28 @@ pub enum Text {
     Slow,
     /// Counters, with all that is known of the times.
     Times,
+    /// How full the metadata store is; empty where there is none.
+    Space,
 }
 
 impl Text {
-    const ALL: [(Text, &str, u64); 6] = [
+    const ALL: [(Text, &str, u64); 7] = [
         (Text::Stats, "stats", 4),
         (Text::Config, "config", 5),
         (Text::Version, "version", 6),
         (Text::Ctl, "ctl", 7),
         (Text::Slow, "slow", 8),
         (Text::Times, "times", 9),
+        (Text::Space, "space", 10),
     ];
+
+    /// Whether only root and the server's own user may read it: it tells what other users do.
+    fn is_private(self) -> bool {
+        match self {
+            Text::Stats | Text::Ctl | Text::Slow | Text::Times => true,
+            Text::Config | Text::Space | Text::Version => false,
+        }
+    }
 
     fn qid(self) -> Qid {
         let number = Text::ALL.iter().find(|(text, ..)| *text == self).map_or(0, |entry| entry.2);
@@ -105,6 +116,10 @@ impl NodeTree {
             Text::Slow => self.watches().iter().map(|watch| watch.slow_text()).collect(),
             Text::Stats => self.numbers(Detail::Summary),
             Text::Times => self.numbers(Detail::Buckets),
+            Text::Space => {
+                let space = self.meta.as_ref().and_then(|meta| meta.0.map_space());
+                space.map_or_else(String::new, |(used, max)| format!("metadata {used} {max}\n"))
+            }
         }
     }
 
@@ -313,6 +328,10 @@ impl Tree for NodeTree {
         to_part!(self, node, |tree, inner| tree.getattr(user, inner), {
             let (qid, mode, size) = match node {
                 Node::Text(Text::Ctl) | Node::Ctl(_) => (Text::Ctl.qid(), 0o100600, 0),
+                Node::Text(text) if text.is_private() => {
+                    let size = if self.is_owner(user) { self.text(*text).len() } else { 0 };
+                    (text.qid(), 0o100400, size as u64)
+                }
                 Node::Text(text) => (text.qid(), 0o100444, self.text(*text).len() as u64),
                 _ => (root_qid(0), 0o040555, 0),
             };
@@ -354,6 +373,10 @@ impl Tree for NodeTree {
                 }
                 false => Errno::EACCES.into(),
             },
+            Node::Text(text) if text.is_private() && !self.is_owner(user) => {
+                let what = "it tells what all users do: for root and the server's own user";
+                Outcome::Now(Err(Errno::because(Errno::EACCES, what)))
+            }
             own if flags & 3 == 0 => {
                 let qid = match own {
                     Node::Text(text) => text.qid(),

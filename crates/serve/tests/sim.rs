@@ -54,6 +54,11 @@ fn a_failed_sync_of_the_metadata_log_is_made_good_before_anything_is_acknowledge
 }
 
 #[test]
+fn a_full_map_refuses_names_removes_them_and_starts() {
+    (0..10).for_each(scenes::a_full_map);
+}
+
+#[test]
 fn a_bit_that_rots_in_the_log_is_named_or_ends_it_where_nothing_was_synced() {
     let outcomes: Vec<Outcome> = (0..60).map(rot).collect();
     let is_cut = |outcome: &&Outcome| matches!(outcome, Outcome::Cut { made, kept } if kept < made);

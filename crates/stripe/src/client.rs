@@ -28,7 +28,7 @@ mod xattr;
 pub use cache::Caching;
 pub use data::{data_call, data_link};
 pub use link::{Greet, Link, REDIAL_MAX, Start};
-pub use session::Forget;
+pub use session::{Forget, Handover, Held, Opened};
 pub use small::{Created, Opening};
 pub use space::fallocate;
 
@@ -44,7 +44,7 @@ use covey_wire::{Bytes, List, Name, Payload};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
 use servers::Servers;
-use session::{Opened, Session, unexpected};
+use session::{Session, unexpected};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -127,7 +127,7 @@ pub struct Space {
     pub bytes_available: u64,
     pub files: u64,
     /// I/O servers that did not answer and are not counted.
-    pub servers_missing: usize,
+    pub servers_missing: Vec<String>,
 }
 
 /// The file system, seen by one client. Clones share everything.
@@ -170,10 +170,34 @@ impl Fs {
     /// Connects to the metadata server `meta`; I/O servers are met when they are needed.
     pub async fn connect(net: Arc<dyn Net>, meta: &str, options: Options) -> Result<Fs> {
         let session = Session::new(net.clone(), meta, options.clone());
+        Fs::begin(net, options, session).await
+    }
+
+    /// The same with the session that this process had as another program, and what that had open:
+    /// each stays so until it is dropped.
+    pub async fn resume(
+        net: Arc<dyn Net>,
+        meta: &str,
+        options: Options,
+        before: &Handover,
+    ) -> Result<(Fs, Vec<Opened>)> {
+        let session = Session::resumed(net.clone(), meta, options.clone(), before);
+        let fs = Fs::begin(net, options, session).await?;
+        let opened = fs.shared.session.still_open(before);
+        Ok((fs, opened))
+    }
+
+    async fn begin(net: Arc<dyn Net>, options: Options, session: Session) -> Result<Fs> {
         session.start().await?;
         let data = Servers::ask(net.clone(), options, &session).await?;
         let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
+    }
+
+    /// What the next program of this process must know to [`Fs::resume`] the session. It names no open
+    /// file: the caller adds those that stay open.
+    pub async fn hand_over(&self) -> Handover {
+        self.shared.session.hand_over().await
     }
 
     /// Down names from a directory (`..` allowed); fewer inodes than names when a later one is missing.
@@ -382,9 +406,10 @@ impl Fs {
         let mut seen = HashSet::new();
         self.shared.data.ask_again(&self.shared.session).await?;
         let links = self.shared.data.all();
-        for stat in join_all(links.iter().map(|link| self.statfs_of(link))).await {
+        let asked = join_all(links.iter().map(|link| self.statfs_of(link))).await;
+        for (link, stat) in links.iter().zip(asked) {
             let Some(stat) = stat else {
-                space.servers_missing += 1;
+                space.servers_missing.push(link.server().to_owned());
                 continue;
             };
             if stat.fsid != 0 && !seen.insert((stat.fsid, stat.blocks)) {

@@ -244,8 +244,13 @@ impl<K: Kv> Store<K> {
         match self.admit(request) {
             Ok(applied) => applied,
             Err(Fault::Refused(error)) => Applied::Reply(error_reply(&error)),
-            // A damaged row must not take the server from everybody who does not need it.
-            Err(Fault::Broken(error)) if !self.wrote => Applied::Reply(error_reply(&error)),
+            // A damaged row must not take the server from everybody who does not need it. But a map without
+            // space cannot go on, and what the log holds was done once.
+            Err(Fault::Broken(error))
+                if !self.wrote && !self.replaying && error.code != Errno::ENOSPC =>
+            {
+                Applied::Reply(error_reply(&error))
+            }
             Err(Fault::Broken(error)) => Applied::Fatal(error),
         }
     }

@@ -208,3 +208,23 @@ fn grants_of_a_later_start_are_newer_than_revocations_of_an_earlier_one() {
     after.leases.listen(A, 0);
     assert!(after.grant(A, &[FILE]) > number);
 }
+
+#[test]
+fn more_leases_than_a_list_may_hold_are_taken_back_in_several_messages() {
+    let mut scene = Scene::new();
+    let all: Vec<Lease> = (0..70_000).map(|id| Lease { id: 100 + id, place: false }).collect();
+    for lease in &all {
+        assert_ne!(scene.grant(A, &[*lease]), 0);
+    }
+    let claim = scene.change(B, &all).expect("A holds them");
+    let mut told = Vec::new();
+    while let Some((number, leases)) = scene.leases.take_revocation(A) {
+        assert!(scene.waits(&claim), "A has not heard of all of them");
+        assert!(leases.len() <= usize::from(u16::MAX), "{} in one message", leases.len());
+        told.extend(leases);
+        scene.leases.listen(A, number);
+    }
+    told.sort_unstable();
+    assert_eq!(told, all);
+    assert!(!scene.waits(&claim));
+}

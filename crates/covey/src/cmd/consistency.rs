@@ -1,8 +1,9 @@
 //! `covey consistency`: how soon changes of files are seen.
 
-use super::path::{Failures, Follow, inside, is_kind, kind, shown};
+use super::path::{Failures, Follow, inside, is_kind, kind, shown, text};
 use super::{Context, Session, tree};
 use crate::error::{Cannot, Result};
+use crate::output::quote;
 use covey_stripe::ops::{Consistency, Inode};
 use futures_util::FutureExt;
 use std::ffi::OsString;
@@ -89,12 +90,12 @@ async fn show_all(
     for path in paths.iter().map(|path| inside(path)) {
         let inode = session.find("look at", &path, Follow::Last).await;
         let inode = failures.take(inode, context);
-        found.extend(inode.map(|inode| (shown(&path), word(inode.consistency()))));
+        found.extend(inode.map(|inode| (text(&path), word(inode.consistency()))));
     }
     let json = |(path, mode): &(String, &str)| serde_json::json!({ "path": path, "mode": mode });
     let value: Vec<_> = found.iter().map(json).collect();
     context.output.result(&value, |out| {
-        found.iter().try_for_each(|(path, mode)| writeln!(out, "{path}: {mode}"))
+        found.iter().try_for_each(|(path, mode)| writeln!(out, "{}: {mode}", quote::text(path)))
     })
 }
 

@@ -1,13 +1,15 @@
 //! `covey df`: space.
 
-use super::Context;
-use crate::config::size;
+use super::{Context, ping};
+use crate::config::{Config, size};
 use crate::error::{Cannot, Result};
+use std::io::Write;
 
 /// Show how much space the file system has and uses
 ///
 /// The sum over all I/O servers. What others keep on the same disks counts as used, and a disk that
-/// several servers share counts once.
+/// several servers share counts once. Servers that do not answer are not counted, and named below the
+/// table. METADATA is how full the metadata store is: at 95% it refuses new names.
 ///
 /// EXAMPLES
 ///
@@ -30,12 +32,16 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let session = context.session().await?;
     let space = session.fs.space().await.cannot(|| "ask for the space");
     let space = session.close(space).await?;
+    let metadata = metadata(&config).await;
+    let missing = &space.servers_missing;
     let used = space.bytes_total.saturating_sub(space.bytes_free);
     let percent = percent(used, space.bytes_available);
     let value = serde_json::json!({
         "cluster": config.name, "bytes_total": space.bytes_total, "bytes_used": used,
         "bytes_free": space.bytes_free, "bytes_available": space.bytes_available,
-        "files": space.files,
+        "files": space.files, "servers_missing": missing,
+        "metadata_bytes_used": metadata.map(|(used, _)| used),
+        "metadata_bytes_max": metadata.map(|(_, max)| max),
     });
     context.output.result(&value, |out| {
         let show =
@@ -46,15 +52,31 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
             show(space.bytes_available),
             format!("{percent}%"),
             space.files.to_string(),
+            metadata.map_or("-".into(), |(used, max)| format!("{}%", share(used, max))),
             config.name.clone(),
         ];
         crate::output::table(
             out,
-            &[">SIZE", ">USED", ">AVAILABLE", ">USE", ">FILES", "CLUSTER"],
+            &[">SIZE", ">USED", ">AVAILABLE", ">USE", ">FILES", ">METADATA", "CLUSTER"],
             &[row],
         );
+        if !missing.is_empty() {
+            let is =
+                if missing.len() == 1 { "does not answer and is" } else { "do not answer and are" };
+            writeln!(out, "\n{} {is} not counted", missing.join(", "))?;
+        }
         Ok(())
     })
+}
+
+/// Bytes that the metadata takes, and what it may grow to.
+async fn metadata(config: &Config) -> Option<(u64, u64)> {
+    ping::ask(config, config.meta()).await.ok()?.metadata
+}
+
+/// How many of a hundred parts are used, rounded up.
+pub fn share(used: u64, max: u64) -> u64 {
+    percent(used, max.saturating_sub(used))
 }
 
 /// Used of what users can have, rounded up as df does.

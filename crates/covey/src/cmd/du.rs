@@ -1,10 +1,11 @@
 //! `covey du`: what trees take.
 
-use super::path::{Failures, Follow, inside, is_kind, kind, shown};
+use super::path::{Failures, Follow, inside, is_kind, kind, shown, text};
 use super::tree::{self, Entry};
 use super::{Context, Session};
 use crate::config::size;
 use crate::error::{Cannot, Result};
+use crate::output::quote;
 use covey_stripe::ops::Id;
 use futures_util::FutureExt;
 use std::collections::{BTreeMap, HashSet};
@@ -60,7 +61,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     }
     let json: Vec<_> = sums
         .iter()
-        .map(|(path, bytes)| serde_json::json!({ "path": shown(path), "bytes": bytes }))
+        .map(|(path, bytes)| serde_json::json!({ "path": text(path), "bytes": bytes }))
         .collect();
     let result = context.output.result(&json, |out| {
         for (path, bytes) in &sums {
@@ -70,7 +71,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
                 bytes.div_ceil(1024).to_string()
             };
             write!(out, "{text}\t")?;
-            out.extend([path, &b"\n"[..]].concat());
+            out.extend([&quote::name(path), &b"\n"[..]].concat());
         }
         Ok(())
     });
@@ -154,7 +155,7 @@ mod tests {
         ];
         add_up(&args, top.as_bytes(), entries)
             .into_iter()
-            .map(|(path, bytes)| (shown(&path), bytes))
+            .map(|(path, bytes)| (text(&path), bytes))
             .collect()
     }
 

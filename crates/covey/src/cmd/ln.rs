@@ -1,6 +1,6 @@
 //! `covey ln`: hard and symbolic links.
 
-use super::path::{Follow, below, inside, kind, last_name, shown};
+use super::path::{Follow, below, inside, kind, last_name, shown, text};
 use super::{Context, Session, mv};
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
@@ -36,7 +36,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let session = context.session().await?;
     let result = link(&args, &session).await;
     let link = session.close(result).await?;
-    context.output.result(&serde_json::json!({ "link": shown(&link) }), |_| Ok(()))
+    context.output.result(&serde_json::json!({ "link": text(&link) }), |_| Ok(()))
 }
 
 async fn link(args: &Args, session: &Session) -> Result<Vec<u8>> {

@@ -5,6 +5,7 @@ use super::path::{Failures, Follow, below, inside, is_kind, kind, shown};
 use super::{Context, Session, show};
 use crate::config::size;
 use crate::error::{Cannot, Result};
+use crate::output::quote;
 use covey_stripe::ops::Inode;
 use std::ffi::OsString;
 
@@ -113,14 +114,14 @@ fn write(args: &Args, groups: Vec<Group>, context: &Context) -> Result<()> {
                 out.push(b'\n');
             }
             if let (true, Some(path)) = (named, &group.path) {
-                out.extend([path, &b":\n"[..]].concat());
+                out.extend([&quote::name(path), &b":\n"[..]].concat());
             }
             match args.long {
                 true => write_long(args, group, out),
                 false => group
                     .entries
                     .iter()
-                    .for_each(|(name, _)| out.extend([name, &b"\n"[..]].concat())),
+                    .for_each(|(name, _)| out.extend([&quote::name(name), &b"\n"[..]].concat())),
             }
         }
         Ok(())

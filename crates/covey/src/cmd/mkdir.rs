@@ -1,6 +1,6 @@
 //! `covey mkdir`: directories made.
 
-use super::path::{Failures, Follow, inside, is_kind, kind, shown};
+use super::path::{Failures, Follow, inside, is_kind, kind, shown, text};
 use super::{Context, Session};
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
@@ -43,7 +43,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
             true => make_all(&session, &path, usual, args.mode.unwrap_or(usual)).await,
             false => make(&session, &path, args.mode.unwrap_or(usual)).await,
         };
-        made.extend(failures.take(result, context).map(|()| shown(&path)));
+        made.extend(failures.take(result, context).map(|()| text(&path)));
     }
     let result = context.output.result(&made, |_| Ok(()));
     session.close(result).await?;

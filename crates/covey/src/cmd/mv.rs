@@ -1,6 +1,6 @@
 //! `covey mv`: files renamed.
 
-use super::path::{Failures, Follow, below, inside, is_kind, kind, last_name, shown};
+use super::path::{Failures, Follow, below, inside, is_kind, kind, last_name, shown, text};
 use super::{Context, Session};
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
@@ -55,7 +55,7 @@ async fn move_all(args: &Args, session: &Session, context: &Context) -> Result<(
         };
         let result = move_one(args, session, &path, &target).await;
         if failures.take(result, context).is_some() {
-            moved.push(serde_json::json!({ "from": shown(&path), "to": shown(&target) }));
+            moved.push(serde_json::json!({ "from": text(&path), "to": text(&target) }));
         }
     }
     context.output.result(&moved, |_| Ok(()))?;

@@ -55,8 +55,13 @@ pub fn inside(path: &std::ffi::OsStr) -> Vec<u8> {
     }
 }
 
-/// A path as it is shown.
+/// A path within a message.
 pub fn shown(path: &[u8]) -> String {
+    crate::output::quote::in_words(path)
+}
+
+/// A path as data, such as in JSON.
+pub fn text(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 

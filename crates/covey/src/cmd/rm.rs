@@ -1,6 +1,6 @@
 //! `covey rm`: files removed.
 
-use super::path::{Failures, below, inside, is_kind, kind, last_name, shown};
+use super::path::{Failures, below, inside, is_kind, kind, last_name, shown, text};
 use super::{Context, Session, tree};
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
@@ -41,7 +41,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     for path in args.paths.iter().map(|path| inside(path)) {
         let gone = remove(&args, &session, &path, &mut failures, context).await;
         if failures.take(gone, context) == Some(true) {
-            removed.push(shown(&path));
+            removed.push(text(&path));
         }
     }
     let result = context.output.result(&removed, |_| Ok(()));

@@ -3,7 +3,7 @@
 use super::{Context, cluster};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
-use crate::output::say;
+use crate::output::announce;
 use covey_cluster::tuned::{self, TuneFile};
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,7 @@
 //! Attributes as people and scripts read them: modes, types, times.
 
-use super::path::{is_kind, kind, shown};
+use super::path::{is_kind, kind, text};
+use crate::output::quote;
 use covey_plot::calendar::{date, utc};
 use covey_stripe::ops::{Inode, Nanos};
 
@@ -104,8 +105,8 @@ fn day_number(year: u64, month: u64, day: u64) -> Option<u64> {
 /// A name with what follows it in long listings: a link's target.
 pub fn name_and_target(name: &[u8], inode: &Inode) -> Vec<u8> {
     match is_kind(inode, kind::SYMLINK) {
-        true => [name, b" -> ", inode.target.as_bytes()].concat(),
-        false => name.to_vec(),
+        true => [&quote::name(name), &b" -> "[..], &quote::name(inode.target.as_bytes())].concat(),
+        false => quote::name(name).into_owned(),
     }
 }
 
@@ -113,7 +114,7 @@ pub fn name_and_target(name: &[u8], inode: &Inode) -> Vec<u8> {
 pub fn json(path: &[u8], inode: &Inode, blocks: Option<u64>) -> serde_json::Value {
     let target = is_kind(inode, kind::SYMLINK).then(|| inode.target.lossy());
     serde_json::json!({
-        "path": shown(path), "id": inode.id, "type": kind_word(inode),
+        "path": text(path), "id": inode.id, "type": kind_word(inode),
         "mode": format!("{:04o}", inode.mode & 0o7777), "uid": inode.uid, "gid": inode.gid,
         "links": inode.nlink, "size": inode.size, "blocks": blocks, "target": target,
         "atime_ns": inode.atime, "mtime_ns": inode.mtime, "ctime_ns": inode.ctime,

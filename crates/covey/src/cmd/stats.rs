@@ -5,7 +5,7 @@ mod interval;
 use super::Context;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
-use crate::output::write_out;
+use crate::output::{quote, write_out};
 use covey_ninep::tree::Errno;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -101,7 +101,12 @@ async fn read(config: &Config, names: &[String], file: &str) -> Result<Vec<(Stri
     let mut all = Vec::new();
     for name in names {
         let text = covey_cluster::reach::read_of(config, name, file).await;
-        all.push((name.clone(), text.cannot(|| format!("read /{file} of {name}"))?));
+        let text = text.map_err(|error| {
+            let code = error.downcast_ref::<Errno>().map(|errno| errno.code);
+            let told = Err::<(), _>(error).cannot(|| format!("read /{file} of {name}"));
+            hint_at_owner(told.expect_err("it was an error"), code)
+        });
+        all.push((name.clone(), text?));
     }
     Ok(all)
 }
@@ -120,6 +125,12 @@ fn refused(error: anyhow::Error, command: &str, name: &str) -> Error {
             "the commands are `slow MILLISECONDS`, `slow off`, `reset`, and for the metadata \
              server `copy`",
         ),
+        code => hint_at_owner(told, code),
+    }
+}
+
+fn hint_at_owner(told: Error, code: Option<u32>) -> Error {
+    match code {
         Some(Errno::EACCES | Errno::EPERM) => told.hint("only root and the servers' owner may"),
         _ => told,
     }
@@ -142,7 +153,7 @@ fn tell_slow(all: &[(String, String)], context: &Context) -> Result<()> {
 fn tell(parsed: &[(String, Lines)], context: &Context) -> Result<()> {
     let value: BTreeMap<&String, &Lines> = parsed.iter().map(|(name, of)| (name, of)).collect();
     if context.output.json {
-        return context.output.result(&json!(value), |_| Ok(()));
+        return context.output.one_of_many(&json!(value), |_| Ok(()));
     }
     let mut out = Vec::new();
     let mut rows = Vec::new();
@@ -167,7 +178,7 @@ fn tell(parsed: &[(String, Lines)], context: &Context) -> Result<()> {
     ];
     crate::output::table(&mut out, &heading, &rows);
     out.push(b'\n');
-    write_out(&out)
+    write_out(&quote::lines(&out))
 }
 
 /// `KIND NAME key value key value ...`, or `name value`.

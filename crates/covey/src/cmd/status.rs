@@ -1,7 +1,7 @@
 //! `covey status`: the servers of the cluster at a glance.
 
 use super::cluster::{Cluster, mounts};
-use super::{Context, ping};
+use super::{Context, df, ping};
 use crate::config::{Config, Node, size};
 use crate::error::Result;
 use crate::output::duration;
@@ -39,6 +39,9 @@ struct Row {
     bytes_total: Option<u64>,
     bytes_used: Option<u64>,
     bytes_free: Option<u64>,
+    /// What the metadata takes, and may grow to.
+    metadata_bytes_used: Option<u64>,
+    metadata_bytes_max: Option<u64>,
     latency_us: Option<u64>,
     /// The longest message that the server takes.
     msize: Option<u32>,
@@ -88,6 +91,7 @@ fn gather(
         })
     });
     let space = told.or(local);
+    let metadata = report.and_then(|report| report.metadata);
     Row {
         node: node.name.clone(),
         role: node.roles_text(),
@@ -100,6 +104,8 @@ fn gather(
         bytes_total: space.map(|space| space.total),
         bytes_used: space.map(|space| space.used),
         bytes_free: space.map(|space| space.free),
+        metadata_bytes_used: metadata.map(|(used, _)| used),
+        metadata_bytes_max: metadata.map(|(_, max)| max),
         latency_us: report.map(|report| report.latency.as_micros() as u64),
         msize: report.map(|report| report.msize),
         version: report.map(|report| report.version.clone()),
@@ -217,6 +223,14 @@ fn write(
     ];
     let cells: Vec<_> = rows.iter().map(cells).collect();
     crate::output::table(out, &heading, &cells);
+    for row in rows {
+        if let (Some(used), Some(max)) = (row.metadata_bytes_used, row.metadata_bytes_max) {
+            let (share, used, max) =
+                (df::share(used, max), size::rounded(used), size::rounded(max));
+            let full = if share > 95 { ": full, new names are refused" } else { "" };
+            writeln!(out, "\nmetadata of {}: {used} of {max} ({share}%){full}", row.node)?;
+        }
+    }
     for mount in mounts {
         writeln!(out, "\nmounted at {mount}")?;
     }

@@ -1,6 +1,6 @@
 //! `covey touch`: times set, files made.
 
-use super::path::{Failures, Follow, Found, inside, shown};
+use super::path::{Failures, Follow, Found, inside, shown, text};
 use super::{Context, Session, mkdir, show};
 use crate::error::{Cannot, Result};
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
@@ -51,7 +51,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         let result = touch(&args, &session, &path, mode, &set)
             .await
             .cannot(|| format!("touch {}", shown(&path)));
-        touched.extend(failures.take(result, context).map(|()| shown(&path)));
+        touched.extend(failures.take(result, context).map(|()| text(&path)));
     }
     let result = context.output.result(&touched, |_| Ok(()));
     session.close(result).await?;

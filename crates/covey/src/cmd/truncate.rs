@@ -1,6 +1,6 @@
 //! `covey truncate`: sizes set.
 
-use super::path::{Failures, Follow, Found, inside, shown};
+use super::path::{Failures, Follow, Found, inside, shown, text};
 use super::{Context, Session, mkdir, touch};
 use crate::config::size;
 use crate::error::{Cannot, Result};
@@ -39,7 +39,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         let result = truncate(&args, &session, &path, mode)
             .await
             .cannot(|| format!("set the size of {}", shown(&path)));
-        cut.extend(failures.take(result, context).map(|()| shown(&path)));
+        cut.extend(failures.take(result, context).map(|()| text(&path)));
     }
     let result = context.output.result(&cut, |_| Ok(()));
     session.close(result).await?;

@@ -1,4 +1,5 @@
-//! Acting on files as another user, for the length of one operation.
+//! Who is at the other end of a Unix socket, and acting on files as another user, for the length of one
+//! operation.
 //!
 //! A server that runs as root lets the kernel decide what a user may do: it takes on the user's file
 //! system identity (fsuid, fsgid, supplementary groups) for each operation. Linux keeps these per
@@ -8,6 +9,8 @@
 use rustix::thread::set_thread_groups;
 use std::fs;
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// A user's file system identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +21,34 @@ pub struct Identity<'a> {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: &'a [u32],
+}
+
+/// A process at the other end of a Unix socket, as it was when it connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its number; none for one of a pid namespace that is not below ours: the kernel says 0.
+    pub pid: Option<i32>,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// Who is at the other end. rustix has a type for the answer whose number cannot be 0.
+pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
+    let mut answer = MaybeUninit::<libc::ucred>::zeroed();
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open; there is a place of so many bytes for the answer, and any bytes make a ucred.
+    let answer = unsafe {
+        let at = answer.as_mut_ptr().cast();
+        if libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut bytes) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        answer.assume_init()
+    };
+    let pid = Some(answer.pid).filter(|&pid| pid > 0);
+    Ok(Peer { pid, uid: answer.uid, gid: answer.gid })
 }
 
 /// Whether this process can act as others: it runs as root.
@@ -60,7 +91,9 @@ impl Drop for Own {
         // First the user: that brings back the capability to set groups.
         let is_back = set_fsuid(self.uid) && set_fsgid(self.gid);
         if !is_back || set_thread_groups(&self.groups).is_err() {
-            eprintln!("covey: a thread cannot return to user {}, stopping", self.uid);
+            // Not by a macro that panics where stderr is closed.
+            let what = format!("covey: a thread cannot return to user {}, stopping\n", self.uid);
+            let _ = io::Write::write_all(&mut io::stderr(), what.as_bytes());
             std::process::abort();
         }
     }
@@ -134,6 +167,33 @@ fn set_fsgid(gid: u32) -> bool {
 mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    #[test]
+    fn a_peer_of_another_pid_namespace_has_no_number() {
+        const FAR: &str = "COVEY_TEST_PEER_IS_FAR";
+        if std::env::var_os(FAR).is_some() {
+            assert_eq!(peer(std::io::stdin()).unwrap().pid, None);
+            return;
+        }
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let known = peer(&near).unwrap();
+        assert_eq!(known.pid, Some(std::process::id() as i32));
+        assert_eq!((known.uid, known.gid), own());
+        let mut elsewhere = std::process::Command::new("unshare");
+        let user = if can_switch() { None } else { Some("--user") };
+        elsewhere.args(user).args(["--pid", "--fork"]).arg(std::env::current_exe().unwrap());
+        elsewhere.args([
+            "--exact",
+            "os::credentials::tests::a_peer_of_another_pid_namespace_has_no_number",
+        ]);
+        let done = elsewhere.env(FAR, "1").stdin(std::os::fd::OwnedFd::from(far)).output().unwrap();
+        let (said, error) =
+            (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        if error.starts_with("unshare: ") {
+            return eprintln!("skipped: a_peer_of_another_pid_namespace_has_no_number: {error}");
+        }
+        assert!(done.status.success() && said.contains("1 passed"), "{said}{error}");
+    }
 
     #[test]
     fn files_made_as_another_user_belong_to_it_and_root_comes_back() {

@@ -5,19 +5,27 @@
 //! durable together; `rollback`, a crash or a power cut lead back to the last checkpoint. What must
 //! survive in between is the caller's to log.
 //!
-//! LMDB maps its file. The map's size is address space, not disk: the file grows as it is filled.
+//! LMDB maps its file. The map's size is address space, not disk: the file grows as it is filled. There is twice as
+//! much of it as the disk has bytes, and when the disk grows, so does it at the next checkpoint. So what ends
+//! is the disk. Some of it is taken ahead of the rows, so that a checkpoint finds room for the pages that it
+//! changes when somebody else has filled the disk: whoever keeps `dirty` of [`Kv::space`] small against the room
+//! that is left can always delete.
 
 use super::lock::LockFile;
+use crate::disk::MapSpace;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, RwTxn, WithoutTls};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::marker::PhantomData;
 use std::ops::Bound;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-/// Address space for the map unless the caller says otherwise: 64 GiB.
-pub const MAP_BYTES_DEFAULT: usize = 64 << 30;
+/// The map may grow to what its disk has.
+pub const NO_LIMIT: u64 = u64::MAX;
 
 /// Longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 511;
@@ -33,6 +41,13 @@ pub struct Kv {
     map: Database<Bytes, Bytes>,
     /// From `Box::leak`, freed in `drop` after the transaction has ended.
     environment: NonNull<Env<WithoutTls>>,
+    dir: PathBuf,
+    /// LMDB's file, to take space for it.
+    file: File,
+    limit: u64,
+    /// How far space was taken ahead of the pages.
+    ahead: u64,
+    account: Account,
     _lock: LockFile,
     /// Neither Send nor Sync by itself; see below.
     _one_thread_at_a_time: PhantomData<*const ()>,
@@ -43,41 +58,70 @@ pub struct Kv {
 // owner may take along.
 unsafe impl Send for Kv {}
 
+/// What has been changed since the last checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    /// Calls of `put` and `delete`.
+    changes: u64,
+    /// Pages of values that are too long for a leaf.
+    long_pages: u64,
+    /// Bytes in use when it began.
+    used_before: u64,
+    /// What the checkpoint before replaced, at most.
+    pending: u64,
+    /// What the file has of the disk.
+    held: u64,
+}
+
 impl Kv {
-    /// Opens the map in the directory `dir`, or makes it there. `map_bytes` bounds its size for
-    /// this run and may differ from run to run.
+    /// Opens the map in the directory `dir`, or makes it there. `limit` bounds what it takes of the disk
+    /// in this run and may differ from run to run.
     ///
     /// An error of kind `ResourceBusy` says which process uses the directory.
-    pub fn open(dir: &Path, map_bytes: usize) -> io::Result<Kv> {
+    pub fn open(dir: &Path, limit: u64) -> io::Result<Kv> {
         let lock = LockFile::take(&dir.join("kv.lock"))?;
-        let mut options = EnvOpenOptions::new().read_txn_without_tls();
-        options.map_size(map_bytes.next_multiple_of(PAGE_BYTES)).max_readers(1);
-        // SAFETY: the mapped file must not change behind LMDB's back. The lock file keeps other
-        // processes of ours out, and nothing else writes into a storage directory. NO_LOCK asks
-        // that accesses exclude one another: there is one `Kv`, and it is not Sync.
-        unsafe { options.flags(EnvFlags::NO_LOCK) };
-        // SAFETY: as above.
-        let environment = unsafe { options.open(dir) }.map_err(into_io)?;
+        let path = dir.join("data.mdb");
+        let bytes = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+        let (mut size, least) = (address_space(dir, limit, bytes), whole_pages(bytes * 2));
+        let environment = loop {
+            match open_environment(dir, size) {
+                // A process may have less address space than the disk has bytes.
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && size / 2 > least => {
+                    size /= 2;
+                }
+                opened => break opened?,
+            }
+        };
         // A transaction borrows its environment, and both live in one struct: the environment gets
         // an address of its own, and a lifetime that `drop` ends by hand.
         let environment: &'static mut Env<WithoutTls> = Box::leak(Box::new(environment));
         let pointer = NonNull::from(&mut *environment);
-        let opened = begin_first(environment);
-        match opened {
-            Ok((transaction, map)) => Ok(Kv {
-                transaction: Some(transaction),
-                map,
-                environment: pointer,
-                _lock: lock,
-                _one_thread_at_a_time: PhantomData,
-            }),
+        let opened = begin_first(environment)
+            .map_err(into_io)
+            .and_then(|begun| Ok((begun, OpenOptions::new().read(true).write(true).open(&path)?)));
+        let ((transaction, map), file) = match opened {
+            Ok(opened) => opened,
             Err(error) => {
                 // SAFETY: the pointer is from `Box::leak` above, and the transaction that borrowed
                 // from it is gone.
                 drop(unsafe { Box::from_raw(pointer.as_ptr()) });
-                Err(into_io(error))
+                return Err(error);
             }
-        }
+        };
+        let mut kv = Kv {
+            transaction: Some(transaction),
+            map,
+            environment: pointer,
+            dir: dir.to_owned(),
+            file,
+            limit,
+            ahead: 0,
+            account: Account::default(),
+            _lock: lock,
+            _one_thread_at_a_time: PhantomData,
+        };
+        kv.begin_account(0)?;
+        Ok(kv)
     }
 
     /// The value of `key`, borrowed from the map until the next change.
@@ -88,12 +132,17 @@ impl Kv {
     /// Sets `key`, 1 to 511 bytes long.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let map = self.map;
+        self.account.changes += 1;
+        if value.len() + key.len() > LEAF_VALUE_BYTES_MAX {
+            self.account.long_pages += (value.len() / PAGE_BYTES) as u64 + 2;
+        }
         map.put(self.transaction_mut()?, key, value).map_err(into_io)
     }
 
     /// Removes `key`; whether it was there.
     pub fn delete(&mut self, key: &[u8]) -> io::Result<bool> {
         let map = self.map;
+        self.account.changes += 1;
         map.delete(self.transaction_mut()?, key).map_err(into_io)
     }
 
@@ -122,11 +171,13 @@ impl Kv {
     /// Makes every change so far durable, all or none, and begins anew. Waits for the disk. After an
     /// error (ENOSPC, EIO) the map is back at the last checkpoint.
     pub fn checkpoint(&mut self) -> io::Result<()> {
+        let replaced = self.space().map_or(0, |space| space.dirty);
         let ended = match self.transaction.take() {
             Some(transaction) => transaction.commit().map_err(into_io),
             None => Ok(()),
         };
-        let begun = self.begin();
+        self.grow();
+        let begun = self.begin().and_then(|()| self.begin_account(replaced));
         ended.and(begun)
     }
 
@@ -135,14 +186,56 @@ impl Kv {
         if let Some(transaction) = self.transaction.take() {
             transaction.abort();
         }
-        self.begin()
+        self.begin()?;
+        self.begin_account(self.account.pending)
     }
 
-    /// Bytes of the map in use and its bound, to warn before it is full.
-    pub fn space(&self) -> (u64, u64) {
-        let info = self.environment().info();
-        let used = (info.last_page_number as u64 + 1) * PAGE_BYTES as u64;
-        (used, info.map_size as u64)
+    /// What it uses, and what it has for more. `dirty` is reckoned from the number of changes, as if each had
+    /// gone to other pages.
+    pub fn space(&self) -> io::Result<MapSpace> {
+        let stat = self.map.stat(self.transaction()?).map_err(into_io)?;
+        let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages + META_PAGES;
+        let used = (pages * PAGE_BYTES) as u64;
+        let Account { changes, long_pages, used_before, pending, held } = self.account;
+        // A page is copied once, whatever is changed in it; then there are those of the list of free pages.
+        let each = changes * (stat.depth as u64 + 2) + long_pages;
+        let dirty = match changes {
+            0 => 0,
+            _ => (each * PAGE_BYTES as u64).min(used.max(used_before)) + FREE_LIST_BYTES,
+        };
+        Ok(MapSpace { used, dirty, pending, held, limit: self.limit })
+    }
+
+    /// A disk that has grown gets more address space. To be called between two transactions.
+    fn grow(&mut self) {
+        let environment = self.environment();
+        let bytes = self.file.metadata().map_or(0, |meta| meta.len());
+        let wanted = address_space(&self.dir, self.limit, bytes);
+        if wanted > environment.info().map_size {
+            // SAFETY: no transaction is active: the only one there ever is has just ended. Where the
+            // address space is not to be had, LMDB goes on with what it has.
+            let _ = unsafe { environment.resize(wanted) };
+        }
+    }
+
+    /// Begins to count anew, and takes space ahead of the pages where the disk has it.
+    fn begin_account(&mut self, pending: u64) -> io::Result<()> {
+        let end = (self.environment().info().last_page_number as u64 + 1) * PAGE_BYTES as u64;
+        let total =
+            statvfs(&self.dir).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+        let reserve = MapSpace::reserve(total.min(self.limit));
+        // Some more than is needed is taken, so that it is asked for seldom. A disk without it is full, or cannot
+        // say ahead of time: then there is what there is.
+        let wanted = end + reserve;
+        if self.ahead + reserve / 4 < wanted
+            && fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, wanted).is_ok()
+        {
+            self.ahead = wanted;
+        }
+        let held = self.file.metadata()?.blocks() * 512;
+        self.account = Account { pending, held, ..Account::default() };
+        self.account.used_before = self.space()?.used;
+        Ok(())
     }
 
     fn begin(&mut self) -> io::Result<()> {
@@ -180,6 +273,28 @@ impl std::fmt::Debug for Kv {
     }
 }
 
+/// Address space for a map on the disk of `dir` that has `bytes` already: more than can ever be filled.
+fn address_space(dir: &Path, limit: u64, bytes: u64) -> usize {
+    let disk = statvfs(dir).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+    let most = disk.max(ADDRESS_BYTES_MIN).min(limit).min(ADDRESS_BYTES_MAX / 2);
+    whole_pages(most.max(bytes) * 2)
+}
+
+fn whole_pages(bytes: u64) -> usize {
+    (bytes as usize).next_multiple_of(PAGE_BYTES)
+}
+
+fn open_environment(dir: &Path, size: usize) -> io::Result<Env<WithoutTls>> {
+    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+    options.map_size(size).max_readers(1);
+    // SAFETY: the mapped file must not change behind LMDB's back. The lock file keeps other
+    // processes of ours out, and nothing else writes into a storage directory. NO_LOCK asks
+    // that accesses exclude one another: there is one `Kv`, and it is not Sync.
+    unsafe { options.flags(EnvFlags::NO_LOCK) };
+    // SAFETY: as above.
+    unsafe { options.open(dir) }.map_err(into_io)
+}
+
 /// The first transaction, with LMDB's unnamed database.
 fn begin_first(
     environment: &'static Env<WithoutTls>,
@@ -206,13 +321,22 @@ fn into_io(error: heed::Error) -> io::Error {
 }
 
 const PAGE_BYTES: usize = 4096;
+/// Pages that say where the last two checkpoints are.
+const META_PAGES: usize = 2;
+/// A key and its value that are longer may get pages of their own.
+const LEAF_VALUE_BYTES_MAX: usize = 1900;
+/// The list of free pages, as far as one checkpoint changes it.
+const FREE_LIST_BYTES: u64 = 4 * PAGE_BYTES as u64;
+/// A map gets at least half of this and at most all of it in address space.
+const ADDRESS_BYTES_MIN: u64 = 1 << 30;
+const ADDRESS_BYTES_MAX: u64 = 16 << 40;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn open(dir: &Path) -> Kv {
-        Kv::open(dir, 1 << 30).unwrap()
+        Kv::open(dir, NO_LIMIT).unwrap()
     }
 
     #[test]
@@ -273,11 +397,82 @@ mod tests {
         assert_eq!(kv.len().unwrap(), 1);
     }
 
+    /// Row `n` of about half a page.
+    fn row(n: u64) -> ([u8; 8], [u8; 1500]) {
+        // Not in the order of the keys, as ids in hashed directories are not.
+        (n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), [n as u8; 1500])
+    }
+
+    #[test]
+    fn whoever_keeps_checkpoints_small_can_fill_a_map_and_delete_everything() {
+        const LIMIT: u64 = 4 << 20;
+        let dir = tempfile::tempdir().unwrap();
+        let mut kv = Kv::open(dir.path(), LIMIT).unwrap();
+        let careful = |kv: &mut Kv, disk: u64| {
+            let space = kv.space().unwrap();
+            if space.dirty >= space.room(disk) / 3 {
+                kv.checkpoint().unwrap();
+            }
+        };
+        let mut rows = 0;
+        while kv.space().unwrap().used < LIMIT / 20 * 19 {
+            careful(&mut kv, u64::MAX);
+            let (key, value) = row(rows);
+            kv.put(&key, &value).unwrap();
+            rows += 1;
+        }
+        assert!(rows > 1000, "{rows} rows fit");
+        kv.checkpoint().unwrap();
+        drop(kv);
+        // What is held, and not what the disk has, is enough to delete with.
+        let mut kv = Kv::open(dir.path(), LIMIT).unwrap();
+        for at in 0..rows {
+            careful(&mut kv, 0);
+            assert!(kv.delete(&row(at).0).unwrap());
+        }
+        kv.checkpoint().unwrap();
+        assert!(kv.is_empty().unwrap() && kv.space().unwrap().used < 1 << 16);
+        let length = std::fs::metadata(dir.path().join("data.mdb")).unwrap().len();
+        assert!(length <= LIMIT + (64 << 10), "{length} bytes");
+    }
+
+    #[test]
+    fn what_is_reckoned_dirty_is_no_less_than_what_a_checkpoint_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut kv = open(dir.path());
+        let end = |kv: &Kv| (kv.environment().info().last_page_number as u64 + 1) * 4096;
+        (0..2000).for_each(|n| kv.put(&row(n).0, &row(n).1).unwrap());
+        kv.checkpoint().unwrap();
+        // Nothing is free: every page that is changed is a new one at the end.
+        for (from, to) in [(0, 3), (3, 400), (0, 2000)] {
+            let before = end(&kv);
+            (from..to).for_each(|n| kv.put(&row(n).0, &[7; 1500]).unwrap());
+            kv.put(b"long", &[1; 20_000]).unwrap();
+            let dirty = kv.space().unwrap().dirty;
+            kv.checkpoint().unwrap();
+            let grown = end(&kv) - before;
+            assert!(grown <= dirty, "{grown} bytes were written, {dirty} reckoned");
+        }
+    }
+
+    #[test]
+    fn a_map_may_be_opened_with_a_smaller_limit_than_it_has_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut kv = open(dir.path());
+        (0..500).for_each(|n| kv.put(&row(n).0, &row(n).1).unwrap());
+        kv.checkpoint().unwrap();
+        drop(kv);
+        let mut kv = Kv::open(dir.path(), 4096).unwrap();
+        assert_eq!(kv.space().unwrap().room(u64::MAX), 0);
+        (0..500).for_each(|n| assert!(kv.delete(&row(n).0).unwrap()));
+        kv.checkpoint().unwrap();
+    }
+
     #[test]
     fn a_second_opener_learns_who_is_first() {
         let dir = tempfile::tempdir().unwrap();
         let _kv = open(dir.path());
-        let error = Kv::open(dir.path(), 1 << 30).unwrap_err();
+        let error = Kv::open(dir.path(), NO_LIMIT).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
         assert_eq!(error.to_string(), format!("in use by process {}", std::process::id()));
     }

@@ -176,6 +176,9 @@ impl Log {
         (self.generation, self.end, self.reserved, self.marked) = (generation, 0, 0, 0);
         *self.sync.lock() = Current::new(self.file.clone(), 0);
         remove_older(&*self.disk, &self.dir, generation)?;
+        // The older ones have just given their space back: this one takes it before somebody else does. Where
+        // that fails, the next append tells.
+        let _ = self.reserve(1);
         match is_in_doubt(&*self.disk, &self.dir) {
             true => self.disk.remove(&self.dir.join(DOUBT)),
             false => Ok(()),
@@ -265,7 +268,8 @@ pub fn replay(
                 let is_cut_off = CUT_OFF.contains(&reason);
                 found.torn = Some(Torn { bytes: length - found.bytes, reason, is_cut_off });
                 file.set_length(found.bytes)?;
-                file.sync_blocking(false)?;
+                // The first may report what an earlier process could not write; the cut itself has no pages.
+                file.sync_blocking(false).or_else(|_| file.sync_blocking(false))?;
                 break;
             }
         }

@@ -16,6 +16,7 @@ pub use shared::{Shared, welcome};
 pub use stream::Stream;
 pub use unix::QuietStream;
 
+use super::credentials;
 use rustix::net::sockopt;
 pub(crate) use socket_file::SocketFile;
 use std::fmt;
@@ -293,10 +294,10 @@ fn tcp_peer(peer: SocketAddr, local: SocketAddr) -> PeerInfo {
 }
 
 fn unix_peer(stream: &UnixStream) -> io::Result<PeerInfo> {
-    let credentials = stream.peer_cred()?;
-    let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok());
+    let peer = credentials::peer(stream)?;
+    let pid = peer.pid.and_then(|pid| u32::try_from(pid).ok());
     let name = pid.map_or("unix".to_owned(), |pid| format!("unix!pid {pid}"));
-    Ok(PeerInfo { name, uid: Some(credentials.uid()), pid, loopback: true })
+    Ok(PeerInfo { name, uid: Some(peer.uid), pid, loopback: true })
 }
 
 fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {

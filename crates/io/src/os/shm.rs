@@ -310,8 +310,8 @@ impl Transport for Shm {
         from: &[Span],
         into: Span,
     ) -> Result<Transfer, Refused> {
-        let pid = self.link(peer)?.copyable()?;
-        reach::copy(pid, reach::Way::Read, into, from).map(|()| Transfer::Done)
+        let process = self.link(peer)?.copyable()?;
+        reach::copy(&process, reach::Way::Read, into, from).map(|()| Transfer::Done)
     }
 
     fn fetch(
@@ -332,8 +332,8 @@ impl Transport for Shm {
         from: Span,
         to: &[Span],
     ) -> Result<Transfer, Refused> {
-        let pid = self.link(peer)?.copyable()?;
-        reach::copy(pid, reach::Way::Write, from, to).map(|()| Transfer::Done)
+        let process = self.link(peer)?.copyable()?;
+        reach::copy(&process, reach::Way::Write, from, to).map(|()| Transfer::Done)
     }
 
     fn publish(&mut self, slot: u32, what: Option<Published>) {

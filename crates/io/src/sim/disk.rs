@@ -68,7 +68,7 @@ struct State {
     /// Number of the last change of a name or a truncation, and of the last one that is durable.
     changes: u64,
     durable_changes: u64,
-    maps: BTreeMap<PathBuf, BTreeMap<Vec<u8>, Vec<u8>>>,
+    maps: BTreeMap<PathBuf, map::Durable>,
     /// Changes until the process ends.
     crash_after: Option<u64>,
     /// Syncs of dirty files that fail from now on.
@@ -152,7 +152,13 @@ impl SimDisk {
         dirty.into_iter().for_each(|(_, inode)| inode.fail_write_back(rng));
     }
 
-    /// Bytes of all files with a name.
+    /// Whether a file that still has a name has lost something to a failed write-back.
+    pub fn is_damaged(&self) -> bool {
+        let state = self.lock();
+        state.names.values().any(|number| state.inodes[number].has_failed())
+    }
+
+    /// Bytes of all files with a name, and of maps.
     pub fn used(&self) -> u64 {
         self.lock().used
     }

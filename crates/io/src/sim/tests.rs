@@ -231,15 +231,38 @@ fn a_failure_of_the_systems_own_writing_is_reported_to_who_opens_later() {
 fn a_map_whose_checkpoint_fails_is_back_at_the_last_one() {
     let disk = disk(1);
     let mut map = disk.map(Path::new("/d"));
-    map.put(b"a", b"old");
+    map.put(b"a", b"old").unwrap();
     map.checkpoint().unwrap();
-    map.put(b"a", b"new");
+    map.put(b"a", b"new").unwrap();
     disk.fail_syncs(1);
     map.checkpoint().unwrap_err();
     assert_eq!(map.value(b"a"), Some(&b"old"[..]));
-    map.put(b"a", b"newer");
+    map.put(b"a", b"newer").unwrap();
     map.checkpoint().unwrap();
     assert_eq!(disk.map(Path::new("/d")).value(b"a"), Some(&b"newer"[..]));
+}
+
+#[test]
+fn a_full_map_takes_what_fits_and_lends_from_the_disk() {
+    let disk = disk(1);
+    disk.set_capacity(100_000);
+    let path = Path::new("/d");
+    let mut map = disk.map(path);
+    assert_eq!((map.space().held, disk.used()), (5000, 5000), "a twentieth is kept ahead");
+    disk.limit_map(path, Some(10_000));
+    let fill = (0u32..).map(|n| map.put(&n.to_be_bytes(), &[0; 964]));
+    let fits = fill.take_while(Result::is_ok).count();
+    assert!((15..=20).contains(&fits), "{fits} rows of 1000 bytes fit into twice the limit");
+    map.checkpoint().unwrap();
+    assert!(disk.used() >= fits as u64 * 1000);
+    // What was just written cannot be written beside itself; after a checkpoint it can be replaced.
+    map.delete(&1u32.to_be_bytes()).expect_err("all is used or not free yet");
+    map.checkpoint().unwrap();
+    disk.limit_map(path, None);
+    disk.set_capacity(disk.used());
+    map.put(b"more", &[0; 50_000]).expect("the map does not know");
+    assert_eq!(map.checkpoint().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    assert_eq!(map.value(b"more"), None);
 }
 
 #[test]

@@ -547,7 +547,7 @@ impl Files for Model {
             bytes_free: 1 << 39,
             bytes_available: 1 << 38,
             files,
-            servers_missing: 0,
+            servers_missing: Vec::new(),
         })
     }
 

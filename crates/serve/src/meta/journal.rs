@@ -6,15 +6,20 @@
 //! client calls fsync. A checkpoint commits the map, and the log begins anew: after 32 MiB of
 //! log, when the server has been idle for a moment, and at once when a sync of the log has failed: the system
 //! may have dropped what it was to write. Nothing is acknowledged in between.
+//!
+//! A checkpoint needs space for the pages that it changes. The map keeps some, and a checkpoint is made
+//! before the changes need more than a third of what is left. So it can always be written, and so can whatever
+//! deletes change in a store that is full. A replay makes its checkpoints on the way for the same reason, and
+//! notes in the map how much of the log is in it.
 
 use super::super::{
     statfs_of,
     stats::{MetaCounters, MetaTimes},
 };
 use anyhow::Context;
-use covey_io::disk::{Disk, Space};
+use covey_io::disk::{Disk, MapSpace, Space};
 use covey_io::os::disk::OsDisk;
-use covey_io::os::kv::Kv;
+use covey_io::os::kv::{Kv, NO_LIMIT};
 use covey_io::os::log::{self, Log, SyncHandle};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Result, Statfs};
@@ -42,10 +47,16 @@ const RESERVE_BYTES_MAX: u64 = 32 << 20;
 const SPACE_CHECK_EVERY: u64 = 256;
 /// Room in the log that one client's operation must find: its own, and what the server adds.
 const ROOM_BYTES: u64 = 256 << 10;
-/// Free space without which no checkpoint is begun.
-const CHECKPOINT_BYTES: u64 = 8 << 20;
+/// The map is full for what makes it grow when so many of a thousand parts are used.
+const FULL_PERMILLE: u64 = 950;
+/// Of what the disk has left, what the map does not reckon with: others may take it.
+const DISK_BYTES_SPARED: u64 = 64 << 20;
+/// How much the map may take of its disk; unlimited when it is not set. For tests.
+const LIMIT_VARIABLE: &str = "COVEY_METADATA_BYTES_MAX";
 /// Which log goes with a checkpoint: a row of this module's own in the map.
 const GENERATION: &[u8] = b"ggeneration";
+/// How many records of which log are in the map already.
+const APPLIED: &[u8] = b"gapplied";
 /// In which start of its machine the store was opened last.
 const MACHINE: &[u8] = b"gmachine";
 
@@ -53,6 +64,8 @@ const MACHINE: &[u8] = b"gmachine";
 pub trait DurableMap: Map + Send {
     /// Makes every change since the last time durable, all or none.
     fn checkpoint(&mut self) -> io::Result<()>;
+    /// What it uses and has.
+    fn space(&self) -> io::Result<MapSpace>;
 }
 
 /// The map that the server uses: LMDB, or a simulator's.
@@ -71,7 +84,8 @@ pub struct Media {
 impl Media {
     /// The store in a directory of this machine.
     pub fn open(dir: &Path) -> io::Result<Media> {
-        let map = Kv::open(dir, covey_io::os::kv::MAP_BYTES_DEFAULT)?;
+        let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|text| text.parse().ok());
+        let map = Kv::open(dir, limit.unwrap_or(NO_LIMIT))?;
         Ok(Media { dir: dir.to_owned(), disk: Arc::new(OsDisk), map: Rows::new(Lmdb(map)) })
     }
 }
@@ -85,6 +99,11 @@ impl Rows {
     /// See [`DurableMap::checkpoint`].
     pub fn checkpoint(&mut self) -> io::Result<()> {
         self.0.checkpoint()
+    }
+
+    /// See [`DurableMap::space`].
+    pub fn space(&self) -> io::Result<MapSpace> {
+        self.0.space()
     }
 }
 
@@ -109,6 +128,9 @@ struct Lmdb(Kv);
 impl DurableMap for Lmdb {
     fn checkpoint(&mut self) -> io::Result<()> {
         self.0.checkpoint()
+    }
+    fn space(&self) -> io::Result<MapSpace> {
+        self.0.space()
     }
 }
 
@@ -140,6 +162,10 @@ pub struct Journal {
     is_in_doubt: Cell<bool>,
     checkpoint_due: Notify,
     checkpoint_over: Notify,
+    /// A checkpoint must be made before anything else is applied.
+    is_wanted: Cell<bool>,
+    /// What the disk had for the map when it was looked at last.
+    disk_room: Cell<u64>,
     /// Log writes so far, and how many of them are known to be on disk.
     appended: Cell<u64>,
     synced: Cell<u64>,
@@ -169,7 +195,10 @@ impl Journal {
         let generation = number(&map, GENERATION)?.unwrap_or(0);
         let machine_before = number(&map, MACHINE)?;
         let mut store = Store::open(map)?;
-        let found = log::replay(&*disk, &dir, generation, |record| replay_one(&mut store, record))?;
+        let found = replay(&mut store, &disk, &dir, |store, applied| {
+            let is_short = is_short(&store.kv().space()?, room_on(&*disk, &dir));
+            if is_short { commit_until(store, generation, applied) } else { Ok(()) }
+        })?;
         if let Some(torn) = &found.torn {
             tracing::warn!(
                 "the log's last {} bytes were torn ({}): an unacknowledged batch was \
@@ -196,6 +225,7 @@ impl Journal {
         }
         let log = Log::open(disk.clone(), &dir, generation)?;
         let sync = log.sync_handle();
+        let disk_room = Cell::new(room_on(&*disk, &dir));
         let journal = Journal {
             dir,
             disk,
@@ -206,6 +236,8 @@ impl Journal {
             is_in_doubt: Cell::new(false),
             checkpoint_due: Notify::new(),
             checkpoint_over: Notify::new(),
+            is_wanted: Cell::new(false),
+            disk_room,
             appended: Cell::new(0),
             synced: Cell::new(0),
             syncing: Mutex::new(()),
@@ -350,8 +382,34 @@ impl Journal {
         statfs_of(&*self.disk, &self.dir)
     }
 
-    /// Whether the disk has no room for what makes the store grow.
-    pub fn is_full(&self) -> bool {
+    /// Whether the map or the disk has no room for what makes the store grow.
+    pub fn is_full(&self, map: &Rows) -> bool {
+        let is_disk_full = self.is_disk_full();
+        let is_map_full = map.space().is_ok_and(|space| {
+            let capacity = space.capacity(self.disk_room.get());
+            space.used > capacity / 1000 * FULL_PERMILLE
+        });
+        is_disk_full || is_map_full
+    }
+
+    /// Bytes that the metadata takes, and what it may grow to: names are refused a little before.
+    pub fn map_space(&self, map: &Rows) -> Option<(u64, u64)> {
+        let space = map.space().ok()?;
+        Some((space.used, space.capacity(self.disk_room.get()).max(space.used)))
+    }
+
+    /// Whether a checkpoint must be made before anything else is applied. Asks for it then.
+    pub fn must_wait_for_checkpoint(&self, map: &Rows) -> bool {
+        if !self.is_wanted.get()
+            && map.space().is_ok_and(|space| is_short(&space, self.disk_room.get()))
+        {
+            self.is_wanted.set(true);
+            self.checkpoint_due.notify_one();
+        }
+        self.is_wanted.get()
+    }
+
+    fn is_disk_full(&self) -> bool {
         let unchecked = self.unchecked.get() + 1;
         self.unchecked.set(unchecked);
         if unchecked < SPACE_CHECK_EVERY && !self.full.get() {
@@ -362,6 +420,7 @@ impl Journal {
             space.bytes_available() < RESERVE_BYTES_MAX.min(space.bytes_total() / 20)
         };
         let full = self.disk.space(&self.dir).is_ok_and(is_full);
+        self.disk_room.set(room_on(&*self.disk, &self.dir));
         self.full.set(full);
         full
     }
@@ -377,12 +436,12 @@ impl Journal {
 
     /// Whether it is time for a checkpoint, and the disk has room for one. Without room the log goes
     /// on in the space it has.
-    pub fn checkpoint_is_due(&self) -> bool {
-        if self.is_in_doubt.get() {
+    pub fn checkpoint_is_due(&self, map: &Rows) -> bool {
+        if self.is_in_doubt.get() || self.is_wanted.get() {
             return true;
         }
-        let space = self.disk.space(&self.dir);
-        if space.is_ok_and(|space| space.bytes_available() < CHECKPOINT_BYTES) {
+        self.disk_room.set(room_on(&*self.disk, &self.dir));
+        if map.space().is_ok_and(|space| !fits(&space, self.disk_room.get())) {
             return false;
         }
         let bytes = self.log.borrow().as_ref().map_or(0, Log::bytes);
@@ -403,6 +462,7 @@ impl Journal {
         *self.log.borrow_mut() = Some(log);
         self.synced.set(self.appended.get());
         self.is_in_doubt.set(false);
+        self.is_wanted.set(false);
         self.let_go();
         self.checkpoint_over.notify_waiters();
         self.last_append.set(None);
@@ -421,6 +481,62 @@ impl Journal {
             }
         }
     }
+}
+
+/// What the disk has left for the map.
+fn room_on(disk: &dyn Disk, dir: &Path) -> u64 {
+    let available = disk.space(dir).map_or(0, |space| space.bytes_available());
+    available - DISK_BYTES_SPARED.min(available / 2)
+}
+
+/// Whether the next checkpoint finds room.
+fn fits(space: &MapSpace, disk: u64) -> bool {
+    space.dirty <= space.room(disk)
+}
+
+/// Whether it still does, and should be made before more is changed. Where it finds none, there is only the log.
+fn is_short(space: &MapSpace, disk: u64) -> bool {
+    space.dirty > 0 && space.dirty >= space.room(disk) / 3 && fits(space, disk)
+}
+
+/// Applies what the log holds and the map does not, and says after each record how many are applied.
+pub(super) fn replay(
+    store: &mut Store<Rows>,
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    mut applied: impl FnMut(&mut Store<Rows>, u64) -> io::Result<()>,
+) -> anyhow::Result<log::Replay> {
+    let generation = number(store.kv(), GENERATION)?.unwrap_or(0);
+    let before = applied_before(store.kv(), generation)?;
+    let mut count = 0;
+    let found = log::replay(&**disk, dir, generation, |record| {
+        count += 1;
+        if count > before {
+            replay_one(store, record)?;
+            applied(store, count)?;
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// How many records of the log are in the map.
+fn applied_before(map: &Rows, generation: u64) -> Result<u64> {
+    let bytes = map.get(APPLIED)?.unwrap_or_default();
+    let row = bytes.split_first_chunk::<8>().zip(bytes.last_chunk::<8>());
+    Ok(row.map_or(0, |((of, _), count)| match u64::from_le_bytes(*of) == generation {
+        true => u64::from_le_bytes(*count),
+        false => 0,
+    }))
+}
+
+/// A checkpoint in the middle of a log.
+fn commit_until(store: &mut Store<Rows>, generation: u64, applied: u64) -> io::Result<()> {
+    let row = [generation.to_le_bytes(), applied.to_le_bytes()].concat();
+    let failed = |error: Errno| io::Error::other(error.to_string());
+    store.save_replies().map_err(failed)?;
+    store.kv_mut().put(APPLIED, &row).map_err(failed)?;
+    store.kv_mut().checkpoint()
 }
 
 /// The map's commit says which log goes on from it, so both change at once.
@@ -443,7 +559,7 @@ fn number(map: &Rows, row: &[u8]) -> Result<Option<u64>> {
     Ok(bytes.and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?))))
 }
 
-pub(super) fn replay_one(store: &mut Store<Rows>, record: &[u8]) -> io::Result<()> {
+fn replay_one(store: &mut Store<Rows>, record: &[u8]) -> io::Result<()> {
     let mut from = Reader::new(Bytes::copy_from_slice(record));
     let request = Request::get((), &mut from).map_err(|blame| {
         io::Error::other(format!("the log holds what this version cannot read: {blame}"))

@@ -5,7 +5,7 @@
 
 use super::journal::{self, Media, Rows};
 use anyhow::Context;
-use covey_io::os::log::{self, Log};
+use covey_io::os::log::Log;
 use covey_ninep::tree::Errno;
 use covey_stripe::check::{Access, Result};
 use covey_stripe::meta::{Applied, Store};
@@ -32,7 +32,7 @@ impl Offline {
         let Media { dir, disk, map } = Media::open(dir)?;
         let generation = journal::generation(&map)?.unwrap_or(0);
         let mut store = Store::open(map)?;
-        log::replay(&*disk, &dir, generation, |record| journal::replay_one(&mut store, record))?;
+        journal::replay(&mut store, &disk, &dir, |_, _| Ok(()))?;
         let log = Log::open(disk, &dir, generation)?;
         Ok(Offline { store: RefCell::new(store), log })
     }

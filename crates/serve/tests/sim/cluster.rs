@@ -1,7 +1,7 @@
 //! The cluster's machines: the servers' own code on simulated disks.
 
 use super::net::SimNet;
-use covey_io::disk::Disk;
+use covey_io::disk::{Disk, MapSpace};
 use covey_io::sim::{Control, DiskProfile, NodeId, Rng, SimDisk, SimMap, net};
 use covey_io::{run, task};
 use covey_ninep::server::{self, Session};
@@ -31,11 +31,10 @@ impl Kv for SimRows {
         Ok(self.0.value(key).map(<[u8]>::to_vec))
     }
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.0.put(key, value);
-        Ok(())
+        Ok(self.0.put(key, value)?)
     }
     fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        Ok(self.0.delete(key))
+        Ok(self.0.delete(key)?)
     }
     fn scan(&self, from: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         self.0.scan(from, visit);
@@ -46,6 +45,9 @@ impl Kv for SimRows {
 impl DurableMap for SimRows {
     fn checkpoint(&mut self) -> io::Result<()> {
         self.0.checkpoint()
+    }
+    fn space(&self) -> io::Result<MapSpace> {
+        Ok(self.0.space())
     }
 }
 
@@ -137,12 +139,10 @@ impl Cluster {
         serve(Rc::new(MetaServer(meta))).await;
     }
 
-    /// A failing disk is a reason for as long as it fails.
+    /// A full disk or map is no reason; a failing disk is one for as long as it fails.
     fn meta_cannot_start(&self, why: &str) -> ! {
         let is_failing = why.contains("Input/output error") && self.meta.disk.fails_syncs();
-        if !self.is_rotten.get() && !is_failing {
-            cannot_start(why);
-        }
+        assert!(self.is_rotten.get() || is_failing, "the metadata server cannot start: {why}");
         *self.refusal.borrow_mut() = Some(why.to_owned());
         task::exit(why)
     }

@@ -1,5 +1,6 @@
 //! What goes wrong, and when: drawn from the seed, and all healed in the end.
 
+use super::cluster::META_DIR;
 use super::lab::Lab;
 use covey_io::disk::Disk;
 use covey_io::sim::net::Quality;
@@ -29,9 +30,13 @@ enum Trouble {
     Disk,
     Full,
     ClientLost,
+    /// Syncs of the metadata server's log and map fail.
+    Sync,
+    /// The metadata server's map is full.
+    Map,
 }
 
-const ALL: [Trouble; 9] = [
+const ALL: [Trouble; 11] = [
     Trouble::Kill,
     Trouble::Power,
     Trouble::CrashPoint,
@@ -41,6 +46,8 @@ const ALL: [Trouble; 9] = [
     Trouble::Disk,
     Trouble::Full,
     Trouble::ClientLost,
+    Trouble::Sync,
+    Trouble::Map,
 ];
 
 /// The troubles of one simulation.
@@ -95,7 +102,7 @@ impl Storm {
                 let is_ours = !self.busy.borrow().contains(&node);
                 if is_ours && !lab.cluster.control.is_up(node) {
                     note(|| format!("machine {node} is started again"));
-                    lab.cluster.boot(node);
+                    lab.boot(node);
                 }
             }
         }
@@ -118,6 +125,7 @@ impl Storm {
         let client = lab.below(lab.cluster.clients.len() as u64) as usize;
         let target = match kind {
             Trouble::ClientLost => lab.cluster.clients[client],
+            Trouble::Sync | Trouble::Map => lab.cluster.meta.node,
             Trouble::Stop if lab.chance(300) => lab.cluster.clients[client],
             _ => server,
         };
@@ -134,6 +142,8 @@ impl Storm {
             Trouble::Disk => self.disk(lab, target).await,
             Trouble::Full => self.full(lab, target).await,
             Trouble::ClientLost => self.client_lost(lab, client).await,
+            Trouble::Sync => self.syncs_fail(lab, target).await,
+            Trouble::Map => self.map_is_full(lab).await,
         }
         self.busy.borrow_mut().remove(&target);
     }
@@ -163,7 +173,7 @@ impl Storm {
         // A server may die again while it recovers.
         while !lab.cluster.control.is_up(node) {
             note(|| format!("machine {node} boots"));
-            lab.cluster.boot(node);
+            lab.boot(node);
             task::sleep(Duration::from_millis(300)).await;
         }
     }
@@ -268,6 +278,40 @@ impl Storm {
         self.last(lab, 10).await;
         note(|| format!("the disk of machine {node} has room again"));
         disk.set_capacity(space.bytes_total());
+    }
+
+    /// Some syncs fail, the first perhaps within the system's own writing. The server makes it good, or ends.
+    async fn syncs_fail(&self, lab: &Rc<Lab>, node: NodeId) {
+        let disk = &lab.cluster.meta.disk;
+        let count = 1 + lab.below(if lab.chance(600) { 1 } else { 6 });
+        note(|| format!("the next {count} syncs of machine {node} fail"));
+        disk.fail_syncs(count);
+        if lab.chance(300) {
+            disk.fail_write_back();
+        }
+        for _ in 0..lab.below(800) {
+            if !lab.cluster.control.is_up(node) {
+                break;
+            }
+            task::sleep(Duration::from_millis(5)).await;
+        }
+        note(|| format!("syncs of machine {node} succeed again"));
+        disk.fail_syncs(0);
+        if !lab.cluster.control.is_up(node) {
+            lab.cluster.after_crash(node, false);
+            self.come_back(lab, node, false).await;
+        }
+    }
+
+    async fn map_is_full(&self, lab: &Lab) {
+        let (disk, dir) = (&lab.cluster.meta.disk, Path::new(META_DIR));
+        let room = 20_000 + lab.below(60_000);
+        let limit = disk.map_used(dir) * 21 / 20 + room;
+        note(|| format!("the metadata has room for {room} more"));
+        disk.limit_map(dir, Some(limit));
+        self.last(lab, 20).await;
+        note(|| "the metadata has room again".to_owned());
+        disk.limit_map(dir, None);
     }
 
     async fn client_lost(&self, lab: &Rc<Lab>, client: usize) {

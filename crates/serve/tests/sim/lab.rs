@@ -92,6 +92,9 @@ impl Lab {
         /// How long after everything is whole again something may still fail.
         const AFTERMATH: Duration = Duration::from_secs(12);
         let is_aftermath = self.healed_at.get().is_none_or(|at| began < at + AFTERMATH);
+        // Whatever is full, things can be removed.
+        let removes = ["Unlink(", "Rmdir(", "unlink it"].iter().any(|text| what.contains(text));
+        assert!(!removes || error.code != Errno::ENOSPC, "{what}: {error}, on a full store");
         // A file whose name was lost with the power, before anybody had synced it.
         let is_gone = error.code == Errno::ESTALE && self.losses.get() > 0;
         // Told by the first fsync since, however late that is.
@@ -113,6 +116,15 @@ impl Lab {
         self.losses.set(self.losses.get() + 1);
         let is_meta = node == self.cluster.meta.node;
         self.roles.borrow().iter().for_each(|(_, role)| role.power_lost(is_meta));
+    }
+
+    /// Begins a server's process. What its disk has failed to keep is lost with the one before.
+    pub fn boot(&self, node: NodeId) {
+        let meta = &self.cluster.meta;
+        if node == meta.node && meta.disk.is_damaged() {
+            self.power_lost(node);
+        }
+        self.cluster.boot(node);
     }
 
     /// A client's machine is gone.

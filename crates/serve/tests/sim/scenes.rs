@@ -1,12 +1,13 @@
 //! What chance would take long to bring about.
 
 use crate::sim;
-use crate::sim::cluster::Cluster;
+use crate::sim::cluster::{Cluster, META_DIR};
 use crate::sim::roles::{name, root};
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
 use covey_stripe::client::Fs;
 use covey_stripe::ops::{LayoutHint, ROOT, RangeLock};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ pub fn a_sync_of_the_log_fails(seed: u64, failing: u64) {
                 }
             }
         }));
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             task::sleep(Duration::from_millis(1500)).await;
         }
         make("after").await;
@@ -122,6 +123,50 @@ pub fn a_sync_of_the_log_fails(seed: u64, failing: u64) {
         assert_eq!(after, before, "seed {seed}: an fsync has succeeded, and names are lost");
         let all = ["after", "before", "during", "last"];
         assert!(failing > 1 || after == all, "seed {seed}: {after:?}");
+    })
+    .expect("it ends");
+}
+
+/// The metadata's map becomes full: then names are refused, a server starts, with or without the loss of its power,
+/// and everything can be removed; in the end there is room again.
+pub fn a_full_map(seed: u64) {
+    let (sim, cluster, mut rng) = small(seed);
+    sim.run(Duration::from_secs(3000), async move {
+        let (disk, dir) = (&cluster.meta.disk, Path::new(META_DIR));
+        let limit = disk.map_used(dir) + 60_000 + rng.below(100_000);
+        disk.limit_map(dir, Some(limit));
+        let mut restart = async |cluster: &Rc<Cluster>| {
+            let power_fails = rng.chance(500);
+            cluster.crash(cluster.meta.node, power_fails);
+            cluster.boot(cluster.meta.node);
+        };
+        let fs = sim::connect("one").await;
+        let text = |number: usize| name(format!("{number:04}{}", "n".repeat(200)));
+        let make =
+            async |number| fs.make(&root(), ROOT, &text(number), 0o040755, 0, name("")).await;
+        let mut made = 0;
+        let refused = loop {
+            match make(made).await {
+                Ok(_) => made += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.code, 28, "{refused}");
+        fs.sync(ROOT).await.expect("a full map can be synced");
+        // Time for the checkpoint of an idle server.
+        task::sleep(Duration::from_secs(4)).await;
+        let used = disk.map_used(dir);
+        assert!(used > limit * 9 / 10, "seed {seed}: refused at {used} of {limit}");
+        restart(&cluster).await;
+        for number in 0..made {
+            if number % 40 == 0 {
+                restart(&cluster).await;
+            }
+            let removed = fs.unlink(&root(), ROOT, &text(number), true).await;
+            removed.unwrap_or_else(|error| panic!("seed {seed}: cannot remove {number}: {error}"));
+        }
+        fs.sync(ROOT).await.expect("nothing is broken");
+        make(made).await.expect("there is room again");
     })
     .expect("it ends");
 }

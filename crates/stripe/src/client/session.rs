@@ -6,6 +6,7 @@
 //! was done. A server that restarted has forgotten opens and locks: both are told again before
 //! anything else ([`memory`]).
 
+mod handover;
 mod leases;
 mod memory;
 
@@ -20,6 +21,7 @@ use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, Name, Payload, Reader};
 use futures_util::future::select;
+pub use handover::{Handover, Held};
 pub use leases::Forget;
 use leases::{Listening, OnTheWay};
 use memory::Memory;
@@ -125,7 +127,12 @@ struct Answered {
 impl Session {
     /// A session that begins with its first call.
     pub fn new(net: Arc<dyn Net>, server: &str, options: Options) -> Session {
-        let memory = Arc::new(Memory::new(&options.name));
+        let memory = Memory::new(&options.name);
+        Session::with(net, server, options, memory)
+    }
+
+    fn with(net: Arc<dyn Net>, server: &str, options: Options, memory: Memory) -> Session {
+        let memory = Arc::new(memory);
         let greeted = memory.clone();
         let greet = move |conn: Conn| -> BoxFuture<Result<Start>> {
             let memory = greeted.clone();
@@ -471,6 +478,13 @@ pub struct Opened {
     id: Id,
     /// The number of one that it may not have heard of yet.
     untold: Option<u64>,
+}
+
+impl Opened {
+    /// The file.
+    pub fn id(&self) -> Id {
+        self.id
+    }
 }
 
 impl Drop for Opened {

@@ -39,6 +39,8 @@ const REST: Duration = Duration::from_secs(1);
 
 /// So many leased files are known at once. Beyond, nothing more is granted.
 const FILES_MAX: usize = 1 << 20;
+/// Leases that one message takes back; the rest is told with the next.
+const REVOKED_MAX: usize = 4096;
 
 /// Who holds what.
 pub struct Leases {
@@ -263,7 +265,8 @@ impl Leases {
         if listener.sent.is_some() || listener.due.is_empty() {
             return None;
         }
-        let leases = std::mem::take(&mut listener.due);
+        let told = listener.due.len().min(REVOKED_MAX);
+        let leases: Vec<Lease> = listener.due.drain(..told).collect();
         listener.sent = Some((number, leases.clone()));
         Some((number, leases))
     }

@@ -1,6 +1,6 @@
 //! `covey layout set`.
 
-use super::super::path::{Failures, Follow, inside, is_kind, kind, shown};
+use super::super::path::{Failures, Follow, inside, is_kind, kind, shown, text};
 use super::super::{Context, Session};
 use super::hint_of;
 use crate::config::{Config, parse_strip, size};
@@ -69,7 +69,7 @@ pub async fn all(
     let mut done = Vec::new();
     for path in args.paths.iter().map(|path| inside(path)) {
         let result = one(args, session, config, &path).await;
-        done.extend(failures.take(result, context).map(|()| shown(&path)));
+        done.extend(failures.take(result, context).map(|()| text(&path)));
     }
     context.output.result(&done, |_| Ok(()))
 }

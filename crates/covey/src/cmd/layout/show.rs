@@ -1,10 +1,11 @@
 //! What `covey layout` shows.
 
-use super::super::path::{Failures, Follow, inside, kind, shown};
+use super::super::path::{Failures, Follow, inside, kind, shown, text as as_text};
 use super::super::{Context, Session};
 use super::{hint_of, server_count};
 use crate::config::{Config, size};
 use crate::error::{Cannot, Error, Result};
+use crate::output::quote;
 use covey_stripe::distribution::{
     self, BASIC, Distribution, INLINE, PROGRESSIVE, TWOD_STRIPE, VARSTRIP, kind_name,
 };
@@ -69,9 +70,9 @@ pub async fn all(
                 let hint = hint_of(session, &inode, config).await?;
                 let count = server_count(&hint, config);
                 let words = words(hint.kind, hint.strip_bytes, &hint.params.0, count);
-                writeln!(text, "{}: new files get {words}", shown(&path))?;
+                writeln!(text, "{}: new files get {words}", quote::text(&as_text(&path)))?;
                 json.push(json!({
-                    "path": shown(&path), "id": inode.id, "distribution": kind_name(hint.kind),
+                    "path": as_text(&path), "id": inode.id, "distribution": kind_name(hint.kind),
                     "strip_bytes": hint.strip_bytes, "server_count": count,
                     "parameters": parameters(hint.kind, &hint.params.0),
                     "own": inode.hint.is_some(),
@@ -179,7 +180,7 @@ fn describe(
     let part = |slot| Part { server: server(slot), bytes: map.physical_size(slot, inode.size) };
     let params = &layout.params.0;
     Ok(Shown {
-        path: shown(path),
+        path: as_text(path),
         id: inode.id,
         size: inode.size,
         distribution: kind_name(layout.kind),
@@ -194,7 +195,7 @@ fn describe(
 
 fn write_file(out: &mut Vec<u8>, shown: &Shown) -> std::io::Result<()> {
     let bytes = shown.size;
-    writeln!(out, "{}: {bytes} bytes, {}\n", shown.path, shown.words)?;
+    writeln!(out, "{}: {bytes} bytes, {}\n", quote::text(&shown.path), shown.words)?;
     let share = |part: &Part| match bytes {
         0 => "-".to_string(),
         _ => format!("{:.1}%", part.bytes as f64 / bytes as f64 * 100.0),

@@ -8,6 +8,7 @@ use super::path::kind;
 use super::show;
 use crate::config;
 use crate::error::{Cannot, Error, Result};
+use crate::output::quote;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use covey_io::os::net::{self, Address};
 use covey_ninep::message::{Dialect, Message};
@@ -168,7 +169,7 @@ async fn ls(peer: &Peer, path: &str, long: bool, context: &Context) -> Result<()
                     stat.nlink, stat.uid, stat.gid, stat.size
                 )?;
             }
-            out.extend([name, &b"\n"[..]].concat());
+            out.extend([&quote::name(name), &b"\n"[..]].concat());
         }
         Ok(())
     })
@@ -253,7 +254,7 @@ async fn stat(peer: &Peer, path: &str, context: &Context) -> Result<()> {
     let stat = peer.getattr(&fid).await.cannot(what)?;
     let dialect = peer.conn.dialect().map_or("unknown", |dialect| dialect.version());
     context.output.result(&stat_json(path, &stat), |out| {
-        writeln!(out, "  File: {path}")?;
+        writeln!(out, "  File: {}", quote::text(path))?;
         writeln!(
             out,
             "  Size: {:<15} Blocks: {:<10} {}",

@@ -4,6 +4,7 @@ use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
 use covey_cluster::tuned::TuneFile;
 use covey_measure::results::Results;
+use covey_measure::report::Report;
 use covey_tune::choose::{Choice, choose};
 use covey_tune::diagnose::Verdict;
 use std::path::PathBuf;
@@ -39,12 +40,11 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let results = Results::read(args.files.iter().map(PathBuf::as_path))?;
     let all = results.links.len();
-    let is_fit = |verdict: &Verdict| match verdict {
-        Verdict::NoFault => true,
-        Verdict::NotTrustworthy(_) => args.anyway,
+    let is_fit = |link: &&Report| match link.verdict {
         Verdict::Faults(_) => false,
+        _ => args.anyway || is_trustworthy(link),
     };
-    let fit: Vec<_> = results.links.iter().filter(|link| is_fit(&link.verdict)).collect();
+    let fit: Vec<_> = results.links.iter().filter(is_fit).collect();
     let numbers: Vec<_> = fit.iter().filter_map(|link| link.typical.clone()).collect();
     if numbers.is_empty() {
         return Err(Error::work(format!(
@@ -76,6 +76,13 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         );
         Ok(())
     })
+}
+
+/// A verdict is about the link; whether its times mean anything is the machine's affair as well. What MPI and PVM
+/// measured has no verdict of its own.
+fn is_trustworthy(link: &Report) -> bool {
+    let is_judged_sound = matches!(link.verdict, Verdict::NoFault);
+    is_judged_sound && link.environment.warning().is_none() && link.failure.is_none()
 }
 
 fn row(name: &str, choice: &Choice) -> Vec<String> {

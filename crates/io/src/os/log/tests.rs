@@ -198,3 +198,24 @@ fn a_log_whose_sync_has_failed_is_not_synced_again_until_it_is_rotated() {
     log.append(&[b"three"]).unwrap();
     sync.sync().unwrap();
 }
+
+#[test]
+fn a_log_that_an_earlier_process_could_not_write_can_be_opened() {
+    use crate::sim::{DiskProfile, Rng, Sim, SimDisk};
+    let _sim = Sim::new(1, false);
+    let mut torn = 0;
+    for seed in 0..20 {
+        let disk = SimDisk::new(DiskProfile::default(), Rng::new(seed));
+        let (disk, dir) = (Arc::new(disk), Path::new("/d"));
+        disk.make_dir(dir).unwrap();
+        let mut log = Log::open(disk.clone(), dir, 1).unwrap();
+        log.append(&[&[1; 2000]]).unwrap();
+        log.sync_handle().sync().unwrap();
+        log.append(&[&[2; 2000]]).unwrap();
+        disk.fail_write_back();
+        drop(log);
+        let log = Log::open(disk, dir, 1).expect("what is cut off is all that is lost");
+        torn += u32::from(log.bytes() < 4000);
+    }
+    assert!((1..20).contains(&torn), "{torn} of 20 have lost their last record");
+}

@@ -5,9 +5,9 @@
 //! what one of them may do to the other's, it may do anyway.
 
 use super::{QuietStream, Stream};
+use crate::os::credentials;
 use crate::os::shm::{self, Channel};
 use crate::task::blocking;
-use rustix::net::sockopt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -63,8 +63,8 @@ async fn share(stream: QuietStream, place: Place) -> io::Result<Stream> {
 
 /// Whether the process at the other end belongs to this user.
 fn is_ours(stream: &QuietStream) -> bool {
-    let peer = sockopt::socket_peercred(stream.as_fd());
-    peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+    let own = rustix::process::geteuid().as_raw();
+    credentials::peer(stream.as_fd()).is_ok_and(|peer| peer.uid == own)
 }
 
 /// A connection through shared memory.

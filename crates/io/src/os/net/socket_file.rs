@@ -1,9 +1,8 @@
 //! The file by which a Unix socket is found.
 
-use rustix::net::sockopt;
+use crate::os::credentials;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -28,9 +27,9 @@ impl SocketFile {
             Err(io::Error::new(ErrorKind::AddrInUse, what))
         };
         match UnixStream::connect(path) {
-            Ok(other) => busy(match sockopt::socket_peercred(other.as_fd()) {
-                Ok(peer) => format!(", process {}", peer.pid.as_raw_nonzero()),
-                Err(_) => String::new(),
+            Ok(other) => busy(match credentials::peer(&other) {
+                Ok(credentials::Peer { pid: Some(pid), .. }) => format!(", process {pid}"),
+                _ => String::new(),
             }),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
             // A full backlog is a live server, too.

@@ -2,12 +2,12 @@
 
 use super::arena::Arena;
 use super::meet::Met;
+use super::reach::Process;
 use super::ring::{Broken, Reader, Writer};
 use super::share::{Help, Offers, Stands, Units};
 use super::{Settings, barrier, reach, sleep};
 use covey_wire::Span;
 use covey_wire::transport::{PUBLISHED_MAX, Published, Refused, Transfer};
-use rustix::process::{Pid, PidfdFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -28,13 +28,13 @@ pub(super) struct Link {
     their_inbox: u32,
     /// In the peer's addresses.
     heap: Span,
-    pid: i32,
+    /// None where its socket alone must tell whether it is there, and nothing is copied.
+    process: Option<Arc<Process>>,
     pub can_copy: bool,
     /// The peer makes barriers for us.
     is_spared: bool,
     bell: OwnedFd,
     stream: UnixStream,
-    process: Option<OwnedFd>,
     is_alive: bool,
     /// What it sends can no longer be understood.
     is_broken: bool,
@@ -56,8 +56,9 @@ impl Link {
         let theirs = Arc::new(Arena::open(met.memory.as_fd(), met.card.plan)?);
         stream.set_nonblocking(true)?;
         // A peer of another pid namespace has no number here: its socket must do.
-        let process = Pid::from_raw(met.pid)
-            .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+        let process = Process::open(met.pid).map(Arc::new);
+        let is_near = |process: &Arc<Process>| reach::can_read(process, met.card.probe);
+        let can_copy = settings.one_copy && process.as_ref().is_some_and(is_near);
         Ok(Link {
             writer: Writer::new(theirs.clone(), met.card.inbox),
             reader: Reader::new(ours.clone(), inbox),
@@ -65,13 +66,12 @@ impl Link {
             inbox,
             their_inbox: met.card.inbox,
             heap: Span::new(met.card.heap_address, met.card.plan.heap_bytes),
-            pid: met.pid,
-            can_copy: settings.one_copy && reach::can_read(met.pid, met.card.probe),
+            process,
+            can_copy,
             is_spared: has_barrier && met.card.has_barrier,
             bell: met.bell,
             theirs,
             stream,
-            process,
             is_alive: true,
             is_broken: false,
             offers: Offers::default(),
@@ -163,16 +163,16 @@ impl Link {
 
     /// Copies a message of the peer, which may do a part of it.
     pub fn fetch(&mut self, fetch: Fetch) -> Result<Transfer, Refused> {
-        let pid = self.copyable()?;
+        let process = self.copyable()?;
         let Fetch { message, from, into, .. } = fetch;
         if from.bytes != into.bytes || !self.offers.wants(from.bytes) {
-            return reach::copy(pid, reach::Way::Read, into, &[from]).map(|()| Transfer::Done);
+            return reach::copy(&process, reach::Way::Read, into, &[from]).map(|()| Transfer::Done);
         }
         let offer = self.theirs.offer(self.their_inbox);
         let mut next = Some(self.offers.open(offer, message, from, into));
         let mut result = Ok(());
         while let Some(units) = next {
-            result = fetch.copy(pid, units);
+            result = fetch.copy(&process, units);
             self.offers.copied(units);
             if result.is_err() {
                 self.offers.close(offer);
@@ -203,7 +203,8 @@ impl Link {
             Stands::Waits => None,
             Stands::GivenBack(units) => {
                 self.offers.end(false);
-                Some(result.and_then(|()| fetch.copy(self.pid, units)))
+                let process = self.process.as_ref().ok_or(Refused::Dead);
+                Some(result.and_then(|()| fetch.copy(process?, units)))
             }
         }
     }
@@ -261,7 +262,11 @@ impl Link {
         let may_help = self.can_copy && !self.is_broken;
         let claimed = self.help.claim(offer, |message, span| may_help && lends(message, span));
         let Some(claimed) = claimed else { return false };
-        match reach::copy(self.pid, reach::Way::Write, claimed.from, &[claimed.into]) {
+        let process = self.process.as_ref().ok_or(Refused::Dead);
+        let copy = |process: &Arc<Process>| {
+            reach::copy(process, reach::Way::Write, claimed.from, &[claimed.into])
+        };
+        match process.and_then(copy) {
             Ok(()) => self.help.done(offer, claimed),
             Err(_) => self.help.give_back(offer, claimed),
         }
@@ -283,8 +288,9 @@ impl Link {
     }
 
     /// Its process, if its memory can be copied.
-    pub fn copyable(&self) -> Result<i32, Refused> {
-        if self.can_copy { Ok(self.pid) } else { Err(Refused::Unsupported) }
+    pub fn copyable(&self) -> Result<Arc<Process>, Refused> {
+        let process = self.process.as_ref().filter(|_| self.can_copy);
+        process.cloned().ok_or(Refused::Unsupported)
     }
 
     #[inline]
@@ -353,9 +359,9 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    fn copy(&self, pid: i32, units: Units) -> Result<(), Refused> {
+    fn copy(&self, process: &Process, units: Units) -> Result<(), Refused> {
         let (from, into) = units.of(self.from).zip(units.of(self.into)).ok_or(Refused::Fault)?;
-        reach::copy(pid, reach::Way::Read, into, &[from])
+        reach::copy(process, reach::Way::Read, into, &[from])
     }
 }
 

@@ -2,6 +2,7 @@
 //! memory and its doorbell.
 
 use super::arena::ArenaPlan;
+use crate::os::credentials;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -31,7 +32,8 @@ pub(super) struct Card {
 /// The other side.
 pub(super) struct Met {
     pub card: Card,
-    pub pid: i32,
+    /// None for a process of another pid namespace.
+    pub pid: Option<i32>,
     pub memory: OwnedFd,
     pub bell: OwnedFd,
 }
@@ -46,8 +48,8 @@ pub(super) fn exchange(
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let credentials = rustix::net::sockopt::socket_peercred(stream)?;
-    if credentials.uid != rustix::process::geteuid() {
+    let peer = credentials::peer(stream)?;
+    if peer.uid != rustix::process::geteuid().as_raw() {
         return Err(refused("peer belongs to another user"));
     }
     send(stream, &ours.encode(), &[memory, bell])?;
@@ -55,8 +57,7 @@ pub(super) fn exchange(
     let card = Card::decode(&bytes).ok_or_else(|| refused(stranger(&bytes)))?;
     let [memory, bell] =
         <[OwnedFd; 2]>::try_from(fds).map_err(|_| refused("peer did not hand over its memory"))?;
-    let pid = credentials.pid.as_raw_nonzero().get();
-    Ok(Met { card, pid, memory, bell })
+    Ok(Met { card, pid: peer.pid, memory, bell })
 }
 
 /// Why a card is none of a peer.

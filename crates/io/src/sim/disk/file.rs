@@ -56,6 +56,11 @@ impl Inode {
         self.unsynced.iter().any(|change| matches!(change, Unsynced::Write(..)))
     }
 
+    /// Whether a write-back of it has ever failed.
+    pub fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     /// A write-back fails: any sectors of what was written have reached the disk, and the system takes the
     /// pages for clean. Whoever reads sees them until they leave the cache, at once or never. Truncations
     /// are in the journal and not lost.

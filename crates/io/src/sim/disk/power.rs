@@ -19,7 +19,7 @@ impl SimDisk {
         state.names = state.durable_names.clone();
         let named: BTreeSet<u64> = state.names.values().copied().collect();
         state.inodes.retain(|number, _| named.contains(number));
-        state.used = 0;
+        state.used = state.maps.values().map(|map| map.held).sum();
         // In the order of their numbers, or the same seed would not do the same.
         for number in named {
             let inode = state.inodes.get_mut(&number).expect("names lead to inodes");

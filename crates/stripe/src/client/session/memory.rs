@@ -1,6 +1,7 @@
 //! What a client remembers of its session: numbers, opens and locks, to be told to a server that
 //! has lost them.
 
+use super::handover::{Handover, Held};
 use super::{call, unexpected};
 use crate::client::Result;
 use crate::meta::access;
@@ -16,6 +17,8 @@ use std::sync::{Mutex, MutexGuard};
 const OPENS_TOLD_MAX: usize = 32 * 1024;
 /// Most appends under way: a Hello tells of all of them.
 const APPENDS_MAX: usize = 4096;
+/// Most closes that one message tells of.
+const CLOSES_TOLD_MAX: usize = 4096;
 /// Bytes of a Hello around its opens and appends.
 const HELLO_BYTES: u32 = 1024;
 
@@ -60,6 +63,41 @@ struct Untold {
 impl Memory {
     pub fn new(name: &str) -> Memory {
         Memory { name: name.to_owned(), state: Mutex::default() }
+    }
+
+    /// Of a session that this process has had before it became another program.
+    pub fn resumed(name: &str, before: &Handover) -> Memory {
+        let mut state = State {
+            session: before.session,
+            boot: before.boot,
+            locks_known_to: Some((before.session, before.boot)),
+            seq_next: before.seq_next,
+            ..State::default()
+        };
+        for id in &before.opens {
+            *state.opens.entry(*id).or_default() += 1;
+        }
+        state.locks = before.held.iter().map(|held| (held.id, held.lock.clone())).collect();
+        before.owed.iter().for_each(|gone| state.owe_unlock(gone.id, gone.lock.clone()));
+        Memory { name: name.to_owned(), state: Mutex::new(state) }
+    }
+
+    /// What the next program must know of the session: all but its opens.
+    pub fn hand_over(&self) -> Handover {
+        let state = self.lock();
+        let held = |(id, lock): &(Id, RangeLock)| Held { id: *id, lock: lock.clone() };
+        let owed = |op: &Op| match op {
+            Op::Unlock { id, lock } => Some(Held { id: *id, lock: lock.clone() }),
+            _ => None,
+        };
+        Handover {
+            session: state.session,
+            boot: state.boot,
+            seq_next: state.seq_next,
+            opens: Vec::new(),
+            held: state.locks.iter().map(held).collect(),
+            owed: state.owed.iter().filter_map(owed).collect(),
+        }
     }
 
     pub fn next_seq(&self) -> u64 {
@@ -141,12 +179,8 @@ impl Memory {
                 return false;
             }
         }
-        let closed = std::mem::take(&mut state.closed);
-        if closed.is_empty() || say(conn, session, Op::Close { ids: List(closed.clone()) }) {
-            return true;
-        }
-        state.closed = closed;
-        false
+        let most = conn.payload_max().saturating_sub(HELLO_BYTES) as usize / size_of::<Id>();
+        state.tell_closed(most, |ids| say(conn, session, Op::Close { ids }))
     }
 
     /// Counts an open given back; the server is to be told, unless it has not heard of it: then that
@@ -308,6 +342,18 @@ impl Memory {
 }
 
 impl State {
+    /// Tells of all closes, of so many with one message; false when some could not be said.
+    fn tell_closed(&mut self, most: usize, mut say: impl FnMut(List<Id>) -> bool) -> bool {
+        while !self.closed.is_empty() {
+            let told = self.closed.len().min(most.clamp(1, CLOSES_TOLD_MAX));
+            if !say(List(self.closed[..told].to_vec())) {
+                return false;
+            }
+            self.closed.drain(..told);
+        }
+        true
+    }
+
     fn one_less(&mut self, id: Id) {
         if let Some(count) = self.opens.get_mut(&id) {
             *count -= 1;
@@ -338,6 +384,55 @@ fn meets(held: &RangeLock, range: &RangeLock) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_closes_than_a_list_may_hold_are_told_in_several_messages() {
+        let memory = Memory::new("client");
+        let closes = usize::from(u16::MAX) + 5;
+        let pending: Vec<usize> = (0..closes).map(|_| memory.released(7, None)).collect();
+        assert_eq!(pending.last(), Some(&closes));
+        let (mut told, mut messages) = (0, 0);
+        let mut say = |ids: List<Id>| {
+            let request = memory_request(Op::Close { ids: List(ids.0.clone()) });
+            assert!(super::super::body(&request).len() <= 1 << 16, "{} closes", ids.0.len());
+            messages += 1;
+            told += if messages == 3 { 0 } else { ids.0.len() };
+            messages != 3
+        };
+        let mut state = memory.lock();
+        assert!(!state.tell_closed(usize::MAX, &mut say), "one could not be said");
+        assert_eq!(state.closed.len(), closes - 2 * CLOSES_TOLD_MAX, "it is kept for later");
+        assert!(state.tell_closed(usize::MAX, &mut say));
+        assert_eq!((told, state.closed.len()), (closes, 0));
+    }
+
+    fn memory_request(op: Op) -> Request {
+        Request { session: 1, seq: 0, seq_done: 0, now: 0, caller: Caller::default(), op }
+    }
+
+    #[test]
+    fn a_resumed_session_has_the_locks_and_numbers_of_the_one_before() {
+        let before = Memory::new("client");
+        let lock = |start| RangeLock {
+            exclusive: true,
+            whole: false,
+            start,
+            end: start,
+            owner: 0,
+            pid: 1,
+        };
+        assert!(before.locked(5, &lock(1), 0) && before.locked(6, &lock(2), 0));
+        let (first, _) = (before.next_seq(), before.next_seq());
+        let mut handover = before.hand_over();
+        handover.opens = vec![5, 5];
+        handover.keep(|held| held.id == 5);
+        let after = Memory::resumed("client", &handover);
+        assert_eq!((after.next_seq(), first), (3, 1), "no number is given twice");
+        let state = after.lock();
+        assert_eq!(state.locks, [(5, lock(1))]);
+        assert_eq!(state.owed, [Op::Unlock { id: 6, lock: lock(2) }]);
+        assert_eq!(state.opens, BTreeMap::from([(5, 2)]));
+    }
 
     #[test]
     fn one_append_too_many_is_refused_until_another_is_over() {

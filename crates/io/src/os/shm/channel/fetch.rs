@@ -55,8 +55,8 @@ impl Channel {
         let ended = match end {
             // Something is missing: what is there, from the beginning, is what counts.
             Err(Refused::Fault) => {
-                let pid = self.shm.link(PEER).and_then(|link| link.copyable());
-                pid.and_then(|pid| fetched.fetch(pid, from))
+                let process = self.shm.link(PEER).and_then(|link| link.copyable());
+                process.and_then(|process| fetched.fetch(&process, from))
             }
             end => end.map(|()| fetched.complete()),
         };

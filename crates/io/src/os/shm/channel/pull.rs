@@ -1,7 +1,7 @@
 //! Payloads that the receiver fetches: from a file of the sender's, which has it mapped, with one copy by the kernel into
 //! memory of the receiver's own, on the receiver's CPU.
 
-use super::super::reach;
+use super::super::reach::{self, Process};
 use crate::os::file::MappedRange;
 use bytes::Bytes;
 use covey_wire::transport::Refused;
@@ -107,8 +107,8 @@ impl Fetched {
 
     /// Fetches from a process's memory. What it has not got is zeros, for the time being. An error when the process is gone,
     /// or does not permit it.
-    pub fn fetch(&mut self, pid: i32, from: Span) -> Result<(), Refused> {
-        self.done = reach::read_some(pid, from, self.room())?;
+    pub fn fetch(&mut self, process: &Process, from: Span) -> Result<(), Refused> {
+        self.done = reach::read_some(process, from, self.room())?;
         let done = self.done;
         self.room()[done..].fill(0);
         Ok(())
