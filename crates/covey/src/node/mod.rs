@@ -5,6 +5,7 @@ pub mod data;
 pub mod export;
 pub mod fs;
 pub mod identity;
+pub mod lobby;
 pub mod meta;
 pub mod place;
 pub mod serve;
@@ -111,12 +112,13 @@ pub async fn serve(config: &Config, name: &str, tune: Option<&TuneFile>) -> anyh
     let msize = Some(crate::tune::file::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let tree = Rc::new(build(&config, &node, net)?);
+    let lobby = lobby::Lobby::new(covey_io::os::limits::open_files());
     for listener in listeners {
         announce(format!("covey: {name} serves {}", describe(&node, listener.address())));
         let require_key = !listener.address().is_local();
         let clients = place::Clients::Mounts;
         let session = serve::Config { key, require_key, clients, msize };
-        tokio::task::spawn_local(serve::serve_tree(listener, tree.clone(), session));
+        tokio::task::spawn_local(serve::serve_tree(listener, tree.clone(), session, lobby.clone()));
     }
     wait_for_end().await?;
     if let Some(meta) = &tree.meta {
