@@ -3,8 +3,10 @@
 use crate::config::Config;
 use crate::error::Error;
 use anyhow::{Context, bail};
+use covey_ninep::tree::Errno;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The cluster key, when the configuration names one.
 pub fn read(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
@@ -31,6 +33,73 @@ pub fn read(config: &Config) -> anyhow::Result<Option<[u8; 32]>> {
     }
 }
 
+/// The keys of a client that runs for long: the one that servers took last, and where others may be. A
+/// cluster whose key is changed has servers with either one until all have started anew.
+pub struct Keys(Mutex<Known>);
+
+struct Known {
+    now: Option<[u8; 32]>,
+    /// The one before.
+    old: Option<[u8; 32]>,
+    has_complained: bool,
+}
+
+impl Keys {
+    /// With the key that was read at the start.
+    pub fn new(key: Option<[u8; 32]>) -> Keys {
+        Keys(Mutex::new(Known { now: key, old: None, has_complained: false }))
+    }
+
+    /// The key to try first.
+    pub fn now(&self) -> Option<[u8; 32]> {
+        self.lock().now
+    }
+
+    /// What else may be right where `tried` was refused: what the key's file holds by now, and the key
+    /// before.
+    pub fn others(&self, config: &Config, tried: Option<[u8; 32]>) -> Vec<[u8; 32]> {
+        let mut others: Vec<_> = read(config).ok().flatten().into_iter().collect();
+        others.extend(self.lock().old.filter(|old| !others.contains(old)));
+        others.retain(|other| Some(*other) != tried);
+        others
+    }
+
+    /// A server has taken the key that was tried first.
+    pub fn was_right(&self) {
+        self.lock().has_complained = false;
+    }
+
+    /// A server has taken this key, and not the one before.
+    pub fn took(&self, key: [u8; 32]) {
+        let mut known = self.lock();
+        if known.now != Some(key) {
+            known.old = known.now.replace(key);
+            tracing::warn!("the cluster key has changed: the new one is used from now on");
+        }
+        known.has_complained = false;
+    }
+
+    /// Says once in the log why a server does not let us in, until one does.
+    pub fn complain(&self, server: &str, config: &Config, why: &Errno) {
+        if std::mem::replace(&mut self.lock().has_complained, true) {
+            return;
+        }
+        let why = if why.reason.is_empty() { why.text() } else { &why.reason };
+        match &config.key_file {
+            Some(file) => tracing::error!(
+                "server {server} refuses us: {why}; hint: {} is read again at each attempt: copy the \
+                 cluster's key there",
+                file.display()
+            ),
+            None => tracing::error!("server {server} refuses us: {why}"),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Whoever reads the key is a node of the cluster, and may act for everyone.
 fn check_key_is_private(file: &Path) -> anyhow::Result<()> {
     const OTHERS: u32 = 0o007;
@@ -54,4 +123,45 @@ fn parse_key(text: &str) -> anyhow::Result<[u8; 32]> {
         *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16)?;
     }
     Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    fn config(file: &Path) -> Config {
+        let text = format!(
+            "version = 1\n[cluster]\nname = \"t\"\nid = \"{}\"\nkey_file = \"{}\"\n[[node]]\nname = \"a\"\n\
+             roles = [\"meta\", \"data\"]\nlisten = [\"tcp!10.0.0.1!5640\"]\nstore = \"/s\"\n",
+            "0".repeat(32),
+            file.display()
+        );
+        crate::config::parse(&text, Path::new("covey.toml")).expect("a configuration")
+    }
+
+    #[test]
+    fn a_key_that_was_refused_is_read_again_and_the_one_before_is_kept() {
+        let dir = std::env::temp_dir().join(format!("covey-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("key");
+        let write = |byte: u8| {
+            let _ = std::fs::remove_file(&file);
+            let mut open = std::fs::File::options();
+            let mut open = open.write(true).create_new(true).mode(0o600).open(&file).unwrap();
+            std::io::Write::write_all(&mut open, format!("{byte:02x}").repeat(32).as_bytes())
+                .unwrap();
+        };
+        let config = config(&file);
+        write(1);
+        let keys = Keys::new(Some([1; 32]));
+        assert_eq!(keys.others(&config, keys.now()), [[0; 32]; 0], "nothing else is known");
+        write(2);
+        assert_eq!(keys.others(&config, keys.now()), [[2; 32]]);
+        keys.took([2; 32]);
+        assert_eq!(keys.now(), Some([2; 32]));
+        // A server that has not started anew wants the old one.
+        assert_eq!(keys.others(&config, keys.now()), [[1; 32]]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -1,6 +1,7 @@
 //! The cluster's network as the striping client sees it: tokio underneath.
 
-use crate::config::{Config, load};
+use crate::config::{Config, load_found};
+use crate::key::Keys;
 use covey_io::os::net::{Address, Stream, connect};
 use covey_io::os::{random, run, users};
 use covey_ninep::client::{self, Conn};
@@ -17,39 +18,87 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Dials the nodes of a configuration. Tasks run on the runtime it was made in.
 pub struct ClusterNet {
     config: Mutex<Arc<Config>>,
-    key: Option<[u8; 32]>,
+    keys: Arc<Keys>,
     runtime: Handle,
+}
+
+/// What is asked of the server at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Nothing: who dials has chosen the address, and whoever listens there is meant.
+    Anyone,
+    /// On this machine it must belong to root, to this process's user or to this one, or prove the
+    /// cluster key: any user's process may listen at the port of a server that is down.
+    Cluster(Option<u32>),
+}
+
+impl Trust {
+    /// What `config` asks for.
+    pub fn of(config: &Config) -> Trust {
+        Trust::Cluster(config.user_number())
+    }
+
+    fn admits(self, owner: Option<u32>) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        match self {
+            Trust::Anyone => true,
+            Trust::Cluster(user) => {
+                owner.is_some_and(|owner| owner == 0 || owner == own || Some(owner) == user)
+            }
+        }
+    }
 }
 
 impl ClusterNet {
     /// The network of `config`; `key` is proven to nodes that are not on this machine. Must be
     /// called inside the runtime that is to run the connections.
     pub fn new(config: Arc<Config>, key: Option<[u8; 32]>) -> ClusterNet {
-        ClusterNet { config: Mutex::new(config), key, runtime: Handle::current() }
+        let keys = Arc::new(Keys::new(key));
+        ClusterNet { config: Mutex::new(config), keys, runtime: Handle::current() }
     }
 
     /// A node's addresses, and what it says of itself. One that the configuration does not name may have been added to its file
     /// since that was read.
-    fn addresses(&self, server: &str) -> Result<(Vec<Address>, String)> {
+    fn addresses(&self, server: &str) -> Result<(Vec<Address>, Arc<Config>)> {
         let mut config = self.config.lock().expect("no holder panics");
         if config.nodes.iter().all(|node| node.name != server) {
-            match load(&config.file) {
+            match load_found(&config.place()) {
                 Ok(now) if now.id == config.id => *config = Arc::new(now),
                 // It is being edited, or is another cluster's: what was read holds.
                 _ => {}
             }
         }
-        Ok((addresses(&config, server)?, whose(&config, server)))
+        Ok((addresses(&config, server)?, config.clone()))
     }
 }
 
 impl Net for ClusterNet {
     fn dial(&self, server: &str, aname: &str) -> BoxFuture<Result<Conn>> {
         let found = self.addresses(server);
-        let (key, runtime, aname) = (self.key, self.runtime.clone(), aname.to_owned());
+        let (keys, runtime, aname) = (self.keys.clone(), self.runtime.clone(), aname.to_owned());
+        let server = server.to_owned();
         Box::pin(async move {
-            let (addresses, whose) = found?;
-            dial_any(&addresses, &aname, &whose, key, &runtime).await
+            let (addresses, config) = found?;
+            let whose = whose(&config, &server);
+            let whom = Whom { aname: &aname, whose: &whose, trust: Trust::of(&config) };
+            let tried = keys.now();
+            let refusal = match dial_any(&addresses, whom, tried, &runtime).await {
+                Err(error) if error.code == Errno::EACCES => error,
+                Ok(conn) => {
+                    keys.was_right();
+                    return Ok(conn);
+                }
+                Err(error) => return Err(error),
+            };
+            // The key may have been changed since it was read.
+            for key in keys.others(&config, tried) {
+                if let Ok(conn) = dial_any(&addresses, whom, Some(key), &runtime).await {
+                    keys.took(key);
+                    return Ok(conn);
+                }
+            }
+            keys.complain(&server, &config, &refusal);
+            Err(refusal)
         })
     }
 
@@ -101,7 +150,16 @@ pub async fn dial_node(
     key: Option<[u8; 32]>,
 ) -> Result<Conn> {
     let addresses = addresses(config, server)?;
-    dial_any(&addresses, aname, &whose(config, server), key, &Handle::current()).await
+    let whom = Whom { aname, whose: &whose(config, server), trust: Trust::of(config) };
+    dial_any(&addresses, whom, key, &Handle::current()).await
+}
+
+/// Which tree of which server is meant.
+#[derive(Clone, Copy)]
+struct Whom<'a> {
+    aname: &'a str,
+    whose: &'a str,
+    trust: Trust,
 }
 
 /// What a node calls itself: a port may be another cluster's by now, and a name may lead to another
@@ -113,51 +171,63 @@ pub fn whose(config: &Config, server: &str) -> String {
 
 async fn dial_any(
     addresses: &[Address],
-    aname: &str,
-    whose: &str,
+    whom: Whom<'_>,
     key: Option<[u8; 32]>,
     runtime: &Handle,
 ) -> Result<Conn> {
+    let Whom { aname, whose, trust } = whom;
     let mut last = Errno::because(Errno::EIO, "the node has no address");
     for address in addresses {
-        match dial(address, &format!("{aname} {whose}"), key, runtime).await {
+        let aname = format!("{aname} {whose}");
+        let dialects = &[Dialect::Covey, Dialect::Linux];
+        match dial_speaking(address, &aname, key, runtime, dialects, trust).await {
             Ok(conn) => return Ok(conn),
             Err(error) if error.code == Errno::ENXIO => {
                 let what =
                     format!("{address}: another cluster's server listens there, or another node");
                 last = Errno::because(Errno::EIO, what);
             }
+            // A server that answers, if only with no, says more than an address where none does.
+            Err(_) if last.code == Errno::EACCES => {}
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-/// Connects to one address and attaches with fid 0.
+/// Connects to one address, whoever listens there, and attaches with fid 0.
 pub async fn dial(
     address: &Address,
     aname: &str,
     key: Option<[u8; 32]>,
     runtime: &Handle,
 ) -> Result<Conn> {
-    dial_speaking(address, aname, key, runtime, &[Dialect::Covey, Dialect::Linux]).await
+    let dialects = &[Dialect::Covey, Dialect::Linux];
+    dial_speaking(address, aname, key, runtime, dialects, Trust::Anyone).await
 }
 
-/// The same in the first of these dialects that the server speaks.
+/// The same in the first of these dialects that the server speaks, if the server can be trusted.
 pub async fn dial_speaking(
     address: &Address,
     aname: &str,
     key: Option<[u8; 32]>,
     runtime: &Handle,
     dialects: &[Dialect],
+    trust: Trust,
 ) -> Result<Conn> {
-    let stream = connect(address, CONNECT_PATIENCE).await.map_err(|error| {
+    let broken = |error: std::io::Error| {
         // The words name the address.
         Errno::because(Errno::EIO, covey_io::os::net::error_text(&error))
-    })?;
+    };
+    let stream = connect(address, CONNECT_PATIENCE).await.map_err(broken)?;
+    let far_end = stream.far_end().map_err(broken)?;
     let conn = drive(stream, runtime);
     conn.version_of(dialects).await?;
-    let key = if address.is_local() { None } else { key };
+    let key = match address.is_local() {
+        false => key,
+        // The server has spoken: whose it is can be seen now, and nothing was said to it yet.
+        true => vouched(address, trust, far_end.user(), key)?,
+    };
     let nonce = random::nonce().map_err(Errno::from)?;
     let uid = rustix::process::geteuid().as_raw();
     // 9P2000 has names only.
@@ -166,8 +236,45 @@ pub async fn dial_speaking(
         _ => None,
     };
     let uname = uname.unwrap_or_else(|| uid.to_string());
-    conn.auth_and_attach(0, uname, Some(uid), aname, key, nonce).await?;
+    let attached = conn.auth_and_attach(0, uname, Some(uid), aname, key, nonce).await;
+    attached.map_err(|error| match Errno::from(error) {
+        error if error.code == Errno::EACCES && error.reason.is_empty() && !address.is_local() => {
+            Errno::because(
+                Errno::EACCES,
+                match key {
+                    None => {
+                        "the server wants proof of the cluster key, and this user can read none"
+                    }
+                    Some(_) => "the server does not take our proof of the cluster key",
+                },
+            )
+        }
+        error => error,
+    })?;
     Ok(conn)
+}
+
+/// What the server at an address of this machine must prove: nothing, if it is one of those whom the
+/// kernel knows as trusted, else the key.
+fn vouched(
+    address: &Address,
+    trust: Trust,
+    owner: Option<u32>,
+    key: Option<[u8; 32]>,
+) -> Result<Option<[u8; 32]>> {
+    if trust.admits(owner) {
+        return Ok(None);
+    }
+    if key.is_some() {
+        return Ok(key);
+    }
+    let owner =
+        owner.map_or("a user whom the kernel does not tell".into(), |uid| format!("user {uid}"));
+    let what = format!(
+        "{address}: the server there belongs to {owner}, neither root nor you nor the user that covey.toml \
+         names; nothing was said to it"
+    );
+    Err(Errno::because(Errno::EIO, what))
 }
 
 /// Runs a client machine over a stream until either ends.

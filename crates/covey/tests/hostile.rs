@@ -16,3 +16,9 @@ mod users;
 
 #[path = "hostile/stores.rs"]
 mod stores;
+
+#[path = "hostile/attack.rs"]
+mod attack;
+
+#[path = "hostile/strangers.rs"]
+mod strangers;

@@ -124,7 +124,7 @@ pub fn prove(key: &Key, nonce_client: &[u8; NONCE_BYTES], answer: &[u8]) -> Resu
         answer.split_at_checked(NONCE_BYTES).ok_or_else(|| refuse("server's proof is short"))?;
     mac(key, [SERVER, nonce_client, nonce_server])
         .verify_slice(proof)
-        .map_err(|_| refuse("server does not know the cluster key"))?;
+        .map_err(|_| refuse("the cluster keys here and at the server differ"))?;
     let proof = mac(key, [CLIENT, nonce_server, nonce_client]).finalize().into_bytes();
     Ok(Bytes::copy_from_slice(&proof))
 }
@@ -138,5 +138,5 @@ fn filled(part: &mut Vec<u8>, data: &[u8]) -> Result<Option<[u8; 32]>> {
 }
 
 fn wrong() -> Errno {
-    Errno::because(Errno::EACCES, "client does not know the cluster key")
+    Errno::because(Errno::EACCES, "its cluster key is another one")
 }

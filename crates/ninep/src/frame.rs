@@ -57,6 +57,11 @@ fn wait(input: &mut BytesMut, placed: &mut Bytes) -> Option<Frame> {
     None
 }
 
+/// Whether the message at the front of `input` is no longer than `msize`.
+pub(crate) fn is_within(input: &[u8], msize: u32) -> bool {
+    input.first_chunk().is_some_and(|size| u32::from_le_bytes(*size) <= msize)
+}
+
 /// Size, number and tag.
 fn read_header(header: &[u8; HEADER_BYTES], msize: u32) -> Result<(usize, u8, u16), Blame> {
     let &[a, b, c, d, number, e, f] = header;

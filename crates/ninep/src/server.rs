@@ -29,6 +29,7 @@ mod answer;
 mod attr;
 mod classic;
 mod deposit;
+mod door;
 mod fids;
 mod finish;
 mod order;
@@ -43,6 +44,8 @@ use crate::tree::{Errno, Peer, Tree};
 use answer::Wait;
 use bytes::Buf;
 use covey_wire::{Blame, Bytes, BytesMut, Deposit, Machine, Name, Segments};
+use door::Stranger;
+pub use door::{Door, STRANGER_MESSAGE_BYTES_MAX, STRANGER_MESSAGES_MAX, Share};
 use fids::Fids;
 use order::{Claims, Order};
 use std::collections::{HashMap, VecDeque};
@@ -53,8 +56,6 @@ use std::time::Instant;
 use tasks::Tasks;
 use turn::Request;
 
-/// Most bytes of payload, received, asked for or to be sent, before no more input is wanted.
-const BYTES_MAX: usize = 64 << 20;
 /// Most outstanding requests before no more input is wanted; and as many may wait on blocking
 /// files.
 const REQUESTS_MAX: usize = 16384;
@@ -76,12 +77,20 @@ pub struct Config {
     pub nonce: [u8; 32],
     /// Whether an attach needs the key to be proven.
     pub require_key: bool,
+    /// When a peer that has not attached is sent away.
+    pub attach_by: Option<Instant>,
 }
 
 impl Default for Config {
-    /// No key. A nonce of zeros is good for nothing else.
+    /// No key and no hurry. A nonce of zeros is good for nothing else.
     fn default() -> Self {
-        Config { msize: MSIZE_DEFAULT, key: None, nonce: [0; 32], require_key: false }
+        Config {
+            msize: MSIZE_DEFAULT,
+            key: None,
+            nonce: [0; 32],
+            require_key: false,
+            attach_by: None,
+        }
     }
 }
 
@@ -110,6 +119,11 @@ pub struct Session<T: Tree> {
     /// The last request was a large write.
     expects_write: bool,
     load: Load,
+    /// Until the first attach.
+    stranger: Option<Stranger>,
+    door: Rc<dyn Door>,
+    /// What the peer may hold.
+    share: Rc<Share>,
     failure: Option<Blame>,
 }
 
@@ -142,6 +156,9 @@ impl<T: Tree> Session<T> {
             tree,
             peer,
             msize: config.msize,
+            stranger: Some(Stranger::new(config.attach_by)),
+            door: Rc::new(()),
+            share: Rc::default(),
             config,
             dialect: None,
             fids: Fids::new(),
@@ -156,6 +173,18 @@ impl<T: Tree> Session<T> {
             load: Load::default(),
             failure: None,
         }
+    }
+
+    /// The same with a shell that decides who may stay, and what each peer may hold.
+    #[must_use]
+    pub fn behind(mut self, door: Rc<dyn Door>) -> Self {
+        self.door = door;
+        self
+    }
+
+    /// Whether the peer has attached.
+    pub fn is_known(&self) -> bool {
+        self.stranger.is_none()
     }
 
     /// The dialect spoken, once that is settled.
@@ -218,10 +247,12 @@ impl<T: Tree> Session<T> {
     }
 
     fn has_room(&self) -> bool {
-        self.load.requests < REQUESTS_MAX && self.load.bytes + self.output.len() < BYTES_MAX
+        self.load.requests < REQUESTS_MAX
+            && self.load.bytes + self.output.len() < self.share.bytes()
     }
 
     fn handle_frame(&mut self, frame: Frame) -> Result<(), Blame> {
+        self.count_message()?;
         let (tag, number) = (frame.tag, frame.number);
         let dialect = self.spoken();
         let message = match frame.message(dialect) {
@@ -338,11 +369,12 @@ impl<T: Tree> Machine for Session<T> {
                 continue;
             }
             // One at a time: a Tversion changes how large the next message may be.
-            match frame::next(input, &mut placed, self.msize) {
+            match frame::next(input, &mut placed, self.message_bytes_max()) {
                 Ok(Some(frame)) => self.backlog.push_back(frame),
                 Ok(None) => break,
                 Err(blame) => {
-                    self.failure = Some(blame);
+                    let begun = if input.is_empty() { &placed[..] } else { &input[..] };
+                    self.failure = Some(self.too_early(blame, begun));
                     break;
                 }
             }
@@ -355,8 +387,9 @@ impl<T: Tree> Machine for Session<T> {
         self.check()
     }
 
-    fn handle_timeout(&mut self, _now: Instant) -> Result<(), Blame> {
-        self.check()
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame> {
+        self.check()?;
+        self.check_attached(now)
     }
 
     fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
@@ -366,7 +399,7 @@ impl<T: Tree> Machine for Session<T> {
     }
 
     fn poll_deadline(&self) -> Option<Instant> {
-        None
+        self.attach_by()
     }
 
     fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
@@ -381,7 +414,7 @@ impl<T: Tree> Machine for Session<T> {
     }
 
     fn bytes_wanted(&self, input: &[u8]) -> usize {
-        frame::bytes_wanted(input, self.msize)
+        frame::bytes_wanted(input, self.message_bytes_max())
     }
 
     fn deposit(&mut self, input: &[u8]) -> Deposit {
@@ -390,6 +423,10 @@ impl<T: Tree> Machine for Session<T> {
 
     fn deposited(&mut self, input: &mut BytesMut, written: Result<usize, i32>) {
         self.conclude_deposit(input, written);
+    }
+
+    fn output_bytes_max(&self) -> usize {
+        self.share.output_bytes()
     }
 
     fn is_full(&self) -> bool {

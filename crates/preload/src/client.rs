@@ -12,6 +12,7 @@ use crate::boundary::{Inside, Interruptible, Result, Stop, errno, say};
 use crate::handover::Inherited;
 use crate::open::Open;
 use crate::settings::settings;
+use covey_cluster::config::Place;
 use covey_cluster::error::Cannot;
 use covey_cluster::{config, error};
 use covey_ninep::tree::Errno;
@@ -180,13 +181,15 @@ pub fn forget(slot: &mut Slot) {
 
 async fn connect(before: Option<&Inherited>) -> error::Result<(Fs, PathBuf, Vec<Opened>)> {
     let named = std::env::var_os("COVEY_CONFIG").map(PathBuf::from);
-    let file = match before {
+    let place = match (before, &named) {
         // What is open lies in that cluster.
-        Some(before) => before.config.clone(),
-        None => config::find(named.as_deref())?,
+        (Some(before), Some(_)) => Place::Named(before.config.clone()),
+        (Some(before), None) => Place::Found(before.config.clone()),
+        (None, named) => config::find(named.as_deref())?,
     };
-    let file = std::path::absolute(&file).unwrap_or(file);
-    let config = config::load(&file)?;
+    let place = place.absolute();
+    let config = config::load_found(&place)?;
+    let file = place.file().to_path_buf();
     let options = Options {
         hard: settings().hard,
         name: format!("preload {}", std::process::id()),

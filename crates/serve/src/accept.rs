@@ -4,17 +4,18 @@
 //! alone.
 
 use super::export::ExportTree;
+use super::lobby::{ATTACH_PATIENCE, Guest, Lobby};
 use super::place::{Clients, Conversation};
 use covey_io::os::net::{Address, Listener, PeerInfo, Stream, error_text, welcome};
 use covey_io::os::place::Observed;
-use covey_io::os::{credentials, random, run};
+use covey_io::os::{credentials, limits, random, run};
 use covey_ninep::message::MSIZE_DEFAULT;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// What a listener asks of those who come.
@@ -41,13 +42,14 @@ pub async fn serve_export(
     let tree = Rc::new(ExportTree::open(dir, is_read_only)?);
     // Without root only the server's own user has any business here, and root gets in anyway.
     let mode = if credentials::can_switch() { 0o666 } else { 0o600 };
+    let lobby = Lobby::new(limits::open_files());
     let mut servers = JoinSet::new();
     let mut addresses = Vec::new();
     for address in listen {
         let listener = Listener::bind(address, mode).await?;
         addresses.push(listener.address().clone());
         let config = Config { clients: Clients::Programs, ..Config::default() };
-        servers.spawn_local(serve_tree(listener, tree.clone(), config));
+        servers.spawn_local(serve_tree(listener, tree.clone(), config, lobby.clone()));
     }
     ready(&addresses, &tree.identity_text());
     while servers.join_next().await.is_some() {}
@@ -55,14 +57,22 @@ pub async fn serve_export(
 }
 
 /// Serves `tree` to everyone who connects, until the future is dropped; the connections end with it.
-/// Runs inside a `LocalSet`.
-pub async fn serve_tree<T: Tree>(listener: Listener, tree: Rc<T>, config: Config) {
+/// All listeners of a process have one `lobby`. Runs inside a `LocalSet`.
+pub async fn serve_tree<T: Tree>(
+    listener: Listener,
+    tree: Rc<T>,
+    config: Config,
+    lobby: Rc<Lobby>,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, info)) => {
-                    connections.spawn_local(connection(stream, info, tree.clone(), config));
+                    let guest = lobby.enter(&info);
+                    let (tree, whom) = (tree.clone(), guest.clone());
+                    let task = connection(stream, info, tree, config, whom);
+                    guest.runs_as(connections.spawn_local(task));
                 }
                 Err(error) => {
                     // Out of file descriptors, or a peer that went at once: no reason to end.
@@ -76,27 +86,36 @@ pub async fn serve_tree<T: Tree>(listener: Listener, tree: Rc<T>, config: Config
     }
 }
 
-async fn connection<T: Tree>(stream: Stream, info: PeerInfo, tree: Rc<T>, config: Config) {
+async fn connection<T: Tree>(
+    stream: Stream,
+    info: PeerInfo,
+    tree: Rc<T>,
+    config: Config,
+    guest: Rc<Guest>,
+) {
+    let attach_by = Instant::now() + ATTACH_PATIENCE;
     let nonce = match random::nonce() {
         Ok(nonce) => nonce,
         Err(error) => return tracing::error!("no random bytes for a connection: {error}"),
     };
     let Config { key, require_key, clients, msize } = config;
     let msize = msize.unwrap_or(MSIZE_DEFAULT);
-    let session = server::Config { msize, key, nonce, require_key };
+    let session = server::Config { msize, key, nonce, require_key, attach_by: Some(attach_by) };
     let name = info.name.clone();
-    let stream = match welcome(stream).await {
-        Ok(stream) => stream,
-        Err(error) => return tracing::warn!("{name}: cannot begin: {}", error_text(&error)),
+    let stream = match tokio::time::timeout_at(attach_by.into(), welcome(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            return guest.ended(Some(&format!("cannot begin: {}", error_text(&error))));
+        }
+        Err(_) => return guest.ended(Some("it has said nothing")),
     };
     let how = if matches!(stream, Stream::Shared(_)) { " through shared memory" } else { "" };
     tracing::debug!(uid = info.uid, "{name}: connected{how}");
     let stream = Observed::new(stream, Conversation::new(&info, clients));
     let peer = Peer { name: info.name, uid: info.uid, has_key: false };
-    match run::run(Session::new(tree, peer, session), stream).await {
-        Ok(()) => tracing::debug!("{name}: disconnected"),
-        Err(blame) => tracing::warn!("{name}: {blame}"),
-    }
+    let session = Session::new(tree, peer, session).behind(guest.clone());
+    let why = run::run(session, stream).await.err().map(|blame| blame.to_string());
+    guest.ended(why.as_deref());
 }
 
 /// How long nothing is accepted after a failure to accept.

@@ -20,6 +20,7 @@ pub mod data;
 pub mod export;
 pub mod fs;
 pub mod identity;
+pub mod lobby;
 pub mod meta;
 pub mod node;
 pub mod place;

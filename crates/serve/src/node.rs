@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
-use crate::{accept, data, fs, identity as who, meta, place, tree, watch};
+use crate::{accept, data, fs, identity as who, lobby, meta, place, tree, watch};
 use anyhow::{Context, bail};
 use covey_cluster::key::read as read_key;
 use covey_cluster::net::{self, ClusterNet};
@@ -79,12 +79,18 @@ pub async fn serve(
     let msize = Some(covey_cluster::tuned::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let tree = Rc::new(build(&config, &node, net)?);
+    let lobby = lobby::Lobby::new(covey_io::os::limits::open_files());
     for listener in listeners {
         say(&format!("{name} serves {}", describe(&node, listener.address())));
         let require_key = !listener.address().is_local();
         let clients = place::Clients::Mounts;
         let session = accept::Config { key, require_key, clients, msize };
-        tokio::task::spawn_local(accept::serve_tree(listener, tree.clone(), session));
+        tokio::task::spawn_local(accept::serve_tree(
+            listener,
+            tree.clone(),
+            session,
+            lobby.clone(),
+        ));
     }
     wait_for_end().await?;
     if let Some(meta) = &tree.meta {

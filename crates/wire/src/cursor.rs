@@ -213,6 +213,13 @@ impl Name {
         String::from_utf8_lossy(&self.0)
     }
 
+    /// A copy in memory of its own, for those who keep it: a name that came in a message keeps alive
+    /// the whole buffer that the message came in.
+    #[must_use]
+    pub fn detached(&self) -> Name {
+        Name::from(self.as_bytes())
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.0.len()

@@ -65,6 +65,12 @@ pub trait Machine {
     /// How many more bytes the message at the front of `input` needs: how much to read at least.
     fn bytes_wanted(&self, input: &[u8]) -> usize;
 
+    /// How much output the loop may hold for a peer that does not take it, in bytes, where that is less
+    /// than the loop's own limit.
+    fn output_bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
     /// Whether the machine would rather not be given more input now: its user is behind.
     fn is_full(&self) -> bool {
         false

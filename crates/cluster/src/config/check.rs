@@ -40,6 +40,14 @@ pub(super) fn id(id: &str, line: Line, problems: &mut Vec<Problem>) {
     }
 }
 
+/// A user's name, or its number.
+pub(super) fn user(user: &str, line: Line, problems: &mut Vec<Problem>) {
+    if !is_name(user) {
+        let message = format!("user `{user}` is no user's name or number");
+        add(problems, line, message, "the user whom the servers run as: user = \"covey\"");
+    }
+}
+
 /// The count guards against a file that was cut between two nodes: servers would change their
 /// index.
 pub(super) fn count(said: usize, found: usize, line: Line, problems: &mut Vec<Problem>) {

@@ -1,17 +1,69 @@
 //! Which `covey.toml` is meant, and where the embedded cluster of this machine lives.
 
 use crate::error::{Error, Result};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The file's name.
 const FILE: &str = "covey.toml";
 
+/// A configuration file, and how it came to be the one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Somebody has named it: it is as good as its name.
+    Named(PathBuf),
+    /// It was where files are looked for, and whose it is must be seen before it is believed.
+    Found(PathBuf),
+}
+
+impl Place {
+    /// The file.
+    pub fn file(&self) -> &Path {
+        match self {
+            Place::Named(file) | Place::Found(file) => file,
+        }
+    }
+
+    /// The same, wherever this process goes.
+    #[must_use]
+    pub fn absolute(&self) -> Place {
+        let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        match self {
+            Place::Named(file) => Place::Named(absolute(file)),
+            Place::Found(file) => Place::Found(absolute(file)),
+        }
+    }
+
+    /// Refuses a file that was only found, and that another user made or may change.
+    pub(super) fn check_owner(&self, meta: &Metadata) -> Result<()> {
+        let Place::Found(file) = self else { return Ok(()) };
+        self.check(meta.uid(), meta.mode(), rustix::process::geteuid().as_raw()).map_err(|why| {
+            Error::config(format!("cannot trust {}: {why}", file.display())).hint(format!(
+                "it says who gets your files; if it is right, name it: --config {0} or COVEY_CONFIG={0}",
+                file.display()
+            ))
+        })
+    }
+
+    fn check(&self, owner: u32, mode: u32, own: u32) -> std::result::Result<(), String> {
+        const OTHERS_WRITE: u32 = 0o022;
+        match owner == 0 || owner == own {
+            false => Err(format!("it belongs to user {owner}, neither root nor you")),
+            true if mode & OTHERS_WRITE != 0 => {
+                Err(format!("others may write it: its mode is {:04o}", mode & 0o7777))
+            }
+            true => Ok(()),
+        }
+    }
+}
+
 /// The configuration file: the one named, else the first that exists of the working directory's,
 /// the embedded cluster's, the user's and the machine's.
-pub fn find(named: Option<&Path>) -> Result<PathBuf> {
+pub fn find(named: Option<&Path>) -> Result<Place> {
     if let Some(file) = named {
         return match file.exists() {
-            true => Ok(file.to_path_buf()),
+            true => Ok(Place::Named(file.to_path_buf())),
             false => Err(Error::config(format!(
                 "cannot read {}: no such file or directory",
                 file.display()
@@ -20,7 +72,8 @@ pub fn find(named: Option<&Path>) -> Result<PathBuf> {
         };
     }
     let places = places();
-    places.iter().find(|place| place.exists()).cloned().ok_or_else(|| none_found(&places))
+    let found = places.iter().find(|place| place.exists()).cloned();
+    found.map(Place::Found).ok_or_else(|| none_found(&places))
 }
 
 fn places() -> Vec<PathBuf> {
@@ -66,4 +119,20 @@ pub fn embedded_dir() -> Option<PathBuf> {
 
 fn home() -> Option<PathBuf> {
     std::env::var_os("HOME").map(PathBuf::from).filter(|dir| dir.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Place;
+
+    #[test]
+    fn a_file_that_was_found_is_roots_or_ones_own_and_only_they_write_it() {
+        let found = Place::Found("covey.toml".into());
+        let check = |owner, mode| found.check(owner, 0o100_000 | mode, 1000);
+        assert_eq!(check(1000, 0o644), Ok(()));
+        assert_eq!(check(0, 0o644), Ok(()));
+        assert!(check(1001, 0o600).is_err_and(|why| why.contains("user 1001")));
+        assert!(check(1000, 0o664).is_err_and(|why| why.contains("0664")));
+        assert!(check(0, 0o646).is_err());
+    }
 }

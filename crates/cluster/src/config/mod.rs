@@ -8,6 +8,7 @@
 //! nodes = 2
 //! strip = "64 KiB"
 //! key_file = "/etc/covey/key"
+//! user = "covey"
 //! [[node]]
 //! name = "node1"
 //! roles = ["meta", "data"]
@@ -34,8 +35,8 @@ mod render;
 pub mod size;
 
 pub use address::{Address, UNIX_PATH_MAX};
-pub use find::{LAB_DIR, embedded_dir, find};
-pub use parse::{Problem, load, parse};
+pub use find::{LAB_DIR, Place, embedded_dir, find};
+pub use parse::{Problem, load, load_found, parse};
 pub use render::render;
 
 use crate::error::{Error, Result};
@@ -59,6 +60,8 @@ pub const NODES_MAX: usize = 4096;
 pub struct Config {
     /// The file it came from.
     pub file: PathBuf,
+    /// Somebody has named the file; else it was found where files are looked for.
+    pub is_named: bool,
     /// What people call the cluster.
     pub name: String,
     /// 32 hexadecimal digits: which cluster a store belongs to.
@@ -67,6 +70,8 @@ pub struct Config {
     pub strip_bytes: Option<u32>,
     /// Where each node keeps the cluster key, when one is needed.
     pub key_file: Option<PathBuf>,
+    /// The user who runs the servers, by name or number, where that is neither root nor whoever reads this.
+    pub user: Option<String>,
     /// The nodes in the file's order.
     pub nodes: Vec<Node>,
 }
@@ -129,6 +134,23 @@ impl Config {
     pub fn server_index(&self, name: &str) -> Option<u16> {
         let index = self.data().position(|node| node.name == name)?;
         u16::try_from(index).ok()
+    }
+
+    /// The file, and how it was found.
+    pub fn place(&self) -> Place {
+        match self.is_named {
+            true => Place::Named(self.file.clone()),
+            false => Place::Found(self.file.clone()),
+        }
+    }
+
+    /// The number of the user whom the file names, where this machine knows it.
+    pub fn user_number(&self) -> Option<u32> {
+        let user = self.user.as_deref()?;
+        match user.parse() {
+            Ok(number) => Some(number),
+            Err(_) => covey_io::os::users::by_name(user).ok().flatten().map(|found| found.uid),
+        }
     }
 
     /// Whether something listens beyond this machine, so that the cluster key must be proven.

@@ -1,8 +1,10 @@
 //! From the text of `covey.toml` to a checked [`Config`], or to all that is wrong with it.
 
-use super::{Address, Config, Node, Role, VERSION, check, parse_strip};
+use super::{Address, Config, Node, Place, Role, VERSION, check, parse_strip};
 use crate::error::{Error, Result, reason};
 use serde::Deserialize;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
@@ -20,21 +22,41 @@ pub struct Problem {
     pub hint: String,
 }
 
-/// Reads and checks a file.
+/// Reads and checks a file that somebody has named.
 pub fn load(file: &Path) -> Result<Config> {
-    let text = read(file)?;
-    parse(&text, file).map_err(|problems| too_wrong(file, &problems))
+    load_found(&Place::Named(file.to_path_buf()))
 }
 
-fn read(file: &Path) -> Result<String> {
+/// Reads and checks a file. One that was only found must belong to root or to this user, and nobody else
+/// may have a way to write it: it says which servers are given data.
+pub fn load_found(place: &Place) -> Result<Config> {
+    let text = read(place)?;
+    let config = parse(&text, place.file());
+    let config = config.map_err(|problems| too_wrong(place.file(), &problems))?;
+    Ok(Config { is_named: matches!(place, Place::Named(_)), ..config })
+}
+
+fn read(place: &Place) -> Result<String> {
+    let file = place.file();
     let failed = |why: String| Error::config(format!("cannot read {}: {why}", file.display()));
-    let length = std::fs::metadata(file).map_err(|error| failed(reason(&error)))?.len();
-    if length > FILE_BYTES_MAX {
+    let unreadable = |error: std::io::Error| {
+        failed(reason(&error)).hint("it must be readable by whoever runs covey")
+    };
+    // What is asked about and what is read is the same file, whatever happens to its name meanwhile.
+    let mut options = std::fs::File::options();
+    if let Place::Found(_) = place {
+        // Where a pipe was put nobody waits for its writer.
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    }
+    let open = options.read(true).open(file).map_err(unreadable)?;
+    let meta = open.metadata().map_err(unreadable)?;
+    place.check_owner(&meta)?;
+    if meta.len() > FILE_BYTES_MAX {
+        let length = meta.len();
         return Err(failed(format!("it is {length} bytes, limit is {FILE_BYTES_MAX}")));
     }
-    let bytes = std::fs::read(file).map_err(|error| {
-        failed(reason(&error)).hint("it must be readable by whoever runs covey")
-    })?;
+    let mut bytes = Vec::new();
+    open.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8 text".to_string()))
 }
 
@@ -74,6 +96,7 @@ struct Cluster {
     nodes: Option<Spanned<usize>>,
     strip: Option<Spanned<String>>,
     key_file: Option<Spanned<PathBuf>>,
+    user: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -155,6 +178,9 @@ fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -
     if let Some(count) = &raw.cluster.nodes {
         check::count(*count.get_ref(), raw.node.len(), lines.of(count), problems);
     }
+    if let Some(user) = &raw.cluster.user {
+        check::user(user.get_ref(), lines.of(user), problems);
+    }
     if let Some(key_file) = &raw.cluster.key_file {
         check::absolute("key_file", key_file.get_ref(), lines.of(key_file), problems);
     }
@@ -162,10 +188,12 @@ fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -
     let nodes = raw.node.into_iter().map(|node| convert_node(node, lines, problems)).collect();
     let config = Config {
         file: file.to_path_buf(),
+        is_named: true,
         name: raw.cluster.name.into_inner(),
         id: raw.cluster.id.into_inner(),
         strip_bytes,
         key_file: raw.cluster.key_file.map(Spanned::into_inner),
+        user: raw.cluster.user.map(Spanned::into_inner),
         nodes,
     };
     check::whole(&config, &node_lines, problems);

@@ -39,6 +39,10 @@ fn write_cluster(text: &mut String, config: &Config) -> std::fmt::Result {
         writeln!(text, "# Made by `covey keygen`; the same on every node, readable by root only.")?;
         writeln!(text, "key_file = {}", quoted(&key_file.to_string_lossy()))?;
     }
+    if let Some(user) = &config.user {
+        writeln!(text, "# Who runs the servers: on one machine, clients talk to no other user's.")?;
+        writeln!(text, "user = {}", quoted(user))?;
+    }
     writeln!(
         text,
         "\n# The order of the nodes with the role data is their index in layouts: add at the \

@@ -8,6 +8,7 @@ id = "8f1c0d5e3b7a49c2a6d4e1f09b3c7a58"
 nodes = 2
 strip = "64 KiB"
 key_file = "/etc/covey/key"
+user = "covey"
 [[node]]
 name = "node1"
 roles = ["meta", "data"]

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 ///     nodes = 2                    how many [[node]] follow
 ///     strip = "64 KiB"             of new files: 4 KiB to 64 MiB
 ///     key_file = "/etc/covey/key"  needed when a node listens beyond its machine
+///     user = "covey"               who runs the servers, where that is neither root nor you
 ///
 ///     [[node]]
 ///     name = "node1"
@@ -54,7 +55,7 @@ enum What {
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     match args.what {
         What::Check { file } => {
-            check(&find(file.as_deref().or(context.config_file.as_deref()))?, context)
+            check(find(file.as_deref().or(context.config_file.as_deref()))?.file(), context)
         }
         What::Show => show(&context.config()?, context),
     }

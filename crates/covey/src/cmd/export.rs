@@ -53,7 +53,10 @@ pub async fn run(args: Args, _context: &Context) -> Result<()> {
         ))
         .hint("listen at a loopback address or a unix socket, and let ssh carry it: ssh -L"));
     }
-    let served = covey_serve::node::export(&dir, &listen, args.read_only, |text| announce(format_args!("covey: {text}"))).await;
+    let served = covey_serve::node::export(&dir, &listen, args.read_only, |text| {
+        announce(format_args!("covey: {text}"))
+    })
+    .await;
     let is_busy = served.as_ref().is_err_and(is_address_in_use);
     let result = served.cannot(|| format!("export {}", dir.display()));
     match is_busy {

@@ -214,6 +214,8 @@ fn lay_out(plan: &Plan, file: &Path) -> Result<Config> {
         id: new_id()?,
         strip_bytes: plan.strip_bytes,
         key_file: None,
+        user: None,
+        is_named: true,
         nodes,
     };
     config.key_file = config.needs_key().then(|| plan.key_file.clone());

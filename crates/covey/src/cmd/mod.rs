@@ -50,7 +50,7 @@ mod umount;
 mod up;
 mod uzura;
 
-use crate::config::{Config, find, load};
+use crate::config::{Config, find, load_found};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand};
@@ -189,7 +189,7 @@ pub struct Context {
 impl Context {
     /// The cluster's configuration, found and checked.
     pub fn config(&self) -> Result<Config> {
-        load(&find(self.config_file.as_deref())?)
+        load_found(&find(self.config_file.as_deref())?)
     }
 
     /// Connects to the file system as the user who runs the command.

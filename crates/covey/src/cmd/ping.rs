@@ -15,7 +15,8 @@ pub const LIMIT: Duration = Duration::from_secs(3);
 /// Ask every server whether it is alive, and how fast it answers
 ///
 /// Servers are asked at the same time; one that has not answered within 3 s is dead, one that lives
-/// but denies us is told as `refused`. Exit code 0 when all are alive, else 1.
+/// but denies us is told as `refused`, one that cannot be asked from here, such as without the key, as
+/// `not asked`. Exit code 0 when all are alive, else 1.
 ///
 /// EXAMPLES
 ///
@@ -50,25 +51,37 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         );
         Ok(())
     })?;
-    match answers.iter().filter(|answer| answer.is_err()).count() {
-        0 => Ok(()),
-        dead => Err(dead_servers(dead, nodes.len())),
-    }
+    verdict(nodes.len(), answers.iter().filter_map(|answer| answer.as_ref().err()))
 }
 
 /// Why a server gave no answer.
 #[derive(Debug)]
 pub struct Silence {
-    /// It lives, but does not let us in.
-    pub is_refusal: bool,
+    /// What is known all the same.
+    pub kind: SilenceKind,
     /// In words.
     pub reason: String,
+}
+
+/// What a server that gave no answer may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SilenceKind {
+    /// Nothing answers.
+    Dead,
+    /// It lives, but does not let us in.
+    Refused,
+    /// It was not asked, for want of what that takes here.
+    NotAsked,
 }
 
 impl Silence {
     /// The word for the STATE column.
     pub fn state(&self) -> &'static str {
-        if self.is_refusal { "refused" } else { "dead" }
+        match self.kind {
+            SilenceKind::Dead => "dead",
+            SilenceKind::Refused => "refused",
+            SilenceKind::NotAsked => "not asked",
+        }
     }
 }
 
@@ -79,15 +92,47 @@ pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport
         Ok(Err(error)) => Err(silence(&error)),
         Err(_) => {
             let reason = format!("no answer within {} s", LIMIT.as_secs());
-            Err(Silence { is_refusal: false, reason })
+            Err(Silence { kind: SilenceKind::Dead, reason })
         }
     }
 }
 
 fn silence(error: &anyhow::Error) -> Silence {
+    // Such as a key that is not there: nobody was asked anything.
+    if let Some(own) = error.downcast_ref::<Error>() {
+        return Silence { kind: SilenceKind::NotAsked, reason: own.message.clone() };
+    }
     let errno = error.downcast_ref::<Errno>().map(|error| error.code);
-    let is_refusal = matches!(errno, Some(Errno::EACCES | Errno::EPERM));
-    Silence { is_refusal, reason: format!("{error:#}") }
+    let kind = match errno {
+        Some(Errno::EACCES | Errno::EPERM) => SilenceKind::Refused,
+        _ => SilenceKind::Dead,
+    };
+    Silence { kind, reason: format!("{error:#}") }
+}
+
+/// What the answers come to.
+fn verdict<'a>(all: usize, silent: impl Iterator<Item = &'a Silence>) -> Result<()> {
+    let silent: Vec<_> = silent.collect();
+    let of = |kind| silent.iter().filter(move |silence| silence.kind == kind);
+    if let Some(first) = of(SilenceKind::NotAsked).next() {
+        let count = of(SilenceKind::NotAsked).count();
+        let message = format!("cannot ask {count} of {all} servers: {}", first.reason);
+        return Err(Error::work(message).hint(
+            "whether they live is not known: run as root or copy the cluster's key, \
+             `covey help ping`",
+        ));
+    }
+    match (of(SilenceKind::Dead).count(), of(SilenceKind::Refused).count()) {
+        (0, 0) => Ok(()),
+        (0, refused) => {
+            let message = format!("{refused} of {all} servers are alive and refuse us");
+            Err(Error::work(message).hint(
+                "the key here differs from theirs, or this user may not read it: compare \
+                 `sha256sum` of the key_file in covey.toml",
+            ))
+        }
+        (dead, _) => Err(dead_servers(dead, all)),
+    }
 }
 
 fn dead_servers(dead: usize, all: usize) -> Error {
@@ -111,6 +156,7 @@ fn dead_servers(dead: usize, all: usize) -> Error {
 fn json(node: &Node, answer: &std::result::Result<PingReport, Silence>) -> serde_json::Value {
     serde_json::json!({
         "node": node.name, "roles": node.roles, "alive": answer.is_ok(),
+        "state": answer.as_ref().map_or_else(Silence::state, |_| "alive"),
         "listen": node.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "latency_us": answer.as_ref().ok().map(|report| report.latency.as_micros() as u64),
         "reason": answer.as_ref().err().map(|silence| &silence.reason),
@@ -124,4 +170,26 @@ fn row(node: &Node, answer: &std::result::Result<PingReport, Silence>) -> Vec<St
     };
     let address = node.listen.first().map_or("-".to_string(), ToString::to_string);
     vec![node.name.clone(), node.roles_text(), state.to_string(), latency, address, reason]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_was_not_asked_or_refuses_is_not_called_dead() {
+        let said = |errors: &[anyhow::Error]| {
+            let all: Vec<_> = errors.iter().map(silence).collect();
+            verdict(3, all.iter()).map_err(|error| error.message)
+        };
+        let (dead, refused) = (Errno::from(Errno::EIO), Errno::from(Errno::EACCES));
+        let no_key = || Error::config("cannot read the key /k: no such file or directory").into();
+        assert_eq!(said(&[]), Ok(()));
+        assert_eq!(said(&[dead.clone().into()]), Err("cannot reach 1 of 3 servers".into()));
+        let keyless =
+            "cannot ask 2 of 3 servers: cannot read the key /k: no such file or directory";
+        assert_eq!(said(&[no_key(), no_key(), dead.into()]), Err(keyless.into()));
+        let refusing = "1 of 3 servers are alive and refuse us";
+        assert_eq!(said(&[refused.into()]), Err(refusing.into()));
+    }
 }

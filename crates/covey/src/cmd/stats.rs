@@ -53,6 +53,8 @@ type Lines = BTreeMap<String, Map<String, Value>>;
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
     let names: Vec<String> = match args.nodes.is_empty() {
+        // Only one server can do this.
+        true if args.set.as_deref().is_some_and(is_for_meta) => vec![config.meta().name.clone()],
         true => config.nodes.iter().map(|node| node.name.clone()).collect(),
         false => args.nodes.clone(),
     };
@@ -74,6 +76,11 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         return tell_slow(&read(&config, &names, "slow").await?, context);
     }
     tell(&parsed(&read(&config, &names, "stats").await?), context)
+}
+
+/// Whether a command is for the metadata server alone.
+fn is_for_meta(command: &str) -> bool {
+    command.split_whitespace().eq(["copy"])
 }
 
 /// Tells what happens in each interval.

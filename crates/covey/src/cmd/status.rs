@@ -149,7 +149,7 @@ fn parameters(config: &Config) -> Result<Vec<Parameter>> {
         name: "strip",
         value: strip.into(),
         from,
-        used: "by the store when it is made; `covey layout show` says what new files get",
+        used: "by the store when it is made; `covey layout DIR` says what new files get",
     }];
     let chosen = tuned.as_ref().map(|tuned| &tuned.choose);
     let is_msize_chosen = chosen.is_some_and(|chosen| chosen.msize.is_some());

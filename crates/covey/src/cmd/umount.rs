@@ -42,7 +42,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
                 "cannot unmount {}: nothing is mounted there",
                 mountpoint.display()
             ))
-            .hint("`covey status` and `findmnt -t fuse.covey` list the mounts"));
+            .hint("`findmnt -t fuse.covey` lists the mounts"));
         }
     }
     mounts::umount(&mountpoint, args.lazy).await?;

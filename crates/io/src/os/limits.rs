@@ -12,6 +12,11 @@ pub fn raise_open_files() -> io::Result<u64> {
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
+/// How many files may be open now.
+pub fn open_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

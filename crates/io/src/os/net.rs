@@ -13,7 +13,7 @@ mod unix;
 
 pub use owner::socket_owner;
 pub use shared::{Shared, welcome};
-pub use stream::Stream;
+pub use stream::{FarEnd, Stream};
 pub use unix::QuietStream;
 
 use super::credentials;
@@ -128,6 +128,8 @@ pub struct PeerInfo {
     pub pid: Option<u32>,
     /// Whether the peer is on this machine.
     pub loopback: bool,
+    /// The peer's address, of a TCP connection.
+    pub address: Option<IpAddr>,
 }
 
 /// A listening socket. A Unix socket's file is removed with it.
@@ -290,6 +292,7 @@ fn tcp_peer(peer: SocketAddr, local: SocketAddr) -> PeerInfo {
         uid,
         pid: None,
         loopback,
+        address: Some(peer.ip()),
     }
 }
 
@@ -297,7 +300,7 @@ fn unix_peer(stream: &UnixStream) -> io::Result<PeerInfo> {
     let peer = credentials::peer(stream)?;
     let pid = peer.pid.and_then(|pid| u32::try_from(pid).ok());
     let name = pid.map_or("unix".to_owned(), |pid| format!("unix!pid {pid}"));
-    Ok(PeerInfo { name, uid: Some(peer.uid), pid, loopback: true })
+    Ok(PeerInfo { name, uid: Some(peer.uid), pid, loopback: true, address: None })
 }
 
 fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {

@@ -209,7 +209,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
 
     /// Reads once and hands what came to the machine.
     fn read(&mut self, context: &mut Context<'_>) -> Result<Turn, Blame> {
-        if self.machine.is_full() || self.output.len() > OUTPUT_BYTES_MAX {
+        if self.machine.is_full() || self.output.len() > self.output_bytes_max() {
             return Ok(Turn::Still);
         }
         if self.landing.is_none() {
@@ -315,9 +315,10 @@ impl<M: Machine, S: Stream> Link<M, S> {
     /// Writes until nothing is left or the stream takes no more; whether anything was written.
     fn write(&mut self, context: &mut Context<'_>) -> Result<bool, Blame> {
         let mut wrote = false;
+        let held_max = self.output_bytes_max();
         loop {
-            while self.output.len() < OUTPUT_BYTES_MAX
-                && self.machine.poll_output(&mut self.output, OUTPUT_BYTES_MAX)
+            while self.output.len() < held_max
+                && self.machine.poll_output(&mut self.output, held_max)
             {}
             if self.output.is_empty() {
                 return Ok(wrote);
@@ -335,6 +336,11 @@ impl<M: Machine, S: Stream> Link<M, S> {
                 }
             }
         }
+    }
+
+    /// How much output is held before input is refused.
+    fn output_bytes_max(&self) -> usize {
+        self.machine.output_bytes_max().min(OUTPUT_BYTES_MAX)
     }
 
     fn write_once(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

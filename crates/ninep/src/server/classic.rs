@@ -41,7 +41,7 @@ impl<N: Clone> Place<N> {
         if name.as_bytes() == b".." {
             return self.above.clone().unwrap_or_else(|| self.clone());
         }
-        Rc::new(Place { name: RefCell::new(name.clone()), node, above: Some(self.clone()) })
+        Rc::new(Place { name: RefCell::new(name.detached()), node, above: Some(self.clone()) })
     }
 
     fn name(&self) -> Name {

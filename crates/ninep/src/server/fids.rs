@@ -10,10 +10,8 @@ use covey_wire::Name;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Most room that the extended attributes of one connection may take, in bytes.
-const XATTR_BYTES_HELD_MAX: usize = 16 << 20;
-/// Most fids of one connection.
-pub(super) const FIDS_MAX: usize = 65536;
+/// Most authentication files of one connection: a client has one at a time.
+const AUTHS_MAX: usize = 16;
 
 /// What a fid stands for.
 pub(super) enum Fid<N> {
@@ -58,6 +56,10 @@ impl<N> Fid<N> {
             _ => 0,
         }
     }
+
+    fn is_auth(&self) -> bool {
+        matches!(self, Fid::Auth(_))
+    }
 }
 
 impl Open {
@@ -80,11 +82,13 @@ pub(super) struct Fids<N> {
     table: HashMap<u32, Fid<N>>,
     /// Room that all extended attributes in the table take.
     xattr_bytes: usize,
+    /// Authentication files in the table.
+    auths: usize,
 }
 
 impl<N> Fids<N> {
     pub fn new() -> Self {
-        Fids { table: HashMap::new(), xattr_bytes: 0 }
+        Fids { table: HashMap::new(), xattr_bytes: 0, auths: 0 }
     }
 
     /// The file behind `fid`.
@@ -140,16 +144,25 @@ impl<N> Fids<N> {
         }
     }
 
-    /// Refuses a `fid` that cannot become a new one.
-    pub fn check_new(&self, fid: u32) -> Result<()> {
+    /// Refuses a `fid` that cannot become a new one, of at most `fids_max`.
+    pub fn check_new(&self, fid: u32, fids_max: usize) -> Result<()> {
         if fid == NOFID || self.table.contains_key(&fid) {
             return Err(bad(fid, "is in use"));
         }
-        if self.table.len() >= FIDS_MAX {
-            let what = format!("connection has {FIDS_MAX} fids already");
+        if self.table.len() >= fids_max {
+            let what = format!("connection has {fids_max} fids already");
             return Err(Errno::because(Errno::EMFILE, what));
         }
         Ok(())
+    }
+
+    /// Refuses one more authentication file than a connection may have.
+    pub fn check_auths(&self) -> Result<()> {
+        if self.auths < AUTHS_MAX {
+            return Ok(());
+        }
+        let what = format!("connection has {AUTHS_MAX} authentication files already");
+        Err(Errno::because(Errno::EMFILE, what))
     }
 
     /// The extended attribute behind `fid`, if it is one.
@@ -161,8 +174,8 @@ impl<N> Fids<N> {
     }
 
     /// Refuses more extended attributes than a connection may hold.
-    pub fn check_xattr(&self, bytes: usize) -> Result<()> {
-        if self.xattr_bytes + bytes <= XATTR_BYTES_HELD_MAX {
+    pub fn check_xattr(&self, bytes: usize, bytes_max: usize) -> Result<()> {
+        if self.xattr_bytes + bytes <= bytes_max {
             return Ok(());
         }
         let what = format!("connection holds {} bytes of extended attributes", self.xattr_bytes);
@@ -171,8 +184,10 @@ impl<N> Fids<N> {
 
     pub fn insert(&mut self, fid: u32, value: Fid<N>) {
         self.xattr_bytes += value.xattr_bytes();
+        self.auths += usize::from(value.is_auth());
         if let Some(old) = self.table.insert(fid, value) {
             self.xattr_bytes -= old.xattr_bytes();
+            self.auths -= usize::from(old.is_auth());
         }
     }
 
@@ -180,12 +195,13 @@ impl<N> Fids<N> {
     pub fn remove(&mut self, fid: u32) -> Result<Fid<N>> {
         let gone = self.table.remove(&fid).ok_or_else(|| bad(fid, "is unknown"))?;
         self.xattr_bytes -= gone.xattr_bytes();
+        self.auths -= usize::from(gone.is_auth());
         Ok(gone)
     }
 
     /// Takes all out of the table, in the order of their numbers.
     pub fn drain(&mut self) -> impl Iterator<Item = Fid<N>> + use<N> {
-        self.xattr_bytes = 0;
+        (self.xattr_bytes, self.auths) = (0, 0);
         let mut all: Vec<_> = self.table.drain().collect();
         all.sort_unstable_by_key(|&(number, _)| number);
         all.into_iter().map(|(_, fid)| fid)

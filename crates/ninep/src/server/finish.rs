@@ -5,14 +5,16 @@ use super::classic::Place;
 use super::fids::{Fid, File, Open};
 use super::{Session, attr, xattr};
 use crate::message::{Message, Qid};
-use crate::tree::{Errno, Opened, Result, Tree, User};
+use crate::tree::{Errno, Opened, Peer, Result, Tree, User};
 use covey_wire::{List, Name};
 use std::rc::Rc;
 
 /// What is left to do when the tree has answered.
 pub(super) enum Then<N> {
+    /// As this peer: with or without the key.
     Attach {
         fid: u32,
+        peer: Peer,
     },
     Walk(Walk<N>),
     Open {
@@ -94,8 +96,15 @@ impl<T: Tree> Session<T> {
             self.clunk_node(&user, node);
             return answer.map(|_| reply);
         }
+        if let Then::Attach { .. } = then {
+            self.note_refusal(answer.as_ref().map(|_| ()).map_err(Errno::clone)).ok();
+        }
         match (then, answer?) {
-            (Then::Attach { fid }, Answer::Attached((user, qid, node))) => {
+            (Then::Attach { fid, peer }, Answer::Attached((user, qid, node))) => {
+                if let Err(error) = self.let_in(&peer) {
+                    self.clunk_node(&Rc::new(user), node);
+                    return self.note_refusal(Err(error));
+                }
                 let (qid, is_linux) = (self.shown(qid), self.spoken().is_linux());
                 let place = (!is_linux).then(|| Place::root(node.clone()));
                 let file = File { node, user: Rc::new(user), qid, open: None, place };

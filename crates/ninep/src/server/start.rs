@@ -6,7 +6,9 @@ use super::attr::{self, ENTRY_BYTES_MAX};
 use super::fids::{Auth, Fid, File, Open, check_name, check_step, check_target};
 use super::finish::{Then, Walk};
 use crate::auth;
-use crate::message::{IOHDRSZ, Message, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX};
+use crate::message::{
+    IOHDRSZ, Message, NAME_BYTES_MAX, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX,
+};
 use crate::runs::{self, Run};
 use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User};
 use covey_wire::{Bytes, List, Name, RANGE_BYTES_MIN};
@@ -30,7 +32,8 @@ impl<T: Tree> Session<T> {
         match request {
             Tauth { afid, uname, n_uname, .. } => self.start_auth(afid, uname, n_uname),
             Tattach { fid, afid, uname, aname, n_uname } => {
-                self.start_attach(fid, afid, uname, aname, n_uname)
+                let outcome = self.start_attach(fid, afid, uname, aname, n_uname);
+                self.note_refusal(outcome)
             }
             Twalk { fid, newfid, names } => self.start_walk(fid, newfid, &names.0),
             Tclunk { fid } => self.start_clunk(fid),
@@ -77,10 +80,13 @@ impl<T: Tree> Session<T> {
             // Clients understand an error here as: no authentication is needed. Diod's want this one.
             return Err(Errno::because(Errno::ENOENT, "this server has no key"));
         };
-        self.fids.check_new(afid)?;
+        self.check_new(afid)?;
+        self.fids.check_auths()?;
+        check_user_name(&uname)?;
         self.auths += 1;
         let nonce = auth::derive_nonce(&self.config.nonce, self.auths);
         let server = auth::Server::new(key, nonce);
+        let uname = uname.detached();
         self.fids.insert(afid, Fid::Auth(Auth { server, uname, n_uname }));
         let aqid = Qid { kind: Qid::AUTH, version: 0, path: self.auths };
         Ok(Started::Reply(Message::Rauth { aqid }))
@@ -106,10 +112,12 @@ impl<T: Tree> Session<T> {
         if self.config.require_key && !peer.has_key {
             return Err(Errno::because(Errno::EACCES, "the cluster key must be proven first"));
         }
-        self.fids.check_new(fid)?;
+        self.check_new(fid)?;
+        check_user_name(&uname)?;
+        let known = peer.clone();
         let n_uname = Some(n_uname.0).filter(|uid| *uid != NONUNAME);
         let asked = self.tree.attach(Attach { peer, uname, n_uname, aname }).into();
-        Ok(Started::Asked(asked, Then::Attach { fid }))
+        Ok(Started::Asked(asked, Then::Attach { fid, peer: known }))
     }
 
     fn start_walk(&mut self, fid: u32, newfid: u32, names: &[Name]) -> Result<Started<T::Node>> {
@@ -120,7 +128,7 @@ impl<T: Tree> Session<T> {
         names.iter().try_for_each(check_step)?;
         let from = if fid == newfid { self.fids.unopened(fid)? } else { self.fids.file(fid)? };
         if fid != newfid {
-            self.fids.check_new(newfid)?;
+            self.check_new(newfid)?;
         }
         let user = from.user.clone();
         if names.is_empty() {
@@ -172,6 +180,7 @@ impl<T: Tree> Session<T> {
         let count = count.min(self.payload_max());
         if let Some(auth) = self.fids.auth(fid) {
             let data = auth.server.read(offset, count)?.into();
+            self.door.asked();
             return Ok(Started::Reply(Message::Rread { data }));
         }
         if let Some(xattr) = self.fids.xattr(fid) {
@@ -189,7 +198,8 @@ impl<T: Tree> Session<T> {
     fn start_write(&mut self, fid: u32, offset: u64, data: Bytes) -> Result<Started<T::Node>> {
         let count = data.len() as u32;
         if let Some(auth) = self.fids.auth(fid) {
-            auth.server.write(&data)?;
+            let outcome = auth.server.write(&data);
+            self.note_refusal(outcome)?;
             return Ok(Started::Reply(Message::Rwrite { count }));
         }
         if let Some(xattr) = self.fids.xattr(fid) {
@@ -345,6 +355,11 @@ impl<T: Tree> Session<T> {
         }
     }
 
+    /// Refuses a `fid` that cannot become a new one.
+    pub(super) fn check_new(&self, fid: u32) -> Result<()> {
+        self.fids.check_new(fid, self.share.fids())
+    }
+
     /// Most bytes of payload in one message.
     pub(super) fn payload_max(&self) -> u32 {
         self.msize - IOHDRSZ
@@ -362,11 +377,28 @@ impl<T: Tree> Session<T> {
     }
 }
 
+/// A user's name as long as a file's is long enough for all.
+fn check_user_name(uname: &Name) -> Result<()> {
+    match uname.len() {
+        0..=NAME_BYTES_MAX => Ok(()),
+        bytes => {
+            let what = format!("user name is {bytes} bytes, limit is {NAME_BYTES_MAX}");
+            Err(Errno::because(Errno::ENAMETOOLONG, what))
+        }
+    }
+}
+
 fn lock(kind: u8, start: u64, length: u64, proc_id: u32, client_id: Name) -> Result<Lock> {
     const F_UNLCK: u8 = 2;
     if kind > F_UNLCK {
         return Err(Errno::because(Errno::EINVAL, format!("lock kind is {kind}")));
     }
+    if client_id.len() > NAME_BYTES_MAX {
+        let what = format!("lock owner is {} bytes, limit is {NAME_BYTES_MAX}", client_id.len());
+        return Err(Errno::because(Errno::ENAMETOOLONG, what));
+    }
+    // The tree keeps it for as long as the lock is held.
+    let client_id = client_id.detached();
     Ok(Lock { kind, start, length, proc_id, client_id, wait: false })
 }
 

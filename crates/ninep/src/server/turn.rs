@@ -5,7 +5,7 @@ use super::fids::File;
 use super::finish::Then;
 use super::order::{Claims, may_change_data};
 use super::start::Started;
-use super::{BYTES_MAX, Load, Moment, REQUESTS_MAX, Session};
+use super::{Load, Moment, REQUESTS_MAX, Session};
 use crate::frame::{self, weight};
 use crate::message::{Message, Qid};
 use crate::tree::{Errno, Result, Tree};
@@ -170,7 +170,7 @@ impl<T: Tree> Session<T> {
         // A read that waits for a blocking file holds nothing yet.
         let is_read = matches!(then, Then::Read { .. } | Then::ReadList { .. });
         let weight = if can_block && is_read { 0 } else { weight };
-        if can_block && !self.load.has_room_to_block(weight) {
+        if can_block && !self.load.has_room_to_block(weight, self.share.bytes()) {
             // Backpressure cannot help here: what would end these waits may be behind them.
             self.order.remove(tag, &claims, false);
             let what = format!("{} requests wait on blocking files", self.load.blocked);
@@ -254,7 +254,7 @@ impl Load {
         }
     }
 
-    fn has_room_to_block(&self, weight: usize) -> bool {
-        self.blocked < REQUESTS_MAX && self.blocked_bytes + weight <= BYTES_MAX
+    fn has_room_to_block(&self, weight: usize, bytes_max: usize) -> bool {
+        self.blocked < REQUESTS_MAX && self.blocked_bytes + weight <= bytes_max
     }
 }

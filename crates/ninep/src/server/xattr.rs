@@ -80,13 +80,13 @@ impl<T: Tree> Session<T> {
     ) -> Result<Started<T::Node>> {
         if name.is_empty() {
             self.fids.file(fid)?;
-            self.fids.check_new(newfid)?;
+            self.check_new(newfid)?;
             let then = Then::XattrList { newfid };
             return self.ask(fid, then, |tree, file| tree.list_xattrs(&file.user, &file.node));
         }
         check_xattr_name(&name)?;
         self.fids.file(fid)?;
-        self.fids.check_new(newfid)?;
+        self.check_new(newfid)?;
         let then = Then::XattrValue { newfid };
         self.ask(fid, then, |tree, file| tree.xattr(&file.user, &file.node, name))
     }
@@ -111,9 +111,9 @@ impl<T: Tree> Session<T> {
             return Err(Errno::because(Errno::E2BIG, what));
         }
         let (size, file) = (size as usize, self.fids.unopened(fid)?);
-        self.fids.check_xattr(size)?;
+        self.fids.check_xattr(size, self.share.xattr_bytes())?;
         let (node, user) = (file.node.clone(), file.user.clone());
-        let new = New { node, user, name, rule, size, value: Vec::new() };
+        let new = New { node, user, name: name.detached(), rule, size, value: Vec::new() };
         let old = self.fids.remove(fid)?;
         self.fids.insert(fid, Fid::Xattr(Xattr::Write(new)));
         self.clunk(old);
@@ -143,7 +143,7 @@ impl<T: Tree> Session<T> {
             let what = format!("{} bytes, limit is {XATTR_BYTES_MAX}", value.len());
             return Err(Errno::because(Errno::E2BIG, what));
         }
-        self.fids.check_xattr(value.len())?;
+        self.fids.check_xattr(value.len(), self.share.xattr_bytes())?;
         let size = value.len() as u64;
         self.fids.insert(newfid, Fid::Xattr(Xattr::Read(value)));
         Ok(Message::Rxattrwalk { size })

@@ -99,6 +99,8 @@ fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
         id: new_id()?,
         strip_bytes: shape.strip_bytes,
         key_file: None,
+        user: None,
+        is_named: true,
         nodes: names.enumerate().map(node).collect(),
     })
 }
@@ -144,6 +146,8 @@ fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
         id: new_id()?,
         strip_bytes: shape.strip_bytes,
         key_file: Some(key_file),
+        user: None,
+        is_named: true,
         nodes: (0..servers).map(node).collect(),
     })
 }

@@ -252,6 +252,8 @@ mod tests {
             id: String::new(),
             strip_bytes: None,
             key_file: None,
+            user: None,
+            is_named: true,
             nodes: (0..count).map(node).collect(),
         }
     }

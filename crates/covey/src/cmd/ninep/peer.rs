@@ -47,7 +47,8 @@ impl Peer {
         let key = key_file.map(read_key).transpose()?;
         let what = || format!("talk to {address}");
         let runtime = tokio::runtime::Handle::current();
-        let conn = net::dial_speaking(address, aname, key, &runtime, dialects).await;
+        let conn =
+            net::dial_speaking(address, aname, key, &runtime, dialects, net::Trust::Anyone).await;
         let conn = conn.map_err(|errno| {
             let why = if errno.reason.is_empty() { errno.text() } else { &errno.reason };
             Error::work(format!("cannot {}: {why}", what())).hint(match errno.code {

@@ -3,8 +3,8 @@
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
 use covey_cluster::tuned::TuneFile;
-use covey_measure::results::Results;
 use covey_measure::report::Report;
+use covey_measure::results::Results;
 use covey_tune::choose::{Choice, choose};
 use covey_tune::diagnose::Verdict;
 use std::path::PathBuf;

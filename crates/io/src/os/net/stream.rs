@@ -1,12 +1,15 @@
 //! A connection of either kind.
 
+use super::owner::socket_owner;
 use super::shared::Shared;
 use super::unix::QuietStream;
+use crate::os::credentials;
 use crate::os::file::{Received, receive, send_some};
 use crate::os::run::{self, Arrived};
 use bytes::BytesMut;
 use covey_wire::{FileRange, Landing, Segments};
 use std::io::{self, ErrorKind, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -32,6 +35,47 @@ impl Stream {
         let cpu = rustix::net::sockopt::socket_incoming_cpu(stream).ok()?;
         // It is -1 before the first packet.
         i32::try_from(cpu).ok()?.try_into().ok()
+    }
+}
+
+/// Whose process is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FarEnd {
+    /// The kernel vouches for this user. For a server's unix socket, it is the one that listened.
+    User(u32),
+    /// A connection within this machine, by the addresses of the other end and of this one.
+    Loopback(SocketAddr, SocketAddr),
+    /// Another machine.
+    Away,
+}
+
+impl FarEnd {
+    /// The user, if the kernel knows. Over loopback to be asked only once the other side has said
+    /// something: until its process has accepted the connection, that belongs to nobody.
+    pub fn user(&self) -> Option<u32> {
+        match *self {
+            FarEnd::User(uid) => Some(uid),
+            FarEnd::Loopback(peer, local) => socket_owner(peer, local),
+            FarEnd::Away => None,
+        }
+    }
+}
+
+impl Stream {
+    /// Who is at the other end.
+    pub fn far_end(&self) -> io::Result<FarEnd> {
+        Ok(match self {
+            Stream::Tcp(stream) => {
+                let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+                match peer.ip().to_canonical().is_loopback() {
+                    true => FarEnd::Loopback(peer, local),
+                    false => FarEnd::Away,
+                }
+            }
+            Stream::Unix(stream) => FarEnd::User(credentials::peer(stream)?.uid),
+            // Memory is shared with this user's own processes only.
+            Stream::Shared(_) => FarEnd::User(rustix::process::geteuid().as_raw()),
+        })
     }
 }
 

@@ -61,6 +61,26 @@ fn a_loopback_peer_is_known_by_its_socket() {
 }
 
 #[test]
+fn a_client_learns_who_the_server_is_once_it_has_spoken() {
+    let dir = tempfile::tempdir().unwrap();
+    let me = Some(rustix::process::geteuid().as_raw());
+    block_on(async {
+        let unix = Address::Unix(dir.path().join("s"));
+        for address in [unix, "tcp!127.0.0.1!0".parse().unwrap(), "tcp!::1!0".parse().unwrap()] {
+            let Ok(listener) = Listener::bind(&address, 0o600).await else {
+                assert!(address.to_string().contains("::1"), "a machine without IPv6");
+                continue;
+            };
+            let mut client = connect(listener.address(), Duration::from_secs(5)).await.unwrap();
+            let (mut server, _) = listener.accept().await.unwrap();
+            server.write_all(b"!").await.unwrap();
+            client.read_exact(&mut [0]).await.unwrap();
+            assert_eq!(client.far_end().unwrap().user(), me, "{address}");
+        }
+    });
+}
+
+#[test]
 fn a_live_servers_socket_is_refused_and_a_dead_ones_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");

@@ -1,0 +1,410 @@
+//! Who is connected to a server: strangers, who have not attached yet, and the users who have.
+//!
+//! Anyone who reaches a socket can connect, so what they get before they have proven who they are is
+//! small (see [`covey_ninep::server::Door`]), brief ([`ATTACH_PATIENCE`]) and for a limited number of
+//! connections: when there are too many strangers, the oldest one of the machine or user that has most
+//! of them is sent away. So a flood from one place displaces itself, and who attaches as fast as
+//! clients do is in before its turn comes. A user of this machine has a limited number of connections,
+//! which share what may be held for them in memory. Root, the server's own user and holders of the
+//! cluster key could stop the server anyway; their limit is that of file descriptors.
+
+use covey_io::os::net::PeerInfo;
+use covey_ninep::server::{Door, Share};
+use covey_ninep::tree::{Errno, Peer, Result};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::task::AbortHandle;
+
+/// How long a connection may take to attach.
+pub const ATTACH_PATIENCE: Duration = Duration::from_secs(10);
+/// Most connections that have not attached, where the limit of open files allows four times as many.
+const STRANGERS_MAX: usize = 512;
+/// Most connections of one user, under the same condition.
+const USER_CONNECTIONS_MAX: usize = 256;
+/// What may be held for the connections of one user, in bytes.
+const USER_BYTES_MAX: usize = 512 << 20;
+/// Lines in the log per [`LOG_TIME`] about those who do not get in: a stranger must not fill the disk.
+const LOG_LINES_MAX: u32 = 20;
+const LOG_TIME: Duration = Duration::from_secs(60);
+
+/// All connections of a process.
+pub struct Lobby {
+    own_uid: u32,
+    limits: Limits,
+    state: RefCell<State>,
+    log: RefCell<Pace>,
+    /// Of those who need no limit.
+    trusted: Rc<Share>,
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    strangers: usize,
+    user_connections: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the order in which they came.
+    strangers: BTreeMap<u64, Stranger>,
+    users: HashMap<u32, Account>,
+    last: u64,
+}
+
+struct Stranger {
+    from: Origin,
+    /// Once its task runs.
+    task: Option<AbortHandle>,
+}
+
+/// Where a stranger is from: those of one place compete with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Origin {
+    User(u32),
+    Machine(IpAddr),
+    /// The kernel does not tell.
+    Unknown,
+}
+
+/// One user's connections.
+#[derive(Default)]
+struct Account {
+    connections: usize,
+    share: Rc<Share>,
+}
+
+impl Lobby {
+    /// An empty one, for a process that may have `files` open.
+    pub fn new(files: u64) -> Rc<Lobby> {
+        let quarter = usize::try_from(files / 4).unwrap_or(usize::MAX).max(8);
+        let limits = Limits {
+            strangers: STRANGERS_MAX.min(quarter),
+            user_connections: USER_CONNECTIONS_MAX.min(quarter),
+        };
+        Lobby::limited(limits, rustix::process::geteuid().as_raw())
+    }
+
+    fn limited(limits: Limits, own_uid: u32) -> Rc<Lobby> {
+        let (state, log) = (RefCell::default(), RefCell::default());
+        Rc::new(Lobby { own_uid, limits, state, log, trusted: Rc::default() })
+    }
+
+    /// A connection has come. Where there are too many strangers by that, one of them is sent away.
+    pub fn enter(self: &Rc<Self>, peer: &PeerInfo) -> Rc<Guest> {
+        let mut state = self.state.borrow_mut();
+        state.last += 1;
+        let number = state.last;
+        let from = match (peer.uid, peer.address) {
+            (Some(uid), _) => Origin::User(uid),
+            (None, Some(address)) => Origin::Machine(network(address)),
+            (None, None) => Origin::Unknown,
+        };
+        // The kernel's word for these is as good as an attach.
+        let is_stranger = !peer.uid.is_some_and(|uid| self.is_trusted(uid));
+        if is_stranger {
+            if state.strangers.len() >= self.limits.strangers {
+                state.send_one_away();
+            }
+            state.strangers.insert(number, Stranger { from, task: None });
+        }
+        let name = peer.name.clone();
+        let (lobby, standing) = (self.clone(), Cell::new(Standing::Stranger { asked: false }));
+        Rc::new(Guest { lobby, number, name, standing })
+    }
+
+    fn is_trusted(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.own_uid
+    }
+
+    /// Says something about one who does not get in, unless that was said too often.
+    pub fn complain(&self, text: impl FnOnce() -> String) {
+        match self.log.borrow_mut().step(Instant::now()) {
+            Step::Say => tracing::warn!("{}", text()),
+            Step::SayAfter(0) => tracing::warn!("{}", text()),
+            Step::SayAfter(more) => {
+                tracing::warn!("{more} more connections were refused or ended before an attach");
+                tracing::warn!("{}", text());
+            }
+            Step::Count => tracing::debug!("{}", text()),
+        }
+    }
+}
+
+/// A machine; of IPv6 the network that one is usually given as a whole.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
+        ip => ip,
+    }
+}
+
+impl State {
+    /// The oldest stranger of the place that has most.
+    fn send_one_away(&mut self) {
+        let mut counts: HashMap<Origin, usize> = HashMap::new();
+        for stranger in self.strangers.values() {
+            *counts.entry(stranger.from).or_default() += 1;
+        }
+        let most = counts.values().copied().max().unwrap_or(0);
+        let oldest = self.strangers.iter().find(|(_, stranger)| counts[&stranger.from] == most);
+        let Some(number) = oldest.map(|(number, _)| *number) else { return };
+        if let Some(Stranger { task: Some(task), .. }) = self.strangers.remove(&number) {
+            task.abort();
+        }
+    }
+
+    fn add_user(&mut self, uid: u32, limit: usize) -> Result<Rc<Share>> {
+        let account = self.users.entry(uid).or_default();
+        if account.connections >= limit {
+            let what = format!("user {uid} has {limit} connections already");
+            return Err(Errno::because(Errno::EMFILE, what));
+        }
+        account.connections += 1;
+        account.divide();
+        Ok(account.share.clone())
+    }
+
+    fn remove_user(&mut self, uid: u32) {
+        let Some(account) = self.users.get_mut(&uid) else { return };
+        account.connections -= 1;
+        match account.connections {
+            0 => drop(self.users.remove(&uid)),
+            _ => account.divide(),
+        }
+    }
+}
+
+impl Account {
+    fn divide(&self) {
+        self.share.set(Share::BYTES_MAX.min(USER_BYTES_MAX / self.connections));
+    }
+}
+
+/// One connection, as long as it lasts.
+pub struct Guest {
+    lobby: Rc<Lobby>,
+    number: u64,
+    name: String,
+    standing: Cell<Standing>,
+}
+
+#[derive(Clone, Copy)]
+enum Standing {
+    /// Has perhaps seen our proof of the key.
+    Stranger {
+        asked: bool,
+    },
+    /// Counted under this user.
+    User(u32),
+    Trusted,
+}
+
+impl Guest {
+    /// What runs the connection.
+    pub fn runs_as(&self, task: AbortHandle) {
+        if let Some(stranger) = self.lobby.state.borrow_mut().strangers.get_mut(&self.number) {
+            stranger.task = Some(task);
+        }
+    }
+
+    /// Whether nobody knows the peer.
+    pub fn is_stranger(&self) -> bool {
+        matches!(self.standing.get(), Standing::Stranger { .. })
+    }
+
+    /// Says how the connection ended, where that is of interest.
+    pub fn ended(&self, why: Option<&str>) {
+        let name = &self.name;
+        match (self.standing.get(), why) {
+            (Standing::Stranger { asked: true }, _) => self.lobby.complain(|| {
+                format!("{name}: left when it had seen proof of the cluster key: it has another one, or none")
+            }),
+            (Standing::Stranger { .. }, Some(why)) => {
+                self.lobby.complain(|| format!("{name}: {why}"));
+            }
+            (_, Some(why)) => tracing::warn!("{name}: {why}"),
+            (_, None) => tracing::debug!("{name}: disconnected"),
+        }
+    }
+}
+
+impl Door for Guest {
+    fn admit(&self, peer: &Peer) -> Result<Rc<Share>> {
+        let mut state = self.lobby.state.borrow_mut();
+        let uid = peer.uid.filter(|uid| !peer.has_key && !self.lobby.is_trusted(*uid));
+        let (standing, share) = match uid {
+            Some(uid) => {
+                let share = state.add_user(uid, self.lobby.limits.user_connections)?;
+                (Standing::User(uid), share)
+            }
+            None => (Standing::Trusted, self.lobby.trusted.clone()),
+        };
+        state.strangers.remove(&self.number);
+        self.standing.set(standing);
+        Ok(share)
+    }
+
+    fn asked(&self) {
+        if self.is_stranger() {
+            self.standing.set(Standing::Stranger { asked: true });
+        }
+    }
+
+    fn refused(&self, why: &Errno) {
+        if self.is_stranger() {
+            // Said now, not again when it leaves.
+            self.standing.set(Standing::Stranger { asked: false });
+            self.lobby.complain(|| format!("{}: refused: {why}", self.name));
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut state = self.lobby.state.borrow_mut();
+        state.strangers.remove(&self.number);
+        if let Standing::User(uid) = self.standing.get() {
+            state.remove_user(uid);
+        }
+    }
+}
+
+/// How often something is said.
+#[derive(Default)]
+struct Pace {
+    since: Option<Instant>,
+    said: u32,
+    unsaid: u64,
+}
+
+enum Step {
+    Say,
+    /// It is time again, after so many times that it was not said.
+    SayAfter(u64),
+    Count,
+}
+
+impl Pace {
+    fn step(&mut self, now: Instant) -> Step {
+        if self.since.is_none_or(|since| now.duration_since(since) >= LOG_TIME) {
+            let unsaid = self.unsaid;
+            *self = Pace { since: Some(now), said: 1, unsaid: 0 };
+            return Step::SayAfter(unsaid);
+        }
+        if self.said < LOG_LINES_MAX {
+            self.said += 1;
+            return Step::Say;
+        }
+        self.unsaid += 1;
+        Step::Count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { strangers: 6, user_connections: 3 };
+
+    fn lobby() -> Rc<Lobby> {
+        Lobby::limited(LIMITS, 77)
+    }
+
+    fn from(uid: Option<u32>, address: &str) -> PeerInfo {
+        let address = address.parse().ok();
+        PeerInfo { name: "x".into(), uid, pid: None, loopback: uid.is_some(), address }
+    }
+
+    fn peer(uid: Option<u32>, has_key: bool) -> Peer {
+        Peer { name: "x".into(), uid, has_key }
+    }
+
+    fn waiting(lobby: &Lobby) -> Vec<u64> {
+        lobby.state.borrow().strangers.keys().copied().collect()
+    }
+
+    #[test]
+    fn a_flood_from_one_place_displaces_itself() {
+        let lobby = lobby();
+        let calm = lobby.enter(&from(None, "10.0.0.9"));
+        let flood: Vec<_> = (0..20).map(|_| lobby.enter(&from(None, "10.0.0.1"))).collect();
+        assert_eq!(waiting(&lobby), [calm.number, 17, 18, 19, 20, 21]);
+        // One network of IPv6 is one place.
+        let spread = |at: u32| lobby.enter(&from(None, &format!("2001:db8::{at:x}")));
+        let second: Vec<_> = (1..20).map(spread).collect();
+        assert!(waiting(&lobby).contains(&calm.number));
+        assert_eq!(waiting(&lobby).len(), LIMITS.strangers);
+        drop((flood, second));
+        assert_eq!(waiting(&lobby), [calm.number]);
+    }
+
+    #[test]
+    fn who_is_sent_away_has_its_task_ended() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let lobby = lobby();
+            let first = lobby.enter(&from(None, "10.0.0.1"));
+            let task = tokio::task::spawn_local(std::future::pending::<()>());
+            first.runs_as(task.abort_handle());
+            let more: Vec<_> = (0..6).map(|_| lobby.enter(&from(None, "10.0.0.1"))).collect();
+            assert!(task.await.expect_err("it never ends by itself").is_cancelled());
+            assert_eq!(waiting(&lobby).len(), more.len());
+        });
+    }
+
+    #[test]
+    fn a_user_has_so_many_connections_which_share_what_is_held_for_them() {
+        let lobby = lobby();
+        let user = |uid| {
+            let guest = lobby.enter(&from(Some(uid), ""));
+            guest.admit(&peer(Some(uid), false)).map(|share| (guest, share))
+        };
+        let few: Vec<_> = (0..3).map(|_| user(1000).expect("within the limit")).collect();
+        assert_eq!(user(1000).map(drop).expect_err("one too many").code, Errno::EMFILE);
+        user(1001).expect("another user");
+        assert!(waiting(&lobby).is_empty());
+        drop(few);
+        user(1000).expect("they have gone");
+        assert!(lobby.state.borrow().users.is_empty());
+    }
+
+    #[test]
+    fn all_shares_of_a_user_together_are_bounded() {
+        let mut state = State::default();
+        let mut shares = Vec::new();
+        for count in 1..=USER_CONNECTIONS_MAX {
+            shares.push(state.add_user(5, USER_CONNECTIONS_MAX).expect("within the limit"));
+            let total: usize = shares.iter().map(|share| share.bytes()).sum();
+            assert!(total <= USER_BYTES_MAX, "{count} connections: {total}");
+            // Any message must fit.
+            assert!(shares[0].bytes() > covey_ninep::message::MSIZE_DEFAULT as usize);
+        }
+    }
+
+    #[test]
+    fn root_the_own_user_and_holders_of_the_key_have_no_limit() {
+        let lobby = lobby();
+        for (uid, has_key) in [(Some(0), false), (Some(77), false), (None, true), (Some(9), true)] {
+            let all: Vec<_> = (0..20)
+                .map(|_| {
+                    let guest = lobby.enter(&from(uid, "10.0.0.1"));
+                    assert_eq!(guest.admit(&peer(uid, has_key)).unwrap().bytes(), Share::BYTES_MAX);
+                    guest
+                })
+                .collect();
+            assert!(waiting(&lobby).is_empty(), "{} are in", all.len());
+        }
+    }
+
+    #[test]
+    fn what_strangers_do_is_said_so_often_and_then_counted() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        let said = (0..1000).filter(|_| !matches!(pace.step(now), Step::Count)).count();
+        assert_eq!(said, LOG_LINES_MAX as usize);
+        assert!(matches!(pace.step(now + LOG_TIME), Step::SayAfter(980)));
+        assert!(matches!(pace.step(now + LOG_TIME), Step::Say));
+    }
+}
