@@ -12,6 +12,8 @@
 
 #![forbid(unsafe_code)]
 
+// The suite uses more of it.
+#[allow(dead_code)]
 #[path = "../tests/hostile/attack.rs"]
 mod attack;
 
@@ -152,15 +154,15 @@ fn compare_in(dir: &Path, program: &str, seconds: u64) -> Result<()> {
 
 /// One client asks for as long as the phase is.
 fn phase(config: &Path, server: &Server, seconds: u64, others: Option<Child>) -> Result<Phase> {
-    let config = covey::config::load(config)?;
-    let key = covey::node::read_key(&config)?;
+    let config = covey_cluster::config::load(config)?;
+    let key = covey_cluster::key::read(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let before = children_cpu()?;
     let (mut times, mut memory) = (Vec::new(), 0);
     runtime.block_on(async {
         // It comes while the others are at work.
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let conn = covey::node::net::dial_node(&config, "one", "/", key).await?;
+        let conn = covey_cluster::net::dial_node(&config, "one", "/", key).await?;
         let end = Instant::now() + Duration::from_secs(seconds.saturating_sub(1));
         while Instant::now() < end {
             let begun = Instant::now();

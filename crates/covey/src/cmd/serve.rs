@@ -44,9 +44,11 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     };
     config.node(&name)?;
     let tune = tuned(args.tune.as_deref(), &config)?;
-    covey_serve::serve(&config, &name, tune.as_ref(), say)
-        .await
-        .cannot(|| format!("serve node {name}"))
+    covey_serve::serve(&config, &name, tune.as_ref(), |text| {
+        announce(format_args!("covey: {text}"))
+    })
+    .await
+    .cannot(|| format!("serve node {name}"))
 }
 
 /// What was chosen. A file that was named must be good; without one that lies there the defaults hold,
