@@ -205,7 +205,7 @@ impl ExportTree {
         Ok(self.step(dir, name)?.0)
     }
 
-    /// A descriptor for an owner's locks, whatever the file's mode lets the user do.
+    /// A descriptor for an owner's locks, of a file that it has open: the mode has been asked then.
     fn open_for_locks(&self, object: &Object) -> Result<OwnedFd> {
         check_can_open(object.kind)?;
         let open = |flags| self.proc_fd.reopen(object, flags);
@@ -411,12 +411,12 @@ impl Tree for ExportTree {
         statfs.into()
     }
 
-    fn lock(&self, _user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
-        self.locks.set(node, lock, || self.open_for_locks(&node.0))
+    fn lock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
+        self.locks.set(node, user.uid, lock, || self.open_for_locks(&node.0))
     }
 
-    fn getlock(&self, _user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
-        self.locks.test(&node.0, lock, || self.open_for_locks(&node.0)).into()
+    fn getlock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
+        self.locks.test(&node.0, user.uid, lock, || self.open_for_locks(&node.0)).into()
     }
 
     fn list_xattrs(&self, user: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {

@@ -376,6 +376,39 @@ fn a_question_without_a_kind_finds_any_lock_of_others() {
 }
 
 #[test]
+fn who_says_the_same_of_itself_is_still_another_user() {
+    let export = Export::new();
+    let one = export.create("file", libc::O_RDWR).unwrap();
+    let two = export.open(&export.node(&["file"]), libc::O_RDWR).unwrap();
+    let mallory = Rc::new(User { uid: 4321, gid: 4321, groups: Vec::new() });
+    let lock = |kind| {
+        let (client_id, wait) = ("c".into(), false);
+        Lock { kind, start: 0, length: 10, proc_id: 7, client_id, wait }
+    };
+    let set = |user, node, kind| now(export.tree.lock(user, node, lock(kind))).unwrap();
+    assert_eq!(set(&export.user, &one, 1), LockStatus::Success);
+    assert_eq!(set(&mallory, &two, 1), LockStatus::Blocked);
+    assert_eq!(set(&mallory, &two, 2), LockStatus::Success, "there is nothing to give back");
+    assert_eq!(set(&mallory, &two, 0), LockStatus::Blocked);
+    let found = now(export.tree.getlock(&mallory, &two, lock(0))).unwrap();
+    assert_eq!((found.kind, found.proc_id), (1, 7));
+}
+
+#[test]
+fn a_lock_needs_a_file_that_is_open() {
+    let export = Export::new();
+    export.create("file", libc::O_RDWR).unwrap();
+    let walked = export.node(&["file"]);
+    let lock =
+        Lock { kind: 1, start: 0, length: 0, proc_id: 1, client_id: "c".into(), wait: false };
+    assert_eq!(code(export.tree.lock(&export.user, &walked, lock.clone())), Errno::EBADF);
+    assert_eq!(code(export.tree.getlock(&export.user, &walked, lock.clone())), Errno::EBADF);
+    // As flock(2), which v9fs sends as this: a file that is open for reading can be locked for writing.
+    let read = export.open(&walked, libc::O_RDONLY).unwrap();
+    assert_eq!(now(export.tree.lock(&export.user, &read, lock)), Ok(LockStatus::Success));
+}
+
+#[test]
 fn locks_of_local_programs_are_seen() {
     use covey_io::os::ofd::{LockKind, Range, try_lock};
     let export = Export::new();
