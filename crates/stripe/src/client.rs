@@ -35,7 +35,8 @@ pub use space::fallocate;
 use crate::list::{self, Run};
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{
-    Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set,
+    Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply,
+    set,
 };
 use beside::beside;
 use covey_ninep::message::Message;
@@ -48,6 +49,7 @@ use session::{Session, unexpected};
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -158,6 +160,9 @@ struct Handle {
     id: Id,
     version: u64,
     consistency: Option<Consistency>,
+    /// Who opened it, and whether it has written.
+    who: Caller,
+    has_written: AtomicBool,
     _opened: Opened,
 }
 
@@ -315,7 +320,7 @@ impl Fs {
         };
         let starts = self.shared.session.starts();
         let (inode, opened) = self.shared.session.open(who, op).await?;
-        let file = self.handle(&inode, opened, starts).await?;
+        let file = self.handle(who, &inode, opened, starts).await?;
         Ok((inode, file))
     }
 
@@ -353,7 +358,7 @@ impl Fs {
             Some(known) => known,
             None => self.shared.session.open(who, Op::Open { id, access }).await?,
         };
-        self.handle(&inode, opened, starts).await
+        self.handle(who, &inode, opened, starts).await
     }
 
     /// Removes a name: of a directory with `dir`, of anything else without.
@@ -485,7 +490,13 @@ impl Fs {
     }
 
     /// `starts`: the metadata server's in which the inode was asked for, or an earlier one.
-    async fn handle(&self, inode: &Inode, opened: Opened, starts: (u64, u64)) -> Result<File> {
+    async fn handle(
+        &self,
+        who: &Caller,
+        inode: &Inode,
+        opened: Opened,
+        starts: (u64, u64),
+    ) -> Result<File> {
         let shared = self.shared.clone();
         let mut handle = Handle {
             shared,
@@ -493,6 +504,8 @@ impl Fs {
             id: inode.id,
             version: inode.version,
             consistency: inode.consistency(),
+            who: who.clone(),
+            has_written: AtomicBool::default(),
             _opened: opened,
         };
         if let Some(layout) = &inode.layout {
@@ -577,7 +590,7 @@ impl File {
 
     /// All of `data` at `offset`; done when every later read anywhere sees it.
     pub async fn write_at(&self, offset: u64, data: Payload) -> Result<()> {
-        self.data()?.write(&self.handle.shared, offset, data).await
+        self.to_write().await?.write(&self.handle.shared, offset, data).await
     }
 
     /// The bytes of many ranges, one after another in the order of `runs`: each server is asked
@@ -600,7 +613,7 @@ impl File {
     /// Writes many ranges from `data`, which has exactly the bytes of all runs, one after another; done
     /// when every later read anywhere sees them. Where ranges overlap either may win.
     pub async fn write_list(&self, runs: &[Run], data: Bytes) -> Result<()> {
-        self.data()?.write_list(&self.handle.shared, runs, data).await
+        self.to_write().await?.write_list(&self.handle.shared, runs, data).await
     }
 
     /// All of `data` at the end, whoever else appends; answers where it went.
@@ -609,6 +622,7 @@ impl File {
         if data.is_empty() {
             return open.size(&self.handle.shared).await;
         }
+        self.to_write().await?;
         let handle = self.handle.clone();
         beside(&*self.handle.shared.net, |asker| async move {
             open.append(&handle.shared, data, asker).await
@@ -633,6 +647,17 @@ impl File {
             Some(open) => open.flush(&self.handle.shared).await,
             None => Ok(()),
         }
+    }
+
+    /// The data, to be changed on behalf of whoever has opened this handle.
+    async fn to_write(&self) -> Result<&Arc<OpenFile>> {
+        let open = self.data()?;
+        if !self.handle.has_written.load(Ordering::Relaxed) {
+            open.written_for(&self.handle.who);
+            self.handle.has_written.store(true, Ordering::Relaxed);
+        }
+        open.drop_privilege(&self.handle.shared).await?;
+        Ok(open)
     }
 
     fn data(&self) -> Result<&Arc<OpenFile>> {
@@ -688,8 +713,6 @@ fn time(change: Option<SetTime>, bit: u32, now_bit: u32) -> (Nanos, u32) {
     match change {
         None => (0, 0),
         Some(SetTime::Now) => (0, bit | now_bit),
-        Some(SetTime::To(Time { sec, nsec })) => {
-            (sec.saturating_mul(1_000_000_000).saturating_add(nsec), bit)
-        }
+        Some(SetTime::To(Time { sec, nsec })) => (sec.saturating_mul(1_000_000_000).saturating_add(nsec), bit),
     }
 }

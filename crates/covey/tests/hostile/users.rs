@@ -114,3 +114,24 @@ fn locks_need_a_file_that_is_open() {
     assert_eq!(bob.lock(walked, F_UNLCK, 1), Err(EBADF));
     assert_eq!(bob.getlock(walked, 1), Err(EBADF));
 }
+
+#[test]
+fn a_write_takes_anothers_privilege_from_a_program() {
+    let cluster = shared();
+    let (mut alice, mut bob) = (fs(&cluster, "io1", ALICE), fs(&cluster, "io1", BOB));
+    let own = of_alice(&mut alice, "program", 0o777);
+    // More than lies with the metadata: the rest is written past the metadata server.
+    let bytes = vec![7; 100_000];
+    alice.write(own, 0, &bytes).unwrap();
+    alice.clunk(own);
+    let (walked, his) = (alice.walk("program"), bob.open("program", O_RDWR).unwrap());
+    for (offset, size) in [(90_000, 10), (0, 10), (100_000, 10)] {
+        alice.chmod(walked, 0o6777).unwrap();
+        assert_eq!(alice.stat(walked).0 & 0o7777, 0o6777);
+        bob.write(his, offset, &bytes[..size]).unwrap();
+        assert_eq!(alice.stat(walked).0 & 0o7777, 0o777, "a write at {offset}");
+    }
+    alice.chmod(walked, 0o6777).unwrap();
+    bob.cut(his, 50_000).unwrap();
+    assert_eq!(alice.stat(walked).0 & 0o7777, 0o777, "a cut");
+}

@@ -461,6 +461,39 @@ fn a_root_server_acts_with_the_rights_of_the_user() {
 }
 
 #[test]
+fn a_write_takes_privilege_away_unless_root_writes() {
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    // On disk, and in memory, where large writes are put straight into the file.
+    for place in [std::env::temp_dir(), "/dev/shm".into()] {
+        let dir = tempfile::tempdir_in(place).unwrap();
+        let export = Export::of(dir, false);
+        let mallory = Rc::new(User { uid: 4321, gid: 4321, groups: vec![4321] });
+        fs::write(export.path("file"), [0; 8192]).unwrap();
+        let mode = |bits| {
+            let bits = fs::Permissions::from_mode(bits);
+            fs::set_permissions(export.path("file"), bits).unwrap();
+        };
+        let now_is = || fs::metadata(export.path("file")).unwrap().mode() & 0o7777;
+        mode(0o666);
+        let node = export.node(&["file"]);
+        let root = export.open(&node, libc::O_RDWR).unwrap();
+        let other = now(export.tree.open(&mallory, &node, libc::O_RDWR as u32)).unwrap().node;
+        let write = |user, node| now(export.tree.write(user, node, 0, Bytes::from(vec![1; 4096])));
+        for (before, after) in [(0o6777, 0o777), (0o4766, 0o766), (0o2776, 0o776)] {
+            mode(before);
+            assert_eq!(write(&export.user, &root), Ok(4096));
+            assert_eq!(now_is(), before, "root's writes leave {before:o} as it is");
+            assert!(export.tree.place(&mallory, &other, 0, 4096).is_none());
+            assert_eq!(write(&mallory, &other), Ok(4096));
+            assert_eq!(now_is(), after, "{before:o}");
+            assert_eq!(write(&mallory, &other), Ok(4096));
+        }
+    }
+}
+
+#[test]
 fn a_lock_that_waits_is_had_when_the_other_is_given_back_and_else_told_as_taken() {
     let export = Export::new();
     export.create("f", 2).unwrap();

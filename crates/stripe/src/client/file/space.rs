@@ -73,7 +73,7 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             let epoch = self.lock().epoch;
-            match self.mark(fs, &Caller::default(), epoch, end).await {
+            match self.mark(fs, &self.writer(), epoch, end).await {
                 Err(error) if error.code == Errno::ESTALE => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
