@@ -13,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 use support::bytes::{assert_same, noise};
 use support::{Cluster, has_program, is_root, open, run, two_mounts, until};
 
@@ -316,3 +317,19 @@ for gone in [file, Handle(file.bytes, file.type, type(file.data)(*([0x55] * 12))
         time.sleep(0.1)
     else: raise SystemExit("a file that is gone was opened")
 "#;
+
+#[test]
+fn a_time_before_1970_is_kept() {
+    let Some((cluster, one, two)) = two_mounts(1) else { return };
+    let then = UNIX_EPOCH - Duration::new(315_593_940, 5);
+    fs::write(one.join("f"), "x").unwrap();
+    open(&one.join("f")).set_times(fs::FileTimes::new().set_modified(then)).unwrap();
+    assert_eq!(fs::metadata(one.join("f")).unwrap().modified().unwrap(), then);
+    assert_eq!(fs::metadata(two.join("f")).unwrap().modified().unwrap(), then);
+    let (from, to) = (cluster.scratch("from"), cluster.scratch("to"));
+    cluster.covey(&["cp", "-p", ":/f", from.to_str().unwrap()]);
+    assert_eq!(fs::metadata(&from).unwrap().modified().unwrap(), then);
+    cluster.covey(&["cp", "-p", from.to_str().unwrap(), ":/g"]);
+    cluster.covey(&["cp", "-p", ":/g", to.to_str().unwrap()]);
+    assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), then);
+}

@@ -220,7 +220,8 @@ impl Attr {
     }
 }
 
-/// Seconds and nanoseconds since 1970.
+/// Seconds and nanoseconds since 1970. Times before that have negative seconds, in two's complement, as
+/// Linux sends them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub struct Time {

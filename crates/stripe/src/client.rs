@@ -35,7 +35,7 @@ pub use space::fallocate;
 use crate::list::{self, Run};
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{
-    Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply,
+    Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, nanos_of,
     set,
 };
 use beside::beside;
@@ -713,6 +713,6 @@ fn time(change: Option<SetTime>, bit: u32, now_bit: u32) -> (Nanos, u32) {
     match change {
         None => (0, 0),
         Some(SetTime::Now) => (0, bit | now_bit),
-        Some(SetTime::To(Time { sec, nsec })) => (sec.saturating_mul(1_000_000_000).saturating_add(nsec), bit),
+        Some(SetTime::To(Time { sec, nsec })) => (nanos_of(sec.cast_signed(), nsec), bit),
     }
 }

@@ -7,8 +7,10 @@
 
 pub mod check;
 mod consistency;
+mod nanos;
 
 pub use consistency::Consistency;
+pub use nanos::{Nanos, nanos_of, seconds_of};
 
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
@@ -17,9 +19,6 @@ pub type Id = u64;
 
 /// The root directory.
 pub const ROOT: Id = 1;
-
-/// Nanoseconds since 1970 on the server's clock.
-pub type Nanos = u64;
 
 record! {
     /// How a file's bytes lie on the I/O servers. Fixed when the file is created.

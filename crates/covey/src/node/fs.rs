@@ -14,7 +14,7 @@ use covey_ninep::tree::{
     Statfs, Time, Tree, User,
 };
 use covey_stripe::client::{File, Fs, Stat};
-use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock, xattr};
+use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock, seconds_of, xattr};
 use covey_wire::{Bytes, List, Name, Payload};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -468,7 +468,8 @@ fn opened(inode: &Inode, file: File, flags: u32, writer: Option<Writer>) -> Open
 }
 
 fn time(nanos: Nanos) -> Time {
-    Time { sec: nanos / 1_000_000_000, nsec: nanos % 1_000_000_000 }
+    let (sec, nsec) = seconds_of(nanos);
+    Time { sec: sec.cast_unsigned(), nsec: nsec.into() }
 }
 
 /// What 9P says of a file.

@@ -3,7 +3,7 @@
 use covey::mount::Files;
 use covey_ninep::tree::{Errno, SetAttr, SetTime};
 use covey_stripe::client::{Page, Result, Space, Stat, fallocate};
-use covey_stripe::ops::{Caller, DirEntry, Id, Inode, RangeLock, rename};
+use covey_stripe::ops::{Caller, DirEntry, Id, Inode, RangeLock, nanos_of, rename};
 use covey_wire::{Bytes, Name, Payload};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -320,7 +320,7 @@ impl Files for Model {
         let time = |set: Option<SetTime>, old| match set {
             None => old,
             Some(SetTime::Now) => now(),
-            Some(SetTime::To(time)) => time.sec * 1_000_000_000 + time.nsec,
+            Some(SetTime::To(time)) => nanos_of(time.sec.cast_signed(), time.nsec),
         };
         if let Some(size) = set.size {
             node.data.resize(size as usize, 0);

@@ -151,7 +151,8 @@ impl<A: Access> Check<'_, A> {
 
 /// Whether no write of the file is under way.
 fn is_quiet(file: &Looked, now: Nanos) -> bool {
-    let idle = |inode: &Inode| inode.mtime.saturating_add(IDLE) < now;
+    let idle =
+        |inode: &Inode| inode.mtime.cast_signed().saturating_add_unsigned(IDLE) < now.cast_signed();
     !file.is_open || file.inode.as_ref().is_some_and(idle)
 }
 
