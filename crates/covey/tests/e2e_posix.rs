@@ -333,3 +333,34 @@ fn a_time_before_1970_is_kept() {
     cluster.covey(&["cp", "-p", ":/g", to.to_str().unwrap()]);
     assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), then);
 }
+
+#[test]
+fn a_cut_through_an_open_file_takes_privilege_away_whatever_its_mode_says_by_now() {
+    if !is_root() || !has_program("python3") {
+        return support::skip("needs root and python3");
+    }
+    let mut cluster = Cluster::up(1);
+    let Some(mount) = cluster.mount_with(&["--allow-other"]) else { return };
+    python(&mount, CUT, &[]);
+}
+
+/// A user who has opened a program while everybody could write it, root, and what the user may still do.
+const CUT: &str = r#"
+import os, stat
+with open("program", "w") as file: file.write("something")
+os.chmod("program", 0o777)
+os.seteuid(1234)
+file = open("program", "r+")
+os.seteuid(0)
+os.chmod("program", 0o6755)
+os.ftruncate(os.open("program", os.O_RDWR), 8)
+now = lambda: os.stat("program")
+assert stat.S_IMODE(now().st_mode) == 0o6755, "root may leave it"
+os.seteuid(1234)
+os.ftruncate(file.fileno(), 4)
+assert now().st_size == 4
+assert stat.S_IMODE(now().st_mode) == 0o755, oct(now().st_mode)
+try: os.truncate("program", 2)
+except PermissionError: pass
+else: raise SystemExit("a path is no descriptor")
+"#;

@@ -308,6 +308,10 @@ impl Files for Model {
         state.stat(id)
     }
 
+    async fn setattr_open(&self, who: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
+        self.setattr(who, id, set).await
+    }
+
     async fn setattr(&self, _: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
         let mut state = self.state();
         let node = state.node(id)?;

@@ -37,15 +37,13 @@ impl<F: Files> Session<F> {
         self.behind.settle(header.nodeid).await;
         let by_handle = valid & fattr::FH != 0 && self.open.find(fh)?.writable;
         self.look_for_setgid(header, set.mode.unwrap_or(0));
-        let as_asked =
-            async |who: &Caller| self.files.setattr(who, header.nodeid, set.clone()).await;
-        let stat = match self.as_caller(header, as_asked).await {
-            // ftruncate(2) asks the descriptor, not the mode that the file has by now.
-            Err(error) if error.code == Errno::EACCES && by_handle && only_size(&set) => {
-                self.files.setattr(&Caller::default(), header.nodeid, set).await?
-            }
-            outcome => outcome?,
+        // ftruncate(2) asks the descriptor, not the mode that the file has by now.
+        let is_cut = by_handle && only_size(&set);
+        let as_asked = async |who: &Caller| match is_cut {
+            true => self.files.setattr_open(who, header.nodeid, set.clone()).await,
+            false => self.files.setattr(who, header.nodeid, set.clone()).await,
         };
+        let stat = self.as_caller(header, as_asked).await?;
         Ok(self.attr_out(&stat))
     }
 
