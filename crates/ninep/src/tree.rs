@@ -14,19 +14,21 @@
 
 mod attr;
 mod bell;
+mod data;
 mod directory;
 mod errno;
 mod lock;
 
 pub use attr::*;
 pub use bell::Bell;
+pub use data::{Data, Filled, Incoming, Read, Write, Written};
 pub use directory::Directory;
 pub use errno::{Errno, Result};
 pub use lock::{Lock, LockStatus};
 
 use crate::message::Qid;
 use crate::runs::{self, Run};
-use covey_wire::{Bytes, FileRange, Loan, Name};
+use covey_wire::{Bytes, Name};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -230,76 +232,24 @@ pub trait Tree: 'static {
         Errno::EROFS.into()
     }
 
-    /// Up to `count` bytes from `offset`; fewer at the end.
-    fn read(&self, user: &Rc<User>, node: &Self::Node, offset: u64, count: u32) -> Outcome<Bytes> {
+    /// Up to `count` bytes from `offset`; fewer at the end. Asked once for each read.
+    fn read(&self, user: &Rc<User>, node: &Self::Node, read: Read<'_>) -> Data {
         Errno::EOPNOTSUPP.into()
     }
 
-    /// Appends to `out` what `read` would answer, if nothing has to be waited for; `None` sends the
-    /// server to `read`. A tree that can do it spares every byte a copy and an allocation.
-    fn read_now(
-        &self,
-        user: &Rc<User>,
-        node: &Self::Node,
-        offset: u64,
-        count: u32,
-        out: &mut Vec<u8>,
-    ) -> Option<Result<()>> {
-        None
-    }
-
-    /// What `read` would answer as a range of a file, which the connection sends from where it lies:
-    /// its bytes are those that are there when the peer takes them. `None`, also where there is an
-    /// error to be told, sends the server to `read_now`. Not asked for short reads.
-    fn read_range(
-        &self,
-        user: &Rc<User>,
-        node: &Self::Node,
-        offset: u64,
-        count: u32,
-    ) -> Option<FileRange> {
-        None
-    }
-
-    /// What `read` would answer, where that is all of `count` bytes and less than what `read_range` is asked
-    /// for, lent by its file until it is sent. `None` sends the server to `read_now`. What a tree has
-    /// found out about the file is good for other reads at the same `moment`: the server begins a new one
-    /// whenever something arrived or it is about to do anything that may change a file, and then settles
-    /// what is lent before.
-    fn lend(
-        &self,
-        user: &Rc<User>,
-        node: &Self::Node,
-        offset: u64,
-        count: u32,
-        moment: u64,
-    ) -> Option<Loan> {
-        None
-    }
-
-    /// Writes; answers how much.
-    fn write(&self, user: &Rc<User>, node: &Self::Node, offset: u64, data: Bytes) -> Outcome<u32> {
+    /// Writes; answers how much. Asked once for each write, or twice where the payload of a long one is
+    /// still coming and the tree has no place for it.
+    fn write(&self, user: &Rc<User>, node: &Self::Node, write: Write) -> Written {
         Errno::EOPNOTSUPP.into()
-    }
-
-    /// Where the `count` bytes of a write may be put straight from the stream, in place of `write`: which
-    /// has the same effect. `None` sends the server to `write`. Not asked for short writes, nor of files
-    /// that are open to append.
-    fn place(
-        &self,
-        user: &Rc<User>,
-        node: &Self::Node,
-        offset: u64,
-        count: u32,
-    ) -> Option<FileRange> {
-        None
     }
 
     /// The bytes of many ranges, one after another in the order of the runs, which were checked. What
     /// lies beyond the end of the file reads as zeros, and the answer ends with the last byte that
     /// was there: see [`crate::runs::Gathered`]. The default reads one piece after another.
     fn read_list(&self, user: &Rc<User>, node: &Self::Node, runs: Vec<Run>) -> Outcome<Bytes> {
-        runs::read_each(&runs, |offset, count| self.read(user, node, offset, count))
+        runs::read_each(&runs, |offset, count| {
+            self.read(user, node, Read::bytes(offset, count)).into_outcome()
+        })
     }
 
     /// Writes many ranges from `data`, which has the bytes of all runs; answers how many bytes in
@@ -312,7 +262,9 @@ pub trait Tree: 'static {
         runs: Vec<Run>,
         data: Bytes,
     ) -> Outcome<u32> {
-        runs::write_each(&runs, data, |offset, data| self.write(user, node, offset, data))
+        runs::write_each(&runs, data, |offset, data| {
+            self.write(user, node, Write::bytes(offset, data)).into_outcome()
+        })
     }
 
     /// Entries after `cookie` (0: from the start, with `.` and `..`), of at most `bytes_max` in all

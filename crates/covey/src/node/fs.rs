@@ -10,8 +10,8 @@ use super::export::LOCK_WAIT_MAX;
 use super::identity::Users;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
-    Statfs, Time, Tree, User,
+    Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Result,
+    SetAttr, SetXattr, Statfs, Time, Tree, User, Write, Written,
 };
 use covey_stripe::client::{File, Fs, Stat};
 use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock, seconds_of, xattr};
@@ -205,21 +205,22 @@ impl Tree for FsTree {
         })
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+    fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
-        Outcome::later(
-            async move { Ok(open.file.read_at(offset, count as usize).await?.into_bytes()) },
-        )
+        let (offset, count) = (read.offset, read.count as usize);
+        Data::later(async move { Ok(open.file.read_at(offset, count).await?.into_bytes()) })
     }
 
-    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+    fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
-        Outcome::later(async move {
-            let (count, data) = (data.len() as u32, Payload::from(data));
-            match open.append {
-                true => open.file.append(data).await.map(|_| count),
-                false => open.file.write_at(offset, data).await.map(|()| count),
-            }
+        write.received(|offset, data| {
+            Outcome::later(async move {
+                let (count, data) = (data.len() as u32, Payload::from(data));
+                match open.append {
+                    true => open.file.append(data).await.map(|_| count),
+                    false => open.file.write_at(offset, data).await.map(|()| count),
+                }
+            })
         })
     }
 

@@ -149,7 +149,7 @@ pub enum SetTime {
     To(Time),
 }
 
-/// What to make with [`Tree::make`].
+/// What to make with [`Tree::make`](super::Tree::make).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Make {

@@ -7,10 +7,11 @@ use covey_io::task;
 use covey_ninep::message::Qid;
 use covey_ninep::runs::Run;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
+    Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, SetAttr, Statfs, Time, Tree, User,
+    Write, Written,
 };
 use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
-use covey_wire::{Bytes, FileRange, Name};
+use covey_wire::{Bytes, Name};
 use std::rc::Rc;
 
 /// The data server as a 9P tree. A newtype so that commands can hold the tree while they wait.
@@ -50,64 +51,31 @@ impl Tree for DataServer {
         Outcome::Now(Ok(Opened { qid, node: node.clone(), blocking: false }))
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+    fn read(&self, _: &Rc<User>, node: &Node, mut read: Read<'_>) -> Data {
         let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
-        let tree = &self.0;
+        let (tree, offset, count) = (&self.0, read.offset, read.count as usize);
         let file = match tree.to_read(object, *epoch) {
             Ok(Some(file)) => file,
-            Ok(None) => return Outcome::Now(Ok(Bytes::new())),
-            Err(error) => return Outcome::Now(Err(error)),
+            Ok(None) => return Data::Bytes(Bytes::new()),
+            Err(error) => return Data::Failed(error),
         };
-        tree.count_read(count.into());
-        match file.read_now(offset, count as usize) {
-            Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
-            Ok(None) => {
-                Outcome::later(async move { Ok(disk::read(file, offset, count as usize).await?) })
-            }
-            Err(error) => Outcome::Now(Err(error.into())),
+        tree.count_read(count as u64);
+        // What is refused is told by the read that follows.
+        if read.takes_range()
+            && let Ok(Some(range)) = file.range(offset, count)
+        {
+            return Data::Range(range);
         }
-    }
-
-    fn read_now(
-        &self,
-        _: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-        out: &mut Vec<u8>,
-    ) -> Option<Result<()>> {
-        let Node::Object(object, epoch, _) = node else { return None };
-        let tree = &self.0;
-        let file = match tree.to_read(object, *epoch) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Some(Ok(())),
-            Err(error) => return Some(Err(error)),
-        };
-        match file.append_now(offset, count as usize, out) {
-            Ok(true) => {
-                tree.count_read(count.into());
-                Some(Ok(()))
-            }
-            Ok(false) => None,
-            Err(error) => Some(Err(error.into())),
+        if let Some(data) = read.fill(|out| Ok(file.append_now(offset, count, out)?)) {
+            return data;
         }
+        Data::later(async move { Ok(disk::read(file, offset, count).await?) })
     }
 
-    fn read_range(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Option<FileRange> {
-        let Node::Object(object, epoch, _) = node else { return None };
-        let tree = &self.0;
-        // What is refused or not there is told by `read_now`.
-        let file = tree.to_read(object, *epoch).ok()??;
-        let range = file.range(offset, count as usize).ok()??;
-        tree.count_read(count.into());
-        Some(range)
-    }
-
-    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+    fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         match node {
-            Node::Object(object, epoch, line) => {
-                self.0.write_object(object, *epoch, line, offset, data)
-            }
+            Node::Object(object, epoch, line) => write
+                .received(|offset, data| self.0.write_object(object, *epoch, line, offset, data)),
             Node::Root(_) => Errno::EISDIR.into(),
         }
     }

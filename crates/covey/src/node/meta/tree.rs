@@ -5,7 +5,7 @@ use super::{Meta, plain, watch};
 use crate::node::fs::{attr, qid};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Tree, User,
+    Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, Result, SetAttr, Statfs, Tree, User,
 };
 use covey_stripe::client::Stat;
 use covey_stripe::ops::{Answer, Inode, Op, ROOT, Reply, Request};
@@ -219,14 +219,11 @@ impl Tree for MetaServer {
         self.inode(id_of(node)).map(opened).into()
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
-        let read = || -> Result<Bytes> {
-            let inode = self.inode(id_of(node))?;
-            let text = Bytes::from(text(&inode, self.0.store_mut().servers()));
-            let start = text.len().min(offset as usize);
-            Ok(text.slice(start..text.len().min(start + count as usize)))
-        };
-        read().into()
+    fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
+        match self.inode(id_of(node)) {
+            Ok(inode) => read.of(&Bytes::from(text(&inode, self.0.store_mut().servers()))),
+            Err(error) => Data::Failed(error),
+        }
     }
 
     fn readlink(&self, _: &Rc<User>, node: &Node) -> Outcome<Name> {
