@@ -60,9 +60,11 @@
 
 pub mod auth;
 pub mod client;
+pub mod control;
 mod frame;
 pub mod memory;
 pub mod message;
 pub mod runs;
 pub mod server;
+pub mod text;
 pub mod tree;

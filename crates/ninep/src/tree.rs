@@ -169,6 +169,16 @@ pub trait Tree: 'static {
     /// Who may come in, and where they start.
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Self::Node)>;
 
+    /// Enters from a namespace, which has admitted `user`. The default leaves it to `attach`.
+    fn enter(&self, user: &User, attach: Attach) -> Outcome<(User, Qid, Self::Node)> {
+        self.attach(attach)
+    }
+
+    /// The kind of the root, as a qid has it, for listings of what it is bound in.
+    fn root_kind(&self) -> u8 {
+        Qid::DIR
+    }
+
     /// Down one or more names; `..` stays in the tree. Answers a qid and node for each name it got
     /// along: fewer than asked when a later one is missing, an error when the first one is.
     fn walk(
