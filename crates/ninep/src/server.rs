@@ -39,6 +39,8 @@ mod tasks;
 mod turn;
 mod xattr;
 
+pub(crate) use attr::valid;
+
 use crate::frame::{self, Frame};
 use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Number};
 use crate::tree::{Errno, Peer, Tree};
