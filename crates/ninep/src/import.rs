@@ -183,7 +183,8 @@ impl Tree for Import {
             let found = &found[..end];
             let is_whole = found.len() == names.len();
             let step = |(at, qid): (usize, &Qid)| {
-                let path = [&from.path[..], &names[..=at]].concat();
+                let kept = names[..=at].iter().map(Name::detached);
+                let path = from.path.iter().cloned().chain(kept).collect();
                 (*qid, from.at(from.fid.clone(), path, *qid))
             };
             let mut steps: Vec<_> = found.iter().enumerate().take(names.len()).map(step).collect();

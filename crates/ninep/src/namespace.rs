@@ -172,7 +172,8 @@ impl Namespace {
         };
         let names: Vec<Name> =
             path.split('/').filter(|name| !name.is_empty()).map(Name::from).collect();
-        let attach = Rc::new(Attach { aname: Name::EMPTY, ..attach });
+        let uname = attach.uname.detached();
+        let attach = Rc::new(Attach { aname: Name::EMPTY, uname, ..attach });
         let host = self.host.clone();
         let guest = Rc::new(Guest { user: Rc::new(user.clone()), attach, host });
         place::descend(Place::root(self.root.clone(), guest), user, names)
