@@ -27,7 +27,7 @@ mod space;
 mod xattr;
 
 pub use cache::Caching;
-pub use data::{data_call, data_link};
+pub use data::{data_call, data_link, objects_link};
 pub use handle::File;
 pub use link::{Greet, Link, REDIAL_MAX, Start};
 pub use session::{Forget, Handover, Held, Opened};
