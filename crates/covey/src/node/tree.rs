@@ -72,6 +72,8 @@ pub enum Text {
     Times,
     /// How full the metadata store is; empty where there is none.
     Space,
+    /// Whether the metadata server knows the store.
+    Store,
 }
 
 impl Text {
@@ -83,13 +85,14 @@ impl Text {
         (Text::Slow, "slow", 8),
         (Text::Times, "times", 9),
         (Text::Space, "space", 10),
+        (Text::Store, "store", 11),
     ];
 
     /// Whether only root and the server's own user may read it: it tells what other users do.
     fn is_private(self) -> bool {
         match self {
             Text::Stats | Text::Ctl | Text::Slow | Text::Times => true,
-            Text::Config | Text::Space | Text::Version => false,
+            Text::Config | Text::Space | Text::Store | Text::Version => false,
         }
     }
 
@@ -118,6 +121,9 @@ impl NodeTree {
             Text::Space => {
                 let space = self.meta.as_ref().and_then(|meta| meta.0.map_space());
                 space.map_or_else(String::new, |(used, max)| format!("metadata {used} {max}\n"))
+            }
+            Text::Store => {
+                self.data.as_ref().map_or_else(String::new, |data| data.0.standing().text())
             }
         }
     }

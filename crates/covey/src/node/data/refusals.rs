@@ -25,6 +25,7 @@ impl Rig {
     fn new() -> Rig {
         let disk = SimDisk::new(DiskProfile::default(), Rng::new(1));
         let tree = DataTree::open(Arc::new(disk.clone()), Path::new("/store")).unwrap();
+        tree.standing.admit_for_test();
         let user = Rc::new(User { uid: 0, gid: 0, groups: vec![0] });
         Rig { server: DataServer(Rc::new(tree)), disk, user, line: Rc::default() }
     }

@@ -1,7 +1,7 @@
 //! A data server as a 9P tree: what is asked of objects by their names.
 
 use super::DataTree;
-use super::line::{Node, qid, root_qid};
+use super::line::{Line, Node, qid, root_qid};
 use covey_io::disk::{self, FileStat};
 use covey_io::task;
 use covey_ninep::message::Qid;
@@ -18,6 +18,25 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub struct DataServer(pub Rc<DataTree>);
 
+impl DataServer {
+    fn ask(&self, line: &Rc<Line>, op: DataOp) -> Outcome<DataReply> {
+        let tree = &self.0;
+        match op {
+            DataOp::Meet {} => Outcome::Now(Ok(tree.meet())),
+            DataOp::Admit { store, meta } => {
+                let tree = tree.clone();
+                Outcome::later(async move { tree.admit_store(store, meta).await })
+            }
+            DataOp::Refuse { reason } => Outcome::Now(Ok(tree.refuse_store(&reason))),
+            DataOp::Start { client } => tree.greet(client, line),
+            op => {
+                let line = line.clone();
+                tree.when_admitted(move |tree| tree.command(&line, op))
+            }
+        }
+    }
+}
+
 impl Tree for DataServer {
     type Node = Node;
 
@@ -32,15 +51,18 @@ impl Tree for DataServer {
         let Some((id, epoch)) = objects::parse(name.as_bytes()) else {
             return Errno::ENOENT.into();
         };
-        let object = self.0.object(id);
-        let found = match epoch {
-            Some(_) => self.0.admit(&object, epoch),
-            None => self.0.file(&object, false).and_then(|file| match file {
-                Some(_) => Ok(()),
-                None => Err(Errno::ENOENT.into()),
-            }),
-        };
-        found.map(|()| vec![(qid(&object), Node::Object(object, epoch, line.clone()))]).into()
+        let line = line.clone();
+        self.0.when_admitted(move |tree| {
+            let object = tree.object(id);
+            let found = match epoch {
+                Some(_) => tree.admit(&object, epoch),
+                None => tree.file(&object, false).and_then(|file| match file {
+                    Some(_) => Ok(()),
+                    None => Err(Errno::ENOENT.into()),
+                }),
+            };
+            found.map(|()| vec![(qid(&object), Node::Object(object, epoch, line))]).into()
+        })
     }
 
     fn open(&self, _: &Rc<User>, node: &Node, _flags: u32) -> Outcome<Opened<Node>> {
@@ -148,6 +170,9 @@ impl Tree for DataServer {
         bytes_max: u32,
     ) -> Outcome<Vec<Entry>> {
         let Node::Root(_) = node else { return Errno::ENOTDIR.into() };
+        if let Err(error) = self.0.standing().check() {
+            return Outcome::Now(Err(error));
+        }
         let listed = match self.0.list(cookie, bytes_max / 64) {
             Ok(DataReply::Objects { objects }) => objects.0,
             Ok(_) => Vec::new(),
@@ -163,7 +188,7 @@ impl Tree for DataServer {
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
-        let Node::Object(object, epoch, _) = node else { return Outcome::Now(Ok(())) };
+        let Node::Object(object, epoch, line) = node else { return Outcome::Now(Ok(())) };
         let file = match self.0.to_read(object, *epoch) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(())),
@@ -175,24 +200,31 @@ impl Tree for DataServer {
             path.parent().expect("objects lie in directories").to_owned()
         });
         let synced_epoch = object.epoch.get();
-        let (object, disk) = (object.clone(), self.0.disk.clone());
+        let (tree, object, line) = (self.0.clone(), object.clone(), line.clone());
         Outcome::later(async move {
-            task::blocking(move || {
+            // One at a time: the system tells one of two at once of a failure, and the other must not
+            // be answered before that is known.
+            let _turn = object.syncing.lock().await;
+            let disk = tree.disk.clone();
+            let synced = task::blocking(move || {
                 file.sync_blocking(false)?;
                 directory.map_or(Ok(()), |path| disk.sync_dir(&path))
             })
-            .await?;
+            .await;
             // A cut meanwhile has given it another name.
-            if object.epoch.get() == synced_epoch {
+            if synced.is_ok() && object.epoch.get() == synced_epoch {
                 object.is_name_dirty.set(false);
             }
-            Ok(())
+            tree.synced(object.id, &line, synced).await
         })
     }
 
     fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
         match objects::parse(name.as_bytes()) {
             Some((id, None)) if !is_dir => {
+                if let Err(error) = self.0.standing().check() {
+                    return Outcome::Now(Err(error));
+                }
                 self.0.remove_all(&[Doomed { id, epoch: self.0.epoch_of(id) }]).map(|_| ()).into()
             }
             _ => Errno::ENOENT.into(),
@@ -206,11 +238,21 @@ impl Tree for DataServer {
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
         let Node::Root(line) = node else { return Errno::EINVAL.into() };
         match DataOp::decode(body) {
-            Ok(DataOp::Start { client }) => {
-                self.0.start(client, line).map(|reply| reply.encode().into()).into()
-            }
-            Ok(op) => self.0.command(line, op).map(|reply| reply.encode().into()),
+            Ok(op @ DataOp::Start { .. }) => match self.ask(line, op) {
+                // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
+                Outcome::Now(reply) => Outcome::Now(Ok(greeting(reply))),
+                Outcome::Later(later) => Outcome::later(async move { Ok(greeting(later.await)) }),
+            },
+            Ok(op) => self.ask(line, op).map(|reply| reply.encode().into()),
             Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
         }
     }
+}
+
+fn greeting(reply: Result<DataReply>) -> Bytes {
+    let refusal = |error: Errno| {
+        let (code, reason) = (error.code, Name::from(error.reason.as_str()));
+        DataReply::Error { code, reason }
+    };
+    reply.unwrap_or_else(refusal).encode().into()
 }
