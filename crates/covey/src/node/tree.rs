@@ -77,7 +77,7 @@ pub enum Text {
 }
 
 impl Text {
-    const ALL: [(Text, &str, u64); 7] = [
+    const ALL: [(Text, &str, u64); 8] = [
         (Text::Stats, "stats", 4),
         (Text::Config, "config", 5),
         (Text::Version, "version", 6),

@@ -15,7 +15,7 @@ pub mod mounts;
 mod process;
 
 pub use daemon::{Daemon, detach, log_tail, spawn};
-pub use make::{Shape, make};
+pub use make::{Made, Shape, make};
 pub use process::Process;
 
 use crate::config::{Config, embedded_dir, load};
