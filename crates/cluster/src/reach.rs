@@ -26,6 +26,33 @@ pub struct PingReport {
     pub metadata: Option<(u64, u64)>,
     /// The longest message that it takes, in bytes.
     pub msize: u32,
+    /// Why an I/O server serves no objects, when it does not.
+    pub store: StoreWord,
+}
+
+/// Whether the metadata server lets an I/O server serve from its store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StoreWord {
+    /// It does, or there are no objects here.
+    #[default]
+    Known,
+    /// It has not met the store yet.
+    Unmet(String),
+    /// It does not know the store: nothing is served.
+    Unknown(String),
+}
+
+impl StoreWord {
+    /// From the text of `/store`.
+    fn parse(text: &str) -> StoreWord {
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+        let reason = value("reason ").unwrap_or_default().to_owned();
+        match value("state ") {
+            Some("unknown") => StoreWord::Unknown(reason),
+            Some("unmet") => StoreWord::Unmet(reason),
+            _ => StoreWord::Known,
+        }
+    }
 }
 
 /// Asks a node for a sign of life.
@@ -51,8 +78,10 @@ pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
         true => metadata_space(&read_text(&conn, "space").await.unwrap_or_default()),
         false => None,
     };
+    // A server of an older version has no such file.
+    let store = StoreWord::parse(&read_text(&conn, "store").await.unwrap_or_default());
     let ((bytes_total, bytes_used, bytes_free), msize) = (space, conn.msize());
-    Ok(PingReport { latency, version, bytes_total, bytes_used, bytes_free, metadata, msize })
+    Ok(PingReport { latency, version, bytes_total, bytes_used, bytes_free, metadata, msize, store })
 }
 
 /// What a node's `space` says.

@@ -13,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 use support::bytes::{assert_same, noise};
 use support::{Cluster, has_program, is_root, open, run, two_mounts, until};
 
@@ -315,4 +316,51 @@ for gone in [file, Handle(file.bytes, file.type, type(file.data)(*([0x55] * 12))
             break
         time.sleep(0.1)
     else: raise SystemExit("a file that is gone was opened")
+"#;
+
+#[test]
+fn a_time_before_1970_is_kept() {
+    let Some((cluster, one, two)) = two_mounts(1) else { return };
+    let then = UNIX_EPOCH - Duration::new(315_593_940, 5);
+    fs::write(one.join("f"), "x").unwrap();
+    open(&one.join("f")).set_times(fs::FileTimes::new().set_modified(then)).unwrap();
+    assert_eq!(fs::metadata(one.join("f")).unwrap().modified().unwrap(), then);
+    assert_eq!(fs::metadata(two.join("f")).unwrap().modified().unwrap(), then);
+    let (from, to) = (cluster.scratch("from"), cluster.scratch("to"));
+    cluster.covey(&["cp", "-p", ":/f", from.to_str().unwrap()]);
+    assert_eq!(fs::metadata(&from).unwrap().modified().unwrap(), then);
+    cluster.covey(&["cp", "-p", from.to_str().unwrap(), ":/g"]);
+    cluster.covey(&["cp", "-p", ":/g", to.to_str().unwrap()]);
+    assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), then);
+}
+
+#[test]
+fn a_cut_through_an_open_file_takes_privilege_away_whatever_its_mode_says_by_now() {
+    if !is_root() || !has_program("python3") {
+        return support::skip("needs root and python3");
+    }
+    let mut cluster = Cluster::up(1);
+    let Some(mount) = cluster.mount_with(&["--allow-other"]) else { return };
+    python(&mount, CUT, &[]);
+}
+
+/// A user who has opened a program while everybody could write it, root, and what the user may still do.
+const CUT: &str = r#"
+import os, stat
+with open("program", "w") as file: file.write("something")
+os.chmod("program", 0o777)
+os.seteuid(1234)
+file = open("program", "r+")
+os.seteuid(0)
+os.chmod("program", 0o6755)
+os.ftruncate(os.open("program", os.O_RDWR), 8)
+now = lambda: os.stat("program")
+assert stat.S_IMODE(now().st_mode) == 0o6755, "root may leave it"
+os.seteuid(1234)
+os.ftruncate(file.fileno(), 4)
+assert now().st_size == 4
+assert stat.S_IMODE(now().st_mode) == 0o755, oct(now().st_mode)
+try: os.truncate("program", 2)
+except PermissionError: pass
+else: raise SystemExit("a path is no descriptor")
 "#;

@@ -1,12 +1,18 @@
-//! What a hostile neighbour tries: other users of a machine, one file per area.
+//! What a hostile neighbour tries, and what a failing disk does: one file per area.
 
 mod support;
+
+#[path = "hostile/disks.rs"]
+mod disks;
 
 #[path = "hostile/figures.rs"]
 mod figures;
 
 #[path = "hostile/nine.rs"]
 mod nine;
+
+#[path = "hostile/starts.rs"]
+mod starts;
 
 #[path = "hostile/terminal.rs"]
 mod terminal;

@@ -32,9 +32,12 @@ pub trait Disk: Send + Sync + Debug {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Space of the file system that `dir` is on.
     fn space(&self, dir: &Path) -> io::Result<Space>;
-    /// Which start of the machine this is: when it changes, what was written and not synced may be
-    /// lost.
-    fn machine_start(&self) -> u64;
+    /// Which start of the machine this is, and since it, which mount of the file system that `dir` is
+    /// on: when it changes, what was written and not synced may be lost.
+    fn machine_start(&self, dir: &Path) -> u64;
+    /// A number that nobody else gets, from whichever disk: what is marked with it can be told from
+    /// everything else.
+    fn mark(&self) -> io::Result<[u8; 16]>;
     /// How long ago that start was, or less; as long as can be where nobody knows.
     fn machine_age(&self) -> Duration;
 }

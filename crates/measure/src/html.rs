@@ -105,7 +105,7 @@ fn subtitle(results: &Results) -> String {
     let text = format!(
         "Measured on {} at {} UTC: {}, {} CPUs, Linux {}",
         origin.host,
-        utc(origin.began_s),
+        utc(origin.began_s.cast_signed()),
         origin.processor,
         origin.cpus,
         origin.kernel

@@ -35,6 +35,13 @@ pub trait Files: Send + Sync + 'static {
     fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> impl Future<Output = Result<Inode>>;
     fn stat(&self, id: Id) -> impl Future<Output = Result<Stat>>;
     fn setattr(&self, who: &Caller, id: Id, set: SetAttr) -> impl Future<Output = Result<Stat>>;
+    /// The same through a file that is open for writing.
+    fn setattr_open(
+        &self,
+        who: &Caller,
+        id: Id,
+        set: SetAttr,
+    ) -> impl Future<Output = Result<Stat>>;
     /// `access`: 4 read, 2 write. Not exclusive, an existing file is opened.
     fn create(
         &self,

@@ -127,6 +127,11 @@ impl Conn {
         self.shared().with(|state| state.dialect)
     }
 
+    /// Whether both are handles on the same connection.
+    pub fn is_same(&self, other: &Conn) -> bool {
+        Arc::ptr_eq(self.shared(), other.shared())
+    }
+
     /// Whether the connection has ended.
     pub fn is_lost(&self) -> bool {
         self.shared().with(|state| state.lost.is_some())

@@ -165,37 +165,46 @@ pub(crate) fn put_rread_loan(tag: u16, loan: Loan, out: &mut Segments) {
 }
 
 /// Puts an Rread whose payload, at most `count` bytes, `read` appends to the output itself. Puts
-/// nothing when `read` fails or declines.
+/// nothing when `read` fails or answers false.
 pub(crate) fn put_rread(
     tag: u16,
     count: u32,
     out: &mut Segments,
-    read: impl FnOnce(&mut Vec<u8>) -> Option<Answer<()>>,
-) -> Option<Answer<()>> {
+    read: impl FnOnce(&mut Vec<u8>) -> Answer<bool>,
+) -> Answer<bool> {
     out.append_with(RREAD_PAYLOAD_AT + count as usize, |out| {
         let start = out.len();
         let payload_at = start + RREAD_PAYLOAD_AT;
         out.resize(payload_at, 0);
-        let answer = read(out);
-        if !matches!(answer, Some(Ok(()))) {
-            out.truncate(start);
-            return answer;
+        match read(out) {
+            Ok(true) => {
+                out.truncate(payload_at + count as usize);
+                let length = (out.len() - payload_at) as u32;
+                put_rread_header(&mut out[start..payload_at], tag, length);
+                Ok(true)
+            }
+            other => {
+                out.truncate(start);
+                other
+            }
         }
-        out.truncate(payload_at + count as usize);
-        let header = rread_header(tag, (out.len() - payload_at) as u32);
-        out[start..payload_at].copy_from_slice(&header);
-        answer
     })
 }
 
 /// What comes before the payload of an Rread.
 fn rread_header(tag: u16, length: u32) -> [u8; RREAD_PAYLOAD_AT] {
     let mut header = [0; RREAD_PAYLOAD_AT];
-    let [a, b] = tag.to_le_bytes();
-    header[..4].copy_from_slice(&(length + RREAD_PAYLOAD_AT as u32).to_le_bytes());
-    header[4..HEADER_BYTES].copy_from_slice(&[RREAD, a, b]);
-    header[HEADER_BYTES..].copy_from_slice(&length.to_le_bytes());
+    put_rread_header(&mut header, tag, length);
     header
+}
+
+/// Each field goes where it stays: put together elsewhere, the header would be read back before its parts
+/// have left the processor's store buffer.
+fn put_rread_header(to: &mut [u8], tag: u16, length: u32) {
+    let [a, b] = tag.to_le_bytes();
+    to[..4].copy_from_slice(&(length + RREAD_PAYLOAD_AT as u32).to_le_bytes());
+    to[4..HEADER_BYTES].copy_from_slice(&[RREAD, a, b]);
+    to[HEADER_BYTES..].copy_from_slice(&length.to_le_bytes());
 }
 
 const RREAD: u8 = 117;
@@ -222,9 +231,9 @@ mod tests {
             message.put(9, Dialect::Linux, &mut encoded);
             let put = put_rread(9, 5000, &mut direct, |out| {
                 out.extend_from_slice(&data);
-                Some(Ok(()))
+                Ok(true)
             });
-            assert_eq!(put, Some(Ok(())));
+            assert_eq!(put, Ok(true));
         }
         assert!(bytes(direct) == bytes(encoded));
     }
@@ -251,23 +260,23 @@ mod tests {
         let mut out = Segments::new();
         let put = put_rread(9, 3, &mut out, |out| {
             out.extend_from_slice(b"abcdef");
-            Some(Ok(()))
+            Ok(true)
         });
-        assert_eq!(put, Some(Ok(())));
+        assert_eq!(put, Ok(true));
         assert_eq!(bytes(out), b"\x0e\0\0\0\x75\x09\0\x03\0\0\0abc");
     }
 
     #[test]
     fn a_read_that_fails_or_declines_leaves_no_trace() {
         let mut out = Segments::new();
-        let mut read = |answer: Option<Answer<()>>| {
+        let mut read = |answer: Answer<bool>| {
             put_rread(9, 3, &mut out, |out| {
                 out.push(1);
                 answer
             })
         };
-        assert_eq!(read(Some(Err(Errno::EIO.into()))), Some(Err(Errno::EIO.into())));
-        assert_eq!(read(None), None);
+        assert_eq!(read(Err(Errno::EIO.into())), Err(Errno::EIO.into()));
+        assert_eq!(read(Ok(false)), Ok(false));
         assert!(out.is_empty());
     }
 

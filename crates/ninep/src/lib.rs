@@ -11,6 +11,9 @@
 //!              ◄── Call    (machine)  ◄──    (machine)  ◄── Outcome::Now or Later
 //! ```
 //!
+//! Trees that know nothing of each other become one in a [`namespace`], other servers' trees among them
+//! ([`import`]); [`text`] and [`control`] files are trees, too.
+//!
 //! A tree is a type with a few methods; [`memory`] is a complete one. A loop moves bytes between
 //! the two machines; here it is three lines, over sockets it is the one in the `io` crate:
 //!
@@ -60,9 +63,13 @@
 
 pub mod auth;
 pub mod client;
+pub mod control;
 mod frame;
+pub mod import;
 pub mod memory;
 pub mod message;
+pub mod namespace;
 pub mod runs;
 pub mod server;
+pub mod text;
 pub mod tree;

@@ -134,46 +134,39 @@ impl Tree for MemoryTree {
         self.put(dir, name, &node).map(|()| node.qid()).into()
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
-        let (node, count) = (node.clone(), count as usize);
-        if !node.is(S_IFIFO) {
+    fn read(&self, _: &Rc<User>, node: &Node, mut read: Read<'_>) -> Data {
+        let (offset, count) = (read.offset as usize, read.count as usize);
+        let copy = |out: &mut Vec<u8>| {
             let data = node.data.borrow();
-            return Ok(data.iter().skip(offset as usize).take(count).copied().collect()).into();
+            let rest = data.get(offset..).unwrap_or_default();
+            out.extend_from_slice(&rest[..rest.len().min(count)]);
+            Ok(true)
+        };
+        if !node.is(S_IFIFO)
+            && let Some(data) = read.fill(copy)
+        {
+            return data;
         }
+        let node = node.clone();
         // The answer comes later. If the request is flushed, this future is dropped.
-        Outcome::later(node.written.clone().wait(move || {
+        Data::later(node.written.clone().wait(move || {
             let data = &mut *node.data.borrow_mut();
             (!data.is_empty()).then(|| Ok(data.drain(..count.min(data.len())).collect()))
         }))
     }
 
-    fn read_now(
-        &self,
-        _: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-        out: &mut Vec<u8>,
-    ) -> Option<Result<()>> {
-        if node.is(S_IFIFO) {
-            return None;
-        }
-        let data = node.data.borrow();
-        let rest = data.get(offset as usize..).unwrap_or_default();
-        out.extend_from_slice(&rest[..rest.len().min(count as usize)]);
-        Some(Ok(()))
-    }
-
-    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, new: Bytes) -> Outcome<u32> {
-        Outcome::now(|| {
-            let size = node.data.borrow().len() as u64;
-            let start = if node.is(S_IFIFO) { size } else { offset };
-            let end = start.saturating_add(new.len() as u64);
-            node.resize(end.max(size))?;
-            node.data.borrow_mut()[start as usize..end as usize].copy_from_slice(&new);
-            node.written.ring();
-            node.attr.borrow_mut().change_content(self.now());
-            Ok(new.len() as u32)
+    fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
+        write.received(|offset, new| {
+            Outcome::now(|| {
+                let size = node.data.borrow().len() as u64;
+                let start = if node.is(S_IFIFO) { size } else { offset };
+                let end = start.saturating_add(new.len() as u64);
+                node.resize(end.max(size))?;
+                node.data.borrow_mut()[start as usize..end as usize].copy_from_slice(&new);
+                node.written.ring();
+                node.attr.borrow_mut().change_content(self.now());
+                Ok(new.len() as u32)
+            })
         })
     }
 

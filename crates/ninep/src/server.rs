@@ -12,8 +12,8 @@
 //!   unless both are reads; fsync waits for the writes before it. A walk from a fid waits for
 //!   changes of names under that fid (mkdir, unlink, rename ...) and they for it. Everything else
 //!   may finish in any order. So a client may send walk, open and read in one write.
-//! - What is read as a range of a file (`Tree::read_range`) is taken from there by the peer: a change
-//!   that was sent after the read may show in its answer. What a file only lends (`Tree::lend`, for
+//! - What is read as a range of a file ([`Data::Range`](crate::tree::Data::Range)) is taken from there by the peer: a change
+//!   that was sent after the read may show in its answer. What a file only lends ([`Data::Loan`](crate::tree::Data::Loan), for
 //!   short reads) is copied before anything that may change a file is begun, so the order holds there.
 //! - Files opened as `blocking` have no order among reads and writes, and no barrier waits for
 //!   them: clunk and remove cancel them (EINTR).
@@ -33,21 +33,23 @@ mod door;
 mod fids;
 mod finish;
 mod order;
+mod read;
 mod start;
 mod tasks;
 mod turn;
 mod xattr;
 
-use crate::frame::{self, DATA_HEAD_BYTES, DataHead, Frame};
+pub(crate) use attr::valid;
+
+use crate::frame::{self, Frame};
 use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Number};
 use crate::tree::{Errno, Peer, Tree};
 use answer::Wait;
-use bytes::Buf;
 use covey_wire::{Blame, Bytes, BytesMut, Deposit, Machine, Name, Segments};
 use door::Stranger;
 pub use door::{Door, STRANGER_MESSAGE_BYTES_MAX, STRANGER_MESSAGES_MAX, Share};
 use fids::Fids;
-use order::{Claims, Order};
+use order::Order;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -222,25 +224,6 @@ impl<T: Tree> Session<T> {
         Ok(())
     }
 
-    /// Answers the message at the front of `input` if it is a read that can be answered at once; whether
-    /// it was one.
-    fn answer_read(&mut self, input: &mut BytesMut) -> bool {
-        let Some(DataHead { tag, fid, offset, count }) = frame::front_read(input) else {
-            return false;
-        };
-        let is_ready = self.dialect.is_some() && self.backlog.is_empty() && self.takes_more();
-        if !is_ready || self.requests.contains_key(&tag) {
-            return false;
-        }
-        let (claims, fids) = (Claims::of_read(fid, offset, count), &self.fids);
-        let is_answered = self.order.is_free(&claims, |fid| fids.mode(fid))
-            && self.read_at_once(tag, fid, offset, count);
-        if is_answered {
-            input.advance(DATA_HEAD_BYTES);
-        }
-        is_answered
-    }
-
     /// Whether there is room to handle requests, and not enough to send.
     fn takes_more(&self) -> bool {
         self.failure.is_none() && self.has_room() && self.output.len() < SEND_BYTES
@@ -365,7 +348,7 @@ impl<T: Tree> Machine for Session<T> {
         self.check()?;
         self.moment = Moment::new();
         loop {
-            if self.answer_read(input) {
+            if self.start_front_read(input) {
                 continue;
             }
             // One at a time: a Tversion changes how large the next message may be.

@@ -12,17 +12,23 @@
 //!
 //! Every method has a default that answers EOPNOTSUPP, so a small tree is a few methods.
 
+mod attr;
 mod bell;
+mod data;
 mod directory;
 mod errno;
+mod lock;
 
+pub use attr::*;
 pub use bell::Bell;
+pub use data::{Data, Filled, Incoming, Read, Write, Written};
 pub use directory::Directory;
 pub use errno::{Errno, Result};
+pub use lock::{Lock, LockStatus};
 
 use crate::message::Qid;
 use crate::runs::{self, Run};
-use covey_wire::{Bytes, FileRange, Loan, Name};
+use covey_wire::{Bytes, Name};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -122,230 +128,6 @@ pub struct Opened<N> {
     pub blocking: bool,
 }
 
-/// The flag of open(2) that makes the file.
-pub const O_CREAT: u32 = 0o100;
-/// The flag of open(2) that wants to be the one who makes it.
-pub const O_EXCL: u32 = 0o200;
-/// The flag of open(2) that empties the file.
-pub const O_TRUNC: u32 = 0o1000;
-/// The flag of open(2) that writes at the end.
-pub const O_APPEND: u32 = 0o2000;
-
-/// The bits of [`Attr::mode`] that say what a file is.
-pub const S_IFMT: u32 = 0o170000;
-/// A socket.
-pub const S_IFSOCK: u32 = 0o140000;
-/// A block device.
-pub const S_IFBLK: u32 = 0o060000;
-/// A character device.
-pub const S_IFCHR: u32 = 0o020000;
-/// A FIFO.
-pub const S_IFIFO: u32 = 0o010000;
-/// A directory.
-pub const S_IFDIR: u32 = 0o040000;
-/// A plain file.
-pub const S_IFREG: u32 = 0o100000;
-/// A symbolic link.
-pub const S_IFLNK: u32 = 0o120000;
-
-/// Attributes, as Rgetattr has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Attr {
-    pub qid: Qid,
-    pub mode: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub nlink: u64,
-    pub rdev: u64,
-    pub size: u64,
-    pub blksize: u64,
-    /// In units of 512 bytes.
-    pub blocks: u64,
-    pub atime: Time,
-    pub mtime: Time,
-    pub ctime: Time,
-    pub btime: Time,
-}
-
-impl Attr {
-    /// Of a new file with one name. `mode` has type bits; they decide the qid's kind, too.
-    pub fn new(path: u64, mode: u32, uid: u32, gid: u32, now: Time) -> Self {
-        let kind = match mode & S_IFMT {
-            S_IFDIR => Qid::DIR,
-            S_IFLNK => Qid::SYMLINK,
-            _ => Qid::FILE,
-        };
-        let qid = Qid { kind, version: 0, path };
-        let (atime, mtime, ctime) = (now, now, now);
-        Attr {
-            qid,
-            mode,
-            uid,
-            gid,
-            nlink: 1,
-            blksize: 4096,
-            atime,
-            mtime,
-            ctime,
-            ..Attr::default()
-        }
-    }
-
-    /// Counts a change of anything.
-    pub fn change(&mut self, now: Time) {
-        self.ctime = now;
-        self.qid.version = self.qid.version.wrapping_add(1);
-    }
-
-    /// Counts a change of the content.
-    pub fn change_content(&mut self, now: Time) {
-        self.mtime = now;
-        self.change(now);
-    }
-
-    /// Counts names that have come or gone.
-    pub fn change_links(&mut self, by: i64, now: Time) {
-        self.nlink = self.nlink.saturating_add_signed(by);
-        self.change(now);
-    }
-
-    /// Whether an unlink with this `is_dir` may remove the file: EISDIR or ENOTDIR if not.
-    pub fn check_unlink(&self, is_dir: bool) -> Result<()> {
-        match (self.mode & S_IFMT == S_IFDIR, is_dir) {
-            (true, false) => Err(Errno::EISDIR.into()),
-            (false, true) => Err(Errno::ENOTDIR.into()),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Seconds and nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub struct Time {
-    pub sec: u64,
-    pub nsec: u64,
-}
-
-/// What Tsetattr asks: only what is `Some` changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct SetAttr {
-    pub mode: Option<u32>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub size: Option<u64>,
-    pub atime: Option<SetTime>,
-    pub mtime: Option<SetTime>,
-}
-
-impl SetAttr {
-    /// Does what is asked to attributes that are kept in memory; the size is left to the caller.
-    pub fn apply(&self, attr: &mut Attr, now: Time) {
-        let time = |asked, old| match asked {
-            Some(SetTime::To(time)) => time,
-            Some(SetTime::Now) => now,
-            None => old,
-        };
-        attr.atime = time(self.atime, attr.atime);
-        attr.mtime = time(self.mtime.or(self.size.map(|_| SetTime::Now)), attr.mtime);
-        attr.mode = self.mode.map_or(attr.mode, |mode| attr.mode & !0o7777 | mode & 0o7777);
-        attr.uid = self.uid.unwrap_or(attr.uid);
-        attr.gid = self.gid.unwrap_or(attr.gid);
-        attr.change(now);
-    }
-}
-
-/// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The server's clock.
-    Now,
-    /// This time.
-    To(Time),
-}
-
-/// What to make with [`Tree::make`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Make {
-    /// A directory with these permission bits.
-    Dir { mode: u32 },
-    /// A symbolic link.
-    Symlink { target: Name },
-    /// A device, FIFO or socket: mode with its type bits.
-    Special { mode: u32, major: u32, minor: u32 },
-}
-
-impl Make {
-    /// The mode with its type bits, and a symbolic link's target.
-    pub fn into_mode_and_target(self) -> (u32, Name) {
-        match self {
-            Make::Dir { mode } => (S_IFDIR | mode & 0o7777, Name::default()),
-            Make::Symlink { target } => (S_IFLNK | 0o777, target),
-            Make::Special { mode, .. } => (mode, Name::default()),
-        }
-    }
-}
-
-/// One directory entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its qid.
-    pub qid: Qid,
-    /// Where to go on after it: any number but 0, stable while the directory changes.
-    pub cookie: u64,
-    /// DT_DIR and the like, from readdir(3).
-    pub kind: u8,
-    /// Its name.
-    pub name: Name,
-}
-
-/// A file system's state.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Statfs {
-    pub bsize: u32,
-    pub blocks: u64,
-    pub bfree: u64,
-    pub bavail: u64,
-    pub files: u64,
-    pub ffree: u64,
-    pub fsid: u64,
-    pub namelen: u32,
-}
-
-/// A byte-range lock, asked for or held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lock {
-    /// F_RDLCK 0, F_WRLCK 1, F_UNLCK 2.
-    pub kind: u8,
-    /// First byte.
-    pub start: u64,
-    /// Number of bytes; 0 is to the end of the file.
-    pub length: u64,
-    /// The process, as its node numbers it.
-    pub proc_id: u32,
-    /// The node, or whatever else tells owners apart.
-    pub client_id: Name,
-    /// Whether its owner waits for it (F_SETLKW): of a lock that is asked for.
-    pub wait: bool,
-}
-
-/// The answer to Tlock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockStatus {
-    /// The lock is held.
-    Success = 0,
-    /// Another holds it: the client asks again.
-    Blocked = 1,
-    /// It cannot be had.
-    Error = 2,
-    /// The server is recovering.
-    Grace = 3,
-}
-
 /// Whether an extended attribute may be there before it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetXattr {
@@ -386,6 +168,16 @@ pub trait Tree: 'static {
 
     /// Who may come in, and where they start.
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Self::Node)>;
+
+    /// Enters from a namespace, which has admitted `user`. The default leaves it to `attach`.
+    fn enter(&self, user: &User, attach: Attach) -> Outcome<(User, Qid, Self::Node)> {
+        self.attach(attach)
+    }
+
+    /// The kind of the root, as a qid has it, for listings of what it is bound in.
+    fn root_kind(&self) -> u8 {
+        Qid::DIR
+    }
 
     /// Down one or more names; `..` stays in the tree. Answers a qid and node for each name it got
     /// along: fewer than asked when a later one is missing, an error when the first one is.
@@ -450,76 +242,24 @@ pub trait Tree: 'static {
         Errno::EROFS.into()
     }
 
-    /// Up to `count` bytes from `offset`; fewer at the end.
-    fn read(&self, user: &Rc<User>, node: &Self::Node, offset: u64, count: u32) -> Outcome<Bytes> {
+    /// Up to `count` bytes from `offset`; fewer at the end. Asked once for each read.
+    fn read(&self, user: &Rc<User>, node: &Self::Node, read: Read<'_>) -> Data {
         Errno::EOPNOTSUPP.into()
     }
 
-    /// Appends to `out` what `read` would answer, if nothing has to be waited for; `None` sends the
-    /// server to `read`. A tree that can do it spares every byte a copy and an allocation.
-    fn read_now(
-        &self,
-        user: &Rc<User>,
-        node: &Self::Node,
-        offset: u64,
-        count: u32,
-        out: &mut Vec<u8>,
-    ) -> Option<Result<()>> {
-        None
-    }
-
-    /// What `read` would answer as a range of a file, which the connection sends from where it lies:
-    /// its bytes are those that are there when the peer takes them. `None`, also where there is an
-    /// error to be told, sends the server to `read_now`. Not asked for short reads.
-    fn read_range(
-        &self,
-        user: &Rc<User>,
-        node: &Self::Node,
-        offset: u64,
-        count: u32,
-    ) -> Option<FileRange> {
-        None
-    }
-
-    /// What `read` would answer, where that is all of `count` bytes and less than what `read_range` is asked
-    /// for, lent by its file until it is sent. `None` sends the server to `read_now`. What a tree has
-    /// found out about the file is good for other reads at the same `moment`: the server begins a new one
-    /// whenever something arrived or it is about to do anything that may change a file, and then settles
-    /// what is lent before.
-    fn lend(
-        &self,
-        user: &Rc<User>,
-        node: &Self::Node,
-        offset: u64,
-        count: u32,
-        moment: u64,
-    ) -> Option<Loan> {
-        None
-    }
-
-    /// Writes; answers how much.
-    fn write(&self, user: &Rc<User>, node: &Self::Node, offset: u64, data: Bytes) -> Outcome<u32> {
+    /// Writes; answers how much. Asked once for each write, or twice where the payload of a long one is
+    /// still coming and the tree has no place for it.
+    fn write(&self, user: &Rc<User>, node: &Self::Node, write: Write) -> Written {
         Errno::EOPNOTSUPP.into()
-    }
-
-    /// Where the `count` bytes of a write may be put straight from the stream, in place of `write`: which
-    /// has the same effect. `None` sends the server to `write`. Not asked for short writes, nor of files
-    /// that are open to append.
-    fn place(
-        &self,
-        user: &Rc<User>,
-        node: &Self::Node,
-        offset: u64,
-        count: u32,
-    ) -> Option<FileRange> {
-        None
     }
 
     /// The bytes of many ranges, one after another in the order of the runs, which were checked. What
     /// lies beyond the end of the file reads as zeros, and the answer ends with the last byte that
     /// was there: see [`crate::runs::Gathered`]. The default reads one piece after another.
     fn read_list(&self, user: &Rc<User>, node: &Self::Node, runs: Vec<Run>) -> Outcome<Bytes> {
-        runs::read_each(&runs, |offset, count| self.read(user, node, offset, count))
+        runs::read_each(&runs, |offset, count| {
+            self.read(user, node, Read::bytes(offset, count)).into_outcome()
+        })
     }
 
     /// Writes many ranges from `data`, which has the bytes of all runs; answers how many bytes in
@@ -532,7 +272,9 @@ pub trait Tree: 'static {
         runs: Vec<Run>,
         data: Bytes,
     ) -> Outcome<u32> {
-        runs::write_each(&runs, data, |offset, data| self.write(user, node, offset, data))
+        runs::write_each(&runs, data, |offset, data| {
+            self.write(user, node, Write::bytes(offset, data)).into_outcome()
+        })
     }
 
     /// Entries after `cookie` (0: from the start, with `.` and `..`), of at most `bytes_max` in all

@@ -4,7 +4,7 @@ mod pair;
 
 use covey_ninep::message::{Message, Qid};
 use covey_ninep::tree::*;
-use covey_wire::{Bytes, BytesMut, Deposit, FileRange, Machine, Name, Segments};
+use covey_wire::{BytesMut, Deposit, FileRange, Machine, Name, Segments};
 use pair::raw::Raw;
 use pair::*;
 use std::rc::Rc;
@@ -30,12 +30,14 @@ impl Tree for Place {
         Ok(Opened { qid: Qid::default(), node: (), blocking: false }).into()
     }
 
-    fn write(&self, _: &Rc<User>, _: &(), _: u64, data: Bytes) -> Outcome<u32> {
-        Ok(data.len() as u32).into()
-    }
-
-    fn place(&self, _: &Rc<User>, _: &(), offset: u64, count: u32) -> Option<FileRange> {
-        Some(FileRange { file: Arc::new(()), offset, length: count as usize })
+    fn write(&self, _: &Rc<User>, _: &(), write: Write) -> Written {
+        match write.data {
+            Incoming::Here(data) => Written::Now(Ok(data.len() as u32)),
+            Incoming::Coming(count) => {
+                let (offset, length) = (write.offset, count as usize);
+                Written::Into(FileRange { file: Arc::new(()), offset, length })
+            }
+        }
     }
 }
 

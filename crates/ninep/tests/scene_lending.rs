@@ -79,20 +79,21 @@ impl Tree for Library {
         Ok(()).into()
     }
 
-    fn read(&self, _: &Rc<User>, _: &(), offset: u64, count: u32) -> Outcome<Bytes> {
+    fn read(&self, _: &Rc<User>, _: &(), read: Read<'_>) -> Data {
+        let &Read { offset, count, .. } = &read;
         let bytes = self.0.bytes.lock().unwrap();
-        let from = (offset as usize).min(bytes.len());
-        let to = (from + count as usize).min(bytes.len());
-        Ok(Bytes::copy_from_slice(&bytes[from..to])).into()
+        if let Some(moment) = read.moment() {
+            self.0.moments.lock().unwrap().push(moment);
+            if offset + u64::from(count) <= bytes.len() as u64 {
+                return Data::Loan(Loan { lender: self.0.clone(), offset, length: count as usize });
+            }
+        }
+        read.of(&Bytes::copy_from_slice(&bytes))
     }
 
-    fn lend(&self, _: &Rc<User>, _: &(), offset: u64, count: u32, moment: u64) -> Option<Loan> {
-        self.0.moments.lock().unwrap().push(moment);
-        let is_there = offset + u64::from(count) <= self.0.bytes.lock().unwrap().len() as u64;
-        is_there.then(|| Loan { lender: self.0.clone(), offset, length: count as usize })
-    }
-
-    fn write(&self, _: &Rc<User>, _: &(), offset: u64, data: Bytes) -> Outcome<u32> {
+    fn write(&self, _: &Rc<User>, _: &(), write: Write) -> Written {
+        let Incoming::Here(data) = write.data else { return Written::Unread };
+        let offset = write.offset;
         let mut bytes = self.0.bytes.lock().unwrap();
         let end = offset as usize + data.len();
         let length = bytes.len().max(end);

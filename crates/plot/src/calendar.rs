@@ -1,15 +1,17 @@
 //! Days and times in UTC.
 
-/// A time in UTC, from seconds since 1970: `2026-11-21 07:31`.
-pub fn utc(seconds: u64) -> String {
-    let (year, month, day) = date(seconds / 86_400);
-    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
+/// A time in UTC, from seconds since 1970, or before it: `2026-11-21 07:31`.
+pub fn utc(seconds: i64) -> String {
+    let (year, month, day) = date(seconds.div_euclid(86_400));
+    let of_day = seconds.rem_euclid(86_400);
+    let (hour, minute) = (of_day / 3600, of_day / 60 % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
 }
 
 /// The date that many days after 1970-01-01, by counting 400-year cycles from March of year 0.
-pub fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
+pub fn date(days: i64) -> (u64, u64, u64) {
+    // No time that can be kept lies before year 0.
+    let days = (days + 719_468).cast_unsigned();
     let (cycle, day_of_cycle) = (days / 146_097, days % 146_097);
     let year_of_cycle =
         (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
@@ -26,8 +28,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leap_day_is_a_day() {
+    fn days_are_those_of_the_calendar() {
         assert_eq!(utc(0), "1970-01-01 00:00");
+        assert_eq!(utc(-60), "1969-12-31 23:59");
         assert_eq!(utc(1_709_164_800 + 3660), "2024-02-29 01:01");
     }
 }

@@ -4,14 +4,13 @@
 //! asks them. The program's bytes are copied once, into or out of the messages.
 
 use crate::boundary::{Result, Stop, export, refuse, serve};
-use crate::client::{client, wait};
+use crate::client::{caller, client, wait};
 use crate::descriptors::size;
 use crate::open::Open;
 use crate::report::COUNTS;
 use crate::{real, table};
 use bytes::Bytes;
 use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::ops::Caller;
 use covey_wire::Payload;
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::sync::atomic::Ordering;
@@ -326,7 +325,7 @@ fn cut(open: &Open, size: off_t) -> Result<c_int> {
     }
     let client = client()?;
     let set = SetAttr { size: Some(checked(size)?), ..SetAttr::default() };
-    wait(&client, client.setattr(&Caller::default(), open.id(), set))?;
+    wait(&client, client.setattr_open(&caller(), open.id(), set))?;
     Ok(0)
 }
 
@@ -347,7 +346,7 @@ fn allocate(open: &Open, mode: c_int, offset: off_t, length: off_t) -> Result<c_
     }
     let (client, file) = open.to_write()?;
     let (mode, offset, length) = (mode as u32, offset as u64, length as u64);
-    wait(&client, file.fallocate(&Caller::default(), mode, offset, length))?;
+    wait(&client, file.fallocate(&caller(), mode, offset, length))?;
     Ok(0)
 }
 

@@ -373,7 +373,7 @@ unsafe fn times(times: *const timespec) -> Result<SetAttr> {
             libc::UTIME_NOW => Ok(Some(SetTime::Now)),
             libc::UTIME_OMIT => Ok(None),
             0..=999_999_999 => {
-                let (sec, nsec) = (time.tv_sec.max(0) as u64, time.tv_nsec as u64);
+                let (sec, nsec) = (time.tv_sec.cast_unsigned(), time.tv_nsec as u64);
                 Ok(Some(SetTime::To(Time { sec, nsec })))
             }
             _ => refuse(libc::EINVAL),

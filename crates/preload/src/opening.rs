@@ -10,7 +10,7 @@ use crate::walk::{Follow, Found, resolve};
 use crate::{real, table};
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::File;
-use covey_stripe::ops::{Caller, Inode};
+use covey_stripe::ops::Inode;
 use libc::{c_char, c_int, mode_t};
 
 /// Opens a place of ours; answers the descriptor.
@@ -83,7 +83,7 @@ fn cut_if_asked(inode: Inode, file: Option<File>, flags: c_int) -> Result<(Inode
     if flags & libc::O_TRUNC != 0 && inode.is_regular() {
         let client = client()?;
         let set = SetAttr { size: Some(0), ..SetAttr::default() };
-        wait(&client, client.setattr(&Caller::default(), inode.id, set))?;
+        wait(&client, client.setattr_open(&caller(), inode.id, set))?;
     }
     Ok((inode, file))
 }

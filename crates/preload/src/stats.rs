@@ -8,7 +8,7 @@ use crate::walk::{Follow, resolve};
 use crate::{real, table};
 use covey_ninep::tree::Errno;
 use covey_stripe::client::Stat;
-use covey_stripe::ops::{Inode, Nanos};
+use covey_stripe::ops::{Inode, Nanos, seconds_of};
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
 
 /// The struct, which has the name of a function.
@@ -35,7 +35,8 @@ fn of_descriptor(fd: c_int) -> Result<Stat> {
 pub const DEVICE: u64 = 0xc0_4e0;
 
 fn split(time: Nanos) -> (i64, i64) {
-    ((time / 1_000_000_000) as i64, (time % 1_000_000_000) as i64)
+    let (seconds, nanos) = seconds_of(time);
+    (seconds, nanos.into())
 }
 
 fn blocks(stat: &Stat) -> i64 {

@@ -13,14 +13,17 @@
 mod gone;
 mod line;
 mod list;
+mod losses;
 #[cfg(test)]
 mod refusals;
 mod space;
+mod standing;
 mod tree;
 
 pub mod copy;
 
 use covey_io::disk::{self, Disk, DiskFile, Open};
+use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
@@ -28,13 +31,14 @@ use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List};
 use gone::Gone;
 pub use line::{Line, Node, id_of};
+pub use standing::Standing;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 pub use tree::DataServer;
 
 /// Subdirectories that objects are spread over, by the low byte of the id.
@@ -57,6 +61,8 @@ pub struct DataTree {
     /// The connection that each client has said Start on last.
     lines: RefCell<HashMap<u64, Weak<Line>>>,
     unchecked_bytes: Cell<u64>,
+    standing: Standing,
+    losses: RefCell<losses::Losses>,
     counters: super::stats::DataCounters,
 }
 
@@ -73,6 +79,8 @@ pub struct Object {
     writing: RefCell<Vec<(u64, u64)>>,
     /// A write or a cut has ended.
     ended: Notify,
+    /// Held by the one that syncs it.
+    syncing: Mutex<()>,
     version: Cell<u32>,
 }
 
@@ -83,16 +91,21 @@ impl Object {
 }
 
 impl DataTree {
-    /// The tree over `store`, whose `objects` directory is made when missing.
+    /// The tree over `store`, whose `objects` directory is made when missing. It serves nothing before
+    /// the metadata server has admitted it: see [`Standing`].
     pub fn open(disk: Arc<dyn Disk>, store: &Path) -> std::io::Result<DataTree> {
         let objects_dir = store.join("objects");
+        let is_new = disk.list(&objects_dir).is_err();
         for low in 0..FANOUT {
             disk.make_dir(&objects_dir.join(format!("{low:02x}")))?;
         }
         // Whoever syncs an object relies on the names that lead to it.
         disk.sync_dir(&objects_dir)?;
         disk.sync_dir(store)?;
-        let tree = DataTree {
+        let identity = standing::identity(&*disk, store, is_new)?;
+        let losses = RefCell::new(losses::Losses::of_store(&*disk, store));
+        let mut tree = DataTree {
+            losses,
             disk,
             store: store.to_owned(),
             objects_dir,
@@ -102,13 +115,19 @@ impl DataTree {
             gone: RefCell::default(),
             lines: RefCell::default(),
             unchecked_bytes: Cell::new(u64::MAX / 2),
+            standing: Standing::new(identity.clone(), true, 0),
             counters: Default::default(),
         };
+        let mut is_empty = true;
         for low in 0..FANOUT {
             for (id, epoch, path) in tree.scan(low)? {
+                is_empty = false;
                 tree.note_epoch(id, epoch, &path)?;
             }
         }
+        let formatted = tree.disk.stat(&store.join(IDENTITY_FILE));
+        let formatted = formatted.map_or(0, |stat| stat.modified.as_nanos() as u64);
+        tree.standing = Standing::new(identity, is_empty, formatted);
         Ok(tree)
     }
 
@@ -168,6 +187,7 @@ impl DataTree {
             is_cutting: Cell::new(false),
             writing: RefCell::default(),
             ended: Notify::new(),
+            syncing: Mutex::default(),
             version: Cell::new(0),
         });
         held.insert(id, Rc::downgrade(&object));
@@ -207,6 +227,9 @@ impl DataTree {
 
     /// Refuses a request whose fid is of another epoch than the object.
     fn admit(&self, object: &Object, epoch: Option<u32>) -> Result<()> {
+        if !self.standing.is_admitted.get() {
+            self.standing.check()?;
+        }
         if object.is_cutting.get() {
             return Err(Errno::because(Errno::ESTALE, "object is being cut"));
         }
@@ -247,7 +270,10 @@ impl DataTree {
             }
             DataOp::Extent { id, epoch, offset } => self.extent(id, epoch, offset),
             DataOp::Look { ids } => self.look(&ids.0).into(),
-            DataOp::Start { .. } => Errno::EINVAL.into(),
+            DataOp::Start { .. }
+            | DataOp::Meet {}
+            | DataOp::Admit { .. }
+            | DataOp::Refuse { .. } => Errno::EINVAL.into(),
             DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
         }
     }
@@ -311,6 +337,7 @@ impl DataTree {
                 _ => {}
             }
             self.epochs.borrow_mut().remove(&id);
+            self.losses.borrow_mut().forget(id);
             if let Some(object) = self.held.borrow_mut().remove(&id).and_then(|held| held.upgrade())
             {
                 *object.file.borrow_mut() = None;

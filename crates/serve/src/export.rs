@@ -31,10 +31,10 @@ use covey_io::os::file::{DataFile, FileKind};
 use covey_io::task::blocking;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
-    Statfs, Tree, User,
+    Attach, Attr, Data, Entry, Errno, Incoming, Lock, LockStatus, Make, Opened, Outcome, Read,
+    Result, SetAttr, SetXattr, Statfs, Tree, User, Write, Written,
 };
-use covey_wire::{Bytes, FileRange, Loan, Name};
+use covey_wire::{Bytes, Name};
 use list::Listing;
 use locks::Locks;
 use object::{Handle, Object, check_can_open, errno, open_parent, open_place, stat};
@@ -205,7 +205,7 @@ impl ExportTree {
         Ok(self.step(dir, name)?.0)
     }
 
-    /// A descriptor for an owner's locks, whatever the file's mode lets the user do.
+    /// A descriptor for an owner's locks, of a file that it has open: the mode has been asked then.
     fn open_for_locks(&self, object: &Object) -> Result<OwnedFd> {
         check_can_open(object.kind)?;
         let open = |flags| self.proc_fd.reopen(object, flags);
@@ -274,72 +274,52 @@ impl Tree for ExportTree {
         self.check_writable().and_then(|()| self.who.act_with_group(user, gid, make)).into()
     }
 
-    fn read(&self, _user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+    fn read(&self, _user: &Rc<User>, node: &Node, mut read: Read<'_>) -> Data {
         let Handle::File { data, .. } = &node.0.handle else { return Errno::EISDIR.into() };
-        match data.read_now(offset, count as usize) {
-            Ok(Some(bytes)) => Ok(bytes).into(),
-            Err(error) => Err(error.into()).into(),
-            Ok(None) => {
-                let data = data.clone();
-                Outcome::later(async move { Ok(data.read(offset, count as usize).await?) })
+        let (offset, count) = (read.offset, read.count as usize);
+        if read.takes_range()
+            && let Ok(Some(range)) = data.range(offset, count)
+        {
+            return Data::Range(range);
+        }
+        if let Some(moment) = read.moment()
+            && let Some(loan) = data.lend(offset, count, moment)
+        {
+            return Data::Loan(loan);
+        }
+        if let Some(data) = read.fill(|out| Ok(data.append_now(offset, count, out)?)) {
+            return data;
+        }
+        let data = data.clone();
+        Data::later(async move { Ok(data.read(offset, count).await?) })
+    }
+
+    fn write(&self, user: &Rc<User>, node: &Node, write: Write) -> Written {
+        let Handle::File { data, writable } = &node.0.handle else { return Errno::EISDIR.into() };
+        let offset = write.offset;
+        let bytes = match write.data {
+            Incoming::Here(bytes) => bytes,
+            Incoming::Coming(count) => {
+                // What is put into memory is no write to the kernel, which would take the bits away.
+                let may =
+                    *writable && (self.who.writes_with_power(user) || !change::is_privileged(data));
+                let place = may.then(|| data.place(offset, count as usize));
+                return place.flatten().map_or(Written::Unread, Written::Into);
             }
+        };
+        if self.who.must_write_as(user) && change::is_privileged(data) {
+            let slices = [IoSlice::new(&bytes)];
+            let write = || Ok(data.write_all_blocking(offset, &slices)? as u32);
+            return self.who.act(user, write).into();
         }
-    }
-
-    fn read_now(
-        &self,
-        _user: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-        out: &mut Vec<u8>,
-    ) -> Option<Result<()>> {
-        let Handle::File { data, .. } = &node.0.handle else { return None };
-        match data.append_now(offset, count as usize, out) {
-            Ok(done) => done.then_some(Ok(())),
-            Err(error) => Some(Err(error.into())),
-        }
-    }
-
-    fn read_range(
-        &self,
-        _user: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-    ) -> Option<FileRange> {
-        let Handle::File { data, .. } = &node.0.handle else { return None };
-        data.range(offset, count as usize).ok()?
-    }
-
-    fn lend(
-        &self,
-        _user: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-        moment: u64,
-    ) -> Option<Loan> {
-        let Handle::File { data, .. } = &node.0.handle else { return None };
-        data.lend(offset, count as usize, moment)
-    }
-
-    fn write(&self, _user: &Rc<User>, node: &Node, offset: u64, bytes: Bytes) -> Outcome<u32> {
-        let Handle::File { data, .. } = &node.0.handle else { return Errno::EISDIR.into() };
         match data.write_now(offset, &[IoSlice::new(&bytes)]) {
             Ok(Some(count)) => Ok(count as u32).into(),
-            Err(error) => Err(error.into()).into(),
+            Err(error) => Err(Errno::from(error)).into(),
             Ok(None) => {
                 let data = data.clone();
                 Outcome::later(async move { Ok(data.write(offset, vec![bytes]).await? as u32) })
+                    .into()
             }
-        }
-    }
-
-    fn place(&self, _user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Option<FileRange> {
-        match &node.0.handle {
-            Handle::File { data, writable: true } => data.place(offset, count as usize),
-            _ => None,
         }
     }
 
@@ -411,12 +391,12 @@ impl Tree for ExportTree {
         statfs.into()
     }
 
-    fn lock(&self, _user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
-        self.locks.set(node, lock, || self.open_for_locks(&node.0))
+    fn lock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
+        self.locks.set(node, user.uid, lock, || self.open_for_locks(&node.0))
     }
 
-    fn getlock(&self, _user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
-        self.locks.test(&node.0, lock, || self.open_for_locks(&node.0)).into()
+    fn getlock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
+        self.locks.test(&node.0, user.uid, lock, || self.open_for_locks(&node.0)).into()
     }
 
     fn list_xattrs(&self, user: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {

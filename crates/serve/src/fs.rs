@@ -10,14 +10,14 @@ use super::export::LOCK_WAIT_MAX;
 use super::identity::Users;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
-    Statfs, Time, Tree, User,
+    Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Result,
+    SetAttr, SetXattr, Statfs, Time, Tree, User, Write, Written,
 };
 use covey_stripe::client::{File, Fs, Stat};
-use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock, xattr};
+use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock, seconds_of, xattr};
 use covey_wire::{Bytes, List, Name, Payload};
 use std::cell::{Cell, OnceCell, RefCell};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::rc::Rc;
 use tokio::time::timeout;
@@ -39,6 +39,8 @@ pub struct FsTree {
     connect: Connect,
     users: Rc<Users>,
     writers: Writers,
+    /// Makes the numbers of those who own locks.
+    owners: RandomState,
 }
 
 /// Makes the client when it is first needed.
@@ -64,8 +66,8 @@ struct Open {
 impl FsTree {
     /// A tree over the client that `connect` makes.
     pub fn new(connect: Connect, users: Rc<Users>) -> FsTree {
-        let (fs, writers) = Default::default();
-        FsTree { fs, connect, users, writers }
+        let (fs, writers, owners) = Default::default();
+        FsTree { fs, connect, users, writers, owners }
     }
 
     /// The user that an attach acts as.
@@ -76,6 +78,26 @@ impl FsTree {
     /// The client. Every node but an attach's own has come from it.
     fn client(&self) -> Option<Fs> {
         self.fs.get().cloned()
+    }
+
+    /// 9P's lock as a range. Its owner is a process of a client's, by what the client says, and never
+    /// one of another user's: whoever says the same is somebody else. The number's key is this
+    /// server's own, so that nobody can look for text that leads to a given number.
+    fn range(&self, user: &User, lock: &Lock) -> RangeLock {
+        const F_WRLCK: u8 = 1;
+        let owner = self.owners.hash_one((user.uid, lock.proc_id, lock.client_id.as_bytes()));
+        let end = match lock.length {
+            0 => u64::MAX,
+            length => lock.start.saturating_add(length - 1),
+        };
+        RangeLock {
+            exclusive: lock.kind == F_WRLCK,
+            whole: false,
+            start: lock.start,
+            end,
+            owner,
+            pid: lock.proc_id,
+        }
     }
 }
 
@@ -183,21 +205,22 @@ impl Tree for FsTree {
         })
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+    fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
-        Outcome::later(
-            async move { Ok(open.file.read_at(offset, count as usize).await?.into_bytes()) },
-        )
+        let (offset, count) = (read.offset, read.count as usize);
+        Data::later(async move { Ok(open.file.read_at(offset, count).await?.into_bytes()) })
     }
 
-    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+    fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
-        Outcome::later(async move {
-            let (count, data) = (data.len() as u32, Payload::from(data));
-            match open.append {
-                true => open.file.append(data).await.map(|_| count),
-                false => open.file.write_at(offset, data).await.map(|()| count),
-            }
+        write.received(|offset, data| {
+            Outcome::later(async move {
+                let (count, data) = (data.len() as u32, Payload::from(data));
+                match open.append {
+                    true => open.file.append(data).await.map(|_| count),
+                    false => open.file.write_at(offset, data).await.map(|()| count),
+                }
+            })
         })
     }
 
@@ -271,9 +294,9 @@ impl Tree for FsTree {
         })
     }
 
-    fn lock(&self, _: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
+    fn lock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
         const F_UNLCK: u8 = 2;
-        let (id, range, release) = (node.id, range(&lock), lock.kind == F_UNLCK);
+        let (id, range, release) = (node.id, self.range(user, &lock), lock.kind == F_UNLCK);
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
         later!(self, fs, {
             if release {
@@ -295,13 +318,16 @@ impl Tree for FsTree {
         })
     }
 
-    fn getlock(&self, _: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
-        let id = node.id;
+    fn getlock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
+        let (id, range) = (node.id, self.range(user, &lock));
+        if node.open.is_none() {
+            return Errno::EBADF.into();
+        }
         later!(self, fs, {
             const F_RDLCK: u8 = 0;
             const F_UNLCK: u8 = 2;
             // Linux's v9fs says F_UNLCK whatever kind it was asked about: any lock is in the way.
-            let asked = RangeLock { exclusive: lock.kind != F_RDLCK, ..range(&lock) };
+            let asked = RangeLock { exclusive: lock.kind != F_RDLCK, ..range };
             Ok(match fs.getlock(id, asked).await? {
                 None => Lock { kind: F_UNLCK, ..lock },
                 Some(held) => Lock {
@@ -443,7 +469,8 @@ fn opened(inode: &Inode, file: File, flags: u32, writer: Option<Writer>) -> Open
 }
 
 fn time(nanos: Nanos) -> Time {
-    Time { sec: nanos / 1_000_000_000, nsec: nanos % 1_000_000_000 }
+    let (sec, nsec) = seconds_of(nanos);
+    Time { sec: sec.cast_unsigned(), nsec: nsec.into() }
 }
 
 /// What 9P says of a file.
@@ -463,25 +490,6 @@ pub(super) fn attr(stat: &Stat) -> Attr {
         mtime: time(inode.mtime),
         ctime: time(inode.ctime),
         btime: time(inode.btime),
-    }
-}
-
-/// 9P's lock as a range: its owner is the pair of process and node.
-fn range(lock: &Lock) -> RangeLock {
-    const F_WRLCK: u8 = 1;
-    let mut owner = DefaultHasher::new();
-    (lock.proc_id, lock.client_id.as_bytes()).hash(&mut owner);
-    let end = match lock.length {
-        0 => u64::MAX,
-        length => lock.start.saturating_add(length - 1),
-    };
-    RangeLock {
-        exclusive: lock.kind == F_WRLCK,
-        whole: false,
-        start: lock.start,
-        end,
-        owner: owner.finish(),
-        pid: lock.proc_id,
     }
 }
 

@@ -14,6 +14,7 @@ mod leases;
 pub mod offline;
 pub mod reclaim;
 mod sessions;
+mod stores;
 mod tree;
 
 use super::stats::{MetaCounters, MetaTimes};
@@ -22,7 +23,7 @@ use anyhow::Context as _;
 use covey_io::os::clock;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::client::{Link, Net, Options, data_link};
+use covey_stripe::client::{Link, Net, Options, objects_link};
 use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Answer, Caller, Nanos, Op, Reply, Request};
 use covey_wire::Name;
@@ -52,6 +53,8 @@ pub struct Meta {
     pending: RefCell<Pending>,
     removals_due: Notify,
     links: Vec<Arc<Link>>,
+    /// The I/O servers' stores, by their index.
+    stores: RefCell<Vec<stores::Standing>>,
     options: Options,
     sessions: RefCell<Sessions>,
     leases: LeaseTable,
@@ -70,8 +73,8 @@ impl Meta {
         let counters = Rc::new(MetaCounters::default());
         let (store, journal) = Journal::open(media, servers, counters.clone())?;
         let options = Options { name: "metadata server".into(), ..Options::default() };
-        let link = |server: &Name| data_link(net.clone(), &server.lossy(), options.clone(), 0);
-        let links = store.servers().iter().map(link).collect();
+        let link = |server: &Name| objects_link(net.clone(), &server.lossy(), options.clone());
+        let links: Vec<Arc<Link>> = store.servers().iter().map(link).collect();
         let leases = LeaseTable::new(store.boot(), !store.sessions().is_empty());
         let meta = Rc::new(Meta {
             store: RefCell::new(Some(store)),
@@ -80,6 +83,7 @@ impl Meta {
             deferred: RefCell::default(),
             journal: Rc::new(journal),
             waiting: RefCell::default(),
+            stores: RefCell::new(vec![stores::Standing::default(); links.len()]),
             pending: RefCell::default(),
             removals_due: Notify::new(),
             links,
@@ -227,6 +231,7 @@ impl Meta {
         task::spawn(self.clone().remove_objects());
         task::spawn(self.clone().make_copies());
         for server in 0..self.links.len() {
+            task::spawn(self.clone().meet_each(server as u16));
             task::spawn(self.clone().reconcile_each(server));
         }
     }

@@ -13,13 +13,12 @@ use super::{ctl, data, fs, meta};
 use covey_ninep::message::Qid;
 use covey_ninep::runs::{self, Run};
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Result, SetAttr, SetXattr,
-    Statfs, Tree, User,
+    Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Result,
+    SetAttr, SetXattr, Statfs, Tree, User, Write, Written,
 };
-use covey_wire::{Bytes, FileRange, Name};
+use covey_wire::{Bytes, Name};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// Everything a node serves.
 pub struct NodeTree {
@@ -73,10 +72,12 @@ pub enum Text {
     Times,
     /// How full the metadata store is; empty where there is none.
     Space,
+    /// Whether the metadata server knows the store.
+    Store,
 }
 
 impl Text {
-    const ALL: [(Text, &str, u64); 7] = [
+    const ALL: [(Text, &str, u64); 8] = [
         (Text::Stats, "stats", 4),
         (Text::Config, "config", 5),
         (Text::Version, "version", 6),
@@ -84,13 +85,14 @@ impl Text {
         (Text::Slow, "slow", 8),
         (Text::Times, "times", 9),
         (Text::Space, "space", 10),
+        (Text::Store, "store", 11),
     ];
 
     /// Whether only root and the server's own user may read it: it tells what other users do.
     fn is_private(self) -> bool {
         match self {
             Text::Stats | Text::Ctl | Text::Slow | Text::Times => true,
-            Text::Config | Text::Space | Text::Version => false,
+            Text::Config | Text::Space | Text::Store | Text::Version => false,
         }
     }
 
@@ -119,6 +121,9 @@ impl NodeTree {
             Text::Space => {
                 let space = self.meta.as_ref().and_then(|meta| meta.0.map_space());
                 space.map_or_else(String::new, |(used, max)| format!("metadata {used} {max}\n"))
+            }
+            Text::Store => {
+                self.data.as_ref().map_or_else(String::new, |data| data.0.standing().text())
             }
         }
     }
@@ -409,76 +414,46 @@ impl Tree for NodeTree {
         to_part!(self, dir, |tree, dir| tree.make(user, dir, name, make, gid), Errno::EROFS.into())
     }
 
-    fn read(&self, user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
-        if let Node::Data(..) = node {
-            let read = || self.data_read(user, node, offset, count);
-            return self.watched(node, (0, "read", u64::from(count)), read);
+    fn read(&self, user: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
+        if let (Node::Data(inner, client), Some(data)) = (node, &self.data) {
+            let request = self.watch.begin(0, "read", Some(client));
+            let request = request.about(data::id_of(inner), read.count.into()).waits_for("disk");
+            return self.watch.data(request, data.read(user, inner, read));
         }
-        to_part!(self, node, |tree, inner| tree.read(user, inner, offset, count), {
+        to_part!(self, node, |tree, inner| tree.read(user, inner, read), {
             let text = match node {
                 Node::Text(text) => *text,
                 Node::Ctl(_) => Text::Ctl,
                 _ => return Errno::EISDIR.into(),
             };
-            let text = Bytes::from(self.text(text));
-            let start = text.len().min(offset as usize);
-            Outcome::Now(Ok(text.slice(start..text.len().min(start + count as usize))))
+            read.of(&Bytes::from(self.text(text)))
         })
     }
 
-    fn read_now(
-        &self,
-        user: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-        out: &mut Vec<u8>,
-    ) -> Option<Result<()>> {
-        match (node, &self.data) {
-            (Node::Data(inner, client), Some(data)) => {
-                let request = self.watch.begin(0, "read", Some(client));
-                let request = request.about(data::id_of(inner), u64::from(count));
-                let done = data.read_now(user, inner, offset, count, out)?;
-                self.watch.end(&request, Duration::ZERO, &done);
-                Some(done)
-            }
-            _ => None,
-        }
-    }
-
-    fn read_range(
-        &self,
-        user: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-    ) -> Option<FileRange> {
-        let (Node::Data(inner, client), Some(data)) = (node, &self.data) else { return None };
-        let range = data.read_range(user, inner, offset, count)?;
-        let request = self.watch.begin(0, "read", Some(client));
-        let request = request.about(data::id_of(inner), u64::from(count));
-        self.watch.end(&request, Duration::ZERO, &Ok(()));
-        Some(range)
-    }
-
-    fn write(&self, user: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+    fn write(&self, user: &Rc<User>, node: &Node, write: Write) -> Written {
         if let Node::Ctl(pending) = node {
             let copy = || self.begin_copy();
             let reset = || self.meta.iter().for_each(|meta| meta.0.times().reset());
             let meta = ctl::Meta { copy: &copy, reset: &reset };
-            return ctl::write(pending, &data, &self.watches(), &meta).into();
+            return write
+                .received(|_, data| ctl::write(pending, &data, &self.watches(), &meta).into());
         }
-        let bytes = data.len() as u64;
-        self.watched(node, (1, "write", bytes), || {
-            to_part!(self, node, |tree, inner| tree.write(user, inner, offset, data), {
-                Errno::EBADF.into()
+        write.received(|offset, data| {
+            let (what, write) = ((1, "write", data.len() as u64), Write::bytes(offset, data));
+            self.watched(node, what, || {
+                to_part!(self, node, |tree, inner| tree.write(user, inner, write), {
+                    Written::from(Errno::EBADF)
+                })
+                .into_outcome()
             })
         })
     }
 
     fn read_list(&self, user: &Rc<User>, node: &Node, list: Vec<Run>) -> Outcome<Bytes> {
         to_part!(self, node, |tree, inner| tree.read_list(user, inner, list), {
-            runs::read_each(&list, |offset, count| self.read(user, node, offset, count))
+            runs::read_each(&list, |offset, count| {
+                self.read(user, node, Read::bytes(offset, count)).into_outcome()
+            })
         })
     }
 
@@ -616,13 +591,6 @@ impl Tree for NodeTree {
 }
 
 impl NodeTree {
-    fn data_read(&self, user: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
-        match (node, &self.data) {
-            (Node::Data(inner, _), Some(data)) => data.read(user, inner, offset, count),
-            _ => Errno::ENOENT.into(),
-        }
-    }
-
     fn begin_copy(&self) -> bool {
         let Some(meta) = self.meta.as_ref().map(|meta| meta.0.clone()) else { return false };
         covey_io::task::spawn(async move {

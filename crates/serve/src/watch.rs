@@ -9,7 +9,8 @@ mod histogram;
 pub use histogram::{Detail, Histogram, quantile_ns, top_ns};
 
 use super::stats::Counter;
-use covey_ninep::tree::{Outcome, Result};
+use covey_ninep::tree::{Data, Outcome, Result};
+use covey_wire::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -115,6 +116,18 @@ impl Watch {
                     watch.end(&request, before, &result);
                     result
                 })
+            }
+        }
+    }
+
+    /// Counts a read when it is answered.
+    pub fn data(self: &Rc<Self>, request: Request, data: Data) -> Data {
+        match data {
+            Data::Later(later) => self.outcome(request, Outcome::Later(later)).into(),
+            Data::Failed(error) => self.outcome::<Bytes>(request, Err(error).into()).into(),
+            done => {
+                self.end(&request, Duration::ZERO, &Ok(()));
+                done
             }
         }
     }

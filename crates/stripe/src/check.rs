@@ -17,11 +17,13 @@
 //! [`Options::window`] files in 32 bytes each, and the findings' counts.
 
 mod links;
+mod lost;
 mod objects;
 mod pages;
 mod text;
 
-pub use text::describe;
+pub use lost::{Held, Path, bytes_on, held_by};
+pub use text::{describe, paths_in_words};
 
 use crate::objects::{DataOp, DataReply};
 use crate::ops::check::{Class, Finding, Severity};
@@ -88,6 +90,8 @@ pub struct Told {
     pub class: Class,
     /// What became of it.
     pub outcome: Outcome,
+    /// Of bytes that are lost: the paths of their file.
+    pub paths: Vec<Path>,
 }
 
 /// The result of a check.
@@ -168,6 +172,10 @@ struct Check<'a, A: Access> {
 impl<A: Access> Check<'_, A> {
     /// A finding is certain: it is repaired, if that is wanted, counted and told.
     async fn found(&mut self, finding: Finding) {
+        self.found_at(finding, Vec::new()).await;
+    }
+
+    async fn found_at(&mut self, finding: Finding, paths: Vec<Path>) {
         let Some(class) = Class::of(finding.class) else { return };
         let outcome = match (self.options.repair, class.repair()) {
             (false, _) => Outcome::Found,
@@ -180,7 +188,7 @@ impl<A: Access> Check<'_, A> {
         let count = self.report.findings.entry(class).or_default();
         count.0 += 1;
         count.1 += u64::from(outcome == Outcome::Repaired);
-        (self.tell)(&Told { finding, class, outcome });
+        (self.tell)(&Told { finding, class, outcome, paths });
     }
 
     async fn repair(&self, class: Class, finding: &Finding) -> Result<()> {

@@ -18,6 +18,7 @@ mod cache;
 mod check;
 mod data;
 mod file;
+mod handle;
 mod link;
 mod servers;
 mod session;
@@ -26,21 +27,21 @@ mod space;
 mod xattr;
 
 pub use cache::Caching;
-pub use data::{data_call, data_link};
+pub use data::{data_call, data_link, objects_link};
+pub use handle::File;
 pub use link::{Greet, Link, REDIAL_MAX, Start};
 pub use session::{Forget, Handover, Held, Opened};
 pub use small::{Created, Opening};
 pub use space::fallocate;
 
-use crate::list::{self, Run};
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{
-    Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, set,
+    Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, nanos_of,
+    set,
 };
-use beside::beside;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
-use covey_wire::{Bytes, List, Name, Payload};
+use covey_wire::{List, Name};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
 use servers::Servers;
@@ -142,23 +143,6 @@ pub struct Shared {
     pub(crate) session: Arc<Session>,
     data: Servers,
     files: Mutex<HashMap<Id, Weak<OpenFile>>>,
-}
-
-/// An open file. Clones share it; the last one dropped closes it.
-#[derive(Clone)]
-pub struct File {
-    handle: Arc<Handle>,
-}
-
-/// One open that the metadata server counts.
-struct Handle {
-    shared: Arc<Shared>,
-    /// None for what has no data: directories and special files.
-    open: Option<Arc<OpenFile>>,
-    id: Id,
-    version: u64,
-    consistency: Option<Consistency>,
-    _opened: Opened,
 }
 
 /// How long a listing waits for an I/O server to count a sparse file's blocks.
@@ -315,7 +299,7 @@ impl Fs {
         };
         let starts = self.shared.session.starts();
         let (inode, opened) = self.shared.session.open(who, op).await?;
-        let file = self.handle(&inode, opened, starts).await?;
+        let file = self.handle(who, &inode, opened, starts).await?;
         Ok((inode, file))
     }
 
@@ -353,7 +337,7 @@ impl Fs {
             Some(known) => known,
             None => self.shared.session.open(who, Op::Open { id, access }).await?,
         };
-        self.handle(&inode, opened, starts).await
+        self.handle(who, &inode, opened, starts).await
     }
 
     /// Removes a name: of a directory with `dir`, of anything else without.
@@ -484,26 +468,6 @@ impl Fs {
         self.shared.session.change(who, op).await
     }
 
-    /// `starts`: the metadata server's in which the inode was asked for, or an earlier one.
-    async fn handle(&self, inode: &Inode, opened: Opened, starts: (u64, u64)) -> Result<File> {
-        let shared = self.shared.clone();
-        let mut handle = Handle {
-            shared,
-            open: None,
-            id: inode.id,
-            version: inode.version,
-            consistency: inode.consistency(),
-            _opened: opened,
-        };
-        if let Some(layout) = &inode.layout {
-            handle.shared.data.meet(layout, &handle.shared.session).await?;
-            let open = handle.shared.share_file(inode, layout, starts)?;
-            open.refresh(inode);
-            handle.open = Some(open);
-        }
-        Ok(File { handle: Arc::new(handle) })
-    }
-
     /// Bytes allocated for a file on one server; None when it does not say soon.
     async fn allocated(&self, server: u16, id: Id) -> Option<u64> {
         let link = self.shared.data.get(server).ok()?;
@@ -526,129 +490,6 @@ impl Fs {
                 _,
             )) => Some(Statfs { bsize, blocks, bfree, bavail, fsid, ..Statfs::default() }),
             _ => None,
-        }
-    }
-}
-
-impl Shared {
-    fn open_file(&self, id: Id) -> Option<Arc<OpenFile>> {
-        self.files.lock().expect("no holder panics").get(&id)?.upgrade()
-    }
-
-    /// The file's shared state: what other handles use already, or a new one.
-    fn share_file(
-        &self,
-        inode: &Inode,
-        layout: &crate::ops::Layout,
-        starts: (u64, u64),
-    ) -> Result<Arc<OpenFile>> {
-        let mut files = self.files.lock().expect("no holder panics");
-        if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
-            return Ok(open);
-        }
-        let links = self.data.all_of(layout)?;
-        let open = Arc::new(OpenFile::new(inode, layout, links, starts)?);
-        files.insert(inode.id, Arc::downgrade(&open));
-        Ok(open)
-    }
-}
-
-impl File {
-    /// Which file.
-    pub fn id(&self) -> Id {
-        self.handle.id
-    }
-
-    /// The file's version when it was opened: as long as it is the same, nothing that was written
-    /// and closed since is missing from what was read.
-    pub fn version(&self) -> u64 {
-        self.handle.version
-    }
-
-    /// The file's own consistency mode when it was opened.
-    pub fn consistency(&self) -> Option<Consistency> {
-        self.handle.consistency
-    }
-
-    /// Up to `count` bytes from `offset`, in pieces that were never copied; fewer at the end only.
-    pub async fn read_at(&self, offset: u64, count: usize) -> Result<Payload> {
-        self.data()?.read(&self.handle.shared, offset, count).await
-    }
-
-    /// All of `data` at `offset`; done when every later read anywhere sees it.
-    pub async fn write_at(&self, offset: u64, data: Payload) -> Result<()> {
-        self.data()?.write(&self.handle.shared, offset, data).await
-    }
-
-    /// The bytes of many ranges, one after another in the order of `runs`: each server is asked
-    /// once for all that it has of them (or once per message, where that is more than one holds).
-    /// What lies beyond the end of the file is left out at the end of the answer, and reads as zeros
-    /// before it.
-    pub async fn read_list(&self, runs: &[Run]) -> Result<Bytes> {
-        let mut data = vec![0; list::extent(runs)?.total];
-        let there = self.read_list_into(runs, &mut data).await?;
-        data.truncate(there);
-        Ok(data.into())
-    }
-
-    /// As `read_list`, into memory that has exactly the bytes of all runs; how many of them, from the
-    /// front, are not beyond the end of the file. After an error nothing is changed.
-    pub async fn read_list_into(&self, runs: &[Run], into: &mut [u8]) -> Result<usize> {
-        self.data()?.read_list(&self.handle.shared, runs, into).await
-    }
-
-    /// Writes many ranges from `data`, which has exactly the bytes of all runs, one after another; done
-    /// when every later read anywhere sees them. Where ranges overlap either may win.
-    pub async fn write_list(&self, runs: &[Run], data: Bytes) -> Result<()> {
-        self.data()?.write_list(&self.handle.shared, runs, data).await
-    }
-
-    /// All of `data` at the end, whoever else appends; answers where it went.
-    pub async fn append(&self, data: Payload) -> Result<u64> {
-        let open = self.data()?.clone();
-        if data.is_empty() {
-            return open.size(&self.handle.shared).await;
-        }
-        let handle = self.handle.clone();
-        beside(&*self.handle.shared.net, |asker| async move {
-            open.append(&handle.shared, data, asker).await
-        })
-        .await
-    }
-
-    /// Everything written through any handle of this client reaches stable storage.
-    pub async fn fsync(&self) -> Result<()> {
-        match &self.handle.open {
-            Some(open) => open.fsync(&self.handle.shared).await,
-            None => {
-                let sync = Op::Fsync { id: self.handle.id };
-                self.handle.shared.session.ask(&Caller::default(), sync).await.map(|_| ())
-            }
-        }
-    }
-
-    /// What close(2) owes: the exact mtime.
-    pub async fn flush(&self) -> Result<()> {
-        match &self.handle.open {
-            Some(open) => open.flush(&self.handle.shared).await,
-            None => Ok(()),
-        }
-    }
-
-    fn data(&self) -> Result<&Arc<OpenFile>> {
-        self.handle.open.as_ref().ok_or_else(|| Errno::EISDIR.into())
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
-            // Looked at under the table's lock: a new handle cannot take it up meanwhile.
-            let mut files = self.shared.files.lock().expect("no holder panics");
-            if Arc::strong_count(&open) == 1 {
-                files.remove(&self.id);
-                open.close();
-            }
         }
     }
 }
@@ -688,8 +529,6 @@ fn time(change: Option<SetTime>, bit: u32, now_bit: u32) -> (Nanos, u32) {
     match change {
         None => (0, 0),
         Some(SetTime::Now) => (0, bit | now_bit),
-        Some(SetTime::To(Time { sec, nsec })) => {
-            (sec.saturating_mul(1_000_000_000).saturating_add(nsec), bit)
-        }
+        Some(SetTime::To(Time { sec, nsec })) => (nanos_of(sec.cast_signed(), nsec), bit),
     }
 }

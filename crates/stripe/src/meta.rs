@@ -43,6 +43,7 @@ mod read;
 mod remove;
 mod rename;
 mod session;
+mod stores;
 mod tmpfile;
 mod xattr;
 
@@ -296,6 +297,8 @@ impl<K: Kv> Store<K> {
             | Op::Recut { .. }
             | Op::Lookup { .. }
             | Op::Revokes { .. }
+            | Op::AcceptStore { .. }
+            | Op::Stores { .. }
             | Op::StillOpen { .. } => false,
             Op::Hello { .. }
             | Op::Setattr { .. }
@@ -319,13 +322,17 @@ impl<K: Kv> Store<K> {
             | Op::Removexattr { .. }
             | Op::Tmpfile { .. }
             | Op::SetConsistency { .. }
+            | Op::KnowStore { .. }
             | Op::Drop { .. } => true,
         }
     }
 
     /// Whether an operation is the server's own: from a client it must be refused.
     pub fn is_internal(op: &Op) -> bool {
-        matches!(op, Op::Reclaimed { .. } | Op::SessionOver { .. } | Op::Drop { .. })
+        matches!(
+            op,
+            Op::Reclaimed { .. } | Op::SessionOver { .. } | Op::Drop { .. } | Op::KnowStore { .. }
+        )
     }
 
     /// What the server must do elsewhere, in order. Removals and cuts stay pending in the map until
@@ -456,6 +463,7 @@ impl<K: Kv> Store<K> {
             Op::Touch { id } => self.touch(request, *id),
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
             Op::Drop { id } => self.drop_orphan(*id),
+            Op::KnowStore { server, store } => self.know_store(*server, store),
             Op::Mend { finding } => self.mend(request, finding),
             Op::Setxattr { .. } => self.setxattr(request),
             Op::Removexattr { id, name } => self.removexattr(request, *id, name),
@@ -482,6 +490,7 @@ impl<K: Kv> Store<K> {
             Op::Getlock { id, lock } => self.getlock(request, *id, lock),
             Op::Fsync { id } => self.stored(*id).map(|_| done()),
             Op::Cluster {} => Ok(self.cluster()),
+            Op::Stores {} => self.store_states(),
             Op::Exist { ids } => self.exist(&ids.0),
             Op::Lookup { parent, name, ahead, content } => {
                 self.lookup(caller, *parent, name, (*ahead, *content))

@@ -109,6 +109,12 @@ messages! {
         /// the first on a connection: from now on `client` (0: somebody else) writes on this one only.
         /// Asks which start of its machine the server runs in.
         40 Start { client: u64 },
+        /// from the metadata server alone, and answered at once: which store the objects are in
+        41 Meet {},
+        /// the metadata server `meta` keeps its files in this store: it serves from now on
+        42 Admit { store: Name, meta: Name },
+        /// the metadata server does not know this store: it serves nothing, and says why
+        43 Refuse { reason: Name },
         /// a piece of a copy of the metadata, which is whole with `end`
         31 Keep { offset: u64, data: Payload, end: bool },
     }
@@ -128,6 +134,9 @@ messages! {
         /// a number that changes when the machine starts, what was written and not synced may be lost
         /// then; and how many milliseconds ago that was, or fewer
         40 Start { machine: u64, age: u64 },
+        /// the store; the metadata server whose objects it holds, if any; whether it holds none; and
+        /// when it was formatted, in nanoseconds since 1970, 0 where nobody knows
+        41 Met { store: Name, meta: Name, is_empty: bool, formatted: u64 },
         /// data from `data` to before `hole`; both all ones when there is no more
         20 Extent { data: u64, hole: u64 },
     }

@@ -7,8 +7,10 @@
 
 pub mod check;
 mod consistency;
+mod nanos;
 
 pub use consistency::Consistency;
+pub use nanos::{Nanos, nanos_of, seconds_of};
 
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
@@ -17,9 +19,6 @@ pub type Id = u64;
 
 /// The root directory.
 pub const ROOT: Id = 1;
-
-/// Nanoseconds since 1970 on the server's clock.
-pub type Nanos = u64;
 
 record! {
     /// How a file's bytes lie on the I/O servers. Fixed when the file is created.
@@ -206,6 +205,21 @@ record! {
 }
 
 record! {
+    /// An I/O server's store as the metadata server sees it.
+    #[derive(Clone, Debug, PartialEq, Eq, Default)]
+    pub struct StoreState for () {
+        /// The I/O server's name.
+        pub server: Name,
+        /// The store that holds its objects; empty before the first meeting.
+        pub known: Name,
+        /// A store that was found in its place; empty when none was.
+        pub found: Name,
+        /// Why it serves nothing; empty when it serves, or was not met.
+        pub why: Name,
+    }
+}
+
+record! {
     /// What a client may remember, until it is told that it has changed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct Lease for () {
@@ -352,6 +366,13 @@ messages! {
         62 Mend { finding: check::Finding },
         /// read: rows as they are, from `from` on, together about `bytes_max`
         63 Rows { from: Name, bytes_max: u32 },
+        /// server's own: an I/O server keeps its objects in this store from now on
+        80 KnowStore { server: u16, store: Name },
+        /// volatile: what an I/O server held before it got the store that it has now is lost, and the
+        /// server may serve again
+        81 AcceptStore { server: u16 },
+        /// read: the stores of the I/O servers, in index order
+        82 Stores {},
         /// sets an extended attribute; flags: see `xattr`
         40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 },
         /// removes an extended attribute
@@ -422,6 +443,8 @@ messages! {
         31 Looked { files: List<check::Looked>, now: Nanos },
         /// rows, and whether they were the last
         32 Rows { rows: List<check::Row>, end: bool },
+        /// the stores of the I/O servers
+        82 Stores { stores: List<StoreState> },
         /// an extended attribute's value
         20 Xattr { value: Payload },
         /// names of extended attributes

@@ -29,3 +29,28 @@ fn zeros_within_a_size_do_not_bring_back_what_a_truncation_cuts_meanwhile() {
         }
     }
 }
+
+#[test]
+fn space_is_taken_where_a_file_lies_with_its_metadata() {
+    let mut world = World::progressive(7);
+    let (fs, who) = (world.client(true), root());
+    let (inode, file) = world.run(fs.create(&who, ROOT, &name("f"), 0o644, true, 6)).unwrap();
+    world.run(file.fallocate(&who, KEEP_SIZE, 0, 1000)).unwrap();
+    let stat = world.run(fs.stat(inode.id)).unwrap();
+    assert_eq!((stat.inode.size, stat.inode.inline), (0, 1000));
+    assert!(stat.blocks >= 2, "{} blocks", stat.blocks);
+    world.run(file.write_at(10, b"abc".to_vec().into())).unwrap();
+    world.run(file.fallocate(&who, 0, 5, 3 * INLINE as u64)).unwrap();
+    let inode = world.run(fs.inode(inode.id)).unwrap();
+    assert_eq!((inode.size, inode.inline as usize), (5 + 3 * INLINE as u64, INLINE));
+    let all = world.run(file.read_at(0, 4 * INLINE)).unwrap().into_bytes();
+    let mut expected = vec![0; 5 + 3 * INLINE];
+    expected[10..13].copy_from_slice(b"abc");
+    assert!(all == expected, "what was there stays, and the rest reads as zeros");
+    // What was taken beyond the size is gone with a cut, and a hole takes nothing.
+    let cut = SetAttr { size: Some(20), ..SetAttr::default() };
+    let stat = world.run(fs.setattr(&who, inode.id, cut)).unwrap();
+    assert_eq!(stat.inode.inline, 20);
+    world.run(file.fallocate(&who, PUNCH_HOLE | KEEP_SIZE, 0, 1000)).unwrap();
+    assert_eq!(world.run(fs.inode(inode.id)).unwrap().inline, 20);
+}

@@ -175,6 +175,44 @@ fn writing_takes_privilege_away_unless_root_writes() {
 }
 
 #[test]
+fn set_group_id_without_execution_stays_for_the_group_and_root_alone() {
+    let mut lab = open_lab(0o777);
+    let file = lab.create(ROOT, "f", mode::REGULAR | 0o2766).id;
+    for (caller, mode) in [(root(), 0o102766), (alice(), 0o102766), (bob(), 0o100766)] {
+        lab.caller = root();
+        lab.code(0, chmod(file, 0o2766));
+        lab.caller = caller;
+        assert_eq!(node(lab.reply(0, Op::Touch { id: file })).mode, mode);
+    }
+    // The group that counts for a new owner is the one that the file had.
+    lab.caller = root();
+    lab.code(0, chown(file, BOB, STAFF));
+    lab.code(0, chmod(file, 0o2766));
+    lab.caller = bob();
+    assert_eq!(node(lab.reply(0, chgrp(file, OTHERS))).mode, 0o100766);
+}
+
+#[test]
+fn a_chown_that_names_nobody_takes_privilege_away_as_any_other() {
+    let mut lab = open_lab(0o777);
+    let file = lab.create(ROOT, "f", mode::REGULAR | 0o6755).id;
+    let nobody = |id| Op::from(attributes(id, 0));
+    lab.caller = bob();
+    assert_eq!(lab.code(0, nobody(file)), Errno::EPERM);
+    lab.caller = root();
+    assert_eq!(node(lab.reply(0, nobody(file))).mode, 0o100755);
+    lab.caller = bob();
+    assert_eq!(lab.code(0, nobody(file)), 0, "there is nothing to take away");
+    lab.caller = root();
+    lab.code(0, chmod(file, 0o6744));
+    assert_eq!(node(lab.reply(0, nobody(file))).mode, 0o102744);
+    let dir = lab.create(ROOT, "d", mode::DIRECTORY | 0o2755).id;
+    assert_eq!(node(lab.reply(0, nobody(dir))).mode, mode::DIRECTORY | 0o2755);
+    let [again, living] = lab.replayed();
+    assert_eq!(again, living);
+}
+
+#[test]
 fn a_set_group_id_directory_gives_its_group_and_directories_pass_that_on() {
     let mut lab = open_lab(0o777);
     lab.caller = root();

@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_file_that_was_found_is_roots_or_ones_own_and_only_they_write_it() {
         let found = Place::Found("covey.toml".into());
-        let check = |owner, mode| found.check(owner, 0o100_000_u32 | mode, 1000);
+        let check = |owner, mode: u32| found.check(owner, 0o100_000 | mode, 1000);
         assert_eq!(check(1000, 0o644), Ok(()));
         assert_eq!(check(0, 0o644), Ok(()));
         assert!(check(1001, 0o600).is_err_and(|why| why.contains("user 1001")));

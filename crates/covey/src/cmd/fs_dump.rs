@@ -82,6 +82,10 @@ fn json_of(record: &Record) -> Value {
         }),
         Record::Boot { count } => json!({ "type": "boot", "count": count }),
         Record::Losses { count } => json!({ "type": "power-losses", "count": count }),
+        Record::Stores { stores } => {
+            let stores: Vec<_> = stores.iter().map(Name::lossy).collect();
+            json!({ "type": "stores", "stores": stores })
+        }
         Record::Inode { inode, cookie_next, tail } => inode_of(inode, *cookie_next, *tail),
         Record::Name { parent, name, id, kind, cookie } => {
             let mut value = json!({ "type": "name", "parent": parent, "id": id, "kind": kind,

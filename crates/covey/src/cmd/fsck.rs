@@ -1,9 +1,12 @@
 //! `covey fsck`: is the file system sound, and if not, make it so.
 
+mod lost;
+
 use super::Context;
 use crate::error::{Cannot, Error, Result};
 use covey_serve::meta::offline::Offline;
 use covey_stripe::check::{self, Options, Outcome, Report, Told};
+use covey_stripe::ops::check::Severity;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,6 +24,7 @@ use std::path::PathBuf;
 ///     covey fsck --repair            then once more without: it must find nothing
 ///     covey --json fsck | jq .findings
 ///     covey fsck --store /srv/covey/meta
+///     covey fsck --accept-loss io2   its disk was replaced: list what is lost, and go on
 ///
 /// EXIT CODES
 ///
@@ -32,9 +36,13 @@ pub struct Args {
     /// Repair what is found
     #[arg(long)]
     repair: bool,
-    /// Tell so many findings of a class, and count the rest
+    /// Tell so many findings of a class, and count the rest; what is lost is told in full
     #[arg(long, value_name = "N", default_value_t = 20)]
     tell: u64,
+    /// Accept that what the I/O server NODE held is lost, after its disk was replaced, and let it serve
+    /// again. First the files that had bytes there are listed by path
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["repair", "store"])]
+    accept_loss: Option<String>,
     /// Check the metadata store in DIR, whose server is stopped
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
@@ -45,6 +53,9 @@ const PASSES_MAX: usize = 8;
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
+    if let Some(node) = &args.accept_loss {
+        return lost::accept(node, context).await;
+    }
     let (report, told, servers) = match &args.store {
         Some(dir) => {
             let store = Offline::open(dir).cannot(|| format!("check {}", dir.display()));
@@ -72,7 +83,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     })?;
     if !report.unasked.is_empty() {
         return Err(Error::work("cannot check everything: not every I/O server answers")
-            .hint("`covey ping` shows which"));
+            .hint("`covey status` shows which, and why"));
     }
     match report.left() {
         0 => Ok(()),
@@ -85,7 +96,8 @@ async fn passes<A: check::Access>(access: &A, args: &Args) -> Result<(Report, Ve
     let mut told: Vec<Told> = Vec::new();
     let mut tell = |one: &Told| {
         let so_far = told.iter().filter(|other| other.class == one.class).count() as u64;
-        if so_far < args.tell {
+        // What is lost is named whatever its number.
+        if so_far < args.tell || one.class.severity() == Severity::Loss {
             told.push(one.clone());
         }
     };
@@ -115,6 +127,7 @@ fn json_of(report: &Report, told: &[Told], servers: &[String]) -> Value {
         json!({
             "class": one.class.word(), "severity": one.class.severity().word(), "id": finding.id,
             "what": check::describe(one, servers), "repaired": one.outcome == Outcome::Repaired,
+            "paths": one.paths.iter().map(|path| text(path)).collect::<Vec<_>>(),
             "reason": match &one.outcome { Outcome::Left(why) => Some(why), _ => None },
         })
     };
@@ -127,6 +140,10 @@ fn json_of(report: &Report, told: &[Told], servers: &[String]) -> Value {
         "findings": told.iter().map(one).collect::<Vec<_>>(),
         "unasked": report.unasked.iter().map(unasked).collect::<Vec<_>>(),
     })
+}
+
+fn text(path: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(path)
 }
 
 fn write(
@@ -167,6 +184,7 @@ fn write(
     }
     let (files, objects) = (report.files, report.objects);
     let verdict = match (report.found(), report.left()) {
+        (0, _) if !report.unasked.is_empty() => "nothing found where it could be looked".to_owned(),
         (0, _) => "clean".to_owned(),
         (found, 0) => format!("{found} findings, all repaired"),
         (found, left) if repair => format!("{found} findings, {left} left"),

@@ -1,13 +1,15 @@
 //! `covey init`: formats stores.
 
 use super::{Context, serve};
-use crate::error::{Cannot, Result};
+use crate::config::{Address, Node};
+use crate::error::{Cannot, Error, Result};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
 /// Format the store of a node, once, before it serves for the first time
 ///
 /// Makes the directory that covey.toml names and marks it as this node's of this cluster. A
 /// directory that holds anything, or that belongs to another node or cluster, is refused and left
-/// as it is.
+/// as it is. So is the store of a node whose addresses are another machine's.
 ///
 /// EXAMPLES
 ///
@@ -22,6 +24,9 @@ pub struct Args {
     /// Every node
     #[arg(long)]
     all: bool,
+    /// This is the node's machine, although none of its addresses is found here
+    #[arg(long)]
+    here: bool,
 }
 
 /// Runs the command.
@@ -33,7 +38,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         (false, None) => vec![serve::this_host(&config)?],
     };
     for name in &names {
-        config.node(name)?;
+        let node = config.node(name)?;
+        if !args.here && !lives_here(node) {
+            return Err(elsewhere(node, args.all));
+        }
     }
     let mut formatted = Vec::new();
     for name in &names {
@@ -51,4 +59,40 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Whether a node may run on this machine: one of its addresses is this machine's. What cannot be found
+/// out, because a name leads nowhere yet, is no reason to refuse it.
+fn lives_here(node: &Node) -> bool {
+    node.listen.is_empty()
+        || node.listen.iter().any(|address| match address {
+            Address::Unix(_) => true,
+            _ if address.is_local() => true,
+            Address::Tcp { host, .. } => match (host.as_str(), 0).to_socket_addrs() {
+                Ok(mut found) => found.any(is_own),
+                Err(_) => true,
+            },
+        })
+}
+
+/// The kernel lets nobody listen at an address that another machine has.
+fn is_own(address: SocketAddr) -> bool {
+    match TcpListener::bind(address) {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::AddrNotAvailable,
+    }
+}
+
+fn elsewhere(node: &Node, is_all: bool) -> Error {
+    let name = &node.name;
+    let at: Vec<String> = node.listen.iter().map(ToString::to_string).collect();
+    let why = format!(
+        "cannot format the store of {name} here: {name} listens at {}, which is not this machine",
+        at.join(" ")
+    );
+    let run = match is_all {
+        true => format!("`covey init` on each machine formats its own; {name}'s is elsewhere"),
+        false => format!("run `covey init --node {name}` on {name}"),
+    };
+    Error::user(why).hint(run).hint("--here, if this is its machine all the same")
 }

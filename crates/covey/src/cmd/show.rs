@@ -3,7 +3,7 @@
 use super::path::{is_kind, kind, text};
 use crate::output::quote;
 use covey_plot::calendar::{date, utc};
-use covey_stripe::ops::{Inode, Nanos};
+use covey_stripe::ops::{Inode, Nanos, seconds_of};
 
 /// What a file is, in a word.
 pub fn kind_word(inode: &Inode) -> &'static str {
@@ -60,9 +60,9 @@ pub fn mode(mode: u32) -> String {
 
 /// A time in UTC: `2026-11-21 07:31:05`, with nine more digits when `exact`.
 pub fn time(nanos: Nanos, exact: bool) -> String {
-    let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let (seconds, fraction) = seconds_of(nanos);
     match exact {
-        true => format!("{}:{:02}.{fraction:09} UTC", utc(seconds), seconds % 60),
+        true => format!("{}:{:02}.{fraction:09} UTC", utc(seconds), seconds.rem_euclid(60)),
         false => utc(seconds),
     }
 }
@@ -71,7 +71,10 @@ pub fn time(nanos: Nanos, exact: bool) -> String {
 pub fn parse_time(text: &str) -> Result<Nanos, String> {
     let wrong =
         || format!("`{text}` is not a time such as 2026-11-21T07:31:05 (UTC) or @1795000000");
-    let in_nanos = |seconds: u64| seconds.checked_mul(1_000_000_000).ok_or_else(wrong);
+    let in_nanos = |seconds: i64| {
+        let nanos = seconds.checked_mul(1_000_000_000).ok_or_else(wrong)?;
+        Ok(nanos.cast_unsigned())
+    };
     if let Some(seconds) = text.strip_prefix('@') {
         return in_nanos(seconds.parse().map_err(|_| wrong())?);
     }
@@ -88,18 +91,18 @@ pub fn parse_time(text: &str) -> Result<Nanos, String> {
         _ => return Err(wrong()),
     };
     let &[year, month, day] = &day[..] else { return Err(wrong()) };
-    if !(1970..=2500).contains(&year) || hour > 23 || minute > 59 || second > 59 {
+    if !(1970..=2261).contains(&year) || hour > 23 || minute > 59 || second > 59 {
         return Err(wrong());
     }
     let days = day_number(year, month, day).ok_or_else(wrong)?;
-    in_nanos(days * 86_400 + hour * 3600 + minute * 60 + second)
+    in_nanos((days * 86_400 + hour * 3600 + minute * 60 + second).cast_signed())
 }
 
 /// Days from 1970-01-01, if there is such a date.
 fn day_number(year: u64, month: u64, day: u64) -> Option<u64> {
     let guess = (year - 1970) * 365 + (month.checked_sub(1)?) * 28;
     // Leap days and the days by which months exceed 28: never more than this.
-    (guess..guess + 200).find(|days| date(*days) == (year, month, day))
+    (guess..guess + 200).find(|days| date(days.cast_signed()) == (year, month, day))
 }
 
 /// A name with what follows it in long listings: a link's target.
@@ -117,7 +120,8 @@ pub fn json(path: &[u8], inode: &Inode, blocks: Option<u64>) -> serde_json::Valu
         "path": text(path), "id": inode.id, "type": kind_word(inode),
         "mode": format!("{:04o}", inode.mode & 0o7777), "uid": inode.uid, "gid": inode.gid,
         "links": inode.nlink, "size": inode.size, "blocks": blocks, "target": target,
-        "atime_ns": inode.atime, "mtime_ns": inode.mtime, "ctime_ns": inode.ctime,
+        "atime_ns": inode.atime.cast_signed(), "mtime_ns": inode.mtime.cast_signed(),
+        "ctime_ns": inode.ctime.cast_signed(),
         "btime_ns": inode.btime,
     })
 }
@@ -125,6 +129,7 @@ pub fn json(path: &[u8], inode: &Inode, blocks: Option<u64>) -> serde_json::Valu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use covey_stripe::ops::nanos_of;
 
     #[test]
     fn modes_read_as_in_ls() {
@@ -148,7 +153,10 @@ mod tests {
             assert_eq!(parse_time(plain), Ok(seconds * 1_000_000_000), "{text}");
         }
         assert_eq!(time(1_709_164_800_000_000_000, false), "2024-02-29 00:00");
+        assert_eq!(time(nanos_of(-315_593_940, 5), true), "1960-01-01 07:01:00.000000005 UTC");
         assert_eq!(parse_time("@5"), Ok(5_000_000_000));
+        assert_eq!(parse_time("@-5"), Ok(nanos_of(-5, 0)));
+        assert!(parse_time("@9223372037").is_err(), "it cannot be kept");
         assert_eq!(parse_time("2024-02-29T01:00Z"), Ok(1_709_168_400_000_000_000));
     }
 

@@ -5,7 +5,7 @@ use super::{Context, df, ping};
 use crate::config::{Config, Node, size};
 use crate::error::Result;
 use crate::output::duration;
-use covey_cluster::reach::PingReport;
+use covey_cluster::reach::{PingReport, StoreWord};
 use covey_cluster::tuned::{self, Source, TuneFile};
 use covey_lab::units::rate_text;
 use futures_util::future::join_all;
@@ -97,8 +97,18 @@ fn gather(
         role: node.roles_text(),
         pid: cluster.and_then(|cluster| cluster.process(&node.name)).map(|process| process.pid),
         up: report.is_some(),
-        state: answer.as_ref().map_or_else(ping::Silence::state, |_| "up"),
-        reason: answer.as_ref().err().map(|silence| silence.reason.clone()),
+        state: answer.as_ref().map_or_else(ping::Silence::state, |report| match report.store {
+            StoreWord::Known => "up",
+            StoreWord::Unmet(_) => "waiting",
+            StoreWord::Unknown(_) => "unknown store",
+        }),
+        reason: match &answer {
+            Err(silence) => Some(silence.reason.clone()),
+            Ok(report) => match &report.store {
+                StoreWord::Known => None,
+                StoreWord::Unmet(why) | StoreWord::Unknown(why) => Some(why.clone()),
+            },
+        },
         address: node.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
         store: node.store.as_ref().map(|store| store.display().to_string()),
         bytes_total: space.map(|space| space.total),
@@ -236,7 +246,11 @@ fn write(
     }
     for row in rows {
         if let Some(reason) = &row.reason {
-            writeln!(out, "\n{} is {}: {reason}", row.node, row.state)?;
+            let (node, state) = (&row.node, row.state);
+            match state {
+                "unknown store" => writeln!(out, "\n{node} serves nothing: {reason}")?,
+                _ => writeln!(out, "\n{node} is {state}: {reason}")?,
+            }
         }
     }
     Ok(())

@@ -4,8 +4,9 @@ use super::path::{Failures, Follow, Found, inside, shown, text};
 use super::{Context, Session, mkdir, show};
 use crate::error::{Cannot, Result};
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
-use covey_stripe::ops::{Inode, Nanos};
+use covey_stripe::ops::{Inode, Nanos, seconds_of};
 use std::ffi::OsString;
+use std::time::{Duration, SystemTime};
 
 /// Set the times of files to now, and make files that are not there
 ///
@@ -60,7 +61,17 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 
 /// The two numbers of 9P.
 pub fn to_time(nanos: Nanos) -> Time {
-    Time { sec: nanos / 1_000_000_000, nsec: nanos % 1_000_000_000 }
+    let (sec, nsec) = seconds_of(nanos);
+    Time { sec: sec.cast_unsigned(), nsec: nsec.into() }
+}
+
+/// A time as the standard library has it.
+pub fn system_time(time: Nanos) -> SystemTime {
+    let distance = Duration::from_nanos(time.cast_signed().unsigned_abs());
+    match time.cast_signed() {
+        0.. => SystemTime::UNIX_EPOCH + distance,
+        ..0 => SystemTime::UNIX_EPOCH - distance,
+    }
 }
 
 async fn touch(args: &Args, session: &Session, path: &[u8], mode: u32, set: &SetAttr) -> Found<()> {

@@ -1,6 +1,6 @@
 //! `covey up`: the embedded cluster of this machine, started.
 
-use super::cluster::{Cluster, Daemon, Process, Shape, make, mounts, spawn};
+use super::cluster::{Cluster, Daemon, Made, Process, Shape, make, mounts, spawn};
 use super::{Context, mount};
 use crate::config::{Config, Node, Role, parse_strip};
 use crate::error::{Cannot, Error, Result};
@@ -75,8 +75,14 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     cluster.make_dirs()?;
     let lock = cluster.lock(&context.output).await?;
     let shape = Shape { io_servers: args.io_servers, tcp: args.tcp, strip_bytes: args.strip };
-    let config = make(&cluster, &shape, &context.output).await?;
-    let started = start(&cluster, &config).await?;
+    let Made { config, before } = make(&cluster, &shape, &context.output).await?;
+    let started = match start(&cluster, &config).await {
+        Ok(started) => started,
+        Err(error) => {
+            before.restore(&cluster)?;
+            return Err(error);
+        }
+    };
     let mounted = match &args.mount {
         Some(mountpoint) => {
             let wish = mount::Wish::in_mode(args.consistency.unwrap_or_default());

@@ -3,7 +3,7 @@
 //!
 //! Shared by the suite and by `examples/strangers.rs`.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -49,22 +49,6 @@ pub fn attack(server: SocketAddr, end: Instant, seed: u64) -> Tally {
         }
     }
     tally
-}
-
-/// Reads until the server ends the connection; false when it has not within `patience`.
-pub fn is_ended(stream: &mut TcpStream, patience: Duration) -> bool {
-    stream.set_read_timeout(Some(patience)).expect("a socket has a time limit");
-    let mut buffer = [0; 4096];
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => {
-                return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
-            }
-        }
-    }
 }
 
 fn nothing(_: &mut Random) -> Vec<u8> {

@@ -12,6 +12,11 @@ pub const O_WRONLY: u32 = 1;
 pub const O_RDWR: u32 = 2;
 pub const O_TRUNC: u32 = 0o1000;
 
+/// Kinds of locks.
+pub const F_RDLCK: u8 = 0;
+pub const F_WRLCK: u8 = 1;
+pub const F_UNLCK: u8 = 2;
+
 /// An answer, or the number of the error.
 pub type Answer = Result<Message, u32>;
 
@@ -118,6 +123,27 @@ impl Nine {
             mtime_nsec,
         })
         .map(|_| ())
+    }
+
+    /// Takes or gives back a lock on all of a file, as process `proc_id` of client "c"; whether it was
+    /// had.
+    pub fn lock(&mut self, fid: u32, kind: u8, proc_id: u32) -> Result<bool, u32> {
+        let (start, length, client_id) = (0, 0, Name::from("c"));
+        let lock = Message::Tlock { fid, kind, flags: 0, start, length, proc_id, client_id };
+        match self.call(lock)? {
+            Message::Rlock { status: 0 } => Ok(true),
+            Message::Rlock { status: 1 } => Ok(false),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The kind of lock that is in the way of one for writing.
+    pub fn getlock(&mut self, fid: u32, proc_id: u32) -> Result<u8, u32> {
+        let (start, length, client_id) = (0, 0, Name::from("c"));
+        match self.call(Message::Tgetlock { fid, kind: 1, start, length, proc_id, client_id })? {
+            Message::Rgetlock { kind, .. } => Ok(kind),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Mode and size.

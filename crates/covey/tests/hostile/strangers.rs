@@ -1,10 +1,11 @@
 //! Peers before they have proven anything: floods of them, servers that are others' processes,
 //! configurations that others have written, and keys that change.
 
-use crate::attack::{attack, is_ended};
+use crate::attack::attack;
 use crate::support::{Cluster, Finished, covey, is_root, no_fuse, run, skip, until};
 use covey_io::os::credentials::{Identity, act_as};
 use std::fs;
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -280,4 +281,20 @@ fn a_wrong_key_is_called_so_here_and_in_the_servers_log() {
     let keyless = keyed.cluster.refused(&["ping"]);
     assert!(keyless.stdout.contains("not asked"), "{keyless}");
     assert!(keyless.stderr.contains("cannot ask 1 of 1 servers: cannot read the key"), "{keyless}");
+}
+
+/// Reads until the server ends the connection; false when it has not within `patience`.
+fn is_ended(stream: &mut TcpStream, patience: Duration) -> bool {
+    stream.set_read_timeout(Some(patience)).expect("a socket has a time limit");
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            }
+        }
+    }
 }

@@ -3,10 +3,11 @@
 //!
 //! The test's user, whom the servers run as, attaches for all of them.
 
-use crate::nine::{Nine, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
+use crate::nine::{F_RDLCK, F_UNLCK, F_WRLCK, Nine, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
 use crate::support::{Cluster, until};
 
 const EACCES: u32 = 13;
+const EBADF: u32 = 9;
 const ALICE: u32 = 61_001;
 const BOB: u32 = 61_002;
 
@@ -82,4 +83,55 @@ fn after_a_restart_of_the_metadata_server_what_is_open_permits_no_more_than_befo
     assert_eq!(alice.stat(own).1, 10);
     alice.chmod(own, 0o444).unwrap();
     alice.cut(own, 5).unwrap();
+}
+
+#[test]
+fn a_lock_is_released_by_nobody_who_only_says_that_it_is_his() {
+    let cluster = shared();
+    let (mut alice, mut bob) = (fs(&cluster, "io1", ALICE), fs(&cluster, "io1", BOB));
+    let own = of_alice(&mut alice, "log", 0o666);
+    let his = bob.open("log", O_RDWR).unwrap();
+    assert_eq!(alice.lock(own, F_WRLCK, 7), Ok(true));
+    assert_eq!(bob.lock(his, F_WRLCK, 7), Ok(false));
+    assert_eq!(bob.lock(his, F_UNLCK, 7), Ok(true), "there is nothing to give back");
+    assert_eq!(bob.lock(his, F_RDLCK, 7), Ok(false));
+    assert_eq!(bob.getlock(his, 7), Ok(F_WRLCK));
+    // Nor by a fid of his that goes.
+    bob.clunk(his);
+    let his = bob.open("log", O_RDWR).unwrap();
+    assert_eq!(bob.lock(his, F_RDLCK, 7), Ok(false));
+    alice.clunk(own);
+    until("a lock that goes with its fid", || bob.lock(his, F_WRLCK, 7) == Ok(true));
+}
+
+#[test]
+fn locks_need_a_file_that_is_open() {
+    let cluster = shared();
+    let (mut alice, mut bob) = (fs(&cluster, "io1", ALICE), fs(&cluster, "io1", BOB));
+    of_alice(&mut alice, "secret", 0o600);
+    let walked = bob.walk("secret");
+    assert_eq!(bob.lock(walked, F_RDLCK, 1), Err(EBADF));
+    assert_eq!(bob.lock(walked, F_UNLCK, 1), Err(EBADF));
+    assert_eq!(bob.getlock(walked, 1), Err(EBADF));
+}
+
+#[test]
+fn a_write_takes_anothers_privilege_from_a_program() {
+    let cluster = shared();
+    let (mut alice, mut bob) = (fs(&cluster, "io1", ALICE), fs(&cluster, "io1", BOB));
+    let own = of_alice(&mut alice, "program", 0o777);
+    // More than lies with the metadata: the rest is written past the metadata server.
+    let bytes = vec![7; 100_000];
+    alice.write(own, 0, &bytes).unwrap();
+    alice.clunk(own);
+    let (walked, his) = (alice.walk("program"), bob.open("program", O_RDWR).unwrap());
+    for (offset, size) in [(90_000, 10), (0, 10), (100_000, 10)] {
+        alice.chmod(walked, 0o6777).unwrap();
+        assert_eq!(alice.stat(walked).0 & 0o7777, 0o6777);
+        bob.write(his, offset, &bytes[..size]).unwrap();
+        assert_eq!(alice.stat(walked).0 & 0o7777, 0o777, "a write at {offset}");
+    }
+    alice.chmod(walked, 0o6777).unwrap();
+    bob.cut(his, 50_000).unwrap();
+    assert_eq!(alice.stat(walked).0 & 0o7777, 0o777, "a cut");
 }

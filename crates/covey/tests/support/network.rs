@@ -102,7 +102,7 @@ impl Network {
         fs::write(dir.join("lock"), "").expect("a file");
         fs::write(cluster.config(), self.config(dir)).expect("a file");
         cluster.covey(&["keygen"]);
-        cluster.covey(&["init", "--all"]);
+        cluster.covey(&["init", "--all", "--here"]);
         let mut servers = Servers(Vec::new());
         for node in NODES {
             let mut command = if node == "io4" { self.covey_there() } else { covey() };

@@ -289,7 +289,8 @@ pub fn sync_names(path: &Path) -> io::Result<()> {
     parent.map_or(Ok(()), |parent| OsDisk.sync_dir(parent))
 }
 
-const IDENTITY_FILE: &str = "covey.store";
+/// Whose directory it is, written once.
+pub const IDENTITY_FILE: &str = "covey.store";
 const IDENTITY_FILE_NEW: &str = "covey.store.new";
 const LOCK_FILE: &str = "covey.lock";
 

@@ -357,8 +357,15 @@ impl Disk for SimDisk {
         })
     }
 
-    fn machine_start(&self) -> u64 {
+    fn machine_start(&self, _: &Path) -> u64 {
         self.lock().starts
+    }
+
+    fn mark(&self) -> io::Result<[u8; 16]> {
+        // What comes of a seed must not depend on how many marks were asked for.
+        let mut rng = self.lock().rng.clone();
+        let (high, low) = (rng.next().to_le_bytes(), rng.next().to_le_bytes());
+        Ok(std::array::from_fn(|at| if at < 8 { high[at] } else { low[at - 8] }))
     }
 
     fn machine_age(&self) -> Duration {

@@ -251,13 +251,13 @@ fn a_full_map_takes_what_fits_and_lends_from_the_disk() {
     let mut map = disk.map(path);
     assert_eq!((map.space().held, disk.used()), (5000, 5000), "a twentieth is kept ahead");
     disk.limit_map(path, Some(10_000));
-    let fill = (0u32..).map(|n| map.put(&n.to_be_bytes(), &[0; 964]));
+    let fill = (0u32..).map(|n| map.put(&n.to_le_bytes(), &[0; 964]));
     let fits = fill.take_while(Result::is_ok).count();
     assert!((15..=20).contains(&fits), "{fits} rows of 1000 bytes fit into twice the limit");
     map.checkpoint().unwrap();
     assert!(disk.used() >= fits as u64 * 1000);
     // What was just written cannot be written beside itself; after a checkpoint it can be replaced.
-    map.delete(&1u32.to_be_bytes()).expect_err("all is used or not free yet");
+    map.delete(&1u32.to_le_bytes()).expect_err("all is used or not free yet");
     map.checkpoint().unwrap();
     disk.limit_map(path, None);
     disk.set_capacity(disk.used());

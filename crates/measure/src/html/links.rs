@@ -184,7 +184,7 @@ fn tell_origin(origin: &Provenance) -> String {
     format!(
         "<pre>{}</pre><dl>{}{}{}{}</dl>",
         escape(&origin.command),
-        line("When", format!("{} UTC", utc(origin.began_s))),
+        line("When", format!("{} UTC", utc(origin.began_s.cast_signed()))),
         line("Host", origin.host.clone()),
         line("Machine", format!("{}, {} CPUs", origin.processor, origin.cpus)),
         line("Software", format!("Linux {}, covey {}", origin.kernel, origin.version))

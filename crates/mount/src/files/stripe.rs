@@ -38,6 +38,10 @@ impl Files for Fs {
         Fs::setattr(self, who, id, set).await
     }
 
+    async fn setattr_open(&self, who: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
+        Fs::setattr_open(self, who, id, set).await
+    }
+
     async fn create(
         &self,
         who: &Caller,

@@ -9,7 +9,7 @@ use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
 use covey_stripe::client::Stat;
-use covey_stripe::ops::{Caller, Id, Inode, Nanos};
+use covey_stripe::ops::{Caller, Id, Inode, Nanos, seconds_of};
 use covey_wire::Name;
 use std::time::Duration;
 
@@ -37,15 +37,13 @@ impl<F: Files> Session<F> {
         self.behind.settle(header.nodeid).await;
         let by_handle = valid & fattr::FH != 0 && self.open.find(fh)?.writable;
         self.look_for_setgid(header, set.mode.unwrap_or(0));
-        let as_asked =
-            async |who: &Caller| self.files.setattr(who, header.nodeid, set.clone()).await;
-        let stat = match self.as_caller(header, as_asked).await {
-            // ftruncate(2) asks the descriptor, not the mode that the file has by now.
-            Err(error) if error.code == Errno::EACCES && by_handle && only_size(&set) => {
-                self.files.setattr(&Caller::default(), header.nodeid, set).await?
-            }
-            outcome => outcome?,
+        // ftruncate(2) asks the descriptor, not the mode that the file has by now.
+        let is_cut = by_handle && only_size(&set);
+        let as_asked = async |who: &Caller| match is_cut {
+            true => self.files.setattr_open(who, header.nodeid, set.clone()).await,
+            false => self.files.setattr(who, header.nodeid, set.clone()).await,
         };
+        let stat = self.as_caller(header, as_asked).await?;
         Ok(self.attr_out(&stat))
     }
 
@@ -253,7 +251,8 @@ const STATX_BASIC_STATS: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
 
 fn split(time: Nanos) -> (u64, u32) {
-    (time / NANOS, (time % NANOS) as u32)
+    let (seconds, nanos) = seconds_of(time);
+    (seconds.cast_unsigned(), nanos)
 }
 
 /// In units of 512 bytes, of what has no holes.
@@ -274,7 +273,8 @@ fn set_of(request: &Request) -> SetAttr {
     let has = |bit: u32| valid & bit != 0;
     let time = |bit: u32, now: u32, sec: u64, nsec: u32| match (has(bit), has(now)) {
         (_, true) => Some(SetTime::Now),
-        (true, false) => Some(SetTime::To(representable(sec, nsec))),
+        // The kernel sends seconds as a signed number, and so does 9P.
+        (true, false) => Some(SetTime::To(Time { sec, nsec: nsec.into() })),
         (false, false) => None,
     };
     SetAttr {
@@ -284,16 +284,6 @@ fn set_of(request: &Request) -> SetAttr {
         size: has(fattr::SIZE).then_some(size),
         atime: time(fattr::ATIME, fattr::ATIME_NOW, atime, atimensec),
         mtime: time(fattr::MTIME, fattr::MTIME_NOW, mtime, mtimensec),
-    }
-}
-
-/// Times are kept in nanoseconds since 1970: what lies outside (the kernel sends seconds as a signed
-/// number) becomes the nearest that can be kept.
-fn representable(sec: u64, nsec: u32) -> Time {
-    match sec as i64 {
-        ..0 => Time { sec: 0, nsec: 0 },
-        _ if sec > u64::MAX / NANOS - 1 => Time { sec: u64::MAX / NANOS - 1, nsec: 0 },
-        _ => Time { sec, nsec: u64::from(nsec) },
     }
 }
 
@@ -316,8 +306,6 @@ fn permits(inode: &Inode, who: &Caller, mask: u32) -> bool {
     };
     mask & !granted == 0
 }
-
-const NANOS: u64 = 1_000_000_000;
 
 /// What an answer's way into the kernel may take of the time that it names.
 const DELAY: Duration = Duration::from_millis(20);
@@ -342,14 +330,6 @@ mod tests {
         assert_eq!(without_privilege(0o106_755), 0o100_755);
         assert_eq!(without_privilege(0o106_745), 0o102_745);
         assert_eq!(without_privilege(0o042_755), 0o042_755);
-    }
-
-    #[test]
-    fn times_before_1970_and_after_2554_become_the_nearest_that_can_be_kept() {
-        assert_eq!(representable(-5i64 as u64, 3), Time { sec: 0, nsec: 0 });
-        assert_eq!(representable(7, 3), Time { sec: 7, nsec: 3 });
-        let last = representable(i64::MAX as u64, 999_999_999);
-        assert!(last.sec.checked_mul(NANOS).is_some());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use covey_mount::Files;
 use covey_ninep::tree::{Errno, SetAttr, SetTime};
 use covey_stripe::client::{Page, Result, Space, Stat, fallocate};
-use covey_stripe::ops::{Caller, DirEntry, Id, Inode, RangeLock, rename};
+use covey_stripe::ops::{Caller, DirEntry, Id, Inode, RangeLock, nanos_of, rename};
 use covey_wire::{Bytes, Name, Payload};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -308,6 +308,10 @@ impl Files for Model {
         state.stat(id)
     }
 
+    async fn setattr_open(&self, who: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
+        self.setattr(who, id, set).await
+    }
+
     async fn setattr(&self, _: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
         let mut state = self.state();
         let node = state.node(id)?;
@@ -320,7 +324,7 @@ impl Files for Model {
         let time = |set: Option<SetTime>, old| match set {
             None => old,
             Some(SetTime::Now) => now(),
-            Some(SetTime::To(time)) => time.sec * 1_000_000_000 + time.nsec,
+            Some(SetTime::To(time)) => nanos_of(time.sec.cast_signed(), time.nsec),
         };
         if let Some(size) = set.size {
             node.data.resize(size as usize, 0);

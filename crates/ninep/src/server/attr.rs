@@ -14,7 +14,7 @@ const GETATTR_BASIC: u64 = 0x7ff;
 const GETATTR_BTIME: u64 = 0x800;
 
 /// The bits of Tsetattr's `valid`, as in Linux's p9.
-mod valid {
+pub(crate) mod valid {
     pub const MODE: u32 = 1;
     pub const UID: u32 = 2;
     pub const GID: u32 = 4;

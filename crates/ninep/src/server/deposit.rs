@@ -7,7 +7,7 @@ use super::order::Claims;
 use super::{Moment, Session};
 use crate::frame::{self, DATA_HEAD_BYTES, DataHead};
 use crate::message::Message;
-use crate::tree::Tree;
+use crate::tree::{Incoming, Tree, Write, Written};
 use covey_wire::{BytesMut, Deposit, FileRange, RANGE_BYTES_MIN};
 
 impl<T: Tree> Session<T> {
@@ -58,6 +58,11 @@ impl<T: Tree> Session<T> {
             return None;
         }
         let file = self.fids.writable(fid).ok()?;
-        self.tree.place(&file.user, &file.node, offset, count)
+        let write = Write { offset, data: Incoming::Coming(count) };
+        match self.tree.write(&file.user, &file.node, write) {
+            Written::Into(range) => Some(range),
+            // An error is told when the payload is here.
+            _ => None,
+        }
     }
 }

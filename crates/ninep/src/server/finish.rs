@@ -209,7 +209,9 @@ impl<T: Tree> Session<T> {
         remove: bool,
         opened: Opened<T::Node>,
     ) -> Result<(Qid, u32)> {
-        let (iounit, qid) = (self.payload_max(), self.shown(opened.qid));
+        // A file that makes its readers wait has no unit: a read may answer any part of one.
+        let iounit = if opened.blocking { 0 } else { self.payload_max() };
+        let qid = self.shown(opened.qid);
         let file = self.fids.file_mut(fid)?;
         file.open = Some(Open { remove, ..Open::from_flags(flags, opened.blocking)? });
         (file.qid, file.node) = (qid, opened.node);

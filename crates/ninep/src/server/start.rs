@@ -10,7 +10,7 @@ use crate::message::{
     IOHDRSZ, Message, NAME_BYTES_MAX, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX,
 };
 use crate::runs::{self, Run};
-use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User};
+use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User, Write};
 use covey_wire::{Bytes, List, Name, RANGE_BYTES_MIN};
 use std::rc::Rc;
 
@@ -187,12 +187,8 @@ impl<T: Tree> Session<T> {
             let data = xattr.read(offset, count)?.into();
             return Ok(Started::Reply(Message::Rread { data }));
         }
-        let file = self.fids.readable(fid)?;
-        if !self.spoken().is_linux() && file.qid.kind & Qid::DIR != 0 {
-            return self.start_list(fid, offset, count);
-        }
-        let asked = self.tree.read(&file.user, &file.node, offset, count).into();
-        Ok(Started::Asked(asked, Then::Read { count }))
+        // Files have been read by now: this is a directory, in a dialect that has them read.
+        self.start_list(fid, offset, count)
     }
 
     fn start_write(&mut self, fid: u32, offset: u64, data: Bytes) -> Result<Started<T::Node>> {
@@ -208,8 +204,8 @@ impl<T: Tree> Session<T> {
         }
         self.expects_write = data.len() >= RANGE_BYTES_MIN;
         let file = self.fids.writable(fid)?;
-        let asked = self.tree.write(&file.user, &file.node, offset, data).into();
-        Ok(Started::Asked(asked, Then::Write { count }))
+        let written = self.tree.write(&file.user, &file.node, Write::bytes(offset, data));
+        Ok(Started::Asked(written.into_outcome().into(), Then::Write { count }))
     }
 
     fn start_read_list(&mut self, fid: u32, list: Vec<Run>) -> Result<Started<T::Node>> {

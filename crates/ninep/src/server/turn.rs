@@ -1,15 +1,15 @@
 //! Whose turn it is: here requests are admitted, queued, started, completed, flushed and cancelled.
 
 use super::answer::{Answer, Asked, Wait};
-use super::fids::File;
 use super::finish::Then;
 use super::order::{Claims, may_change_data};
+use super::read::Reading;
 use super::start::Started;
 use super::{Load, Moment, REQUESTS_MAX, Session};
-use crate::frame::{self, weight};
-use crate::message::{Message, Qid};
+use crate::frame::{DataHead, weight};
+use crate::message::Message;
 use crate::tree::{Errno, Result, Tree};
-use covey_wire::{Blame, RANGE_BYTES_MIN};
+use covey_wire::Blame;
 
 /// An outstanding request.
 pub(super) struct Request<N> {
@@ -29,7 +29,7 @@ enum State<N> {
 }
 
 /// What a request waits for, and what is to be done then.
-type Parked<N> = (Wait<N>, Then<N>);
+pub(super) type Parked<N> = (Wait<N>, Then<N>);
 
 impl<T: Tree> Session<T> {
     /// A new request: it starts at once, or is queued behind what it must wait for.
@@ -100,10 +100,12 @@ impl<T: Tree> Session<T> {
 
     /// Starts a request. Answers it at once, or returns what it waits for.
     fn begin(&mut self, tag: u16, request: Message) -> Option<Parked<T::Node>> {
-        if let Message::Tread { fid, offset, count } = request
-            && self.read_at_once(tag, fid, offset, count)
-        {
-            return None;
+        if let Message::Tread { fid, offset, count } = request {
+            match self.read(&DataHead { tag, fid, offset, count }) {
+                Reading::Answered => return None,
+                Reading::Waits(parked) => return Some(parked),
+                Reading::Other => {}
+            }
         }
         if may_change_data(&request)
             && let Err(blame) = self.begin_change()
@@ -120,35 +122,6 @@ impl<T: Tree> Session<T> {
         None
     }
 
-    /// Has the tree read straight into the output; whether it did, and the reply is there.
-    pub(super) fn read_at_once(&mut self, tag: u16, fid: u32, offset: u64, count: u32) -> bool {
-        let count = count.min(self.payload_max());
-        let Ok(File { node, user, qid, .. }) = self.fids.readable(fid) else { return false };
-        // What reading a directory means depends on the dialect.
-        if qid.kind & Qid::DIR != 0 {
-            return false;
-        }
-        if count as usize >= RANGE_BYTES_MIN
-            && let Some(range) = self.tree.read_range(user, node, offset, count)
-        {
-            frame::put_rread_range(tag, range, &mut self.output);
-            return true;
-        }
-        if (count as usize) < RANGE_BYTES_MIN
-            && let Some(loan) = self.tree.lend(user, node, offset, count, self.moment.0)
-        {
-            frame::put_rread_loan(tag, loan, &mut self.output);
-            return true;
-        }
-        let read = |out: &mut Vec<u8>| self.tree.read_now(user, node, offset, count, out);
-        match frame::put_rread(tag, count, &mut self.output, read) {
-            None => return false,
-            Some(Ok(())) => {}
-            Some(Err(error)) => self.reply_error(tag, error),
-        }
-        true
-    }
-
     /// Something that may change a file is next: replies to the reads before it are settled first.
     pub(super) fn begin_change(&mut self) -> std::result::Result<(), Blame> {
         self.moment = Moment::new();
@@ -163,7 +136,13 @@ impl<T: Tree> Session<T> {
     }
 
     /// A started request waits for the tree.
-    fn park(&mut self, tag: u16, claims: Claims, weight: usize, parked: Parked<T::Node>) {
+    pub(super) fn park(
+        &mut self,
+        tag: u16,
+        claims: Claims,
+        weight: usize,
+        parked: Parked<T::Node>,
+    ) {
         let (wait, then) = parked;
         let fids = &self.fids;
         let can_block = claims.can_block(|fid| fids.mode(fid));

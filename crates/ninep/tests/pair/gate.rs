@@ -142,12 +142,13 @@ impl Tree for Gate {
         self.pass("setattr".into(), Ok(()))
     }
 
-    fn read(&self, _: &Rc<User>, _: &String, offset: u64, count: u32) -> Outcome<Bytes> {
-        self.pass(format!("read {offset}"), Ok(vec![b'x'; count as usize].into()))
+    fn read(&self, _: &Rc<User>, _: &String, read: Read<'_>) -> Data {
+        self.pass(format!("read {}", read.offset), Ok(vec![b'x'; read.count as usize].into()))
+            .into()
     }
 
-    fn write(&self, _: &Rc<User>, _: &String, offset: u64, data: Bytes) -> Outcome<u32> {
-        self.pass(format!("write {offset}"), Ok(data.len() as u32))
+    fn write(&self, _: &Rc<User>, _: &String, write: Write) -> Written {
+        write.received(|offset, data| self.pass(format!("write {offset}"), Ok(data.len() as u32)))
     }
 
     fn fsync(&self, _: &Rc<User>, _: &String, _: bool) -> Outcome<()> {

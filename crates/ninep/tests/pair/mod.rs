@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod gate;
+pub mod paths;
 pub mod raw;
 
 use covey_ninep::client::{self, CallError, Client, Conn};

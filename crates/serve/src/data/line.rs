@@ -14,6 +14,8 @@ use std::rc::Rc;
 pub struct Line {
     /// The client has a newer one.
     is_over: Cell<bool>,
+    /// The client's number; 0 for one that has not said any.
+    pub(super) client: Cell<u64>,
 }
 
 impl Line {
@@ -56,6 +58,7 @@ impl DataTree {
     /// up may still arrive, and are refused.
     pub(super) fn start(&self, client: u64, line: &Rc<Line>) -> Result<DataReply> {
         if client != 0 {
+            line.client.set(client);
             let mut lines = self.lines.borrow_mut();
             lines.retain(|_, line| line.strong_count() > 0);
             if let Some(before) =
@@ -65,7 +68,10 @@ impl DataTree {
             }
         }
         let age = u64::try_from(self.disk.machine_age().as_millis()).unwrap_or(u64::MAX);
-        Ok(DataReply::Start { machine: self.disk.machine_start(), age })
+        let start = self.disk.machine_start(&self.store);
+        // A loss that an earlier process has met is as one of power.
+        let machine = start.wrapping_add(self.losses.borrow().before);
+        Ok(DataReply::Start { machine, age })
     }
 }
 
@@ -81,6 +87,7 @@ mod tests {
     fn a_punch_that_was_given_up_does_not_zero_what_was_written_since() {
         let directory = tempfile::tempdir().unwrap();
         let tree = Rc::new(DataTree::open(Arc::new(OsDisk), directory.path()).unwrap());
+        tree.standing.admit_for_test();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let (old, new) = (Rc::<Line>::default(), Rc::<Line>::default());

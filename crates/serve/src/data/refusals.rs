@@ -4,7 +4,7 @@ use super::*;
 use covey_io::sim::{DiskProfile, Rng, SimDisk};
 use covey_ninep::message::Qid;
 use covey_ninep::runs::Run;
-use covey_ninep::tree::{SetAttr, Tree, User};
+use covey_ninep::tree::{Read, SetAttr, Tree, User, Write};
 use covey_stripe::objects::Reshape;
 use covey_wire::Name;
 use std::pin::Pin;
@@ -25,6 +25,7 @@ impl Rig {
     fn new() -> Rig {
         let disk = SimDisk::new(DiskProfile::default(), Rng::new(1));
         let tree = DataTree::open(Arc::new(disk.clone()), Path::new("/store")).unwrap();
+        tree.standing.admit_for_test();
         let user = Rc::new(User { uid: 0, gid: 0, groups: vec![0] });
         Rig { server: DataServer(Rc::new(tree)), disk, user, line: Rc::default() }
     }
@@ -49,7 +50,8 @@ impl Rig {
 
     async fn write(&self, node: &Node) -> Result<()> {
         let data = Bytes::from_static(&[1; 100]);
-        self.server.write(&self.user, node, 0, data).wait().await.map(|_| ())
+        let written = self.server.write(&self.user, node, Write::bytes(0, data));
+        written.into_outcome().wait().await.map(|_| ())
     }
 
     async fn cut(&self, epoch: u32) -> Result<()> {
@@ -81,7 +83,7 @@ const REFUSALS: &[Row] = rows! {
     };
     "a read at an epoch that is over" ESTALE |rig| {
         rig.cut(1).await?;
-        rig.server.read(&rig.user, &rig.object(0), 0, 10).wait().await
+        rig.server.read(&rig.user, &rig.object(0), Read::bytes(0, 10)).into_outcome().wait().await
     };
     "a list at an epoch that is over" ESTALE |rig| {
         rig.cut(1).await?;
@@ -133,7 +135,7 @@ const REFUSALS: &[Row] = rows! {
         rig.server.setattr(&rig.user, &rig.object(0), set).wait().await
     };
     "a read of the directory" EISDIR |rig| {
-        rig.server.read(&rig.user, &rig.root(), 0, 1).wait().await
+        rig.server.read(&rig.user, &rig.root(), Read::bytes(0, 1)).into_outcome().wait().await
     };
     "a write to the directory" EISDIR |rig| rig.write(&rig.root()).await;
     "a list of the directory" EISDIR |rig| {

@@ -1,21 +1,41 @@
 //! A data server as a 9P tree: what is asked of objects by their names.
 
 use super::DataTree;
-use super::line::{Node, qid, root_qid};
+use super::line::{Line, Node, qid, root_qid};
 use covey_io::disk::{self, FileStat};
 use covey_io::task;
 use covey_ninep::message::Qid;
 use covey_ninep::runs::Run;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Time, Tree, User,
+    Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, SetAttr, Statfs, Time, Tree, User,
+    Write, Written,
 };
 use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
-use covey_wire::{Bytes, FileRange, Name};
+use covey_wire::{Bytes, Name};
 use std::rc::Rc;
 
 /// The data server as a 9P tree. A newtype so that commands can hold the tree while they wait.
 #[derive(Clone)]
 pub struct DataServer(pub Rc<DataTree>);
+
+impl DataServer {
+    fn ask(&self, line: &Rc<Line>, op: DataOp) -> Outcome<DataReply> {
+        let tree = &self.0;
+        match op {
+            DataOp::Meet {} => Outcome::Now(Ok(tree.meet())),
+            DataOp::Admit { store, meta } => {
+                let tree = tree.clone();
+                Outcome::later(async move { tree.admit_store(store, meta).await })
+            }
+            DataOp::Refuse { reason } => Outcome::Now(Ok(tree.refuse_store(&reason))),
+            DataOp::Start { client } => tree.greet(client, line),
+            op => {
+                let line = line.clone();
+                tree.when_admitted(move |tree| tree.command(&line, op))
+            }
+        }
+    }
+}
 
 impl Tree for DataServer {
     type Node = Node;
@@ -31,15 +51,18 @@ impl Tree for DataServer {
         let Some((id, epoch)) = objects::parse(name.as_bytes()) else {
             return Errno::ENOENT.into();
         };
-        let object = self.0.object(id);
-        let found = match epoch {
-            Some(_) => self.0.admit(&object, epoch),
-            None => self.0.file(&object, false).and_then(|file| match file {
-                Some(_) => Ok(()),
-                None => Err(Errno::ENOENT.into()),
-            }),
-        };
-        found.map(|()| vec![(qid(&object), Node::Object(object, epoch, line.clone()))]).into()
+        let line = line.clone();
+        self.0.when_admitted(move |tree| {
+            let object = tree.object(id);
+            let found = match epoch {
+                Some(_) => tree.admit(&object, epoch),
+                None => tree.file(&object, false).and_then(|file| match file {
+                    Some(_) => Ok(()),
+                    None => Err(Errno::ENOENT.into()),
+                }),
+            };
+            found.map(|()| vec![(qid(&object), Node::Object(object, epoch, line))]).into()
+        })
     }
 
     fn open(&self, _: &Rc<User>, node: &Node, _flags: u32) -> Outcome<Opened<Node>> {
@@ -50,64 +73,31 @@ impl Tree for DataServer {
         Outcome::Now(Ok(Opened { qid, node: node.clone(), blocking: false }))
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+    fn read(&self, _: &Rc<User>, node: &Node, mut read: Read<'_>) -> Data {
         let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
-        let tree = &self.0;
+        let (tree, offset, count) = (&self.0, read.offset, read.count as usize);
         let file = match tree.to_read(object, *epoch) {
             Ok(Some(file)) => file,
-            Ok(None) => return Outcome::Now(Ok(Bytes::new())),
-            Err(error) => return Outcome::Now(Err(error)),
+            Ok(None) => return Data::Bytes(Bytes::new()),
+            Err(error) => return Data::Failed(error),
         };
-        tree.count_read(count.into());
-        match file.read_now(offset, count as usize) {
-            Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
-            Ok(None) => {
-                Outcome::later(async move { Ok(disk::read(file, offset, count as usize).await?) })
-            }
-            Err(error) => Outcome::Now(Err(error.into())),
+        tree.count_read(count as u64);
+        // What is refused is told by the read that follows.
+        if read.takes_range()
+            && let Ok(Some(range)) = file.range(offset, count)
+        {
+            return Data::Range(range);
         }
-    }
-
-    fn read_now(
-        &self,
-        _: &Rc<User>,
-        node: &Node,
-        offset: u64,
-        count: u32,
-        out: &mut Vec<u8>,
-    ) -> Option<Result<()>> {
-        let Node::Object(object, epoch, _) = node else { return None };
-        let tree = &self.0;
-        let file = match tree.to_read(object, *epoch) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Some(Ok(())),
-            Err(error) => return Some(Err(error)),
-        };
-        match file.append_now(offset, count as usize, out) {
-            Ok(true) => {
-                tree.count_read(count.into());
-                Some(Ok(()))
-            }
-            Ok(false) => None,
-            Err(error) => Some(Err(error.into())),
+        if let Some(data) = read.fill(|out| Ok(file.append_now(offset, count, out)?)) {
+            return data;
         }
+        Data::later(async move { Ok(disk::read(file, offset, count).await?) })
     }
 
-    fn read_range(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Option<FileRange> {
-        let Node::Object(object, epoch, _) = node else { return None };
-        let tree = &self.0;
-        // What is refused or not there is told by `read_now`.
-        let file = tree.to_read(object, *epoch).ok()??;
-        let range = file.range(offset, count as usize).ok()??;
-        tree.count_read(count.into());
-        Some(range)
-    }
-
-    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+    fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         match node {
-            Node::Object(object, epoch, line) => {
-                self.0.write_object(object, *epoch, line, offset, data)
-            }
+            Node::Object(object, epoch, line) => write
+                .received(|offset, data| self.0.write_object(object, *epoch, line, offset, data)),
             Node::Root(_) => Errno::EISDIR.into(),
         }
     }
@@ -180,6 +170,9 @@ impl Tree for DataServer {
         bytes_max: u32,
     ) -> Outcome<Vec<Entry>> {
         let Node::Root(_) = node else { return Errno::ENOTDIR.into() };
+        if let Err(error) = self.0.standing().check() {
+            return Outcome::Now(Err(error));
+        }
         let listed = match self.0.list(cookie, bytes_max / 64) {
             Ok(DataReply::Objects { objects }) => objects.0,
             Ok(_) => Vec::new(),
@@ -195,7 +188,7 @@ impl Tree for DataServer {
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
-        let Node::Object(object, epoch, _) = node else { return Outcome::Now(Ok(())) };
+        let Node::Object(object, epoch, line) = node else { return Outcome::Now(Ok(())) };
         let file = match self.0.to_read(object, *epoch) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(())),
@@ -207,24 +200,31 @@ impl Tree for DataServer {
             path.parent().expect("objects lie in directories").to_owned()
         });
         let synced_epoch = object.epoch.get();
-        let (object, disk) = (object.clone(), self.0.disk.clone());
+        let (tree, object, line) = (self.0.clone(), object.clone(), line.clone());
         Outcome::later(async move {
-            task::blocking(move || {
+            // One at a time: the system tells one of two at once of a failure, and the other must not
+            // be answered before that is known.
+            let _turn = object.syncing.lock().await;
+            let disk = tree.disk.clone();
+            let synced = task::blocking(move || {
                 file.sync_blocking(false)?;
                 directory.map_or(Ok(()), |path| disk.sync_dir(&path))
             })
-            .await?;
+            .await;
             // A cut meanwhile has given it another name.
-            if object.epoch.get() == synced_epoch {
+            if synced.is_ok() && object.epoch.get() == synced_epoch {
                 object.is_name_dirty.set(false);
             }
-            Ok(())
+            tree.synced(object.id, &line, synced).await
         })
     }
 
     fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
         match objects::parse(name.as_bytes()) {
             Some((id, None)) if !is_dir => {
+                if let Err(error) = self.0.standing().check() {
+                    return Outcome::Now(Err(error));
+                }
                 self.0.remove_all(&[Doomed { id, epoch: self.0.epoch_of(id) }]).map(|_| ()).into()
             }
             _ => Errno::ENOENT.into(),
@@ -238,11 +238,21 @@ impl Tree for DataServer {
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
         let Node::Root(line) = node else { return Errno::EINVAL.into() };
         match DataOp::decode(body) {
-            Ok(DataOp::Start { client }) => {
-                self.0.start(client, line).map(|reply| reply.encode().into()).into()
-            }
-            Ok(op) => self.0.command(line, op).map(|reply| reply.encode().into()),
+            Ok(op @ DataOp::Start { .. }) => match self.ask(line, op) {
+                // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
+                Outcome::Now(reply) => Outcome::Now(Ok(greeting(reply))),
+                Outcome::Later(later) => Outcome::later(async move { Ok(greeting(later.await)) }),
+            },
+            Ok(op) => self.ask(line, op).map(|reply| reply.encode().into()),
             Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
         }
     }
+}
+
+fn greeting(reply: Result<DataReply>) -> Bytes {
+    let refusal = |error: Errno| {
+        let (code, reason) = (error.code, Name::from(error.reason.as_str()));
+        DataReply::Error { code, reason }
+    };
+    reply.unwrap_or_else(refusal).encode().into()
 }

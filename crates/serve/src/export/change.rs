@@ -117,6 +117,12 @@ pub(super) fn make(dir: impl AsFd, name: &[u8], make: &Make) -> Result<()> {
     .map_err(errno)
 }
 
+/// Whether a file is set-user-ID or set-group-ID, which a write may have to take away. Programs of this
+/// machine change that at any time, so it is asked before each write.
+pub(super) fn is_privileged(file: impl AsFd) -> bool {
+    rustix::fs::fstat(file).map_or(true, |found| found.st_mode & SET_IDS != 0)
+}
+
 fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o7777)
 }

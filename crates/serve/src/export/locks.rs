@@ -5,7 +5,7 @@
 //! kernel then keeps owners apart, joins and splits ranges, and sees the locks of programs on
 //! this machine. A table beside it remembers who holds what, for the answer to Tgetlock.
 
-use super::object::{Node, Object};
+use super::object::{Handle, Node, Object};
 use covey_io::os::ofd::{self, LockKind, Range};
 use covey_ninep::tree::{Bell, Errno, Lock, LockStatus, Outcome, Result};
 use covey_wire::Name;
@@ -21,9 +21,10 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 /// The first pause between two tries; each is twice the one before.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// Whose locks: a process of a client.
+/// Whose locks: a process of a client, by what the client says, and never one of another user's.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Owner {
+    uid: u32,
     client_id: Name,
     proc_id: u32,
 }
@@ -57,17 +58,20 @@ impl Locks {
     pub fn set(
         self: &Rc<Self>,
         node: &Node,
+        uid: u32,
         lock: Lock,
         open: impl FnOnce() -> Result<OwnedFd>,
     ) -> Outcome<LockStatus> {
+        let owner = Owner::of(uid, &lock);
         let begin = || {
             let kind = kind_of(&lock)?;
-            let locks = match self.find(node.0.path, &Owner::of(&lock)) {
+            must_be_open(&node.0)?;
+            let locks = match self.find(node.0.path, &owner) {
                 Some(locks) => locks,
                 None if kind == LockKind::Unlock => return Ok(None),
                 None => Rc::new(OwnerLocks { file: open()?, held: RefCell::default() }),
             };
-            Ok(match self.try_set(&node.0, &lock, kind, &locks)? {
+            Ok(match self.try_set(&node.0, &owner, &lock, kind, &locks)? {
                 true => None,
                 false => Some((kind, locks)),
             })
@@ -77,7 +81,7 @@ impl Locks {
             Ok(Some(_)) if !lock.wait => Ok(LockStatus::Blocked).into(),
             Ok(Some((kind, locks))) => {
                 let (all, node) = (self.clone(), node.clone());
-                Outcome::later(async move { all.wait(node, lock, kind, locks).await })
+                Outcome::later(async move { all.wait(node, owner, lock, kind, locks).await })
             }
             Err(error) => Err(error).into(),
         }
@@ -88,14 +92,15 @@ impl Locks {
     async fn wait(
         self: Rc<Self>,
         node: Node,
+        owner: Owner,
         lock: Lock,
         kind: LockKind,
         own: Rc<OwnerLocks>,
     ) -> Result<LockStatus> {
         let attempt = || {
             // The owner may have got another lock meanwhile.
-            let locks = self.find(node.0.path, &Owner::of(&lock)).unwrap_or_else(|| own.clone());
-            self.try_set(&node.0, &lock, kind, &locks)
+            let locks = self.find(node.0.path, &owner).unwrap_or_else(|| own.clone());
+            self.try_set(&node.0, &owner, &lock, kind, &locks)
         };
         let deadline = Instant::now() + WAIT_MAX;
         let mut pause = PAUSE_MIN;
@@ -116,6 +121,7 @@ impl Locks {
     fn try_set(
         &self,
         object: &Object,
+        owner: &Owner,
         lock: &Lock,
         kind: LockKind,
         locks: &Rc<OwnerLocks>,
@@ -125,7 +131,7 @@ impl Locks {
             return Ok(false);
         }
         locks.note(kind, lock);
-        self.remember(object, Owner::of(lock), locks);
+        self.remember(object, owner.clone(), locks);
         if kind != LockKind::Write {
             // It may have been a write lock before.
             self.freed.ring();
@@ -141,6 +147,7 @@ impl Locks {
     pub fn test(
         &self,
         object: &Object,
+        uid: u32,
         mut lock: Lock,
         open: impl FnOnce() -> Result<OwnedFd>,
     ) -> Result<Lock> {
@@ -148,7 +155,8 @@ impl Locks {
             LockKind::Unlock => LockKind::Write,
             kind => kind,
         };
-        let owner = Owner::of(&lock);
+        must_be_open(object)?;
+        let owner = Owner::of(uid, &lock);
         if let Some((other, held)) = self.conflict(object.path, &owner, kind, &lock) {
             lock.kind = number_of(held.kind);
             (lock.start, lock.length) = (held.start, length_of(&held));
@@ -217,8 +225,8 @@ impl Locks {
 }
 
 impl Owner {
-    fn of(lock: &Lock) -> Owner {
-        Owner { client_id: lock.client_id.clone(), proc_id: lock.proc_id }
+    fn of(uid: u32, lock: &Lock) -> Owner {
+        Owner { uid, client_id: lock.client_id.clone(), proc_id: lock.proc_id }
     }
 }
 
@@ -251,6 +259,15 @@ impl OwnerLocks {
         };
         let held = self.held.borrow();
         held.iter().filter(is_in_the_way).max_by_key(|held| held.kind == LockKind::Write).copied()
+    }
+}
+
+/// Locks are for those who have opened the file, which the mode has let them do. Any open will do, as
+/// for flock(2), which v9fs makes locks of.
+fn must_be_open(object: &Object) -> Result<()> {
+    match object.handle {
+        Handle::Place(_) => Err(Errno::EBADF.into()),
+        Handle::File { .. } | Handle::Dir(_) => Ok(()),
     }
 }
 

@@ -139,7 +139,7 @@ fn mix(n: u64) -> u64 {
 
 pub(super) fn attr(path: u64, stat: &Statx) -> Attr {
     let time = |time: rustix::fs::StatxTimestamp| Time {
-        sec: u64::try_from(time.tv_sec).unwrap_or(0),
+        sec: time.tv_sec.cast_unsigned(),
         nsec: u64::from(time.tv_nsec),
     };
     Attr {

@@ -48,6 +48,14 @@ impl Export {
         self.dir.path().join(name)
     }
 
+    fn read(&self, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+        self.tree.read(&self.user, node, Read::bytes(offset, count)).into_outcome()
+    }
+
+    fn write(&self, node: &Node, data: impl Into<Bytes>) -> Outcome<u32> {
+        self.tree.write(&self.user, node, Write::bytes(0, data.into())).into_outcome()
+    }
+
     fn walk(&self, names: &[&str]) -> Result<Vec<(Qid, Node)>> {
         let names: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
         now(self.tree.walk(&self.user, &self.root, &names))
@@ -158,7 +166,7 @@ fn an_unlinked_file_goes_on_for_those_who_hold_it() {
     let export = Export::new();
     let open = export.create("file", libc::O_RDWR | libc::O_EXCL).unwrap();
     let closed = export.node(&["file"]);
-    now(export.tree.write(&export.user, &open, 0, Bytes::from_static(b"hello"))).unwrap();
+    now(export.write(&open, &b"hello"[..])).unwrap();
     now(export.tree.unlink(&export.user, &export.root, "file".into(), false)).unwrap();
     for node in [&open, &closed] {
         let attr = export.attr(node);
@@ -176,9 +184,9 @@ fn an_unlinked_file_goes_on_for_those_who_hold_it() {
     now(export.tree.setattr(&export.user, &closed, times)).unwrap();
     let attr = export.attr(&open);
     assert_eq!((attr.size, attr.mtime), (4, Time { sec: 77, nsec: 5 }));
-    assert_eq!(now(export.tree.read(&export.user, &open, 0, 10)).unwrap(), &b"he\0\0"[..]);
+    assert_eq!(now(export.read(&open, 0, 10)).unwrap(), &b"he\0\0"[..]);
     let again = export.open(&closed, libc::O_RDONLY).unwrap();
-    assert_eq!(now(export.tree.read(&export.user, &again, 1, 1)).unwrap(), &b"e"[..]);
+    assert_eq!(now(export.read(&again, 1, 1)).unwrap(), &b"e"[..]);
 }
 
 #[test]
@@ -192,7 +200,7 @@ fn a_renamed_file_is_the_same_object() {
         now(export.tree.rename(&export.user, &export.root, old.into(), to, new.into()))
     };
     rename("old", &dir, "new").unwrap();
-    now(export.tree.write(&export.user, &open, 0, Bytes::from_static(b"x"))).unwrap();
+    now(export.write(&open, &b"x"[..])).unwrap();
     assert_eq!(fs::read(export.path("dir/new")).unwrap(), b"x");
     assert_eq!(export.attr(&closed).size, 1);
     rename("dir", &export.root, "moved").unwrap();
@@ -205,7 +213,7 @@ fn a_file_made_without_write_permission_is_written_through_its_open() {
     let flags = (libc::O_RDWR | libc::O_CREAT) as u32;
     let created = export.tree.create(&export.user, &export.root, "f".into(), flags, 0o400, 0);
     let node = now(created).unwrap().node;
-    now(export.tree.write(&export.user, &node, 0, Bytes::from_static(b"12345"))).unwrap();
+    now(export.write(&node, &b"12345"[..])).unwrap();
     let cut = SetAttr { size: Some(3), ..SetAttr::default() };
     now(export.tree.setattr(&export.user, &node, cut)).unwrap();
     assert_eq!(fs::metadata(export.path("f")).unwrap().len(), 3);
@@ -282,7 +290,7 @@ fn the_version_changes_with_the_content() {
     let export = Export::new();
     let file = export.create("file", libc::O_RDWR).unwrap();
     let before = export.attr(&file).qid;
-    now(export.tree.write(&export.user, &file, 0, Bytes::from_static(b"x"))).unwrap();
+    now(export.write(&file, &b"x"[..])).unwrap();
     let after = export.attr(&file).qid;
     assert_eq!(before.path, after.path);
     assert_ne!(before.version, after.version);
@@ -296,7 +304,10 @@ fn a_read_only_export_refuses_every_change() {
     let (tree, user, root) = (&export.tree, &export.user, &export.root);
     let file = export.node(&["file"]);
     let open = export.open(&file, libc::O_RDONLY).unwrap();
-    assert_eq!(now(tree.read(user, &open, 0, 9)).unwrap(), &b"text"[..]);
+    assert_eq!(
+        now(tree.read(user, &open, Read::bytes(0, 9)).into_outcome()).unwrap(),
+        &b"text"[..]
+    );
     let refused = [
         code(tree.open(user, &file, libc::O_WRONLY as u32)),
         code(tree.open(user, &file, libc::O_RDWR as u32)),
@@ -376,6 +387,39 @@ fn a_question_without_a_kind_finds_any_lock_of_others() {
 }
 
 #[test]
+fn who_says_the_same_of_itself_is_still_another_user() {
+    let export = Export::new();
+    let one = export.create("file", libc::O_RDWR).unwrap();
+    let two = export.open(&export.node(&["file"]), libc::O_RDWR).unwrap();
+    let mallory = Rc::new(User { uid: 4321, gid: 4321, groups: Vec::new() });
+    let lock = |kind| {
+        let (client_id, wait) = ("c".into(), false);
+        Lock { kind, start: 0, length: 10, proc_id: 7, client_id, wait }
+    };
+    let set = |user, node, kind| now(export.tree.lock(user, node, lock(kind))).unwrap();
+    assert_eq!(set(&export.user, &one, 1), LockStatus::Success);
+    assert_eq!(set(&mallory, &two, 1), LockStatus::Blocked);
+    assert_eq!(set(&mallory, &two, 2), LockStatus::Success, "there is nothing to give back");
+    assert_eq!(set(&mallory, &two, 0), LockStatus::Blocked);
+    let found = now(export.tree.getlock(&mallory, &two, lock(0))).unwrap();
+    assert_eq!((found.kind, found.proc_id), (1, 7));
+}
+
+#[test]
+fn a_lock_needs_a_file_that_is_open() {
+    let export = Export::new();
+    export.create("file", libc::O_RDWR).unwrap();
+    let walked = export.node(&["file"]);
+    let lock =
+        Lock { kind: 1, start: 0, length: 0, proc_id: 1, client_id: "c".into(), wait: false };
+    assert_eq!(code(export.tree.lock(&export.user, &walked, lock.clone())), Errno::EBADF);
+    assert_eq!(code(export.tree.getlock(&export.user, &walked, lock.clone())), Errno::EBADF);
+    // As flock(2), which v9fs sends as this: a file that is open for reading can be locked for writing.
+    let read = export.open(&walked, libc::O_RDONLY).unwrap();
+    assert_eq!(now(export.tree.lock(&export.user, &read, lock)), Ok(LockStatus::Success));
+}
+
+#[test]
 fn locks_of_local_programs_are_seen() {
     use covey_io::os::ofd::{LockKind, Range, try_lock};
     let export = Export::new();
@@ -425,6 +469,44 @@ fn a_root_server_acts_with_the_rights_of_the_user() {
     let mine = export.node(&["mine"]);
     now(export.tree.open(&user, &mine, 2)).unwrap();
     now(export.tree.link(&user, &mine, &root, "link".into())).unwrap();
+}
+
+#[test]
+fn a_write_takes_privilege_away_unless_root_writes() {
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    // On disk, and in memory, where large writes are put straight into the file.
+    for place in [std::env::temp_dir(), "/dev/shm".into()] {
+        let dir = tempfile::tempdir_in(place).unwrap();
+        let export = Export::of(dir, false);
+        let mallory = Rc::new(User { uid: 4321, gid: 4321, groups: vec![4321] });
+        fs::write(export.path("file"), [0; 8192]).unwrap();
+        let mode = |bits| {
+            let bits = fs::Permissions::from_mode(bits);
+            fs::set_permissions(export.path("file"), bits).unwrap();
+        };
+        let now_is = || fs::metadata(export.path("file")).unwrap().mode() & 0o7777;
+        mode(0o666);
+        let node = export.node(&["file"]);
+        let root = export.open(&node, libc::O_RDWR).unwrap();
+        let other = now(export.tree.open(&mallory, &node, libc::O_RDWR as u32)).unwrap().node;
+        let write = |user, node| {
+            let write = Write::bytes(0, vec![1; 4096].into());
+            now(export.tree.write(user, node, write).into_outcome())
+        };
+        for (before, after) in [(0o6777, 0o777), (0o4766, 0o766), (0o2776, 0o776)] {
+            mode(before);
+            assert_eq!(write(&export.user, &root), Ok(4096));
+            assert_eq!(now_is(), before, "root's writes leave {before:o} as it is");
+            let coming = Write { offset: 0, data: Incoming::Coming(4096) };
+            let place = export.tree.write(&mallory, &other, coming);
+            assert!(matches!(place, Written::Unread));
+            assert_eq!(write(&mallory, &other), Ok(4096));
+            assert_eq!(now_is(), after, "{before:o}");
+            assert_eq!(write(&mallory, &other), Ok(4096));
+        }
+    }
 }
 
 #[test]
@@ -544,7 +626,7 @@ fn the_machines_own_attributes_are_not_there_for_users() {
 fn a_change_that_is_refused_leaves_the_length() {
     let export = Export::new();
     let file = export.create("f", 2).unwrap();
-    now(export.tree.write(&export.user, &file, 0, b"hello"[..].into())).unwrap();
+    now(export.write(&file, &b"hello"[..])).unwrap();
     let wild = Some(SetTime::To(Time { sec: 1, nsec: 2_000_000_000 }));
     let set = SetAttr { size: Some(1), mtime: wild, ..SetAttr::default() };
     assert_eq!(code(export.tree.setattr(&export.user, &file, set)), Errno::EINVAL);

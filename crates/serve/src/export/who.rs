@@ -70,6 +70,17 @@ impl Who {
         }
     }
 
+    /// Whether the user's writes leave privilege bits as they are: root's, of a server that is root.
+    pub fn writes_with_power(&self, user: &User) -> bool {
+        self.can_switch && user.uid == 0
+    }
+
+    /// Whether a write to a file with privilege bits must be made with the user's own rights, so that
+    /// the kernel takes them away. It does so by itself where the server is not root.
+    pub fn must_write_as(&self, user: &User) -> bool {
+        self.can_switch && user.uid != 0
+    }
+
     fn not_served(&self, peer: u32) -> Errno {
         let text = format!("the server runs as user {} and does not serve user {peer}", self.uid);
         Errno::because(Errno::EPERM, text)

@@ -26,7 +26,7 @@ use covey_ninep::tree::{Errno, Result, Statfs};
 use covey_stripe::kv::Kv as Map;
 use covey_stripe::meta::Store;
 use covey_stripe::ops::{Op, Request};
-use covey_wire::{Bytes, Field, List, Reader};
+use covey_wire::{Bytes, Field, List, Name, Reader};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,6 +59,9 @@ const GENERATION: &[u8] = b"ggeneration";
 const APPLIED: &[u8] = b"gapplied";
 /// In which start of its machine the store was opened last.
 const MACHINE: &[u8] = b"gmachine";
+
+/// Which metadata store this is, as I/O servers know it.
+const IDENTITY: &[u8] = b"gidentity";
 
 /// The store's map, and how it becomes durable.
 pub trait DurableMap: Map + Send {
@@ -151,6 +154,7 @@ impl Map for Lmdb {
 
 /// The log's side of the store.
 pub struct Journal {
+    identity: Name,
     dir: PathBuf,
     disk: Arc<dyn Disk>,
     /// None while a checkpoint has it.
@@ -210,7 +214,7 @@ impl Journal {
         if found.records > 0 {
             tracing::info!("replayed {} operations of the log", found.records);
         }
-        let machine = disk.machine_start();
+        let machine = disk.machine_start(&dir);
         let is_another = machine_before.is_some_and(|before| before != machine);
         let has_lost = log::is_in_doubt(&*disk, &dir)
             || found.torn.as_ref().is_some_and(|torn| !torn.is_cut_off);
@@ -219,6 +223,7 @@ impl Journal {
         }
         store.opened_on(machine, is_another || has_lost)?;
         store.kv_mut().put(MACHINE, &machine.to_le_bytes())?;
+        let identity = identity(&mut store, &*disk)?;
         let added = store.adopt_servers(servers)?;
         if added > 0 {
             tracing::info!("{added} I/O servers were added: new files lie on them too");
@@ -227,6 +232,7 @@ impl Journal {
         let sync = log.sync_handle();
         let disk_room = Cell::new(room_on(&*disk, &dir));
         let journal = Journal {
+            identity,
             dir,
             disk,
             log: RefCell::new(Some(log)),
@@ -252,6 +258,11 @@ impl Journal {
             commit(&mut store, log.as_mut().expect("nobody has it yet"))?;
         }
         Ok((store, journal))
+    }
+
+    /// Which metadata store this is.
+    pub fn identity(&self) -> &Name {
+        &self.identity
     }
 
     /// How long writes, syncs and checkpoints took.
@@ -552,6 +563,16 @@ pub(super) fn commit(store: &mut Store<Rows>, log: &mut Log) -> anyhow::Result<(
 /// Which log goes with the map's last checkpoint.
 pub(super) fn generation(map: &Rows) -> Result<Option<u64>> {
     number(map, GENERATION)
+}
+
+/// The store's identity; a new one when it has none.
+fn identity(store: &mut Store<Rows>, disk: &dyn Disk) -> anyhow::Result<Name> {
+    if let Some(known) = store.kv().get(IDENTITY)? {
+        return Ok(Name::from(known));
+    }
+    let mark: String = disk.mark()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    store.kv_mut().put(IDENTITY, mark.as_bytes())?;
+    Ok(Name::from(mark))
 }
 
 fn number(map: &Rows, row: &[u8]) -> Result<Option<u64>> {

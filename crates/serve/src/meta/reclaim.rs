@@ -229,6 +229,7 @@ impl Meta {
                 (deaths != deaths_seen && age >= RECONCILE_AFTER_DEATHS) || age >= RECONCILE_EVERY;
             if let Ok((generation, _)) = link.conn(link.now()).await
                 && (generation != seen || is_due)
+                && self.may_serve(server)
             {
                 match self.reconcile(&link).await {
                     Ok(removed) => {

@@ -5,7 +5,7 @@ use super::{Meta, plain, watch};
 use crate::fs::{attr, qid};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Entry, Errno, Opened, Outcome, Result, SetAttr, Statfs, Tree, User,
+    Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, Result, SetAttr, Statfs, Tree, User,
 };
 use covey_stripe::client::Stat;
 use covey_stripe::ops::{Answer, Inode, Op, ROOT, Reply, Request};
@@ -50,6 +50,8 @@ impl MetaServer {
             Op::StillOpen { files } => connection.tell_open(&files.0).map(plain).into(),
             &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
             &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
+            &Op::AcceptStore { server } => self.0.accept_store(server).map(plain),
+            Op::Stores {} => self.0.store_states().map(plain),
             _ if self.0.must_claim(&request) => self.0.request_in_turn(connection, request),
             _ => self.0.request(request),
         };
@@ -219,14 +221,11 @@ impl Tree for MetaServer {
         self.inode(id_of(node)).map(opened).into()
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
-        let read = || -> Result<Bytes> {
-            let inode = self.inode(id_of(node))?;
-            let text = Bytes::from(text(&inode, self.0.store_mut().servers()));
-            let start = text.len().min(offset as usize);
-            Ok(text.slice(start..text.len().min(start + count as usize)))
-        };
-        read().into()
+    fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
+        match self.inode(id_of(node)) {
+            Ok(inode) => read.of(&Bytes::from(text(&inode, self.0.store_mut().servers()))),
+            Err(error) => Data::Failed(error),
+        }
     }
 
     fn readlink(&self, _: &Rc<User>, node: &Node) -> Outcome<Name> {

@@ -82,7 +82,7 @@ impl<A: Access> Check<'_, A> {
 
     /// Every file without holes must have its bytes.
     pub(super) async fn missing_bytes(&mut self, end: Id) -> Result<()> {
-        let mut after = Name::EMPTY;
+        let (mut after, mut lost) = (Name::EMPTY, Vec::new());
         while !self.servers.is_empty() {
             let page = self.page(table::FILES, after, (0, end)).await?;
             let suspects = self.judge_bytes(page.files.0, page.now).await?;
@@ -100,7 +100,7 @@ impl<A: Access> Check<'_, A> {
                 for (id, finding) in self.judge_bytes(inodes, now).await? {
                     let first = suspects.get(&id);
                     if first.is_some_and(|first| first.version == finding.version) {
-                        self.found(finding).await;
+                        lost.push(finding);
                     }
                 }
             }
@@ -109,7 +109,7 @@ impl<A: Access> Check<'_, A> {
             }
             after = page.next;
         }
-        Ok(())
+        self.tell_lost(lost).await
     }
 
     /// Files that lack bytes. A file is told once, whatever the number of its servers.
@@ -151,7 +151,8 @@ impl<A: Access> Check<'_, A> {
 
 /// Whether no write of the file is under way.
 fn is_quiet(file: &Looked, now: Nanos) -> bool {
-    let idle = |inode: &Inode| inode.mtime.saturating_add(IDLE) < now;
+    let idle =
+        |inode: &Inode| inode.mtime.cast_signed().saturating_add_unsigned(IDLE) < now.cast_signed();
     !file.is_open || file.inode.as_ref().is_some_and(idle)
 }
 

@@ -1,6 +1,6 @@
 //! Findings in words.
 
-use super::Told;
+use super::{Path, Told};
 use crate::ops::check::{Class, Finding};
 
 /// One line about a finding, without its class. `servers` are the I/O servers by index.
@@ -77,8 +77,18 @@ pub fn describe(told: &Told, servers: &[String]) -> String {
             server()
         ),
         Class::ShortObject => format!(
-            "the object of file {id} on {} has {found} bytes, should have {wanted}: what lacks reads as zeros",
+            "{}: the object of file {id} on {} has {found} bytes, should have {wanted}: what lacks reads as zeros",
+            paths_in_words(&told.paths),
             server()
         ),
+    }
+}
+
+/// A file's paths for people, quoted.
+pub fn paths_in_words(paths: &[Path]) -> String {
+    let quoted = |path: &Path| format!("{:?}", String::from_utf8_lossy(path));
+    match paths {
+        [] => "a file without a name".to_owned(),
+        paths => paths.iter().map(quoted).collect::<Vec<_>>().join(" and "),
     }
 }

@@ -9,7 +9,7 @@ use covey_wire::Payload;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A link to an I/O server's objects. `client` tells clients that write apart; 0 for one that does not.
+/// A link to an I/O server's objects. `client` tells clients that write apart.
 pub fn data_link(net: Arc<dyn Net>, server: &str, options: Options, client: u64) -> Arc<Link> {
     let clock = net.clone();
     let greet = move |conn: Conn| -> BoxFuture<Result<Start>> {
@@ -24,11 +24,19 @@ pub fn data_link(net: Arc<dyn Net>, server: &str, options: Options, client: u64)
                     let at = clock.now().checked_sub(Duration::from_millis(age));
                     Ok(Start { machine, at })
                 }
+                Ok(DataReply::Error { code, reason }) => {
+                    Err(Errno::because(code, reason.lossy().into_owned()))
+                }
                 _ => Err(Errno::because(Errno::EPROTO, "an odd answer to Start")),
             }
         })
     };
     Link::new(net, server, "/data", options, Some(Box::new(greet)))
+}
+
+/// The metadata server's link to an I/O server's objects. It says who it is by what it asks.
+pub fn objects_link(net: Arc<dyn Net>, server: &str, options: Options) -> Arc<Link> {
+    Link::new(net, server, "/data", options, None)
 }
 
 /// One operation on a data server's root.

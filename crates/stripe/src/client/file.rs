@@ -14,6 +14,7 @@
 
 mod inline;
 mod list;
+mod privilege;
 mod ranges;
 mod slots;
 mod space;
@@ -29,6 +30,7 @@ use covey_wire::{Bytes, Payload};
 use futures_util::future::{self, FutureExt, join, try_join_all};
 use inline::Growth;
 use slots::{Counted, Slot};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,8 @@ pub struct OpenFile {
     id: Id,
     map: Map,
     links: Vec<Arc<Link>>,
+    /// It was set-user-ID or set-group-ID in `State::version`.
+    is_privileged: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -52,6 +56,10 @@ struct State {
     is_told: bool,
     is_told_lost: bool,
     slots: Vec<Slot>,
+    /// The latest version of the inode that was seen.
+    version: u64,
+    /// On whose behalf the metadata server hears of writes: root, until somebody else writes.
+    writer: Caller,
     /// Content was written since the metadata server last heard of it.
     touch_due: bool,
     touched_at: Option<Instant>,
@@ -88,16 +96,20 @@ impl OpenFile {
             is_told: true,
             is_told_lost: false,
             slots,
+            version: 0,
+            writer: Caller::default(),
             touch_due: false,
             touched_at: None,
             told: None,
         };
-        Ok(OpenFile { id: inode.id, map, links, state: Mutex::new(state) })
+        let (is_privileged, state) = (AtomicBool::default(), Mutex::new(state));
+        Ok(OpenFile { id: inode.id, map, links, is_privileged, state })
     }
 
     /// Takes in fresher attributes.
     pub fn refresh(&self, inode: &Inode) {
         let mut state = self.lock();
+        self.note_privilege(&mut state, inode);
         if inode.epoch > state.epoch {
             state.epoch = inode.epoch;
             state.size = inode.size;
@@ -243,7 +255,7 @@ impl OpenFile {
     async fn extend(&self, fs: &Shared, epoch: u32, growth: Option<Growth>) -> Result<()> {
         let Some(Growth { end, hole }) = growth else { return Ok(()) };
         let extend = Op::Extend { id: self.id, epoch, end, hole };
-        fs.session.change(&Caller::default(), extend).await.map(|_| ())
+        fs.session.change(&self.writer(), extend).await.map(|_| ())
     }
 
     /// Appends; see [`super::File::append`]. Not to be dropped midway: nobody else commits.
@@ -256,7 +268,7 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             self.meet_restart(fs).await?;
-            let place = fs.session.reserve(self.id, length, asker.clone()).await?;
+            let place = fs.session.reserve(&self.writer(), self.id, length, asker.clone()).await?;
             let (offset, epoch) = (place.offset, place.epoch);
             let written = self.write_reserved(fs, offset, &data, epoch).await;
             // The reservation ends even when the data did not arrive, or later appends would wait.
@@ -321,7 +333,7 @@ impl OpenFile {
             return Ok(());
         }
         let mut owed = OwedTouch { file: self, is_due: true };
-        fs.session.change(&Caller::default(), Op::Touch { id: self.id }).await?;
+        fs.session.change(&self.writer(), Op::Touch { id: self.id }).await?;
         owed.is_due = false;
         Ok(())
     }
@@ -414,6 +426,9 @@ impl OpenFile {
             }
             (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);
             state.begun = None;
+            // Versions may have gone back with it.
+            state.version = 0;
+            self.note_privilege(&mut state, &inode);
         }
     }
 
@@ -454,7 +469,8 @@ impl OpenFile {
             state.touched_at = Some(now);
             // Queued at once, so that a time that is set later stays. One that gets lost is made up
             // for by a flush.
-            state.told = fs.session.tell(Op::Touch { id: self.id }).map(FutureExt::shared);
+            let touch = Op::Touch { id: self.id };
+            state.told = fs.session.tell(&state.writer, touch).map(FutureExt::shared);
             match state.told.clone() {
                 Some(told) => fs.net.spawn(Box::pin(told.map(|_| ()))),
                 None => state.touch_due = true,

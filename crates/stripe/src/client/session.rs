@@ -109,6 +109,7 @@ impl Failure {
 /// A place for an append, until it is committed. While it is held its number is open, and greetings
 /// tell of it: a server that has lost our Commit with its power sees that nobody holds the place.
 pub struct Place {
+    caller: Caller,
     id: Id,
     /// Its first byte.
     pub offset: u64,
@@ -200,9 +201,9 @@ impl Session {
     /// Says something before everything that is asked later, if it can be said now. What comes is
     /// whether it was answered. The server may do it later than it answers what was asked after it,
     /// so nothing of what it changes is remembered until then.
-    pub fn tell(&self, op: Op) -> Option<BoxFuture<bool>> {
+    pub fn tell(&self, caller: &Caller, op: Op) -> Option<BoxFuture<bool>> {
         let conn = self.link.conn_now()?;
-        let (request, _) = self.memory.request(0, &Caller::default(), op);
+        let (request, _) = self.memory.request(0, caller, op);
         let sent = self.cache.sending(&request.op, self.net.now());
         let answer = queue(&conn, &request);
         let (cache, net) = (self.cache.clone(), self.net.clone());
@@ -354,13 +355,19 @@ impl Session {
 
     /// Takes a place at the end of a file. One that is granted after the wait for it has ended is
     /// given back, or later appends would wait for it.
-    pub async fn reserve(self: &Arc<Self>, id: Id, length: u64, asker: Asker) -> Result<Place> {
-        let mut task = self.task(&Caller::default(), Op::Reserve { id, length });
+    pub async fn reserve(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: Id,
+        length: u64,
+        asker: Asker,
+    ) -> Result<Place> {
+        let mut task = self.task(caller, Op::Reserve { id, length });
         task.change.iter().try_for_each(|change| self.memory.reserves(change.seq))?;
         task.asker = Some(asker);
         match self.send(&mut task).await {
             Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => {
-                Ok(Place { id, offset, length, epoch, change: task.change })
+                Ok(Place { caller: task.caller, id, offset, length, epoch, change: task.change })
             }
             Ok(answered) => Err(unexpected(&answered.reply)),
             Err(failure) => {
@@ -376,8 +383,9 @@ impl Session {
 
     /// Says that an append is written, or that it never will be.
     pub async fn commit(self: &Arc<Self>, place: Place) -> Result<()> {
-        let Place { id, offset, length, change: reserve, .. } = place;
-        let mut task = self.commit_task(reserve.as_ref(), id, offset, length);
+        let Place { caller, id, offset, length, change: reserve, .. } = place;
+        let commit = Op::Commit { id, offset, length };
+        let mut task = self.commit_task(&caller, reserve.as_ref(), commit);
         match self.send(&mut task).await {
             Ok(_) => Ok(()),
             Err(failure) => {
@@ -395,8 +403,8 @@ impl Session {
 
     /// The place was the session's that reserved it, and is given up with it: another one's Commit
     /// would be taken for one that was answered before.
-    fn commit_task(&self, reserve: Option<&Change>, id: Id, offset: u64, length: u64) -> Task {
-        let mut task = self.task(&Caller::default(), Op::Commit { id, offset, length });
+    fn commit_task(&self, caller: &Caller, reserve: Option<&Change>, commit: Op) -> Task {
+        let mut task = self.task(caller, commit);
         if let (Some(change), Some(reserve)) = (&mut task.change, reserve) {
             change.sent_in = reserve.sent_in;
         }
@@ -465,7 +473,8 @@ async fn settle(
             (Ok(Answered { reply: Reply::Offset { offset, .. }, .. }), Op::Reserve { .. }) => {
                 let &Op::Reserve { id, length } = &task.op else { return };
                 reserve = task.change.take();
-                task = session.commit_task(reserve.as_ref(), id, offset, length);
+                let commit = Op::Commit { id, offset, length };
+                task = session.commit_task(&task.caller, reserve.as_ref(), commit);
             }
             _ => return drop(reserve),
         }

@@ -68,7 +68,7 @@ impl Fs {
         let Reply::Created { mut inode, created: is_new } = reply else {
             return Err(unexpected(&reply));
         };
-        let file = self.handle(&inode, opened, starts).await?;
+        let file = self.handle(who, &inode, opened, starts).await?;
         let done = inode.size as usize;
         if is_new && done < data.len() {
             file.write_at(done as u64, data.slice(done..).into()).await?;
@@ -93,7 +93,7 @@ impl Fs {
         let starts = self.shared.session.starts();
         let (reply, opened) = self.shared.session.open_with(who, op).await?;
         let Reply::Inline { inode, data } = reply else { return Err(unexpected(&reply)) };
-        let file = self.handle(&inode, opened, starts).await?;
+        let file = self.handle(who, &inode, opened, starts).await?;
         Ok(Opening { inode, file, data: data.into_bytes() })
     }
 }

@@ -43,7 +43,7 @@ impl File {
         }
         let end = offset.checked_add(length).filter(|&end| end <= i64::MAX as u64);
         let end = end.ok_or(Errno::EFBIG)?;
-        self.data()?.reshape(&self.handle.shared, who, how, offset, end).await
+        self.to_write().await?.reshape(&self.handle.shared, who, how, offset, end).await
     }
 
     /// The next data at or after `offset` (`hole` false) or the next hole, as the I/O servers know
@@ -117,11 +117,11 @@ impl File {
 
     /// The range reads as zeros, and the file reaches to its end.
     async fn make_hole(&self, from: u64, end: u64) -> Result<()> {
-        let (open, shared) = (self.data()?, &self.handle.shared);
+        let (open, shared) = (self.to_write().await?, &self.handle.shared);
         let size = open.fresh(shared).await?.size;
-        let nobody = Caller::default();
+        let writer = open.writer();
         if from < size {
-            open.reshape(shared, &nobody, Reshape::Punch, from, end.min(size)).await?;
+            open.reshape(shared, &writer, Reshape::Punch, from, end.min(size)).await?;
         }
         open.grow(shared, end).await
     }

@@ -52,7 +52,7 @@ impl Fs {
         let op = Op::Tmpfile { parent, mode: mode & 0o7777, gid: who.gid, access };
         let starts = self.shared.session.starts();
         let (inode, opened) = self.shared.session.open(who, op).await?;
-        let file = self.handle(&inode, opened, starts).await?;
+        let file = self.handle(who, &inode, opened, starts).await?;
         Ok((inode, file))
     }
 }

@@ -48,8 +48,8 @@ impl<K: Kv> Store<K> {
         check_owner(caller, &stored.inode, &asked)?;
         check_mode(caller, &stored.inode, &asked)?;
         check_times(caller, &stored.inode, &asked)?;
-        if mask == 0 {
-            return Ok(node(stored.inode));
+        if mask & !set::SIZE_OF_OPEN == 0 {
+            return self.chown_to_nobody_else(request, stored);
         }
 
         touched(&mut stored.inode, now);
@@ -67,6 +67,24 @@ impl<K: Kv> Store<K> {
             true => Applied::AfterCut { id, epoch, reply },
             false => Applied::Reply(reply),
         })
+    }
+
+    /// What chown(2) asks that names neither owner nor group: as with any other, the power of a
+    /// set-user-ID program goes.
+    fn chown_to_nobody_else(
+        &mut self,
+        request: &Request,
+        mut stored: Stored,
+    ) -> Result<Applied, Fault> {
+        let mode = without_privilege(&request.caller, &stored.inode);
+        if stored.inode.is_dir() || mode == stored.inode.mode {
+            return Ok(node(stored.inode));
+        }
+        must_own(&request.caller, &stored.inode)?;
+        stored.inode.mode = mode;
+        touched(&mut stored.inode, request.now);
+        self.save(&stored)?;
+        Ok(node(stored.inode))
     }
 
     fn check_size(
@@ -362,14 +380,14 @@ fn check_times(caller: &Caller, inode: &Inode, asked: &Asked) -> Result<(), Faul
 /// Owner and mode. As Linux does, even for root, a new owner does not inherit the power of a
 /// set-user-ID program.
 fn set_owner(caller: &Caller, inode: &mut Inode, asked: &Asked) {
+    if asked.has(set::UID | set::GID) && !inode.is_dir() {
+        inode.mode = without_privilege(caller, inode);
+    }
     if asked.has(set::UID) {
         inode.uid = asked.uid;
     }
     if asked.has(set::GID) {
         inode.gid = asked.gid;
-    }
-    if asked.has(set::UID | set::GID) && !inode.is_dir() {
-        inode.mode = without_privilege(inode.mode);
     }
     if asked.has(set::MODE) {
         let mut bits = asked.mode & mode::PERMISSIONS;

@@ -79,7 +79,7 @@ impl<K: Kv> Store<K> {
             _ => b"i".to_vec(),
         };
         let from = match (after.is_empty(), table) {
-            (true, table::BRIEFS | table::FILES) => keys::inode(low),
+            (true, table::BRIEFS | table::FILES | table::HELD) => keys::inode(low),
             // Keys are never empty, not even one that only says where to begin.
             (true, table::ALL) => vec![0],
             (true, _) => prefix.clone(),
@@ -98,7 +98,7 @@ impl<K: Kv> Store<K> {
                 table::LINKS => count_link(value, &mut window),
                 table::TALLY => self.tally(low, value, &mut window.page)?,
                 table::BRIEFS => brief(&key, value, &mut window),
-                _ => file(&key, value, &mut window),
+                _ => file(&key, value, table == table::HELD, &mut window),
             }
             if window.is_past {
                 window.page.end = true;
@@ -289,10 +289,11 @@ fn brief(key: &[u8], value: Vec<u8>, window: &mut Window) {
     }
 }
 
-fn file(key: &[u8], value: Vec<u8>, window: &mut Window) {
+fn file(key: &[u8], value: Vec<u8>, with_sparse: bool, window: &mut Window) {
     let stored = inode_within(key, value, window);
     let full = stored.filter(|Stored { inode, .. }| {
-        inode.is_regular() && inode.size > 0 && !inode.sparse && inode.layout.is_some()
+        let may_have_holes = inode.sparse && !with_sparse;
+        inode.is_regular() && inode.size > 0 && !may_have_holes && inode.layout.is_some()
     });
     window.page.files.0.extend(full.map(|stored| stored.inode));
 }

@@ -17,6 +17,8 @@ pub enum Record {
     Boot { count: u64 },
     /// How often the machine has lost its power.
     Losses { count: u64 },
+    /// The stores of the I/O servers by index.
+    Stores { stores: Vec<Name> },
     /// A file.
     Inode { inode: Box<Inode>, cookie_next: u64, tail: u64 },
     /// Where a name leads.
@@ -62,6 +64,7 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         }
         keys::BOOT => Record::Boot { count: row(value)? },
         keys::LOSSES => Record::Losses { count: row(value)? },
+        keys::STORES => Record::Stores { stores: row::<List<Name>>(value)?.0 },
         [b'i', ..] => {
             let Stored { inode, cookie_next, tail, .. } = row(value)?;
             Record::Inode { inode: Box::new(inode), cookie_next, tail }

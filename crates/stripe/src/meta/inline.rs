@@ -5,7 +5,8 @@
 //! so they are never torn, and durable as names are.
 //!
 //! The row may be shorter than the size: what is missing are zeros. It may be longer when an append
-//! that has its place is written before it is committed; nobody reads beyond the size.
+//! that has its place is written before it is committed, or when space was taken (by a piece without
+//! bytes); nobody reads beyond the size.
 //!
 //! **Cuts.** A file whose bytes all lie here is cut without its epoch: no I/O server has anything
 //! of it. A write that goes beyond says so when it begins (an Extend to 0), because it may end in the
@@ -198,14 +199,15 @@ impl<K: Kv> Store<K> {
         pieces: &[InlinePiece],
         data: &Payload,
     ) -> Result<(), Fault> {
-        if data.is_empty() {
-            return Ok(());
-        }
         let id = stored.inode.id;
         let mut data = data.clone().into_bytes();
         let end = pieces.iter().map(|piece| piece.end() as usize).max().unwrap_or(0);
         let covers = pieces.len() == 1 && pieces[0].offset == 0;
         let had = stored.inode.inline as usize;
+        // Pieces without bytes take space up to where they are, and are no writes.
+        if data.is_empty() && end <= had {
+            return Ok(());
+        }
         // A file written as a whole, as small ones mostly are, is not read first.
         let row =
             if covers && end >= had || had == 0 { Bytes::new() } else { self.inline_row(id)? };

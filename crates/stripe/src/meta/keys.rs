@@ -1,7 +1,8 @@
 //! The map's rows: how keys are made so that they sort, and what their values hold.
 //!
 //! ```text
-//!   's' word                  superblock, counters, start counter, losses of power
+//!   's' word                  superblock, counters, start counter, losses of power, the I/O
+//!                             servers' stores
 //!   'i' id                    Stored: the inode with what clients never see
 //!   'n' parent name           Named: where a name leads
 //!   'c' parent cookie         Listed: the same entry in the order of listings
@@ -39,6 +40,8 @@ pub(super) const COUNTERS: &[u8] = b"scounters";
 pub(super) const BOOT: &[u8] = b"sboot";
 /// How often the machine has lost its power; none while it has not.
 pub(super) const LOSSES: &[u8] = b"slosses";
+/// List<Name>: the store of each I/O server by its index, empty for one that was never met.
+pub(super) const STORES: &[u8] = b"sstores";
 
 record! {
     /// What makes a map a metadata store.

@@ -147,6 +147,8 @@ pub mod table {
     pub const FILES: u8 = 3;
     /// The entries of one directory, `low`, counted.
     pub const TALLY: u8 = 4;
+    /// Inodes of the window that have bytes, with holes or without.
+    pub const HELD: u8 = 5;
 }
 
 /// How bad a class is.

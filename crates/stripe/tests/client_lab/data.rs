@@ -108,19 +108,19 @@ impl Tree for DataServer {
         Outcome::Now(Ok(Opened { qid: qid(1), node: node.clone(), blocking: false }))
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, offset: u64, count: u32) -> Outcome<Bytes> {
+    fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
         let &Node::Object(id, epoch) = node else { return Errno::EISDIR.into() };
-        let read = |()| {
-            let objects = self.0.objects.borrow();
-            let bytes = objects.get(&id).map_or(&[][..], |object| &object.1);
-            let start = bytes.len().min(offset as usize);
-            let end = bytes.len().min(start + count as usize);
-            Bytes::copy_from_slice(&bytes[start..end])
-        };
-        self.0.admit(id, epoch).map(read).into()
+        if let Err(error) = self.0.admit(id, epoch) {
+            return Data::Failed(error);
+        }
+        let objects = self.0.objects.borrow();
+        let bytes = objects.get(&id).map_or(&[][..], |object| &object.1);
+        read.of(&Bytes::copy_from_slice(bytes))
     }
 
-    fn write(&self, _: &Rc<User>, node: &Node, offset: u64, data: Bytes) -> Outcome<u32> {
+    fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
+        let Incoming::Here(data) = write.data else { return Written::Unread };
+        let offset = write.offset;
         let &Node::Object(id, epoch) = node else { return Errno::EISDIR.into() };
         let write = |()| {
             let mut objects = self.0.objects.borrow_mut();
@@ -136,7 +136,9 @@ impl Tree for DataServer {
 
     fn read_list(&self, user: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
         self.0.lists.set(self.0.lists.get() + 1);
-        runs::read_each(&runs, |offset, count| self.read(user, node, offset, count))
+        runs::read_each(&runs, |offset, count| {
+            self.read(user, node, Read::bytes(offset, count)).into_outcome()
+        })
     }
 
     fn write_list(
@@ -147,7 +149,9 @@ impl Tree for DataServer {
         data: Bytes,
     ) -> Outcome<u32> {
         self.0.lists.set(self.0.lists.get() + 1);
-        runs::write_each(&runs, data, |offset, data| self.write(user, node, offset, data))
+        runs::write_each(&runs, data, |offset, data| {
+            self.write(user, node, Write::bytes(offset, data)).into_outcome()
+        })
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _: bool) -> Outcome<()> {

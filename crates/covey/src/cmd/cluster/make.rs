@@ -10,6 +10,8 @@ use covey_lab::state::Lab;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// The configuration of a cluster that has not been up yet.
+const NEW: &str = "covey.toml.new";
 /// I/O servers unless another number is asked for.
 const IO_SERVERS_DEFAULT: u16 = 4;
 
@@ -24,27 +26,80 @@ pub struct Shape {
     pub strip_bytes: Option<u32>,
 }
 
+/// A cluster that may be started.
+pub struct Made {
+    /// Its configuration.
+    pub config: Config,
+    /// What its directory held before.
+    pub before: Before,
+}
+
+/// What the directory of a cluster held before it was to be started, in case that it cannot be.
+pub enum Before {
+    /// No cluster.
+    Nothing,
+    /// The same cluster with the same configuration.
+    Same,
+    /// The cluster, configured as it was.
+    Other(Box<Config>),
+}
+
+impl Before {
+    /// A start that failed leaves nothing that the next one would stumble over: neither addresses at
+    /// which nobody may listen, nor a cluster of another shape that never ran.
+    pub fn restore(&self, cluster: &Cluster) -> Result<()> {
+        let (file, new) = (cluster.config_file(), cluster.dir.join(NEW));
+        let restored = match self {
+            Before::Nothing => std::fs::rename(&file, &new),
+            Before::Same => Ok(()),
+            Before::Other(config) => {
+                let text = render(config);
+                write_durably(&cluster.dir.join("covey.toml.tcp"), &file, text.as_bytes())
+            }
+        };
+        restored.cannot(|| format!("take back {}", file.display()))
+    }
+}
+
 /// The configuration of the cluster in its directory, made and formatted if there is none.
-pub async fn make(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
-    let mut config = match cluster.exists() {
-        true => cluster.config()?,
-        false => format(cluster, shape, output).await?,
+pub async fn make(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Made> {
+    let is_new = !cluster.exists();
+    let found = match is_new {
+        true => format(cluster, shape, output).await?,
+        false => cluster.config()?,
     };
+    let fitted = fit(cluster, found.clone(), shape);
+    let before = match &fitted {
+        _ if is_new => Before::Nothing,
+        Ok(config) if *config != found => Before::Other(Box::new(found)),
+        _ => Before::Same,
+    };
+    match fitted {
+        Ok(config) => Ok(Made { config, before }),
+        Err(error) => {
+            before.restore(cluster)?;
+            Err(error)
+        }
+    }
+}
+
+fn fit(cluster: &Cluster, mut config: Config, shape: &Shape) -> Result<Config> {
     fits(cluster, &config, shape)?;
+    config.nodes.iter().filter_map(Node::unix_socket).try_for_each(own_socket_dir)?;
     if let Some(port) = shape.tcp {
         listen_at(cluster, &mut config, port)?;
     }
-    config.nodes.iter().filter_map(Node::unix_socket).try_for_each(own_socket_dir)?;
     Ok(config)
 }
 
-/// The file gets its name only when every store is formatted: a `covey up` that was interrupted
-/// leaves `covey.toml.new`, and then the stores beside it never held anything.
+/// The file gets its name only when every store is formatted: a `covey up` that was interrupted, or
+/// failed to start what it had made, leaves `covey.toml.new`, and then the stores beside it never held
+/// anything.
 async fn format(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
-    let new = cluster.dir.join("covey.toml.new");
+    let new = cluster.dir.join(NEW);
     let stores = cluster.dir.join("store");
     if new.exists() {
-        output.say("an earlier covey up was interrupted: starting afresh");
+        output.say("an earlier covey up did not come to its end: starting afresh");
         std::fs::remove_dir_all(&stores).cannot(|| format!("remove {}", stores.display()))?;
         make_dir(&stores, 0o700)?;
     }

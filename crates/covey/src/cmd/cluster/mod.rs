@@ -15,7 +15,7 @@ pub mod mounts;
 
 pub use covey_io::os::process::Process;
 pub use daemon::{Daemon, detach, log_tail, spawn};
-pub use make::{Shape, make};
+pub use make::{Made, Shape, make};
 
 use crate::config::{Config, embedded_dir, load};
 use crate::error::{Cannot, Error, Result};

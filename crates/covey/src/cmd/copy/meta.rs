@@ -1,15 +1,14 @@
 //! Attributes as both sides understand them.
 
 use super::super::path::kind;
-use super::super::touch::to_time;
+use super::super::touch::{system_time, to_time};
 use covey_ninep::tree::{SetAttr, SetTime};
-use covey_stripe::ops::{Inode, Nanos};
+use covey_stripe::ops::{Inode, Nanos, nanos_of, seconds_of};
 use covey_wire::Name;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
 
 /// What is copied of a file besides its bytes.
 #[derive(Clone, Debug)]
@@ -37,9 +36,8 @@ pub struct Meta {
 impl Meta {
     /// Of a file of this machine.
     pub fn local(meta: &Metadata, target: Option<PathBuf>) -> Meta {
-        let nanos = |seconds: i64, nanos: i64| {
-            u64::try_from(i128::from(seconds) * 1_000_000_000 + i128::from(nanos)).unwrap_or(0)
-        };
+        // The kernel's nanoseconds are never negative.
+        let nanos = |seconds: i64, nanos: i64| nanos_of(seconds, nanos.cast_unsigned());
         Meta {
             mode: meta.mode(),
             uid: meta.uid(),
@@ -97,9 +95,8 @@ impl Meta {
             std::os::unix::fs::fchown(file, Some(self.uid), Some(self.gid))?;
         }
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(self.permissions()))?;
-        let time = |nanos: Nanos| SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
-        let times =
-            std::fs::FileTimes::new().set_accessed(time(self.atime)).set_modified(time(self.mtime));
+        let (accessed, modified) = (system_time(self.atime), system_time(self.mtime));
+        let times = std::fs::FileTimes::new().set_accessed(accessed).set_modified(modified);
         file.set_times(times)
     }
 
@@ -110,9 +107,9 @@ impl Meta {
         if is_root {
             std::os::unix::fs::lchown(path, Some(self.uid), Some(self.gid))?;
         }
-        let time = |nanos: Nanos| Timespec {
-            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: (nanos % 1_000_000_000) as _,
+        let time = |nanos: Nanos| {
+            let (tv_sec, nanos) = seconds_of(nanos);
+            Timespec { tv_sec, tv_nsec: nanos.into() }
         };
         let times =
             Timestamps { last_access: time(self.atime), last_modification: time(self.mtime) };

@@ -7,6 +7,7 @@ use covey_io::os::net::Address;
 use covey_ninep::client::{Conn, Fid};
 use covey_ninep::message::{Dialect, DirEntry, Message, Qid, WALK_NAMES_MAX};
 use covey_ninep::tree::Errno;
+use covey_stripe::ops::nanos_of;
 use covey_wire::{Bytes, List, Name};
 use std::path::Path;
 
@@ -164,7 +165,7 @@ impl Peer {
             return self.classic_stat(fid).await;
         }
         const BASIC: u64 = 0x7ff;
-        let nanos = |sec: u64, nsec: u64| sec.saturating_mul(1_000_000_000).saturating_add(nsec);
+        let nanos = |sec: u64, nsec: u64| nanos_of(sec.cast_signed(), nsec);
         match self.conn.call(Message::Tgetattr { fid: fid.number(), request_mask: BASIC }).await? {
             Message::Rgetattr {
                 qid,

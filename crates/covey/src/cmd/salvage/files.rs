@@ -2,6 +2,7 @@
 
 use super::rows::{File as Known, Rows};
 use super::stores::Stores;
+use crate::cmd::touch::system_time;
 use anyhow::Result;
 use covey_stripe::distribution::{self, Distribution, INLINE};
 use covey_stripe::ops::{Id, Layout};
@@ -10,7 +11,6 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
 
 /// Bytes copied at once.
 const CHUNK: u64 = 1 << 20;
@@ -59,7 +59,7 @@ impl Salvage<'_> {
             Some(layout) => self.bytes(id, layout, Some(known), &out, path)?,
             None => self.faults.push(format!("{}: it has no layout", path.display())),
         }
-        out.set_modified(UNIX_EPOCH + Duration::from_nanos(known.mtime))?;
+        out.set_modified(system_time(known.mtime))?;
         out.set_permissions(fs::Permissions::from_mode(known.mode & 0o777))?;
         Ok(())
     }

@@ -37,7 +37,8 @@ pub(super) fn stat<T: Tree>(
     attr: &Attr,
     target: Option<Name>,
 ) -> Stat {
-    let seconds = |time: Time| u32::try_from(time.sec).unwrap_or(u32::MAX - 1);
+    // The dialect has no times before 1970, and takes the last number for none.
+    let seconds = |time: Time| time.sec.cast_signed().clamp(0, i64::from(u32::MAX - 1)) as u32;
     let is_dir = attr.mode & S_IFMT == S_IFDIR;
     Stat {
         kind: 0,

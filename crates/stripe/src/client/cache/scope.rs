@@ -102,6 +102,9 @@ pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Sco
         | Op::Exist { .. }
         | Op::Drop { .. }
         | Op::Recut { .. }
+        | Op::KnowStore { .. }
+        | Op::AcceptStore { .. }
+        | Op::Stores { .. }
         | Op::Getxattr { .. }
         | Op::Listxattr { .. }
         | Op::Tmpfile { .. }

@@ -98,7 +98,7 @@ impl OpenFile {
                 pieces: List(now.to_vec()),
                 data: data.slice(..bytes).into(),
             };
-            match fs.session.change(&Caller::default(), op).await {
+            match fs.session.change(&self.writer(), op).await {
                 Ok(Reply::Node { inode }) => self.refresh(&inode),
                 Ok(other) => return Err(unexpected(&other)),
                 // A new connection takes less.
@@ -149,7 +149,7 @@ impl OpenFile {
             return Ok(None);
         }
         let op = Op::AppendInline { id: self.id, data: data.clone() };
-        match fs.session.change_for(asker, &Caller::default(), op).await {
+        match fs.session.change_for(asker, &self.writer(), op).await {
             Ok(Reply::Offset { offset, epoch }) => {
                 self.wrote(fs, epoch, offset + length, true);
                 Ok(Some(offset))

@@ -59,6 +59,13 @@ impl OpenFile {
             let zeros = Bytes::from(vec![0; bytes as usize]);
             self.write_inline(fs, epoch, growth, vec![piece], zeros).await?;
         }
+        let taken = end.min(self.inline_bytes());
+        if !matches!(how, Reshape::Punch) && offset < taken && taken > u64::from(inode.inline) {
+            // Zeros are put there, behind what is there by then.
+            let piece = InlinePiece { offset: taken as u32, bytes: 0 };
+            let growth = Growth { end: 0, hole: false };
+            self.write_inline(fs, epoch, growth, vec![piece], Bytes::new()).await?;
+        }
         let slots =
             (0..self.links.len()).map(|slot| self.reshape_slot(fs, slot, how, offset, end, epoch));
         try_join_all(slots).await?;
@@ -73,7 +80,7 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             let epoch = self.lock().epoch;
-            match self.mark(fs, &Caller::default(), epoch, end).await {
+            match self.mark(fs, &self.writer(), epoch, end).await {
                 Err(error) if error.code == Errno::ESTALE => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }

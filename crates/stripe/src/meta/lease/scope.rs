@@ -86,6 +86,9 @@ impl<K: Kv> Store<K> {
             | Op::Exist { .. }
             | Op::Drop { .. }
             | Op::Recut { .. }
+            | Op::KnowStore { .. }
+            | Op::AcceptStore { .. }
+            | Op::Stores { .. }
             | Op::Getxattr { .. }
             | Op::Listxattr { .. }
             | Op::Tmpfile { .. }

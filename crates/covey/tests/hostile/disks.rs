@@ -1,0 +1,253 @@
+//! Disks that are replaced, emptied or swapped behind a server's back.
+
+use crate::support::bytes::noise;
+use crate::support::{Cluster, covey, run, skip, until};
+use covey_io::disk::Disk;
+use covey_io::os::disk::OsDisk;
+use covey_io::os::kv::{Kv, NO_LIMIT};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const FILES: u64 = 12;
+
+fn content(index: u64) -> Vec<u8> {
+    noise(index, 300_000)
+}
+
+/// A cluster with files on each of its servers, one with two names.
+fn filled() -> Cluster {
+    let cluster = Cluster::up(3);
+    let local = cluster.scratch("local");
+    cluster.covey(&["mkdir", "/dir"]);
+    for index in 0..FILES {
+        fs::write(&local, content(index)).unwrap();
+        cluster.covey(&["cp", local.to_str().unwrap(), &format!(":/dir/f{index}")]);
+    }
+    cluster.covey(&["ln", "/dir/f0", "/dir/g0"]);
+    cluster
+}
+
+/// Stops a server and puts a new, formatted disk where its store was; the old one goes to `aside`.
+fn replace(cluster: &Cluster, node: &str, aside: &Path) {
+    cluster.kill(node);
+    fs::rename(cluster.store(node), aside).unwrap();
+    cluster.covey(&["init", "--node", node]);
+}
+
+/// Paths of the files that cannot be read; those that can are right.
+fn unreadable(cluster: &Cluster) -> BTreeSet<String> {
+    let mut refused = BTreeSet::new();
+    let out = cluster.scratch("out");
+    for index in 0..FILES {
+        let path = format!("/dir/f{index}");
+        let _ = fs::remove_file(&out);
+        let done = cluster.try_covey(&["cp", &format!(":{path}"), out.to_str().unwrap()]);
+        match done.ok {
+            true => assert!(fs::read(&out).unwrap() == content(index), "{path} reads as garbage"),
+            false => {
+                assert!(done.stderr.contains("io2"), "{done}");
+                refused.insert(path);
+            }
+        }
+    }
+    refused
+}
+
+fn state(cluster: &Cluster, node: &str) -> String {
+    let status: Value = serde_json::from_str(&cluster.covey(&["--json", "status"])).unwrap();
+    let nodes = status["nodes"].as_array().unwrap();
+    let row = nodes.iter().find(|row| row["node"] == node).unwrap();
+    row["state"].as_str().unwrap().to_owned()
+}
+
+fn json(cluster: &Cluster, words: &[&str]) -> Value {
+    let done = cluster.try_covey(&[&["--json"], words].concat());
+    serde_json::from_str(&done.stdout).unwrap_or_else(|_| panic!("{done}"))
+}
+
+fn paths_of(list: &Value) -> BTreeSet<String> {
+    let text = |path: &Value| path.as_str().unwrap().to_owned();
+    let entries = list.as_array().unwrap().iter();
+    entries.flat_map(|one| one["paths"].as_array().unwrap().iter().map(text)).collect()
+}
+
+#[test]
+fn a_replaced_disk_serves_nothing_until_its_loss_is_accepted() {
+    let cluster = filled();
+    replace(&cluster, "io2", &cluster.scratch("old"));
+    cluster.restart();
+    until("the strange store is seen", || state(&cluster, "io2") == "unknown store");
+    let lost = unreadable(&cluster);
+    assert!(!lost.is_empty() && lost.len() < FILES as usize, "{lost:?}");
+
+    let status = cluster.covey(&["status"]);
+    assert!(status.contains("covey fsck --accept-loss io2"), "{status}");
+    for words in [&["fsck"][..], &["fsck", "--repair"]] {
+        let done = cluster.refused(words);
+        assert!(!done.stdout.contains("clean"), "{done}");
+    }
+    assert_eq!(unreadable(&cluster), lost, "a repair has changed nothing");
+    cluster.refused(&["fsck", "--accept-loss", "io1"]).says(&["io1", "store"]);
+    cluster.refused(&["fsck", "--accept-loss", "io9"]).says(&["io9", "io1, io2, io3"]);
+
+    let accepted = json(&cluster, &["fsck", "--accept-loss", "io2"]);
+    let mut named = paths_of(&accepted["files"]);
+    if lost.contains("/dir/f0") {
+        assert!(named.remove("/dir/g0"), "both names are told");
+    }
+    assert_eq!(named, lost, "what is lost is told by path");
+    until("it serves again", || state(&cluster, "io2") == "up");
+
+    // The loss still shows, and a repair names what it turns into holes.
+    let found = json(&cluster, &["fsck"]);
+    assert_eq!(found["clean"], false);
+    let repaired = json(&cluster, &["fsck", "--repair", "--tell", "1"]);
+    let mut named = paths_of(&repaired["findings"]);
+    named.remove("/dir/g0");
+    assert_eq!(named, lost);
+    assert_eq!(json(&cluster, &["fsck"])["clean"], true);
+
+    let local = cluster.scratch("local");
+    fs::write(&local, content(99)).unwrap();
+    for path in &lost {
+        cluster.covey(&["cp", local.to_str().unwrap(), &format!(":{path}")]);
+    }
+    cluster.kill("io2");
+    cluster.restart();
+    cluster.covey(&["cat", lost.first().unwrap()]);
+}
+
+#[test]
+fn a_disk_that_comes_back_in_time_brings_everything_back() {
+    let cluster = filled();
+    let old = cluster.scratch("old");
+    replace(&cluster, "io2", &old);
+    cluster.restart();
+    assert!(!unreadable(&cluster).is_empty());
+    cluster.kill("io2");
+    fs::remove_dir_all(cluster.store("io2")).unwrap();
+    fs::rename(&old, cluster.store("io2")).unwrap();
+    cluster.restart();
+    assert_eq!(unreadable(&cluster), BTreeSet::new());
+    assert_eq!(json(&cluster, &["fsck"])["clean"], true);
+}
+
+#[test]
+fn objects_that_are_wiped_are_missed_although_the_store_is_still_marked() {
+    let cluster = filled();
+    cluster.kill("io2");
+    fs::remove_dir_all(cluster.store("io2").join("objects")).unwrap();
+    cluster.restart();
+    assert!(!unreadable(&cluster).is_empty());
+}
+
+/// Makes a cluster what an older version has left: no store has an identity.
+fn forget_identities(cluster: &Cluster) {
+    for node in ["io1", "io2", "io3"] {
+        fs::remove_file(cluster.store(node).join("objects.identity")).unwrap();
+    }
+    let mut kv = Kv::open(&cluster.store("meta").join("meta"), NO_LIMIT).unwrap();
+    assert!(kv.delete(b"sstores").unwrap() && kv.delete(b"gidentity").unwrap());
+    kv.checkpoint().unwrap();
+}
+
+#[test]
+fn a_cluster_of_an_older_version_goes_on_and_learns_its_stores() {
+    let mut cluster = filled();
+    cluster.down();
+    forget_identities(&cluster);
+    cluster.restart();
+    assert_eq!(unreadable(&cluster), BTreeSet::new());
+    let old = cluster.scratch("old");
+    replace(&cluster, "io2", &old);
+    cluster.restart();
+    assert!(!unreadable(&cluster).is_empty(), "from then on a replaced disk is noticed");
+}
+
+#[test]
+fn a_disk_that_is_replaced_while_the_version_changes_is_missed() {
+    let mut cluster = filled();
+    cluster.down();
+    forget_identities(&cluster);
+    fs::remove_dir_all(cluster.store("io2")).unwrap();
+    cluster.covey(&["init", "--node", "io2"]);
+    cluster.restart();
+    assert!(!unreadable(&cluster).is_empty());
+}
+
+#[test]
+fn objects_survive_a_metadata_server_whose_disk_was_replaced() {
+    let cluster = filled();
+    cluster.covey(&["stats", "--set", "copy", "meta"]);
+    let stores = ["io1", "io2", "io3"].map(|node| cluster.store(node));
+    until("two copies of the metadata", || {
+        stores.iter().filter(|store| store.join("metadata.copy").exists()).count() == 2
+    });
+    let mut cluster = cluster;
+    cluster.down();
+    fs::remove_dir_all(cluster.store("meta")).unwrap();
+    cluster.covey(&["init", "--node", "meta"]);
+    cluster.restart();
+    for node in ["io1", "io2", "io3"] {
+        until("it is refused", || state(&cluster, node) == "unknown store");
+        cluster.refused(&["fsck", "--accept-loss", node]);
+    }
+    cluster.down();
+    let out = cluster.scratch("salvaged");
+    let mut command = covey();
+    command.args(["salvage", "--to"]).arg(&out).args(&stores);
+    let done = run(command);
+    assert!(done.ok, "{done}");
+    for index in 0..FILES {
+        assert!(fs::read(out.join(format!("dir/f{index}"))).unwrap() == content(index), "{index}");
+    }
+}
+
+/// A mount that goes with its test.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn new(image: &Path, at: &Path) -> Option<Mounted> {
+        let mount = Command::new("mount").args(["-o", "loop"]).arg(image).arg(at).output().ok()?;
+        mount.status.success().then(|| Mounted(at.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_file_system_that_is_mounted_anew_has_another_start() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (image, at) = (scratch.path().join("image"), scratch.path().join("mnt"));
+    fs::create_dir(&at).unwrap();
+    fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let made = Command::new("mkfs.ext4").arg("-q").arg(&image).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return skip("needs mkfs.ext4");
+    }
+    let Some(first) = Mounted::new(&image, &at) else {
+        return skip("needs to mount a loop device");
+    };
+    let here = OsDisk.machine_start(scratch.path());
+    let (store, below) = (OsDisk.machine_start(&at), at.join("store"));
+    fs::create_dir(&below).unwrap();
+    assert_eq!(OsDisk.machine_start(&below), store);
+    // A second look at the same mount is no other mount: a service in a namespace of its own.
+    let bound = scratch.path().join("bound");
+    fs::create_dir(&bound).unwrap();
+    if Command::new("mount").arg("--bind").arg(&at).arg(&bound).status().unwrap().success() {
+        let bound = Mounted(bound);
+        assert_eq!(OsDisk.machine_start(&bound.0), store);
+    }
+    drop(first);
+    let _again = Mounted::new(&image, &at).expect("it could be mounted a moment ago");
+    assert_ne!(OsDisk.machine_start(&at), store, "what was not synced may be lost");
+    assert_eq!(OsDisk.machine_start(scratch.path()), here, "other disks are where they were");
+}

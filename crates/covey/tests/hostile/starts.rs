@@ -1,0 +1,72 @@
+//! Clusters that are made in the wrong place, or do not come up.
+
+use crate::support::{Cluster, covey, run};
+use std::fs;
+use std::net::TcpListener;
+
+/// Ports of which the first is taken.
+fn taken() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    (listener, port)
+}
+
+#[test]
+fn a_first_up_that_fails_leaves_no_cluster_behind() {
+    let cluster = Cluster::planned();
+    let (_listener, port) = taken();
+    let failed = cluster.start(&["-n", "4", "--tcp", &port]);
+    failed.says(&["cannot start node meta"]);
+    assert!(!cluster.config().exists(), "what never ran is no cluster");
+    // Another shape, and no port: nothing of the first is in the way.
+    let up = cluster.start(&["-n", "1"]);
+    assert!(up.ok, "{up}");
+    assert!(!fs::read_to_string(cluster.config()).unwrap().contains("tcp!"));
+    cluster.covey(&["mkdir", "/d"]);
+}
+
+#[test]
+fn an_up_that_fails_at_a_port_leaves_the_cluster_as_it_was() {
+    let mut cluster = Cluster::up(1);
+    cluster.covey(&["mkdir", "/kept"]);
+    cluster.down();
+    let before = fs::read_to_string(cluster.config()).unwrap();
+    let (_listener, port) = taken();
+    cluster.start(&["--tcp", &port]).says(&["cannot start node meta"]);
+    assert_eq!(fs::read_to_string(cluster.config()).unwrap(), before);
+    cluster.restart();
+    assert!(cluster.covey(&["ls", "/"]).contains("kept"));
+}
+
+#[test]
+fn a_port_that_cannot_be_is_refused_before_a_cluster_is_made() {
+    let cluster = Cluster::planned();
+    cluster.start(&["-n", "4", "--tcp", "65534"]).says(&["65534"]);
+    let up = cluster.start(&["-n", "1"]);
+    assert!(up.ok, "{up}");
+}
+
+#[test]
+fn the_store_of_another_machines_node_is_not_formatted_here() {
+    let cluster = Cluster::up(1);
+    let (dir, file) = (cluster.scratch("far"), cluster.scratch("far.toml"));
+    // 192.0.2.0/24 is for documentation: no machine has it.
+    let text = fs::read_to_string(cluster.config()).unwrap();
+    let listen = text.lines().find(|line| line.starts_with("listen")).unwrap();
+    let far = text
+        .replace(listen, "listen = [\"tcp!192.0.2.1!5640\"]")
+        .replace("[cluster]\n", "[cluster]\nkey_file = \"/nowhere/key\"\n")
+        .replace(&cluster.store("meta").display().to_string(), &dir.display().to_string());
+    fs::write(&file, far).unwrap();
+    let init = |words: &[&str]| {
+        let mut command = covey();
+        command.arg("--config").arg(&file).arg("init").args(words);
+        run(command)
+    };
+    init(&["--node", "meta"]).says(&["meta", "192.0.2.1", "not this machine"]);
+    init(&["--all"]).says(&["192.0.2.1"]);
+    assert!(!dir.exists(), "nothing was made");
+    let done = init(&["--node", "meta", "--here"]);
+    assert!(done.ok, "{done}");
+    assert!(dir.join("covey.store").exists());
+}

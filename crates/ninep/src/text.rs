@@ -1,0 +1,86 @@
+//! Text files: made when they are opened, so that an open file is one consistent snapshot however it is
+//! read.
+
+use crate::message::Qid;
+use crate::tree::{
+    Attach, Attr, Data, Errno, O_TRUNC, Opened, Outcome, Read, Result, S_IFREG, SetAttr, Time,
+    Tree, User,
+};
+use covey_wire::Bytes;
+use std::rc::Rc;
+
+/// A tree whose root is one text file that everyone may read.
+pub struct Text {
+    make: Box<dyn Fn() -> Bytes>,
+}
+
+impl Text {
+    /// A file whose text `make` makes, for each open anew.
+    pub fn new<T: Into<Bytes>>(make: impl Fn() -> T + 'static) -> Text {
+        Text { make: Box::new(move || make().into()) }
+    }
+}
+
+impl Tree for Text {
+    /// The snapshot, once opened.
+    type Node = Option<Bytes>;
+
+    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Self::Node)> {
+        Ok((claimed(&attach), QID, None)).into()
+    }
+
+    fn enter(&self, user: &User, _: Attach) -> Outcome<(User, Qid, Self::Node)> {
+        Ok((user.clone(), QID, None)).into()
+    }
+
+    fn root_kind(&self) -> u8 {
+        Qid::FILE
+    }
+
+    fn getattr(&self, _: &Rc<User>, node: &Self::Node) -> Outcome<Attr> {
+        let size = node.clone().unwrap_or_else(|| (self.make)()).len();
+        Ok(attr(0o444, size)).into()
+    }
+
+    fn setattr(&self, _: &Rc<User>, _: &Self::Node, _: SetAttr) -> Outcome<()> {
+        Errno::EROFS.into()
+    }
+
+    fn open(&self, _: &Rc<User>, _: &Self::Node, flags: u32) -> Outcome<Opened<Self::Node>> {
+        Outcome::now(|| {
+            check_read_only(flags)?;
+            Ok(Opened { qid: QID, node: Some((self.make)()), blocking: false })
+        })
+    }
+
+    fn read(&self, _: &Rc<User>, node: &Self::Node, read: Read<'_>) -> Data {
+        node.as_ref().map_or(Errno::EBADF.into(), |text| read.of(text))
+    }
+}
+
+/// EROFS for flags that ask for more than reading.
+pub fn check_read_only(flags: u32) -> Result<()> {
+    match flags & O_ACCMODE == 0 && flags & O_TRUNC == 0 {
+        true => Ok(()),
+        false => Err(Errno::because(Errno::EROFS, "the file is a text made by the server")),
+    }
+}
+
+/// The attributes of a plain file that is made by the server.
+pub(crate) fn attr(mode: u32, size: usize) -> Attr {
+    let attr = Attr::new(QID.path, S_IFREG | mode, 0, 0, Time::default());
+    Attr { size: size as u64, ..attr }
+}
+
+/// The user of an attach that no namespace has admitted: whom the kernel or the holder of the key vouches
+/// for, else nobody.
+pub(crate) fn claimed(attach: &Attach) -> User {
+    let claimed = attach.n_uname.filter(|_| attach.peer.has_key);
+    let uid = attach.peer.uid.or(claimed).unwrap_or(NOBODY);
+    User { uid, gid: uid, groups: vec![uid] }
+}
+
+pub(crate) const QID: Qid = Qid { kind: Qid::FILE, version: 0, path: 1 };
+pub(crate) const O_ACCMODE: u32 = 3;
+/// What Linux calls a user that has no number here.
+const NOBODY: u32 = 65534;

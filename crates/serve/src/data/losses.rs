@@ -1,0 +1,215 @@
+//! What a failed sync has lost. Linux takes pages that it could not write for clean, and lets the next sync
+//! succeed; the server has one file open for all its clients, so only the first would hear of it. Here it is
+//! kept who has heard: every client that syncs the object does once, as with files of its own.
+//!
+//! A server that starts anew knows nothing of that. So a loss is counted in the store, and clients are
+//! told another start of the machine than before: what they wrote and have not synced may be lost.
+
+use super::{DataTree, Line};
+use covey_io::disk::{Disk, Open};
+use covey_io::task;
+use covey_ninep::tree::Errno;
+use covey_stripe::ops::Id;
+use std::collections::{HashMap, HashSet};
+use std::io::{self, IoSlice};
+use std::path::Path;
+
+/// How many losses the store has had.
+const FILE: &str = "objects.losses";
+
+/// The losses since the server has started.
+#[derive(Default)]
+pub(super) struct Losses {
+    by_object: HashMap<Id, Loss>,
+    /// Those of earlier starts.
+    pub before: u64,
+    count: u64,
+    /// Connections without a client's number that have heard.
+    strangers: u64,
+}
+
+struct Loss {
+    code: u32,
+    reason: String,
+    told: HashSet<u64>,
+}
+
+impl Losses {
+    pub(super) fn of_store(disk: &dyn Disk, store: &Path) -> Losses {
+        let read = || -> io::Result<u64> {
+            let bytes = disk.open(&store.join(FILE), Open::Existing)?.read_blocking(0, 8)?;
+            Ok(bytes[..].try_into().map_or(1, u64::from_le_bytes))
+        };
+        Losses { before: read().unwrap_or(0), ..Losses::default() }
+    }
+
+    fn add(&mut self, id: Id, error: &io::Error) {
+        let reason = format!("what was written and not synced may be lost: {error}");
+        let code = Errno::EIO;
+        self.by_object.insert(id, Loss { code, reason, told: HashSet::new() });
+        self.count += 1;
+    }
+
+    /// The loss of an object that a client has not heard of; from now on it has.
+    fn tell(&mut self, id: Id, line: &Line) -> Option<Errno> {
+        let loss = self.by_object.get_mut(&id)?;
+        if line.client.get() == 0 {
+            self.strangers += 1;
+            line.client.set(u64::MAX - self.strangers);
+        }
+        let is_news = loss.told.insert(line.client.get());
+        is_news.then(|| Errno::because(loss.code, loss.reason.clone()))
+    }
+
+    /// The object is gone, and what was lost with it.
+    pub(super) fn forget(&mut self, id: Id) {
+        self.by_object.remove(&id);
+    }
+}
+
+impl DataTree {
+    /// What a sync has come to, for the client that asked for it.
+    pub(super) async fn synced(
+        &self,
+        id: Id,
+        line: &Line,
+        synced: io::Result<()>,
+    ) -> Result<(), Errno> {
+        if let Err(error) = synced {
+            tracing::error!("object {id:016x} cannot be synced: {error}");
+            let count = {
+                let mut losses = self.losses.borrow_mut();
+                losses.add(id, &error);
+                losses.before + losses.count
+            };
+            let (disk, store) = (self.disk.clone(), self.store.clone());
+            // A disk that cannot take this either is dead: there is nothing to come back to.
+            if let Err(error) = task::blocking(move || note(&*disk, &store, count)).await {
+                tracing::error!("the loss cannot be noted in the store: {error}");
+            }
+        }
+        match self.losses.borrow_mut().tell(id, line) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+fn note(disk: &dyn Disk, store: &Path, count: u64) -> io::Result<()> {
+    let file = disk.open(&store.join(FILE), Open::Create)?;
+    file.write_all_blocking(0, &[IoSlice::new(&count.to_le_bytes())])?;
+    file.sync_blocking(false)?;
+    disk.sync_dir(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DataServer, Node};
+    use super::*;
+    use covey_io::sim::{DiskProfile, Rng, SimDisk};
+    use covey_ninep::tree::{Tree, User};
+    use covey_stripe::objects::DataReply;
+    use covey_wire::Bytes;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    struct Rig {
+        server: DataServer,
+        user: Rc<User>,
+    }
+
+    impl Rig {
+        fn new(disk: &SimDisk) -> Rig {
+            let tree = DataTree::open(Arc::new(disk.clone()), Path::new("/store")).unwrap();
+            tree.standing.admit_for_test();
+            let user = Rc::new(User { uid: 0, gid: 0, groups: vec![0] });
+            Rig { server: DataServer(Rc::new(tree)), user }
+        }
+
+        /// A connection of a client, and which start of the machine it is told.
+        fn line(&self, client: u64) -> (Rc<Line>, u64) {
+            let line = Rc::<Line>::default();
+            match self.server.0.start(client, &line).unwrap() {
+                DataReply::Start { machine, .. } => (line, machine),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn node(&self, line: &Rc<Line>) -> Node {
+            Node::Object(self.server.0.object(7), Some(0), line.clone())
+        }
+
+        async fn write(&self, line: &Rc<Line>) {
+            let data = Bytes::from_static(&[1; 100]);
+            self.server.write(&self.user, &self.node(line), 0, data).wait().await.unwrap();
+        }
+
+        async fn sync(&self, line: &Rc<Line>) -> Result<(), u32> {
+            let synced = self.server.fsync(&self.user, &self.node(line), false).wait().await;
+            synced.map_err(|error| error.code)
+        }
+    }
+
+    fn disk() -> SimDisk {
+        SimDisk::new(DiskProfile::default(), Rng::new(1))
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, test);
+    }
+
+    #[test]
+    fn every_client_hears_once_of_a_sync_that_failed() {
+        run(async {
+            let disk = disk();
+            let rig = Rig::new(&disk);
+            let lines = [1, 2, 3, 0, 0].map(|client| rig.line(client).0);
+            rig.write(&lines[0]).await;
+            rig.write(&lines[1]).await;
+            disk.fail_syncs(1);
+            for line in &lines {
+                assert_eq!(rig.sync(line).await, Err(Errno::EIO), "each hears of it");
+            }
+            for line in &lines {
+                assert_eq!(rig.sync(line).await, Ok(()), "and once");
+            }
+            // On a newer connection a client is the same.
+            let newer = rig.line(2).0;
+            assert_eq!(rig.sync(&newer).await, Ok(()));
+            rig.write(&newer).await;
+            disk.fail_write_back();
+            assert_eq!(rig.sync(&lines[0]).await, Err(Errno::EIO), "of the next, too");
+            assert_eq!(rig.sync(&newer).await, Err(Errno::EIO));
+        });
+    }
+
+    #[test]
+    fn clients_that_sync_at_the_same_time_all_hear_of_the_failure() {
+        run(async {
+            let disk = disk();
+            let rig = Rig::new(&disk);
+            let lines = [1, 2, 3].map(|client| rig.line(client).0);
+            rig.write(&lines[0]).await;
+            disk.fail_syncs(1);
+            let syncs = lines.iter().map(|line| rig.sync(line));
+            let heard = futures_util::future::join_all(syncs).await;
+            assert_eq!(heard, [Err(Errno::EIO); 3]);
+        });
+    }
+
+    #[test]
+    fn a_server_that_starts_after_a_loss_says_so() {
+        run(async {
+            let disk = disk();
+            let rig = Rig::new(&disk);
+            let (line, before) = rig.line(1);
+            assert_eq!(Rig::new(&disk).line(1).1, before);
+            rig.write(&line).await;
+            disk.fail_syncs(1);
+            rig.sync(&line).await.unwrap_err();
+            assert_eq!(rig.line(2).1, before, "while it runs each client hears of each loss");
+            assert_ne!(Rig::new(&disk).line(2).1, before);
+        });
+    }
+}

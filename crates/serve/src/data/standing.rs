@@ -1,0 +1,230 @@
+//! Which store this is, and whether the metadata server knows it.
+//!
+//! ```text
+//!   DIR/objects.identity    store HEX          made with the store, never changed
+//!                           metadata HEX       the metadata server that has files in it
+//! ```
+//!
+//! A disk that was replaced, or a directory that was emptied, is another store: it would answer with zeros
+//! for every byte that the one before held. So a server serves nothing until the metadata server, which
+//! remembers the store of each I/O server, has met this one and admitted it; whoever comes earlier waits a
+//! moment. A store that it does not know answers EIO until the loss is accepted. And a store that
+//! belongs to another metadata server is not given to one that would take all its objects for orphans.
+
+use super::{DataTree, Line};
+use covey_io::disk::{Disk, Open};
+use covey_io::task;
+use covey_ninep::tree::{Errno, Outcome, Result};
+use covey_stripe::objects::DataReply;
+use covey_wire::Name;
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// The identity's file, in the storage directory.
+const FILE: &str = "objects.identity";
+const FILE_NEW: &str = "objects.identity.new";
+const FILE_BYTES_MAX: usize = 4096;
+/// How long a request waits for the metadata server's word.
+const WORD_WAIT: Duration = Duration::from_secs(2);
+
+/// What the metadata server has said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Word {
+    None,
+    Admitted,
+    Refused(String),
+}
+
+/// The store's identity, and the metadata server's word on it.
+pub struct Standing {
+    store: Name,
+    /// The metadata server whose files lie here; empty before it has come.
+    meta: RefCell<Name>,
+    /// It held no object when it was opened.
+    is_empty: bool,
+    /// When it was formatted, in nanoseconds since 1970.
+    formatted: u64,
+    /// The same as the word says: looked at with every request.
+    pub(super) is_admitted: Cell<bool>,
+    word: RefCell<Word>,
+    has_come: Notify,
+}
+
+/// The store's identity; a new one when it has none, or has lost its objects' directory.
+pub(super) fn identity(disk: &dyn Disk, store: &Path, is_new: bool) -> io::Result<(Name, Name)> {
+    let found = if is_new { None } else { read(disk, store)? };
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let mark: String = disk.mark()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mark = Name::from(mark);
+    write(disk, store, &mark, &Name::EMPTY)?;
+    Ok((mark, Name::EMPTY))
+}
+
+fn read(disk: &dyn Disk, store: &Path) -> io::Result<Option<(Name, Name)>> {
+    let file = match disk.open(&store.join(FILE), Open::Existing) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let bytes = file.read_blocking(0, FILE_BYTES_MAX)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(Name::from);
+    match value("store ") {
+        Some(mark) => Ok(Some((mark, value("metadata ").unwrap_or_default()))),
+        None => {
+            let what = format!("{} does not say which store this is", store.join(FILE).display());
+            Err(io::Error::new(io::ErrorKind::InvalidData, what))
+        }
+    }
+}
+
+fn write(disk: &dyn Disk, store: &Path, mark: &Name, meta: &Name) -> io::Result<()> {
+    let mut text =
+        format!("# Which store of Covey this is. Do not change it by hand.\nstore {mark}\n");
+    if !meta.is_empty() {
+        text += &format!("metadata {meta}\n");
+    }
+    let file = disk.open(&store.join(FILE_NEW), Open::Truncate)?;
+    if file.write_all_blocking(0, &[IoSlice::new(text.as_bytes())])? != text.len() {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    file.sync_blocking(false)?;
+    disk.rename(&store.join(FILE_NEW), &store.join(FILE))?;
+    disk.sync_dir(store)
+}
+
+impl Standing {
+    pub(super) fn new((store, meta): (Name, Name), is_empty: bool, formatted: u64) -> Standing {
+        Standing {
+            store,
+            meta: RefCell::new(meta),
+            is_empty,
+            formatted,
+            is_admitted: Cell::new(false),
+            word: RefCell::new(Word::None),
+            has_come: Notify::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn admit_for_test(&self) {
+        self.say(Word::Admitted);
+    }
+
+    fn say(&self, word: Word) {
+        self.is_admitted.set(word == Word::Admitted);
+        *self.word.borrow_mut() = word;
+        self.has_come.notify_waiters();
+    }
+
+    /// Refuses whatever would read or change the objects.
+    pub(super) fn check(&self) -> Result<()> {
+        match &*self.word.borrow() {
+            Word::Admitted => Ok(()),
+            Word::Refused(why) => Err(Errno::because(Errno::EIO, why.clone())),
+            Word::None => {
+                let what = "the metadata server has not met this store yet";
+                Err(Errno::because(Errno::EIO, what))
+            }
+        }
+    }
+
+    async fn come(&self) -> Result<()> {
+        let heard = self.has_come.notified();
+        if *self.word.borrow() == Word::None {
+            // Without a word the check below tells.
+            let _ = task::timeout(WORD_WAIT, heard).await;
+        }
+        self.check()
+    }
+
+    /// For people and `covey status`: one `key value` a line.
+    pub fn text(&self) -> String {
+        let word = self.word.borrow();
+        let (state, why) = match &*word {
+            Word::Admitted => ("known", ""),
+            Word::Refused(why) => ("unknown", why.as_str()),
+            Word::None => ("unmet", "the metadata server has not met this store yet"),
+        };
+        let mut text = format!("state {state}\nstore {}\n", self.store);
+        if !why.is_empty() {
+            text += &format!("reason {why}\n");
+        }
+        text
+    }
+}
+
+impl DataTree {
+    /// Which store this is.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Does what needs the objects, now or when the metadata server has said that they may be used.
+    pub(super) fn when_admitted<T: 'static>(
+        self: &Rc<Self>,
+        act: impl FnOnce(&Rc<Self>) -> Outcome<T> + 'static,
+    ) -> Outcome<T> {
+        if self.standing.is_admitted.get() {
+            return act(self);
+        }
+        let tree = self.clone();
+        Outcome::later(async move {
+            tree.standing.come().await?;
+            act(&tree).wait().await
+        })
+    }
+
+    pub(super) fn meet(&self) -> DataReply {
+        let standing = &self.standing;
+        let (store, meta) = (standing.store.clone(), standing.meta.borrow().clone());
+        let (is_empty, formatted) = (standing.is_empty, standing.formatted);
+        DataReply::Met { store, meta, is_empty, formatted }
+    }
+
+    /// The metadata server knows this store.
+    pub(super) async fn admit_store(self: Rc<Self>, store: Name, meta: Name) -> Result<DataReply> {
+        let standing = &self.standing;
+        if store != standing.store {
+            return Err(Errno::because(Errno::EINVAL, "another store is meant"));
+        }
+        let before = standing.meta.borrow().clone();
+        if !before.is_empty() && before != meta {
+            let what = "the store belongs to another metadata server";
+            return Err(Errno::because(Errno::EINVAL, what));
+        }
+        if before.is_empty() {
+            let (disk, dir, owner) = (self.disk.clone(), self.store.clone(), meta.clone());
+            task::blocking(move || write(&*disk, &dir, &store, &owner)).await?;
+            *standing.meta.borrow_mut() = meta;
+        }
+        standing.say(Word::Admitted);
+        Ok(DataReply::Done {})
+    }
+
+    pub(super) fn refuse_store(&self, why: &Name) -> DataReply {
+        self.standing.say(Word::Refused(why.lossy().into_owned()));
+        DataReply::Done {}
+    }
+
+    /// A greeting: whoever writes has to wait until the store may be used. A metadata server of an
+    /// older version, which knows nothing of stores, greets as nobody: it is taken at its word until a
+    /// newer one has come.
+    pub(super) fn greet(self: &Rc<Self>, client: u64, line: &Rc<Line>) -> Outcome<DataReply> {
+        if client == 0 && self.standing.meta.borrow().is_empty() {
+            self.standing.say(Word::Admitted);
+        }
+        let line = line.clone();
+        self.when_admitted(move |tree| tree.start(client, &line).into())
+    }
+}
+
+#[cfg(test)]
+#[path = "standing_tests.rs"]
+mod tests;

@@ -1,0 +1,190 @@
+//! Which store each I/O server serves from. A server that comes with another one than it had has lost
+//! its objects, and every byte that lay there would read as zero: it is kept from serving, and the
+//! loss is for a person to accept.
+//!
+//! What tells a server that was never used from one that lost everything before it was first met is the
+//! metadata: a store without objects is taken for new only when no file has bytes there.
+
+use super::Meta;
+use covey_io::task;
+use covey_ninep::tree::{Errno, Outcome, Result};
+use covey_stripe::check::bytes_on;
+use covey_stripe::client::data_call;
+use covey_stripe::objects::{DataOp, DataReply};
+use covey_stripe::ops::check::table;
+use covey_stripe::ops::{Id, Inode, Op, Reply};
+use covey_wire::{List, Name};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long after a failure a server is met again.
+const RETRY: Duration = Duration::from_millis(200);
+/// Inodes looked at with one request.
+const PAGE_ROWS: u32 = 2048;
+
+/// What is known of an I/O server's store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has not been met since the start.
+    #[default]
+    Unmet,
+    /// It may serve.
+    Known,
+    /// It may not: the store found, and why. One that belongs to another metadata server cannot be
+    /// accepted either.
+    Unknown { found: Name, why: String, is_foreign: bool },
+}
+
+impl Meta {
+    /// Meets an I/O server each time it comes, for as long as this server lives.
+    pub(super) async fn meet_each(self: Rc<Self>, server: u16) {
+        let link = self.links[usize::from(server)].clone();
+        loop {
+            let Ok((_, conn)) = link.conn(link.now()).await else {
+                task::sleep(RETRY).await;
+                continue;
+            };
+            let closed = conn.closed();
+            drop(conn);
+            match self.meet(server).await {
+                Ok(()) => {
+                    closed.await;
+                }
+                Err(error) => {
+                    tracing::warn!("{}: its store was not admitted: {error}", link.server());
+                    task::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn meet(self: &Rc<Self>, server: u16) -> Result<()> {
+        let link = &self.links[usize::from(server)];
+        let (store, meta, is_new) = match data_call(link, DataOp::Meet {}).await {
+            Ok(DataReply::Met { store, meta, is_empty, formatted }) => {
+                (store, meta, is_empty.then_some(formatted))
+            }
+            Ok(_) => return Err(Errno::because(Errno::EPROTO, "an odd answer to Meet")),
+            // An older version, whose stores cannot be told apart.
+            Err(error) if error.code == Errno::EINVAL => {
+                self.stand(server, Standing::Known);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let is_foreign = !meta.is_empty() && meta != *self.journal.identity();
+        let known = self.store_known(server).await?;
+        let name = link.server();
+        let why = match known {
+            _ if is_foreign => format!(
+                "the store of {name} holds objects of another metadata server; hint: put that one's \
+                 disk back, or read the I/O servers' stores with `covey salvage`"
+            ),
+            Some(known) if known == store => {
+                return self.let_serve(server, store).await;
+            }
+            None if !self.has_lost(server, is_new).await? => {
+                self.know(server, store.clone()).await?;
+                return self.let_serve(server, store).await;
+            }
+            _ => format!(
+                "the store of {name} is not the one that held its objects; hint: put that disk back, \
+                 or accept the loss with `covey fsck --accept-loss {name}`"
+            ),
+        };
+        tracing::error!("{why}");
+        let reason = Name::from(why.as_str());
+        self.stand(server, Standing::Unknown { found: store, why, is_foreign });
+        data_call(link, DataOp::Refuse { reason }).await.map(drop)
+    }
+
+    /// The loss of what the server held before is accepted: it serves from the store that it has.
+    pub(super) fn accept_store(self: &Rc<Self>, server: u16) -> Outcome<Reply> {
+        let standing = self.stores.borrow().get(usize::from(server)).cloned();
+        let refuse = |what: &str| Outcome::Now(Err(Errno::because(Errno::EINVAL, what)));
+        let store = match standing {
+            Some(Standing::Unknown { found, is_foreign: false, .. }) => found,
+            Some(Standing::Unknown { why, .. }) => return refuse(&why),
+            Some(Standing::Known) => return refuse("its store is the one that is known"),
+            Some(Standing::Unmet) => return refuse("it has not been met: it does not run"),
+            None => return refuse("there is no such I/O server"),
+        };
+        let meta = self.clone();
+        Outcome::later(async move {
+            meta.know(server, store.clone()).await?;
+            meta.let_serve(server, store).await?;
+            Ok(Reply::Done {})
+        })
+    }
+
+    /// What is known of all stores.
+    pub(super) fn store_states(&self) -> Outcome<Reply> {
+        let mut reply = self.ask_own(Op::Stores {});
+        if let Reply::Stores { stores } = &mut reply {
+            for (state, standing) in stores.0.iter_mut().zip(&*self.stores.borrow()) {
+                if let Standing::Unknown { found, why, .. } = standing {
+                    (state.found, state.why) = (found.clone(), Name::from(why.as_str()));
+                }
+            }
+        }
+        Outcome::Now(Ok(reply))
+    }
+
+    /// Whether there is anything to ask of the objects of a server.
+    pub(super) fn may_serve(&self, server: usize) -> bool {
+        self.stores.borrow().get(server) == Some(&Standing::Known)
+    }
+
+    fn stand(&self, server: u16, standing: Standing) {
+        self.stores.borrow_mut()[usize::from(server)] = standing;
+    }
+
+    async fn let_serve(&self, server: u16, store: Name) -> Result<()> {
+        let meta = self.journal.identity().clone();
+        let link = &self.links[usize::from(server)];
+        data_call(link, DataOp::Admit { store, meta }).await?;
+        self.stand(server, Standing::Known);
+        Ok(())
+    }
+
+    async fn store_known(&self, server: u16) -> Result<Option<Name>> {
+        self.store_is_here().await;
+        self.store_mut().store_of(server)
+    }
+
+    /// From now on the server keeps its objects in this store: on stable storage before it serves.
+    async fn know(self: &Rc<Self>, server: u16, store: Name) -> Result<()> {
+        self.store_is_here().await;
+        self.apply_own(Op::KnowStore { server, store });
+        self.journal.sync().await
+    }
+
+    /// Whether a server that was never met has lost what it held: it holds nothing since it was
+    /// formatted, and a file should have bytes there. One that may have holes there counts only
+    /// when it is older than the store.
+    async fn has_lost(&self, server: u16, formatted: Option<u64>) -> Result<bool> {
+        let Some(formatted) = formatted else { return Ok(false) };
+        let mut after = Name::EMPTY;
+        loop {
+            self.store_is_here().await;
+            let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
+            let ask = Op::Check { table: table::HELD, after, rows_max, low, high };
+            let Reply::Checked { page } = self.ask_own(ask) else {
+                return Err(Errno::because(Errno::EIO, "the store does not say what files hold"));
+            };
+            let List(files) = page.files;
+            let is_lost = |inode: &Inode| {
+                (!inode.sparse || inode.btime < formatted) && bytes_on(inode, server).is_some()
+            };
+            if files.iter().any(is_lost) {
+                return Ok(true);
+            }
+            if page.end {
+                return Ok(false);
+            }
+            after = page.next;
+            // Others want to be answered, too.
+            task::sleep(Duration::ZERO).await;
+        }
+    }
+}

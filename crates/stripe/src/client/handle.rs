@@ -1,0 +1,200 @@
+//! Handles: open files, as their users have them.
+//!
+//! Each is one open that the metadata server counts. All of a client's handles on one file share what is
+//! known of it, an [`OpenFile`].
+
+use super::beside::beside;
+use super::file::OpenFile;
+use super::session::Opened;
+use super::{Fs, Result, Shared};
+use crate::list::{self, Run};
+use crate::ops::{Caller, Consistency, Id, Inode, Layout, Op};
+use covey_ninep::tree::Errno;
+use covey_wire::{Bytes, Payload};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// An open file. Clones share it; the last one dropped closes it.
+#[derive(Clone)]
+pub struct File {
+    pub(super) handle: Arc<Handle>,
+}
+
+/// One open that the metadata server counts.
+pub(super) struct Handle {
+    pub(super) shared: Arc<Shared>,
+    /// None for what has no data: directories and special files.
+    open: Option<Arc<OpenFile>>,
+    id: Id,
+    version: u64,
+    consistency: Option<Consistency>,
+    /// Who opened it, and whether it has written.
+    who: Caller,
+    has_written: AtomicBool,
+    _opened: Opened,
+}
+
+impl Fs {
+    /// `starts`: the metadata server's in which the inode was asked for, or an earlier one.
+    pub(super) async fn handle(
+        &self,
+        who: &Caller,
+        inode: &Inode,
+        opened: Opened,
+        starts: (u64, u64),
+    ) -> Result<File> {
+        let shared = self.shared.clone();
+        let mut handle = Handle {
+            shared,
+            open: None,
+            id: inode.id,
+            version: inode.version,
+            consistency: inode.consistency(),
+            who: who.clone(),
+            has_written: AtomicBool::default(),
+            _opened: opened,
+        };
+        if let Some(layout) = &inode.layout {
+            handle.shared.data.meet(layout, &handle.shared.session).await?;
+            let open = handle.shared.share_file(inode, layout, starts)?;
+            open.refresh(inode);
+            handle.open = Some(open);
+        }
+        Ok(File { handle: Arc::new(handle) })
+    }
+}
+
+impl Shared {
+    pub(super) fn open_file(&self, id: Id) -> Option<Arc<OpenFile>> {
+        self.files.lock().expect("no holder panics").get(&id)?.upgrade()
+    }
+
+    /// The file's shared state: what other handles use already, or a new one.
+    fn share_file(
+        &self,
+        inode: &Inode,
+        layout: &Layout,
+        starts: (u64, u64),
+    ) -> Result<Arc<OpenFile>> {
+        let mut files = self.files.lock().expect("no holder panics");
+        if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        let links = self.data.all_of(layout)?;
+        let open = Arc::new(OpenFile::new(inode, layout, links, starts)?);
+        files.insert(inode.id, Arc::downgrade(&open));
+        Ok(open)
+    }
+}
+
+impl File {
+    /// Which file.
+    pub fn id(&self) -> Id {
+        self.handle.id
+    }
+
+    /// The file's version when it was opened: as long as it is the same, nothing that was written
+    /// and closed since is missing from what was read.
+    pub fn version(&self) -> u64 {
+        self.handle.version
+    }
+
+    /// The file's own consistency mode when it was opened.
+    pub fn consistency(&self) -> Option<Consistency> {
+        self.handle.consistency
+    }
+
+    /// Up to `count` bytes from `offset`, in pieces that were never copied; fewer at the end only.
+    pub async fn read_at(&self, offset: u64, count: usize) -> Result<Payload> {
+        self.data()?.read(&self.handle.shared, offset, count).await
+    }
+
+    /// All of `data` at `offset`; done when every later read anywhere sees it.
+    pub async fn write_at(&self, offset: u64, data: Payload) -> Result<()> {
+        self.to_write().await?.write(&self.handle.shared, offset, data).await
+    }
+
+    /// The bytes of many ranges, one after another in the order of `runs`: each server is asked
+    /// once for all that it has of them (or once per message, where that is more than one holds).
+    /// What lies beyond the end of the file is left out at the end of the answer, and reads as zeros
+    /// before it.
+    pub async fn read_list(&self, runs: &[Run]) -> Result<Bytes> {
+        let mut data = vec![0; list::extent(runs)?.total];
+        let there = self.read_list_into(runs, &mut data).await?;
+        data.truncate(there);
+        Ok(data.into())
+    }
+
+    /// As `read_list`, into memory that has exactly the bytes of all runs; how many of them, from the
+    /// front, are not beyond the end of the file. After an error nothing is changed.
+    pub async fn read_list_into(&self, runs: &[Run], into: &mut [u8]) -> Result<usize> {
+        self.data()?.read_list(&self.handle.shared, runs, into).await
+    }
+
+    /// Writes many ranges from `data`, which has exactly the bytes of all runs, one after another; done
+    /// when every later read anywhere sees them. Where ranges overlap either may win.
+    pub async fn write_list(&self, runs: &[Run], data: Bytes) -> Result<()> {
+        self.to_write().await?.write_list(&self.handle.shared, runs, data).await
+    }
+
+    /// All of `data` at the end, whoever else appends; answers where it went.
+    pub async fn append(&self, data: Payload) -> Result<u64> {
+        let open = self.data()?.clone();
+        if data.is_empty() {
+            return open.size(&self.handle.shared).await;
+        }
+        self.to_write().await?;
+        let handle = self.handle.clone();
+        beside(&*self.handle.shared.net, |asker| async move {
+            open.append(&handle.shared, data, asker).await
+        })
+        .await
+    }
+
+    /// Everything written through any handle of this client reaches stable storage.
+    pub async fn fsync(&self) -> Result<()> {
+        match &self.handle.open {
+            Some(open) => open.fsync(&self.handle.shared).await,
+            None => {
+                let sync = Op::Fsync { id: self.handle.id };
+                self.handle.shared.session.ask(&Caller::default(), sync).await.map(|_| ())
+            }
+        }
+    }
+
+    /// What close(2) owes: the exact mtime.
+    pub async fn flush(&self) -> Result<()> {
+        match &self.handle.open {
+            Some(open) => open.flush(&self.handle.shared).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The data, to be changed on behalf of whoever has opened this handle.
+    pub(super) async fn to_write(&self) -> Result<&Arc<OpenFile>> {
+        let open = self.data()?;
+        if !self.handle.has_written.load(Ordering::Relaxed) {
+            open.written_for(&self.handle.who);
+            self.handle.has_written.store(true, Ordering::Relaxed);
+        }
+        open.drop_privilege(&self.handle.shared).await?;
+        Ok(open)
+    }
+
+    pub(super) fn data(&self) -> Result<&Arc<OpenFile>> {
+        self.handle.open.as_ref().ok_or_else(|| Errno::EISDIR.into())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            // Looked at under the table's lock: a new handle cannot take it up meanwhile.
+            let mut files = self.shared.files.lock().expect("no holder panics");
+            if Arc::strong_count(&open) == 1 {
+                files.remove(&self.id);
+                open.close();
+            }
+        }
+    }
+}
