@@ -107,7 +107,7 @@ mod tests {
     use super::super::{DataServer, Node};
     use super::*;
     use covey_io::sim::{DiskProfile, Rng, SimDisk};
-    use covey_ninep::tree::{Tree, User};
+    use covey_ninep::tree::{Tree, User, Write};
     use covey_stripe::objects::DataReply;
     use covey_wire::Bytes;
     use std::rc::Rc;
@@ -141,7 +141,8 @@ mod tests {
 
         async fn write(&self, line: &Rc<Line>) {
             let data = Bytes::from_static(&[1; 100]);
-            self.server.write(&self.user, &self.node(line), 0, data).wait().await.unwrap();
+            let written = self.server.write(&self.user, &self.node(line), Write::bytes(0, data));
+            written.into_outcome().wait().await.unwrap();
         }
 
         async fn sync(&self, line: &Rc<Line>) -> Result<(), u32> {

@@ -7,8 +7,8 @@ use covey_io::task;
 use covey_ninep::message::Qid;
 use covey_ninep::runs::Run;
 use covey_ninep::tree::{
-    Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, SetAttr, Statfs, Time, Tree, User,
-    Write, Written,
+    self, Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, SetAttr, Statfs, Time, Tree,
+    User, Write, Written,
 };
 use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
 use covey_wire::{Bytes, Name};
@@ -249,7 +249,7 @@ impl Tree for DataServer {
     }
 }
 
-fn greeting(reply: Result<DataReply>) -> Bytes {
+fn greeting(reply: tree::Result<DataReply>) -> Bytes {
     let refusal = |error: Errno| {
         let (code, reason) = (error.code, Name::from(error.reason.as_str()));
         DataReply::Error { code, reason }
