@@ -243,7 +243,6 @@ fn a_map_whose_checkpoint_fails_is_back_at_the_last_one() {
 }
 
 #[test]
-#[expect(clippy::big_endian_bytes, reason = "keys sort as the numbers in them do")]
 fn a_full_map_takes_what_fits_and_lends_from_the_disk() {
     let disk = disk(1);
     disk.set_capacity(100_000);
