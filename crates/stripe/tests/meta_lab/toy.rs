@@ -76,15 +76,15 @@ impl Node {
         self.mtime = now;
         self.ctime = now;
         if who.uid != 0 && self.kind() == mode::REGULAR {
-            self.drop_privilege();
+            self.mode = self.unprivileged(who);
         }
     }
 
-    pub fn drop_privilege(&mut self) {
-        if self.mode & 0o010 != 0 {
-            self.mode &= !0o2000;
-        }
-        self.mode &= !0o4000;
+    /// The mode after `who` changed the content or the owner.
+    pub fn unprivileged(&self, who: &Caller) -> u32 {
+        let is_stranger = who.uid != 0 && !who.groups.0.contains(&self.gid);
+        let group = if self.mode & 0o010 != 0 || is_stranger { 0o2000 } else { 0 };
+        self.mode & !(0o4000 | group)
     }
 }
 
@@ -358,17 +358,24 @@ impl Toy {
         }
         let mut node = link.borrow_mut();
         let has = |bit| step.mask & bit != 0;
+        // Nothing at all is a chown that names neither owner nor group.
+        let is_chown = step.mask == 0 || has(set::UID | set::GID);
+        let unprivileged = if node.is_dir() { node.mode } else { node.unprivileged(who) };
+        if step.mask == 0 && unprivileged != node.mode {
+            ensure(node.owned_by(who), Errno::EPERM)?;
+            node.ctime = now;
+        }
         if step.mask != 0 {
             node.ctime = now;
+        }
+        if is_chown {
+            node.mode = unprivileged;
         }
         if has(set::UID) {
             node.uid = step.uid;
         }
         if has(set::GID) {
             node.gid = step.gid;
-        }
-        if has(set::UID | set::GID) && !node.is_dir() {
-            node.drop_privilege();
         }
         if has(set::MODE) {
             let strip = who.uid != 0 && !who.groups.0.contains(&node.gid);
