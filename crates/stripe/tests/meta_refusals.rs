@@ -363,6 +363,9 @@ const REFUSALS: &[Row] = &[
         lab.caller = user(ALICE, &[ALICE]);
         attribute(lab, ROOT, "user.x", 1, 0)
     }),
+    ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::KnowStore { server: 4, store: "another".into() })
+    }),
 ];
 
 /// Refusals that take too long to bring about here, and the test beside the source that does.
