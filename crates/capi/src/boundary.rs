@@ -69,7 +69,7 @@ pub unsafe fn room<'a, T>(first: *mut T, count: usize, what: &str) -> Result<&'a
         return Ok(&mut []);
     }
     check_list(first, count, what)?;
-    // SAFETY: as in `list`.
+    // SAFETY: not null, aligned, no longer than memory can be; the rest is the caller's promise.
     Ok(unsafe { std::slice::from_raw_parts_mut(first, count) })
 }
 

@@ -194,6 +194,19 @@ fn no_function_is_named_get() {
 }
 
 #[test]
+fn every_safety_comment_gives_its_own_reason() {
+    // In pieces they would find themselves.
+    let elsewhere = ["above", "below", "before", "in `", "of `"].map(|word| format!(": as {word}"));
+    for file in crates().iter().flat_map(|folder| sources(folder)) {
+        for (index, line) in read(&file).lines().enumerate() {
+            let points =
+                line.contains("SAFETY") && elsewhere.iter().any(|word| line.contains(word));
+            assert!(!points, "{}:{}: say why, not where it is said", file.display(), index + 1);
+        }
+    }
+}
+
+#[test]
 fn every_test_that_the_semantics_name_exists() {
     let text = read(&workspace().join("docs/semantics.md"));
     // Named in brackets and backquotes: (`a_test_name`).

@@ -151,17 +151,17 @@ unsafe fn begin(block: *mut aiocb, writes: bool, real: impl FnOnce() -> c_int) -
 }
 
 export! { fn aio_read | aio_read64(block: *mut aiocb) -> c_int {
-    // SAFETY: the program's own arguments, here and in all that follow.
+    // SAFETY: the program's own arguments.
     unsafe { begin(block, false, || real::aio_read()(block)) }
 } }
 export! { fn aio_write | aio_write64(block: *mut aiocb) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { begin(block, true, || real::aio_write()(block)) }
 } }
 export! { fn aio_fsync | aio_fsync64(how: c_int, block: *mut aiocb) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     let Some(open) = table::find(unsafe { (*block).aio_fildes }) else {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         return unsafe { real::aio_fsync()(how, block) };
     };
     serve(|| {
@@ -174,7 +174,7 @@ export! { fn aio_fsync | aio_fsync64(how: c_int, block: *mut aiocb) -> c_int {
 } }
 export! { fn aio_error | aio_error64(block: *const aiocb) -> c_int {
     if !is_known(block) {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         return unsafe { real::aio_error()(block) };
     }
     settle();
@@ -187,7 +187,7 @@ export! { fn aio_error | aio_error64(block: *const aiocb) -> c_int {
 } }
 export! { fn aio_return | aio_return64(block: *mut aiocb) -> ssize_t {
     if !is_known(block) {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         return unsafe { real::aio_return()(block) };
     }
     settle();
@@ -200,19 +200,19 @@ export! { fn aio_return | aio_return64(block: *mut aiocb) -> ssize_t {
     }
 } }
 export! { fn aio_suspend | aio_suspend64(blocks: *const *const aiocb, count: c_int, limit: *const timespec) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own list, which has `count` entries.
     let any = unsafe { (0..count.max(0) as usize).any(|at| is_known(*blocks.add(at))) };
     if any {
         settle();
         return 0;
     }
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { real::aio_suspend()(blocks, count, limit) }
 } }
 export! { fn aio_cancel | aio_cancel64(fd: c_int, block: *mut aiocb) -> c_int {
     const ALL_DONE: c_int = 2;
     if !table::is_ours(fd) {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         return unsafe { real::aio_cancel()(fd, block) };
     }
     settle();
@@ -220,26 +220,26 @@ export! { fn aio_cancel | aio_cancel64(fd: c_int, block: *mut aiocb) -> c_int {
 } }
 
 export! { fn lio_listio | lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own list, which has `count` entries.
     let blocks: Vec<*mut aiocb> = unsafe {
         (0..count.max(0) as usize).map(|at| *list.add(at)).filter(|block| !block.is_null()).collect()
     };
-    // SAFETY: as above.
+    // SAFETY: the program's own request, which is not null.
     let ours = |block: &*mut aiocb| unsafe { table::is_ours((**block).aio_fildes) };
     let (mine, others): (Vec<_>, Vec<_>) = blocks.into_iter().partition(ours);
     if mine.is_empty() || is_inside() {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         return unsafe { real::lio_listio()(mode, list, count, event) };
     }
     let mut failed = false;
     for block in &mine {
-        // SAFETY: as above.
+        // SAFETY: the program's own request, which is not null.
         let (code, fd) = unsafe { ((**block).aio_lio_opcode, (**block).aio_fildes) };
         let Some(open) = table::find(fd) else { continue };
         if code == libc::LIO_NOP {
             continue;
         }
-        // SAFETY: as above.
+        // SAFETY: the program's own request, which is not null.
         let begun = serve(|| unsafe { submit(*block, open, code == libc::LIO_WRITE) });
         if begun < 0 {
             note(*block as usize, Some(Err(errno())));
@@ -248,7 +248,7 @@ export! { fn lio_listio | lio_listio64(mode: c_int, list: *const *mut aiocb, cou
     }
     let rest = match others.is_empty() {
         true => 0,
-        // SAFETY: as above.
+        // SAFETY: a list of the program's requests, which lives through the call.
         false => unsafe { real::lio_listio()(mode, others.as_ptr(), others.len() as c_int, event) },
     };
     // SAFETY: null, or the program's own.

@@ -167,7 +167,7 @@ pub fn errno() -> i32 {
 
 /// Sets this thread's errno.
 pub fn set_errno(code: i32) {
-    // SAFETY: as above.
+    // SAFETY: libc's pointer to this thread's errno is always good.
     unsafe { *libc::__errno_location() = code }
 }
 

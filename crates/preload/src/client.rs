@@ -346,7 +346,7 @@ impl Wake for Parker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if self.0.swap(1, Ordering::Release) == 0 {
-            // SAFETY: as above; one thread sleeps here.
+            // SAFETY: the word lives as long as `self`; one thread sleeps on it.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,

@@ -22,7 +22,7 @@ impl At<'_> {
     }
 
     fn advance(&self, count: isize) {
-        // SAFETY: as above.
+        // SAFETY: null, or the program's own variable.
         match unsafe { self.given.as_mut() } {
             Some(offset) => *offset += count as off_t,
             None => drop(self.open.page().offset.fetch_add(count as i64, Ordering::AcqRel)),

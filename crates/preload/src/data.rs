@@ -217,7 +217,7 @@ macro_rules! by_fd {
         match table::find($fd) {
             // SAFETY: the program's own arguments.
             None => unsafe { $real },
-            // SAFETY: as above.
+            // SAFETY: the program's own arguments.
             #[allow(unused_unsafe)]
             Some($open) => serve(|| unsafe { $ours }),
         }

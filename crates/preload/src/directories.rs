@@ -112,9 +112,9 @@ impl Stream {
 
 export! { fn opendir(path: *const c_char) -> *mut DIR {
     const HOW: c_int = libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: the program's own arguments, here and in all that follow.
+    // SAFETY: the program's own arguments.
     match unsafe { locate_path(path) } {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         Where::Real(path) => unsafe { real::opendir()(path.pointer()) },
         Where::Ours(place) => serve_or(
             || {
@@ -122,7 +122,7 @@ export! { fn opendir(path: *const c_char) -> *mut DIR {
                 let open = table::lock().get(&fd).cloned();
                 begin(fd, open.expect("just entered"))
             },
-            // SAFETY: as above.
+            // SAFETY: the path lives through the call.
             |outside| unsafe { real::opendir()(outside.as_ptr()) },
         ),
     }
@@ -130,7 +130,7 @@ export! { fn opendir(path: *const c_char) -> *mut DIR {
 
 export! { fn fdopendir(fd: c_int) -> *mut DIR {
     match table::find(fd) {
-        // SAFETY: as above.
+        // SAFETY: no pointers.
         None => unsafe { real::fdopendir()(fd) },
         Some(open) => serve(|| begin(fd, open)),
     }
@@ -138,7 +138,7 @@ export! { fn fdopendir(fd: c_int) -> *mut DIR {
 
 export! { fn readdir | readdir64(dir: *mut DIR) -> *mut dirent {
     match find(dir) {
-        // SAFETY: as above.
+        // SAFETY: the program's own stream.
         None => unsafe { real::readdir()(dir) },
         // Null is the end as well as an error: only errno tells them apart, and is kept at the end.
         Some(stream) => serve(|| locked(&stream).next()),
@@ -147,7 +147,7 @@ export! { fn readdir | readdir64(dir: *mut DIR) -> *mut dirent {
 
 export! { fn readdir_r | readdir64_r(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
     match find(dir) {
-        // SAFETY: as above.
+        // SAFETY: the program's own stream.
         None => unsafe { real::readdir_r()(dir, entry, result) },
         Some(stream) => serve(|| {
             let found = locked(&stream).next()?;
@@ -162,7 +162,7 @@ export! { fn readdir_r | readdir64_r(dir: *mut DIR, entry: *mut dirent, result: 
 
 export! { fn closedir(dir: *mut DIR) -> c_int {
     if find(dir).is_none() {
-        // SAFETY: as above.
+        // SAFETY: the program's own stream.
         return unsafe { real::closedir()(dir) };
     }
     let stream = streams().remove(&(dir as usize));
@@ -174,28 +174,28 @@ export! { fn closedir(dir: *mut DIR) -> c_int {
 
 export! { fn rewinddir(dir: *mut DIR) -> () {
     match find(dir) {
-        // SAFETY: as above.
+        // SAFETY: the program's own stream.
         None => unsafe { real::rewinddir()(dir) },
         Some(stream) => locked(&stream).go_to(0),
     }
 } }
 export! { fn telldir(dir: *mut DIR) -> c_long {
     match find(dir) {
-        // SAFETY: as above.
+        // SAFETY: the program's own stream.
         None => unsafe { real::telldir()(dir) },
         Some(stream) => locked(&stream).position as c_long,
     }
 } }
 export! { fn seekdir(dir: *mut DIR, position: c_long) -> () {
     match find(dir) {
-        // SAFETY: as above.
+        // SAFETY: the program's own stream.
         None => unsafe { real::seekdir()(dir, position) },
         Some(stream) => locked(&stream).go_to(position as u64),
     }
 } }
 export! { fn dirfd(dir: *mut DIR) -> c_int {
     match find(dir) {
-        // SAFETY: as above.
+        // SAFETY: the program's own stream.
         None => unsafe { real::dirfd()(dir) },
         Some(stream) => locked(&stream).fd,
     }
@@ -204,7 +204,7 @@ export! { fn dirfd(dir: *mut DIR) -> c_int {
 export! { fn scandir | scandir64(
     path: *const c_char, list: *mut *mut *mut dirent, filter: real::Filter, compare: real::Compare
 ) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         if let Where::Real(path) = locate_path(path) {
             return real::scandir()(path.pointer(), list, filter, compare);

@@ -173,7 +173,7 @@ unsafe fn is_ours(path: *const c_char) -> bool {
 }
 
 export! { fn execve(path: *const c_char, arguments: Strings, variables: Strings) -> c_int {
-    // SAFETY: the program's own arguments, here and in all that follow.
+    // SAFETY: the program's own arguments.
     unsafe {
         if is_ours(path) {
             return fail(libc::EACCES);
@@ -184,11 +184,11 @@ export! { fn execve(path: *const c_char, arguments: Strings, variables: Strings)
     }
 } }
 export! { fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { execve(path, arguments, environ.cast()) }
 } }
 export! { fn execvpe(name: *const c_char, arguments: Strings, variables: Strings) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         if is_ours(name) {
             return fail(libc::EACCES);
@@ -199,14 +199,14 @@ export! { fn execvpe(name: *const c_char, arguments: Strings, variables: Strings
     }
 } }
 export! { fn execvp(name: *const c_char, arguments: Strings) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { execvpe(name, arguments, environ.cast()) }
 } }
 export! { fn fexecve(fd: c_int, arguments: Strings, variables: Strings) -> c_int {
     if table::is_ours(fd) {
         return fail(libc::EACCES);
     }
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         let _handed = before_exec();
         let environment = environment(variables);

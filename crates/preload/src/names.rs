@@ -129,37 +129,37 @@ fn link_places(from: &Place, to: &Place, flags: c_int) -> Result<c_int> {
 }
 
 export! { fn unlink(path: *const c_char) -> c_int {
-    // SAFETY: the program's own arguments, here and in all that follow.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::unlink()(path), |place| take_away(place, Some(false))) }
 } }
 export! { fn rmdir(path: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::rmdir()(path), |place| take_away(place, Some(true))) }
 } }
 export! { fn remove(path: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::remove()(path), |place| take_away(place, None)) }
 } }
 export! { fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
     let dir = flags & libc::AT_REMOVEDIR != 0;
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(dirfd, path, |path| real::unlinkat()(dirfd, path, flags), |place| take_away(place, Some(dir))) }
 } }
 export! { fn rename(from: *const c_char, to: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_two_paths((AT_FDCWD, from), (AT_FDCWD, to), |from, to| real::rename()(from, to), |from, to| rename_places(from, to, 0))
     }
 } }
 export! { fn renameat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         let pass = |from, to| real::renameat()(from_dir, from, to_dir, to);
         by_two_paths((from_dir, from), (to_dir, to), pass, |from, to| rename_places(from, to, 0))
     }
 } }
 export! { fn renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         let pass = |from, to| real::renameat2()(from_dir, from, to_dir, to, flags);
         by_two_paths((from_dir, from), (to_dir, to), pass, |from, to| match flags & !3 {
@@ -169,24 +169,24 @@ export! { fn renameat2(from_dir: c_int, from: *const c_char, to_dir: c_int, to: 
     }
 } }
 export! { fn link(from: *const c_char, to: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_two_paths((AT_FDCWD, from), (AT_FDCWD, to), |from, to| real::link()(from, to), |from, to| link_places(from, to, 0))
     }
 } }
 export! { fn linkat(from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         let pass = |from, to| real::linkat()(from_dir, from, to_dir, to, flags);
         by_two_paths((from_dir, from), (to_dir, to), pass, |from, to| link_places(from, to, flags))
     }
 } }
 export! { fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { mkdirat(AT_FDCWD, path, mode) }
 } }
 export! { fn mkdirat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::mkdirat()(dirfd, path, mode), |place| {
             make(place, libc::S_IFDIR | masked(mode), 0, Name::EMPTY)
@@ -194,23 +194,23 @@ export! { fn mkdirat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
     }
 } }
 export! { fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::mknod()(path, mode, device), |place| make_node(place, mode, device)) }
 } }
 export! { fn mknodat(dirfd: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(dirfd, path, |path| real::mknodat()(dirfd, path, mode, device), |place| make_node(place, mode, device)) }
 } }
 export! { fn mkfifo(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::mkfifo()(path, mode), |place| make_node(place, libc::S_IFIFO | mode, 0)) }
 } }
 export! { fn symlink(target: *const c_char, path: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { symlinkat(target, AT_FDCWD, path) }
 } }
 export! { fn symlinkat(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::symlinkat()(target, dirfd, path), |place| {
             match CStr::from_ptr(target).to_bytes() {
@@ -230,15 +230,15 @@ fn target_of(place: &Place) -> Result<Name> {
 }
 
 export! { fn readlink(path: *const c_char, buffer: *mut c_char, room: size_t) -> ssize_t {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { readlinkat(AT_FDCWD, path, buffer, room) }
 } }
 export! { fn __readlink_chk(path: *const c_char, buffer: *mut c_char, room: size_t, _size: size_t) -> ssize_t {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { readlinkat(AT_FDCWD, path, buffer, room) }
 } }
 export! { fn readlinkat(dirfd: c_int, path: *const c_char, buffer: *mut c_char, room: size_t) -> ssize_t {
-    // SAFETY: as above; no more than `room` bytes are copied.
+    // SAFETY: the program's own arguments; no more than `room` bytes are copied.
     unsafe {
         by_path(dirfd, path, |path| real::readlinkat()(dirfd, path, buffer, room), |place| {
             let target = target_of(place)?;
@@ -272,7 +272,7 @@ fn real_path(place: &Place) -> Result<Vec<u8>> {
 }
 
 export! { fn realpath(path: *const c_char, buffer: *mut c_char) -> *mut c_char {
-    // SAFETY: as above; a buffer for a path has PATH_MAX bytes.
+    // SAFETY: the program's own arguments; a buffer for a path has PATH_MAX bytes.
     unsafe {
         by_path(AT_FDCWD, path, |path| real::realpath()(path, buffer), |place| {
             let found = real_path(place)?;
@@ -282,11 +282,11 @@ export! { fn realpath(path: *const c_char, buffer: *mut c_char) -> *mut c_char {
     }
 } }
 export! { fn __realpath_chk(path: *const c_char, buffer: *mut c_char, _room: size_t) -> *mut c_char {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { realpath(path, buffer) }
 } }
 export! { fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { realpath(path, std::ptr::null_mut()) }
 } }
 
@@ -322,15 +322,15 @@ fn by_fd(fd: c_int, real: impl FnOnce() -> c_int, set: impl FnOnce() -> Result<S
 }
 
 export! { fn chmod(path: *const c_char, to: mode_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::chmod()(path, to), |place| set(place, Follow::Last, mode(to))) }
 } }
 export! { fn fchmod(fd: c_int, to: mode_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     by_fd(fd, || unsafe { real::fchmod()(fd, to) }, || Ok(mode(to)))
 } }
 export! { fn fchmodat(dirfd: c_int, path: *const c_char, to: mode_t, flags: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::fchmodat()(dirfd, path, to, flags), |place| {
             match resolve(place, by_flags(flags))?.node()? {
@@ -341,19 +341,19 @@ export! { fn fchmodat(dirfd: c_int, path: *const c_char, to: mode_t, flags: c_in
     }
 } }
 export! { fn chown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::chown()(path, uid, gid), |place| set(place, Follow::Last, owner(uid, gid))) }
 } }
 export! { fn lchown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::lchown()(path, uid, gid), |place| set(place, Follow::NotLast, owner(uid, gid))) }
 } }
 export! { fn fchown(fd: c_int, uid: uid_t, gid: gid_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     by_fd(fd, || unsafe { real::fchown()(fd, uid, gid) }, || Ok(owner(uid, gid)))
 } }
 export! { fn fchownat(dirfd: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::fchownat()(dirfd, path, uid, gid, flags), |place| {
             set(place, by_flags(flags), owner(uid, gid))
@@ -399,10 +399,10 @@ fn pointer(times: &Option<[timespec; 2]>) -> *const timespec {
 
 export! { fn utimensat(dirfd: c_int, path: *const c_char, to: *const timespec, flags: c_int) -> c_int {
     if path.is_null() {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         return unsafe { futimens(dirfd, to) };
     }
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::utimensat()(dirfd, path, to, flags), |place| {
             set(place, by_flags(flags), times(to)?)
@@ -410,27 +410,27 @@ export! { fn utimensat(dirfd: c_int, path: *const c_char, to: *const timespec, f
     }
 } }
 export! { fn futimens(fd: c_int, to: *const timespec) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     by_fd(fd, || unsafe { real::futimens()(fd, to) }, || unsafe { times(to) })
 } }
 export! { fn utimes(path: *const c_char, to: *const timeval) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { let to = micro(to); utimensat(AT_FDCWD, path, pointer(&to), 0) }
 } }
 export! { fn lutimes(path: *const c_char, to: *const timeval) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { let to = micro(to); utimensat(AT_FDCWD, path, pointer(&to), libc::AT_SYMLINK_NOFOLLOW) }
 } }
 export! { fn futimes(fd: c_int, to: *const timeval) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { let to = micro(to); futimens(fd, pointer(&to)) }
 } }
 export! { fn futimesat(dirfd: c_int, path: *const c_char, to: *const timeval) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { let to = micro(to); utimensat(dirfd, path, pointer(&to), 0) }
 } }
 export! { fn utime(path: *const c_char, to: *const libc::utimbuf) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         let to = (!to.is_null()).then(|| {
             [(*to).actime, (*to).modtime].map(|tv_sec| timespec { tv_sec, tv_nsec: 0 })
@@ -439,7 +439,7 @@ export! { fn utime(path: *const c_char, to: *const libc::utimbuf) -> c_int {
     }
 } }
 export! { fn truncate | truncate64(path: *const c_char, size: libc::off_t) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(AT_FDCWD, path, |path| real::truncate()(path, size), |place| {
             let size = u64::try_from(size).map_err(|_| Stop::from(Errno::EINVAL))?;

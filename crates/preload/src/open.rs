@@ -46,7 +46,7 @@ pub struct Open {
 
 // SAFETY: the page is shared memory that lives as long as this; what changes in it is atomic.
 unsafe impl Send for Open {}
-// SAFETY: as above.
+// SAFETY: the page is shared memory that lives as long as this; what changes in it is atomic.
 unsafe impl Sync for Open {}
 
 impl Open {

@@ -146,32 +146,32 @@ export! {
 }
 export! {
     fn __open_2 | __open64_2(path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         unsafe { open_anywhere(libc::AT_FDCWD, path, flags, 0) }
     }
 }
 export! {
     fn __open | __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         unsafe { open_anywhere(libc::AT_FDCWD, path, flags, mode) }
     }
 }
 export! {
     fn openat | openat64(dirfd: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         unsafe { open_anywhere(dirfd, path, flags, mode) }
     }
 }
 export! {
     fn __openat_2 | __openat64_2(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         unsafe { open_anywhere(dirfd, path, flags, 0) }
     }
 }
 export! {
     fn creat | creat64(path: *const c_char, mode: mode_t) -> c_int {
         const HOW: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         unsafe { open_anywhere(libc::AT_FDCWD, path, HOW, mode) }
     }
 }

@@ -44,7 +44,7 @@ fn change(how: c_int, set: u64) -> u64 {
 
 fn pending() -> u64 {
     let mut set = 0_u64;
-    // SAFETY: as above.
+    // SAFETY: the word lives through the call, and the kernel's sets have 64 bits.
     unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut set, SET_BYTES) };
     set
 }

@@ -68,23 +68,23 @@ fn fill(found: &Stat, out: *mut Status) -> Result<c_int> {
 }
 
 export! { fn stat | stat64(path: *const c_char, out: *mut Status) -> c_int {
-    // SAFETY: the program's own arguments, here and in all that follow.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::stat()(path, out), |place| fill(&of_place(place, 0)?, out)) }
 } }
 export! { fn lstat | lstat64(path: *const c_char, out: *mut Status) -> c_int {
     const HOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::lstat()(path, out), |place| fill(&of_place(place, HOW)?, out)) }
 } }
 export! { fn fstat | fstat64(fd: c_int, out: *mut Status) -> c_int {
     match table::find(fd) {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         None => unsafe { real::fstat()(fd, out) },
         Some(_) => serve(|| fill(&of_descriptor(fd)?, out)),
     }
 } }
 export! { fn fstatat | fstatat64(dirfd: c_int, path: *const c_char, out: *mut Status, flags: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::fstatat()(dirfd, path, out, flags), |place| {
             fill(&of_place(place, flags)?, out)
@@ -92,23 +92,23 @@ export! { fn fstatat | fstatat64(dirfd: c_int, path: *const c_char, out: *mut St
     }
 } }
 export! { fn __xstat | __xstat64(version: c_int, path: *const c_char, out: *mut Status) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::__xstat()(version, path, out), |place| fill(&of_place(place, 0)?, out)) }
 } }
 export! { fn __lxstat | __lxstat64(version: c_int, path: *const c_char, out: *mut Status) -> c_int {
     const HOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::__lxstat()(version, path, out), |place| fill(&of_place(place, HOW)?, out)) }
 } }
 export! { fn __fxstat | __fxstat64(version: c_int, fd: c_int, out: *mut Status) -> c_int {
     match table::find(fd) {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         None => unsafe { real::__fxstat()(version, fd, out) },
         Some(_) => serve(|| fill(&of_descriptor(fd)?, out)),
     }
 } }
 export! { fn __fxstatat | __fxstatat64(version: c_int, dirfd: c_int, path: *const c_char, out: *mut Status, flags: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::__fxstatat()(version, dirfd, path, out, flags), |place| {
             fill(&of_place(place, flags)?, out)
@@ -117,7 +117,7 @@ export! { fn __fxstatat | __fxstatat64(version: c_int, dirfd: c_int, path: *cons
 } }
 
 export! { fn statx(dirfd: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::statx()(dirfd, path, flags, mask, out), |place| {
             fill_extended(&of_place(place, flags)?, out)
@@ -180,15 +180,15 @@ fn judge(place: &Place, mode: c_int, effective: bool, flags: c_int) -> Result<c_
 }
 
 export! { fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::access()(path, mode), |place| judge(place, mode, false, 0)) }
 } }
 export! { fn euidaccess | eaccess(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::euidaccess()(path, mode), |place| judge(place, mode, true, 0)) }
 } }
 export! { fn faccessat(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         by_path(dirfd, path, |path| real::faccessat()(dirfd, path, mode, flags), |place| {
             judge(place, mode, flags & libc::AT_EACCESS != 0, flags)
@@ -230,23 +230,23 @@ fn space_in_linux(out: *mut libc::statfs) -> Result<c_int> {
 }
 
 export! { fn statvfs | statvfs64(path: *const c_char, out: *mut libc::statvfs) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::statvfs()(path, out), |place| { of_place(place, 0)?; space(out) }) }
 } }
 export! { fn fstatvfs | fstatvfs64(fd: c_int, out: *mut libc::statvfs) -> c_int {
     match table::find(fd) {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         None => unsafe { real::fstatvfs()(fd, out) },
         Some(_) => serve(|| space(out)),
     }
 } }
 export! { fn statfs | statfs64(path: *const c_char, out: *mut libc::statfs) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::statfs()(path, out), |place| { of_place(place, 0)?; space_in_linux(out) }) }
 } }
 export! { fn fstatfs | fstatfs64(fd: c_int, out: *mut libc::statfs) -> c_int {
     match table::find(fd) {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         None => unsafe { real::fstatfs()(fd, out) },
         Some(_) => serve(|| space_in_linux(out)),
     }

@@ -58,7 +58,7 @@ unsafe extern "C" {
 }
 
 unsafe extern "C" fn read_cookie(cookie: *mut c_void, to: *mut c_char, count: size_t) -> ssize_t {
-    // SAFETY: the cookie is the one that the stream was made with, here and below.
+    // SAFETY: the cookie is the one that the stream was made with.
     unsafe { data::read((*cookie.cast::<Cookie>()).fd, to.cast(), count) }
 }
 
@@ -67,14 +67,14 @@ unsafe extern "C" fn write_cookie(
     from: *const c_char,
     count: size_t,
 ) -> ssize_t {
-    // SAFETY: as above.
+    // SAFETY: the cookie is the one that the stream was made with.
     let done = unsafe { data::write((*cookie.cast::<Cookie>()).fd, from.cast(), count) };
     // A stream takes 0 as an error, and -1 as a bug.
     done.max(0)
 }
 
 unsafe extern "C" fn seek_cookie(cookie: *mut c_void, offset: *mut off_t, whence: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the cookie is the one that the stream was made with, and the offset is libc's own.
     unsafe {
         let to = data::lseek((*cookie.cast::<Cookie>()).fd, *offset, whence);
         if to < 0 {
@@ -146,15 +146,15 @@ fn parse(mode: *const c_char) -> Option<(c_int, &'static CStr)> {
 const MODE: mode_t = 0o666;
 
 export! { fn fopen | fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the program's own arguments, here and in all that follow.
+    // SAFETY: the program's own arguments.
     match unsafe { locate_path(path) } {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         Where::Real(path) => unsafe { real::fopen()(path.pointer(), mode) },
         Where::Ours(place) => {
             let Some((flags, plain)) = parse(mode) else { return fail(libc::EINVAL) };
             let fd = serve_or(
                 || open_place(&place, flags, MODE),
-                // SAFETY: as above.
+                // SAFETY: the path lives through the call.
                 |outside| unsafe { real::open()(outside.as_ptr(), flags, MODE) },
             );
             if fd < 0 { std::ptr::null_mut() } else { stream(fd, plain, libc::_IOFBF) }
@@ -164,7 +164,7 @@ export! { fn fopen | fopen64(path: *const c_char, mode: *const c_char) -> *mut F
 
 export! { fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if !table::is_ours(fd) || is_inside() {
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments.
         return unsafe { real::fdopen()(fd, mode) };
     }
     match parse(mode) {
@@ -174,7 +174,7 @@ export! { fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
 } }
 
 export! { fn freopen | freopen64(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         let fd = fileno(old);
         let known = lock().contains_key(&(old as usize));
@@ -203,7 +203,7 @@ export! { fn fileno | fileno_unlocked(stream: *mut FILE) -> c_int {
     if COUNT.load(Ordering::Relaxed) > 0 && let Some(fd) = lock().get(&(stream as usize)) {
         return *fd;
     }
-    // SAFETY: as above.
+    // SAFETY: the program's own stream.
     unsafe { real::fileno()(stream) }
 } }
 

@@ -46,7 +46,7 @@ unsafe fn is_ours(template: *const c_char) -> bool {
 }
 
 export! { fn mkostemps | mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
-    // SAFETY: the program's own arguments, here and in all that follow.
+    // SAFETY: the program's own arguments.
     unsafe {
         if !is_ours(template) {
             return real::mkostemps()(template, suffix, flags);
@@ -56,19 +56,19 @@ export! { fn mkostemps | mkostemps64(template: *mut c_char, suffix: c_int, flags
     }
 } }
 export! { fn mkostemp | mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { mkostemps(template, 0, flags) }
 } }
 export! { fn mkstemps | mkstemps64(template: *mut c_char, suffix: c_int) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { mkostemps(template, suffix, 0) }
 } }
 export! { fn mkstemp | mkstemp64(template: *mut c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe { mkostemps(template, 0, 0) }
 } }
 export! { fn mkdtemp(template: *mut c_char) -> *mut c_char {
-    // SAFETY: as above.
+    // SAFETY: the program's own arguments.
     unsafe {
         if !is_ours(template) {
             return real::mkdtemp()(template);

@@ -77,7 +77,7 @@ macro_rules! three {
                 match table::find(fd) {
                     // SAFETY: the program's own arguments.
                     None => unsafe { real::$fd()(fd $(, $arg)*) },
-                    // SAFETY: as above.
+                    // SAFETY: the program's own arguments.
                     Some(open) => serve(|| unsafe { $work(open.id() $(, $arg)*) }),
                 }
             } }

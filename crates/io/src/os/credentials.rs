@@ -156,7 +156,7 @@ fn set_fsuid(uid: u32) -> bool {
 }
 
 fn set_fsgid(gid: u32) -> bool {
-    // SAFETY: as in `set_fsuid`.
+    // SAFETY: the call has no memory arguments and changes only this thread's credentials; -1 changes nothing.
     unsafe {
         libc::setfsgid(gid);
         libc::setfsgid(u32::MAX).cast_unsigned() == gid

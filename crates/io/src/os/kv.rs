@@ -291,7 +291,7 @@ fn open_environment(dir: &Path, size: usize) -> io::Result<Env<WithoutTls>> {
     // processes of ours out, and nothing else writes into a storage directory. NO_LOCK asks
     // that accesses exclude one another: there is one `Kv`, and it is not Sync.
     unsafe { options.flags(EnvFlags::NO_LOCK) };
-    // SAFETY: as above.
+    // SAFETY: nothing but LMDB changes the mapped file: the lock file keeps other processes out.
     unsafe { options.open(dir) }.map_err(into_io)
 }
 

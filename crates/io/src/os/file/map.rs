@@ -52,7 +52,7 @@ struct Map {
 
 // SAFETY: the mapping is at the same place for every thread, and no thread reads or writes it.
 unsafe impl Send for Map {}
-// SAFETY: as above.
+// SAFETY: the mapping is at the same place for every thread, and no thread reads or writes it.
 unsafe impl Sync for Map {}
 
 impl DataFile {

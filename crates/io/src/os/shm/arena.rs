@@ -216,7 +216,7 @@ impl crate::os::own::Mapped for Arena {
 // SAFETY: it is memory that several processes use at once anyway: words are atomics, and who may write what else
 // is settled by them.
 unsafe impl Send for Arena {}
-// SAFETY: as above.
+// SAFETY: several processes use the memory at once anyway; its words are atomics.
 unsafe impl Sync for Arena {}
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);

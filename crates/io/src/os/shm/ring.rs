@@ -52,7 +52,7 @@ impl Writer {
         let slot = unsafe { self.slots.add(self.at as usize % SLOTS) };
         // SAFETY: the line is ours until its word is written; the head fits, by the assertion.
         let inside = unsafe { (&raw mut (*slot).bytes).cast::<u8>() };
-        // SAFETY: as above.
+        // SAFETY: the head fits in the line, which is ours until its word is written.
         unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), inside, head.len()) };
         let room = if is_inline {
             // SAFETY: head and payload fit in the line.
@@ -176,7 +176,7 @@ impl Reader {
 
 // SAFETY: each end is used by one owner at a time; the words between them are atomics.
 unsafe impl Send for Writer {}
-// SAFETY: as above.
+// SAFETY: one owner at a time reads; the words between the ends are atomics.
 unsafe impl Send for Reader {}
 
 /// The word of a line: how long a packet is, below the number that says which it is.

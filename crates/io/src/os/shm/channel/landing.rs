@@ -153,7 +153,7 @@ impl FarBlock {
     /// Has the kernel copy a range of a file to its beginning, as much as fits; says how much.
     pub fn fill_from(&self, range: &FileRange) -> io::Result<usize> {
         let count = range.length.min(BLOCK_BYTES);
-        // SAFETY: as above.
+        // SAFETY: the block is within a mapping that lives as long as `self`, and nobody here has a reference to it.
         unsafe { read_range_into(range, pointer(self.room()), count)? };
         Ok(count)
     }
