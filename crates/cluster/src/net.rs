@@ -72,15 +72,21 @@ impl ClusterNet {
     }
 }
 
-impl Net for ClusterNet {
-    fn dial(&self, server: &str, aname: &str) -> BoxFuture<Result<Conn>> {
+impl ClusterNet {
+    /// Dials a server and attaches its tree `aname` as the user `uid`, for whom this node vouches: the
+    /// server grants what that user may do, not what this node may.
+    pub fn dial_as(&self, server: &str, aname: &str, uid: u32) -> BoxFuture<Result<Conn>> {
+        self.dial_for(server, aname, Some(uid))
+    }
+
+    fn dial_for(&self, server: &str, aname: &str, user: Option<u32>) -> BoxFuture<Result<Conn>> {
         let found = self.addresses(server);
         let (keys, runtime, aname) = (self.keys.clone(), self.runtime.clone(), aname.to_owned());
         let server = server.to_owned();
         Box::pin(async move {
             let (addresses, config) = found?;
             let whose = whose(&config, &server);
-            let whom = Whom { aname: &aname, whose: &whose, trust: Trust::of(&config) };
+            let whom = Whom { aname: &aname, whose: &whose, trust: Trust::of(&config), user };
             let tried = keys.now();
             let refusal = match dial_any(&addresses, whom, tried, &runtime).await {
                 Err(error) if error.code == Errno::EACCES => error,
@@ -100,6 +106,12 @@ impl Net for ClusterNet {
             keys.complain(&server, &config, &refusal);
             Err(refusal)
         })
+    }
+}
+
+impl Net for ClusterNet {
+    fn dial(&self, server: &str, aname: &str) -> BoxFuture<Result<Conn>> {
+        self.dial_for(server, aname, None)
     }
 
     fn now(&self) -> Instant {
@@ -150,7 +162,8 @@ pub async fn dial_node(
     key: Option<[u8; 32]>,
 ) -> Result<Conn> {
     let addresses = addresses(config, server)?;
-    let whom = Whom { aname, whose: &whose(config, server), trust: Trust::of(config) };
+    let (whose, trust) = (&whose(config, server), Trust::of(config));
+    let whom = Whom { aname, whose, trust, user: None };
     dial_any(&addresses, whom, key, &Handle::current()).await
 }
 
@@ -160,7 +173,13 @@ struct Whom<'a> {
     aname: &'a str,
     whose: &'a str,
     trust: Trust,
+    /// Whom this node vouches for; None for itself.
+    user: Option<u32>,
 }
+
+/// Stands behind what a node calls itself in an attach on behalf of one of the peer's users: the peer may
+/// be trusted, the user has no more rights than anybody.
+pub const VOUCHED: &str = " user";
 
 /// What a node calls itself: a port may be another cluster's by now, and a name may lead to another
 /// machine. It stands behind the tree's name in an attach, and a node that is called otherwise
@@ -175,12 +194,12 @@ async fn dial_any(
     key: Option<[u8; 32]>,
     runtime: &Handle,
 ) -> Result<Conn> {
-    let Whom { aname, whose, trust } = whom;
+    let Whom { aname, whose, trust, user } = whom;
     let mut last = Errno::because(Errno::EIO, "the node has no address");
     for address in addresses {
-        let aname = format!("{aname} {whose}");
+        let aname = format!("{aname} {whose}{}", if user.is_some() { VOUCHED } else { "" });
         let dialects = &[Dialect::Covey, Dialect::Linux];
-        match dial_speaking(address, &aname, key, runtime, dialects, trust).await {
+        match dial_as(address, &aname, key, runtime, dialects, (trust, user)).await {
             Ok(conn) => return Ok(conn),
             Err(error) if error.code == Errno::ENXIO => {
                 let what =
@@ -215,6 +234,17 @@ pub async fn dial_speaking(
     dialects: &[Dialect],
     trust: Trust,
 ) -> Result<Conn> {
+    dial_as(address, aname, key, runtime, dialects, (trust, None)).await
+}
+
+async fn dial_as(
+    address: &Address,
+    aname: &str,
+    key: Option<[u8; 32]>,
+    runtime: &Handle,
+    dialects: &[Dialect],
+    (trust, user): (Trust, Option<u32>),
+) -> Result<Conn> {
     let broken = |error: std::io::Error| {
         // The words name the address.
         Errno::because(Errno::EIO, covey_io::os::net::error_text(&error))
@@ -229,7 +259,7 @@ pub async fn dial_speaking(
         true => vouched(address, trust, far_end.user(), key)?,
     };
     let nonce = random::nonce().map_err(Errno::from)?;
-    let uid = rustix::process::geteuid().as_raw();
+    let uid = user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
     // 9P2000 has names only.
     let uname = match conn.dialect() {
         Some(Dialect::Plan9) => users::by_uid(uid)?.map(|account| account.name.clone()),

@@ -31,6 +31,11 @@ pub trait Commands: 'static {
 
     /// Whether this user may write commands.
     fn allows(&self, user: &User) -> bool;
+
+    /// Whether only those who may write may read.
+    fn is_private(&self) -> bool {
+        false
+    }
 }
 
 /// A control file, and a tree whose root it is.
@@ -84,7 +89,10 @@ impl<C: Commands> Tree for Control<C> {
     }
 
     fn getattr(&self, user: &Rc<User>, _: &Node) -> Outcome<Attr> {
-        Ok(attr(0o644, self.file.text(user).len())).into()
+        let may = self.file.check_reader(user).is_ok();
+        let size = if may { self.file.text(user).len() } else { 0 };
+        let mode = if self.file.commands.is_private() { 0o600 } else { 0o644 };
+        Ok(attr(mode, size)).into()
     }
 
     /// A shell that redirects to the file truncates it, which changes nothing.
@@ -93,7 +101,10 @@ impl<C: Commands> Tree for Control<C> {
     }
 
     fn open(&self, user: &Rc<User>, _: &Node, flags: u32) -> Outcome<Opened<Node>> {
-        let may = if flags & O_ACCMODE == 0 { Ok(()) } else { self.file.check_writer(user) };
+        let may = match flags & O_ACCMODE {
+            0 => self.file.check_reader(user),
+            _ => self.file.check_writer(user),
+        };
         may.map(|()| Opened { qid: QID, node: Node::default(), blocking: false }).into()
     }
 
@@ -125,8 +136,12 @@ impl<C: Commands> Shared<C> {
         if self.commands.allows(user) {
             return Ok(());
         }
-        let what = format!("user {} may not write this control file", user.uid);
+        let what = format!("user {} may not use this control file", user.uid);
         Err(Errno::because(Errno::EACCES, what))
+    }
+
+    fn check_reader(&self, user: &User) -> Result<()> {
+        if self.commands.is_private() { self.check_writer(user) } else { Ok(()) }
     }
 
     fn text(&self, user: &User) -> String {

@@ -1,5 +1,5 @@
-//! A tree of another server as a [`Tree`] of this one: what is asked of it goes on through a client
-//! [`Conn`](crate::client::Conn), to be bound in a [`crate::namespace`].
+//! A tree of another server as a [`Tree`] of this one: what is asked of it goes on through a client [`Conn`],
+//! to be bound in a [`crate::namespace`].
 //!
 //! Who brings the connection is the caller's: a [`Connect`] dials and attaches as the user who enters. A
 //! node of this tree is a fid there, so a request is one request there; it is sent when it is asked for,
@@ -7,7 +7,7 @@
 //! opened (`iounit` 0) may make its readers wait, and is treated as such here: see
 //! [`Opened::blocking`].
 
-use crate::client::Fid;
+use crate::client::{Conn, Fid};
 use crate::message::{DirEntry, Message, Qid};
 use crate::runs::Run;
 use crate::server::valid;
@@ -38,6 +38,16 @@ pub struct Node {
     /// The number of the root.
     root: u64,
     is_root: bool,
+}
+
+/// The root of a connection that has attached with fid 0.
+pub async fn root_of(conn: &Conn) -> Result<(Fid, Qid)> {
+    let fid = Fid::new(conn);
+    let names = List(Vec::new());
+    let walked = conn.call(Message::Twalk { fid: 0, newfid: fid.number(), names });
+    let found = conn.call(Message::Tgetattr { fid: 0, request_mask: GETATTR_ALL });
+    walked.await?;
+    Ok((fid, attr(found.await?)?.qid))
 }
 
 impl Import {

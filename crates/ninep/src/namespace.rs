@@ -42,8 +42,9 @@ use std::rc::Rc;
 
 /// What a namespace asks of the server that it belongs to.
 pub trait Host: 'static {
-    /// The user that an attach acts as, or a refusal.
-    fn admit(&self, attach: &Attach) -> Result<User>;
+    /// The user that an attach acts as, or a refusal. What is changed of the attach is what the parts are
+    /// told.
+    fn admit(&self, attach: &mut Attach) -> Result<User>;
 
     /// The path that an attach names. The default takes the name as it is.
     fn path(&self, aname: &Name) -> Result<String> {
@@ -185,8 +186,8 @@ macro_rules! namespace {
         impl Tree for Namespace {
             type Node = Handle;
 
-            fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Handle)> {
-                match self.host.admit(&attach) {
+            fn attach(&self, mut attach: Attach) -> Outcome<(User, Qid, Handle)> {
+                match self.host.admit(&mut attach) {
                     Ok(user) => self.attach_as(user, attach),
                     Err(error) => Err(error).into(),
                 }
@@ -282,7 +283,7 @@ for_each_method!(namespace);
 struct Open;
 
 impl Host for Open {
-    fn admit(&self, attach: &Attach) -> Result<User> {
+    fn admit(&self, attach: &mut Attach) -> Result<User> {
         Ok(crate::text::claimed(attach))
     }
 

@@ -9,15 +9,32 @@ use crate::tree::{
 use covey_wire::Bytes;
 use std::rc::Rc;
 
-/// A tree whose root is one text file that everyone may read.
+/// A tree whose root is one text file.
 pub struct Text {
     make: Box<dyn Fn() -> Bytes>,
+    /// Who may read it, if not everyone.
+    readers: Option<Box<dyn Fn(&User) -> bool>>,
 }
 
 impl Text {
     /// A file whose text `make` makes, for each open anew.
     pub fn new<T: Into<Bytes>>(make: impl Fn() -> T + 'static) -> Text {
-        Text { make: Box::new(move || make().into()) }
+        Text { make: Box::new(move || make().into()), readers: None }
+    }
+
+    /// Only for users who are `readers`.
+    pub fn only_for(self, readers: impl Fn(&User) -> bool + 'static) -> Text {
+        Text { readers: Some(Box::new(readers)), ..self }
+    }
+
+    fn check_reader(&self, user: &User) -> Result<()> {
+        match &self.readers {
+            Some(readers) if !readers(user) => {
+                let what = format!("user {} may not read this file", user.uid);
+                Err(Errno::because(Errno::EACCES, what))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -37,17 +54,19 @@ impl Tree for Text {
         Qid::FILE
     }
 
-    fn getattr(&self, _: &Rc<User>, node: &Self::Node) -> Outcome<Attr> {
-        let size = node.clone().unwrap_or_else(|| (self.make)()).len();
-        Ok(attr(0o444, size)).into()
+    fn getattr(&self, user: &Rc<User>, node: &Self::Node) -> Outcome<Attr> {
+        let size = || node.clone().unwrap_or_else(|| (self.make)()).len();
+        let size = if self.check_reader(user).is_ok() { size() } else { 0 };
+        Ok(attr(if self.readers.is_some() { 0o400 } else { 0o444 }, size)).into()
     }
 
     fn setattr(&self, _: &Rc<User>, _: &Self::Node, _: SetAttr) -> Outcome<()> {
         Errno::EROFS.into()
     }
 
-    fn open(&self, _: &Rc<User>, _: &Self::Node, flags: u32) -> Outcome<Opened<Self::Node>> {
+    fn open(&self, user: &Rc<User>, _: &Self::Node, flags: u32) -> Outcome<Opened<Self::Node>> {
         Outcome::now(|| {
+            self.check_reader(user)?;
             check_read_only(flags)?;
             Ok(Opened { qid: QID, node: Some((self.make)()), blocking: false })
         })

@@ -17,6 +17,7 @@ struct Box {
     words: Rc<RefCell<Vec<String>>>,
     bell: Bell,
     is_rung: Rc<Cell<bool>>,
+    is_private: Rc<Cell<bool>>,
 }
 
 impl Commands for Box {
@@ -42,6 +43,10 @@ impl Commands for Box {
 
     fn allows(&self, user: &User) -> bool {
         user.uid == 5 || user.uid == 6
+    }
+
+    fn is_private(&self) -> bool {
+        self.is_private.get()
     }
 }
 
@@ -188,4 +193,18 @@ fn a_control_file_can_be_served_alone_and_lets_nobody_claim_a_user() {
     };
     raw.ask(claim);
     assert_eq!(ecode(&raw.ask(open(0, 1))), Errno::EACCES);
+}
+
+#[test]
+fn a_private_file_is_read_by_those_who_may_write_it_only() {
+    let (commands, [mut owner, mut other]) = connected([5, 7]);
+    assert_eq!(other.text_at("ctl").as_deref(), Ok(""));
+    commands.is_private.set(true);
+    assert_eq!(other.text_at("ctl"), Err(Errno::EACCES));
+    assert_eq!(owner.text_at("ctl").as_deref(), Ok(""));
+    let text = covey_ninep::text::Text::new(|| "secret").only_for(|user| user.uid == 5);
+    let names = Namespace::new(Door);
+    names.bind("text", Rc::new(text)).unwrap();
+    let mut pair = Pair::attached(names);
+    assert_eq!(pair.text_at("text"), Err(Errno::EACCES));
 }

@@ -10,7 +10,7 @@ use covey_wire::List;
 pub struct Door;
 
 impl Host for Door {
-    fn admit(&self, attach: &Attach) -> covey_ninep::tree::Result<User> {
+    fn admit(&self, attach: &mut Attach) -> covey_ninep::tree::Result<User> {
         if attach.uname.as_bytes() == b"stranger" {
             return Err(Errno::EACCES.into());
         }
