@@ -13,8 +13,10 @@ use std::rc::Rc;
 pub struct Text {
     make: Box<dyn Fn() -> Bytes>,
     /// Who may read it, if not everyone.
-    readers: Option<Box<dyn Fn(&User) -> bool>>,
+    readers: Option<Readers>,
 }
+
+type Readers = Box<dyn Fn(&User) -> bool>;
 
 impl Text {
     /// A file whose text `make` makes, for each open anew.
