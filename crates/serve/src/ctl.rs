@@ -1,52 +1,57 @@
-//! A node's control file: one command a line, quoted words, and an error with its reason when a command
-//! makes no sense. What is written piecemeal is done when its line ends.
+//! The commands of a node's control file.
 
+use super::tree::{Node, is_owner};
 use super::watch::Watch;
-use covey_ninep::tree::{Errno, Result};
-use std::cell::RefCell;
+use covey_ninep::control::{Commands, refuse};
+use covey_ninep::tree::{Outcome, Result, User};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A line of commands is no longer than this.
-const LINE_BYTES_MAX: usize = 4096;
+/// What a node can be told to do.
+pub struct NodeCommands(pub Rc<Node>);
 
-/// What was written through one fid and is no whole line yet.
-pub type Pending = Rc<RefCell<Vec<u8>>>;
+impl Commands for NodeCommands {
+    fn text(&self) -> String {
+        text(&self.0.watches())
+    }
 
-/// What the metadata server does beside the watches.
-pub struct Meta<'a> {
-    /// Begins a copy of the metadata, and says whether this node has any.
-    pub copy: &'a dyn Fn() -> bool,
-    /// Begins the times of its log anew.
-    pub reset: &'a dyn Fn(),
+    fn run(&self, _: &User, words: &[&str]) -> Outcome<()> {
+        let node = &self.0;
+        let reset = || node.meta.iter().for_each(|meta| meta.0.times().reset());
+        let meta = Meta { copy: &|| begin_copy(node), reset: &reset };
+        run(words, &node.watches(), &meta).into()
+    }
+
+    fn allows(&self, user: &User) -> bool {
+        is_owner(user)
+    }
+
+    /// It tells what all users do.
+    fn is_private(&self) -> bool {
+        true
+    }
 }
 
-/// Takes bytes, and does every command whose line they end.
-pub fn write(
-    pending: &Pending,
-    data: &[u8],
-    watches: &[Rc<Watch>],
-    meta: &Meta<'_>,
-) -> Result<u32> {
-    let mut line = pending.borrow_mut();
-    for &byte in data {
-        if byte != b'\n' {
-            if line.len() == LINE_BYTES_MAX {
-                line.clear();
-                return refuse(format!("a command has more than {LINE_BYTES_MAX} bytes"));
-            }
-            line.push(byte);
-            continue;
+/// What the metadata server does beside the watches.
+struct Meta<'a> {
+    /// Begins a copy of the metadata, and says whether this node has any.
+    copy: &'a dyn Fn() -> bool,
+    /// Begins the times of its log anew.
+    reset: &'a dyn Fn(),
+}
+
+fn begin_copy(node: &Node) -> bool {
+    let Some(meta) = node.meta.as_ref().map(|meta| meta.0.clone()) else { return false };
+    covey_io::task::spawn(async move {
+        if let Err(error) = meta.copy_now().await {
+            tracing::warn!("the metadata was not copied to the I/O servers: {error}");
         }
-        let command = std::mem::take(&mut *line);
-        let words = words(&String::from_utf8_lossy(&command))?;
-        run(&words.iter().map(String::as_str).collect::<Vec<_>>(), watches, meta)?;
-    }
-    Ok(data.len() as u32)
+    });
+    true
 }
 
 /// The state, as commands that would make it, and the commands there are.
-pub fn text(watches: &[Rc<Watch>]) -> String {
+fn text(watches: &[Rc<Watch>]) -> String {
     let slow = match watches.first().and_then(|watch| watch.slow()) {
         Some(limit) => limit.as_millis().to_string(),
         None => "off".to_owned(),
@@ -62,7 +67,6 @@ pub fn text(watches: &[Rc<Watch>]) -> String {
 fn run(words: &[&str], watches: &[Rc<Watch>], meta: &Meta<'_>) -> Result<()> {
     match words {
         [] => Ok(()),
-        [comment, ..] if comment.starts_with('#') => Ok(()),
         ["slow", "off"] => {
             watches.iter().for_each(|watch| watch.set_slow(None));
             Ok(())
@@ -82,7 +86,7 @@ fn run(words: &[&str], watches: &[Rc<Watch>], meta: &Meta<'_>) -> Result<()> {
         }
         ["copy"] => match (meta.copy)() {
             true => Ok(()),
-            false => refuse("copy: this node is not the metadata server".into()),
+            false => refuse("copy: this node is not the metadata server"),
         },
         [command @ ("slow" | "reset" | "copy"), ..] => {
             refuse(format!("{command} has {} words after it; hint: read the file", words.len() - 1))
@@ -93,75 +97,34 @@ fn run(words: &[&str], watches: &[Rc<Watch>], meta: &Meta<'_>) -> Result<()> {
     }
 }
 
-/// Words as the shells of Plan 9 quote them: in single quotes, two of which mean one.
-fn words(line: &str) -> Result<Vec<String>> {
-    let (mut words, mut word) = (Vec::new(), None::<String>);
-    let mut rest = line.chars().peekable();
-    let mut is_quoted = false;
-    while let Some(next) = rest.next() {
-        match (next, is_quoted) {
-            ('\'', true) if rest.peek() == Some(&'\'') => {
-                rest.next();
-                word.get_or_insert_default().push('\'');
-            }
-            ('\'', _) => {
-                is_quoted = !is_quoted;
-                word.get_or_insert_default();
-            }
-            (' ' | '\t' | '\r', false) => words.extend(word.take()),
-            (other, _) => word.get_or_insert_default().push(other),
-        }
-    }
-    words.extend(word);
-    if is_quoted {
-        return refuse(format!("{line:?}: a quote is not closed"));
-    }
-    Ok(words)
-}
-
-fn refuse<T>(why: String) -> Result<T> {
-    Err(Errno::because(Errno::EINVAL, why))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn words_may_be_quoted() {
-        assert_eq!(words("a  'b c' d''e '' 'it''s'").unwrap(), ["a", "b c", "de", "", "it's"]);
-        assert!(words("'open").unwrap_err().to_string().contains("not closed"));
-    }
-
     const NONE: Meta<'static> = Meta { copy: &|| false, reset: &|| {} };
 
     #[test]
-    fn a_command_is_done_when_its_line_ends() {
-        let (watch, pending) = (Watch::new("data"), Pending::default());
+    fn a_command_sets_what_the_text_says() {
+        let watch = Watch::new("data");
         let watches = [watch.clone()];
-        for piece in ["slo", "w 2", "5"] {
-            assert_eq!(
-                write(&pending, piece.as_bytes(), &watches, &NONE).unwrap(),
-                piece.len() as u32
-            );
-        }
-        assert_eq!(watch.slow(), Some(Duration::from_secs(1)));
-        write(&pending, b"\nreset\n# nothing\n\n", &watches, &NONE).unwrap();
+        run(&["slow", "25"], &watches, &NONE).unwrap();
         assert_eq!(watch.slow(), Some(Duration::from_millis(25)));
         assert!(text(&watches).starts_with("slow 25\n"));
-        write(&pending, b"slow off\n", &watches, &NONE).unwrap();
+        run(&["slow", "off"], &watches, &NONE).unwrap();
+        run(&["reset"], &watches, &NONE).unwrap();
         assert_eq!(watch.slow(), None);
     }
 
     #[test]
     fn a_wrong_command_says_what_is_wrong() {
-        let pending = Pending::default();
-        for (line, why) in
-            [("jump\n", "jump"), ("slow x\n", "milliseconds"), ("reset 1\n", "words")]
-        {
-            let error = write(&pending, line.as_bytes(), &[], &NONE).unwrap_err();
+        for (words, why) in [
+            (&["jump"][..], "jump"),
+            (&["slow", "x"], "milliseconds"),
+            (&["reset", "1"], "words"),
+            (&["copy"], "not the metadata server"),
+        ] {
+            let error = run(words, &[], &NONE).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
         }
-        assert!(write(&pending, &[b'x'; 5000], &[], &NONE).is_err());
     }
 }

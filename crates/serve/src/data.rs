@@ -22,6 +22,7 @@ mod tree;
 
 pub mod copy;
 
+use crate::watch::Watch;
 use covey_io::disk::{self, Disk, DiskFile, Open};
 use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::task;
@@ -30,7 +31,7 @@ use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List};
 use gone::Gone;
-pub use line::{Line, Node, id_of};
+pub use line::{Line, Node};
 pub use standing::Standing;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -64,6 +65,7 @@ pub struct DataTree {
     standing: Standing,
     losses: RefCell<losses::Losses>,
     counters: super::stats::DataCounters,
+    watch: Rc<Watch>,
 }
 
 /// An object that some fid holds.
@@ -117,6 +119,7 @@ impl DataTree {
             unchecked_bytes: Cell::new(u64::MAX / 2),
             standing: Standing::new(identity.clone(), true, 0),
             counters: Default::default(),
+            watch: Watch::new("data"),
         };
         let mut is_empty = true;
         for low in 0..FANOUT {
@@ -134,6 +137,11 @@ impl DataTree {
     /// What this server has counted since it started.
     pub fn counters(&self) -> &super::stats::DataCounters {
         &self.counters
+    }
+
+    /// The watch over what is asked of objects.
+    pub fn watch(&self) -> &Rc<Watch> {
+        &self.watch
     }
 
     /// Takes an object into the index. Of two names of one object (a crash within a cut cannot make

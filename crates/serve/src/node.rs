@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
-use crate::{accept, data, fs, identity as who, lobby, meta, place, tree, watch};
+use crate::{accept, data, fs, identity as who, lobby, meta, place, tree};
 use anyhow::{Context, bail};
 use covey_cluster::key::read as read_key;
 use covey_cluster::net::{self, ClusterNet};
@@ -11,6 +11,7 @@ use covey_io::disk::Disk;
 use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
 use covey_io::os::disk::OsDisk;
 use covey_io::os::net::{Address, Listener};
+use covey_ninep::namespace::Namespace;
 use covey_ninep::tree::{Result as TreeResult, Statfs};
 use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::meta::Store;
@@ -66,6 +67,17 @@ pub async fn serve(
     tune: Option<&TuneFile>,
     say: impl Fn(&str),
 ) -> anyhow::Result<()> {
+    serve_with(config, name, tune, say, |_| Ok(())).await
+}
+
+/// The same with what `bind` binds besides.
+pub async fn serve_with(
+    config: &Config,
+    name: &str,
+    tune: Option<&TuneFile>,
+    say: impl Fn(&str),
+    bind: impl FnOnce(&Namespace) -> TreeResult<()>,
+) -> anyhow::Result<()> {
     let node = config.node(name)?.clone();
     // Whatever may fail for want of a right or a port fails before the store is touched.
     let key = read_key(config)?;
@@ -78,7 +90,9 @@ pub async fn serve(
     let config = Arc::new(config.clone());
     let msize = Some(covey_cluster::tuned::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
-    let tree = Rc::new(build(&config, &node, net)?);
+    let (parts, names) = build(&config, &node, net)?;
+    bind(&names)?;
+    let tree = Rc::new(names);
     let lobby = lobby::Lobby::new(covey_io::os::limits::open_files());
     for listener in listeners {
         say(&format!("{name} serves {}", describe(&node, listener.address())));
@@ -93,7 +107,7 @@ pub async fn serve(
         ));
     }
     wait_for_end().await?;
-    if let Some(meta) = &tree.meta {
+    if let Some(meta) = &parts.meta {
         meta.0.stop().await?;
     }
     say(&format!("{name} ended"));
@@ -104,13 +118,14 @@ fn build(
     config: &Arc<Config>,
     node: &Node,
     net: Arc<ClusterNet>,
-) -> anyhow::Result<tree::NodeTree> {
+) -> anyhow::Result<(Rc<tree::Node>, Namespace)> {
     let store = || node.store.clone().context("a node with a role has a store");
     let data = match node.is(Role::Data) {
         true => Some(data::DataServer(Rc::new(data::DataTree::open(Arc::new(OsDisk), &store()?)?))),
         false => None,
     };
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
+    let neighbours = net.clone();
     let meta = match node.is(Role::Meta) {
         true => Some(meta::MetaServer(meta::Meta::start(
             meta::journal::Media::open(&store()?.join("meta"))?,
@@ -126,11 +141,16 @@ fn build(
         let (net, meta, options) = (net.clone(), meta_name.clone(), options.clone());
         Box::pin(async move { Fs::connect(net, &meta, options).await })
     });
-    let fs = fs::FsTree::new(connect, Rc::new(who::Users::of_this_process()));
-    let text = config::render(config);
-    let watch = watch::Watch::new("data");
-    let whose = net::whose(config, &node.name);
-    Ok(tree::NodeTree { fs, data, meta, config: text, name: node.name.clone(), whose, watch })
+    let users = Rc::new(who::Users::of_this_process());
+    let fs = fs::FsTree::new(connect, users.clone());
+    let (name, whose) = (node.name.clone(), net::whose(config, &node.name));
+    let parts = Rc::new(tree::Node { name, whose, users, data, meta });
+    let names = tree::namespace(&parts, fs, config::render(config))?;
+    for other in config.nodes.iter().filter(|other| other.name != node.name) {
+        let name = other.name.clone();
+        names.bind(&format!("n/{name}"), Rc::new(tree::neighbour(neighbours.clone(), name)))?;
+    }
+    Ok((parts, names))
 }
 
 async fn listen(node: &Node, has_key: bool) -> anyhow::Result<Vec<Listener>> {

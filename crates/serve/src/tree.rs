@@ -1,131 +1,115 @@
-//! A node's whole tree: its parts bound under one root, absent where they are off.
+//! A node's namespace: what is bound at its root, absent where it is off.
 //!
 //! ```text
 //!   /fs/     the file system            /data/   this node's objects, if it is an I/O server
 //!   /stats   counters, one per line     /meta/   the names, if it is the metadata server
 //!   /config  the cluster's configuration
+//!   /n/NODE/ another node's tree, for this node's users
 //! ```
 //!
 //! A part decides for itself who may attach it; walking into it from the root is attaching it.
 
-use super::watch::{Client, Detail, Watch};
-use super::{ctl, data, fs, meta};
-use covey_ninep::message::Qid;
-use covey_ninep::runs::{self, Run};
-use covey_ninep::tree::{
-    Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Result,
-    SetAttr, SetXattr, Statfs, Tree, User, Write, Written,
-};
-use covey_wire::{Bytes, Name};
+use super::watch::{Detail, Watch};
+use super::{ctl, data, fs, identity, meta};
+use covey_cluster::net::{ClusterNet, VOUCHED};
+use covey_ninep::client::Conn;
+use covey_ninep::control::Control;
+use covey_ninep::import::{Import, root_of};
+use covey_ninep::namespace::{Host, Namespace};
+use covey_ninep::text::Text;
+use covey_ninep::tree::{Attach, Errno, Outcome, Result, Statfs, User};
+use covey_wire::Name;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
-/// Everything a node serves.
-pub struct NodeTree {
-    /// The file system.
-    pub fs: fs::FsTree,
-    /// Objects.
-    pub data: Option<data::DataServer>,
-    /// Names.
-    pub meta: Option<meta::MetaServer>,
-    /// The text of `/config`.
-    pub config: String,
+/// What a node is and has.
+pub struct Node {
     /// What the node is called.
     pub name: String,
     /// What it is called among all clusters: an attach may say whom it means.
     pub whose: String,
-    /// The watch over the objects' operations.
-    pub watch: Rc<Watch>,
+    /// Who may come in.
+    pub users: Rc<identity::Users>,
+    /// Objects.
+    pub data: Option<data::DataServer>,
+    /// Names.
+    pub meta: Option<meta::MetaServer>,
 }
 
-/// A file of one of the parts.
-#[derive(Clone)]
-pub enum Node {
-    /// The root, with the attach that led there: its parts judge it again.
-    Root(Rc<Attach>),
-    /// A text file of the root.
-    Text(Text),
-    /// A file of the file system.
-    Fs(fs::Node),
-    /// The control file, opened for writing: what is no whole line yet.
-    Ctl(ctl::Pending),
-    /// An object, and on whose behalf it is used.
-    Data(data::Node, Rc<Client>),
-    /// A name.
-    Meta(meta::Node),
+/// Binds everything that a node serves.
+pub fn namespace(node: &Rc<Node>, fs: fs::FsTree, config: String) -> Result<Namespace> {
+    let names = Namespace::new(NodeHost(node.clone()));
+    // Its files have the numbers that they have on a mount.
+    names.bind_plain("fs", Rc::new(fs))?;
+    if let Some(data) = &node.data {
+        names.bind("data", Rc::new(data.clone()))?;
+    }
+    if let Some(meta) = &node.meta {
+        names.bind("meta", Rc::new(meta.clone()))?;
+    }
+    names.bind(
+        "stats",
+        Rc::new(node.text(|node| node.numbers(Detail::Summary)).only_for(is_owner)),
+    )?;
+    names.bind("config", Rc::new(Text::new(move || config.clone())))?;
+    names.bind("version", Rc::new(Text::new(|| concat!(env!("CARGO_PKG_VERSION"), "\n"))))?;
+    names.bind("ctl", Rc::new(Control::new(ctl::NodeCommands(node.clone()))))?;
+    names.bind("slow", Rc::new(node.text(Node::slow_text).only_for(is_owner)))?;
+    names.bind(
+        "times",
+        Rc::new(node.text(|node| node.numbers(Detail::Buckets)).only_for(is_owner)),
+    )?;
+    names.bind("space", Rc::new(node.text(Node::space_text)))?;
+    Ok(names)
 }
 
-/// The root's text files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Text {
-    /// Counters.
-    Stats,
-    /// The configuration.
-    Config,
-    /// The program's version.
-    Version,
-    /// What can be set.
-    Ctl,
-    /// The last slow requests.
-    Slow,
-    /// Counters, with all that is known of the times.
-    Times,
+/// Another node's tree, for users of this one: this node vouches for them there. Its own `/n` is not shown,
+/// or the tree would have no end.
+pub fn neighbour(net: Arc<ClusterNet>, name: String) -> Import {
+    // One connection for each user, for as long as it lasts.
+    let conns = Rc::<Conns>::default();
+    let connect = move |user: &User| {
+        let (net, name, uid, conns) = (net.clone(), name.clone(), user.uid, conns.clone());
+        let known = conns.borrow().get(&uid).cloned();
+        let connected = async move {
+            let conn = match known.filter(|conn| !conn.is_lost()) {
+                Some(conn) => conn,
+                None => net.dial_as(&name, "/", uid).await?,
+            };
+            keep(&conns, uid, &conn);
+            root_of(&conn).await
+        };
+        Box::pin(connected) as Pin<Box<dyn Future<Output = _>>>
+    };
+    Import::new(Box::new(connect)).hide("n")
+}
+
+/// Connections to one node, by the user for whom they are.
+type Conns = RefCell<HashMap<u32, Conn>>;
+
+fn keep(conns: &Conns, uid: u32, conn: &Conn) {
+    let mut conns = conns.borrow_mut();
+    conns.retain(|_, conn| !conn.is_lost());
+    conns.insert(uid, conn.clone());
+}
+
+impl Node {
+    fn text(self: &Rc<Self>, make: impl Fn(&Node) -> String + 'static) -> Text {
+        let node = self.clone();
+        Text::new(move || make(&node))
+    }
+
     /// How full the metadata store is; empty where there is none.
-    Space,
-    /// Whether the metadata server knows the store.
-    Store,
-}
-
-impl Text {
-    const ALL: [(Text, &str, u64); 8] = [
-        (Text::Stats, "stats", 4),
-        (Text::Config, "config", 5),
-        (Text::Version, "version", 6),
-        (Text::Ctl, "ctl", 7),
-        (Text::Slow, "slow", 8),
-        (Text::Times, "times", 9),
-        (Text::Space, "space", 10),
-        (Text::Store, "store", 11),
-    ];
-
-    /// Whether only root and the server's own user may read it: it tells what other users do.
-    fn is_private(self) -> bool {
-        match self {
-            Text::Stats | Text::Ctl | Text::Slow | Text::Times => true,
-            Text::Config | Text::Space | Text::Store | Text::Version => false,
-        }
+    fn space_text(&self) -> String {
+        let space = self.meta.as_ref().and_then(|meta| meta.0.map_space());
+        space.map_or_else(String::new, |(used, max)| format!("metadata {used} {max}\n"))
     }
 
-    fn qid(self) -> Qid {
-        let number = Text::ALL.iter().find(|(text, ..)| *text == self).map_or(0, |entry| entry.2);
-        Qid { kind: Qid::FILE, version: 0, path: ROOT_PATHS + number }
-    }
-}
-
-/// The root's own files have qid paths that no part uses.
-const ROOT_PATHS: u64 = 0xffff_ffff_0000_0000;
-
-fn root_qid(number: u64) -> Qid {
-    Qid { kind: Qid::DIR, version: 0, path: ROOT_PATHS + number }
-}
-
-impl NodeTree {
-    fn text(&self, text: Text) -> String {
-        match text {
-            Text::Config => self.config.clone(),
-            Text::Version => concat!(env!("CARGO_PKG_VERSION"), "\n").to_owned(),
-            Text::Ctl => ctl::text(&self.watches()),
-            Text::Slow => self.watches().iter().map(|watch| watch.slow_text()).collect(),
-            Text::Stats => self.numbers(Detail::Summary),
-            Text::Times => self.numbers(Detail::Buckets),
-            Text::Space => {
-                let space = self.meta.as_ref().and_then(|meta| meta.0.map_space());
-                space.map_or_else(String::new, |(used, max)| format!("metadata {used} {max}\n"))
-            }
-            Text::Store => {
-                self.data.as_ref().map_or_else(String::new, |data| data.0.standing().text())
-            }
-        }
+    fn slow_text(&self) -> String {
+        self.watches().iter().map(|watch| watch.slow_text()).collect()
     }
 
     /// Counters, operations, clients and times.
@@ -152,483 +136,107 @@ impl NodeTree {
     }
 
     /// The watches over the parts that are on.
-    fn watches(&self) -> Vec<Rc<Watch>> {
-        let data = self.data.as_ref().map(|_| self.watch.clone());
+    pub fn watches(&self) -> Vec<Rc<Watch>> {
+        let data = self.data.as_ref().map(|data| data.0.watch().clone());
         let meta = self.meta.as_ref().map(|meta| meta.0.watch().clone());
         data.into_iter().chain(meta).collect()
     }
+}
 
-    /// Watches what is asked of an object.
-    fn watched<T: 'static>(
-        &self,
-        node: &Node,
-        what: (u8, &'static str, u64),
-        outcome: impl FnOnce() -> Outcome<T>,
-    ) -> Outcome<T> {
-        let Node::Data(object, client) = node else { return outcome() };
-        let (number, name, bytes) = what;
-        let request = self.watch.begin(number, name, Some(client));
-        let request = request.about(data::id_of(object), bytes).waits_for("disk");
-        self.watch.outcome(request, outcome())
-    }
+/// Whether a user may see what others do, and change what the node does: its own, and root.
+pub fn is_owner(user: &User) -> bool {
+    user.uid == 0 || user.uid == rustix::process::geteuid().as_raw()
+}
 
-    fn part(&self, name: &[u8], attach: Attach) -> Outcome<(User, Qid, Node)> {
-        match name {
-            b"fs" => self.fs.attach(attach).map(|(user, qid, node)| (user, qid, Node::Fs(node))),
-            b"data" => match &self.data {
-                Some(data) => {
-                    let client = self.watch.client(&attach.peer.name);
-                    let node = move |node| Node::Data(node, client);
-                    data.attach(attach).map(|(user, qid, inner)| (user, qid, node(inner)))
-                }
-                None => Errno::ENOENT.into(),
-            },
-            b"meta" => match &self.meta {
-                Some(meta) => {
-                    meta.attach(attach).map(|(user, qid, node)| (user, qid, Node::Meta(node)))
-                }
-                None => Errno::ENOENT.into(),
-            },
-            _ => Errno::ENOENT.into(),
-        }
-    }
+/// What the namespace asks of the node.
+struct NodeHost(Rc<Node>);
 
-    fn walk_root(&self, attach: &Rc<Attach>, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        let [first, rest @ ..] = names else { return Outcome::Now(Ok(Vec::new())) };
-        if first.as_bytes() == b".." {
-            return Outcome::Now(Ok(vec![(root_qid(0), Node::Root(attach.clone()))]));
+impl NodeHost {
+    /// The path that an attach names, and whether it is on behalf of one of the peer's users.
+    fn meant(&self, aname: &Name) -> Result<(String, bool)> {
+        let aname = aname.lossy();
+        let (path, whose) = aname.split_once(' ').unwrap_or((&aname, &self.0.whose));
+        let (whose, is_vouched) = match whose.strip_suffix(VOUCHED) {
+            Some(whose) => (whose, true),
+            None => (whose, false),
+        };
+        if whose != self.0.whose {
+            let why = format!("{whose:?} was meant, this is {:?}", self.0.whose);
+            return Err(Errno::because(Errno::ENXIO, why));
         }
-        let text = Text::ALL.iter().find(|(_, name, _)| name.as_bytes() == first.as_bytes());
-        if let Some(&(text, ..)) = text {
-            return Outcome::Now(Ok(vec![(text.qid(), Node::Text(text))]));
-        }
-        if !rest.is_empty() {
-            // The part is entered first; the rest is walked from there by the next request. 9P allows
-            // an answer of fewer names only as a failure, so longer walks go one step at a time.
-            return self.walk_through(first, rest, attach);
-        }
-        self.part(first.as_bytes(), (**attach).clone()).map(|(_, qid, node)| vec![(qid, node)])
-    }
-
-    fn walk_through(
-        &self,
-        first: &Name,
-        rest: &[Name],
-        attach: &Rc<Attach>,
-    ) -> Outcome<Vec<(Qid, Node)>> {
-        let entered = self.part(first.as_bytes(), (**attach).clone());
-        let parts = Parts { fs: self.fs.clone(), data: self.data.clone(), meta: self.meta.clone() };
-        let rest = rest.to_vec();
-        Outcome::later(async move {
-            let (user, qid, node) = finish(entered).await?;
-            let mut found = vec![(qid, node.clone())];
-            if let Ok(more) = finish(parts.walk(&Rc::new(user), &node, &rest)).await {
-                found.extend(more);
-            }
-            Ok(found)
-        })
+        Ok((path.to_owned(), is_vouched))
     }
 }
 
-async fn finish<T>(outcome: Outcome<T>) -> Result<T> {
-    match outcome {
-        Outcome::Now(result) => result,
-        Outcome::Later(future) => future.await,
-    }
-}
-
-/// The parts alone, for a walk that goes on after it has waited.
-struct Parts {
-    fs: fs::FsTree,
-    data: Option<data::DataServer>,
-    meta: Option<meta::MetaServer>,
-}
-
-impl Parts {
-    fn walk(&self, user: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        fn wrap<N>(found: Vec<(Qid, N)>, node: impl Fn(N) -> Node) -> Vec<(Qid, Node)> {
-            found.into_iter().map(|(qid, inner)| (qid, node(inner))).collect()
+impl Host for NodeHost {
+    fn admit(&self, attach: &mut Attach) -> Result<User> {
+        let (_, is_vouched) = self.meant(&attach.aname)?;
+        let user = self.0.users.admit(attach)?;
+        if is_vouched {
+            // The peer is trusted, its user is not: it has the rights of that user here.
+            (attach.peer.uid, attach.peer.has_key) = (Some(user.uid), false);
         }
-        match (from, &self.data, &self.meta) {
-            (Node::Fs(from), ..) => {
-                self.fs.walk(user, from, names).map(|found| wrap(found, Node::Fs))
-            }
-            (Node::Data(from, client), Some(data), _) => {
-                let client = client.clone();
-                let node = move |inner| Node::Data(inner, client.clone());
-                data.walk(user, from, names).map(|found| wrap(found, node))
-            }
-            (Node::Meta(from), _, Some(meta)) => {
-                meta.walk(user, from, names).map(|found| wrap(found, Node::Meta))
-            }
-            _ => Errno::ENOTDIR.into(),
+        Ok(user)
+    }
+
+    fn path(&self, aname: &Name) -> Result<String> {
+        Ok(self.meant(aname)?.0)
+    }
+
+    fn statfs(&self) -> Outcome<Statfs> {
+        match (&self.0.data, &self.0.meta) {
+            (Some(data), _) => data.space(),
+            (None, Some(meta)) => meta.space(),
+            (None, None) => Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() }).into(),
         }
-    }
-}
-
-/// Hands an operation to the part that the node belongs to.
-macro_rules! to_part {
-    ($self:ident, $node:expr, |$tree:ident, $inner:ident| $call:expr, $own:expr) => {
-        match $node {
-            Node::Fs($inner) => {
-                let $tree = &$self.fs;
-                $call
-            }
-            Node::Data($inner, _) => match &$self.data {
-                Some($tree) => $call,
-                None => Errno::ENOENT.into(),
-            },
-            Node::Meta($inner) => match &$self.meta {
-                Some($tree) => $call,
-                None => Errno::ENOENT.into(),
-            },
-            _ => $own,
-        }
-    };
-}
-
-fn reopen<N>(opened: Opened<N>, node: impl FnOnce(N) -> Node) -> Opened<Node> {
-    Opened { qid: opened.qid, node: node(opened.node), blocking: opened.blocking }
-}
-
-impl Tree for NodeTree {
-    type Node = Node;
-
-    fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
-        let aname = attach.aname.lossy().into_owned();
-        let (path, whose) = aname.split_once(' ').unwrap_or((&aname, &self.whose));
-        if whose != self.whose {
-            let why = format!("{whose:?} was meant, this is {:?}", self.whose);
-            return Outcome::Now(Err(Errno::because(Errno::ENXIO, why)));
-        }
-        match path.trim_matches('/') {
-            "" => {
-                // The user of this attach is who walks on into the parts.
-                let user = match self.fs.admit(&attach) {
-                    Ok(user) => user,
-                    Err(error) => return Outcome::Now(Err(error)),
-                };
-                Outcome::Now(Ok((user, root_qid(0), Node::Root(Rc::new(attach)))))
-            }
-            part => {
-                let part = part.to_owned();
-                self.part(part.as_bytes(), attach)
-            }
-        }
-    }
-
-    fn walk(&self, user: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        match from {
-            Node::Root(attach) => self.walk_root(attach, names),
-            Node::Text(_) | Node::Ctl(_) => Errno::ENOTDIR.into(),
-            part => {
-                let fs = self.fs.clone();
-                let parts = Parts { fs, data: self.data.clone(), meta: self.meta.clone() };
-                parts.walk(user, part, names)
-            }
-        }
-    }
-
-    fn getattr(&self, user: &Rc<User>, node: &Node) -> Outcome<Attr> {
-        to_part!(self, node, |tree, inner| tree.getattr(user, inner), {
-            let (qid, mode, size) = match node {
-                Node::Text(Text::Ctl) | Node::Ctl(_) => (Text::Ctl.qid(), 0o100600, 0),
-                Node::Text(text) if text.is_private() => {
-                    let size = if self.is_owner(user) { self.text(*text).len() } else { 0 };
-                    (text.qid(), 0o100400, size as u64)
-                }
-                Node::Text(text) => (text.qid(), 0o100444, self.text(*text).len() as u64),
-                _ => (root_qid(0), 0o040555, 0),
-            };
-            Outcome::Now(Ok(Attr { qid, mode, nlink: 1, size, blksize: 4096, ..Attr::default() }))
-        })
-    }
-
-    fn setattr(&self, user: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
-        to_part!(self, node, |tree, inner| tree.setattr(user, inner, set), {
-            match node {
-                // A shell that redirects to it truncates it.
-                Node::Text(Text::Ctl) | Node::Ctl(_) => Outcome::Now(Ok(())),
-                _ => Errno::EROFS.into(),
-            }
-        })
-    }
-
-    fn open(&self, user: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
-        match node {
-            Node::Fs(inner) => {
-                self.fs.open(user, inner, flags).map(|opened| reopen(opened, Node::Fs))
-            }
-            Node::Data(inner, client) => match &self.data {
-                Some(tree) => {
-                    let client = client.clone();
-                    let node = move |inner| Node::Data(inner, client);
-                    tree.open(user, inner, flags).map(|o| reopen(o, node))
-                }
-                None => Errno::ENOENT.into(),
-            },
-            Node::Meta(inner) => match &self.meta {
-                Some(tree) => tree.open(user, inner, flags).map(|o| reopen(o, Node::Meta)),
-                None => Errno::ENOENT.into(),
-            },
-            Node::Text(Text::Ctl) if flags & 3 != 0 => match self.is_owner(user) {
-                true => {
-                    let (qid, node) = (Text::Ctl.qid(), Node::Ctl(ctl::Pending::default()));
-                    Outcome::Now(Ok(Opened { qid, node, blocking: false }))
-                }
-                false => Errno::EACCES.into(),
-            },
-            Node::Text(text) if text.is_private() && !self.is_owner(user) => {
-                let what = "it tells what all users do: for root and the server's own user";
-                Outcome::Now(Err(Errno::because(Errno::EACCES, what)))
-            }
-            own if flags & 3 == 0 => {
-                let qid = match own {
-                    Node::Text(text) => text.qid(),
-                    _ => root_qid(0),
-                };
-                Outcome::Now(Ok(Opened { qid, node: own.clone(), blocking: false }))
-            }
-            _ => Errno::EROFS.into(),
-        }
-    }
-
-    fn create(
-        &self,
-        user: &Rc<User>,
-        dir: &Node,
-        name: Name,
-        flags: u32,
-        mode: u32,
-        gid: u32,
-    ) -> Outcome<Opened<Node>> {
-        match dir {
-            Node::Fs(dir) => {
-                self.fs.create(user, dir, name, flags, mode, gid).map(|o| reopen(o, Node::Fs))
-            }
-            _ => Errno::EROFS.into(),
-        }
-    }
-
-    fn make(&self, user: &Rc<User>, dir: &Node, name: Name, make: Make, gid: u32) -> Outcome<Qid> {
-        to_part!(self, dir, |tree, dir| tree.make(user, dir, name, make, gid), Errno::EROFS.into())
-    }
-
-    fn read(&self, user: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
-        if let (Node::Data(inner, client), Some(data)) = (node, &self.data) {
-            let request = self.watch.begin(0, "read", Some(client));
-            let request = request.about(data::id_of(inner), read.count.into()).waits_for("disk");
-            return self.watch.data(request, data.read(user, inner, read));
-        }
-        to_part!(self, node, |tree, inner| tree.read(user, inner, read), {
-            let text = match node {
-                Node::Text(text) => *text,
-                Node::Ctl(_) => Text::Ctl,
-                _ => return Errno::EISDIR.into(),
-            };
-            read.of(&Bytes::from(self.text(text)))
-        })
-    }
-
-    fn write(&self, user: &Rc<User>, node: &Node, write: Write) -> Written {
-        if let Node::Ctl(pending) = node {
-            let copy = || self.begin_copy();
-            let reset = || self.meta.iter().for_each(|meta| meta.0.times().reset());
-            let meta = ctl::Meta { copy: &copy, reset: &reset };
-            return write
-                .received(|_, data| ctl::write(pending, &data, &self.watches(), &meta).into());
-        }
-        write.received(|offset, data| {
-            let (what, write) = ((1, "write", data.len() as u64), Write::bytes(offset, data));
-            self.watched(node, what, || {
-                to_part!(self, node, |tree, inner| tree.write(user, inner, write), {
-                    Written::from(Errno::EBADF)
-                })
-                .into_outcome()
-            })
-        })
-    }
-
-    fn read_list(&self, user: &Rc<User>, node: &Node, list: Vec<Run>) -> Outcome<Bytes> {
-        to_part!(self, node, |tree, inner| tree.read_list(user, inner, list), {
-            runs::read_each(&list, |offset, count| {
-                self.read(user, node, Read::bytes(offset, count)).into_outcome()
-            })
-        })
-    }
-
-    fn write_list(
-        &self,
-        user: &Rc<User>,
-        node: &Node,
-        list: Vec<Run>,
-        data: Bytes,
-    ) -> Outcome<u32> {
-        to_part!(self, node, |tree, inner| tree.write_list(user, inner, list, data), {
-            Errno::EBADF.into()
-        })
-    }
-
-    fn readdir(
-        &self,
-        user: &Rc<User>,
-        node: &Node,
-        cookie: u64,
-        bytes: u32,
-    ) -> Outcome<Vec<Entry>> {
-        to_part!(self, node, |tree, inner| tree.readdir(user, inner, cookie, bytes), {
-            let Node::Root(_) = node else { return Errno::ENOTDIR.into() };
-            Outcome::Now(Ok(self
-                .root_entries()
-                .into_iter()
-                .filter(|e| e.cookie > cookie)
-                .collect()))
-        })
-    }
-
-    fn readlink(&self, user: &Rc<User>, node: &Node) -> Outcome<Name> {
-        to_part!(self, node, |tree, inner| tree.readlink(user, inner), Errno::EINVAL.into())
-    }
-
-    fn link(&self, user: &Rc<User>, node: &Node, dir: &Node, name: Name) -> Outcome<()> {
-        match (node, dir) {
-            (Node::Fs(node), Node::Fs(dir)) => self.fs.link(user, node, dir, name),
-            _ => Errno::EXDEV.into(),
-        }
-    }
-
-    fn rename(&self, user: &Rc<User>, from: &Node, old: Name, to: &Node, new: Name) -> Outcome<()> {
-        match (from, to) {
-            (Node::Fs(from), Node::Fs(to)) => self.fs.rename(user, from, old, to, new),
-            _ => Errno::EXDEV.into(),
-        }
-    }
-
-    fn unlink(&self, user: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
-        to_part!(self, dir, |tree, dir| tree.unlink(user, dir, name, is_dir), Errno::EROFS.into())
-    }
-
-    fn fsync(&self, user: &Rc<User>, node: &Node, datasync: bool) -> Outcome<()> {
-        self.watched(node, (2, "fsync", 0), || {
-            to_part!(self, node, |tree, inner| tree.fsync(user, inner, datasync), {
-                Outcome::Now(Ok(()))
-            })
-        })
-    }
-
-    fn statfs(&self, user: &Rc<User>, node: &Node) -> Outcome<Statfs> {
-        to_part!(self, node, |tree, inner| tree.statfs(user, inner), {
-            match (&self.meta, &self.data) {
-                (_, Some(data)) => data.statfs(user, &data::Node::Root(Rc::default())),
-                (Some(meta), _) => meta.space(),
-                _ => Outcome::Now(Ok(Statfs { bsize: 4096, namelen: 255, ..Statfs::default() })),
-            }
-        })
-    }
-
-    fn lock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<LockStatus> {
-        to_part!(self, node, |tree, inner| tree.lock(user, inner, lock), Errno::EOPNOTSUPP.into())
-    }
-
-    fn getlock(&self, user: &Rc<User>, node: &Node, lock: Lock) -> Outcome<Lock> {
-        to_part!(self, node, |tree, inner| tree.getlock(user, inner, lock), {
-            Errno::EOPNOTSUPP.into()
-        })
-    }
-
-    fn list_xattrs(&self, user: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {
-        to_part!(self, node, |tree, inner| tree.list_xattrs(user, inner), {
-            Errno::EOPNOTSUPP.into()
-        })
-    }
-
-    fn xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
-        to_part!(self, node, |tree, inner| tree.xattr(user, inner, name), {
-            Errno::EOPNOTSUPP.into()
-        })
-    }
-
-    fn set_xattr(
-        &self,
-        user: &Rc<User>,
-        node: &Node,
-        name: Name,
-        value: Bytes,
-        rule: SetXattr,
-    ) -> Outcome<()> {
-        to_part!(self, node, |tree, inner| tree.set_xattr(user, inner, name, value, rule), {
-            Errno::EOPNOTSUPP.into()
-        })
-    }
-
-    fn remove_xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<()> {
-        to_part!(self, node, |tree, inner| tree.remove_xattr(user, inner, name), {
-            Errno::EOPNOTSUPP.into()
-        })
-    }
-
-    fn call(&self, user: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        self.watched(node, (3, "call", 0), || {
-            to_part!(self, node, |tree, inner| tree.call(user, inner, body), {
-                Errno::EOPNOTSUPP.into()
-            })
-        })
     }
 
     fn user_name(&self, uid: u32) -> Name {
-        self.fs.user_name(uid)
+        super::export::user_name(uid)
     }
 
     fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>) {
-        self.fs.detach(work);
-    }
-
-    fn clunk(&self, user: &Rc<User>, node: Node) {
-        if let Node::Fs(node) = node {
-            self.fs.clunk(user, node);
-        }
+        tokio::task::spawn_local(work);
     }
 }
 
-impl NodeTree {
-    fn begin_copy(&self) -> bool {
-        let Some(meta) = self.meta.as_ref().map(|meta| meta.0.clone()) else { return false };
-        covey_io::task::spawn(async move {
-            if let Err(error) = meta.copy_now().await {
-                tracing::warn!("the metadata was not copied to the I/O servers: {error}");
-            }
-        });
-        true
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use covey_ninep::tree::Peer;
+
+    fn host() -> NodeHost {
+        let users = Rc::new(identity::Users::of_this_process());
+        let (name, whose) = ("one".to_owned(), "one 1234".to_owned());
+        NodeHost(Rc::new(Node { name, whose, users, data: None, meta: None }))
     }
 
-    /// Whether a user may change what the node does: its own, and root.
-    fn is_owner(&self, user: &User) -> bool {
-        user.uid == 0 || user.uid == rustix::process::geteuid().as_raw()
+    fn attach(aname: &str, uid: u32) -> Attach {
+        let peer = Peer { name: "test".into(), uid: None, has_key: true };
+        Attach { peer, uname: Name::EMPTY, n_uname: Some(uid), aname: aname.into() }
     }
 
-    fn root_entries(&self) -> Vec<Entry> {
-        const DT_DIR: u8 = 4;
-        const DT_REG: u8 = 8;
-        let entry = |cookie: u64, name: &str, qid: Qid, kind: u8| Entry {
-            qid,
-            cookie,
-            kind,
-            name: Name::from(name),
-        };
-        let mut entries = vec![
-            entry(1, ".", root_qid(0), DT_DIR),
-            entry(2, "..", root_qid(0), DT_DIR),
-            entry(3, "fs", root_qid(1), DT_DIR),
-        ];
-        if self.data.is_some() {
-            entries.push(entry(4, "data", root_qid(2), DT_DIR));
+    #[test]
+    fn a_user_for_whom_a_node_vouches_has_not_the_rights_of_the_node() {
+        let host = host();
+        let own = rustix::process::geteuid().as_raw();
+        let mut node = attach("/data one 1234", 4321);
+        assert_eq!(host.admit(&mut node).unwrap().uid, 4321);
+        identity::attach_trusted(&node, own).unwrap();
+        let mut user = attach("/ one 1234 user", 4321);
+        assert_eq!(host.admit(&mut user).unwrap().uid, 4321);
+        assert_eq!((user.peer.uid, user.peer.has_key), (Some(4321), false));
+        assert_eq!(identity::attach_trusted(&user, own).unwrap_err().code, Errno::EACCES);
+        assert_eq!(host.path(&user.aname).unwrap(), "/");
+    }
+
+    #[test]
+    fn an_attach_that_means_another_node_is_refused() {
+        let host = host();
+        for aname in ["/ two 1234", "/ one 12345", "/ one", "/ two 1234 user", "/ one 1234 users"] {
+            assert_eq!(host.path(&aname.into()).unwrap_err().code, Errno::ENXIO, "{aname}");
+            assert_eq!(host.admit(&mut attach(aname, 0)).unwrap_err().code, Errno::ENXIO);
         }
-        if self.meta.is_some() {
-            entries.push(entry(5, "meta", root_qid(3), DT_DIR));
-        }
-        for (text, name, number) in Text::ALL {
-            entries.push(entry(number + 2, name, text.qid(), DT_REG));
-        }
-        entries
+        assert_eq!(host.path(&"/fs".into()).unwrap(), "/fs");
     }
 }

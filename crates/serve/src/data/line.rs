@@ -2,6 +2,7 @@
 //! up, comes too late.
 
 use super::{DataTree, Object};
+use crate::watch::Client;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::objects::DataReply;
@@ -16,9 +17,15 @@ pub struct Line {
     is_over: Cell<bool>,
     /// The client's number; 0 for one that has not said any.
     pub(super) client: Cell<u64>,
+    /// Who attached, for the watch.
+    pub(super) watched: Option<Rc<Client>>,
 }
 
 impl Line {
+    pub(super) fn new(watched: Rc<Client>) -> Rc<Line> {
+        Rc::new(Line { watched: Some(watched), ..Line::default() })
+    }
+
     /// Refuses what comes late on a connection that its client has given up.
     pub(super) fn admit(&self) -> Result<()> {
         match self.is_over.get() {
@@ -37,8 +44,16 @@ pub enum Node {
     Object(Rc<Object>, Option<u32>, Rc<Line>),
 }
 
+impl Node {
+    pub(super) fn line(&self) -> &Line {
+        match self {
+            Node::Root(line) | Node::Object(_, _, line) => line,
+        }
+    }
+}
+
 /// The file whose object a fid holds; 0 for the directory.
-pub fn id_of(node: &Node) -> Id {
+pub(super) fn id_of(node: &Node) -> Id {
     match node {
         Node::Root(_) => 0,
         Node::Object(object, ..) => object.id,

@@ -1,7 +1,8 @@
 //! A data server as a 9P tree: what is asked of objects by their names.
 
 use super::DataTree;
-use super::line::{Line, Node, qid, root_qid};
+use super::line::{Line, Node, id_of, qid, root_qid};
+use crate::watch::Request;
 use covey_io::disk::{self, FileStat};
 use covey_io::task;
 use covey_ninep::message::Qid;
@@ -37,12 +38,104 @@ impl DataServer {
     }
 }
 
+/// What is asked of objects, watched.
+impl DataServer {
+    /// The state of the disk that the objects are on.
+    pub fn space(&self) -> Outcome<Statfs> {
+        crate::statfs_of(&*self.0.disk, &self.0.objects_dir).into()
+    }
+
+    fn begin(&self, node: &Node, (number, name, bytes): (u8, &'static str, u64)) -> Request {
+        let request = self.0.watch().begin(number, name, node.line().watched.as_ref());
+        request.about(id_of(node), bytes).waits_for("disk")
+    }
+
+    fn watched<T: 'static>(
+        &self,
+        node: &Node,
+        what: (u8, &'static str, u64),
+        ask: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
+        let request = self.begin(node, what);
+        self.0.watch().outcome(request, ask())
+    }
+
+    fn read_object(&self, node: &Node, mut read: Read<'_>) -> Data {
+        let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
+        let (tree, offset, count) = (&self.0, read.offset, read.count as usize);
+        let file = match tree.to_read(object, *epoch) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Data::Bytes(Bytes::new()),
+            Err(error) => return Data::Failed(error),
+        };
+        tree.count_read(count as u64);
+        // What is refused is told by the read that follows.
+        if read.takes_range()
+            && let Ok(Some(range)) = file.range(offset, count)
+        {
+            return Data::Range(range);
+        }
+        if let Some(data) = read.fill(|out| Ok(file.append_now(offset, count, out)?)) {
+            return data;
+        }
+        Data::later(async move { Ok(disk::read(file, offset, count).await?) })
+    }
+
+    fn sync_object(&self, node: &Node) -> Outcome<()> {
+        let Node::Object(object, epoch, line) = node else { return Outcome::Now(Ok(())) };
+        let file = match self.0.to_read(object, *epoch) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Outcome::Now(Ok(())),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        self.0.counters.fsyncs.add(1);
+        let directory = object.is_name_dirty.get().then(|| {
+            let path = self.0.path(object.id, object.epoch.get());
+            path.parent().expect("objects lie in directories").to_owned()
+        });
+        let synced_epoch = object.epoch.get();
+        let (tree, object, line) = (self.0.clone(), object.clone(), line.clone());
+        Outcome::later(async move {
+            // One at a time: the system tells one of two at once of a failure, and the other must not
+            // be answered before that is known.
+            let _turn = object.syncing.lock().await;
+            let disk = tree.disk.clone();
+            let synced = task::blocking(move || {
+                file.sync_blocking(false)?;
+                directory.map_or(Ok(()), |path| disk.sync_dir(&path))
+            })
+            .await;
+            // A cut meanwhile has given it another name.
+            if synced.is_ok() && object.epoch.get() == synced_epoch {
+                object.is_name_dirty.set(false);
+            }
+            tree.synced(object.id, &line, synced).await
+        })
+    }
+
+    fn answer_call(&self, node: &Node, body: Bytes) -> Outcome<Bytes> {
+        let Node::Root(line) = node else { return Errno::EINVAL.into() };
+        match DataOp::decode(body) {
+            Ok(op @ DataOp::Start { .. }) => match self.ask(line, op) {
+                // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
+                Outcome::Now(reply) => Outcome::Now(Ok(greeting(reply))),
+                Outcome::Later(later) => Outcome::later(async move { Ok(greeting(later.await)) }),
+            },
+            Ok(op) => self.ask(line, op).map(|reply| reply.encode().into()),
+            Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
+        }
+    }
+}
+
 impl Tree for DataServer {
     type Node = Node;
 
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
         crate::attach_trusted(&attach, self.0.own_uid)
-            .map(|user| (user, root_qid(), Node::Root(Rc::default())))
+            .map(|user| {
+                let client = self.0.watch().client(&attach.peer.name);
+                (user, root_qid(), Node::Root(Line::new(client)))
+            })
             .into()
     }
 
@@ -73,33 +166,20 @@ impl Tree for DataServer {
         Outcome::Now(Ok(Opened { qid, node: node.clone(), blocking: false }))
     }
 
-    fn read(&self, _: &Rc<User>, node: &Node, mut read: Read<'_>) -> Data {
-        let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
-        let (tree, offset, count) = (&self.0, read.offset, read.count as usize);
-        let file = match tree.to_read(object, *epoch) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Data::Bytes(Bytes::new()),
-            Err(error) => return Data::Failed(error),
-        };
-        tree.count_read(count as u64);
-        // What is refused is told by the read that follows.
-        if read.takes_range()
-            && let Ok(Some(range)) = file.range(offset, count)
-        {
-            return Data::Range(range);
-        }
-        if let Some(data) = read.fill(|out| Ok(file.append_now(offset, count, out)?)) {
-            return data;
-        }
-        Data::later(async move { Ok(disk::read(file, offset, count).await?) })
+    fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
+        let request = self.begin(node, (0, "read", read.count.into()));
+        self.0.watch().data(request, self.read_object(node, read))
     }
 
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
-        match node {
-            Node::Object(object, epoch, line) => write
-                .received(|offset, data| self.0.write_object(object, *epoch, line, offset, data)),
-            Node::Root(_) => Errno::EISDIR.into(),
-        }
+        write.received(|offset, data| {
+            self.watched(node, (1, "write", data.len() as u64), || match node {
+                Node::Object(object, epoch, line) => {
+                    self.0.write_object(object, *epoch, line, offset, data)
+                }
+                Node::Root(_) => Errno::EISDIR.into(),
+            })
+        })
     }
 
     fn read_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
@@ -188,35 +268,7 @@ impl Tree for DataServer {
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
-        let Node::Object(object, epoch, line) = node else { return Outcome::Now(Ok(())) };
-        let file = match self.0.to_read(object, *epoch) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Outcome::Now(Ok(())),
-            Err(error) => return Outcome::Now(Err(error)),
-        };
-        self.0.counters.fsyncs.add(1);
-        let directory = object.is_name_dirty.get().then(|| {
-            let path = self.0.path(object.id, object.epoch.get());
-            path.parent().expect("objects lie in directories").to_owned()
-        });
-        let synced_epoch = object.epoch.get();
-        let (tree, object, line) = (self.0.clone(), object.clone(), line.clone());
-        Outcome::later(async move {
-            // One at a time: the system tells one of two at once of a failure, and the other must not
-            // be answered before that is known.
-            let _turn = object.syncing.lock().await;
-            let disk = tree.disk.clone();
-            let synced = task::blocking(move || {
-                file.sync_blocking(false)?;
-                directory.map_or(Ok(()), |path| disk.sync_dir(&path))
-            })
-            .await;
-            // A cut meanwhile has given it another name.
-            if synced.is_ok() && object.epoch.get() == synced_epoch {
-                object.is_name_dirty.set(false);
-            }
-            tree.synced(object.id, &line, synced).await
-        })
+        self.watched(node, (2, "fsync", 0), || self.sync_object(node))
     }
 
     fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
@@ -232,20 +284,11 @@ impl Tree for DataServer {
     }
 
     fn statfs(&self, _: &Rc<User>, _: &Node) -> Outcome<Statfs> {
-        crate::statfs_of(&*self.0.disk, &self.0.objects_dir).into()
+        self.space()
     }
 
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        let Node::Root(line) = node else { return Errno::EINVAL.into() };
-        match DataOp::decode(body) {
-            Ok(op @ DataOp::Start { .. }) => match self.ask(line, op) {
-                // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
-                Outcome::Now(reply) => Outcome::Now(Ok(greeting(reply))),
-                Outcome::Later(later) => Outcome::later(async move { Ok(greeting(later.await)) }),
-            },
-            Ok(op) => self.ask(line, op).map(|reply| reply.encode().into()),
-            Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
-        }
+        self.watched(node, (3, "call", 0), || self.answer_call(node, body))
     }
 }
 
