@@ -18,6 +18,10 @@ mod table;
 mod who;
 mod xattr;
 
+pub(crate) use attrs::set_of;
+pub(crate) use init::settle;
+pub(crate) use xattr::sized;
+
 use super::MountOptions;
 use super::abi::{Header, Request};
 use super::behind::Behind;

@@ -10,11 +10,12 @@
 
 //!
 //! It asks the file system only through [`Files`], so any implementation can be mounted; the cluster's is the
-//! richest ([`mount_cluster`]). It serves nothing but the device, and prints nothing.
+//! richest ([`mount_cluster`]). A tree of 9P is mounted as it is ([`mount_tree`]). It serves nothing but the device, and prints nothing.
 
 #![forbid(unsafe_code)]
 
 pub mod abi;
+mod any;
 mod behind;
 mod cluster;
 mod device;
@@ -23,6 +24,7 @@ mod handlers;
 mod kernel;
 mod transport;
 
+pub use any::mount_tree;
 pub use cluster::{Options, mount_cluster};
 pub use device::{
     Groups, LAZY_GRACE, MountOptions, attach, local_runtime, serve, unmount_on_signal,

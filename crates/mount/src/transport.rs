@@ -48,7 +48,7 @@ pub enum Answer {
 }
 
 /// What the requests are for.
-pub trait Service: Send + Sync + 'static {
+pub trait Service: 'static {
     /// Answers a request. The future is dropped when the request is interrupted.
     fn handle(
         self: Arc<Self>,
@@ -58,6 +58,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// How long a request may go on after its process got a signal.
     fn patience(&self, request: &Request) -> Duration;
+
+    /// The kernel drops `count` references to a file.
+    fn forget(&self, _id: u64, _count: u64) {}
 }
 
 /// Serves one clone of the device until the file system is unmounted. To be run on a
@@ -98,7 +101,15 @@ fn admit<S: Service>(
         Err(blame) => return device.reply(header.unique, refuse(&header, &blame)),
     };
     match request {
-        Request::Forget { .. } | Request::BatchForget { .. } => {}
+        Request::Forget { nlookup } => service.forget(header.nodeid, nlookup),
+        Request::BatchForget { rest } => {
+            // A count and padding, then pairs of a file and its references.
+            let numbers = rest.0.get(8..).unwrap_or_default().chunks_exact(8);
+            let numbers: Vec<u64> = numbers
+                .map(|bytes| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+                .collect();
+            numbers.chunks_exact(2).for_each(|one| service.forget(one[0], one[1]));
+        }
         Request::Interrupt { unique } => interrupts.interrupt(unique),
         request => {
             let interrupted = interrupts.enter(header.unique);

@@ -263,7 +263,8 @@ fn dense_blocks(inode: &Inode) -> u64 {
     }
 }
 
-fn set_of(request: &Request) -> SetAttr {
+/// What a SETATTR asks for.
+pub(crate) fn set_of(request: &Request) -> SetAttr {
     let &Request::Setattr {
         valid, size, atime, mtime, atimensec, mtimensec, mode, uid, gid, ..
     } = request

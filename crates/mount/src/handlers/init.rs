@@ -9,8 +9,13 @@ use crate::transport::{Answer, DATA_BYTES_MAX};
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::Consistency;
 
-/// Answers INIT.
+/// Answers INIT for the file system.
 pub fn init(options: &MountOptions, request: &Request) -> Result<Answer> {
+    settle(request, wanted(options))
+}
+
+/// Answers INIT, and takes what is `wanted` of what the kernel offers.
+pub fn settle(request: &Request, wanted: u64) -> Result<Answer> {
     let &Request::Init { major, minor, max_readahead, flags, ref rest } = request else {
         return Err(Errno::EINVAL.into());
     };
@@ -26,7 +31,7 @@ pub fn init(options: &MountOptions, request: &Request) -> Result<Answer> {
     if let (true, Some(high)) = (offered & INIT_EXT != 0, rest.0.first_chunk::<4>()) {
         offered |= u64::from(u32::from_le_bytes(*high)) << 32;
     }
-    let taken = offered & wanted(options);
+    let taken = offered & wanted;
     tracing::debug!("fuse: kernel {major}.{minor} offers {offered:#x}, taken {taken:#x}");
     Ok(answer(InitOut {
         major: MAJOR,

@@ -98,7 +98,7 @@ impl<F: Files> Session<F> {
 /// A file's own consistency mode.
 const CONSISTENCY: &[u8] = b"user.covey.consistency";
 
-fn sized(value: Bytes, size: u32) -> Result<Answer> {
+pub(crate) fn sized(value: Bytes, size: u32) -> Result<Answer> {
     if size == 0 {
         let size = value.len() as u32;
         return Ok(Answer::Small(encode(&GetxattrOut { size, padding: Pad })));
