@@ -8,6 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+mod clock;
+#[path = "clock/serve.rs"]
+mod serve;
 #[path = "support/skip.rs"]
 mod skip;
 #[path = "support/uml.rs"]
@@ -28,6 +31,11 @@ fn linux_speaks_the_older_dialects_with_both() {
     run_in_guest("dialects.sh");
 }
 
+#[test]
+fn linux_sees_a_tree_that_a_node_binds_and_another_node_s_tree() {
+    run_in_guest("clock.sh");
+}
+
 fn run_in_guest(script: &str) {
     if !uml::is_there() {
         return skip::skip("needs root and the package user-mode-linux");
@@ -46,6 +54,8 @@ fn boot(work: &Path, script: &Path, init: &Path) -> String {
     std::fs::copy(init, here("init")).unwrap();
     std::fs::copy(script, here("script")).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_covey"), here("covey")).unwrap();
+    // With [`serve`] in it.
+    std::fs::copy(std::env::current_exe().unwrap(), here("node")).unwrap();
     let mut guest = Command::new("timeout");
     uml::prepare(&mut guest, work);
     let output = guest

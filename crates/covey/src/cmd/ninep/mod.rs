@@ -1,6 +1,7 @@
 //! `covey 9p`: a plain 9P client, for any server of any dialect.
 
 mod classic;
+mod mount;
 mod peer;
 
 use super::Context;
@@ -16,7 +17,7 @@ use peer::{Peer, Stat};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Talk to any 9P server: ls, cat, write, stat, rm
+/// Talk to any 9P server: ls, cat, write, stat, rm, mount
 ///
 /// ADDR is tcp!HOST!PORT, unix!PATH, or shm!PATH for shared memory with the Covey server at that
 /// socket; of a Covey node, `covey export`, diod, Plan 9 or any other 9P
@@ -111,13 +112,36 @@ enum What {
         #[command(flatten)]
         place: Place,
     },
+    /// Mount a server's tree, whatever it is, as a directory
+    ///
+    /// Served by this process until it is unmounted, interrupted, or the server is gone; for the user who
+    /// mounts it. The kernel keeps nothing of it, so that files that change by themselves are seen as they
+    /// are. For the file system of a cluster, `covey mount` is faster and outlives its servers.
+    #[command(verbatim_doc_comment)]
+    Mount {
+        /// The server: tcp!HOST!PORT, unix!PATH or shm!PATH
+        #[arg(value_name = "ADDR", value_parser = parse_server)]
+        address: Address,
+        /// The directory to mount at
+        #[arg(value_name = "DIR")]
+        mountpoint: PathBuf,
+        /// Refuse every change
+        #[arg(long)]
+        read_only: bool,
+    },
 }
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
+    if let What::Mount { address, mountpoint, read_only } = args.what {
+        let mountpoint = mount::check(&mountpoint)?;
+        let (aname, key) = (args.aname, args.key);
+        return mount::mount(mount::Mount { address, mountpoint, aname, key, read_only }).await;
+    }
     let place = match &args.what {
         What::Ls { place, .. } | What::Cat { place } | What::Write { place, .. } => place,
         What::Stat { place } | What::Rm { place } => place,
+        What::Mount { .. } => unreachable!("it was run before"),
     };
     let dialects = args.dialect.as_ref().map_or(&DIALECTS[..], std::slice::from_ref);
     let peer = Peer::connect(&place.address, &args.aname, args.key.as_deref(), dialects).await?;
@@ -130,6 +154,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         }
         What::Stat { .. } => stat(&peer, path, context).await,
         What::Rm { .. } => rm(&peer, path, context).await,
+        What::Mount { .. } => unreachable!("it was run before"),
     }
 }
 
