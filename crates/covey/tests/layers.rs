@@ -220,6 +220,18 @@ fn every_test_that_the_semantics_name_exists() {
     }
 }
 
+#[test]
+fn every_design_note_has_a_number_of_its_own_and_stands_in_the_list() {
+    let list = read(&workspace().join("docs/README.md"));
+    let mut numbers = BTreeSet::new();
+    for entry in fs::read_dir(workspace().join("docs/design")).expect("there are notes") {
+        let name = entry.expect("a note").file_name().to_string_lossy().into_owned();
+        let (number, _) = name.split_once('-').expect("a note's name begins with its number");
+        assert!(numbers.insert(number.to_owned()), "two design notes have the number {number}");
+        assert!(list.contains(&format!("(design/{name})")), "docs/README.md does not list {name}");
+    }
+}
+
 fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("crates/covey lies in the workspace").to_owned()
