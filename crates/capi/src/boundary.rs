@@ -2,7 +2,7 @@
 
 use crate::results::{Number, Refusal, tell};
 use covey_io::boundary;
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
 
 /// What the inside of an entry point answers.
@@ -10,13 +10,17 @@ pub type Result<T> = std::result::Result<T, Refusal>;
 
 /// Serves a call: 0, or a negative number whose text is kept for `covey_last_error`.
 pub fn fence(work: impl FnOnce() -> Result<()>) -> c_int {
-    match boundary::fence(work) {
-        Ok(Ok(())) => Number::Ok as c_int,
-        Ok(Err(refusal)) => tell(refusal),
-        Err(boundary::Panicked) => {
-            tell(Refusal::of(Number::Internal, "a panic in libcovey".to_owned()))
-        }
-    }
+    let panicked = || tell(Refusal::of(Number::Internal, "a panic in libcovey".to_owned()));
+    let number = boundary::fence(|| match work() {
+        Ok(()) => Number::Ok as c_int,
+        Err(refusal) => tell(refusal),
+    });
+    number.or_else(|_| boundary::fence(panicked)).unwrap_or(Number::Internal as c_int)
+}
+
+/// Serves a call that answers a text that nobody frees.
+pub fn say(work: impl FnOnce() -> *const c_char) -> *const c_char {
+    boundary::fence(work).unwrap_or(c"a panic in libcovey".as_ptr())
 }
 
 /// Serves a call that cannot be refused: freeing.
@@ -135,7 +139,8 @@ pub unsafe fn free<T>(handle: *mut T) {
     }
 }
 
-/// Exports functions under their names in C. Those that can be refused answer a number.
+/// Exports functions under their names in C, the whole body within the fence. Those that can be refused answer a
+/// number; `free` frees a handle, `text` answers a text.
 macro_rules! export {
     ($(#[$meta:meta])* fn $name:ident ($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$meta])*
@@ -154,6 +159,13 @@ macro_rules! export {
         pub unsafe extern "C" fn $name($handle: $type) {
             // SAFETY: the contract of `covey.h`: the handle is ours and used no more.
             $crate::boundary::quietly(move || unsafe { $crate::boundary::free($handle) })
+        }
+    };
+    ($(#[$meta:meta])* text fn $name:ident ($($arg:ident: $type:ty),*) -> *const c_char $body:block) => {
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($arg: $type),*) -> *const std::ffi::c_char {
+            $crate::boundary::say(move || $body)
         }
     };
 }

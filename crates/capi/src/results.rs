@@ -1,9 +1,10 @@
 //! Numbered results, and the text of the last refusal.
 
+use crate::boundary::export;
 use covey_layout::Error;
 use covey_uzura::Fault;
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_int};
 
 /// Why a call was refused, in words.
 #[derive(Debug)]
@@ -133,16 +134,18 @@ pub fn tell(refusal: Refusal) -> c_int {
     refusal.number
 }
 
-/// The text of a result; of a number that is none, one that says so.
-#[unsafe(no_mangle)]
-pub extern "C" fn covey_strerror(result: c_int) -> *const c_char {
-    let known = NUMBERS.iter().find(|(number, ..)| *number == result);
-    known.map_or(c"not a result of libcovey", |(_, _, text)| text).as_ptr()
+export! {
+    /// The text of a result; of a number that is none, one that says so.
+    text fn covey_strerror(result: c_int) -> *const c_char {
+        let known = NUMBERS.iter().find(|(number, ..)| *number == result);
+        known.map_or(c"not a result of libcovey", |(_, _, text)| text).as_ptr()
+    }
 }
 
-/// The text of this thread's last refusal, with its figures.
-#[unsafe(no_mangle)]
-pub extern "C" fn covey_last_error() -> *const c_char {
-    // What is pointed to stays until the next refusal of this thread.
-    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+export! {
+    /// The text of this thread's last refusal, with its figures.
+    text fn covey_last_error() -> *const c_char {
+        // What is pointed to stays until the next refusal of this thread.
+        LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    }
 }

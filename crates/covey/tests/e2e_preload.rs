@@ -65,6 +65,15 @@ fn a_handler_is_served_whatever_call_its_signal_meets() {
 }
 
 #[test]
+fn a_thread_that_is_cancelled_in_a_call_of_libc_ends_alone() {
+    let cluster = Cluster::up(2);
+    let Some(program) = compile(&cluster, "preload/cancel.c", "cc") else { return };
+    let said = on_both(&cluster, program.to_str().expect("a plain name"), None, "cancel");
+    assert!(said[0].ends_with("end\n"), "{}", said[0]);
+    assert_alike(said);
+}
+
+#[test]
 fn to_cut_a_file_that_is_opened_for_reading_needs_the_right_to_write_it() {
     if !rustix::process::geteuid().is_root() {
         return skip("needs root, to be somebody else");

@@ -194,6 +194,37 @@ fn no_function_is_named_get() {
 }
 
 #[test]
+fn what_c_calls_is_made_by_the_macro_that_fences_it() {
+    let defines = |line: &str| {
+        let line = line.trim_start();
+        // Types of functions have no name after `fn`.
+        let is_function = line.contains("extern \"") && line.contains("\" fn ");
+        let names = ["no_mangle", "export_name"].iter().any(|word| line.contains(word));
+        !line.starts_with("//") && (is_function || names)
+    };
+    let fences = ["fenced(", "::fence(", "::quietly(", "::say(", "{ $name("];
+    for folder in ["preload", "capi"].map(|name| workspace().join("crates").join(name).join("src"))
+    {
+        let mut fenced = 0;
+        for file in sources(&folder) {
+            let text = read(&file);
+            let lines: Vec<&str> = text.lines().collect();
+            for at in (0..lines.len()).filter(|at| defines(lines[*at])) {
+                let (place, number) = (file.display(), at + 1);
+                assert!(file == folder.join("boundary.rs"), "{place}:{number}: make it by export!");
+                if lines[at].contains("\" fn ") {
+                    let body = &lines[at + 1..(at + 5).min(lines.len())];
+                    let is_fenced = body.iter().any(|line| fences.iter().any(|f| line.contains(f)));
+                    assert!(is_fenced, "{place}:{number}: not within the fence");
+                    fenced += 1;
+                }
+            }
+        }
+        assert!(fenced >= 3, "only {fenced} forms of functions in {}", folder.display());
+    }
+}
+
+#[test]
 fn every_safety_comment_gives_its_own_reason() {
     // In pieces they would find themselves.
     let elsewhere = ["above", "below", "before", "in `", "of `"].map(|word| format!(": as {word}"));

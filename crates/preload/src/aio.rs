@@ -172,7 +172,7 @@ export! { fn aio_fsync | aio_fsync64(how: c_int, block: *mut aiocb) -> c_int {
         Ok(0)
     })
 } }
-export! { fn aio_error | aio_error64(block: *const aiocb) -> c_int {
+export! { failing(libc::EIO) fn aio_error | aio_error64(block: *const aiocb) -> c_int {
     if !is_known(block) {
         // SAFETY: the program's own arguments.
         return unsafe { real::aio_error()(block) };
@@ -202,13 +202,11 @@ export! { fn aio_return | aio_return64(block: *mut aiocb) -> ssize_t {
 export! { fn aio_suspend | aio_suspend64(blocks: *const *const aiocb, count: c_int, limit: *const timespec) -> c_int {
     // SAFETY: the program's own list, which has `count` entries.
     let any = unsafe { (0..count.max(0) as usize).any(|at| is_known(*blocks.add(at))) };
-    if any {
+    any.then(|| {
         settle();
-        return 0;
-    }
-    // SAFETY: the program's own arguments.
-    unsafe { real::aio_suspend()(blocks, count, limit) }
-} }
+        0
+    })
+} else { real::aio_suspend()(blocks, count, limit) } }
 export! { fn aio_cancel | aio_cancel64(fd: c_int, block: *mut aiocb) -> c_int {
     const ALL_DONE: c_int = 2;
     if !table::is_ours(fd) {

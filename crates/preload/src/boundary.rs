@@ -1,7 +1,8 @@
-//! The fence between C and us: every exported function goes through it.
+//! The fence between C and us: every function that C calls is within it, from its first line to its last,
+//! because [`export!`] is the only way to make one.
 //!
-//! Inside the fence a panic becomes EIO, a refusal becomes errno, and whatever our own code asks of
-//! libc is let through to libc: a thread that is inside never enters again. So tracing, allocation and
+//! Within the fence a panic becomes EIO. A call that we serve ([`serve`]) is inside, too: a refusal becomes
+//! errno, and whatever our own code asks of libc is let through to libc: a thread that is inside never enters again. So tracing, allocation and
 //! the runtime may use descriptors without coming back here. A handler of the program is none of our own code:
 //! it waits until the thread has left ([`signals`]).
 
@@ -43,7 +44,7 @@ pub fn refuse<T>(code: i32) -> Result<T> {
 
 /// What C is told when a call fails.
 pub trait Answer {
-    /// -1 or null.
+    /// -1, null, or nothing.
     const FAILED: Self;
 }
 
@@ -52,7 +53,7 @@ macro_rules! answers {
         $(impl Answer for $type { const FAILED: Self = $failed; })*
     };
 }
-answers!(i32 = -1, i64 = -1, isize = -1);
+answers!(i32 = -1, i64 = -1, isize = -1, () = ());
 impl<T> Answer for *mut T {
     const FAILED: Self = std::ptr::null_mut();
 }
@@ -140,16 +141,15 @@ pub fn serve_or<R: Answer>(
     let errno = errno();
     let outcome = {
         let _inside = Inside::enter();
-        fence(work)
+        work()
     };
     match outcome {
-        Ok(Ok(value)) => {
+        Ok(value) => {
             set_errno(errno);
             value
         }
-        Ok(Err(Stop::Errno(refusal))) => fail(refusal.code as i32),
-        Ok(Err(Stop::Outside(path))) => outside(path),
-        Err(Panicked) => fail(libc::EIO),
+        Err(Stop::Errno(refusal)) => fail(refusal.code as i32),
+        Err(Stop::Outside(path)) => outside(path),
     }
 }
 
@@ -191,23 +191,100 @@ pub fn keep_stderr() {
 /// Where [`say`] speaks.
 static STDERR: AtomicI32 = AtomicI32::new(2);
 
-/// Exports functions under their names in C; of two names the second is the same function, as on
-/// machines where `long` has 64 bits the large-file variants are.
+/// What a panic of ours says goes to libc directly: the thread may hold what a call of stderr's would ask for.
+pub fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let _inside = Inside::enter();
+        say(&format!("a fault of this library, its call fails with EIO: {panic}"));
+    }));
+}
+
+/// Runs the whole of a function that C calls: a panic in it ends here, and is the call's failure with EIO.
+///
+/// It asks nothing of the system and allocates nothing; a call that does not panic finds its errno untouched.
+#[inline]
+pub fn fenced<R>(body: impl FnOnce() -> R, failed: impl FnOnce() -> R) -> R {
+    let outcome = fence(|| {
+        #[cfg(test)]
+        tests::fall();
+        body()
+    });
+    outcome.unwrap_or_else(|Panicked| {
+        set_errno(libc::EIO);
+        failed()
+    })
+}
+
+/// Exports functions under their names in C, the whole body within the fence; of two names the second is the same
+/// function, as on machines where `long` has 64 bits the large-file variants are.
+///
+/// - `failing(VALUE)` before it: what it answers after a panic, where that is not what [`Answer`] says.
+/// - `else { CALL }` after it: libc's part, called when the body answers nothing. It is a thread's last step before it
+///   sleeps in libc, and leaves the fence first: the end of a thread that is cancelled there (pthread_cancel) unwinds
+///   through its caller, which no fence lets pass. `by_fd!(FD, CALL, |open| OURS)` is that for most calls on descriptors.
+/// - `named("NAME")`: its name in C, where ours may not be the same.
+/// - `callback`: what libc calls back. It is within the fence as well, and has no name in C.
 macro_rules! export {
-    ($(#[$meta:meta])* fn $name:ident | $alias:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block) => {
-        crate::boundary::export!($(#[$meta])* fn $name($($arg: $type),*) -> $ret $body);
+    ($(#[$meta:meta])* $(failing($failed:expr))? fn $name:ident | $alias:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty { $($body:tt)* } $(else $real:tt)?) => {
+        crate::boundary::export!($(#[$meta])* $(failing($failed))? fn $name($($arg: $type),*) -> $ret { $($body)* } $(else $real)?);
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(clippy::missing_safety_doc)]
         pub unsafe extern "C" fn $alias($($arg: $type),*) -> $ret {
-            // SAFETY: the same contract under another name.
+            // SAFETY: the same contract under another name; the fence is there.
             unsafe { $name($($arg),*) }
         }
     };
-    ($(#[$meta:meta])* fn $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block) => {
+    ($(#[$meta:meta])* $(failing($failed:expr))? fn $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty { by_fd!($fd:expr, $real:expr, |$open:ident| $ours:expr) }) => {
+        crate::boundary::export!($(#[$meta])* $(failing($failed))? fn $name($($arg: $type),*) -> $ret {
+            // SAFETY: the program's own arguments.
+            #[allow(unused_unsafe)]
+            crate::table::find($fd).map(|$open| crate::boundary::serve(|| unsafe { $ours }))
+        } else { $real });
+    };
+    ($(#[$meta:meta])* $(failing($failed:expr))? fn $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty { $($body:tt)* } else { $real:expr }) => {
         $(#[$meta])*
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret $body
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            let served = crate::boundary::fenced(move || -> Option<$ret> { $($body)* }, || Some(crate::boundary::export!(@failed $($failed)?)));
+            match served {
+                Some(answer) => answer,
+                // SAFETY: the program's own arguments.
+                None => unsafe { $real },
+            }
+        }
     };
+    ($(#[$meta:meta])* $(failing($failed:expr))? fn $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty { $($body:tt)* }) => {
+        $(#[$meta])*
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            crate::boundary::fenced(move || -> $ret { $($body)* }, || crate::boundary::export!(@failed $($failed)?))
+        }
+    };
+    (named($symbol:literal) fn $name:ident ($($arg:ident: $type:ty),*) -> $ret:ty $body:block) => {
+        #[cfg_attr(not(test), unsafe(export_name = $symbol))]
+        #[allow(clippy::missing_safety_doc)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            crate::boundary::fenced(move || -> $ret { $body }, || crate::boundary::export!(@failed))
+        }
+    };
+    ($(#[$meta:meta])* callback fn $name:ident () $body:block) => {
+        $(#[$meta])*
+        pub extern "C" fn $name() {
+            crate::boundary::fenced(|| $body, || ())
+        }
+    };
+    ($(#[$meta:meta])* $(failing($failed:expr))? callback fn $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block) => {
+        $(#[$meta])*
+        unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            crate::boundary::fenced(move || -> $ret { $body }, || crate::boundary::export!(@failed $($failed)?))
+        }
+    };
+    (@failed) => { crate::boundary::Answer::FAILED };
+    (@failed $failed:expr) => { $failed };
 }
 pub(crate) use export;
+
+#[cfg(test)]
+mod tests;

@@ -116,15 +116,12 @@ export! {
     }
 }
 
-/// The working directory in a buffer of malloc's.
-///
-/// # Safety
-///
-/// None is needed; C knows no other functions.
-#[cfg_attr(not(test), unsafe(export_name = "get_current_dir_name"))]
-pub unsafe extern "C" fn current_dir_name() -> *mut c_char {
-    // SAFETY: without a buffer one is made.
-    unsafe { getcwd(std::ptr::null_mut(), 0) }
+// The working directory in a buffer of malloc's.
+export! {
+    named("get_current_dir_name") fn current_dir_name() -> *mut c_char {
+        // SAFETY: without a buffer one is made.
+        unsafe { getcwd(std::ptr::null_mut(), 0) }
+    }
 }
 
 /// Copies a path to a buffer, or to one of malloc's, as getcwd(3) and realpath(3) do.

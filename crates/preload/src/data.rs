@@ -3,12 +3,12 @@
 //! Nothing is kept back and nothing is kept: a write has reached its servers when it returns, a read
 //! asks them. The program's bytes are copied once, into or out of the messages.
 
-use crate::boundary::{Result, Stop, export, refuse, serve};
+use crate::boundary::{Result, Stop, export, refuse};
 use crate::client::{caller, client, wait};
 use crate::descriptors::size;
 use crate::open::Open;
+use crate::real;
 use crate::report::COUNTS;
-use crate::{real, table};
 use bytes::Bytes;
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_wire::Payload;
@@ -211,19 +211,6 @@ fn as_open_flags(flags: c_int) -> Result<c_int> {
     Ok(bit(libc::RWF_APPEND, libc::O_APPEND) | bit(libc::RWF_DSYNC | libc::RWF_SYNC, libc::O_DSYNC))
 }
 
-/// Passes a call on a descriptor to libc unless the descriptor is ours.
-macro_rules! by_fd {
-    ($fd:expr, $real:expr, |$open:ident| $ours:expr) => {
-        match table::find($fd) {
-            // SAFETY: the program's own arguments.
-            None => unsafe { $real },
-            // SAFETY: the program's own arguments.
-            #[allow(unused_unsafe)]
-            Some($open) => serve(|| unsafe { $ours }),
-        }
-    };
-}
-
 export! { fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssize_t {
     by_fd!(fd, real::read()(fd, to, count), |open| read_here(&open, &one(to, count)))
 } }
@@ -369,7 +356,7 @@ export! { fn sync_file_range(fd: c_int, offset: off_t, count: off_t, flags: c_ui
 export! { fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t {
     by_fd!(fd, real::readahead()(fd, offset, count), |_open| Ok(0))
 } }
-export! { fn posix_fadvise | posix_fadvise64(fd: c_int, offset: off_t, count: off_t, advice: c_int) -> c_int {
+export! { failing(libc::EIO) fn posix_fadvise | posix_fadvise64(fd: c_int, offset: off_t, count: off_t, advice: c_int) -> c_int {
     by_fd!(fd, real::posix_fadvise()(fd, offset, count, advice), |_open| Ok(0))
 } }
 export! { fn fallocate | fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
@@ -377,7 +364,7 @@ export! { fn fallocate | fallocate64(fd: c_int, mode: c_int, offset: off_t, leng
         allocate(&open, mode, offset, length)
     })
 } }
-export! { fn posix_fallocate | posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
+export! { failing(libc::EIO) fn posix_fallocate | posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
     // This one answers the error itself.
     by_fd!(fd, real::posix_fallocate()(fd, offset, length), |open| {
         match allocate(&open, 0, offset, length) {

@@ -34,16 +34,12 @@ export! {
     fn close(fd: c_int) -> c_int {
         if table::is_internal(fd) {
             if !is_inside() {
-                return fail(libc::EBADF);
+                return Some(fail(libc::EBADF));
             }
             table::note_internal(fd, false);
         }
-        if table::is_ours(fd) && !is_inside() {
-            return close_ours(fd);
-        }
-        // SAFETY: no pointers.
-        unsafe { real::close()(fd) }
-    }
+        (table::is_ours(fd) && !is_inside()).then(|| close_ours(fd))
+    } else { real::close()(fd) }
 }
 
 export! {
@@ -151,8 +147,6 @@ export! {
 // Variadic in C, see `opening`.
 export! {
     fn fcntl | fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
-        // SAFETY: the program's own arguments.
-        let pass = || unsafe { real::fcntl()(fd, command, argument) };
         match command {
             libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
                 if is_inside() {
@@ -160,18 +154,17 @@ export! {
                     // SAFETY: no pointers.
                     let made = unsafe { real::fcntl()(fd, command, low) };
                     table::note_internal(made, true);
-                    return made;
+                    return Some(made);
                 }
-                return copied(fd, pass());
+                // SAFETY: no pointers.
+                return Some(copied(fd, unsafe { real::fcntl()(fd, command, argument) }));
             }
-            libc::F_GETFD | libc::F_SETFD => return pass(),
+            libc::F_GETFD | libc::F_SETFD => return None,
             _ => {}
         }
-        match table::find(fd) {
-            None => pass(),
-            Some(open) => serve(|| control(&open, command, argument)),
-        }
-    }
+        let open = table::find(fd)?;
+        Some(serve(|| control(&open, command, argument)))
+    } else { real::fcntl()(fd, command, argument) }
 }
 export! {
     fn __fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
@@ -220,7 +213,7 @@ export! {
 }
 
 export! {
-    fn isatty(fd: c_int) -> c_int {
+    failing(0) fn isatty(fd: c_int) -> c_int {
         if table::is_ours(fd) {
             crate::boundary::set_errno(libc::ENOTTY);
             return 0;
@@ -230,12 +223,17 @@ export! {
     }
 }
 
+// Never fails.
 export! {
-    fn umask(mask: libc::mode_t) -> libc::mode_t {
+    failing(set_umask(mask)) fn umask(mask: libc::mode_t) -> libc::mode_t {
         crate::names::note_umask(mask);
-        // SAFETY: no pointers.
-        unsafe { real::umask()(mask) }
+        set_umask(mask)
     }
+}
+
+fn set_umask(mask: libc::mode_t) -> libc::mode_t {
+    // SAFETY: no pointers.
+    unsafe { real::umask()(mask) }
 }
 
 /// The size of an open file at this moment.

@@ -145,7 +145,7 @@ export! { fn readdir | readdir64(dir: *mut DIR) -> *mut dirent {
     }
 } }
 
-export! { fn readdir_r | readdir64_r(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
+export! { failing(libc::EIO) fn readdir_r | readdir64_r(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
     match find(dir) {
         // SAFETY: the program's own stream.
         None => unsafe { real::readdir_r()(dir, entry, result) },

@@ -42,8 +42,9 @@ fn held() -> MutexGuard<'static, Option<Held>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+export! {
 /// Before a fork: all locks, so that none is held by a thread that the child does not have.
-pub extern "C" fn before_fork() {
+callback fn before_fork() {
     let signals = Later(signals::hold());
     let held_now = Held {
         client: client::lock(),
@@ -56,16 +57,18 @@ pub extern "C" fn before_fork() {
         _signals: signals,
     };
     *held() = Some(held_now);
-}
+} }
 
+export! {
 /// After a fork, in the parent.
-pub extern "C" fn after_fork_in_parent() {
+callback fn after_fork_in_parent() {
     let taken = held().take();
     drop(taken);
-}
+} }
 
+export! {
 /// After a fork, in the child: the client, its thread and its connections are the parent's.
-pub extern "C" fn after_fork_in_child() {
+callback fn after_fork_in_child() {
     let taken = held().take();
     let Some(mut held) = taken else { return };
     let _inside = Inside::enter();
@@ -82,7 +85,7 @@ pub extern "C" fn after_fork_in_child() {
         table::note_internal(fd, false);
     }
     report::forget();
-}
+} }
 
 /// What is owed before the process ends.
 pub fn end() {
@@ -116,16 +119,20 @@ export! {
     }
 }
 
-export! { fn _exit(code: c_int) -> () {
+// C has been promised that these do not return, whatever becomes of what is owed.
+export! { failing(exit_now(code)) fn _exit(code: c_int) -> () {
     end();
+    exit_now(code)
+} }
+export! { #[allow(non_snake_case)] failing(exit_now(code)) fn _Exit(code: c_int) -> () {
+    end();
+    exit_now(code)
+} }
+
+fn exit_now(code: c_int) {
     // SAFETY: does not return.
     unsafe { real::_exit()(code) }
-} }
-export! { #[allow(non_snake_case)] fn _Exit(code: c_int) -> () {
-    end();
-    // SAFETY: does not return.
-    unsafe { real::_exit()(code) }
-} }
+}
 
 /// An environment that tells where we are.
 struct Environment {
@@ -243,14 +250,14 @@ unsafe fn spawn(
     }
 }
 
-export! { fn posix_spawn(
+export! { failing(libc::EIO) fn posix_spawn(
     pid: *mut pid_t, path: *const c_char, actions: *const c_void, how: *const c_void,
     arguments: *const *mut c_char, variables: *const *mut c_char
 ) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { spawn(real::posix_spawn(), pid, path, actions, how, arguments, variables) }
 } }
-export! { fn posix_spawnp(
+export! { failing(libc::EIO) fn posix_spawnp(
     pid: *mut pid_t, path: *const c_char, actions: *const c_void, how: *const c_void,
     arguments: *const *mut c_char, variables: *const *mut c_char
 ) -> c_int {

@@ -159,16 +159,13 @@ export! { fn flock(fd: c_int, operation: c_int) -> c_int {
 } }
 
 export! { fn lockf | lockf64(fd: c_int, command: c_int, length: off_t) -> c_int {
-    let Some(open) = table::find(fd) else {
-        // SAFETY: no pointers.
-        return unsafe { real::lockf()(fd, command, length) };
-    };
+    let open = table::find(fd)?;
     // SAFETY: a flock of zeros is valid.
     let mut lock: Flock = unsafe { std::mem::zeroed() };
     lock.l_whence = libc::SEEK_CUR as c_short;
     lock.l_len = length;
     lock.l_type = libc::F_WRLCK as c_short;
-    serve(|| match command {
+    Some(serve(|| match command {
         libc::F_LOCK => control(&open, libc::F_SETLKW, &mut lock),
         libc::F_TLOCK => control(&open, libc::F_SETLK, &mut lock),
         libc::F_ULOCK => {
@@ -183,8 +180,8 @@ export! { fn lockf | lockf64(fd: c_int, command: c_int, length: off_t) -> c_int 
             }
         }
         _ => refuse(libc::EINVAL),
-    })
-} }
+    }))
+} else { real::lockf()(fd, command, length) } }
 
 /// The owner of a description's flock and OFD locks.
 pub fn own(open: &Open) -> u64 {

@@ -6,7 +6,7 @@ use crate::data;
 use crate::{real, table};
 use libc::{c_int, c_void, off_t, size_t};
 
-export! { fn mmap | mmap64(
+export! { failing(libc::MAP_FAILED) fn mmap | mmap64(
     at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
 ) -> *mut c_void {
     // SAFETY: the program's own arguments.

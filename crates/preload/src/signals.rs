@@ -115,13 +115,13 @@ fn set(signal: c_int, handler: sighandler_t, restarts: bool, real: Setter) -> si
 
 type Setter = unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t;
 
-export! { fn signal | ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
+export! { failing(SIG_ERR) fn signal | ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
     set(number, handler, true, real::signal())
 } }
-export! { fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+export! { failing(SIG_ERR) fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
     set(number, handler, true, real::signal())
 } }
-export! { fn sysv_signal | __sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+export! { failing(SIG_ERR) fn sysv_signal | __sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
     set(number, handler, false, real::__sysv_signal())
 } }
 

@@ -1,9 +1,12 @@
 //! What happens when the library is loaded, and when the process ends.
 
+use crate::boundary::export;
 use crate::{cwd, descriptors, exec, settings, stdio};
 
+export! {
 /// Run by the loader before the program's own first line.
-extern "C" fn start() {
+callback fn start() {
+    crate::boundary::report_panics();
     if settings::settings().report {
         crate::boundary::keep_stderr();
     }
@@ -22,14 +25,15 @@ extern "C" fn start() {
         );
         libc::atexit(end);
     }
-}
+} }
 
+export! {
 /// Runs after everything that the program has asked to run at its end.
-extern "C" fn end() {
+callback fn end() {
     // SAFETY: null means all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     exec::end();
-}
+} }
 
 #[cfg(not(test))]
 #[used]

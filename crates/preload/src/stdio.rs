@@ -57,23 +57,21 @@ unsafe extern "C" {
     static mut stderr: *mut FILE;
 }
 
-unsafe extern "C" fn read_cookie(cookie: *mut c_void, to: *mut c_char, count: size_t) -> ssize_t {
+export! { callback fn read_cookie(cookie: *mut c_void, to: *mut c_char, count: size_t) -> ssize_t {
     // SAFETY: the cookie is the one that the stream was made with.
     unsafe { data::read((*cookie.cast::<Cookie>()).fd, to.cast(), count) }
-}
+} }
 
-unsafe extern "C" fn write_cookie(
-    cookie: *mut c_void,
-    from: *const c_char,
-    count: size_t,
+// A stream takes 0 as an error, and -1 as a bug.
+export! { failing(0) callback fn write_cookie(
+    cookie: *mut c_void, from: *const c_char, count: size_t
 ) -> ssize_t {
     // SAFETY: the cookie is the one that the stream was made with.
     let done = unsafe { data::write((*cookie.cast::<Cookie>()).fd, from.cast(), count) };
-    // A stream takes 0 as an error, and -1 as a bug.
     done.max(0)
-}
+} }
 
-unsafe extern "C" fn seek_cookie(cookie: *mut c_void, offset: *mut off_t, whence: c_int) -> c_int {
+export! { callback fn seek_cookie(cookie: *mut c_void, offset: *mut off_t, whence: c_int) -> c_int {
     // SAFETY: the cookie is the one that the stream was made with, and the offset is libc's own.
     unsafe {
         let to = data::lseek((*cookie.cast::<Cookie>()).fd, *offset, whence);
@@ -83,9 +81,9 @@ unsafe extern "C" fn seek_cookie(cookie: *mut c_void, offset: *mut off_t, whence
         *offset = to;
         0
     }
-}
+} }
 
-unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
+export! { callback fn close_cookie(cookie: *mut c_void) -> c_int {
     // SAFETY: the stream's last call: the cookie is ours again.
     unsafe {
         let cookie = Box::from_raw(cookie.cast::<Cookie>());
@@ -96,7 +94,7 @@ unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
         std::mem::forget(cookie.buffer);
         done
     }
-}
+} }
 
 /// A stream on a descriptor; null when there is no memory.
 fn stream(fd: c_int, mode: &CStr, buffering: c_int) -> *mut FILE {
