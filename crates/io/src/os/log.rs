@@ -15,7 +15,8 @@
 //!
 //! A sync that failed may have dropped what it was to write, and the next one would succeed without it. So
 //! a generation whose sync has failed once is never synced again: only the next checkpoint makes its records
-//! durable. Until then `log.doubt` is in the directory, so that a start before it knows.
+//! durable. Until then `log.doubt` is in the directory, so that a start before it knows. The system tells a
+//! failure to one sync only, so there is one at a time: the next begins when it is known what came of it.
 
 mod mark;
 
@@ -58,6 +59,8 @@ pub struct SyncHandle {
 #[derive(Debug)]
 struct Current {
     file: Arc<dyn DiskFile>,
+    /// Held by a sync, whether or not anybody waits for it.
+    turn: Mutex<()>,
     /// Where its records end, and up to where they are known to be on the disk.
     written: AtomicU64,
     synced: AtomicU64,
@@ -68,7 +71,8 @@ struct Current {
 impl Current {
     fn new(file: Arc<dyn DiskFile>, end: u64) -> Arc<Current> {
         let (written, synced) = (AtomicU64::new(end), AtomicU64::new(0));
-        Arc::new(Current { file, written, synced, is_in_doubt: AtomicBool::new(false) })
+        let (turn, is_in_doubt) = (Mutex::new(()), AtomicBool::new(false));
+        Arc::new(Current { file, turn, written, synced, is_in_doubt })
     }
 }
 
@@ -217,15 +221,20 @@ impl SyncHandle {
     pub fn sync(&self) -> io::Result<()> {
         // A record of a generation that ends meanwhile is in the checkpoint that ended it.
         let current = self.lock().clone();
+        let _turn = current.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if current.is_in_doubt.load(Ordering::SeqCst) {
             return Err(io::Error::other("an earlier sync of this log has failed"));
         }
         let reaching = current.written.load(Ordering::SeqCst);
         if let Err(error) = current.file.sync_blocking(true) {
             current.is_in_doubt.store(true, Ordering::SeqCst);
-            // Not synced: that it outlives this process is enough, as another start of the machine is
-            // reason for doubt by itself.
-            self.disk.open(&self.doubt, Open::Create)?;
+            // A log that has ended meanwhile is in the checkpoint, and the next one is not in doubt.
+            let now = self.lock();
+            if Arc::ptr_eq(&now, &current) {
+                // Not synced: that it outlives this process is enough, as another start of the machine is
+                // reason for doubt by itself.
+                self.disk.open(&self.doubt, Open::Create)?;
+            }
             return Err(error);
         }
         current.synced.fetch_max(reaching, Ordering::SeqCst);

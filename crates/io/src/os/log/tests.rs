@@ -1,6 +1,7 @@
 use super::*;
 use crate::os::disk::OsDisk;
 use std::fs;
+use std::sync::Condvar;
 
 fn read(dir: &Path, generation: u64) -> (Vec<Vec<u8>>, Replay) {
     let mut records = Vec::new();
@@ -218,4 +219,103 @@ fn a_log_that_an_earlier_process_could_not_write_can_be_opened() {
         torn += u32::from(log.bytes() < 4000);
     }
     assert!((1..20).contains(&torn), "{torn} of 20 have lost their last record");
+}
+
+/// A file whose first sync fails once it is let go. The second would succeed.
+#[derive(Debug)]
+struct FailsOnce {
+    file: Arc<dyn DiskFile>,
+    syncs: Mutex<u32>,
+    changed: Condvar,
+    is_let_go: AtomicBool,
+}
+
+impl FailsOnce {
+    fn new(file: Arc<dyn DiskFile>) -> Arc<FailsOnce> {
+        let (syncs, changed) = (Mutex::new(0), Condvar::new());
+        Arc::new(FailsOnce { file, syncs, changed, is_let_go: AtomicBool::new(false) })
+    }
+
+    /// Waits until a sync is under way.
+    fn is_syncing(&self) {
+        let syncs = self.syncs.lock().unwrap();
+        drop(self.changed.wait_while(syncs, |syncs| *syncs == 0).unwrap());
+    }
+}
+
+impl DiskFile for FailsOnce {
+    fn read_now(&self, offset: u64, length: usize) -> io::Result<Option<bytes::Bytes>> {
+        self.file.read_now(offset, length)
+    }
+    fn write_now(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        self.file.write_now(offset, slices)
+    }
+    fn read_blocking(&self, offset: u64, length: usize) -> io::Result<bytes::Bytes> {
+        self.file.read_blocking(offset, length)
+    }
+    fn write_all_blocking(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.file.write_all_blocking(offset, slices)
+    }
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.file.set_length(length)
+    }
+    fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.file.reserve(offset, length)
+    }
+    fn sync_blocking(&self, _: bool) -> io::Result<()> {
+        let mut syncs = self.syncs.lock().unwrap();
+        *syncs += 1;
+        self.changed.notify_all();
+        if *syncs > 1 {
+            return Ok(());
+        }
+        // Another one may come, and must not; or it is over when the test says so.
+        let is_held = |syncs: &mut u32| *syncs == 1 && !self.is_let_go.load(Ordering::SeqCst);
+        let wait = std::time::Duration::from_millis(300);
+        drop(self.changed.wait_timeout_while(syncs, wait, is_held).unwrap());
+        Err(rustix::io::Errno::IO.into())
+    }
+    fn stat(&self) -> io::Result<crate::disk::FileStat> {
+        self.file.stat()
+    }
+}
+
+/// A log on such a file.
+fn failing_once(dir: &Path) -> (Log, Arc<FailsOnce>) {
+    let log = Log::open(Arc::new(OsDisk), dir, 1).unwrap();
+    let file = FailsOnce::new(log.file.clone());
+    *log.sync.lock() = Current::new(file.clone(), 0);
+    (log, file)
+}
+
+#[test]
+fn a_failure_that_nobody_waits_for_is_known_to_the_next_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut log, file) = failing_once(dir.path());
+    log.append(&[b"one"]).unwrap();
+    let (first, second) = (log.sync_handle(), log.sync_handle());
+    // Who has asked for it has gone away.
+    let given_up = std::thread::spawn(move || first.sync());
+    file.is_syncing();
+    let next = std::thread::spawn(move || second.sync());
+    next.join().unwrap().expect_err("what the disk has dropped was not acknowledged");
+    given_up.join().unwrap().unwrap_err();
+    assert!(is_in_doubt(&OsDisk, dir.path()));
+}
+
+#[test]
+fn a_sync_that_fails_after_its_log_has_ended_leaves_no_doubt() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut log, file) = failing_once(dir.path());
+    log.append(&[b"one"]).unwrap();
+    let sync = log.sync_handle();
+    let late = std::thread::spawn(move || sync.sync());
+    file.is_syncing();
+    log.rotate(2).unwrap();
+    file.is_let_go.store(true, Ordering::SeqCst);
+    file.changed.notify_all();
+    late.join().unwrap().unwrap_err();
+    assert!(!is_in_doubt(&OsDisk, dir.path()), "all of it is in the checkpoint");
+    log.append(&[b"two"]).unwrap();
+    log.sync_handle().sync().unwrap();
 }
