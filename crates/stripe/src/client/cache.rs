@@ -326,7 +326,8 @@ impl State {
                 Reply::Created { inode, created },
             ) => {
                 self.learn_own(lease, scope, inode);
-                let is_new = *created && inode.is_dir();
+                // Another of this client may have been told of it meanwhile, and made something in it.
+                let is_new = *created && inode.is_dir() && self.is_quiet(lease, inode.id);
                 if let Some(known) = self.find(inode.id, lease.now).filter(|_| is_new) {
                     known.names = Names::complete();
                 }
@@ -402,15 +403,16 @@ impl State {
 
     fn learn_entries(&mut self, lease: &Learning, dir: Id, entries: &[DirEntry], complete: bool) {
         let is_quiet = self.is_quiet(lease, dir);
+        let mut has_all = complete;
         for entry in entries.iter().filter(|entry| entry.cookie > 2) {
             if let Some(inode) = &entry.inode {
                 self.learn_inode(lease, inode);
             }
             if let (true, Some(known)) = (is_quiet, self.find(dir, lease.now)) {
-                known.names.insert(&entry.name, Some(entry.id));
+                has_all &= known.names.insert(&entry.name, Some(entry.id));
             }
         }
-        if let (true, true, Some(known)) = (is_quiet, complete, self.find(dir, lease.now)) {
+        if let (true, true, Some(known)) = (is_quiet, has_all, self.find(dir, lease.now)) {
             known.names.is_complete = true;
         }
     }

@@ -122,8 +122,10 @@ impl Names {
         }
     }
 
-    pub fn insert(&mut self, name: &Name, id: Option<Id>) {
-        if self.entries.len() >= NAMES_MAX {
+    /// False when that was one name too many: then nothing else is known any more.
+    pub fn insert(&mut self, name: &Name, id: Option<Id>) -> bool {
+        let has_room = self.entries.len() < NAMES_MAX;
+        if !has_room {
             self.entries = HashMap::new();
             self.is_complete = false;
         }
@@ -132,6 +134,7 @@ impl Names {
             true => drop(self.entries.remove(name)),
             false => drop(self.entries.insert(name.clone(), id)),
         }
+        has_room
     }
 
     /// The name is being changed.
@@ -192,7 +195,7 @@ impl Ahead {
 }
 
 /// Names known of one directory.
-const NAMES_MAX: usize = 64 * 1024;
+pub(super) const NAMES_MAX: usize = 64 * 1024;
 
 const AHEAD_FIRST: u32 = 16;
 const AHEAD_MAX: u32 = 128;

@@ -163,7 +163,15 @@ fn names_that_are_none_are_left_to_the_server() {
 #[test]
 fn a_directory_just_made_is_known_to_be_empty_until_somebody_else_changes_it() {
     let scene = Scene::new();
-    let mkdir = Op::Create {
+    let made = Reply::Created { inode: inode(DIR, 0o040_700), created: true };
+    scene.ask(&mkdir(), &made, 1);
+    assert_eq!(scene.known("f"), Some(None));
+    scene.cache.revoke(2, &[Lease { id: DIR, place: false }]);
+    assert_eq!(scene.known("f"), None);
+}
+
+fn mkdir() -> Op {
+    Op::Create {
         parent: 1,
         name: Name::from("d"),
         mode: 0o040_700,
@@ -173,12 +181,43 @@ fn a_directory_just_made_is_known_to_be_empty_until_somebody_else_changes_it() {
         exclusive: true,
         open: false,
         access: 0,
-    };
+    }
+}
+
+#[test]
+fn a_directory_in_which_something_was_made_before_its_own_answer_came_is_not_taken_for_empty() {
+    let scene = Scene::new();
+    let sent = scene.cache.sending(&mkdir(), scene.now);
+    // Another of this client finds it, and makes something in it.
+    scene.ask(&look("f"), &found(None), 1);
+    let make = Op::Link { id: FILE, parent: DIR, name: Name::from("f") };
+    scene.ask(&make, &Reply::Node { inode: inode(FILE, 0o100_644) }, 2);
     let made = Reply::Created { inode: inode(DIR, 0o040_700), created: true };
-    scene.ask(&mkdir, &made, 1);
-    assert_eq!(scene.known("f"), Some(None));
-    scene.cache.revoke(2, &[Lease { id: DIR, place: false }]);
-    assert_eq!(scene.known("f"), None);
+    scene.cache.learn(sent, &mkdir(), &answer(&made, 1), scene.now);
+    assert_ne!(scene.known("f"), Some(None), "it is there");
+}
+
+#[test]
+fn a_listing_with_more_names_than_are_kept_is_not_all_there_is() {
+    let scene = Scene::new();
+    let named = |number: usize| Name::from(format!("n{number}").as_str());
+    let entry = |number: usize| DirEntry {
+        id: 10 + number as u64,
+        kind: 8,
+        cookie: 3 + number as u64,
+        name: named(number),
+        inode: None,
+    };
+    let mut reply = found(None);
+    if let Reply::Found { entries, complete, .. } = &mut reply {
+        *entries = List((0..known::NAMES_MAX + 10).map(entry).collect());
+        *complete = true;
+    }
+    scene.ask(&look("f"), &reply, 1);
+    for number in [0, known::NAMES_MAX / 2, known::NAMES_MAX - 1] {
+        let name = format!("n{number}");
+        assert_ne!(scene.known(&name), Some(None), "{name} is there");
+    }
 }
 
 #[test]
