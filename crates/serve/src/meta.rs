@@ -273,7 +273,7 @@ impl Meta {
     /// Applies one of the server's own operations, logged like any other.
     pub fn apply_own(self: &Rc<Self>, op: Op) {
         self.with_store(move |meta| {
-            if let Applied::Fatal(error) = meta.apply(own_request(op)) {
+            if let Applied::Fatal(error) = meta.apply(own_request(op)).0 {
                 meta.give_up(&format!("the metadata store failed: {error}"));
             }
         });
@@ -307,15 +307,17 @@ impl Meta {
         }
     }
 
-    fn apply(self: &Rc<Self>, mut request: Request) -> Applied {
+    /// Applies a request; and whether that had been done before.
+    fn apply(self: &Rc<Self>, mut request: Request) -> (Applied, bool) {
         request.now = self.now();
         self.counters.operations.add(1);
         let applied = self.store_mut().apply(&request);
+        let is_repeated = self.store_mut().was_repeated();
         if Store::<Rows>::is_logged(&request.op) && !applied.is_refused() {
             self.journal.keep(&request);
         }
         self.do_work(Ok(()));
-        applied
+        (applied, is_repeated)
     }
 
     fn work(self: &Rc<Self>, work: Work) {
@@ -356,23 +358,27 @@ impl Meta {
             return Outcome::Now(Err(Errno::because(Errno::ENOSPC, what)));
         }
         let (session, op) = (request.session, request.op.clone());
-        let applied = self.apply(request);
-        self.answer(session, &op, applied)
+        let (applied, is_repeated) = self.apply(request);
+        self.answer((session, &op, is_repeated), applied)
     }
 
     /// A client's greeting. Its connection speaks for the session from the moment that there is one,
     /// not from the answer on: a client that goes away between the two must be missed.
     fn hello(self: &Rc<Self>, connection: &Connection, request: Request) -> Outcome<Answer> {
         let (session, op) = (request.session, request.op.clone());
-        let applied = self.apply(request);
+        let (applied, is_repeated) = self.apply(request);
         if let (Applied::Reply(reply), Op::Hello { name, .. }) = (&applied, &op) {
             connection.client.rename(name.lossy().into_owned());
             self.greeted(connection, reply);
         }
-        self.answer(session, &op, applied)
+        self.answer((session, &op, is_repeated), applied)
     }
 
-    fn answer(self: &Rc<Self>, session: u64, op: &Op, applied: Applied) -> Outcome<Answer> {
+    fn answer(
+        self: &Rc<Self>,
+        (session, op, is_repeated): (u64, &Op, bool),
+        applied: Applied,
+    ) -> Outcome<Answer> {
         match applied {
             Applied::Fatal(error) => self.give_up(&format!("the metadata store failed: {error}")),
             Applied::Reply(reply) if matches!(op, Op::Fsync { .. }) => {
@@ -381,7 +387,10 @@ impl Meta {
                 Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
             Applied::Reply(reply) => {
-                let grant = self.leases.grant(session, op, &reply);
+                let grant = match is_repeated {
+                    true => 0,
+                    false => self.leases.grant(session, op, &reply),
+                };
                 let dir = if grant > 0 { self.store_mut().changed_dir(op) } else { None };
                 let answer = Answer { reply, grant, dir };
                 if !self.journal.is_behind() {

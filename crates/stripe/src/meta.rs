@@ -153,8 +153,9 @@ pub struct Store<K: Kv> {
     dropping: BTreeSet<Id>,
     work: Vec<Work>,
     replaying: bool,
-    /// This operation has written something.
+    /// This operation has written something; it was answered from memory.
     wrote: bool,
+    is_repeated: bool,
     census: Option<check::Running>,
 }
 
@@ -233,6 +234,7 @@ impl<K: Kv> Store<K> {
             work: Vec::new(),
             replaying: false,
             wrote: false,
+            is_repeated: false,
             census: None,
         };
         store.load_sessions().map_err(Fault::into_errno)?;
@@ -241,7 +243,7 @@ impl<K: Kv> Store<K> {
 
     /// Runs one operation.
     pub fn apply(&mut self, request: &Request) -> Applied {
-        self.wrote = false;
+        (self.wrote, self.is_repeated) = (false, false);
         match self.admit(request) {
             Ok(applied) => applied,
             Err(Fault::Refused(error)) => Applied::Reply(error_reply(&error)),
@@ -254,6 +256,12 @@ impl<K: Kv> Store<K> {
             }
             Err(Fault::Broken(error)) => Applied::Fatal(error),
         }
+    }
+
+    /// Whether the last request had been applied before: its answer tells what was so then, and is not to be
+    /// remembered under a lease.
+    pub fn was_repeated(&self) -> bool {
+        self.is_repeated
     }
 
     /// Runs one operation of the log again: what it leaves in the map counts, its answer does not,
@@ -433,6 +441,7 @@ impl<K: Kv> Store<K> {
             return self.volatile(request);
         }
         if let Some(applied) = self.repeated(request)? {
+            self.is_repeated = true;
             return Ok(applied);
         }
         let applied = self.mutate(request)?;

@@ -4,6 +4,7 @@ mod client_lab;
 
 use client_lab::*;
 use covey_stripe::ops::{Op, ROOT, Reply};
+use std::task::Poll;
 use std::time::Duration;
 
 #[test]
@@ -25,4 +26,30 @@ fn what_is_asked_right_after_a_write_in_place_is_not_remembered_without_its_time
     let known = world.run(fs.inode(inode.id)).unwrap();
     let said = world.meta.ask(Op::Getattr { id: inode.id });
     assert_eq!(Reply::Node { inode: known }, said);
+}
+
+#[test]
+fn an_answer_that_is_given_again_tells_of_then_and_not_of_now() {
+    for rounds in 1..40 {
+        let mut world = World::new(rounds);
+        let (fs, other) = (world.client(true), world.client(true));
+        let (who, d, x) = (root(), name("d"), name("x"));
+        let mut mkdir = Box::pin(fs.make(&who, ROOT, &d, 0o040_755, 0, name("")));
+        let mut first = mkdir.as_mut();
+        let sent = std::future::poll_fn(|context| {
+            Poll::Ready(std::future::Future::poll(first.as_mut(), context).is_ready())
+        });
+        assert!(!world.run(sent));
+        world.event(Event::Cut { conn: 0, delivered: true });
+        let made = world.run(other.lookup(&who, ROOT, &d)).expect("it was made").id;
+        world.run(other.create(&who, made, &x, 0o644, true, 6)).unwrap();
+        // The client that made it comes back, and listens for what is taken back from it.
+        world.rest(Duration::from_millis(10 * rounds));
+        let inode = world.run(mkdir).unwrap();
+        assert_eq!(inode.id, made);
+        world.run(fs.lookup(&who, made, &x)).expect("the other has made it");
+        let said = world.meta.ask(Op::Getattr { id: made });
+        let known = world.run(fs.inode(made)).unwrap();
+        assert_eq!(Reply::Node { inode: known }, said);
+    }
 }

@@ -16,8 +16,10 @@ fn a_repeated_mutation_gets_the_first_answer() {
     let mut lab = Lab::default();
     let (session, _) = lab.hello(0, &[]);
     let first = lab.send(session, 1, create_open(ROOT, "f", true));
+    assert!(!lab.store.was_repeated());
     let again = lab.send(session, 1, create_open(ROOT, "f", true));
     assert_eq!(first, again);
+    assert!(lab.store.was_repeated(), "it tells of then");
     assert!(!first.is_refused());
     assert_eq!(lab.send(session, 2, unlink("f")), Applied::Reply(Reply::Done {}));
     assert_eq!(lab.send(session, 2, unlink("f")), Applied::Reply(Reply::Done {}));

@@ -303,11 +303,13 @@ impl Meta {
 
     fn request_now(self: &Rc<Self>, request: Request) -> Outcome<Answer> {
         let (session, op) = (request.session, request.op.clone());
-        match self.apply(request) {
+        let applied = self.apply(request);
+        let is_repeated = self.state.borrow().store.was_repeated();
+        match applied {
             Applied::Reply(reply) => {
                 let told = told(&op, &reply);
                 let now = self.net.now_time();
-                let grant = match told.is_empty() {
+                let grant = match told.is_empty() || is_repeated {
                     true => 0,
                     false => self.state.borrow_mut().leases.grant(session, &told, now),
                 };
