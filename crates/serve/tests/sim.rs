@@ -38,6 +38,11 @@ fn a_client_that_goes_twice_with_the_grace_between_keeps_its_locks() {
 }
 
 #[test]
+fn a_server_that_was_added_is_used_whenever_it_was_formatted() {
+    scenes::a_server_is_added_late();
+}
+
+#[test]
 fn a_sync_tells_when_the_size_that_a_write_lies_within_is_lost() {
     let told = (0..40).filter(|&seed| scenes::a_write_rests_on_a_lost_size(seed)).count();
     assert!(told > 0, "the size was never lost");

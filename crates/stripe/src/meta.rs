@@ -355,33 +355,6 @@ impl<K: Kv> Store<K> {
         self.save_sessions().map_err(Fault::into_errno)
     }
 
-    /// Takes in I/O servers that were added at the end of the cluster's list; how many there were.
-    /// New files are dealt over them too. To be called after the log was replayed: what it holds was
-    /// decided with the old list.
-    ///
-    /// EINVAL when the list does not begin with the servers that files lie on already.
-    pub fn adopt_servers(&mut self, servers: &[String]) -> Result<usize, Errno> {
-        let known = self.servers();
-        let is_longer = servers.len() >= known.len() && servers.len() <= SERVERS_MAX;
-        let same = |(name, known): (&String, &Name)| name.as_bytes() == known.as_bytes();
-        if !is_longer || !servers.iter().zip(known).all(same) {
-            let known: Vec<_> = known.iter().map(Name::lossy).collect();
-            let text = format!(
-                "files lie on the I/O servers {}, in this order, but the configuration lists {}",
-                known.join(", "),
-                servers.join(", ")
-            );
-            return Err(Errno::because(Errno::EINVAL, text));
-        }
-        let added = servers.len() - known.len();
-        if added > 0 {
-            let names = servers.iter().map(|name| Name::from(name.as_str())).collect();
-            self.superblock.servers = List(names);
-            keys::put_row(&mut self.kv, keys::SUPER, &self.superblock)?;
-        }
-        Ok(added)
-    }
-
     /// Says in which start of its machine the store was opened. After another one (`lost_power`)
     /// numbers are skipped that may have been given out and were lost: the files and clients that
     /// they named may still be there. And every file is in doubt until it is cut: see

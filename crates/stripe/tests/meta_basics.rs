@@ -298,3 +298,32 @@ fn a_removed_file_leaves_its_objects_to_be_removed_until_that_is_reported() {
     lab.reply(0, Op::Reclaimed { id, epoch: 0 });
     assert!(lab.store.pending_reclaims((0, 0), 10).unwrap().is_empty());
 }
+
+#[test]
+fn a_server_that_was_added_has_lost_nothing_before_it_is_met() {
+    let mut lab = Lab::default();
+    let stores = |lab: &mut Lab| match lab.reply(0, Op::Stores {}) {
+        Reply::Stores { stores } => stores.0.into_iter().map(|state| state.known).collect(),
+        other => panic!("{other:?}"),
+    };
+    let of = |lab: &Lab, server| {
+        (lab.store.store_of(server).unwrap(), lab.store.is_unused(server).unwrap())
+    };
+    let disk = Name::from("0123");
+    lab.reply(0, Op::KnowStore { server: 0, store: disk.clone() });
+    assert_eq!(lab.store.adopt_servers(&servers()).unwrap(), 0);
+    let more = [servers(), vec!["io4".into(), "io5".into()]].concat();
+    assert_eq!(lab.store.adopt_servers(&more).unwrap(), 2);
+    assert_eq!(lab.store.adopt_servers(&more).unwrap(), 0);
+    lab.save();
+    lab.crash();
+    assert_eq!(of(&lab, 0), (Some(disk.clone()), false));
+    assert_eq!(of(&lab, 3), (None, false), "files may have bytes there");
+    assert_eq!((of(&lab, 4), of(&lab, 5)), ((None, true), (None, true)));
+    let known: Vec<Name> = stores(&mut lab);
+    assert_eq!(known, [vec![disk.clone()], vec![Name::EMPTY; 5]].concat());
+    // Once it is met it has something to lose.
+    lab.reply(0, Op::KnowStore { server: 4, store: disk.clone() });
+    lab.reply(0, Op::KnowStore { server: 5, store: Name::EMPTY });
+    assert_eq!((of(&lab, 4), of(&lab, 5)), ((Some(disk), false), (None, false)));
+}

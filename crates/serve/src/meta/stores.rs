@@ -65,8 +65,11 @@ impl Meta {
                 (store, meta, is_empty.then_some(formatted))
             }
             Ok(_) => return Err(Errno::because(Errno::EPROTO, "an odd answer to Meet")),
-            // An older version, whose stores cannot be told apart.
+            // An older version, whose stores cannot be told apart. It is used from now on.
             Err(error) if error.code == Errno::EINVAL => {
+                if self.is_unused(server).await? {
+                    self.know(server, Name::EMPTY).await?;
+                }
                 self.stand(server, Standing::Known);
                 return Ok(());
             }
@@ -83,7 +86,7 @@ impl Meta {
             Some(known) if known == store => {
                 return self.let_serve(server, store).await;
             }
-            None if !self.has_lost(server, is_new).await? => {
+            None if self.is_unused(server).await? || !self.has_lost(server, is_new).await? => {
                 self.know(server, store.clone()).await?;
                 return self.let_serve(server, store).await;
             }
@@ -150,6 +153,11 @@ impl Meta {
     async fn store_known(&self, server: u16) -> Result<Option<Name>> {
         self.store_is_here().await;
         self.store_mut().store_of(server)
+    }
+
+    async fn is_unused(&self, server: u16) -> Result<bool> {
+        self.store_is_here().await;
+        self.store_mut().is_unused(server)
     }
 
     /// From now on the server keeps its objects in this store: on stable storage before it serves.

@@ -63,6 +63,8 @@ pub struct Cluster {
     pub control: Control,
     pub meta: Server,
     pub data: Vec<Server>,
+    /// How many of them the metadata server is told of when it starts.
+    pub listed: Cell<usize>,
     pub clients: Vec<NodeId>,
     /// The running metadata server, for the checks.
     pub running: RefCell<Option<Rc<Meta>>>,
@@ -81,6 +83,17 @@ impl Cluster {
         clients: usize,
         hint: LayoutHint,
     ) -> Rc<Cluster> {
+        Cluster::format_some(control, rng, (data, data), clients, hint)
+    }
+
+    /// The same, with I/O servers that are not listed yet.
+    pub fn format_some(
+        control: Control,
+        rng: &mut Rng,
+        (listed, data): (usize, usize),
+        clients: usize,
+        hint: LayoutHint,
+    ) -> Rc<Cluster> {
         let mut server = |name: String| {
             let takes_writes = rng.chance(500);
             let cached_permille = *rng.pick(&[0, 500, 1000]);
@@ -93,7 +106,8 @@ impl Cluster {
         let clients = (0..clients).map(|at| control.node(&format!("client{at}"))).collect();
         let running = RefCell::default();
         let (is_rotten, refusal) = (Cell::default(), RefCell::default());
-        let cluster = Cluster { control, meta, data, clients, running, is_rotten, refusal };
+        let listed = Cell::new(listed);
+        let cluster = Cluster { control, meta, data, listed, clients, running, is_rotten, refusal };
         cluster.format_meta(hint);
         Rc::new(cluster)
     }
@@ -108,7 +122,7 @@ impl Cluster {
     }
 
     fn server_names(&self) -> Vec<String> {
-        self.data.iter().map(|server| server.name.clone()).collect()
+        self.data.iter().take(self.listed.get()).map(|server| server.name.clone()).collect()
     }
 
     /// The servers, metadata first.

@@ -56,6 +56,37 @@ pub fn a_client_goes_twice() {
     .expect("it ends");
 }
 
+/// An I/O server is added, and formatted after a sparse file was made that lies on it, too: it has lost nothing.
+pub fn a_server_is_added_late() {
+    let (sim, mut rng) = (Sim::new(7, false), Rng::new(7));
+    let layout = LayoutHint::simple_stripe(4096, 0);
+    let cluster = Cluster::format_some(sim.control(), &mut rng, (1, 2), 1, layout);
+    cluster.boot(cluster.meta.node);
+    cluster.boot(cluster.data[0].node);
+    sim.run(Duration::from_secs(300), async move {
+        sim::connect("before").await.sync(ROOT).await.expect("nothing is broken");
+        cluster.crash(cluster.meta.node, false);
+        cluster.listed.set(2);
+        cluster.boot(cluster.meta.node);
+        let fs = sim::connect("one").await;
+        let made = fs.create(&root(), ROOT, &name("f"), 0o644, true, 6).await;
+        let (inode, file) = made.expect("the metadata server is there");
+        let servers = inode.layout.expect("it is striped").servers.0;
+        let strip = |server| servers.iter().position(|&at| at == server).expect("both") as u64;
+        let far = 4096 * (strip(0) + 20);
+        file.write_at(far, vec![1; 10].into()).await.expect("it lies on the server that is there");
+        file.fsync().await.expect("nothing is broken");
+        task::sleep(Duration::from_secs(5)).await;
+        cluster.boot(cluster.data[1].node);
+        task::sleep(Duration::from_secs(5)).await;
+        let written = file.write_at(4096 * strip(1), vec![2; 10].into()).await;
+        written.expect("the server is new, and has lost nothing");
+        let holds = file.read_at(far, 10).await.expect("nothing is broken");
+        assert_eq!(holds.clone().into_bytes(), vec![1; 10]);
+    })
+    .expect("it ends");
+}
+
 /// One client writes within a size that another has told and nobody synced; then the metadata server loses
 /// its power, and the writer syncs. Whether the sync has told of a loss; the bytes are there where
 /// it has not.

@@ -2,17 +2,58 @@
 //! it held: see `docs/design` on the identity of stores.
 
 use super::fault::{Fault, refuse};
-use super::{Applied, Store, done, keys};
+use super::{Applied, SERVERS_MAX, Store, done, keys};
 use crate::kv::Kv;
 use crate::ops::{Reply, StoreState};
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
 
 impl<K: Kv> Store<K> {
+    /// Takes in I/O servers that were added at the end of the cluster's list; how many there were.
+    /// New files are dealt over them too. To be called after the log was replayed: what it holds was
+    /// decided with the old list.
+    ///
+    /// EINVAL when the list does not begin with the servers that files lie on already.
+    pub fn adopt_servers(&mut self, servers: &[String]) -> Result<usize, Errno> {
+        let known = self.servers();
+        let is_longer = servers.len() >= known.len() && servers.len() <= SERVERS_MAX;
+        let same = |(name, known): (&String, &Name)| name.as_bytes() == known.as_bytes();
+        if !is_longer || !servers.iter().zip(known).all(same) {
+            let known: Vec<_> = known.iter().map(Name::lossy).collect();
+            let text = format!(
+                "files lie on the I/O servers {}, in this order, but the configuration lists {}",
+                known.join(", "),
+                servers.join(", ")
+            );
+            return Err(Errno::because(Errno::EINVAL, text));
+        }
+        let (before, added) = (known.len(), servers.len() - known.len());
+        if added > 0 {
+            let names = servers.iter().map(|name| Name::from(name.as_str())).collect();
+            self.superblock.servers = List(names);
+            keys::put_row(&mut self.kv, keys::SUPER, &self.superblock)?;
+            let mut stores: List<Name> = keys::row(&self.kv, keys::STORES)?.unwrap_or_default();
+            stores.0.resize(before, Name::EMPTY);
+            stores.0.resize(servers.len(), Name::from(UNUSED));
+            keys::put_row(&mut self.kv, keys::STORES, &stores)?;
+        }
+        Ok(added)
+    }
+
     /// The store that an I/O server is known by; None before the first meeting.
     pub fn store_of(&self, server: u16) -> Result<Option<Name>, Errno> {
+        let store = self.store_row(server)?;
+        Ok(store.filter(|store| !store.is_empty() && store.as_bytes() != UNUSED.as_bytes()))
+    }
+
+    /// Whether an I/O server was added and has not been met since: whatever its store is, it has lost nothing.
+    pub fn is_unused(&self, server: u16) -> Result<bool, Errno> {
+        Ok(self.store_row(server)?.is_some_and(|store| store.as_bytes() == UNUSED.as_bytes()))
+    }
+
+    fn store_row(&self, server: u16) -> Result<Option<Name>, Errno> {
         let stores: List<Name> = keys::row(&self.kv, keys::STORES)?.unwrap_or_default();
-        Ok(stores.0.into_iter().nth(server.into()).filter(|store| !store.is_empty()))
+        Ok(stores.0.into_iter().nth(server.into()))
     }
 
     pub(super) fn know_store(&mut self, server: u16, store: &Name) -> Result<Applied, Fault> {
@@ -31,10 +72,17 @@ impl<K: Kv> Store<K> {
 
     pub(super) fn store_states(&self) -> Result<Applied, Fault> {
         let stores: List<Name> = self.row(keys::STORES)?.unwrap_or_default();
-        let known = stores.0.into_iter().chain(std::iter::repeat(Name::EMPTY));
+        let known = stores.0.into_iter().map(|store| match store.as_bytes() == UNUSED.as_bytes() {
+            true => Name::EMPTY,
+            false => store,
+        });
+        let known = known.chain(std::iter::repeat(Name::EMPTY));
         let servers = self.servers().iter().cloned();
         let state = |(server, known)| StoreState { server, known, ..StoreState::default() };
         let stores = List(servers.zip(known).map(state).collect());
         Ok(Applied::Reply(Reply::Stores { stores }))
     }
 }
+
+/// Stands for the store of an I/O server that was added and not met yet. No store is called so.
+const UNUSED: &str = "unused";
