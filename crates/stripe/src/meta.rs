@@ -50,7 +50,7 @@ mod xattr;
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
-pub use permission::{access, may, mode};
+pub use permission::{access, may, mode, without_privilege};
 pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};

@@ -93,3 +93,29 @@ fn what_several_users_write_is_told_for_none_who_may_more_than_another() {
     world.run(other.write_at(STRIP as u64, vec![3; 10].into())).unwrap();
     assert_eq!(mode(&mut world, &fs, id), 0o100_767);
 }
+
+#[test]
+fn writes_that_take_no_privilege_away_do_not_ask_the_metadata_server() {
+    let mut world = World::new(34);
+    let fs = world.client(false);
+    let id = program(&mut world, &fs);
+    let set = SetAttr { gid: Some(7), mode: Some(0o2766), ..SetAttr::default() };
+    world.run(fs.setattr(&root(), id, set)).unwrap();
+    let own = open(&mut world, &fs, id, &user(7));
+    world.rest(Duration::from_secs(3));
+    let touches = |world: &World| {
+        let log = world.meta.log.borrow();
+        log.iter().filter(|op| **op == "Touch").count()
+    };
+    let before = touches(&world);
+    for _ in 0..20 {
+        world.run(own.write_at(STRIP as u64, vec![3; 10].into())).unwrap();
+    }
+    assert!(touches(&world) <= before + 1, "its time is told now and then: {}", touches(&world));
+    assert_eq!(mode(&mut world, &fs, id), 0o102_766);
+    // Another group's file is another matter.
+    let set = SetAttr { gid: Some(8), mode: Some(0o2766), ..SetAttr::default() };
+    world.run(fs.setattr(&root(), id, set)).unwrap();
+    world.run(own.write_at(STRIP as u64, vec![3; 10].into())).unwrap();
+    assert_eq!(mode(&mut world, &fs, id), 0o100_766);
+}

@@ -58,6 +58,8 @@ struct State {
     slots: Vec<Slot>,
     /// The latest version of the inode that was seen.
     version: u64,
+    /// What of it decides on its privilege.
+    owner: privilege::Owner,
     /// On whose behalf the metadata server hears of writes: root, until somebody else writes.
     writer: Caller,
     /// Content was written since the metadata server last heard of it.
@@ -97,6 +99,7 @@ impl OpenFile {
             is_told_lost: false,
             slots,
             version: 0,
+            owner: Default::default(),
             writer: Caller::default(),
             touch_due: false,
             touched_at: None,

@@ -76,7 +76,7 @@ impl<K: Kv> Store<K> {
         request: &Request,
         mut stored: Stored,
     ) -> Result<Applied, Fault> {
-        let mode = without_privilege(&request.caller, &stored.inode);
+        let mode = without_privilege(&request.caller, stored.inode.mode, stored.inode.gid);
         if stored.inode.is_dir() || mode == stored.inode.mode {
             return Ok(node(stored.inode));
         }
@@ -381,7 +381,7 @@ fn check_times(caller: &Caller, inode: &Inode, asked: &Asked) -> Result<(), Faul
 /// set-user-ID program.
 fn set_owner(caller: &Caller, inode: &mut Inode, asked: &Asked) {
     if asked.has(set::UID | set::GID) && !inode.is_dir() {
-        inode.mode = without_privilege(caller, inode);
+        inode.mode = without_privilege(caller, inode.mode, inode.gid);
     }
     if asked.has(set::UID) {
         inode.uid = asked.uid;

@@ -118,14 +118,14 @@ pub(super) fn check_sticky(caller: &Caller, dir: &Inode, victim: &Inode) -> Resu
 /// The mode after `caller` changed the content or the owner: no longer set-user-ID, nor set-group-ID
 /// where that means execution. Where it does not, it still goes unless the caller is root or in the
 /// group, which might make it executable later.
-pub(super) fn without_privilege(caller: &Caller, inode: &Inode) -> u32 {
-    let keeps = inode.mode & 0o010 == 0 && (caller.is_root() || caller.is_in(inode.gid));
-    inode.mode & !(mode::SETUID | if keeps { 0 } else { mode::SETGID })
+pub fn without_privilege(caller: &Caller, mode: u32, gid: u32) -> u32 {
+    let keeps = mode & 0o010 == 0 && (caller.is_root() || caller.is_in(gid));
+    mode & !(mode::SETUID | if keeps { 0 } else { mode::SETGID })
 }
 
 /// Content was written by `caller`: the privilege bits go unless root wrote.
 pub(super) fn written_by(caller: &Caller, inode: &mut Inode) {
     if !caller.is_root() && inode.is_regular() {
-        inode.mode = without_privilege(caller, inode);
+        inode.mode = without_privilege(caller, inode.mode, inode.gid);
     }
 }

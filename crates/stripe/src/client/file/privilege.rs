@@ -3,13 +3,21 @@
 //! A write takes them away unless root writes, and only the metadata server can do that. But most writes
 //! go to the I/O servers alone, and all handles of a client on one file share what is told of it. So it
 //! is told on behalf of a user who may no more than any of those who write here; and where the bits were
-//! last seen, the metadata server hears of a write before its data goes out.
+//! last seen, and it would take one away, the metadata server hears of a write before its data goes out.
 
 use super::{OpenFile, State};
 use crate::client::session::unexpected;
 use crate::client::{Result, Shared};
+use crate::meta::without_privilege;
 use crate::ops::{Caller, Inode, Op, Reply};
 use std::sync::atomic::Ordering;
+
+/// What the bits were seen with.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Owner {
+    mode: u32,
+    gid: u32,
+}
 
 /// Both bits.
 const PRIVILEGE: u32 = 0o6000;
@@ -39,8 +47,12 @@ impl OpenFile {
         if !self.is_privileged.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let writer = self.writer();
-        if writer.is_root() {
+        let (writer, owner) = {
+            let state = self.lock();
+            (state.writer.clone(), state.owner)
+        };
+        // Set-group-ID stays where nobody of the group executes the file, and its writer is in it.
+        if writer.is_root() || without_privilege(&writer, owner.mode, owner.gid) == owner.mode {
             return Ok(());
         }
         match fs.session.change(&writer, Op::Touch { id: self.id }).await? {
@@ -56,6 +68,7 @@ impl OpenFile {
     pub(super) fn note_privilege(&self, state: &mut State, inode: &Inode) {
         if inode.version >= state.version {
             state.version = inode.version;
+            state.owner = Owner { mode: inode.mode, gid: inode.gid };
             self.is_privileged.store(inode.mode & PRIVILEGE != 0, Ordering::Relaxed);
         }
     }
