@@ -35,6 +35,8 @@ pub trait Disk: Send + Sync + Debug {
     /// Which start of the machine this is, and since it, which mount of the file system that `dir` is
     /// on: when it changes, what was written and not synced may be lost.
     fn machine_start(&self, dir: &Path) -> u64;
+    /// The start of the machine alone, whatever is mounted: what stores noted before they knew of mounts.
+    fn machine_boot(&self) -> u64;
     /// A number that nobody else gets, from whichever disk: what is marked with it can be told from
     /// everything else.
     fn mark(&self) -> io::Result<[u8; 16]>;

@@ -65,11 +65,14 @@ impl Disk for OsDisk {
     }
 
     fn machine_start(&self, dir: &Path) -> u64 {
+        self.machine_boot() ^ mount_number(dir).unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn machine_boot(&self) -> u64 {
         // A random number of the kernel's, in text; a kernel that has none cannot be told from others.
         let text = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let digits = text.iter().filter_map(|byte| char::from(*byte).to_digit(16));
-        let boot = digits.take(16).fold(0, |number, digit| number << 4 | u64::from(digit));
-        boot ^ mount_number(dir).unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        digits.take(16).fold(0, |number, digit| number << 4 | u64::from(digit))
     }
 
     fn mark(&self) -> io::Result<[u8; 16]> {

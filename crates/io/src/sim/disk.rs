@@ -361,6 +361,11 @@ impl Disk for SimDisk {
         self.lock().starts
     }
 
+    fn machine_boot(&self) -> u64 {
+        // Another number than the one with the mount.
+        self.lock().starts + (1 << 32)
+    }
+
     fn mark(&self) -> io::Result<[u8; 16]> {
         // What comes of a seed must not depend on how many marks were asked for.
         let mut rng = self.lock().rng.clone();

@@ -12,6 +12,8 @@
 //! deletes change in a store that is full. A replay makes its checkpoints on the way for the same reason, and
 //! notes in the map how much of the log is in it.
 
+mod start;
+
 use super::super::{
     statfs_of,
     stats::{MetaCounters, MetaTimes},
@@ -57,9 +59,6 @@ const LIMIT_VARIABLE: &str = "COVEY_METADATA_BYTES_MAX";
 const GENERATION: &[u8] = b"ggeneration";
 /// How many records of which log are in the map already.
 const APPLIED: &[u8] = b"gapplied";
-/// In which start of its machine the store was opened last.
-const MACHINE: &[u8] = b"gmachine";
-
 /// Which metadata store this is, as I/O servers know it.
 const IDENTITY: &[u8] = b"gidentity";
 
@@ -197,7 +196,6 @@ impl Journal {
     ) -> anyhow::Result<(Store<Rows>, Journal)> {
         let Media { dir, disk, map } = media;
         let generation = number(&map, GENERATION)?.unwrap_or(0);
-        let machine_before = number(&map, MACHINE)?;
         let mut store = Store::open(map)?;
         let found = replay(&mut store, &disk, &dir, |store, applied| {
             let is_short = is_short(&store.kv().space()?, room_on(&*disk, &dir));
@@ -214,15 +212,13 @@ impl Journal {
         if found.records > 0 {
             tracing::info!("replayed {} operations of the log", found.records);
         }
-        let machine = disk.machine_start(&dir);
-        let is_another = machine_before.is_some_and(|before| before != machine);
+        let (machine, is_another) = start::note(store.kv_mut(), &*disk, &dir)?;
         let has_lost = log::is_in_doubt(&*disk, &dir)
             || found.torn.as_ref().is_some_and(|torn| !torn.is_cut_off);
         if has_lost && !is_another {
             tracing::warn!("the disk has failed to keep the log: as after a loss of power");
         }
         store.opened_on(machine, is_another || has_lost)?;
-        store.kv_mut().put(MACHINE, &machine.to_le_bytes())?;
         let identity = identity(&mut store, &*disk)?;
         let added = store.adopt_servers(servers)?;
         if added > 0 {
