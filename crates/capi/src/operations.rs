@@ -112,7 +112,11 @@ impl From<Completion> for CCompletion {
 
 impl CEndpoint {
     /// Every operation that was begun has one completion in the queue: C need not know which ended at once.
-    fn begun(
+    ///
+    /// # Safety
+    ///
+    /// `number` is null or a place for the number.
+    unsafe fn begun(
         &mut self,
         started: std::result::Result<Started, Fault>,
         number: *mut u64,
@@ -125,7 +129,7 @@ impl CEndpoint {
             }
         };
         if !number.is_null() {
-            // SAFETY: the contract of `covey.h`: null, or a place for the number.
+            // SAFETY: not null, so the caller's promise.
             unsafe { number.write(begun) };
         }
         Ok(())

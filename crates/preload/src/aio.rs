@@ -69,7 +69,7 @@ pub fn settle_all() {
         let pieces: Vec<Piece> = group.iter().map(|job| job.piece).collect();
         let done = match group[0].writes {
             true => lists::write(&group[0].open, &pieces)
-                .map(|()| pieces.iter().map(|piece| piece.span.length).collect()),
+                .map(|()| pieces.iter().map(|piece| piece.span.length()).collect()),
             false => lists::read(&group[0].open, &pieces),
         };
         let failed = match &done {
@@ -92,19 +92,18 @@ unsafe fn submit(block: *mut aiocb, open: Arc<Open>, writes: bool) -> Result<c_i
     if request.aio_offset < 0 {
         return refuse(libc::EINVAL);
     }
+    // SAFETY: the request vouches for its memory until it is over.
+    let span = unsafe { Span::new(request.aio_buf.cast(), request.aio_nbytes) };
     if writes && open.flags() & libc::O_APPEND != 0 {
         // Goes to the end, wherever that is.
         // SAFETY: the program's own memory.
-        let bytes = unsafe {
-            crate::data::taken(Span { base: request.aio_buf.cast(), length: request.aio_nbytes })
-        };
+        let bytes = unsafe { crate::data::taken(span) };
         let (client, file) = open.to_write()?;
         let length = bytes.len() as isize;
         wait(&client, file.append(bytes.into()))?;
         note(block as usize, Some(Ok(length)));
         return Ok(0);
     }
-    let span = Span { base: request.aio_buf.cast(), length: request.aio_nbytes };
     let piece = Piece { offset: request.aio_offset as u64, span };
     note(block as usize, None);
     let count = {

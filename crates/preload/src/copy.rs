@@ -12,8 +12,11 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    fn offset(&self) -> Result<u64> {
-        // SAFETY: null, or the program's own variable.
+    /// # Safety
+    ///
+    /// What was given is null or an offset that nobody else uses during the call.
+    unsafe fn offset(&self) -> Result<u64> {
+        // SAFETY: the caller's promise.
         let offset = match unsafe { self.given.as_ref() } {
             Some(offset) => *offset,
             None => self.open.page().offset.load(Ordering::Acquire),
@@ -21,8 +24,11 @@ impl At<'_> {
         if offset < 0 { refuse(libc::EINVAL) } else { Ok(offset as u64) }
     }
 
-    fn advance(&self, count: isize) {
-        // SAFETY: null, or the program's own variable.
+    /// # Safety
+    ///
+    /// As `offset` asks for it.
+    unsafe fn advance(&self, count: isize) {
+        // SAFETY: the caller's promise.
         match unsafe { self.given.as_mut() } {
             Some(offset) => *offset += count as off_t,
             None => drop(self.open.page().offset.fetch_add(count as i64, Ordering::AcqRel)),
@@ -45,14 +51,18 @@ export! { fn copy_file_range(
             }
             let source_at = At { given: from_at, open: &source };
             let target_at = At { given: to_at, open: &target };
-            let (start, end) = (source_at.offset()?, target_at.offset()?);
+            // SAFETY: the program's own offsets.
+            let (start, end) = unsafe { (source_at.offset()?, target_at.offset()?) };
             let apart = start.abs_diff(end) >= count as u64;
             if source.id() == target.id() && !apart {
                 return refuse(libc::EINVAL);
             }
             let done = data::copy(&source, start, &target, end, count.min(COPY_BYTES_MAX))?;
-            source_at.advance(done);
-            target_at.advance(done);
+            // SAFETY: the program's own offsets.
+            unsafe {
+                source_at.advance(done);
+                target_at.advance(done);
+            }
             Ok(done)
         }),
         // As between file systems: programs go on with read and write.

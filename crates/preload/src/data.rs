@@ -15,11 +15,43 @@ use covey_wire::Payload;
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::sync::atomic::Ordering;
 
-/// Memory of the program.
+/// Memory of the program, as its call vouches for it: so what takes spans need not be unsafe.
 #[derive(Clone, Copy)]
 pub struct Span {
-    pub base: *mut u8,
-    pub length: usize,
+    base: *mut u8,
+    length: usize,
+}
+
+impl Span {
+    /// Without a byte.
+    pub const EMPTY: Span = Span { base: std::ptr::null_mut(), length: 0 };
+
+    /// # Safety
+    ///
+    /// Until the call is done its bytes can be read, and be written if the call writes to them.
+    pub unsafe fn new(base: *mut u8, length: usize) -> Span {
+        Span { base, length }
+    }
+
+    /// Its first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Its bytes.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Takes bytes off its front: no more than it has.
+    pub fn split_to(&mut self, length: usize) -> Span {
+        assert!(length <= self.length, "{length} bytes of {}", self.length);
+        let front = Span { base: self.base, length };
+        // SAFETY: within the span.
+        self.base = unsafe { self.base.add(length) };
+        self.length -= length;
+        front
+    }
 }
 
 // SAFETY: whoever makes the call vouches for its memory, on whatever thread it is used.
@@ -41,7 +73,10 @@ pub unsafe fn spans(iov: *const iovec, count: c_int) -> Result<Vec<Span>> {
     Ok((0..count).map(span).collect())
 }
 
-fn one(base: *const c_void, length: size_t) -> [Span; 1] {
+/// # Safety
+///
+/// Its bytes are the program's: readable, and writable if the call writes to them.
+unsafe fn one(base: *const c_void, length: size_t) -> [Span; 1] {
     [Span { base: base.cast_mut().cast(), length }]
 }
 
@@ -65,7 +100,7 @@ pub unsafe fn taken(span: Span) -> Bytes {
 /// The spans are the program's and writable, and hold at least as much.
 pub unsafe fn given(data: &Payload, spans: &[Span]) {
     let mut spans = spans.iter().filter(|span| span.length > 0);
-    let mut room = Span { base: std::ptr::null_mut(), length: 0 };
+    let mut room = Span::EMPTY;
     for piece in data.pieces() {
         let mut piece = &piece[..];
         while !piece.is_empty() {
@@ -73,14 +108,10 @@ pub unsafe fn given(data: &Payload, spans: &[Span]) {
                 let Some(next) = spans.next() else { return };
                 room = *next;
             }
-            let step = room.length.min(piece.len());
-            // SAFETY: within the span.
-            unsafe {
-                std::ptr::copy_nonoverlapping(piece.as_ptr(), room.base, step);
-                room.base = room.base.add(step);
-            }
-            room.length -= step;
-            piece = &piece[step..];
+            let step = room.split_to(room.length.min(piece.len()));
+            // SAFETY: the span has these bytes.
+            unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), step.base, step.length) };
+            piece = &piece[step.length..];
         }
     }
 }
@@ -96,12 +127,9 @@ fn chunks(spans: &[Span]) -> Vec<Vec<Span>> {
                 out.push(Vec::new());
                 room = CHUNK_BYTES;
             }
-            let length = span.length.min(room);
-            out.last_mut().expect("never empty").push(Span { base: span.base, length });
-            // SAFETY: within the span.
-            span.base = unsafe { span.base.add(length) };
-            span.length -= length;
-            room -= length;
+            let front = span.split_to(span.length.min(room));
+            out.last_mut().expect("never empty").push(front);
+            room -= front.length;
         }
     }
     out
@@ -380,7 +408,11 @@ const IOV_MAX: usize = 1024;
 const CHUNK_BYTES: usize = 16 << 20;
 
 /// Fills memory from a file, for a private mapping; what lies beyond the end stays as it is.
-pub fn fill(open: &Open, to: *mut u8, length: usize, offset: off_t) -> Result<isize> {
+///
+/// # Safety
+///
+/// `to` has `length` bytes that can be written.
+pub unsafe fn fill(open: &Open, to: *mut u8, length: usize, offset: off_t) -> Result<isize> {
     read_there(open, &[Span { base: to, length }], offset)
 }
 

@@ -163,7 +163,8 @@ export! {
             _ => {}
         }
         let open = table::find(fd)?;
-        Some(serve(|| control(&open, command, argument)))
+        // SAFETY: the program's own argument, as the command wants it.
+        Some(serve(|| unsafe { control(&open, command, argument) }))
     } else { real::fcntl()(fd, command, argument) }
 }
 export! {
@@ -173,7 +174,10 @@ export! {
     }
 }
 
-fn control(open: &Arc<Open>, command: c_int, argument: c_long) -> Result<c_int> {
+/// # Safety
+///
+/// For the commands of locks the argument is null or points to a flock.
+unsafe fn control(open: &Arc<Open>, command: c_int, argument: c_long) -> Result<c_int> {
     match command {
         libc::F_GETFL => Ok(open.flags()),
         libc::F_SETFL => {
@@ -191,7 +195,7 @@ fn control(open: &Arc<Open>, command: c_int, argument: c_long) -> Result<c_int> 
             if lock.is_null() {
                 return refuse(libc::EFAULT);
             }
-            // SAFETY: for these commands the argument points to a flock of the program's.
+            // SAFETY: not null, so the caller's promise.
             locks::control(open, command, unsafe { &mut *lock })
         }
         _ => refuse(libc::EINVAL),

@@ -39,8 +39,9 @@ pub fn read(open: &Open, pieces: &[Piece]) -> Result<Vec<usize>> {
     let mut rest = data;
     let mut counts = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        let there = inode.size.saturating_sub(piece.offset).min(piece.span.length as u64) as usize;
-        let mut bytes = rest.split_to(piece.span.length.min(rest.len()));
+        let there =
+            inode.size.saturating_sub(piece.offset).min(piece.span.length() as u64) as usize;
+        let mut bytes = rest.split_to(piece.span.length().min(rest.len()));
         bytes.truncate(there);
         counts.push(bytes.len());
         // SAFETY: the program's own spans.
@@ -54,12 +55,12 @@ pub fn read(open: &Open, pieces: &[Piece]) -> Result<Vec<usize>> {
 /// Writes all pieces.
 pub fn write(open: &Open, pieces: &[Piece]) -> Result<()> {
     let (client, file) = open.to_write()?;
-    let total: usize = pieces.iter().map(|piece| piece.span.length).sum();
+    let total: usize = pieces.iter().map(|piece| piece.span.length()).sum();
     let mut data = Vec::with_capacity(total);
-    for piece in pieces.iter().filter(|piece| piece.span.length > 0) {
+    for piece in pieces.iter().filter(|piece| piece.span.length() > 0) {
         // SAFETY: the program's own spans.
         data.extend_from_slice(unsafe {
-            std::slice::from_raw_parts(piece.span.base, piece.span.length)
+            std::slice::from_raw_parts(piece.span.base(), piece.span.length())
         });
     }
     wait(&client, file.write_list(&runs(pieces), data.into()))?;
@@ -74,8 +75,8 @@ pub fn write(open: &Open, pieces: &[Piece]) -> Result<()> {
 /// The pieces as few runs: equal ones at equal distances are one.
 fn runs(pieces: &[Piece]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for piece in pieces.iter().filter(|piece| piece.span.length > 0) {
-        let (offset, bytes) = (piece.offset, piece.span.length as u64);
+    for piece in pieces.iter().filter(|piece| piece.span.length() > 0) {
+        let (offset, bytes) = (piece.offset, piece.span.length() as u64);
         if !runs.last_mut().is_some_and(|run| lengthen(run, offset, bytes)) {
             runs.push(Run::one(offset, bytes));
         }
@@ -109,26 +110,23 @@ fn count(pieces: &[Piece]) {
 /// Lays memory and places side by side.
 fn pair(spans: &[Span], extents: &[Extent]) -> Result<Vec<Piece>> {
     let mut pieces = Vec::with_capacity(spans.len().max(extents.len()));
-    let mut spans = spans.iter().copied().filter(|span| span.length > 0);
-    let mut room = Span { base: std::ptr::null_mut(), length: 0 };
+    let mut spans = spans.iter().copied().filter(|span| span.length() > 0);
+    let mut room = Span::EMPTY;
     for extent in extents {
         if extent.offset.checked_add(extent.length).is_none_or(|end| end > i64::MAX as u64) {
             return refuse(libc::EINVAL);
         }
         let (mut offset, mut left) = (extent.offset, extent.length);
         while left > 0 {
-            if room.length == 0 {
+            if room.length() == 0 {
                 room = spans.next().ok_or(Stop::from(Errno::EINVAL))?;
             }
-            let length = left.min(room.length as u64) as usize;
-            pieces.push(Piece { offset, span: Span { base: room.base, length } });
-            // SAFETY: within the span.
-            room.base = unsafe { room.base.add(length) };
-            room.length -= length;
+            let length = left.min(room.length() as u64) as usize;
+            pieces.push(Piece { offset, span: room.split_to(length) });
             (offset, left) = (offset + length as u64, left - length as u64);
         }
     }
-    match room.length == 0 && spans.next().is_none() {
+    match room.length() == 0 && spans.next().is_none() {
         true => Ok(pieces),
         false => refuse(libc::EINVAL),
     }
@@ -147,7 +145,7 @@ unsafe fn pieces(
     unsafe {
         let span = |at| {
             let entry: iovec = *iov.add(at);
-            Span { base: entry.iov_base.cast(), length: entry.iov_len }
+            Span::new(entry.iov_base.cast(), entry.iov_len)
         };
         let spans: Vec<Span> = (0..iov_count).map(span).collect();
         let extents: Vec<Extent> = (0..extent_count).map(|at| *extents.add(at)).collect();
@@ -159,7 +157,8 @@ unsafe fn pieces(
 fn one_by_one(fd: c_int, pieces: &[Piece], writes: bool) -> Result<isize> {
     let mut done = 0;
     for piece in pieces {
-        let (base, length, offset) = (piece.span.base, piece.span.length, piece.offset as off_t);
+        let (base, length, offset) =
+            (piece.span.base(), piece.span.length(), piece.offset as off_t);
         // SAFETY: the program's own spans.
         let step = unsafe {
             match writes {
@@ -199,7 +198,7 @@ export! { fn covey_writex(
     serve(|| {
         // SAFETY: the program's own lists.
         let pieces = unsafe { pieces(iov, iov_count, extents, extent_count)? };
-        let total: usize = pieces.iter().map(|piece| piece.span.length).sum();
+        let total: usize = pieces.iter().map(|piece| piece.span.length()).sum();
         match open {
             Some(open) => write(&open, &pieces).map(|()| total as ssize_t),
             None => one_by_one(fd, &pieces, true),
@@ -217,7 +216,8 @@ mod tests {
     use super::*;
 
     fn span(base: usize, length: usize) -> Span {
-        Span { base: base as *mut u8, length }
+        // SAFETY: nobody looks at its bytes.
+        unsafe { Span::new(base as *mut u8, length) }
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         let places = [Extent { offset: 100, length: 5 }, Extent { offset: 200, length: 5 }];
         let pieces = pair(&[span(1, 3), span(50, 7)], &places).expect("as long as each other");
         let found: Vec<_> =
-            pieces.iter().map(|p| (p.offset, p.span.base as usize, p.span.length)).collect();
+            pieces.iter().map(|p| (p.offset, p.span.base() as usize, p.span.length())).collect();
         assert_eq!(found, [(100, 1, 3), (103, 50, 2), (200, 52, 5)]);
     }
 

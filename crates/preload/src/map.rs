@@ -25,9 +25,10 @@ export! { failing(libc::MAP_FAILED) fn mmap | mmap64(
     if memory == libc::MAP_FAILED {
         return memory;
     }
-    let filled = serve(|| data::fill(&open, memory.cast(), length, offset));
+    // SAFETY: the mapping was just made, as long as that.
+    let filled = serve(|| unsafe { data::fill(&open, memory.cast(), length, offset) });
     let _inside = Inside::enter();
-    // SAFETY: the mapping was just made.
+    // SAFETY: the mapping is ours until it is answered.
     unsafe {
         if filled < 0 || libc::mprotect(memory, length, protection) != 0 {
             libc::munmap(memory, length);

@@ -101,11 +101,14 @@ export! { fn sigaction | __sigaction(
     }
 } }
 
-fn set(signal: c_int, handler: sighandler_t, restarts: bool, real: Setter) -> sighandler_t {
+/// # Safety
+///
+/// `handler` is a function that may be called for the signal, or one of the constants.
+unsafe fn set(signal: c_int, handler: sighandler_t, restarts: bool, real: Setter) -> sighandler_t {
     if is_function(handler) {
         note(signal, restarts);
     }
-    // SAFETY: the program's own arguments.
+    // SAFETY: the caller's promise.
     let before = unsafe { real(signal, handler) };
     if before != SIG_ERR && !is_function(handler) {
         forget(signal);
@@ -116,13 +119,16 @@ fn set(signal: c_int, handler: sighandler_t, restarts: bool, real: Setter) -> si
 type Setter = unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t;
 
 export! { failing(SIG_ERR) fn signal | ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    set(number, handler, true, real::signal())
+    // SAFETY: the program's own handler.
+    unsafe { set(number, handler, true, real::signal()) }
 } }
 export! { failing(SIG_ERR) fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    set(number, handler, true, real::signal())
+    // SAFETY: the program's own handler.
+    unsafe { set(number, handler, true, real::signal()) }
 } }
 export! { failing(SIG_ERR) fn sysv_signal | __sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    set(number, handler, false, real::__sysv_signal())
+    // SAFETY: the program's own handler.
+    unsafe { set(number, handler, false, real::__sysv_signal()) }
 } }
 
 const SET_BYTES: usize = size_of::<u64>();

@@ -43,7 +43,10 @@ fn blocks(stat: &Stat) -> i64 {
     stat.blocks as i64
 }
 
-fn fill(found: &Stat, out: *mut Status) -> Result<c_int> {
+/// # Safety
+///
+/// `out` is null or a place for the struct.
+unsafe fn fill(found: &Stat, out: *mut Status) -> Result<c_int> {
     if out.is_null() {
         return refuse(libc::EFAULT);
     }
@@ -62,7 +65,7 @@ fn fill(found: &Stat, out: *mut Status) -> Result<c_int> {
     (stat.st_atime, stat.st_atime_nsec) = split(inode.atime);
     (stat.st_mtime, stat.st_mtime_nsec) = split(inode.mtime);
     (stat.st_ctime, stat.st_ctime_nsec) = split(inode.ctime);
-    // SAFETY: the program's own struct.
+    // SAFETY: not null, so the caller's promise.
     unsafe { out.write(stat) };
     Ok(0)
 }
@@ -80,7 +83,8 @@ export! { fn fstat | fstat64(fd: c_int, out: *mut Status) -> c_int {
     match table::find(fd) {
         // SAFETY: the program's own arguments.
         None => unsafe { real::fstat()(fd, out) },
-        Some(_) => serve(|| fill(&of_descriptor(fd)?, out)),
+        // SAFETY: the program's own struct.
+        Some(_) => serve(|| unsafe { fill(&of_descriptor(fd)?, out) }),
     }
 } }
 export! { fn fstatat | fstatat64(dirfd: c_int, path: *const c_char, out: *mut Status, flags: c_int) -> c_int {
@@ -104,7 +108,8 @@ export! { fn __fxstat | __fxstat64(version: c_int, fd: c_int, out: *mut Status) 
     match table::find(fd) {
         // SAFETY: the program's own arguments.
         None => unsafe { real::__fxstat()(version, fd, out) },
-        Some(_) => serve(|| fill(&of_descriptor(fd)?, out)),
+        // SAFETY: the program's own struct.
+        Some(_) => serve(|| unsafe { fill(&of_descriptor(fd)?, out) }),
     }
 } }
 export! { fn __fxstatat | __fxstatat64(version: c_int, dirfd: c_int, path: *const c_char, out: *mut Status, flags: c_int) -> c_int {
@@ -125,7 +130,10 @@ export! { fn statx(dirfd: c_int, path: *const c_char, flags: c_int, mask: c_uint
     }
 } }
 
-fn fill_extended(found: &Stat, out: *mut libc::statx) -> Result<c_int> {
+/// # Safety
+///
+/// `out` is null or a place for the struct.
+unsafe fn fill_extended(found: &Stat, out: *mut libc::statx) -> Result<c_int> {
     if out.is_null() {
         return refuse(libc::EFAULT);
     }
@@ -156,7 +164,7 @@ fn fill_extended(found: &Stat, out: *mut libc::statx) -> Result<c_int> {
     stat.stx_dev_minor = libc::minor(DEVICE);
     stat.stx_rdev_major = libc::major(inode.rdev);
     stat.stx_rdev_minor = libc::minor(inode.rdev);
-    // SAFETY: the program's own struct.
+    // SAFETY: not null, so the caller's promise.
     unsafe { out.write(stat) };
     Ok(0)
 }
@@ -196,7 +204,10 @@ export! { fn faccessat(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_
     }
 } }
 
-fn space(file_system: *mut libc::statvfs) -> Result<c_int> {
+/// # Safety
+///
+/// `file_system` is a place for the struct.
+unsafe fn space(file_system: *mut libc::statvfs) -> Result<c_int> {
     let client = client()?;
     let found = wait(&client, client.space())?;
     // SAFETY: a struct of zeros is valid.
@@ -208,13 +219,16 @@ fn space(file_system: *mut libc::statvfs) -> Result<c_int> {
     out.f_files = found.files + out.f_bavail;
     (out.f_ffree, out.f_favail) = (out.f_bavail, out.f_bavail);
     out.f_namemax = 255;
-    // SAFETY: the program's own struct.
+    // SAFETY: the caller's promise.
     unsafe { file_system.write(out) };
     Ok(0)
 }
 
-fn space_in_linux(out: *mut libc::statfs) -> Result<c_int> {
-    // SAFETY: structs of zeros are valid; the last write goes to the program's own struct.
+/// # Safety
+///
+/// `out` is a place for the struct.
+unsafe fn space_in_linux(out: *mut libc::statfs) -> Result<c_int> {
+    // SAFETY: structs of zeros are valid; the last write goes where the caller promises a place.
     unsafe {
         let mut found: libc::statvfs = std::mem::zeroed();
         space(&mut found)?;
@@ -237,7 +251,8 @@ export! { fn fstatvfs | fstatvfs64(fd: c_int, out: *mut libc::statvfs) -> c_int 
     match table::find(fd) {
         // SAFETY: the program's own arguments.
         None => unsafe { real::fstatvfs()(fd, out) },
-        Some(_) => serve(|| space(out)),
+        // SAFETY: the program's own struct.
+        Some(_) => serve(|| unsafe { space(out) }),
     }
 } }
 export! { fn statfs | statfs64(path: *const c_char, out: *mut libc::statfs) -> c_int {
@@ -248,7 +263,8 @@ export! { fn fstatfs | fstatfs64(fd: c_int, out: *mut libc::statfs) -> c_int {
     match table::find(fd) {
         // SAFETY: the program's own arguments.
         None => unsafe { real::fstatfs()(fd, out) },
-        Some(_) => serve(|| space_in_linux(out)),
+        // SAFETY: the program's own struct.
+        Some(_) => serve(|| unsafe { space_in_linux(out) }),
     }
 } }
 

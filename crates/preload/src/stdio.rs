@@ -122,9 +122,13 @@ fn stream(fd: c_int, mode: &CStr, buffering: c_int) -> *mut FILE {
     }
 }
 
-/// Open flags and the plain mode of a mode string; EINVAL for what fopen(3) refuses.
-fn parse(mode: *const c_char) -> Option<(c_int, &'static CStr)> {
-    // SAFETY: the program's own string.
+/// Open flags and the plain mode of a mode string; none for what fopen(3) refuses.
+///
+/// # Safety
+///
+/// `mode` ends with a zero.
+unsafe fn parse(mode: *const c_char) -> Option<(c_int, &'static CStr)> {
+    // SAFETY: the caller's promise.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
     let mode = mode.split(|byte| *byte == b',').next()?;
     let both = mode.contains(&b'+');
@@ -149,7 +153,8 @@ export! { fn fopen | fopen64(path: *const c_char, mode: *const c_char) -> *mut F
         // SAFETY: the program's own arguments.
         Where::Real(path) => unsafe { real::fopen()(path.pointer(), mode) },
         Where::Ours(place) => {
-            let Some((flags, plain)) = parse(mode) else { return fail(libc::EINVAL) };
+            // SAFETY: the program's own string.
+            let Some((flags, plain)) = (unsafe { parse(mode) }) else { return fail(libc::EINVAL) };
             let fd = serve_or(
                 || open_place(&place, flags, MODE),
                 // SAFETY: the path lives through the call.
@@ -165,7 +170,8 @@ export! { fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         // SAFETY: the program's own arguments.
         return unsafe { real::fdopen()(fd, mode) };
     }
-    match parse(mode) {
+    // SAFETY: the program's own string.
+    match unsafe { parse(mode) } {
         Some((_, plain)) => stream(fd, plain, libc::_IOFBF),
         None => fail(libc::EINVAL),
     }

@@ -53,7 +53,7 @@ unsafe fn set(id: Id, of: Text, value: *const c_void, size: size_t, flags: c_int
     let client = client()?;
     // SAFETY: the program's own arguments.
     unsafe {
-        let span = crate::data::Span { base: value.cast_mut().cast(), length: size };
+        let span = crate::data::Span::new(value.cast_mut().cast(), size);
         let value = crate::data::taken(span);
         wait(&client, client.setxattr(&caller(), id, &name(of), value, flags as u32))?;
     }
