@@ -18,6 +18,7 @@ mod losses;
 mod refusals;
 mod space;
 mod standing;
+mod syncs;
 mod tree;
 
 pub mod copy;
@@ -39,7 +40,7 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Notify;
 pub use tree::DataServer;
 
 /// Subdirectories that objects are spread over, by the low byte of the id.
@@ -81,8 +82,7 @@ pub struct Object {
     writing: RefCell<Vec<(u64, u64)>>,
     /// A write or a cut has ended.
     ended: Notify,
-    /// Held by the one that syncs it.
-    syncing: Mutex<()>,
+    syncs: syncs::Syncs,
     version: Cell<u32>,
 }
 
@@ -195,7 +195,7 @@ impl DataTree {
             is_cutting: Cell::new(false),
             writing: RefCell::default(),
             ended: Notify::new(),
-            syncing: Mutex::default(),
+            syncs: syncs::Syncs::default(),
             version: Cell::new(0),
         });
         held.insert(id, Rc::downgrade(&object));

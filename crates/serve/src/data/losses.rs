@@ -68,26 +68,23 @@ impl Losses {
 }
 
 impl DataTree {
-    /// What a sync has come to, for the client that asked for it.
-    pub(super) async fn synced(
-        &self,
-        id: Id,
-        line: &Line,
-        synced: io::Result<()>,
-    ) -> Result<(), Errno> {
-        if let Err(error) = synced {
-            tracing::error!("object {id:016x} cannot be synced: {error}");
-            let count = {
-                let mut losses = self.losses.borrow_mut();
-                losses.add(id, &error);
-                losses.before + losses.count
-            };
-            let (disk, store) = (self.disk.clone(), self.store.clone());
-            // A disk that cannot take this either is dead: there is nothing to come back to.
-            if let Err(error) = task::blocking(move || note(&*disk, &store, count)).await {
-                tracing::error!("the loss cannot be noted in the store: {error}");
-            }
+    /// A sync has failed: kept for all clients before anybody is answered.
+    pub(super) async fn note_loss(&self, id: Id, error: &io::Error) {
+        tracing::error!("object {id:016x} cannot be synced: {error}");
+        let count = {
+            let mut losses = self.losses.borrow_mut();
+            losses.add(id, error);
+            losses.before + losses.count
+        };
+        let (disk, store) = (self.disk.clone(), self.store.clone());
+        // A disk that cannot take this either is dead: there is nothing to come back to.
+        if let Err(error) = task::blocking(move || note(&*disk, &store, count)).await {
+            tracing::error!("the loss cannot be noted in the store: {error}");
         }
+    }
+
+    /// What a sync is answered with, when it is over.
+    pub(super) fn tell_loss(&self, id: Id, line: &Line) -> Result<(), Errno> {
         match self.losses.borrow_mut().tell(id, line) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -110,6 +107,7 @@ mod tests {
     use covey_ninep::tree::{Tree, User, Write};
     use covey_stripe::objects::DataReply;
     use covey_wire::Bytes;
+    use futures_util::FutureExt;
     use std::rc::Rc;
     use std::sync::Arc;
 
@@ -196,6 +194,61 @@ mod tests {
             let syncs = lines.iter().map(|line| rig.sync(line));
             let heard = futures_util::future::join_all(syncs).await;
             assert_eq!(heard, [Err(Errno::EIO); 3]);
+        });
+    }
+
+    #[test]
+    fn a_failure_is_kept_for_all_when_who_asked_for_the_sync_has_gone() {
+        run(async {
+            let disk = disk();
+            let rig = Rig::new(&disk);
+            let lines = [1, 2].map(|client| rig.line(client).0);
+            rig.write(&lines[0]).await;
+            disk.fail_syncs(1);
+            let before = disk.operations();
+            let mut asked = Box::pin(rig.sync(&lines[0]));
+            assert!((&mut asked).now_or_never().is_none());
+            while disk.operations() == before {
+                tokio::task::yield_now().await;
+            }
+            // As a flush does, and a connection that is lost.
+            drop(asked);
+            for line in [&lines[1], &lines[0]] {
+                assert_eq!(rig.sync(line).await, Err(Errno::EIO));
+                assert_eq!(rig.sync(line).await, Ok(()));
+            }
+        });
+    }
+
+    #[test]
+    fn syncs_that_wait_for_their_turn_share_one() {
+        run(async {
+            let disk = disk();
+            let rig = Rig::new(&disk);
+            let lines: Vec<_> = (1..=64).map(|client| rig.line(client).0).collect();
+            rig.write(&lines[0]).await;
+            let before = disk.operations();
+            let synced = futures_util::future::join_all(lines.iter().map(|line| rig.sync(line)));
+            assert_eq!(synced.await, [Ok(()); 64]);
+            assert_eq!(disk.operations() - before, 2, "the file and its name");
+        });
+    }
+
+    #[test]
+    fn a_sync_that_has_begun_does_not_count_for_who_asks_later() {
+        run(async {
+            let disk = disk();
+            let rig = Rig::new(&disk);
+            let line = rig.line(1).0;
+            rig.write(&line).await;
+            let before = disk.operations();
+            let mut first = Box::pin(rig.sync(&line));
+            assert!((&mut first).now_or_never().is_none());
+            // The task begins; then somebody else asks.
+            tokio::task::yield_now().await;
+            let both = futures_util::future::join(first, rig.sync(&line)).await;
+            assert_eq!(both, (Ok(()), Ok(())));
+            assert_eq!(disk.operations() - before, 3, "the file, its name, and the file again");
         });
     }
 

@@ -4,7 +4,6 @@ use super::DataTree;
 use super::line::{Line, Node, id_of, qid, root_qid};
 use crate::watch::Request;
 use covey_io::disk::{self, FileStat};
-use covey_io::task;
 use covey_ninep::message::Qid;
 use covey_ninep::runs::Run;
 use covey_ninep::tree::{
@@ -89,28 +88,8 @@ impl DataServer {
             Err(error) => return Outcome::Now(Err(error)),
         };
         self.0.counters.fsyncs.add(1);
-        let directory = object.is_name_dirty.get().then(|| {
-            let path = self.0.path(object.id, object.epoch.get());
-            path.parent().expect("objects lie in directories").to_owned()
-        });
-        let synced_epoch = object.epoch.get();
         let (tree, object, line) = (self.0.clone(), object.clone(), line.clone());
-        Outcome::later(async move {
-            // One at a time: the system tells one of two at once of a failure, and the other must not
-            // be answered before that is known.
-            let _turn = object.syncing.lock().await;
-            let disk = tree.disk.clone();
-            let synced = task::blocking(move || {
-                file.sync_blocking(false)?;
-                directory.map_or(Ok(()), |path| disk.sync_dir(&path))
-            })
-            .await;
-            // A cut meanwhile has given it another name.
-            if synced.is_ok() && object.epoch.get() == synced_epoch {
-                object.is_name_dirty.set(false);
-            }
-            tree.synced(object.id, &line, synced).await
-        })
+        Outcome::later(async move { tree.sync(&object, file, &line).await })
     }
 
     fn answer_call(&self, node: &Node, body: Bytes) -> Outcome<Bytes> {
