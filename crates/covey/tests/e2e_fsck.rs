@@ -35,7 +35,8 @@ fn classes(cluster: &Cluster, options: &[&str]) -> Vec<String> {
 fn objects(cluster: &Cluster, node: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for dir in fs::read_dir(cluster.store(node).join("objects")).unwrap() {
-        let files = fs::read_dir(dir.unwrap().path()).unwrap();
+        // The store's identity is a file.
+        let files = fs::read_dir(dir.unwrap().path()).into_iter().flatten();
         found.extend(files.map(|file| file.unwrap().path()));
     }
     found

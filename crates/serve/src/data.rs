@@ -97,15 +97,14 @@ impl DataTree {
     /// the metadata server has admitted it: see [`Standing`].
     pub fn open(disk: Arc<dyn Disk>, store: &Path) -> std::io::Result<DataTree> {
         let objects_dir = store.join("objects");
-        let is_new = disk.list(&objects_dir).is_err();
+        let identity = standing::identity(&*disk, store, &objects_dir)?;
         for low in 0..FANOUT {
             disk.make_dir(&objects_dir.join(format!("{low:02x}")))?;
         }
         // Whoever syncs an object relies on the names that lead to it.
         disk.sync_dir(&objects_dir)?;
         disk.sync_dir(store)?;
-        let identity = standing::identity(&*disk, store, is_new)?;
-        let losses = RefCell::new(losses::Losses::of_store(&*disk, store));
+        let losses = RefCell::new(losses::Losses::of_store(&*disk, store)?);
         let mut tree = DataTree {
             losses,
             disk,
@@ -128,8 +127,11 @@ impl DataTree {
                 tree.note_epoch(id, epoch, &path)?;
             }
         }
-        let formatted = tree.disk.stat(&store.join(IDENTITY_FILE));
-        let formatted = formatted.map_or(0, |stat| stat.modified.as_nanos() as u64);
+        let formatted = match tree.disk.stat(&store.join(IDENTITY_FILE)) {
+            Ok(stat) => stat.modified.as_nanos() as u64,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
         tree.standing = Standing::new(identity, is_empty, formatted);
         Ok(tree)
     }

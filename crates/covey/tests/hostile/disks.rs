@@ -144,10 +144,33 @@ fn objects_that_are_wiped_are_missed_although_the_store_is_still_marked() {
     assert!(!unreadable(&cluster).is_empty());
 }
 
+#[test]
+fn objects_that_are_wiped_within_their_directory_are_missed() {
+    let cluster = filled();
+    cluster.kill("io2");
+    let objects = cluster.store("io2").join("objects");
+    for entry in fs::read_dir(&objects).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
+        }
+    }
+    for _ in 0..2 {
+        cluster.restart();
+        until("the strange store is seen", || state(&cluster, "io2") == "unknown store");
+        assert!(!unreadable(&cluster).is_empty());
+        let status = cluster.covey(&["status"]);
+        assert!(status.contains("covey fsck --accept-loss io2"), "{status}");
+        cluster.kill("io2");
+    }
+}
+
 /// Makes a cluster what an older version has left: no store has an identity.
 fn forget_identities(cluster: &Cluster) {
     for node in ["io1", "io2", "io3"] {
-        fs::remove_file(cluster.store(node).join("objects.identity")).unwrap();
+        fs::remove_file(cluster.store(node).join("objects/identity")).unwrap();
     }
     let mut kv = Kv::open(&cluster.store("meta").join("meta"), NO_LIMIT).unwrap();
     assert!(kv.delete(b"sstores").unwrap() && kv.delete(b"gidentity").unwrap());
@@ -157,6 +180,13 @@ fn forget_identities(cluster: &Cluster) {
 #[test]
 fn a_cluster_of_an_older_version_goes_on_and_learns_its_stores() {
     let mut cluster = filled();
+    cluster.down();
+    for node in ["io1", "io2", "io3"] {
+        let store = cluster.store(node);
+        fs::rename(store.join("objects/identity"), store.join("objects.identity")).unwrap();
+    }
+    cluster.restart();
+    assert_eq!(unreadable(&cluster), BTreeSet::new(), "they lay beside the objects");
     cluster.down();
     forget_identities(&cluster);
     cluster.restart();

@@ -240,7 +240,11 @@ impl Cluster {
     pub fn objects(&self) -> usize {
         let stores = fs::read_dir(self.dir.join("store")).expect("a cluster has stores");
         let stores = stores.map(|store| store.expect("an entry").path().join("objects"));
-        stores.filter(|objects| objects.is_dir()).map(|objects| bytes::files_below(&objects)).sum()
+        let entries = stores.flat_map(|objects| fs::read_dir(objects).into_iter().flatten());
+        // A file there is the store's identity.
+        let directories =
+            entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir());
+        directories.map(|directory| bytes::files_below(&directory)).sum()
     }
 }
 

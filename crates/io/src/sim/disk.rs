@@ -74,6 +74,8 @@ struct State {
     /// Syncs of dirty files that fail from now on.
     failing_syncs: u64,
     has_failed_sync: bool,
+    /// Looks at names until one fails.
+    failing_look: Option<u64>,
     operations: u64,
     starts: u64,
     started_at: Option<Instant>,
@@ -113,6 +115,7 @@ impl SimDisk {
             crash_after: None,
             failing_syncs: 0,
             has_failed_sync: false,
+            failing_look: None,
             operations: 0,
             starts: 1,
             started_at: None,
@@ -140,6 +143,12 @@ impl SimDisk {
     pub fn fails_syncs(&self) -> bool {
         let state = self.lock();
         state.failing_syncs > 0 || state.has_failed_sync
+    }
+
+    /// After so many more looks at what there is (lists, states, opens of existing files) one fails
+    /// with EIO; None: none does.
+    pub fn fail_look(&self, after: Option<u64>) {
+        self.lock().failing_look = after;
     }
 
     /// What is dirty now is written back by the system, without success: the next sync reports it.
@@ -218,6 +227,16 @@ impl State {
         fails
     }
 
+    fn look(&mut self) -> io::Result<()> {
+        match self.failing_look {
+            None => Ok(()),
+            Some(left) => {
+                self.failing_look = left.checked_sub(1);
+                if left > 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
+            }
+        }
+    }
+
     /// Whether an operation that is done whole or not at all is done.
     fn is_done(&mut self, fate: Fate) -> bool {
         fate == Fate::Done || self.rng.chance(500)
@@ -264,7 +283,13 @@ impl State {
 
 impl Disk for SimDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
-        let known = self.lock().inode_of(path);
+        let known = {
+            let mut state = self.lock();
+            if how == Open::Existing {
+                state.look()?;
+            }
+            state.inode_of(path)
+        };
         let inode = match (known, how) {
             (Ok(inode), Open::Existing | Open::Create) => inode,
             (Err(error), Open::Existing) => return Err(error),
@@ -312,7 +337,8 @@ impl Disk for SimDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.look()?;
         if !state.dirs.contains(dir) {
             return Err(ErrorKind::NotFound.into());
         }
@@ -323,7 +349,8 @@ impl Disk for SimDisk {
     }
 
     fn stat(&self, path: &Path) -> io::Result<FileStat> {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.look()?;
         let inode = state.inode_of(path)?;
         Ok(state.inodes[&inode].stat())
     }

@@ -35,12 +35,13 @@ struct Loss {
 }
 
 impl Losses {
-    pub(super) fn of_store(disk: &dyn Disk, store: &Path) -> Losses {
-        let read = || -> io::Result<u64> {
-            let bytes = disk.open(&store.join(FILE), Open::Existing)?.read_blocking(0, 8)?;
-            Ok(bytes[..].try_into().map_or(1, u64::from_le_bytes))
+    pub(super) fn of_store(disk: &dyn Disk, store: &Path) -> io::Result<Losses> {
+        let before = match disk.open(&store.join(FILE), Open::Existing) {
+            Ok(file) => file.read_blocking(0, 8)?[..].try_into().map_or(1, u64::from_le_bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
         };
-        Losses { before: read().unwrap_or(0), ..Losses::default() }
+        Ok(Losses { before, ..Losses::default() })
     }
 
     fn add(&mut self, id: Id, error: &io::Error) {

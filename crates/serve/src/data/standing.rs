@@ -1,9 +1,11 @@
 //! Which store this is, and whether the metadata server knows it.
 //!
 //! ```text
-//!   DIR/objects.identity    store HEX          made with the store, never changed
+//!   DIR/objects/identity    store HEX          made with the store, never changed
 //!                           metadata HEX       the metadata server that has files in it
 //! ```
+//!
+//! It lies among the objects, so that it goes and comes back with them. Older versions kept it beside them.
 //!
 //! A disk that was replaced, or a directory that was emptied, is another store: it would answer with zeros
 //! for every byte that the one before held. So a server serves nothing until the metadata server, which
@@ -11,7 +13,7 @@
 //! moment. A store that it does not know answers EIO until the loss is accepted. And a store that
 //! belongs to another metadata server is not given to one that would take all its objects for orphans.
 
-use super::{DataTree, Line};
+use super::{DataTree, FANOUT, Line};
 use covey_io::disk::{Disk, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
@@ -24,9 +26,11 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The identity's file, in the storage directory.
-const FILE: &str = "objects.identity";
-const FILE_NEW: &str = "objects.identity.new";
+/// The identity's file, in the objects' directory.
+const FILE: &str = "identity";
+const FILE_NEW: &str = "identity.new";
+/// The file of older versions, in the storage directory.
+const FILE_BESIDE: &str = "objects.identity";
 const FILE_BYTES_MAX: usize = 4096;
 /// How long a request waits for the metadata server's word.
 const WORD_WAIT: Duration = Duration::from_secs(2);
@@ -54,20 +58,50 @@ pub struct Standing {
     has_come: Notify,
 }
 
-/// The store's identity; a new one when it has none, or has lost its objects' directory.
-pub(super) fn identity(disk: &dyn Disk, store: &Path, is_new: bool) -> io::Result<(Name, Name)> {
-    let found = if is_new { None } else { read(disk, store)? };
-    if let Some(found) = found {
-        return Ok(found);
+/// The identity of the objects in `objects`, below `store`; a new one when they have none. Asked before
+/// the directories there are made. Only what is missing is new: a disk that cannot say ends the start.
+pub(super) fn identity(disk: &dyn Disk, store: &Path, objects: &Path) -> io::Result<(Name, Name)> {
+    let beside = store.join(FILE_BESIDE);
+    let older = read(disk, &beside)?;
+    let found = match read(disk, &objects.join(FILE))? {
+        Some(found) => found,
+        None => {
+            let identity = match &older {
+                Some(older) if has_directories(disk, objects)? => older.clone(),
+                _ => (new_mark(disk)?, Name::EMPTY),
+            };
+            disk.make_dir(objects)?;
+            write(disk, objects, &identity.0, &identity.1)?;
+            identity
+        }
+    };
+    // One that is another's stays: its objects may come back.
+    if older.is_some_and(|(mark, _)| mark == found.0) {
+        disk.remove(&beside)?;
     }
-    let mark: String = disk.mark()?.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mark = Name::from(mark);
-    write(disk, store, &mark, &Name::EMPTY)?;
-    Ok((mark, Name::EMPTY))
+    Ok(found)
 }
 
-fn read(disk: &dyn Disk, store: &Path) -> io::Result<Option<(Name, Name)>> {
-    let file = match disk.open(&store.join(FILE), Open::Existing) {
+fn new_mark(disk: &dyn Disk) -> io::Result<Name> {
+    let mark: String = disk.mark()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Name::from(mark))
+}
+
+/// Whether the objects' directories are all there: they were made before the identity beside them, and
+/// are missing where the objects were wiped, or their disk is not mounted.
+fn has_directories(disk: &dyn Disk, objects: &Path) -> io::Result<bool> {
+    for low in 0..FANOUT {
+        match disk.list(&objects.join(format!("{low:02x}"))) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<(Name, Name)>> {
+    let file = match disk.open(path, Open::Existing) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -78,25 +112,25 @@ fn read(disk: &dyn Disk, store: &Path) -> io::Result<Option<(Name, Name)>> {
     match value("store ") {
         Some(mark) => Ok(Some((mark, value("metadata ").unwrap_or_default()))),
         None => {
-            let what = format!("{} does not say which store this is", store.join(FILE).display());
+            let what = format!("{} does not say which store this is", path.display());
             Err(io::Error::new(io::ErrorKind::InvalidData, what))
         }
     }
 }
 
-fn write(disk: &dyn Disk, store: &Path, mark: &Name, meta: &Name) -> io::Result<()> {
+fn write(disk: &dyn Disk, objects: &Path, mark: &Name, meta: &Name) -> io::Result<()> {
     let mut text =
         format!("# Which store of Covey this is. Do not change it by hand.\nstore {mark}\n");
     if !meta.is_empty() {
         text += &format!("metadata {meta}\n");
     }
-    let file = disk.open(&store.join(FILE_NEW), Open::Truncate)?;
+    let file = disk.open(&objects.join(FILE_NEW), Open::Truncate)?;
     if file.write_all_blocking(0, &[IoSlice::new(text.as_bytes())])? != text.len() {
         return Err(io::ErrorKind::StorageFull.into());
     }
     file.sync_blocking(false)?;
-    disk.rename(&store.join(FILE_NEW), &store.join(FILE))?;
-    disk.sync_dir(store)
+    disk.rename(&objects.join(FILE_NEW), &objects.join(FILE))?;
+    disk.sync_dir(objects)
 }
 
 impl Standing {
@@ -200,7 +234,7 @@ impl DataTree {
             return Err(Errno::because(Errno::EINVAL, what));
         }
         if before.is_empty() {
-            let (disk, dir, owner) = (self.disk.clone(), self.store.clone(), meta.clone());
+            let (disk, dir, owner) = (self.disk.clone(), self.objects_dir.clone(), meta.clone());
             task::blocking(move || write(&*disk, &dir, &store, &owner)).await?;
             *standing.meta.borrow_mut() = meta;
         }

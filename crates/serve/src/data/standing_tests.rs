@@ -49,6 +49,85 @@ fn a_store_without_its_objects_directory_is_another() {
 }
 
 #[test]
+fn a_store_whose_objects_are_wiped_is_another_and_is_itself_when_they_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || DataTree::open(Arc::new(covey_io::os::disk::OsDisk), directory.path()).unwrap();
+    let (objects, aside) = (directory.path().join("objects"), directory.path().join("aside"));
+    let store = met(&open()).0;
+    // As a disk that is not mounted there.
+    std::fs::rename(&objects, &aside).unwrap();
+    std::fs::create_dir(&objects).unwrap();
+    let other = met(&open()).0;
+    assert_ne!(other, store);
+    assert_eq!(met(&open()).0, other);
+    std::fs::remove_dir_all(&objects).unwrap();
+    std::fs::rename(&aside, &objects).unwrap();
+    assert_eq!(met(&open()).0, store);
+}
+
+/// Makes the store what an older version has left: its identity lies beside the objects.
+fn put_beside(store: &Path) {
+    std::fs::rename(store.join("objects/identity"), store.join("objects.identity")).unwrap();
+}
+
+#[test]
+fn an_identity_beside_the_objects_moves_among_them_if_they_are_there() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let (dir, objects) = (directory.path(), directory.path().join("objects"));
+        let open = || Rc::new(DataTree::open(Arc::new(covey_io::os::disk::OsDisk), dir).unwrap());
+        let tree = open();
+        let store = met(&tree).0;
+        admit(&tree, "m").await.unwrap();
+        put_beside(dir);
+        let (found, meta, _) = met(&open());
+        assert_eq!((&found, meta), (&store, "m".into()), "it holds nothing, and is the same");
+        assert!(!dir.join("objects.identity").exists() && objects.join("identity").exists());
+
+        put_beside(dir);
+        let aside = dir.join("aside");
+        std::fs::rename(&objects, &aside).unwrap();
+        std::fs::create_dir(&objects).unwrap();
+        for _ in 0..2 {
+            assert_ne!(met(&open()).0, store);
+        }
+        std::fs::remove_dir_all(&objects).unwrap();
+        std::fs::rename(&aside, &objects).unwrap();
+        assert_eq!(met(&open()).0, store, "the disk is mounted again");
+    });
+}
+
+#[test]
+fn a_disk_that_fails_at_the_start_costs_neither_the_identity_nor_the_losses() {
+    run(async {
+        for is_older in [false, true] {
+            let mut has_ended = false;
+            for after in (0..4).chain((4..2000).step_by(61)) {
+                let (disk, dir) = (disk(), Path::new(DIR));
+                let tree = open(&disk);
+                admit(&tree, "m").await.unwrap();
+                let store = met(&tree);
+                if is_older {
+                    let inside = dir.join("objects/identity");
+                    disk.rename(&inside, &dir.join("objects.identity")).unwrap();
+                }
+                let losses = disk.open(&dir.join("objects.losses"), Open::Create).unwrap();
+                losses.write_all_blocking(0, &[IoSlice::new(&3u64.to_le_bytes())]).unwrap();
+                disk.fail_look(Some(after));
+                let opened = DataTree::open(Arc::new(disk.clone()), dir).map(Rc::new);
+                disk.fail_look(None);
+                has_ended |= opened.is_err();
+                for tree in opened.into_iter().chain([open(&disk)]) {
+                    assert_eq!(met(&tree), store, "after {after}");
+                    assert_eq!(tree.losses.borrow().before, 3, "after {after}");
+                }
+            }
+            assert!(has_ended, "a failure is told");
+        }
+    });
+}
+
+#[test]
 fn who_comes_before_the_metadata_server_waits_for_its_word() {
     run(async {
         let tree = open(&disk());

@@ -39,7 +39,11 @@ impl Stores {
 
     fn read(&mut self, server: u16, dir: &Path) -> Result<()> {
         for low in std::fs::read_dir(dir.join("objects"))? {
-            for object in std::fs::read_dir(low?.path())? {
+            let low = low?;
+            if !low.file_type()?.is_dir() {
+                continue;
+            }
+            for object in std::fs::read_dir(low.path())? {
                 let path = object?.path();
                 let name = path.file_name().unwrap_or_default().as_encoded_bytes();
                 let Some((id, epoch)) = objects::parse(name) else { continue };
