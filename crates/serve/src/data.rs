@@ -216,6 +216,7 @@ impl DataTree {
         let how = if create { Open::Create } else { Open::Existing };
         match self.disk.open(&path, how) {
             Ok(file) => {
+                self.standing.has_object();
                 *object.file.borrow_mut() = Some(file.clone());
                 Ok(Some(file))
             }
@@ -306,6 +307,7 @@ impl DataTree {
         }
         let before = self.path(id, self.epoch_of(id));
         let file = self.disk.open(&before, Open::Create)?;
+        self.standing.has_object();
         // Not longer, but what was allocated beyond the end goes too.
         file.set_length(size.min(file.stat()?.bytes))?;
         self.disk.rename(&before, &self.path(id, epoch))?;

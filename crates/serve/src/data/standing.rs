@@ -48,8 +48,8 @@ pub struct Standing {
     store: Name,
     /// The metadata server whose files lie here; empty before it has come.
     meta: RefCell<Name>,
-    /// It held no object when it was opened.
-    is_empty: bool,
+    /// It held no object when it was opened, and none was made since.
+    is_empty: Cell<bool>,
     /// When it was formatted, in nanoseconds since 1970.
     formatted: u64,
     /// The same as the word says: looked at with every request.
@@ -138,12 +138,17 @@ impl Standing {
         Standing {
             store,
             meta: RefCell::new(meta),
-            is_empty,
+            is_empty: Cell::new(is_empty),
             formatted,
             is_admitted: Cell::new(false),
             word: RefCell::new(Word::None),
             has_come: Notify::new(),
         }
+    }
+
+    /// An object is made.
+    pub(super) fn has_object(&self) {
+        self.is_empty.set(false);
     }
 
     #[cfg(test)]
@@ -218,7 +223,7 @@ impl DataTree {
     pub(super) fn meet(&self) -> DataReply {
         let standing = &self.standing;
         let (store, meta) = (standing.store.clone(), standing.meta.borrow().clone());
-        let (is_empty, formatted) = (standing.is_empty, standing.formatted);
+        let (is_empty, formatted) = (standing.is_empty.get(), standing.formatted);
         DataReply::Met { store, meta, is_empty, formatted }
     }
 

@@ -1,5 +1,6 @@
 use super::*;
 use covey_io::sim::{DiskProfile, Rng, SimDisk};
+use covey_wire::Bytes;
 use std::sync::Arc;
 
 const DIR: &str = "/store";
@@ -168,6 +169,27 @@ fn objects_are_not_given_to_another_metadata_server() {
         assert_eq!(admit(&again, "second").await.unwrap_err().code, Errno::EINVAL);
         assert!(again.standing.check().is_err());
         admit(&again, "first").await.unwrap();
+    });
+}
+
+#[test]
+fn a_store_is_empty_until_an_object_is_made() {
+    run(async {
+        for is_cut in [false, true] {
+            let tree = open(&disk());
+            // An older metadata server has let it serve; a newer one meets it later.
+            let line = Rc::<Line>::default();
+            tree.greet(0, &line).wait().await.unwrap();
+            assert!(tree.to_read(&tree.object(1), Some(0)).unwrap().is_none());
+            assert!(met(&tree).2);
+            if is_cut {
+                tree.cut(1, 1, 0).await.unwrap();
+            } else {
+                let (object, data) = (tree.object(1), Bytes::from_static(b"data"));
+                tree.write_object(&object, Some(0), &line, 0, data).wait().await.unwrap();
+            }
+            assert!(!met(&tree).2, "cut: {is_cut}");
+        }
     });
 }
 
