@@ -74,6 +74,7 @@ impl DataTree {
     pub(super) fn start(&self, client: u64, line: &Rc<Line>) -> Result<DataReply> {
         if client != 0 {
             line.client.set(client);
+            self.losses.borrow_mut().has_come(client);
             let mut lines = self.lines.borrow_mut();
             lines.retain(|_, line| line.strong_count() > 0);
             if let Some(before) =

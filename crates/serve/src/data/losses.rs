@@ -24,6 +24,9 @@ pub(super) struct Losses {
     /// Those of earlier starts.
     pub before: u64,
     count: u64,
+    /// The highest number of a client that has said Start. Numbers grow: a client with a higher one has not
+    /// been here.
+    newest: u64,
     /// Connections without a client's number that have heard.
     strangers: u64,
 }
@@ -31,6 +34,8 @@ pub(super) struct Losses {
 struct Loss {
     code: u32,
     reason: String,
+    /// The newest client that may have written what was lost.
+    newest: u64,
     told: HashSet<u64>,
 }
 
@@ -47,18 +52,30 @@ impl Losses {
     fn add(&mut self, id: Id, error: &io::Error) {
         let reason = format!("what was written and not synced may be lost: {error}");
         let code = Errno::EIO;
-        self.by_object.insert(id, Loss { code, reason, told: HashSet::new() });
+        let (newest, told) = (self.newest, HashSet::new());
+        self.by_object.insert(id, Loss { code, reason, newest, told });
         self.count += 1;
     }
 
-    /// The loss of an object that a client has not heard of; from now on it has.
+    pub(super) fn has_come(&mut self, client: u64) {
+        self.newest = self.newest.max(client);
+    }
+
+    /// The loss of an object that a client has not heard of; from now on it has. One that has come since is
+    /// told only what nobody else has heard, as on Linux who opens a file later.
     fn tell(&mut self, id: Id, line: &Line) -> Option<Errno> {
         let loss = self.by_object.get_mut(&id)?;
         if line.client.get() == 0 {
             self.strangers += 1;
             line.client.set(u64::MAX - self.strangers);
         }
-        let is_news = loss.told.insert(line.client.get());
+        let client = line.client.get();
+        // When one without a number has come is not known.
+        let is_stranger = client >= u64::MAX - self.strangers;
+        if client > loss.newest && !is_stranger && !loss.told.is_empty() {
+            return None;
+        }
+        let is_news = loss.told.insert(client);
         is_news.then(|| Errno::because(loss.code, loss.reason.clone()))
     }
 
@@ -181,6 +198,29 @@ mod tests {
             disk.fail_write_back();
             assert_eq!(rig.sync(&lines[0]).await, Err(Errno::EIO), "of the next, too");
             assert_eq!(rig.sync(&newer).await, Err(Errno::EIO));
+        });
+    }
+
+    #[test]
+    fn who_comes_after_a_loss_hears_of_it_only_if_nobody_has() {
+        run(async {
+            let disk = disk();
+            let rig = Rig::new(&disk);
+            let lines = [1, 2].map(|client| rig.line(client).0);
+            rig.write(&lines[0]).await;
+            disk.fail_syncs(1);
+            assert_eq!(rig.sync(&lines[0]).await, Err(Errno::EIO));
+            let later = rig.line(3).0;
+            assert_eq!(rig.sync(&later).await, Ok(()));
+            // Who was here hears, on a newer connection too.
+            assert_eq!(rig.sync(&rig.line(2).0).await, Err(Errno::EIO));
+            rig.write(&later).await;
+            disk.fail_syncs(1);
+            assert_eq!(rig.sync(&later).await, Err(Errno::EIO), "of the next loss");
+            rig.server.0.note_loss(7, &io::Error::from_raw_os_error(5)).await;
+            assert_eq!(rig.sync(&rig.line(4).0).await, Err(Errno::EIO), "nobody has heard");
+            assert_eq!(rig.sync(&rig.line(5).0).await, Ok(()));
+            assert_eq!(rig.sync(&lines[0]).await, Err(Errno::EIO));
         });
     }
 
