@@ -63,6 +63,7 @@ pub fn namespace(node: &Rc<Node>, fs: fs::FsTree, config: String) -> Result<Name
         Rc::new(node.text(|node| node.numbers(Detail::Buckets)).only_for(is_owner)),
     )?;
     names.bind("space", Rc::new(node.text(Node::space_text)))?;
+    names.bind("store", Rc::new(node.text(Node::store_text)))?;
     Ok(names)
 }
 
@@ -106,6 +107,11 @@ impl Node {
     fn space_text(&self) -> String {
         let space = self.meta.as_ref().and_then(|meta| meta.0.map_space());
         space.map_or_else(String::new, |(used, max)| format!("metadata {used} {max}\n"))
+    }
+
+    /// Whether the metadata server knows the store; empty where there is none.
+    fn store_text(&self) -> String {
+        self.data.as_ref().map_or_else(String::new, |data| data.0.standing().text())
     }
 
     fn slow_text(&self) -> String {

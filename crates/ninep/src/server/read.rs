@@ -33,10 +33,9 @@ impl<T: Tree> Session<T> {
         if !is_ready {
             return false;
         }
-        let claims = Claims::of_read(fid, offset, count);
         // Without an outstanding request there is nothing to wait for.
         if !self.requests.is_empty() {
-            let fids = &self.fids;
+            let (fids, claims) = (&self.fids, Claims::of_read(fid, offset, count));
             if self.requests.contains_key(&tag)
                 || !self.order.is_free(&claims, |fid| fids.mode(fid))
             {
@@ -47,6 +46,7 @@ impl<T: Tree> Session<T> {
             Reading::Other => return false,
             Reading::Answered => {}
             Reading::Waits(parked) => {
+                let claims = Claims::of_read(fid, offset, count);
                 self.order.insert(tag, claims, true);
                 self.park(tag, claims, count.min(self.msize) as usize, parked);
             }

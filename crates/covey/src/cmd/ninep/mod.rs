@@ -135,8 +135,13 @@ enum What {
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     if let What::Mount { address, mountpoint, read_only } = args.what {
         let mountpoint = mount::check(&mountpoint)?;
-        let (aname, key) = (args.aname, args.key);
-        return mount::mount(mount::Mount { address, mountpoint, aname, key, read_only }).await;
+        if let Some(dialect) = args.dialect.filter(|dialect| !dialect.is_linux()) {
+            return Err(Error::user(format!("cannot mount in {}", dialect.version()))
+                .hint("a mount needs 9P2000.L; Linux's own client mounts the older dialects"));
+        }
+        let (aname, key, dialect) = (args.aname, args.key, args.dialect);
+        let mount = mount::Mount { address, mountpoint, aname, key, dialect, read_only };
+        return mount::mount(mount).await;
     }
     let place = match &args.what {
         What::Ls { place, .. } | What::Cat { place } | What::Write { place, .. } => place,

@@ -17,6 +17,8 @@ pub struct Mount {
     pub mountpoint: PathBuf,
     pub aname: String,
     pub key: Option<PathBuf>,
+    /// One of [`DIALECTS`], where no other will do.
+    pub dialect: Option<Dialect>,
     pub read_only: bool,
 }
 
@@ -39,7 +41,8 @@ fn on_this_thread(mount: &Mount) -> Result<()> {
     let runtime = local_runtime().cannot(what)?;
     runtime.block_on(async {
         let key = mount.key.as_deref();
-        let peer = Peer::connect(&mount.address, &mount.aname, key, &DIALECTS).await?;
+        let dialects = mount.dialect.as_ref().map_or(&DIALECTS[..], std::slice::from_ref);
+        let peer = Peer::connect(&mount.address, &mount.aname, key, dialects).await?;
         let conn = peer.conn.clone();
         let import = Import::new(Box::new(move |_| {
             let conn = conn.clone();
