@@ -1,0 +1,7 @@
+//! iSCSI (RFC 7143) and the SCSI block commands as pure machines.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs, clippy::big_endian_bytes, clippy::host_endian_bytes)]
+
+pub mod scsi;
+pub mod store;
