@@ -2,11 +2,12 @@
 //!
 //! A request either is answered at once or later, by a future: the connection that asked polls it, whatever thread that is.
 
-use covey_wire::Payload;
+use covey_wire::{Bytes, Payload};
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// What is asked of a store. Offsets and lengths are bytes, within the store's size; the unit has checked them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,19 @@ pub enum Request {
     Zero {
         /// The range.
         range: Range<u64>,
+    },
+    /// Writes `pattern` into a range, over and over from its first byte.
+    Fill {
+        /// The range.
+        range: Range<u64>,
+        /// At least one byte.
+        pattern: Bytes,
+    },
+    /// Keeps a text of the unit's own, a few kilobytes, in place of the one before; it is on stable storage before it is
+    /// answered, and given back when the unit begins again.
+    Save {
+        /// The text.
+        state: Bytes,
     },
     /// Which parts of a range are allocated: answered by [`Reply::Extents`].
     Allocated {
@@ -77,7 +91,7 @@ pub enum Failure {
 pub enum Answer {
     /// Here it is.
     Now(Reply),
-    /// It comes. Dropping the future loses only the answer, never makes the work half done twice.
+    /// It comes. The work has begun, and is done whether or not the future is: dropping it loses only the answer.
     Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
 }
 
@@ -90,10 +104,36 @@ impl fmt::Debug for Answer {
     }
 }
 
+/// What must not be let go before a request's work is over: the store keeps it that long, whoever else has lost interest.
+#[derive(Clone, Default)]
+pub struct Hold(Option<Arc<dyn Held>>);
+
+/// What a [`Hold`] holds.
+pub trait Held: Send + Sync + 'static {
+    /// The work failed.
+    fn failed(&self, failure: Failure) {
+        let _ = failure;
+    }
+}
+
+impl Hold {
+    /// Holds `what`.
+    pub fn new(what: Arc<dyn Held>) -> Hold {
+        Hold(Some(what))
+    }
+
+    /// Tells that the work failed, then lets go.
+    pub fn fail(self, failure: Failure) {
+        if let Some(held) = self.0 {
+            held.failed(failure);
+        }
+    }
+}
+
 /// A medium: a file, a block device, a file of the striped file system, or memory in tests.
 pub trait Store: Send + Sync + 'static {
-    /// Does what is asked. Called from several threads.
-    fn ask(&self, request: Request) -> Answer;
+    /// Does what is asked, and drops `hold` once nothing is done for it any more. Called from several threads.
+    fn ask(&self, request: Request, hold: Hold) -> Answer;
 
     /// Its size in bytes, which may change.
     fn bytes(&self) -> u64;
