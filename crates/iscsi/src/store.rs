@@ -18,6 +18,9 @@ pub enum Request {
         offset: u64,
         /// How many.
         bytes: u64,
+        /// Whether they may be a range of a file instead of memory, because nobody looks at them: they are only sent.
+        /// The port takes this back where it needs a digest.
+        may_lend: bool,
     },
     /// Puts `data` at `offset`.
     Write {
