@@ -18,7 +18,7 @@ sleep 4
 if [ -e "$HERE/before" ]; then
     before=$(cat "$HERE/before")
     COVEY_LOOK_CONFIG=$COVEY_CONFIG COVEY_LOOK_LOGS=$HERE COVEY_LOOK_ROUND=$before \
-        "$HERE/program" --exact a_guest_looks --nocapture > "$HERE/look.$round" 2>&1
+        "$HERE/program" --exact power_loss::a_guest_looks --nocapture > "$HERE/look.$round" 2>&1
     "$HERE/covey" --json fsck --repair > "$HERE/found.$round" 2>&1
     "$HERE/covey" --json fsck > "$HERE/left.$round" 2>&1
     "$HERE/covey" rm -rf "/r$before"w{0..2} > /dev/null 2>&1
@@ -29,6 +29,6 @@ for writer in 0 1 2; do
     name=r${round}w$writer
     COVEY_WRITER_WAY=library-synced COVEY_WRITER_TARGET=$COVEY_CONFIG COVEY_WRITER_NAME=$name \
         COVEY_WRITER_LOG=$HERE/$name.log COVEY_WRITER_SEED=$(cat "$HERE/seed")$writer \
-        "$HERE/program" --exact a_writer_obeys --nocapture > /dev/null 2>&1 &
+        "$HERE/program" --exact power_loss::a_writer_obeys --nocapture > /dev/null 2>&1 &
 done
 wait

@@ -11,7 +11,7 @@ read -r pid _ < /mnt/c/run/io2.pid
 kill -9 "$pid"
 sleep 0.2
 CLOCK_CONFIG=/mnt/c/covey.toml CLOCK_NODE=io2 \
-    "$node" --exact serve::a_node_with_a_clock --ignored --nocapture > /mnt/node.log 2>&1 &
+    "$node" --exact clock::serve::a_node_with_a_clock --ignored --nocapture > /mnt/node.log 2>&1 &
 for _ in $(seq 200); do
     "$covey" 9p ls 'unix!/mnt/c/run/io2.sock' /time > /dev/null 2>&1 && break
     sleep 0.2

@@ -1,0 +1,119 @@
+//! Two FUSE mounts that remember under leases: nobody sees an old state after somebody has changed it.
+
+use crate::support::two_mounts;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Barrier;
+
+fn is_there(path: &Path) -> bool {
+    match fs::symlink_metadata(path) {
+        Ok(_) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => panic!("{}: {error}", path.display()),
+    }
+}
+
+#[test]
+fn a_directory_moved_on_one_mount_is_elsewhere_on_the_other_at_once() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    fs::create_dir_all(one.join("a/b/c")).unwrap();
+    fs::write(one.join("a/b/c/file"), "x").unwrap();
+    for round in 0..20 {
+        let (from, to) = if round % 2 == 0 { ("a/b", "a/z") } else { ("a/z", "a/b") };
+        let (mover, looker) = if round % 4 < 2 { (&one, &two) } else { (&two, &one) };
+        // The looker's kernel knows the way from here on.
+        assert_eq!(fs::read_to_string(looker.join(from).join("c/file")).unwrap(), "x");
+        assert!(is_there(&looker.join(from).join("c")));
+        fs::rename(mover.join(from), mover.join(to)).unwrap();
+        assert!(!is_there(&looker.join(from).join("c/file")), "round {round}");
+        assert!(!is_there(&looker.join(from)), "round {round}");
+        assert_eq!(fs::read_to_string(looker.join(to).join("c/file")).unwrap(), "x");
+    }
+}
+
+#[test]
+fn a_name_made_or_removed_on_one_mount_is_so_on_the_other_at_once() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    fs::create_dir(one.join("d")).unwrap();
+    for round in 0..60 {
+        let (maker, looker) = if round % 3 < 2 { (&one, &two) } else { (&two, &one) };
+        let name = format!("d/f{}", round % 4);
+        // Both its being there and its not being there may be remembered.
+        assert!(!is_there(&looker.join(&name)));
+        assert!(!is_there(&maker.join(&name)));
+        fs::write(maker.join(&name), "x").unwrap();
+        assert!(is_there(&looker.join(&name)), "round {round}");
+        fs::remove_file(looker.join(&name)).unwrap();
+        assert!(!is_there(&maker.join(&name)), "round {round}");
+    }
+}
+
+#[test]
+fn attributes_of_an_open_file_changed_on_one_mount_are_seen_on_the_other_at_once() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    fs::write(one.join("f"), "x").unwrap();
+    let here = File::options().read(true).write(true).open(one.join("f")).unwrap();
+    let there = File::options().read(true).write(true).open(two.join("f")).unwrap();
+    for round in 1..40_u64 {
+        let (changer, looker) = if round % 2 == 0 { (&here, &there) } else { (&there, &here) };
+        looker.metadata().unwrap();
+        match round % 3 {
+            0 => changer.set_len(round * 100).unwrap(),
+            1 => changer.set_permissions(PermissionsExt::from_mode(0o600 + round as u32)).unwrap(),
+            _ => fs::hard_link(one.join("f"), one.join(format!("link{round}"))).unwrap(),
+        }
+        let (seen, is) = (looker.metadata().unwrap(), changer.metadata().unwrap());
+        assert_eq!(
+            (seen.len(), seen.mode(), seen.nlink(), seen.ctime_nsec()),
+            (is.len(), is.mode(), is.nlink(), is.ctime_nsec()),
+            "round {round}"
+        );
+    }
+}
+
+#[test]
+fn mounts_that_make_and_move_in_one_directory_at_once_do_not_wait_for_one_another_for_ever() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    const WORKERS: usize = 4;
+    const ROUNDS: usize = 25;
+    fs::create_dir(one.join("d")).unwrap();
+    let start = Barrier::new(WORKERS);
+    std::thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let dir = if worker % 2 == 0 { &one } else { &two }.join("d");
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                for round in 0..ROUNDS {
+                    let name = |what: &str| dir.join(format!("{what}{worker}-{round}"));
+                    fs::write(name("file"), "x").unwrap();
+                    fs::create_dir(name("dir")).unwrap();
+                    fs::write(name("dir").join("inner"), "x").unwrap();
+                    fs::rename(name("dir"), name("moved")).unwrap();
+                    assert!(is_there(&name("moved").join("inner")));
+                    fs::remove_file(name("file")).unwrap();
+                }
+            });
+        }
+    });
+    for mount in [&one, &two] {
+        let count = fs::read_dir(mount.join("d")).unwrap().count();
+        assert_eq!(count, WORKERS * ROUNDS, "{}", mount.display());
+    }
+}
+
+#[test]
+fn a_file_opened_from_memory_outlives_its_name() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    for round in 0..10 {
+        let name = format!("f{round}");
+        fs::write(one.join(&name), "still here").unwrap();
+        // Looked at first, so that the open need not ask.
+        fs::metadata(two.join(&name)).unwrap();
+        let open = File::open(two.join(&name)).unwrap();
+        fs::remove_file(one.join(&name)).unwrap();
+        assert_eq!(io::read_to_string(open).unwrap(), "still here", "round {round}");
+    }
+}

@@ -1,0 +1,21 @@
+//! The file system and what a node serves, end to end: the real binary, real processes, real mounts.
+
+mod clock;
+mod consistency;
+mod export;
+mod failure;
+mod files;
+mod fsck;
+mod lease;
+mod mount;
+mod namespace;
+mod peers;
+mod persist;
+mod posix;
+mod salvage;
+mod shared;
+mod stats;
+#[path = "../support/mod.rs"]
+mod support;
+mod v9fs;
+mod workloads;

@@ -1,0 +1,16 @@
+//! What a hostile neighbour tries, and what failing disks, dying processes and lost power do: one file per area.
+
+mod attack;
+mod campaign;
+mod crash_campaign;
+mod disks;
+mod figures;
+mod nine;
+mod power_loss;
+mod starts;
+mod stores;
+mod strangers;
+#[path = "../support/mod.rs"]
+mod support;
+mod terminal;
+mod users;

@@ -1,0 +1,8 @@
+//! The libraries for C and MPI, end to end: real programs, compiled and preloaded.
+
+mod capi;
+mod mpi;
+mod pmpi;
+mod preload;
+#[path = "../support/mod.rs"]
+mod support;
