@@ -19,4 +19,6 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, clippy::big_endian_bytes, clippy::host_endian_bytes)]
 
+pub mod job;
+pub mod output;
 pub mod spawn;
