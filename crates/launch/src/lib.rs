@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, clippy::big_endian_bytes, clippy::host_endian_bytes)]
 
+pub mod exchange;
 pub mod job;
 pub mod output;
+pub mod pmi;
 pub mod spawn;
