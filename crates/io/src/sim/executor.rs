@@ -1,6 +1,6 @@
 //! Tasks, timers and processes on one thread, in virtual time.
 
-use super::net::Network;
+use super::net::{Network, Ports};
 use super::rng::Rng;
 use super::trace::Trace;
 use crate::task::{self, LocalFuture, Runtime};
@@ -75,6 +75,7 @@ pub(super) struct World {
     current: Cell<NodeId>,
     trace: RefCell<Trace>,
     pub(super) network: RefCell<Network>,
+    pub(super) ports: RefCell<Ports>,
 }
 
 struct Task {
@@ -183,6 +184,7 @@ impl Sim {
             current: Cell::new(0),
             trace: RefCell::new(Trace::new(echo)),
             network: RefCell::default(),
+            ports: RefCell::default(),
         });
         WORLD.set(Some(world.clone()));
         let _entered = task::enter(Rc::new(Guest(world.clone())));

@@ -1,15 +1,18 @@
 //! The simulated network: streams between processes, datagrams, and what goes wrong with them.
 //!
 //! A machine is reached by its name. What a stream is given is cut into packets; each takes its time,
-//! and none overtakes another. Where the way is blocked, packets are sent again until it is open, as
+//! and none overtakes another. Where the network has a rate, each machine has one port that sends at it and
+//! receives at it, and what is to go through a port waits for what came before: a switch that queues without limit. Where the way is blocked, packets are sent again until it is open, as
 //! TCP does it. A process that ends has its connections closed by its system, with or without what was
 //! on its way; a machine without power says nothing, and after it is back it resets what it does
 //! not know.
 
 mod datagram;
+mod port;
 mod stream;
 
 pub use datagram::{Datagram, Socket};
+pub(super) use port::Ports;
 pub use stream::{Listener, SimStream, connect, listen};
 
 use super::executor::{Control, NodeId, World, world};
@@ -26,12 +29,23 @@ pub struct Quality {
     pub lost_permille: u64,
     /// Of a thousand datagrams, how many arrive twice.
     pub doubled_permille: u64,
+    /// Bytes per second that a machine's port sends, and as many that it receives; None for any number.
+    pub rate: Option<u64>,
 }
 
 impl Default for Quality {
     fn default() -> Self {
         let latency = (Duration::from_micros(20), Duration::from_millis(4));
-        Quality { latency, lost_permille: 2, doubled_permille: 10 }
+        Quality { latency, lost_permille: 2, doubled_permille: 10, rate: None }
+    }
+}
+
+impl Quality {
+    /// A quiet switch whose ports all have this rate, in bytes per second: 20 to 60 µs from one machine to
+    /// another and no losses.
+    pub fn switch(rate: u64) -> Quality {
+        let latency = (Duration::from_micros(20), Duration::from_micros(60));
+        Quality { latency, lost_permille: 0, doubled_permille: 0, rate: Some(rate) }
     }
 }
 
@@ -49,7 +63,15 @@ pub(super) struct Network {
 impl Control {
     /// Sets how good the network is from now on.
     pub fn set_network(&self, quality: Quality) {
-        self.world().network.borrow_mut().quality = quality;
+        let world = self.world();
+        world.network.borrow_mut().quality = quality;
+        world.ports.borrow_mut().rate = quality.rate;
+    }
+
+    /// Bytes of streams and datagrams that a machine has sent to others since the world began.
+    pub fn bytes_sent(&self, node: NodeId) -> u64 {
+        let world = self.world();
+        world.ports.borrow().bytes_sent(node)
     }
 
     /// Blocks the way from one machine to another: packets are lost, one way.

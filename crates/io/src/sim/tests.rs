@@ -366,3 +366,36 @@ fn allocated_space_makes_a_file_longer_where_there_is_room() {
     assert!(file.allocate(5000, 5000).is_err());
     assert_eq!(file.stat().unwrap().bytes, 5100);
 }
+
+#[test]
+fn a_port_sends_and_receives_no_faster_than_its_rate() {
+    let sim = Sim::new(9, false);
+    sim.set_network(Quality::switch(1_000_000));
+    let server = sim.node("server");
+    sim.boot(server, async {
+        let listener = listen();
+        loop {
+            let mut stream = listener.accept().await;
+            drop(task::spawn(async move { stream.write_all(&[7; 1_000_000]).await }));
+        }
+    });
+    let ends: Vec<_> = ["one", "two", "three"]
+        .map(|name| sim.node(name))
+        .into_iter()
+        .map(|node| {
+            let (sender, end) = tokio::sync::oneshot::channel();
+            sim.boot(node, async move {
+                let mut stream = connect("server").await.unwrap();
+                stream.read_exact(&mut vec![0; 1_000_000]).await.unwrap();
+                let _ = sender.send(());
+            });
+            end
+        })
+        .collect();
+    for end in ends {
+        sim.run(MINUTE, end).unwrap().unwrap();
+    }
+    let seconds = sim.elapsed().as_secs_f64();
+    assert!((3.0..3.1).contains(&seconds), "{seconds}");
+    assert_eq!(sim.bytes_sent(server), 3_000_000);
+}

@@ -60,7 +60,10 @@ impl Socket {
         for _ in 0..copies {
             let datagram = Datagram { from: self.at, bytes: bytes.clone() };
             let to = (node, to.1);
-            world.call_at(arrival(&world), move || arrive(to, datagram));
+            let (way, bytes) = ((self.at.0, node), datagram.bytes.len() as u64);
+            let (now, first) = (world.elapsed(), arrival(&world));
+            let arrival = world.ports.borrow_mut().queue(way, now, first, bytes);
+            world.call_at(arrival, move || arrive(to, datagram));
         }
     }
 

@@ -192,6 +192,13 @@ fn with_conn<T>(id: u64, act: impl FnOnce(&Rc<World>, &mut Conn) -> T) -> Option
 
 /// Sends packets to side `to` of a connection.
 fn send(world: &World, conn: &mut Conn, id: u64, to: usize, packet: Packet, arrival: u64) {
+    let arrival = match &packet {
+        Packet::Data(bytes) => {
+            let way = (conn.nodes[1 - to], conn.nodes[to]);
+            world.ports.borrow_mut().queue(way, world.elapsed(), arrival, bytes.len() as u64)
+        }
+        Packet::End => arrival,
+    };
     let pipe = &mut conn.pipes[to];
     let arrival = arrival.max(pipe.last_arrival + 1);
     pipe.last_arrival = arrival;
