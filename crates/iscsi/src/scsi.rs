@@ -12,6 +12,29 @@
 //! A device is shared by the connections of a target, which run on several threads; a task belongs to the connection that
 //! its command came on.
 
+mod admit;
+mod atomic;
+mod call;
+mod copy;
+mod fields;
+mod inquiry;
+mod medium;
+mod mode;
+mod opcodes;
+mod persistent;
+mod provision;
+mod ranges;
+mod report;
+mod reservations;
+mod sense;
+mod state;
+mod unit;
+mod units;
+
+pub use call::Task;
+pub use unit::{Config, Unfit, Unit};
+pub use units::Units;
+
 use crate::store;
 use bytes::Bytes;
 use covey_wire::Payload;
@@ -134,4 +157,10 @@ pub trait Device: Send + Sync + 'static {
 
     /// The nexus is no more: its connections are lost or logged out (SAM-5, 6.3.4).
     fn lost(&self, nexus: &Nexus);
+}
+
+/// SCSI statuses that commands end with.
+pub(crate) mod status {
+    pub(crate) const CHECK_CONDITION: u8 = 0x02;
+    pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 }

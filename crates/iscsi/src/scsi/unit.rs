@@ -1,0 +1,425 @@
+//! A logical unit: what it is, what it remembers, and what all who use it share.
+//!
+//! The medium is the store's. Here is only what SCSI adds to it: reservations, unit attentions of each nexus, mode
+//! parameters, whether a medium is in. All of it is behind one lock that is held for a few lines, never while the store works.
+
+use super::admit::Need;
+use super::ranges::Ranges;
+use super::reservations::{Change, Effect, Port, Reservations};
+use super::sense::{Key, Sense, Specific, code};
+use super::{Nexus, call::End};
+use crate::store::{Answer, Failure, Held, Hold, Request, Store};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a unit is.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What people call it: up to 16 characters of it are the product's name.
+    pub name: String,
+    /// What tells it from all other units, whatever it is called: letters and digits, at least 8.
+    pub serial: String,
+    /// The name of the target that it belongs to.
+    pub target: Arc<str>,
+    /// Bytes of a block: 512 or 4096.
+    pub block_bytes: u32,
+    /// Whether nobody may write.
+    pub read_only: bool,
+    /// Whether its medium can be ejected.
+    pub removable: bool,
+    /// Whether what is written is at first in a cache that a power loss empties. If not, every write is on stable storage
+    /// before it is answered. An initiator may change it.
+    pub write_cache: bool,
+    /// The portal groups of the target, all of which reach it equally well.
+    pub portal_groups: Vec<u16>,
+}
+
+/// A logical unit, shared by all tasks on it.
+pub struct Unit {
+    pub(super) config: Config,
+    store: Arc<dyn Store>,
+    pub(super) ranges: Arc<Ranges>,
+    state: Mutex<State>,
+}
+
+/// What a unit remembers.
+pub(super) struct State {
+    visitors: HashMap<u64, Visitor>,
+    pub(super) reservations: Reservations,
+    /// The nexus that holds it in the way of SPC-2.
+    pub(super) reserved: Option<u64>,
+    pub(super) mode: Mode,
+    medium: Medium,
+    sanitize: Sanitize,
+    /// The capacity that its users know, in blocks.
+    blocks: u64,
+}
+
+/// What a unit remembers of a nexus.
+struct Visitor {
+    port: Port,
+    /// What it must be told before anything else.
+    attentions: VecDeque<u16>,
+    /// It has forbidden to eject the medium.
+    prevents: bool,
+    /// The last copies that it had made, by their list identifier.
+    copies: VecDeque<(u8, Copied)>,
+}
+
+/// How a copy ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copied {
+    pub(super) is_good: bool,
+    pub(super) segments: u16,
+    pub(super) bytes: u64,
+}
+
+/// Mode parameters that may be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mode {
+    /// WCE.
+    pub(super) write_cache: bool,
+    /// SWP.
+    pub(super) write_protect: bool,
+    /// D_SENSE.
+    pub(super) descriptor_sense: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Medium {
+    Ready,
+    Stopped,
+    Ejected,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sanitize {
+    No,
+    Running,
+    Failed,
+}
+
+/// A unit cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// Blocks have 512 or 4096 bytes.
+    BlockBytes(u32),
+    /// The store is smaller than one block.
+    Empty,
+    /// What was saved of its reservations cannot be read: whoever decides that they are void gives an empty text.
+    Reservations,
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unfit::BlockBytes(bytes) => {
+                write!(f, "blocks of {bytes} bytes are not supported: 512 or 4096 are")
+            }
+            Unfit::Empty => f.write_str("the store is smaller than one block"),
+            Unfit::Reservations => f.write_str("the saved reservations cannot be read"),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+impl Unit {
+    /// A unit of `store`, with what it last saved ([`Request::Save`]); empty if it never did.
+    pub fn new(config: Config, store: Arc<dyn Store>, saved: &str) -> Result<Unit, Unfit> {
+        if !matches!(config.block_bytes, 512 | 4096) {
+            return Err(Unfit::BlockBytes(config.block_bytes));
+        }
+        let blocks = store.bytes() / u64::from(config.block_bytes);
+        if blocks == 0 {
+            return Err(Unfit::Empty);
+        }
+        let state = State {
+            visitors: HashMap::new(),
+            reservations: Reservations::restore(saved).ok_or(Unfit::Reservations)?,
+            reserved: None,
+            mode: Mode::default_of(&config),
+            medium: Medium::Ready,
+            sanitize: Sanitize::No,
+            blocks,
+        };
+        Ok(Unit { config, store, ranges: Arc::default(), state: Mutex::new(state) })
+    }
+
+    /// What it is.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How many blocks it has.
+    pub fn blocks(&self) -> u64 {
+        self.store.bytes() / self.block_bytes()
+    }
+
+    pub(super) fn block_bytes(&self) -> u64 {
+        u64::from(self.config.block_bytes)
+    }
+
+    pub(super) fn ask(&self, request: Request, hold: Hold) -> Answer {
+        match request {
+            // Of several changes whoever comes to save saves the last: one at a time does, by its claim.
+            Request::Save { .. } => {
+                let state = self.lock().reservations.save().into_bytes().into();
+                self.store.ask(Request::Save { state }, hold)
+            }
+            request => self.store.ask(request, hold),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn has_descriptor_sense(&self) -> bool {
+        self.lock().mode.descriptor_sense
+    }
+
+    /// Whether a command of this nexus may run now.
+    pub(super) fn admit(&self, nexus: &Nexus, need: &Need) -> Result<(), End> {
+        let blocks = self.blocks();
+        let mut state = self.lock();
+        state.visitor(nexus);
+        if blocks != state.blocks {
+            state.blocks = blocks;
+            state.tell(code::CAPACITY_DATA_HAS_CHANGED, None);
+        }
+        if need.heeds_attention
+            && let Some(code) = state.visitor(nexus).attentions.pop_front()
+        {
+            return Err(Sense::attention(code).into());
+        }
+        state.check_reservations(nexus, need)?;
+        state.check_ready(&self.config, need)?;
+        Ok(())
+    }
+
+    /// The next thing that a nexus must be told, taken away.
+    pub(super) fn take_attention(&self, nexus: &Nexus) -> Option<Sense> {
+        let code = self.lock().visitor(nexus).attentions.pop_front()?;
+        Some(Sense::attention(code))
+    }
+
+    /// What REQUEST SENSE says when there is nothing to be told.
+    pub(super) fn condition(&self) -> Sense {
+        match self.lock().sanitize {
+            Sanitize::Running => SANITIZING,
+            _ => Sense::new(Key::NoSense, code::NONE),
+        }
+    }
+
+    /// Tells those whom `change` concerns; the numbers of the nexuses that lost their registration.
+    pub(super) fn spread(state: &mut State, change: &Change) -> Vec<u64> {
+        for (port, code) in &change.attentions {
+            state.visitors.values_mut().filter(|one| one.port == *port).for_each(|one| {
+                one.attend(*code);
+            });
+        }
+        let removed = state.visitors.iter().filter(|(_, one)| change.removed.contains(&one.port));
+        removed.map(|(number, _)| *number).collect()
+    }
+
+    /// A reset: SPC-2 reservations, mode parameters and locks of the medium are as at the beginning, and all are told.
+    pub(super) fn reset(&self, code: u16) {
+        let mut state = self.lock();
+        state.reserved = None;
+        state.mode = Mode::default_of(&self.config);
+        for visitor in state.visitors.values_mut() {
+            visitor.prevents = false;
+            visitor.attentions.clear();
+        }
+        state.tell(code, None);
+    }
+
+    /// A nexus is no more.
+    pub(super) fn lost(&self, nexus: u64) {
+        let mut state = self.lock();
+        state.visitors.remove(&nexus);
+        state.reserved = state.reserved.filter(|holder| *holder != nexus);
+    }
+
+    /// Tells all nexuses but one.
+    pub(super) fn tell_others(&self, code: u16, but: &Nexus) {
+        self.lock().tell(code, Some(but.number));
+    }
+
+    /// Begins to sanitize; `false` where it is going on.
+    pub(super) fn begin_sanitize(&self) -> bool {
+        let mut state = self.lock();
+        let idle = state.sanitize != Sanitize::Running;
+        state.sanitize = Sanitize::Running;
+        idle
+    }
+
+    /// EXIT FAILURE MODE; `false` where there is no failure.
+    pub(super) fn forget_failed_sanitize(&self) {
+        let mut state = self.lock();
+        if state.sanitize == Sanitize::Failed {
+            state.sanitize = Sanitize::No;
+        }
+    }
+}
+
+impl State {
+    fn visitor(&mut self, nexus: &Nexus) -> &mut Visitor {
+        self.visitors.entry(nexus.number).or_insert_with(|| Visitor {
+            port: Port::of(nexus),
+            attentions: VecDeque::from([code::POWER_ON_OR_RESET]),
+            prevents: false,
+            copies: VecDeque::new(),
+        })
+    }
+
+    /// Tells all nexuses but one, if so.
+    pub(super) fn tell(&mut self, code: u16, but: Option<u64>) {
+        let others = self.visitors.iter_mut().filter(|(number, _)| Some(**number) != but);
+        others.for_each(|(_, visitor)| visitor.attend(code));
+    }
+
+    fn check_reservations(&self, nexus: &Nexus, need: &Need) -> Result<(), End> {
+        let is_others = self.reserved.is_some_and(|holder| holder != nexus.number);
+        if is_others && need.heeds_spc2 {
+            return Err(End::Conflict);
+        }
+        if need.effect == Effect::Harmless || self.reservations.holder.is_none() {
+            return Ok(());
+        }
+        match self.reservations.allows(&Port::of(nexus), need.effect) {
+            true => Ok(()),
+            false => Err(End::Conflict),
+        }
+    }
+
+    fn check_ready(&self, config: &Config, need: &Need) -> Result<(), Sense> {
+        match self.sanitize {
+            Sanitize::Running if need.calm => return Err(SANITIZING),
+            Sanitize::Failed if need.medium && !need.sanitizes => {
+                return Err(Sense::new(Key::MediumError, code::SANITIZE_FAILED));
+            }
+            _ => {}
+        }
+        if need.medium {
+            match self.medium {
+                Medium::Ready => {}
+                Medium::Stopped => {
+                    return Err(Sense::new(Key::NotReady, code::NOT_READY_INITIALIZING_REQUIRED));
+                }
+                Medium::Ejected => return Err(Sense::new(Key::NotReady, code::MEDIUM_NOT_PRESENT)),
+            }
+        }
+        match need.writable {
+            true if config.read_only => {
+                Err(Sense::new(Key::DataProtect, code::HARDWARE_WRITE_PROTECTED))
+            }
+            true if self.mode.write_protect => {
+                Err(Sense::new(Key::DataProtect, code::SOFTWARE_WRITE_PROTECTED))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// PREVENT ALLOW MEDIUM REMOVAL.
+    pub(super) fn prevent(&mut self, nexus: &Nexus, prevents: bool) {
+        self.visitor(nexus).prevents = prevents;
+    }
+
+    /// START STOP UNIT without a power condition.
+    pub(super) fn start_stop(
+        &mut self,
+        nexus: &Nexus,
+        start: bool,
+        load_eject: bool,
+    ) -> Result<(), Sense> {
+        if load_eject && self.visitors.values().any(|one| one.prevents) {
+            return Err(Sense::new(Key::IllegalRequest, code::MEDIUM_REMOVAL_PREVENTED));
+        }
+        let was = self.medium;
+        self.medium = match (start, load_eject, was) {
+            (true, true, _) => Medium::Ready,
+            (false, true, _) => Medium::Ejected,
+            (_, false, Medium::Ejected) if start => {
+                return Err(Sense::new(Key::NotReady, code::MEDIUM_NOT_PRESENT));
+            }
+            (_, false, Medium::Ejected) => Medium::Ejected,
+            (true, false, _) => Medium::Ready,
+            (false, false, _) => Medium::Stopped,
+        };
+        if was == Medium::Ejected && self.medium == Medium::Ready {
+            self.tell(code::MEDIUM_MAY_HAVE_CHANGED, Some(nexus.number));
+        }
+        Ok(())
+    }
+
+    /// Remembers how a copy ended.
+    pub(super) fn note_copy(&mut self, nexus: &Nexus, list: u8, copied: Copied) {
+        let copies = &mut self.visitor(nexus).copies;
+        copies.retain(|(other, _)| *other != list);
+        if copies.len() == COPIES_MAX {
+            copies.pop_front();
+        }
+        copies.push_back((list, copied));
+    }
+
+    /// How the copy ended that has this list identifier; it is told once.
+    pub(super) fn take_copy(&mut self, nexus: &Nexus, list: u8) -> Option<Copied> {
+        let copies = &mut self.visitor(nexus).copies;
+        let at = copies.iter().position(|(other, _)| *other == list)?;
+        copies.remove(at).map(|(_, copied)| copied)
+    }
+}
+
+impl Visitor {
+    fn attend(&mut self, code: u16) {
+        if !self.attentions.contains(&code) {
+            self.attentions.push_back(code);
+        }
+    }
+}
+
+impl Mode {
+    fn default_of(config: &Config) -> Mode {
+        Mode { write_cache: config.write_cache, write_protect: false, descriptor_sense: false }
+    }
+}
+
+/// Keeps a unit in the state of being sanitized for as long as the store works on it.
+pub(super) struct Sanitizing {
+    unit: Arc<Unit>,
+    /// No other command is on the medium meanwhile.
+    _claim: Arc<super::ranges::Claim>,
+}
+
+impl Sanitizing {
+    pub(super) fn new(unit: Arc<Unit>, claim: Arc<super::ranges::Claim>) -> Sanitizing {
+        Sanitizing { unit, _claim: claim }
+    }
+}
+
+impl Held for Sanitizing {
+    fn failed(&self, _: Failure) {
+        self.unit.lock().sanitize = Sanitize::Failed;
+    }
+}
+
+impl Drop for Sanitizing {
+    fn drop(&mut self) {
+        let mut state = self.unit.lock();
+        if state.sanitize == Sanitize::Running {
+            state.sanitize = Sanitize::No;
+        }
+    }
+}
+
+/// SANITIZE IN PROGRESS, of which the progress is not known.
+pub(super) const SANITIZING: Sense = Sense {
+    specific: Some(Specific::Progress(0)),
+    ..Sense::new(Key::NotReady, code::SANITIZE_IN_PROGRESS)
+};
+
+/// How many ends of copies are remembered for a nexus.
+const COPIES_MAX: usize = 8;
