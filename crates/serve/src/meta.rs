@@ -313,7 +313,7 @@ impl Meta {
         self.counters.operations.add(1);
         let applied = self.store_mut().apply(&request);
         let is_repeated = self.store_mut().was_repeated();
-        if Store::<Rows>::is_logged(&request.op) && !applied.is_refused() {
+        if request.op.is_logged() && !applied.is_refused() {
             self.journal.keep(&request);
         }
         self.do_work(Ok(()));
@@ -338,7 +338,7 @@ impl Meta {
 
     /// A client's request: answered now, or when the log, the data servers or other clients allow.
     fn request(self: &Rc<Self>, request: Request) -> Outcome<Answer> {
-        if Store::<Rows>::is_internal(&request.op) {
+        if request.op.is_internal() {
             return Errno::EPERM.into();
         }
         if !self.is_store_here() {
@@ -349,9 +349,8 @@ impl Meta {
             });
         }
         // A client that comes back on a full disk must get in: it may want to remove things.
-        let is_logged =
-            Store::<Rows>::is_logged(&request.op) && !matches!(request.op, Op::Hello { .. });
-        let is_full = grows(&request.op) && self.journal.is_full(self.store_mut().kv());
+        let is_logged = request.op.is_logged() && !matches!(request.op, Op::Hello { .. });
+        let is_full = request.op.grows() && self.journal.is_full(self.store_mut().kv());
         if is_full || (is_logged && !self.journal.has_room()) {
             let what = "the metadata store is full; hint: remove files, or give the metadata server's \
                 disk more space";
@@ -443,21 +442,6 @@ impl Drop for WaitGuard {
 
 fn own_request(op: Op) -> Request {
     Request { session: 0, seq: 0, seq_done: 0, now: 0, caller: Caller::default(), op }
-}
-
-/// Operations that a full disk refuses; whatever gives space back is let through.
-fn grows(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Create { .. }
-            | Op::Tmpfile { .. }
-            | Op::CreateWrite { .. }
-            | Op::WriteInline { .. }
-            | Op::AppendInline { .. }
-            | Op::Link { .. }
-            | Op::SetLayout { .. }
-            | Op::Setxattr { .. }
-    )
 }
 
 async fn finish<T>(outcome: Outcome<T>) -> Result<T> {

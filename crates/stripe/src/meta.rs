@@ -12,7 +12,7 @@
 //! ```
 //!
 //! **What the server does around it.** It stamps the time on each request, applies it, and writes
-//! to its log those for which [`Store::is_logged`] holds and that were not refused, before any of
+//! to its log those for which [`Op::is_logged`] holds and that were not refused, before any of
 //! their replies leave. Every few seconds it calls [`Store::save_replies`] and commits. After a
 //! crash it opens the last commit, calls [`Store::replay`] for what the log holds since, saves and
 //! commits. It does what [`Store::pending_reclaims`] and [`Store::pending_cuts`] tell, and after the
@@ -278,71 +278,6 @@ impl<K: Kv> Store<K> {
         }
     }
 
-    /// Whether an operation, unless it was refused, must be in the log before it is acknowledged.
-    pub fn is_logged(op: &Op) -> bool {
-        match op {
-            Op::Bye { .. }
-            | Op::Walk { .. }
-            | Op::Getattr { .. }
-            | Op::Open { .. }
-            | Op::OpenRead { .. }
-            | Op::ReadInline { .. }
-            | Op::Release { .. }
-            | Op::Close { .. }
-            | Op::Readdir { .. }
-            | Op::Statfs { .. }
-            | Op::Lock { .. }
-            | Op::Unlock { .. }
-            | Op::Getlock { .. }
-            | Op::Fsync { .. }
-            | Op::Cluster { .. }
-            | Op::Exist { .. }
-            | Op::Check { .. }
-            | Op::Look { .. }
-            | Op::Rows { .. }
-            | Op::Getxattr { .. }
-            | Op::Listxattr { .. }
-            | Op::Recut { .. }
-            | Op::Lookup { .. }
-            | Op::Revokes { .. }
-            | Op::AcceptStore { .. }
-            | Op::Stores { .. }
-            | Op::StillOpen { .. } => false,
-            Op::Hello { .. }
-            | Op::Setattr { .. }
-            | Op::Create { .. }
-            | Op::Unlink { .. }
-            | Op::Rename { .. }
-            | Op::Link { .. }
-            | Op::Extend { .. }
-            | Op::WriteInline { .. }
-            | Op::AppendInline { .. }
-            | Op::CreateWrite { .. }
-            | Op::Reserve { .. }
-            | Op::Commit { .. }
-            | Op::SetLayout { .. }
-            | Op::Reclaimed { .. }
-            | Op::SessionOver { .. }
-            | Op::Touch { .. }
-            | Op::Dense { .. }
-            | Op::Mend { .. }
-            | Op::Setxattr { .. }
-            | Op::Removexattr { .. }
-            | Op::Tmpfile { .. }
-            | Op::SetConsistency { .. }
-            | Op::KnowStore { .. }
-            | Op::Drop { .. } => true,
-        }
-    }
-
-    /// Whether an operation is the server's own: from a client it must be refused.
-    pub fn is_internal(op: &Op) -> bool {
-        matches!(
-            op,
-            Op::Reclaimed { .. } | Op::SessionOver { .. } | Op::Drop { .. } | Op::KnowStore { .. }
-        )
-    }
-
     /// What the server must do elsewhere, in order. Removals and cuts stay pending in the map until
     /// they are reported; everything else comes once.
     pub fn take_work(&mut self) -> Vec<Work> {
@@ -410,7 +345,7 @@ impl<K: Kv> Store<K> {
 
     /// Sessions and repeated requests; then the operation itself.
     fn admit(&mut self, request: &Request) -> Result<Applied, Fault> {
-        if !Self::is_logged(&request.op) {
+        if !request.op.is_logged() {
             return self.volatile(request);
         }
         if let Some(applied) = self.repeated(request)? {

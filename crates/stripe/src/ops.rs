@@ -8,11 +8,14 @@
 pub mod check;
 mod consistency;
 mod nanos;
+mod table;
 
 pub use consistency::Consistency;
 pub use nanos::{Nanos, nanos_of, seconds_of};
+pub use table::Changes;
 
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
+use table::operations;
 
 /// A file's number: the owner server in the top 16 bits, never reused. 1 is the root directory.
 pub type Id = u64;
@@ -277,14 +280,15 @@ pub mod rename {
     pub const EXCHANGE: u32 = 2;
 }
 
-messages! {
-    /// An operation. Mutations are logged; reads and the volatile ones (marked) are not.
+operations! {
+    /// An operation. Behind its fields stands what holds for it: whether it is `logged`, `grows` the
+    /// store and so on, the files whose `content` changes, and the names that it `makes` or `moves`.
     pub enum Op for () {
         /// opens a session (0), logged so that its number outlives the server, or comes back to one
         /// after a lost connection or a restart; `files` are open in it, once per listing, and
         /// nothing else is (after a restart locks are taken again, with Lock); of its appends those go
         /// on whose Reserve is in `appends`, by its number
-        1 Hello { session: u64, files: List<u64>, appends: List<u64>, name: Name },
+        1 Hello { session: u64, files: List<u64>, appends: List<u64>, name: Name } [logged],
         /// volatile: ends a session at once: its opens and locks go
         2 Bye {},
         /// read: down one or more names from a directory; `..` goes up, at the root it stays
@@ -292,22 +296,24 @@ messages! {
         /// read: attributes
         4 Getattr { id: u64 },
         /// changes attributes; SIZE truncates (raises the epoch when it may cut data) or extends
-        5 Setattr { id: u64, mask: u32, mode: u32, uid: u32, gid: u32, size: u64, atime: u64, mtime: u64 },
+        5 Setattr { id: u64, mask: u32, mode: u32, uid: u32, gid: u32, size: u64, atime: u64,
+                    mtime: u64 } [logged owner] content(id),
         /// creates a file of any type (S_IFMT of mode). A regular file is opened in the session when
         /// `open`. Without `exclusive` an existing regular file is opened instead.
         6 Create { parent: u64, name: Name, mode: u32, gid: u32, rdev: u64, target: Name,
-                   exclusive: bool, open: bool, access: u8 },
+                   exclusive: bool, open: bool, access: u8 } [logged grows] makes(parent name),
         /// volatile: opens for reading (access bit 4), writing (2), executing (1): checks
         /// permission, keeps the file alive in the session until Release
         7 Open { id: u64, access: u8 },
         /// volatile: one open less
         8 Release { id: u64 },
         /// removes a name; a directory when `dir`
-        9 Unlink { parent: u64, name: Name, dir: bool },
+        9 Unlink { parent: u64, name: Name, dir: bool } [logged opens] moves(parent name),
         /// renames, see `rename`
-        10 Rename { parent: u64, name: Name, to: u64, to_name: Name, flags: u32 },
+        10 Rename { parent: u64, name: Name, to: u64, to_name: Name, flags: u32 } [logged opens]
+                    moves(parent name, to to_name),
         /// a hard link
-        11 Link { id: u64, parent: u64, name: Name },
+        11 Link { id: u64, parent: u64, name: Name } [logged grows] content(id) makes(parent name),
         /// read: entries after `cookie` and not above `limit`, together at most about `bytes_max`;
         /// `.` and `..` are entries 1 and 2
         12 Readdir { id: u64, cookie: u64, limit: u64, bytes_max: u32, plus: bool },
@@ -315,11 +321,11 @@ messages! {
         13 Statfs {},
         /// a write ended at `end`: the size becomes at least that. `hole`: it began beyond the size.
         /// 0: it begins, beyond what lies with the inode of a file that ends there
-        14 Extend { id: u64, epoch: u32, end: u64, hole: bool },
+        14 Extend { id: u64, epoch: u32, end: u64, hole: bool } [logged] content(id),
         /// takes `length` bytes at the end for an append; the size moves with Append's commit
-        15 Reserve { id: u64, length: u64 },
+        15 Reserve { id: u64, length: u64 } [logged] content(id),
         /// the append at `offset` is done; answered when the size covers it (the wait is volatile)
-        16 Commit { id: u64, offset: u64, length: u64 },
+        16 Commit { id: u64, offset: u64, length: u64 } [logged] content(id),
         /// volatile: takes a lock, waiting for it when `wait`; `again` tells one held before the server
         /// restarted, which goes before all new ones
         17 Lock { id: u64, lock: RangeLock, wait: bool, again: bool },
@@ -330,21 +336,21 @@ messages! {
         /// volatile: everything acknowledged so far reaches stable storage before the answer
         20 Fsync { id: u64 },
         /// sets a directory's hint, or an empty file's layout
-        21 SetLayout { id: u64, hint: LayoutHint },
+        21 SetLayout { id: u64, hint: LayoutHint } [logged grows opens] content(id),
         /// server's own: the objects of an unlinked file (or of one cut, `epoch`) are gone everywhere
-        22 Reclaimed { id: u64, epoch: u32 },
+        22 Reclaimed { id: u64, epoch: u32 } [logged own],
         /// server's own: a session is over; its appends end
-        23 SessionOver { session: u64 },
+        23 SessionOver { session: u64 } [logged own],
         /// content was written (sent at most once a second and at fsync and close)
-        24 Touch { id: u64 },
+        24 Touch { id: u64 } [logged] content(id),
         /// the file was found to have no holes after all, or its blocks were counted
-        25 Dense { id: u64, epoch: u32, size: u64 },
+        25 Dense { id: u64, epoch: u32, size: u64 } [logged] content(id),
         /// read: the server list and identity
         26 Cluster {},
         /// read: the ids that exist among these (for reconciling objects)
         27 Exist { ids: List<u64> },
         /// server's own: an unlinked file that nobody has open any more goes for good
-        28 Drop { id: u64 },
+        28 Drop { id: u64 } [logged own],
         /// volatile: a data server is behind the file's epoch (it lost a cut with its power): cut again
         29 Recut { id: u64, epoch: u32 },
         /// read: one name, its directory, and up to `ahead` entries that come after it; all of a
@@ -359,38 +365,38 @@ messages! {
         33 Close { ids: List<u64> },
         /// read: looks at up to `rows_max` rows after `after`, see [`check::table`]; inodes and links
         /// are told of the window from `low` up to, not including, `high`
-        60 Check { table: u8, after: Name, rows_max: u32, low: u64, high: u64 },
+        60 Check { table: u8, after: Name, rows_max: u32, low: u64, high: u64 } [opens],
         /// read: what there is to know of these files
         61 Look { ids: List<u64> },
         /// repairs what a check has found, if it is still so
-        62 Mend { finding: check::Finding },
+        62 Mend { finding: check::Finding } [logged opens owner],
         /// read: rows as they are, from `from` on, together about `bytes_max`
         63 Rows { from: Name, bytes_max: u32 },
         /// server's own: an I/O server keeps its objects in this store from now on
-        80 KnowStore { server: u16, store: Name },
+        80 KnowStore { server: u16, store: Name } [logged own],
         /// volatile: what an I/O server held before it got the store that it has now is lost, and the
         /// server may serve again
         81 AcceptStore { server: u16 },
         /// read: the stores of the I/O servers, in index order
         82 Stores {},
         /// sets an extended attribute; flags: see `xattr`
-        40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 },
+        40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 } [logged grows owner] content(id),
         /// removes an extended attribute
-        41 Removexattr { id: u64, name: Name },
+        41 Removexattr { id: u64, name: Name } [logged] content(id),
         /// read: an extended attribute's value
         42 Getxattr { id: u64, name: Name },
         /// read: the names of the extended attributes that the caller may see
         43 Listxattr { id: u64 },
         /// makes a regular file without a name, opened in the session; a later Link may name it
-        44 Tmpfile { parent: u64, mode: u32, gid: u32, access: u8 },
+        44 Tmpfile { parent: u64, mode: u32, gid: u32, access: u8 } [logged grows],
         /// sets how mounts keep what they know of a file, and of what is made in a directory
-        45 SetConsistency { id: u64, consistency: u8 },
+        45 SetConsistency { id: u64, consistency: u8 } [logged] content(id),
         /// writes pieces of what lies with the inode, all of the same write; the size becomes at least
         /// `end` as with Extend (0: it stays). `hole`: what the write has beyond leaves holes
         50 WriteInline { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>,
-                         data: Payload },
+                         data: Payload } [logged grows] content(id),
         /// appends where all of it lies with the inode and no other append is under way; else ERANGE
-        51 AppendInline { id: u64, data: Payload },
+        51 AppendInline { id: u64, data: Payload } [logged grows] content(id),
         /// read: attributes with up to `count` bytes of what lies with the inode
         52 ReadInline { id: u64, offset: u32, count: u32 },
         /// volatile: down the names, then as Open, with up to `count` bytes of what lies with the
@@ -399,7 +405,7 @@ messages! {
         /// creates a regular file (or, not exclusive, finds it), opens it, and writes what of `data`
         /// lies with the inode, when the file is new
         54 CreateWrite { parent: u64, name: Name, mode: u32, gid: u32, exclusive: bool, access: u8,
-                         data: Payload },
+                         data: Payload } [logged grows] makes(parent name),
     }
 }
 

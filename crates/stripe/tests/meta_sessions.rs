@@ -267,15 +267,13 @@ fn an_open_whose_answer_was_lost_counts_when_it_is_repeated_after_hello() {
 
 #[test]
 fn internal_operations_are_told_apart() {
-    use covey_stripe::kv::MemoryKv;
-    use covey_stripe::meta::Store;
     for op in
         [Op::Drop { id: 2 }, Op::Reclaimed { id: 2, epoch: 0 }, Op::SessionOver { session: 1 }]
     {
-        assert!(Store::<MemoryKv>::is_internal(&op) && Store::<MemoryKv>::is_logged(&op));
+        assert!(op.is_internal() && op.is_logged());
     }
-    assert!(!Store::<MemoryKv>::is_internal(&Op::Touch { id: 2 }));
-    assert!(!Store::<MemoryKv>::is_logged(&Op::Getattr { id: 2 }));
+    assert!(!Op::Touch { id: 2 }.is_internal());
+    assert!(!Op::Getattr { id: 2 }.is_logged());
 }
 
 #[test]

@@ -192,7 +192,5 @@ impl Drop for Claims {
 
 /// Whether an operation can change anything that clients remember.
 fn may_change(op: &Op) -> bool {
-    use super::journal::Rows;
-    use covey_stripe::meta::Store;
-    Store::<Rows>::is_logged(op) && !matches!(op, Op::Hello { .. })
+    op.is_logged() && !matches!(op, Op::Hello { .. })
 }

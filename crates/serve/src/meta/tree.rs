@@ -131,22 +131,16 @@ fn encode(answer: &Answer) -> Bytes {
 
 /// The file or directory that an operation names first; 0 for none.
 fn id_asked(op: &Op) -> u64 {
+    if let Some(id) = op.changes().ids().next() {
+        return id;
+    }
     match op {
         Op::Getattr { id }
-        | Op::Setattr { id, .. }
         | Op::Open { id, .. }
         | Op::Release { id }
         | Op::Readdir { id, .. }
-        | Op::Extend { id, .. }
-        | Op::Reserve { id, .. }
-        | Op::Commit { id, .. }
         | Op::Fsync { id }
-        | Op::Touch { id }
-        | Op::Link { id, .. } => *id,
-        Op::Walk { from: id, .. }
-        | Op::Create { parent: id, .. }
-        | Op::Unlink { parent: id, .. }
-        | Op::Rename { parent: id, .. } => *id,
+        | Op::Walk { from: id, .. } => *id,
         _ => 0,
     }
 }

@@ -425,7 +425,7 @@ impl Session {
             if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
                 return Err(Failure::Refused(Errno::because(Errno::EINTR, "nobody waits for it")));
             }
-            if minds_opens(&task.op) && !self.memory.say_opens(&conn) && !conn.is_lost() {
+            if task.op.minds_opens() && !self.memory.say_opens(&conn) && !conn.is_lost() {
                 let what = "too many requests are on their way";
                 return Err(Failure::Refused(Errno::because(Errno::EAGAIN, what)));
             }
@@ -554,18 +554,6 @@ impl Drop for Change {
     fn drop(&mut self) {
         self.memory.close_seq(self.seq);
     }
-}
-
-/// Whether what the session has open makes a difference to an operation.
-fn minds_opens(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unlink { .. }
-            | Op::Rename { .. }
-            | Op::SetLayout { .. }
-            | Op::Mend { .. }
-            | Op::Check { .. }
-    )
 }
 
 /// Whether the server would let the caller open the file, and without a word of its own.

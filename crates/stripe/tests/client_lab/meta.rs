@@ -215,7 +215,7 @@ impl Meta {
             request.now = state.now;
             let applied = state.store.apply(&request);
             assert!(!matches!(applied, Applied::Fatal(_)), "{applied:?} of {request:?}");
-            if Store::<MemoryKv>::is_logged(&request.op) && !applied.is_refused() {
+            if request.op.is_logged() && !applied.is_refused() {
                 state.logged.push(request);
                 if let Some((op, answers)) = &mut *self.watched.borrow_mut()
                     && let Applied::Reply(reply) = state.store.apply(&own(op.clone()))
@@ -261,7 +261,7 @@ impl Meta {
     }
 
     fn request(self: &Rc<Self>, request: Request) -> Outcome<Answer> {
-        let changes = Store::<MemoryKv>::is_logged(&request.op);
+        let changes = request.op.is_logged();
         let waits = {
             let leases = &self.state.borrow().leases;
             leases.concern_others(request.session, self.net.now_time())

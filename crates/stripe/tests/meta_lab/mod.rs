@@ -78,7 +78,7 @@ impl Lab {
         if let Applied::Fatal(error) = &applied {
             panic!("{error} of {request:?}");
         }
-        if Store::<MemoryKv>::is_logged(&request.op) && !applied.is_refused() {
+        if request.op.is_logged() && !applied.is_refused() {
             let mut bytes = Vec::new();
             request.put((), &mut bytes);
             let mut reader = covey_wire::Reader::new(bytes.into());

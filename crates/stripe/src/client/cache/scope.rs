@@ -19,10 +19,6 @@ impl Scope {
         self.ids.is_empty()
     }
 
-    fn file(id: Id) -> Scope {
-        Scope { ids: vec![id], ..Scope::default() }
-    }
-
     fn add(&mut self, id: Id) {
         if !self.ids.contains(&id) {
             self.ids.push(id);
@@ -45,75 +41,18 @@ impl Scope {
 
 /// The scope of an operation; `id_of` tells where a name leads, if that is known.
 pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Scope {
-    let mut scope = Scope::default();
-    match op {
-        // An ACL sets permission bits, too.
-        Op::Setattr { id, .. } | Op::Setxattr { id, .. } => {
-            return Scope { forgets: true, ..Scope::file(*id) };
-        }
-        Op::Extend { id, .. }
-        | Op::WriteInline { id, .. }
-        | Op::AppendInline { id, .. }
-        | Op::Reserve { id, .. }
-        | Op::Commit { id, .. }
-        | Op::SetLayout { id, .. }
-        | Op::SetConsistency { id, .. }
-        | Op::Touch { id }
-        | Op::Removexattr { id, .. }
-        | Op::Dense { id, .. } => return Scope::file(*id),
-        Op::Create { parent, name, .. } | Op::CreateWrite { parent, name, .. } => {
-            scope.add_name(*parent, name)
-        }
-        Op::Link { id, parent, name } => {
-            scope.add_name(*parent, name);
-            scope.add(*id);
-        }
-        Op::Unlink { parent, name, .. } => {
-            scope.add_named(id_of(*parent, name));
-            scope.add_name(*parent, name);
-        }
-        Op::Rename { parent, name, to, to_name, .. } => {
-            scope.add_named(id_of(*parent, name));
-            scope.add_named(id_of(*to, to_name));
-            scope.add_name(*parent, name);
-            scope.add_name(*to, to_name);
-        }
-        Op::Mend { finding } => {
-            return Scope { changes_unknown: true, forgets: true, ..Scope::file(finding.parent) };
-        }
-        Op::Hello { .. }
-        | Op::Bye { .. }
-        | Op::Walk { .. }
-        | Op::Getattr { .. }
-        | Op::Open { .. }
-        | Op::OpenRead { .. }
-        | Op::ReadInline { .. }
-        | Op::Release { .. }
-        | Op::Close { .. }
-        | Op::Readdir { .. }
-        | Op::Statfs { .. }
-        | Op::Lock { .. }
-        | Op::Unlock { .. }
-        | Op::Getlock { .. }
-        | Op::Fsync { .. }
-        | Op::Reclaimed { .. }
-        | Op::SessionOver { .. }
-        | Op::Cluster { .. }
-        | Op::Exist { .. }
-        | Op::Drop { .. }
-        | Op::Recut { .. }
-        | Op::KnowStore { .. }
-        | Op::AcceptStore { .. }
-        | Op::Stores { .. }
-        | Op::Getxattr { .. }
-        | Op::Listxattr { .. }
-        | Op::Tmpfile { .. }
-        | Op::Check { .. }
-        | Op::Look { .. }
-        | Op::Rows { .. }
-        | Op::Lookup { .. }
-        | Op::Revokes { .. }
-        | Op::StillOpen { .. } => {}
+    let mut scope = Scope { forgets: op.may_change_owner(), ..Scope::default() };
+    if let Op::Mend { finding } = op {
+        scope.add(finding.parent);
+        scope.changes_unknown = true;
+    }
+    let changes = op.changes();
+    changes.content.iter().for_each(|id| scope.add(*id));
+    for (dir, name) in &changes.moved {
+        scope.add_named(id_of(*dir, name));
+    }
+    for (dir, name) in changes.made.iter().chain(&changes.moved) {
+        scope.add_name(*dir, name);
     }
     scope
 }

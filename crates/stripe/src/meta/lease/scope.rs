@@ -28,32 +28,12 @@ impl<K: Kv> Store<K> {
     }
 
     fn add_changes(&self, op: &Op, changes: &mut Vec<Lease>) -> Result<(), Fault> {
+        let said = op.changes();
+        changes.extend(said.ids().map(content));
+        for (dir, name) in &said.moved {
+            self.add_moved(*dir, name, changes)?;
+        }
         match op {
-            Op::Setattr { id, .. }
-            | Op::Extend { id, .. }
-            | Op::WriteInline { id, .. }
-            | Op::AppendInline { id, .. }
-            | Op::Reserve { id, .. }
-            | Op::Commit { id, .. }
-            | Op::SetLayout { id, .. }
-            | Op::SetConsistency { id, .. }
-            | Op::Touch { id }
-            | Op::Setxattr { id, .. }
-            | Op::Removexattr { id, .. }
-            | Op::Dense { id, .. } => changes.push(content(*id)),
-            Op::Create { parent, .. } | Op::CreateWrite { parent, .. } => {
-                changes.push(content(*parent))
-            }
-            Op::Link { id, parent, .. } => changes.extend([content(*parent), content(*id)]),
-            Op::Unlink { parent, name, .. } => {
-                changes.push(content(*parent));
-                self.add_moved(*parent, name, changes)?;
-            }
-            Op::Rename { parent, name, to, to_name, .. } => {
-                changes.extend([content(*parent), content(*to)]);
-                self.add_moved(*parent, name, changes)?;
-                self.add_moved(*to, to_name, changes)?;
-            }
             // Sizes move over the places of a session that ends.
             Op::SessionOver { session } => {
                 let ids = self.appended_by(*session)?;
@@ -64,40 +44,7 @@ impl<K: Kv> Store<K> {
                 changes.extend([content(finding.id), content(finding.parent), content(ROOT)]);
                 changes.push(Lease { id: finding.id, place: true });
             }
-            // Nothing that a client may remember: sessions, opens, locks, objects, what has no name
-            // and no opens.
-            Op::Hello { .. }
-            | Op::Bye { .. }
-            | Op::Walk { .. }
-            | Op::Getattr { .. }
-            | Op::Open { .. }
-            | Op::OpenRead { .. }
-            | Op::ReadInline { .. }
-            | Op::Release { .. }
-            | Op::Close { .. }
-            | Op::Readdir { .. }
-            | Op::Statfs { .. }
-            | Op::Lock { .. }
-            | Op::Unlock { .. }
-            | Op::Getlock { .. }
-            | Op::Fsync { .. }
-            | Op::Reclaimed { .. }
-            | Op::Cluster { .. }
-            | Op::Exist { .. }
-            | Op::Drop { .. }
-            | Op::Recut { .. }
-            | Op::KnowStore { .. }
-            | Op::AcceptStore { .. }
-            | Op::Stores { .. }
-            | Op::Getxattr { .. }
-            | Op::Listxattr { .. }
-            | Op::Tmpfile { .. }
-            | Op::Check { .. }
-            | Op::Look { .. }
-            | Op::Rows { .. }
-            | Op::Lookup { .. }
-            | Op::Revokes { .. }
-            | Op::StillOpen { .. } => {}
+            _ => {}
         }
         Ok(())
     }
