@@ -6,6 +6,7 @@ mod layout;
 mod log;
 mod ninep;
 mod stripe;
+mod uzura;
 
 /// Name and function of every target. `scripts/fuzz` reads the names from here.
 pub const TARGETS: &[(&str, fn(&[u8]))] = &[
@@ -20,6 +21,8 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("log_records", log::records),
     ("config_text", config::text),
     ("layout_description", layout::description),
+    ("uzura_packets", uzura::packets),
+    ("uzura_frames", uzura::frames),
 ];
 
 /// Inputs to begin with, by target: made from the golden bytes, never kept.
@@ -28,5 +31,6 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     seeds.extend(stripe::seeds());
     seeds.extend(config::seeds());
     seeds.extend(layout::seeds());
+    seeds.extend(uzura::seeds());
     seeds
 }

@@ -39,7 +39,7 @@ pub fn store(data: &[u8]) {
         now += 1;
         request.now = now;
         let is_replay = request.seq_done % 2 == 1;
-        if is_replay && Store::<MemoryKv>::is_logged(&request.op) {
+        if is_replay && request.op.is_logged() {
             store.replay(&request).expect("no request breaks the store");
         } else if let covey_stripe::meta::Applied::Fatal(error) = store.apply(&request) {
             panic!("{error}");
