@@ -1,0 +1,268 @@
+//! The target: what initiators log in to.
+//!
+//! A [`Portal`] knows the targets of a node. Each connection to it is a [`Connection`]: a
+//! [`Machine`](covey_wire::Machine) that logs in, finds or makes its [`Session`], and carries commands to the target's
+//! [`Device`]. Connections may run on different threads, those of one session, too.
+//!
+//! ```text
+//!   Connection ─┐                                 ┌─ login.rs        names, keys, CHAP
+//!   Connection ─┼─► Session ─► Target ─► Device   ├─ full_feature.rs numbers, texts, pings, logout
+//!   Connection ─┘   CmdSN      access             ├─ tasks.rs        commands, data both ways
+//!                   tasks      sessions           └─ management.rs   aborts and resets
+//! ```
+
+mod connection;
+mod data_in;
+mod data_out;
+mod discovery;
+mod full_feature;
+mod login;
+mod management;
+mod security;
+mod session;
+mod tasks;
+
+pub use crate::chap::Credentials;
+pub use crate::scsi::Device;
+pub use connection::{Connection, Seed};
+pub use session::{Counts, Order, Session, WINDOW};
+
+use crate::message::login as status;
+use crate::negotiate::Parameters;
+use crate::scsi::Nexus;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// Most sessions of one target.
+const SESSIONS_MAX: usize = 4096;
+
+/// The targets that can be reached at a node's addresses.
+pub struct Portal<D: Device> {
+    targets: RwLock<BTreeMap<String, Arc<Target<D>>>>,
+    /// Who may ask which targets there are.
+    pub discovery: RwLock<Access>,
+    next: AtomicU64,
+}
+
+impl<D: Device> Default for Portal<D> {
+    fn default() -> Self {
+        let (targets, discovery) = Default::default();
+        Portal { targets, discovery, next: AtomicU64::new(1) }
+    }
+}
+
+/// Who may log in, and how they prove who they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The initiators' names; none where all may.
+    pub initiators: Option<Vec<String>>,
+    /// What an initiator proves to know by CHAP; nobody has to where there is nothing.
+    pub chap: Vec<Credentials>,
+    /// What the target proves to know to who asks.
+    pub mutual: Option<Credentials>,
+}
+
+impl Access {
+    fn admits(&self, initiator: &str) -> bool {
+        let is_named =
+            |names: &Vec<String>| names.iter().any(|name| name.eq_ignore_ascii_case(initiator));
+        self.initiators.as_ref().is_none_or(is_named)
+    }
+}
+
+/// Where a target is instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// `HOST:PORT`, an IPv6 address in brackets.
+    pub address: String,
+    /// Whether it stays there.
+    pub for_good: bool,
+}
+
+/// What a target is made of.
+pub struct TargetConfig<D: Device> {
+    /// Its iSCSI name.
+    pub name: String,
+    /// What people call it.
+    pub alias: Option<String>,
+    /// TargetPortalGroupTag.
+    pub portal_group: u16,
+    /// Its units.
+    pub device: Arc<D>,
+    /// Who may log in.
+    pub access: Access,
+    /// `HOST:PORT` of its portals, for discovery; where there is none, the address that the initiator has come to.
+    pub addresses: Vec<String>,
+    /// What it agrees to.
+    pub parameters: Parameters,
+}
+
+/// A target.
+pub struct Target<D: Device> {
+    /// Its iSCSI name.
+    pub name: String,
+    alias: Option<String>,
+    portal_group: u16,
+    /// Its units.
+    pub device: Arc<D>,
+    parameters: Parameters,
+    changing: RwLock<Changing>,
+    sessions: Mutex<BTreeMap<u16, Arc<Session<D>>>>,
+}
+
+/// What may change while a target is served.
+#[derive(Clone, Debug, Default)]
+struct Changing {
+    access: Access,
+    addresses: Vec<String>,
+    elsewhere: Option<Elsewhere>,
+}
+
+impl<D: Device> Portal<D> {
+    /// A portal without targets.
+    pub fn new() -> Arc<Portal<D>> {
+        Arc::new(Portal::default())
+    }
+
+    /// Serves another target; false where there is one of this name.
+    pub fn add(&self, config: TargetConfig<D>) -> bool {
+        let mut targets = self.targets.write().unwrap_or_else(PoisonError::into_inner);
+        let name = config.name.to_ascii_lowercase();
+        if targets.contains_key(&name) {
+            return false;
+        }
+        targets.insert(name, Arc::new(Target::new(config)));
+        true
+    }
+
+    /// Serves a target no more. Its initiators are asked to log out, and lose their connections after `seconds`.
+    pub fn remove(&self, name: &str, seconds: u16) -> Option<Arc<Target<D>>> {
+        let mut targets = self.targets.write().unwrap_or_else(PoisonError::into_inner);
+        let target = targets.remove(&name.to_ascii_lowercase())?;
+        target.ask_logout(seconds);
+        Some(target)
+    }
+
+    /// The target of this name.
+    pub fn target(&self, name: &str) -> Option<Arc<Target<D>>> {
+        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner);
+        targets.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    /// All targets, by name.
+    pub fn targets(&self) -> Vec<Arc<Target<D>>> {
+        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner);
+        targets.values().cloned().collect()
+    }
+
+    /// A number that no nexus of this process has.
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl<D: Device> Target<D> {
+    fn new(config: TargetConfig<D>) -> Target<D> {
+        let TargetConfig { access, addresses, .. } = config;
+        Target {
+            name: config.name,
+            alias: config.alias,
+            portal_group: config.portal_group,
+            device: config.device,
+            parameters: config.parameters,
+            changing: RwLock::new(Changing { access, addresses, elsewhere: None }),
+            sessions: Mutex::default(),
+        }
+    }
+
+    /// Changes who may log in, from the next login on.
+    pub fn set_access(&self, access: Access) {
+        self.change(|changing| changing.access = access);
+    }
+
+    /// Sends initiators elsewhere, from the next login on; or no more.
+    pub fn set_elsewhere(&self, elsewhere: Option<Elsewhere>) {
+        self.change(|changing| changing.elsewhere = elsewhere);
+    }
+
+    /// Changes the addresses that discovery reports.
+    pub fn set_addresses(&self, addresses: Vec<String>) {
+        self.change(|changing| changing.addresses = addresses);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Changing)) {
+        change(&mut self.changing.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&Changing) -> T) -> T {
+        look(&self.changing.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Its sessions.
+    pub fn sessions(&self) -> Vec<Arc<Session<D>>> {
+        self.table().values().cloned().collect()
+    }
+
+    /// Asks all initiators to log out; connections that remain after `seconds` are closed.
+    pub fn ask_logout(&self, seconds: u16) {
+        self.sessions().iter().for_each(|session| session.order(Order::AskLogout(seconds)));
+    }
+
+    fn table(&self) -> MutexGuard<'_, BTreeMap<u16, Arc<Session<D>>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a session. One of the same initiator port is ended by it.
+    fn begin(
+        self: &Arc<Self>,
+        nexus: Nexus,
+        connections_max: u32,
+        cmd_sn: u32,
+    ) -> Result<Arc<Session<D>>, u16> {
+        let mut sessions = self.table();
+        //= rfc7143#6.3.5
+        // A login of the same initiator port reinstates the session: the old one is ended before.
+        let is_old = |session: &&Arc<Session<D>>| {
+            let old = &session.nexus;
+            old.initiator.eq_ignore_ascii_case(&nexus.initiator) && old.isid == nexus.isid
+        };
+        let old: Vec<_> = sessions.values().filter(is_old).cloned().collect();
+        for session in old {
+            sessions.remove(&session.tsih);
+            session.abort(|_, _| true);
+            session.close("the session was reinstated");
+            self.device.lost(&session.nexus);
+        }
+        if sessions.len() >= SESSIONS_MAX {
+            return Err(status::OUT_OF_RESOURCES);
+        }
+        let last = sessions.keys().next_back().copied().unwrap_or(0);
+        let free = |tsih: &u16| !sessions.contains_key(tsih);
+        let tsih = last.checked_add(1).or_else(|| (1..=u16::MAX).find(free));
+        let tsih = tsih.ok_or(status::OUT_OF_RESOURCES)?;
+        let target = Some(self.clone());
+        let session = Arc::new(Session::new(target, nexus, tsih, connections_max, cmd_sn));
+        sessions.insert(tsih, session.clone());
+        Ok(session)
+    }
+
+    /// The session that a connection wants to join.
+    fn session(&self, tsih: u16, initiator: &str, isid: [u8; 6]) -> Option<Arc<Session<D>>> {
+        let session = self.table().get(&tsih).cloned()?;
+        let nexus = &session.nexus;
+        let is_same = nexus.initiator.eq_ignore_ascii_case(initiator) && nexus.isid == isid;
+        is_same.then_some(session)
+    }
+
+    /// The last connection of a session is gone.
+    fn end(&self, session: &Arc<Session<D>>) {
+        let mut sessions = self.table();
+        let is_known = sessions.get(&session.tsih).is_some_and(|known| Arc::ptr_eq(known, session));
+        if is_known {
+            sessions.remove(&session.tsih);
+            drop(sessions);
+            self.device.lost(&session.nexus);
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! The SCSI commands of one connection: from their PDU by way of the device and its store to their end.
+
+use super::Device;
+use super::connection::Wire;
+use super::data_in::{self, Expected};
+use super::data_out::{Arrived, DataOut};
+use super::full_feature::Link;
+use super::session::{Busy, Entry};
+use crate::message::{Header, Lengths, flags, reject};
+use crate::pdu::Pdu;
+use crate::scsi::{Command, Completion, Input, Step, TaskAttribute};
+use crate::store::{Answer, Reply, Request};
+use covey_wire::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// How much data of initiators is asked for at a time on one connection, as long as more than one command wants some.
+const COLLECT_BYTES_MAX: u64 = 32 << 20;
+/// How much data for the initiator one connection has in memory, as long as more than one command has some.
+const READ_BYTES_MAX: u64 = 32 << 20;
+/// What a device must not collect: more than any command of ours takes.
+const COLLECT_BYTES_LIMIT: u64 = 256 << 20;
+
+/// The commands under way.
+pub(super) struct Tasks<D: Device> {
+    running: HashMap<u32, Running<D>>,
+    waits: FuturesUnordered<Wait>,
+    /// Who collects data, in the order in which they began.
+    collecting: VecDeque<u32>,
+    /// Bytes asked for that have not been handed to the device.
+    asked_bytes: u64,
+    /// Reads that wait for memory.
+    parked: VecDeque<(u32, u64, Request)>,
+    /// Bytes that stores are reading.
+    reading_bytes: u64,
+    /// Tasks that wait for others to be aborted.
+    pub aborting: Vec<(u32, u64, Vec<u64>)>,
+    next_serial: u64,
+    next_ttt: u32,
+}
+
+impl<D: Device> Default for Tasks<D> {
+    fn default() -> Self {
+        let (running, waits, collecting, parked) = Default::default();
+        let (asked_bytes, reading_bytes, aborting) = Default::default();
+        let (next_serial, next_ttt) = Default::default();
+        Tasks {
+            running,
+            waits,
+            collecting,
+            asked_bytes,
+            parked,
+            reading_bytes,
+            aborting,
+            next_serial,
+            next_ttt,
+        }
+    }
+}
+
+/// A command under way.
+struct Running<D: Device> {
+    task: D::Task,
+    /// Unlike its tag, never another task's.
+    serial: u64,
+    lun: u64,
+    expected: Expected,
+    out: DataOut,
+    /// Bytes asked for by R2T.
+    asked_bytes: u64,
+    state: State,
+}
+
+enum State {
+    /// The initiator's data is awaited.
+    Collecting,
+    /// The store, or others, are awaited.
+    Waiting,
+    /// It is over, but data that nobody wants still comes.
+    Draining(Completion),
+}
+
+/// A store's answer on its way: to which task, and how many bytes it reads.
+type Wait = Pin<Box<dyn Future<Output = (u32, u64, u64, Reply)> + Send>>;
+
+impl<D: Device> Tasks<D> {
+    /// The tags of all commands.
+    pub fn tags(&self) -> impl Iterator<Item = u32> {
+        self.running.keys().copied()
+    }
+
+    /// Begins a SCSI command. An error is the reason of a Reject.
+    pub fn command(&mut self, link: &Link<D>, wire: &mut Wire, pdu: &Pdu) -> Result<(), u8> {
+        let Ok(Header::ScsiCommand { flags: bits, lun, itt, expected_bytes, cmd_sn, cdb, .. }) =
+            &pdu.header
+        else {
+            return Err(reject::PROTOCOL);
+        };
+        let target = link.session.target.as_ref().ok_or(reject::PROTOCOL)?;
+        let extra = Extra::parse(&pdu.ahs)?;
+        let expected = expectation(*bits, *expected_bytes, &extra);
+        let is_final = bits & flags::FINAL != 0;
+        let data = pdu.data.clone();
+        let out = DataOut::begin(expected.bytes_out, data, is_final, &link.parameters)?;
+        let cmd_sn = (!pdu.is_immediate).then_some(*cmd_sn);
+        let entry = Entry { lun: *lun, cid: link.cid, cmd_sn, is_aborted: false };
+        link.session.begin(*itt, entry).map_err(|busy| match busy {
+            Busy::Tag => reject::TASK_IN_PROGRESS,
+            Busy::TooMany => reject::IMMEDIATE,
+        })?;
+        let cdb = match extra.cdb.is_empty() {
+            true => pdu.raw.slice(CDB_AT..),
+            false => [&cdb.0[..], &extra.cdb].concat().into(),
+        };
+        let command = Command {
+            cdb,
+            attribute: attribute(*bits),
+            data_out: expected.bytes_out,
+            data_in: expected.bytes_in,
+        };
+        let (task, step) = target.device.start(*lun, &link.session.nexus, command);
+        self.next_serial += 1;
+        let (serial, state) = (self.next_serial, State::Waiting);
+        let running = Running { task, serial, lun: *lun, expected, out, asked_bytes: 0, state };
+        self.running.insert(*itt, running);
+        self.step(link, wire, *itt, step);
+        Ok(())
+    }
+
+    /// Does what a task needs next, as far as that is possible now.
+    fn step(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, mut step: Step) {
+        let target = link.session.target.as_ref().expect("a task has a target");
+        loop {
+            let Some(running) = self.running.get_mut(&itt) else { return };
+            let input = match step {
+                Step::Collect { bytes } if bytes > COLLECT_BYTES_LIMIT => {
+                    return self.end(link, wire, itt, broken());
+                }
+                Step::Collect { bytes } => {
+                    running.out.want(bytes.min(running.expected.bytes_out));
+                    if !running.out.is_complete() {
+                        running.state = State::Collecting;
+                        self.collecting.push_back(itt);
+                        return self.ask_for_data(link, wire);
+                    }
+                    if running.out.is_broken() {
+                        return self.end(link, wire, itt, broken());
+                    }
+                    Input::Data(running.out.collect())
+                }
+                Step::Store(request) => match self.ask(link, wire, itt, request) {
+                    Some(reply) => Input::Stored(reply),
+                    None => return,
+                },
+                Step::Abort(nexuses) => {
+                    running.state = State::Waiting;
+                    self.aborting.push((itt, running.lun, nexuses));
+                    return;
+                }
+                Step::End(completion) => return self.end(link, wire, itt, completion),
+            };
+            let Some(running) = self.running.get_mut(&itt) else { return };
+            step = target.device.next(&mut running.task, input);
+        }
+    }
+
+    /// Goes on with a task that had to wait.
+    fn go_on(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, input: Input) {
+        if link.session.is_aborted(itt) {
+            return self.remove(link, itt);
+        }
+        let target = link.session.target.as_ref().expect("a task has a target");
+        let Some(running) = self.running.get_mut(&itt) else { return };
+        let step = target.device.next(&mut running.task, input);
+        self.step(link, wire, itt, step);
+    }
+
+    /// What a task waited for has been aborted.
+    pub fn aborted(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32) {
+        self.go_on(link, wire, itt, Input::Aborted);
+    }
+
+    /// Asks the store; `None` where the answer comes later.
+    fn ask(
+        &mut self,
+        link: &Link<D>,
+        wire: &mut Wire,
+        itt: u32,
+        mut request: Request,
+    ) -> Option<Reply> {
+        let running = self.running.get_mut(&itt)?;
+        running.state = State::Waiting;
+        let serial = running.serial;
+        if let Request::Read { may_lend, .. } = &mut request {
+            *may_lend &= !wire.digests.data;
+        }
+        let bytes = read_bytes(&request);
+        let held = self.reading_bytes + wire.out.len() as u64;
+        if bytes > 0 && held > 0 && held + bytes > READ_BYTES_MAX {
+            self.parked.push_back((itt, serial, request));
+            return None;
+        }
+        let target = link.session.target.as_ref()?;
+        match target.device.ask(&running.task, request) {
+            Answer::Now(reply) => Some(reply),
+            Answer::Later(future) => {
+                self.reading_bytes += bytes;
+                self.waits.push(Box::pin(async move { (itt, serial, bytes, future.await) }));
+                None
+            }
+        }
+    }
+
+    /// Goes on with reads that waited for memory.
+    pub fn resume(&mut self, link: &Link<D>, wire: &mut Wire) {
+        while let Some((itt, serial, request)) = self.parked.pop_front() {
+            if !self.is_running(itt, serial) {
+                continue;
+            }
+            let waiting = self.parked.len();
+            if let Some(reply) = self.ask(link, wire, itt, request) {
+                self.go_on(link, wire, itt, Input::Stored(reply));
+            }
+            // It has been put back, behind the others: in front it was, in front it stays.
+            if self.parked.len() > waiting {
+                self.parked.rotate_right(1);
+                return;
+            }
+        }
+    }
+
+    fn is_running(&self, itt: u32, serial: u64) -> bool {
+        self.running.get(&itt).is_some_and(|running| running.serial == serial)
+    }
+
+    /// Takes the answers of stores.
+    pub fn poll(&mut self, context: &mut Context<'_>, link: &Link<D>, wire: &mut Wire) {
+        while !self.waits.is_empty() {
+            let Poll::Ready(Some(answer)) = self.waits.poll_next_unpin(context) else { break };
+            let (itt, serial, bytes, reply) = answer;
+            self.reading_bytes -= bytes;
+            if self.is_running(itt, serial) {
+                self.go_on(link, wire, itt, Input::Stored(reply));
+            }
+        }
+        if !self.parked.is_empty() {
+            self.resume(link, wire);
+        }
+    }
+
+    /// Asks for data, for as many tasks as there is memory for.
+    fn ask_for_data(&mut self, link: &Link<D>, wire: &mut Wire) {
+        let mut is_first = true;
+        for itt in &self.collecting {
+            let Some(running) = self.running.get_mut(itt) else { continue };
+            while let Some(bytes) = running.out.next_r2t_bytes(&link.parameters) {
+                if !is_first && self.asked_bytes + bytes > COLLECT_BYTES_MAX {
+                    return;
+                }
+                self.next_ttt = next_tag(self.next_ttt);
+                let r2t = running.out.ask(self.next_ttt, bytes);
+                running.asked_bytes += bytes;
+                self.asked_bytes += bytes;
+                put_r2t(link, wire, running.lun, *itt, &r2t);
+            }
+            is_first = false;
+        }
+    }
+
+    /// Takes a Data-Out. An error is the reason of a Reject.
+    pub fn data_out(&mut self, link: &Link<D>, wire: &mut Wire, pdu: &Pdu) -> Result<(), u8> {
+        let Ok(Header::DataOut { flags: bits, itt, ttt, data_sn, offset, .. }) = &pdu.header else {
+            return Err(reject::PROTOCOL);
+        };
+        // The data of a task that was aborted is on its way still.
+        let Some(running) = self.running.get_mut(itt) else { return Ok(()) };
+        running.out.take(Arrived {
+            ttt: *ttt,
+            data_sn: *data_sn,
+            offset: (*offset).into(),
+            data: pdu.data.clone(),
+            is_final: bits & flags::FINAL != 0,
+            is_sound: pdu.is_sound,
+        })?;
+        self.data_has_come(link, wire, *itt);
+        Ok(())
+    }
+
+    fn data_has_come(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32) {
+        let Some(running) = self.running.get_mut(&itt) else { return };
+        match &running.state {
+            State::Draining(_) if !running.out.is_open() => {
+                let State::Draining(completion) =
+                    std::mem::replace(&mut running.state, State::Waiting)
+                else {
+                    return;
+                };
+                self.finish(link, wire, itt, completion);
+            }
+            State::Collecting if running.out.is_complete() => {
+                let (is_broken, data) = (running.out.is_broken(), running.out.collect());
+                self.stop_collecting(itt);
+                match is_broken {
+                    true => self.end(link, wire, itt, broken()),
+                    false => self.go_on(link, wire, itt, Input::Data(data)),
+                }
+                self.ask_for_data(link, wire);
+            }
+            State::Collecting => self.ask_for_data(link, wire),
+            _ => {}
+        }
+    }
+
+    fn stop_collecting(&mut self, itt: u32) {
+        self.collecting.retain(|other| *other != itt);
+        if let Some(running) = self.running.get_mut(&itt) {
+            self.asked_bytes -= std::mem::take(&mut running.asked_bytes);
+        }
+    }
+
+    /// A task is over, but for data that is still on its way.
+    fn end(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, completion: Completion) {
+        let Some(running) = self.running.get_mut(&itt) else { return };
+        if running.out.is_open() {
+            running.out.want(0);
+            running.state = State::Draining(completion);
+            return;
+        }
+        self.finish(link, wire, itt, completion);
+    }
+
+    fn finish(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, completion: Completion) {
+        let Some(running) = self.running.remove(&itt) else { return };
+        let (window, is_answered) = link.session.end(itt);
+        if !is_answered {
+            return;
+        }
+        let expected = Expected { r2t_count: running.out.r2t_count(), ..running.expected };
+        let out_bytes = completion.out_bytes.min(expected.bytes_out) as usize;
+        let sent = data_in::send(wire, &link.parameters, itt, expected, completion, window);
+        link.session.counts.add(sent, out_bytes);
+    }
+
+    /// A task is no more, and has no answer.
+    fn remove(&mut self, link: &Link<D>, itt: u32) {
+        self.stop_collecting(itt);
+        if self.running.remove(&itt).is_some() {
+            link.session.end(itt);
+        }
+    }
+
+    /// Removes what has been aborted.
+    pub fn sweep(&mut self, link: &Link<D>) {
+        let itts: Vec<u32> = self.tags().filter(|itt| link.session.is_aborted(*itt)).collect();
+        itts.into_iter().for_each(|itt| self.remove(link, itt));
+    }
+
+    /// Removes everything.
+    pub fn clear(&mut self, link: &Link<D>) {
+        let itts: Vec<u32> = self.tags().collect();
+        itts.into_iter().for_each(|itt| self.remove(link, itt));
+    }
+}
+
+/// The additional headers of a command (11.2.2).
+#[derive(Default)]
+struct Extra {
+    /// What follows the 16 bytes of the CDB.
+    cdb: Bytes,
+    /// How many bytes come back from a command that goes both ways.
+    bytes_in: Option<u32>,
+}
+
+impl Extra {
+    fn parse(ahs: &Bytes) -> Result<Extra, u8> {
+        const EXTENDED_CDB: u8 = 1;
+        const BIDIRECTIONAL: u8 = 2;
+        let (mut extra, mut rest) = (Extra::default(), ahs.clone());
+        while let Some(&[a, b, kind]) = rest.first_chunk() {
+            // The length counts what follows the type, of which the first byte is reserved.
+            let length = usize::from(a) << 8 | usize::from(b);
+            if length == 0 || rest.len() < 3 + length {
+                return Err(reject::INVALID);
+            }
+            let body = rest.slice(4..3 + length);
+            match (kind & 0x3f, body.first_chunk()) {
+                (EXTENDED_CDB, _) => extra.cdb = body,
+                (BIDIRECTIONAL, Some(&[a, b, c, d])) => {
+                    let bytes =
+                        [a, b, c, d].into_iter().fold(0, |sum, byte| sum << 8 | u32::from(byte));
+                    extra.bytes_in = Some(bytes);
+                }
+                _ => {}
+            }
+            rest = rest.slice((3 + length).next_multiple_of(4).min(rest.len())..);
+        }
+        Ok(extra)
+    }
+}
+
+fn expectation(bits: u8, expected_bytes: u32, extra: &Extra) -> Expected {
+    let bytes = u64::from(expected_bytes);
+    let (is_read, is_write) = (bits & flags::READ != 0, bits & flags::WRITE != 0);
+    let (bytes_in, bytes_out) = match (is_read, is_write) {
+        (true, true) => (extra.bytes_in.unwrap_or(0).into(), bytes),
+        (_, true) => (0, bytes),
+        (_, false) => (bytes, 0),
+    };
+    let is_bidirectional = is_read && is_write;
+    Expected { bytes_in, bytes_out, is_bidirectional, is_write, r2t_count: 0 }
+}
+
+fn attribute(bits: u8) -> TaskAttribute {
+    match bits & 7 {
+        1 => TaskAttribute::Simple,
+        2 => TaskAttribute::Ordered,
+        3 => TaskAttribute::HeadOfQueue,
+        4 => TaskAttribute::Aca,
+        _ => TaskAttribute::Untagged,
+    }
+}
+
+/// How many bytes of memory a request asks for.
+fn read_bytes(request: &Request) -> u64 {
+    match request {
+        Request::Read { bytes, .. } => *bytes,
+        _ => 0,
+    }
+}
+
+fn next_tag(tag: u32) -> u32 {
+    match tag.wrapping_add(1) {
+        crate::message::NO_TAG => 0,
+        tag => tag,
+    }
+}
+
+/// The end of a command whose data did not come whole: aborted command, protocol service CRC error (11.4.7.2).
+fn broken() -> Completion {
+    const CHECK_CONDITION: u8 = 2;
+    let mut sense = [0; 18];
+    (sense[0], sense[2], sense[7]) = (0x70, 0x0b, 10);
+    (sense[12], sense[13]) = (0x47, 0x05);
+    let sense = Bytes::copy_from_slice(&sense);
+    Completion { status: CHECK_CONDITION, sense, ..Completion::default() }
+}
+
+fn put_r2t<D: Device>(
+    link: &Link<D>,
+    wire: &mut Wire,
+    lun: u64,
+    itt: u32,
+    r2t: &super::data_out::R2t,
+) {
+    let window = link.session.window();
+    wire.put(&Header::R2t {
+        flags: flags::FINAL,
+        reserved: Default::default(),
+        lengths: Lengths::default(),
+        lun,
+        itt,
+        ttt: r2t.ttt,
+        //= rfc7143#11.8.3
+        // The StatSN of an R2T is the next one, which it does not count.
+        stat_sn: wire.stat_sn,
+        exp_cmd_sn: window.exp_cmd_sn,
+        max_cmd_sn: window.max_cmd_sn,
+        r2t_sn: r2t.sn,
+        offset: r2t.offset as u32,
+        desired_bytes: (r2t.end - r2t.offset) as u32,
+    });
+}
+
+/// Where the CDB begins in a header.
+const CDB_AT: usize = 32;

@@ -1,0 +1,147 @@
+//! Task management: what is aborted, and when that is answered.
+
+mod line;
+
+use covey_iscsi::message::{Header, flags};
+use covey_iscsi::scsi::Function;
+use line::*;
+
+const COMPLETE: u8 = 0;
+const NO_TASK: u8 = 1;
+const ABORT_TASK: u8 = 1;
+const ABORT_TASK_SET: u8 = 2;
+const LOGICAL_UNIT_RESET: u8 = 5;
+const TARGET_WARM_RESET: u8 = 6;
+
+#[test]
+fn an_aborted_task_has_no_answer_and_its_data_is_forgotten() {
+    let toy = Toy::new(64);
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    let task = line.write(0, &[1; 1024], 0);
+    let r2t = line.r2t(task);
+    let itt = line.manage(ABORT_TASK, task, 10);
+    assert_eq!(line.managed(itt), COMPLETE);
+    line.data_out(task, r2t.0, 0, 0, &[1; 1024], true);
+    assert!(line.next().is_none());
+    assert_eq!(toy.state.lock().unwrap().writes, 0);
+    let itt = line.manage(ABORT_TASK, task, 10);
+    assert_eq!(line.managed(itt), NO_TASK);
+    let itt = line.read(0, 1);
+    assert_eq!(line.data(itt).1, 0);
+}
+
+#[test]
+fn a_task_that_is_in_the_store_is_aborted_too() {
+    let toy = Toy::new(64);
+    toy.state.lock().unwrap().is_slow = true;
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    let task = line.read(0, 1);
+    let itt = line.manage(ABORT_TASK, task, 10);
+    assert_eq!(line.managed(itt), COMPLETE);
+    toy.release();
+    line.poll();
+    assert!(line.next().is_none());
+    // The tag is free again, and its old answer is nobody's.
+    let task = line.read(1, 1);
+    toy.release();
+    line.poll();
+    assert_eq!(line.data(task), (vec![1; BLOCK], 0));
+}
+
+#[test]
+fn a_command_that_has_not_come_counts_as_come_when_it_is_aborted() {
+    let toy = Toy::new(64);
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    line.command_as(5, 11, flags::FINAL, cdb(0, 0, 0), 0, &[]);
+    assert!(line.next().is_none(), "number 10 is missing");
+    let itt = line.manage(ABORT_TASK, 4, 10);
+    assert_eq!((line.status(5), line.managed(itt)), (0, COMPLETE));
+}
+
+#[test]
+fn a_task_set_is_that_of_its_nexus_and_a_reset_concerns_all() {
+    let toy = Toy::new(64);
+    let portal = portal(&toy);
+    let mut one = Line::logged_in(&portal, &[]);
+    let mut other = Line::new(&portal);
+    other.isid[5] = 9;
+    other.enter(&[]);
+    toy.state.lock().unwrap().is_slow = true;
+    one.read(0, 1);
+    one.read(1, 1);
+    let theirs = other.read(2, 1);
+    let itt = one.manage(ABORT_TASK_SET, 0xffff_ffff, 0);
+    // The function is for immediate delivery: what has a lower number is aborted.
+    assert_eq!(one.managed(itt), COMPLETE);
+    while toy.release() {}
+    one.poll();
+    other.poll();
+    assert!(one.next().is_none());
+    assert_eq!(other.data(theirs).1, 0);
+    other.read(3, 1);
+    let itt = one.manage(LOGICAL_UNIT_RESET, 0xffff_ffff, 0);
+    assert!(one.next().is_none(), "a task of the other one is still there");
+    assert!(toy.state.lock().unwrap().managed.is_empty());
+    other.poll();
+    one.poll();
+    assert_eq!(one.managed(itt), COMPLETE);
+    assert_eq!(toy.state.lock().unwrap().managed, [Function::LogicalUnitReset]);
+    while toy.release() {}
+    other.poll();
+    assert!(other.next().is_none());
+    let itt = one.manage(TARGET_WARM_RESET, 0xffff_ffff, 0);
+    assert_eq!(one.managed(itt), COMPLETE);
+    assert_eq!(toy.state.lock().unwrap().managed[1], Function::TargetReset);
+}
+
+#[test]
+fn what_is_not_there_and_what_is_not_known_is_refused() {
+    let toy = Toy::new(64);
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    for (function, response) in [(8, 4), (3, 5), (7, 5), (99, 5)] {
+        let itt = line.manage(function, 0xffff_ffff, 0);
+        assert_eq!(line.managed(itt), response, "{function}");
+    }
+    let header = Header::TaskRequest {
+        function: 0x80 | LOGICAL_UNIT_RESET,
+        reserved: Default::default(),
+        lengths: Default::default(),
+        lun: 7 << 48,
+        itt: 99,
+        referenced_itt: 0xffff_ffff,
+        cmd_sn: 10,
+        exp_stat_sn: 0,
+        ref_cmd_sn: 0,
+        exp_data_sn: 0,
+        reserved_2: Default::default(),
+    };
+    line.send(&header, true, Default::default());
+    assert_eq!(line.managed(99), 2, "there is no such unit");
+}
+
+#[test]
+fn tasks_of_another_connection_of_the_session_are_aborted_there() {
+    let toy = Toy::new(64);
+    let portal = portal(&toy);
+    let mut first = Line::logged_in(&portal, &[("MaxConnections", "2")]);
+    let mut second = Line::new(&portal);
+    (second.cid, second.tsih) = (2, first.tsih);
+    second.enter(&[]);
+    toy.state.lock().unwrap().is_slow = true;
+    second.command_as(500, 10, flags::FINAL | flags::READ, cdb(0x28, 0, 1), 512, &[]);
+    let itt = first.manage(ABORT_TASK, 500, 10);
+    assert!(first.next().is_none());
+    second.poll();
+    first.poll();
+    assert_eq!(first.managed(itt), COMPLETE);
+    toy.release();
+    second.poll();
+    assert!(second.next().is_none());
+    // A connection that goes takes its tasks with it.
+    second.command_as(501, 11, flags::FINAL | flags::READ, cdb(0x28, 0, 1), 512, &[]);
+    let itt = first.manage(ABORT_TASK, 501, 11);
+    drop(second);
+    first.poll();
+    assert_eq!(first.managed(itt), COMPLETE);
+    assert_eq!(target(&portal).sessions()[0].tasks(), 0);
+}
