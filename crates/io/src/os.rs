@@ -26,5 +26,6 @@ pub mod run;
 pub mod shm;
 pub mod tap;
 pub mod tcp;
+pub mod threads;
 pub mod users;
 pub mod words;

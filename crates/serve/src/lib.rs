@@ -3,7 +3,7 @@
 //! [`serve`] runs one node of a cluster: the file system as any 9P client sees it ([`fs`]), names when it is
 //! the metadata server ([`meta`]), objects when it keeps data ([`data`]), and the files by which it is watched
 //! and told what to do ([`ctl`], [`stats`], [`watch`]). [`export`](node::export) serves a directory of this
-//! machine instead. It knows no commands, and of the other nodes only what [`covey_cluster`] says.
+//! machine instead. iSCSI initiators come in by [`iscsi`]. It knows no commands, and of the other nodes only what [`covey_cluster`] says.
 //!
 //! ```text
 //!   connection ── accept ── Session (covey_ninep) ── NodeTree ─┬─ /fs    FsTree ──► striping client
@@ -20,6 +20,7 @@ pub mod data;
 pub mod export;
 pub mod fs;
 pub mod identity;
+pub mod iscsi;
 pub mod lobby;
 pub mod meta;
 pub mod node;

@@ -1,0 +1,112 @@
+//! Threads that run what must not wait for the process's main one: the connections of a machine whose state is shared.
+//!
+//! Each thread has a runtime for itself, and a task stays on the thread that it was given to: nothing is stolen, so that a
+//! task's state need not be shared and its socket is watched where it is read.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// Several threads. Their tasks end when this is dropped.
+#[derive(Debug)]
+pub struct Threads {
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    jobs: mpsc::UnboundedSender<Job>,
+    /// Tasks that it has.
+    tasks: Arc<AtomicUsize>,
+}
+
+/// Counts a task for as long as it is there.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Threads {
+    /// Starts `count` threads called `name`, at least one.
+    pub fn start(name: &str, count: usize) -> io::Result<Threads> {
+        let threads = (0..count.max(1)).map(|number| Thread::start(&format!("{name}-{number}")));
+        Ok(Threads { threads: threads.collect::<io::Result<_>>()? })
+    }
+
+    /// Makes a task and runs it, on the thread that has fewest.
+    pub fn spawn<F: Future<Output = ()> + 'static>(
+        &self,
+        make: impl FnOnce() -> F + Send + 'static,
+    ) {
+        let load = |thread: &&Thread| thread.tasks.load(Ordering::Relaxed);
+        let thread = self.threads.iter().min_by_key(load).expect("there is at least one");
+        thread.tasks.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(thread.tasks.clone());
+        let job: Job = Box::new(move || {
+            let task = make();
+            Box::pin(async move {
+                let _counted = counted;
+                task.await;
+            })
+        });
+        // A thread that has ended has panicked: what it would have run is lost as its other tasks are.
+        let _ = thread.jobs.send(job);
+    }
+
+    /// How many tasks each thread has.
+    pub fn tasks(&self) -> Vec<usize> {
+        self.threads.iter().map(|thread| thread.tasks.load(Ordering::Relaxed)).collect()
+    }
+}
+
+impl Thread {
+    fn start(name: &str) -> io::Result<Thread> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
+        let work = move || {
+            let set = LocalSet::new();
+            set.block_on(&runtime, async {
+                while let Some(job) = queue.recv().await {
+                    tokio::task::spawn_local(job());
+                }
+            });
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Thread { jobs, tasks: Arc::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn tasks_are_spread_over_the_threads_and_end_with_them() {
+        let threads = Threads::start("test", 2).unwrap();
+        let (tell, told) = channel();
+        for _ in 0..4 {
+            let tell = tell.clone();
+            threads.spawn(move || async move {
+                tell.send(std::thread::current().name().map(str::to_owned)).unwrap();
+                std::future::pending::<()>().await
+            });
+        }
+        drop(tell);
+        let mut names: Vec<_> = (0..4).map(|_| told.recv().unwrap().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, ["test-0", "test-0", "test-1", "test-1"]);
+        assert_eq!(threads.tasks(), [2, 2]);
+        drop(threads);
+        assert!(told.recv().is_err(), "the tasks are gone, and with them what they held");
+    }
+}
