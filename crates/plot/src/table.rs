@@ -1,23 +1,24 @@
 //! Tables for a terminal.
 
+use unicode_width::UnicodeWidthStr;
+
 /// Rows under a heading, columns padded to their widest cell; the last one is left ragged. Columns
 /// whose heading begins with `>` are aligned to the right.
 pub fn table(out: &mut Vec<u8>, heading: &[&str], rows: &[Vec<String>]) {
     let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([heading[column].trim_start_matches('>').len()]).max().unwrap_or(0)
+        let cells = rows.iter().map(|row| row[column].width());
+        cells.chain([heading[column].trim_start_matches('>').width()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heading.len()).map(width).collect();
     let mut line = |cells: Vec<&str>| {
         let mut text = String::new();
         for (column, cell) in cells.iter().enumerate() {
-            let width = widths[column];
-            match (heading[column].starts_with('>'), column + 1 == cells.len()) {
-                (true, _) => text.push_str(&format!("{cell:>width$}")),
-                (false, true) => text.push_str(cell),
-                (false, false) => text.push_str(&format!("{cell:<width$}")),
-            }
-            text.push_str("  ");
+            let padding = " ".repeat(widths[column] - cell.width());
+            let (before, after) = match heading[column].starts_with('>') {
+                true => (padding.as_str(), ""),
+                false => ("", padding.as_str()),
+            };
+            text.extend([before, cell, after, "  "]);
         }
         out.extend_from_slice(text.trim_end().as_bytes());
         out.push(b'\n');
@@ -39,5 +40,13 @@ mod tests {
         ];
         table(&mut out, &["NAME", ">N", "REST"], &rows);
         assert_eq!(String::from_utf8(out).unwrap(), "NAME   N  REST\na      1  x\nbcd   22  yy\n");
+    }
+
+    #[test]
+    fn columns_stand_below_each_other_whatever_the_width_of_their_letters() {
+        let mut out = Vec::new();
+        let rows = [vec!["東京".into(), "1".into()], vec!["cafe\u{301}".into(), "2".into()]];
+        table(&mut out, &["NAME", "N"], &rows);
+        assert_eq!(String::from_utf8(out).unwrap(), "NAME  N\n東京  1\ncafe\u{301}  2\n");
     }
 }

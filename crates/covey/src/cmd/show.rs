@@ -2,7 +2,7 @@
 
 use super::path::{is_kind, kind, text};
 use crate::output::quote;
-use covey_plot::calendar::{date, utc};
+use covey_plot::calendar::{utc, utc_nanos};
 use covey_stripe::ops::{Inode, Nanos, seconds_of};
 
 /// What a file is, in a word.
@@ -78,31 +78,8 @@ pub fn parse_time(text: &str) -> Result<Nanos, String> {
     if let Some(seconds) = text.strip_prefix('@') {
         return in_nanos(seconds.parse().map_err(|_| wrong())?);
     }
-    let text_only = text.trim_end_matches('Z').trim_end_matches(" UTC");
-    let (day, clock) = text_only.split_once(['T', ' ']).unwrap_or((text_only, "00:00"));
-    let numbers = |text: &str, separator: char| -> Option<Vec<u64>> {
-        text.split(separator).map(|part| part.parse().ok()).collect()
-    };
-    let (day, clock) =
-        (numbers(day, '-').ok_or_else(wrong)?, numbers(clock, ':').ok_or_else(wrong)?);
-    let (hour, minute, second) = match clock[..] {
-        [hour, minute] => (hour, minute, 0),
-        [hour, minute, second] => (hour, minute, second),
-        _ => return Err(wrong()),
-    };
-    let &[year, month, day] = &day[..] else { return Err(wrong()) };
-    if !(1970..=2261).contains(&year) || hour > 23 || minute > 59 || second > 59 {
-        return Err(wrong());
-    }
-    let days = day_number(year, month, day).ok_or_else(wrong)?;
-    in_nanos((days * 86_400 + hour * 3600 + minute * 60 + second).cast_signed())
-}
-
-/// Days from 1970-01-01, if there is such a date.
-fn day_number(year: u64, month: u64, day: u64) -> Option<u64> {
-    let guess = (year - 1970) * 365 + (month.checked_sub(1)?) * 28;
-    // Leap days and the days by which months exceed 28: never more than this.
-    (guess..guess + 200).find(|days| date(days.cast_signed()) == (year, month, day))
+    let nanos = utc_nanos(text).ok_or_else(wrong)?;
+    if nanos >= 0 { Ok(nanos.cast_unsigned()) } else { Err(wrong()) }
 }
 
 /// A name with what follows it in long listings: a link's target.
