@@ -12,6 +12,8 @@ use std::net::{TcpListener, TcpStream};
 
 const PEER: Peer = Peer(0);
 const MEMORY: usize = 64 << 10;
+/// What every frame has behind the lengths, as `docs/protocol/uzura.md` says.
+const FRAME_MARK: [u8; 3] = [0xc0, 0x7e, 0x59];
 /// Polls after the last byte came.
 const POLLS: usize = 64;
 
@@ -114,17 +116,34 @@ pub fn frames(data: &[u8]) {
     let (ours, _) = listener.accept().expect("it has come");
     let mut tcp = Tcp::new(Options::default()).expect("a watch");
     tcp.adopt(ours).expect("a socket");
-    let (says_hello, data) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
-    if says_hello % 8 > 0 {
-        let _ = liar.write_all(b"COVEYUZ1");
-    }
-    let _ = liar.write_all(data);
+    let _ = liar.write_all(&stream(data));
     drop(liar);
     let mut count = Count::default();
     for _ in 0..POLLS {
         tcp.poll(16, &mut count);
     }
     assert!(count.dead <= 1);
+}
+
+/// What the peer sends: frames whose head and payload the input has, and now and then the bytes as they are.
+fn stream(data: &[u8]) -> Vec<u8> {
+    let Some((says_hello, mut rest)) = data.split_first() else { return Vec::new() };
+    let mut stream = if says_hello % 8 > 0 { b"COVEYUZ1".to_vec() } else { Vec::new() };
+    while let Some((&[kind, head, low, high], after)) = rest.split_first_chunk::<4>() {
+        if kind % 16 == 15 {
+            stream.extend(&rest[1..]);
+            break;
+        }
+        // Some say more than comes.
+        let said = u32::from(u16::from_le_bytes([low, high])) << (kind % 16);
+        stream.extend(said.to_le_bytes());
+        stream.push(head);
+        stream.extend(FRAME_MARK);
+        let bytes = (usize::from(head) + said as usize).min(after.len());
+        stream.extend(&after[..bytes]);
+        rest = &after[bytes..];
+    }
+    stream
 }
 
 /// One packet of each kind that a peer begins with, and a frame.
@@ -139,6 +158,6 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let pull = packet(&[&[4][..], &[0; 8], &[0, 4], &[0; 6]].concat(), &[]);
     let data = packet(&[&[5][..], &[0; 12]].concat(), &[7; 64]);
     let all = [hello, eager, packet(&ready.concat(), &[]), pull, data].concat();
-    let frame = [&[1][..], &4u32.to_le_bytes(), &[1, 0, 0, 0], &[9], b"four"].concat();
+    let frame = [&[1][..], &[0, 1, 4, 0, 9], b"four", &[0, 2, 0, 0, 7, 7]].concat();
     vec![("uzura_packets", all), ("uzura_frames", frame)]
 }
