@@ -80,9 +80,10 @@ impl Error {
 
     /// An operation on a path of the file system failed.
     pub fn errno(what: impl fmt::Display, errno: Errno) -> Self {
-        let error = match says_all(errno.code) {
-            true => Error::work(format!("cannot {what}: {}", errno.text())),
-            false => Error::work(format!("cannot {what}: {errno}")),
+        let error = if says_all(errno.code) {
+            Error::work(format!("cannot {what}: {}", errno.text()))
+        } else {
+            Error::work(format!("cannot {what}: {errno}"))
         };
         match errno_hint(errno.code) {
             Some(hint) => error.hint(hint),
@@ -178,9 +179,10 @@ impl<T> Cannot<T> for anyhow::Result<T> {
             Ok(own) => own,
             Err(other) => {
                 let why = format!("{other:#}");
-                match why.starts_with("cannot ") {
-                    true => Error::work(why),
-                    false => Error::work(format!("cannot {}: {why}", what())),
+                if why.starts_with("cannot ") {
+                    Error::work(why)
+                } else {
+                    Error::work(format!("cannot {}: {why}", what()))
                 }
             }
         })

@@ -253,10 +253,11 @@ async fn dial_as(
     let far_end = stream.far_end().map_err(broken)?;
     let conn = drive(stream, runtime);
     conn.version_of(dialects).await?;
-    let key = match address.is_local() {
-        false => key,
+    let key = if address.is_local() {
         // The server has spoken: whose it is can be seen now, and nothing was said to it yet.
-        true => vouched(address, trust, far_end.user(), key)?,
+        vouched(address, trust, far_end.user(), key)?
+    } else {
+        key
     };
     let nonce = random::nonce().map_err(Errno::from)?;
     let uid = user.unwrap_or_else(|| rustix::process::geteuid().as_raw());

@@ -74,9 +74,10 @@ pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
         }
     }
     let version = read_text(&conn, "version").await.unwrap_or_default().trim().to_owned();
-    let metadata = match config.node(name)?.is(Role::Meta) {
-        true => metadata_space(&read_text(&conn, "space").await.unwrap_or_default()),
-        false => None,
+    let metadata = if config.node(name)?.is(Role::Meta) {
+        metadata_space(&read_text(&conn, "space").await.unwrap_or_default())
+    } else {
+        None
     };
     // A server of an older version has no such file.
     let store = StoreWord::parse(&read_text(&conn, "store").await.unwrap_or_default());

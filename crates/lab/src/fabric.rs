@@ -279,9 +279,10 @@ impl Fabric {
         };
         let settings = direction.settings.clone();
         // On a shared medium nobody speaks while the other end does.
-        let silent_from = match settings.half_duplex {
-            true => cable.ways[way.other().index()].lanes[wire].busy_until_ns(),
-            false => 0,
+        let silent_from = if settings.half_duplex {
+            cable.ways[way.other().index()].lanes[wire].busy_until_ns()
+        } else {
+            0
         };
         let lane = &mut cable.ways[way.index()].lanes[wire];
         let fate = lane.send(now_ns, silent_from, &frame, &settings, &mut self.chance);
@@ -308,15 +309,14 @@ fn is_group(address: [u8; 6]) -> bool {
 fn flow_hash(frame: &[u8]) -> u64 {
     const IPV4: [u8; 2] = [0x08, 0x00];
     let ip = &frame[HEADER_BYTES..];
-    let key = match frame[12..14] == IPV4 && ip.len() >= 20 {
-        false => &frame[..12],
-        true => {
-            let ports_at = usize::from(ip[0] & 0xf) * 4;
-            let is_fragment = ip[6] & 0x3f != 0 || ip[7] != 0;
-            let has_ports = matches!(ip[9], 6 | 17) && !is_fragment && ip.len() >= ports_at + 4;
-            let ports = if has_ports { &ip[ports_at..ports_at + 4] } else { &[][..] };
-            return fnv(fnv(FNV_START, &ip[12..20]), ports);
-        }
+    let key = if !(frame[12..14] == IPV4 && ip.len() >= 20) {
+        &frame[..12]
+    } else {
+        let ports_at = usize::from(ip[0] & 0xf) * 4;
+        let is_fragment = ip[6] & 0x3f != 0 || ip[7] != 0;
+        let has_ports = matches!(ip[9], 6 | 17) && !is_fragment && ip.len() >= ports_at + 4;
+        let ports = if has_ports { &ip[ports_at..ports_at + 4] } else { &[][..] };
+        return fnv(fnv(FNV_START, &ip[12..20]), ports);
     };
     fnv(FNV_START, key)
 }

@@ -94,11 +94,12 @@ fn own_mounts() -> Result<()> {
 }
 
 fn explain(error: Error) -> Error {
-    match error.message.contains(tap::DEVICE) {
-        true => error
+    if error.message.contains(tap::DEVICE) {
+        error
             .hint(format!("network cards need {}, readable and writable", tap::DEVICE))
-            .hint(format!("most systems permit it to all: `chmod 666 {}`", tap::DEVICE)),
-        false => error,
+            .hint(format!("most systems permit it to all: `chmod 666 {}`", tap::DEVICE))
+    } else {
+        error
     }
 }
 

@@ -65,9 +65,10 @@ impl Lab {
 
     /// A command on it, such as `covey lab down --name other`.
     pub fn command(&self, words: &str) -> String {
-        match self.name == NAME_DEFAULT {
-            true => format!("covey lab {words}"),
-            false => format!("covey lab {words} --name {}", self.name),
+        if self.name == NAME_DEFAULT {
+            format!("covey lab {words}")
+        } else {
+            format!("covey lab {words} --name {}", self.name)
         }
     }
 
@@ -105,31 +106,30 @@ impl Lab {
 
     /// The process that keeps it, if it lives.
     pub fn keeper(&self) -> Option<Process> {
-        match self.is_around() {
-            true => Process::now(1),
-            false => Process::read(&self.file("keeper.pid")).filter(Process::is_alive),
+        if self.is_around() {
+            Process::now(1)
+        } else {
+            Process::read(&self.file("keeper.pid")).filter(Process::is_alive)
         }
     }
 
     /// The keeper of a lab that must be there.
     pub fn living_keeper(&self) -> Result<Process> {
-        self.keeper().ok_or_else(|| match self.dir.exists() {
-            true => Error::work(format!("cannot use lab {}: its keeper has died", self.name))
-                .hint(format!("`{}` clears what is left", self.command("down"))),
-            false => {
+        self.keeper().ok_or_else(|| {
+            if self.dir.exists() {
+                Error::work(format!("cannot use lab {}: its keeper has died", self.name))
+                    .hint(format!("`{}` clears what is left", self.command("down")))
+            } else {
                 let error = Error::user(format!("cannot use lab {}: it is not up", self.name));
                 let others: Vec<String> = Lab::all().into_iter().map(|lab| lab.name).collect();
-                match others.is_empty() {
-                    true => {
-                        let up = self.command("up 4");
-                        error.hint(format!("`{up}` makes one of 4 nodes"))
-                    }
-                    false => {
-                        let others = others.join(", ");
-                        error.hint(format!(
-                            "there is {others}: --name NAME, for `covey tune` --lab NAME"
-                        ))
-                    }
+                if others.is_empty() {
+                    let up = self.command("up 4");
+                    error.hint(format!("`{up}` makes one of 4 nodes"))
+                } else {
+                    let others = others.join(", ");
+                    error.hint(format!(
+                        "there is {others}: --name NAME, for `covey tune` --lab NAME"
+                    ))
                 }
             }
         })

@@ -15,9 +15,10 @@ pub fn parse_rate(text: &str) -> Result<Option<u64>, String> {
         _ => (bare, 1.0),
     };
     let bits = number.trim().parse::<f64>().map_err(|_| wrong())? * factor;
-    match (1e3..=1e12).contains(&bits) {
-        true => Ok(Some(bits as u64)),
-        false => Err(format!("`{text}` is outside the limits: 1 kbit to 1000 gbit")),
+    if (1e3..=1e12).contains(&bits) {
+        Ok(Some(bits as u64))
+    } else {
+        Err(format!("`{text}` is outside the limits: 1 kbit to 1000 gbit"))
     }
 }
 
@@ -51,18 +52,20 @@ pub fn parse_ppm(text: &str) -> Result<u32, String> {
         _ => return Err(wrong()),
     };
     let ppm = number.trim().parse::<f64>().map_err(|_| wrong())? * factor;
-    match (0.0..=1e6).contains(&ppm) {
-        true => Ok(ppm.round() as u32),
-        false => Err(format!("`{text}` is outside the limits: 0 to 100%")),
+    if (0.0..=1e6).contains(&ppm) {
+        Ok(ppm.round() as u32)
+    } else {
+        Err(format!("`{text}` is outside the limits: 0 to 100%"))
     }
 }
 
 /// Reads a whole number between two limits.
 pub fn parse_between(text: &str, least: u32, most: u32) -> Result<u32, String> {
     let number: u32 = text.trim().parse().map_err(|_| format!("`{text}` is not a whole number"))?;
-    match (least..=most).contains(&number) {
-        true => Ok(number),
-        false => Err(format!("`{text}` is outside the limits: {least} to {most}")),
+    if (least..=most).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("`{text}` is outside the limits: {least} to {most}"))
     }
 }
 

@@ -87,9 +87,10 @@ fn title(results: &Results) -> String {
         [one] => format!("The network from {} to {}", one.from, one.to),
         [first, rest @ ..] => {
             let is_one = rest.iter().all(|link| (&link.from, &link.to) == (&first.from, &first.to));
-            match is_one {
-                true => format!("The network from {} to {}", first.from, first.to),
-                false => format!("The network: {} links", links.len()),
+            if is_one {
+                format!("The network from {} to {}", first.from, first.to)
+            } else {
+                format!("The network: {} links", links.len())
             }
         }
     }

@@ -100,9 +100,10 @@ impl Levels {
         ];
         table(out, &heading, &rows);
         let waits: Vec<&str> = self.levels.iter().map(|level| level.report.wait.as_str()).collect();
-        match waits.windows(2).all(|pair| pair[0] == pair[1]) {
-            true => Ok(()),
-            false => writeln!(out, "\nlevels that wait differently cannot be compared by latency"),
+        if waits.windows(2).all(|pair| pair[0] == pair[1]) {
+            Ok(())
+        } else {
+            writeln!(out, "\nlevels that wait differently cannot be compared by latency")
         }
     }
 

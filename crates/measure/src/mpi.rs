@@ -82,10 +82,11 @@ pub fn choose(wanted: Option<Library>) -> Result<Vec<Mpi>> {
         Library::Openmpi => "no Open MPI",
         Library::Mpich => "no MPICH",
     });
-    match found.is_empty() {
-        false => Ok(found),
-        true => Err(Error::work(format!("cannot measure through MPI: {name} is installed"))
-            .hint("apt-get install openmpi-bin libopenmpi-dev, or mpich libmpich-dev")),
+    if !found.is_empty() {
+        Ok(found)
+    } else {
+        Err(Error::work(format!("cannot measure through MPI: {name} is installed"))
+            .hint("apt-get install openmpi-bin libopenmpi-dev, or mpich libmpich-dev"))
     }
 }
 

@@ -197,10 +197,11 @@ fn connect(peer: SocketAddr) -> Result<TcpStream> {
     stream.set_write_timeout(Some(PATIENCE)).cannot(what)?;
     let mut hello = [0; 8];
     stream.write_all(&HELLO).and_then(|()| stream.read_exact(&mut hello)).cannot(what)?;
-    match hello == HELLO {
-        true => Ok(stream),
-        false => Err(Error::work(format!("cannot {}: another program answers", what()))
-            .hint("`covey tune serve` must run there, of this version")),
+    if hello == HELLO {
+        Ok(stream)
+    } else {
+        Err(Error::work(format!("cannot {}: another program answers", what()))
+            .hint("`covey tune serve` must run there, of this version"))
     }
 }
 

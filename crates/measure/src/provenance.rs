@@ -45,9 +45,12 @@ impl Provenance {
 fn command_line(mut words: impl Iterator<Item = String>) -> String {
     let program = words.next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default().to_string();
-    let quoted = words.map(|word| match word.contains([' ', '"', '\'', '$']) || word.is_empty() {
-        true => format!("'{}'", word.replace('\'', "'\\''")),
-        false => word,
+    let quoted = words.map(|word| {
+        if word.contains([' ', '"', '\'', '$']) || word.is_empty() {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        } else {
+            word
+        }
     });
     std::iter::once(program).chain(quoted).collect::<Vec<_>>().join(" ")
 }

@@ -22,9 +22,10 @@ impl Results {
     pub fn read<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<Results> {
         let mut found = Results::default();
         files.into_iter().try_for_each(|file| found.add_file(file))?;
-        match found.links.is_empty() && found.others.is_empty() {
-            true => Err(Error::user("cannot use these results: there are none in them")),
-            false => Ok(found),
+        if found.links.is_empty() && found.others.is_empty() {
+            Err(Error::user("cannot use these results: there are none in them"))
+        } else {
+            Ok(found)
         }
     }
 
@@ -32,10 +33,11 @@ impl Results {
         use std::io::Read;
         let name = file.display();
         let mut text = String::new();
-        let read = match file == Path::new("-") {
-            true => std::io::stdin().take(BYTES_MAX).read_to_string(&mut text),
-            false => std::fs::File::open(file)
-                .and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text)),
+        let read = if file == Path::new("-") {
+            std::io::stdin().take(BYTES_MAX).read_to_string(&mut text)
+        } else {
+            std::fs::File::open(file)
+                .and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text))
         };
         read.cannot(|| format!("read {name}"))?;
         let value: Value = serde_json::from_str(&text).map_err(|why| {

@@ -285,9 +285,10 @@ pub fn words(line: &str) -> Result<Vec<String>> {
 /// A word as [`words`] reads it back.
 pub fn quote(word: &str) -> String {
     let is_plain = |c: char| !c.is_whitespace() && c != '\'' && c != '#';
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "''"))
     }
 }
 

@@ -445,9 +445,10 @@ impl Tree for Import {
 
 /// The number of a fid, if it is one of the same connection as the other: a link or rename cannot span two.
 fn same(fid: &Fid, other: &Fid) -> Result<u32> {
-    match fid.conn().is_same(other.conn()) {
-        true => Ok(fid.number()),
-        false => Err(Errno::because(Errno::EXDEV, "the files were reached by two connections")),
+    if fid.conn().is_same(other.conn()) {
+        Ok(fid.number())
+    } else {
+        Err(Errno::because(Errno::EXDEV, "the files were reached by two connections"))
     }
 }
 

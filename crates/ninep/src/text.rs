@@ -81,9 +81,10 @@ impl Tree for Text {
 
 /// EROFS for flags that ask for more than reading.
 pub fn check_read_only(flags: u32) -> Result<()> {
-    match flags & O_ACCMODE == 0 && flags & O_TRUNC == 0 {
-        true => Ok(()),
-        false => Err(Errno::because(Errno::EROFS, "the file is a text made by the server")),
+    if flags & O_ACCMODE == 0 && flags & O_TRUNC == 0 {
+        Ok(())
+    } else {
+        Err(Errno::because(Errno::EROFS, "the file is a text made by the server"))
     }
 }
 

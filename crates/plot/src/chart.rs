@@ -316,9 +316,10 @@ impl Sheet {
 
     /// Circles, squares, triangles, diamonds, and circles again.
     fn dot(&mut self, (x, y): (f64, f64), look: usize, radius: f64, hover: &str) {
-        let title = match hover.is_empty() {
-            true => String::new(),
-            false => format!("<title>{}</title>", escape(hover)),
+        let title = if hover.is_empty() {
+            String::new()
+        } else {
+            format!("<title>{}</title>", escape(hover))
         };
         let r = radius;
         let _ = match look % LOOKS {

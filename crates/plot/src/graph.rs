@@ -36,9 +36,10 @@ pub fn plot(points: &[(f64, f64)], x: Axis, y: Axis) -> String {
     let labels: Vec<String> = (0..HEIGHT)
         .map(|row| {
             let share = (HEIGHT - 1 - row) as f64 / (HEIGHT - 1) as f64;
-            match row % 4 == 1 || row == HEIGHT - 1 {
-                true => real(bottom + share * (top - bottom), y),
-                false => String::new(),
+            if row % 4 == 1 || row == HEIGHT - 1 {
+                real(bottom + share * (top - bottom), y)
+            } else {
+                String::new()
             }
         })
         .collect();

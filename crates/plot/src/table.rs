@@ -14,9 +14,10 @@ pub fn table(out: &mut Vec<u8>, heading: &[&str], rows: &[Vec<String>]) {
         let mut text = String::new();
         for (column, cell) in cells.iter().enumerate() {
             let padding = " ".repeat(widths[column] - cell.width());
-            let (before, after) = match heading[column].starts_with('>') {
-                true => (padding.as_str(), ""),
-                false => ("", padding.as_str()),
+            let (before, after) = if heading[column].starts_with('>') {
+                (padding.as_str(), "")
+            } else {
+                ("", padding.as_str())
             };
             text.extend([before, cell, after, "  "]);
         }

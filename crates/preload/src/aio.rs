@@ -67,10 +67,11 @@ pub fn settle_all() {
     };
     for group in jobs.chunk_by(alike) {
         let pieces: Vec<Piece> = group.iter().map(|job| job.piece).collect();
-        let done = match group[0].writes {
-            true => lists::write(&group[0].open, &pieces)
-                .map(|()| pieces.iter().map(|piece| piece.span.length()).collect()),
-            false => lists::read(&group[0].open, &pieces),
+        let done = if group[0].writes {
+            lists::write(&group[0].open, &pieces)
+                .map(|()| pieces.iter().map(|piece| piece.span.length()).collect())
+        } else {
+            lists::read(&group[0].open, &pieces)
         };
         let failed = match &done {
             Err(Stop::Errno(error)) => error.code as c_int,
@@ -243,10 +244,11 @@ export! { fn lio_listio | lio_listio64(mode: c_int, list: *const *mut aiocb, cou
             failed = true;
         }
     }
-    let rest = match others.is_empty() {
-        true => 0,
+    let rest = if others.is_empty() {
+        0
+    } else {
         // SAFETY: a list of the program's requests, which lives through the call.
-        false => unsafe { real::lio_listio()(mode, others.as_ptr(), others.len() as c_int, event) },
+        unsafe { real::lio_listio()(mode, others.as_ptr(), others.len() as c_int, event) }
     };
     // SAFETY: null, or the program's own.
     let tells = unsafe { event.as_ref() }.filter(|event| event.sigev_notify != libc::SIGEV_NONE);

@@ -107,9 +107,10 @@ pub fn wait<T>(
     client: &Client,
     call: impl Future<Output = std::result::Result<T, Errno>>,
 ) -> Result<T> {
-    match settings().hard {
-        true => wait_until(client, call, Ends::BySignal),
-        false => Ok(wait_on(&client.runtime, call)?),
+    if settings().hard {
+        wait_until(client, call, Ends::BySignal)
+    } else {
+        Ok(wait_on(&client.runtime, call)?)
     }
 }
 

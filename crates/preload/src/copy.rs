@@ -81,9 +81,10 @@ export! { fn sendfile | sendfile64(to: c_int, from: c_int, from_at: *mut off_t, 
     // whose each descriptor is.
     unsafe {
         let at = buffer.as_mut_ptr();
-        let got = match from_at.is_null() {
-            true => data::read(from, at.cast(), buffer.len()),
-            false => data::pread(from, at.cast(), buffer.len(), *from_at),
+        let got = if from_at.is_null() {
+            data::read(from, at.cast(), buffer.len())
+        } else {
+            data::pread(from, at.cast(), buffer.len(), *from_at)
         };
         if got <= 0 {
             return got;

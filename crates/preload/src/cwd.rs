@@ -137,10 +137,7 @@ pub unsafe fn hand_out(path: &[u8], buffer: *mut c_char, size: size_t) -> *mut c
     }
     // SAFETY: malloc gives at least `needed` bytes or null; the program's buffer has them.
     unsafe {
-        let to = match buffer.is_null() {
-            true => libc::malloc(size.max(needed)).cast(),
-            false => buffer,
-        };
+        let to = if buffer.is_null() { libc::malloc(size.max(needed)).cast() } else { buffer };
         if !to.is_null() {
             std::ptr::copy_nonoverlapping(path.as_ptr().cast(), to, path.len());
             *to.add(path.len()) = 0;

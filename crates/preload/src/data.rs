@@ -171,9 +171,10 @@ fn write_at(open: &Open, spans: &[Span], offset: u64, flags: c_int) -> Result<(u
         // SAFETY: the program's own spans.
         let pieces = chunk.iter().map(|span| unsafe { taken(*span) }).collect();
         let (data, count) = (Payload::gather(pieces), total(&chunk));
-        let written = match flags & libc::O_APPEND != 0 {
-            true => wait(&client, file.append(data)),
-            false => wait(&client, file.write_at(at, data)).map(|()| at),
+        let written = if flags & libc::O_APPEND != 0 {
+            wait(&client, file.append(data))
+        } else {
+            wait(&client, file.write_at(at, data)).map(|()| at)
         };
         match written {
             Ok(start) => at = start + count as u64,

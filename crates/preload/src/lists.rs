@@ -126,10 +126,7 @@ fn pair(spans: &[Span], extents: &[Extent]) -> Result<Vec<Piece>> {
             (offset, left) = (offset + length as u64, left - length as u64);
         }
     }
-    match room.length() == 0 && spans.next().is_none() {
-        true => Ok(pieces),
-        false => refuse(libc::EINVAL),
-    }
+    if room.length() == 0 && spans.next().is_none() { Ok(pieces) } else { refuse(libc::EINVAL) }
 }
 
 /// # Safety
@@ -161,9 +158,10 @@ fn one_by_one(fd: c_int, pieces: &[Piece], writes: bool) -> Result<isize> {
             (piece.span.base(), piece.span.length(), piece.offset as off_t);
         // SAFETY: the program's own spans.
         let step = unsafe {
-            match writes {
-                true => crate::real::pwrite()(fd, base.cast(), length, offset),
-                false => crate::real::pread()(fd, base.cast(), length, offset),
+            if writes {
+                crate::real::pwrite()(fd, base.cast(), length, offset)
+            } else {
+                crate::real::pread()(fd, base.cast(), length, offset)
             }
         };
         if step < 0 && done == 0 {

@@ -49,9 +49,10 @@ pub fn control(open: &Arc<Open>, command: c_int, lock: &mut Flock) -> Result<c_i
         libc::F_WRLCK if open.access() & 2 == 0 => return refuse(libc::EBADF),
         libc::F_RDLCK | libc::F_WRLCK => {
             // Before it is granted: close must not forget one whose answer got lost.
-            match is_own {
-                true => open.note_own_locks(),
-                false => drop(locked_files().insert(open.id())),
+            if is_own {
+                open.note_own_locks();
+            } else {
+                locked_files().insert(open.id());
             }
             let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
             take(open, wanted, waits)?;
@@ -75,10 +76,7 @@ fn tell(lock: &mut Flock, held: Option<RangeLock>, is_own: bool) {
     lock.l_type = if held.exclusive { libc::F_WRLCK } else { libc::F_RDLCK } as c_short;
     lock.l_whence = libc::SEEK_SET as c_short;
     lock.l_start = held.start as off_t;
-    lock.l_len = match held.end >= i64::MAX as u64 {
-        true => 0,
-        false => (held.end - held.start + 1) as off_t,
-    };
+    lock.l_len = if held.end >= i64::MAX as u64 { 0 } else { (held.end - held.start + 1) as off_t };
     lock.l_pid = if is_own { -1 } else { held.pid as i32 };
 }
 

@@ -223,10 +223,7 @@ export! { fn symlinkat(target: *const c_char, dirfd: c_int, path: *const c_char)
 
 fn target_of(place: &Place) -> Result<Name> {
     let inode = resolve(place, Follow::NotLast)?.node()?;
-    match inode.mode & libc::S_IFMT == libc::S_IFLNK {
-        true => Ok(inode.target),
-        false => refuse(libc::EINVAL),
-    }
+    if inode.mode & libc::S_IFMT == libc::S_IFLNK { Ok(inode.target) } else { refuse(libc::EINVAL) }
 }
 
 export! { fn readlink(path: *const c_char, buffer: *mut c_char, room: size_t) -> ssize_t {

@@ -252,9 +252,10 @@ impl Drop for Open {
         let held = self.file.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let kept = self.still_open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // What an older client had must not be touched.
-        let current = match held.is_some() || kept.is_some() {
-            true => client().ok().map(|client| client.generation),
-            false => None,
+        let current = if held.is_some() || kept.is_some() {
+            client().ok().map(|client| client.generation)
+        } else {
+            None
         };
         let is_current = |generation: u64| current == Some(generation);
         match held {
@@ -308,9 +309,10 @@ fn map(memory: c_int) -> Result<*mut Page> {
     // SAFETY: a new mapping of a file that has a page.
     let at =
         unsafe { real::mmap()(std::ptr::null_mut(), PAGE_BYTES, HOW, libc::MAP_SHARED, memory, 0) };
-    match at == libc::MAP_FAILED {
-        true => Err(Errno::from(std::io::Error::last_os_error()).into()),
-        false => Ok(at.cast()),
+    if at == libc::MAP_FAILED {
+        Err(Errno::from(std::io::Error::last_os_error()).into())
+    } else {
+        Ok(at.cast())
     }
 }
 

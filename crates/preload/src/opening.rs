@@ -68,10 +68,7 @@ fn open_found(inode: Inode, flags: c_int) -> Result<(Inode, Option<File>)> {
     check_kind(&inode, flags)?;
     let client = client()?;
     let file = wait(&client, client.open(&caller(), inode.id, needed(flags)))?;
-    match inode.is_dir() {
-        true => Ok((inode, None)),
-        false => cut_if_asked(inode, Some(file), flags),
-    }
+    if inode.is_dir() { Ok((inode, None)) } else { cut_if_asked(inode, Some(file), flags) }
 }
 
 /// What the caller must be permitted: to cut is to write, also where nothing is written.

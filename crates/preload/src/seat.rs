@@ -19,12 +19,11 @@ pub fn lock() -> MutexGuard<'static, ()> {
 
 /// Makes a descriptor; one of ours is moved up and remembered before anybody can close it.
 fn seated(make: impl FnOnce() -> c_int) -> c_int {
-    match is_inside() {
-        true => {
-            let _numbers = lock();
-            move_up(make())
-        }
-        false => make(),
+    if is_inside() {
+        let _numbers = lock();
+        move_up(make())
+    } else {
+        make()
     }
 }
 

@@ -73,9 +73,10 @@ fn is_function(handler: sighandler_t) -> bool {
 /// Before a handler is in place, so that it never runs where it must not.
 fn note(signal: c_int, restarts: bool) {
     HANDLED.fetch_or(bit(signal), Ordering::Relaxed);
-    match restarts {
-        true => RESTARTING.fetch_or(bit(signal), Ordering::Relaxed),
-        false => RESTARTING.fetch_and(!bit(signal), Ordering::Relaxed),
+    if restarts {
+        RESTARTING.fetch_or(bit(signal), Ordering::Relaxed)
+    } else {
+        RESTARTING.fetch_and(!bit(signal), Ordering::Relaxed)
     };
 }
 

@@ -181,9 +181,10 @@ fn judge(place: &Place, mode: c_int, effective: bool, flags: c_int) -> Result<c_
         // SAFETY: no arguments.
         (who.uid, who.gid) = unsafe { (libc::getuid(), libc::getgid()) };
     }
-    match mode & !7 == 0 && permits(&inode, &who, mode as u32 & 7) {
-        true => Ok(0),
-        false => Err(Errno::EACCES.into()),
+    if mode & !7 == 0 && permits(&inode, &who, mode as u32 & 7) {
+        Ok(0)
+    } else {
+        Err(Errno::EACCES.into())
     }
 }
 

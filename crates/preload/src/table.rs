@@ -16,10 +16,7 @@ pub type Table = BTreeMap<c_int, Arc<Open>>;
 
 /// The open file of a descriptor, when it is ours and this thread is not in our own code.
 pub fn find(fd: c_int) -> Option<Arc<Open>> {
-    match is_ours(fd) && !is_inside() {
-        true => lock().get(&fd).cloned(),
-        false => None,
-    }
+    if is_ours(fd) && !is_inside() { lock().get(&fd).cloned() } else { None }
 }
 
 /// Whether a descriptor is an open file of ours.

@@ -44,10 +44,7 @@ pub fn diagnose(evidence: &Evidence) -> Verdict {
     }
     let lossy = loss::find(evidence);
     // Lost packets slow everything down: they are the cause then.
-    let slow = match lossy.is_some() || loss::is_any(evidence) {
-        true => None,
-        false => rate::find(evidence),
-    };
+    let slow = if lossy.is_some() || loss::is_any(evidence) { None } else { rate::find(evidence) };
     let findings: Vec<Finding> =
         lossy.into_iter().chain(slow).chain(ends::find(evidence)).collect();
     match loss::unexplained(evidence) {

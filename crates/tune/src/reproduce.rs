@@ -129,10 +129,8 @@ impl Answer {
             Outcome::NotShown => 1,
             Outcome::Holds => 0,
         };
-        let outcome = match rank(other.outcome) > rank(self.outcome) {
-            true => other.outcome,
-            false => self.outcome,
-        };
+        let outcome =
+            if rank(other.outcome) > rank(self.outcome) { other.outcome } else { self.outcome };
         Answer { outcome, because: format!("{}; {}", self.because, other.because) }
     }
 

@@ -13,9 +13,10 @@ pub fn sizes(most: u64, perturbation: u64) -> Vec<u64> {
         if turn > 2 && turn % 2 == 1 {
             step *= 2;
         }
-        match perturbation > 0 && step > perturbation + 1 {
-            true => sizes.extend([bytes - perturbation, bytes, bytes + perturbation]),
-            false => sizes.push(bytes),
+        if perturbation > 0 && step > perturbation + 1 {
+            sizes.extend([bytes - perturbation, bytes, bytes + perturbation])
+        } else {
+            sizes.push(bytes)
         }
         let Some(next) = bytes.checked_add(step) else { break };
         bytes = next;

@@ -26,13 +26,14 @@ impl Estimate {
     pub fn from_repetitions(value: f64, mut repetitions: Vec<f64>) -> Estimate {
         repetitions.retain(|one| one.is_finite());
         repetitions.sort_by(f64::total_cmp);
-        match repetitions.is_empty() {
-            true => Estimate { value, low: value, high: value },
-            false => Estimate {
+        if repetitions.is_empty() {
+            Estimate { value, low: value, high: value }
+        } else {
+            Estimate {
                 value,
                 low: quantile(&repetitions, 0.025).min(value),
                 high: quantile(&repetitions, 0.975).max(value),
-            },
+            }
         }
     }
 }

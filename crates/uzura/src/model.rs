@@ -180,9 +180,10 @@ impl Nic {
 }
 
 fn check_bytes(bytes: u64) -> Result<(), String> {
-    match (1..=BYTES_MAX).contains(&bytes) {
-        true => Ok(()),
-        false => Err(format!("{bytes} bytes are outside the limits: 1 to {BYTES_MAX}")),
+    if (1..=BYTES_MAX).contains(&bytes) {
+        Ok(())
+    } else {
+        Err(format!("{bytes} bytes are outside the limits: 1 to {BYTES_MAX}"))
     }
 }
 

@@ -89,10 +89,8 @@ impl Reader {
             return;
         }
         let tail = self.tail.take().unwrap_or_default();
-        self.rest = match self.rest.is_empty() {
-            true => tail,
-            false => [&self.rest[..], &tail].concat().into(),
-        };
+        self.rest =
+            if self.rest.is_empty() { tail } else { [&self.rest[..], &tail].concat().into() };
     }
 }
 

@@ -62,13 +62,11 @@ impl Place {
 /// the embedded cluster's, the user's and the machine's.
 pub fn find(named: Option<&Path>) -> Result<Place> {
     if let Some(file) = named {
-        return match file.exists() {
-            true => Ok(Place::Named(file.to_path_buf())),
-            false => Err(Error::config(format!(
-                "cannot read {}: no such file or directory",
-                file.display()
-            ))
-            .hint("`covey genconfig` writes a new configuration")),
+        return if file.exists() {
+            Ok(Place::Named(file.to_path_buf()))
+        } else {
+            Err(Error::config(format!("cannot read {}: no such file or directory", file.display()))
+                .hint("`covey genconfig` writes a new configuration"))
         };
     }
     let places = places();

@@ -11,10 +11,7 @@ pub fn expand(list: &str) -> Result<Vec<String>, String> {
         names.extend(expand_one(part.trim())?);
         limit(names.len(), list)?;
     }
-    match names.is_empty() {
-        true => Err("the list is empty".to_string()),
-        false => Ok(names),
-    }
+    if names.is_empty() { Err("the list is empty".to_string()) } else { Ok(names) }
 }
 
 fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
@@ -42,9 +39,10 @@ fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
 
 fn expand_one(part: &str) -> Result<Vec<String>, String> {
     let Some(open) = part.find('[') else {
-        return match valid_name(part) {
-            true => Ok(vec![part.to_string()]),
-            false => Err(format!("`{part}` is not a host name")),
+        return if valid_name(part) {
+            Ok(vec![part.to_string()])
+        } else {
+            Err(format!("`{part}` is not a host name"))
         };
     };
     let (head, rest) = (&part[..open], &part[open + 1..]);
@@ -77,9 +75,10 @@ fn ranges(text: &str) -> Result<Vec<String>, String> {
 }
 
 fn limit(count: usize, what: &str) -> Result<(), String> {
-    match count > NAMES_MAX {
-        true => Err(format!("`{what}` stands for more than {NAMES_MAX} names")),
-        false => Ok(()),
+    if count > NAMES_MAX {
+        Err(format!("`{what}` stands for more than {NAMES_MAX} names"))
+    } else {
+        Ok(())
     }
 }
 

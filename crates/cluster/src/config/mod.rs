@@ -138,9 +138,10 @@ impl Config {
 
     /// The file, and how it was found.
     pub fn place(&self) -> Place {
-        match self.is_named {
-            true => Place::Named(self.file.clone()),
-            false => Place::Found(self.file.clone()),
+        if self.is_named {
+            Place::Named(self.file.clone())
+        } else {
+            Place::Found(self.file.clone())
         }
     }
 
@@ -172,9 +173,10 @@ impl Node {
 
     /// Its roles as people read them.
     pub fn roles_text(&self) -> String {
-        match self.roles.is_empty() {
-            true => "gateway".to_string(),
-            false => self.roles.iter().map(|role| role.word()).collect::<Vec<_>>().join("+"),
+        if self.roles.is_empty() {
+            "gateway".to_string()
+        } else {
+            self.roles.iter().map(|role| role.word()).collect::<Vec<_>>().join("+")
         }
     }
 }
@@ -195,12 +197,13 @@ pub fn random_hex(count: usize) -> Result<String> {
 /// Checks a strip size in bytes.
 pub fn checked_strip(bytes: u64) -> std::result::Result<u32, String> {
     let (min, max) = (u64::from(STRIP_BYTES_MIN), u64::from(STRIP_BYTES_MAX));
-    match (min..=max).contains(&bytes) && bytes.is_multiple_of(min) {
-        true => Ok(bytes as u32),
-        false => Err(format!(
+    if (min..=max).contains(&bytes) && bytes.is_multiple_of(min) {
+        Ok(bytes as u32)
+    } else {
+        Err(format!(
             "strip size {} is outside the limits: a multiple of 4 KiB from 4 KiB to 64 MiB",
             size::exact(bytes)
-        )),
+        ))
     }
 }
 

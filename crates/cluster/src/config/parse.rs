@@ -118,10 +118,7 @@ pub fn parse(text: &str, file: &Path) -> std::result::Result<Config, Vec<Problem
     let raw: File = toml::from_str(text).map_err(syntax)?;
     let mut problems = Vec::new();
     let config = convert(raw, file, &lines, &mut problems);
-    match problems.is_empty() {
-        true => Ok(config),
-        false => Err(problems),
-    }
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
 
 fn version_is_known(lines: &Lines, version: Version) -> std::result::Result<(), Problem> {

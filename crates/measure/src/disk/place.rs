@@ -84,9 +84,10 @@ impl Place {
 
     /// Refuses a size that it has no room for.
     pub fn must_hold(&self, bytes: u64) -> Result<()> {
-        let room = match self.is_device() {
-            true => self.room_bytes,
-            false => self.room_bytes.saturating_sub(SPARE_BYTES),
+        let room = if self.is_device() {
+            self.room_bytes
+        } else {
+            self.room_bytes.saturating_sub(SPARE_BYTES)
         };
         if bytes <= room {
             return Ok(());
@@ -119,9 +120,8 @@ pub fn open_device(path: &Path, destroy: bool) -> Result<File> {
     let exclusive = if destroy { libc::O_EXCL } else { 0 };
     let opened = File::options().read(true).write(destroy).custom_flags(exclusive).open(path);
     let what = if destroy { "overwrite" } else { "read" };
-    opened.cannot(|| format!("{what} {}", path.display())).map_err(|error| match destroy {
-        true => error.hint("it must not be mounted or used by anything else"),
-        false => error,
+    opened.cannot(|| format!("{what} {}", path.display())).map_err(|error| {
+        if destroy { error.hint("it must not be mounted or used by anything else") } else { error }
     })
 }
 

@@ -53,10 +53,7 @@ impl<'a> Run<'a> {
         let record = plan.records.iter().copied().max().unwrap_or(super::RECORD_BYTES_MIN);
         let wanted = plan.size_bytes.map(|bytes| fit::whole(bytes, plan.threads, record));
         place.must_hold(wanted.unwrap_or(record * u64::from(plan.threads)))?;
-        let scratch = match place.is_device() {
-            true => None,
-            false => Some(Scratch::within(&place.path)?),
-        };
+        let scratch = if place.is_device() { None } else { Some(Scratch::within(&place.path)?) };
         let number = run_number();
         let lane = |index: usize| Lane {
             index,
@@ -142,10 +139,7 @@ impl<'a> Run<'a> {
             use std::os::unix::fs::FileExt;
             let buffer = &mut self.lanes[0].buffer.bytes()[..super::TRANSFER_ALIGN];
             file.read_exact_at(buffer, 0)?;
-            match self.scratch.is_some() {
-                true => file.write_all_at(buffer, 0),
-                false => Ok(()),
-            }
+            if self.scratch.is_some() { file.write_all_at(buffer, 0) } else { Ok(()) }
         });
         if self.scratch.is_some() {
             std::fs::remove_file(&path).cannot(|| format!("remove {}", path.display()))?;
@@ -170,9 +164,12 @@ impl<'a> Run<'a> {
             self.lanes.iter_mut().for_each(|lane| lane.laid.bytes = most);
             pass::drop_caches(&self.lanes, self.plan.drop_caches)?;
         }
-        let done = timed(&mut self.lanes, &|lane| match is_written {
-            true => bytes::write(lane, record as usize, most, &limit),
-            false => bytes::read(lane, record as usize, &limit),
+        let done = timed(&mut self.lanes, &|lane| {
+            if is_written {
+                bytes::write(lane, record as usize, most, &limit)
+            } else {
+                bytes::read(lane, record as usize, &limit)
+            }
         })?;
         self.fresh()?;
         Ok(fit::size(&fit::Known {
@@ -326,10 +323,7 @@ impl<'a> Run<'a> {
         let caches = self.forget()?;
         let take: Work = &move |lane, limit| bytes::take_letters(lane, part, limit);
         self.pass(which(Test::GetLetters), caches, tell, take)?;
-        match self.is_written() {
-            true => self.fresh(),
-            false => Ok(()),
-        }
+        if self.is_written() { self.fresh() } else { Ok(()) }
     }
 
     fn small_files(&mut self, tell: Tell) -> Result<()> {

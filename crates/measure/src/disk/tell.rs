@@ -81,9 +81,10 @@ impl DiskReport {
         if let Some(why) = &self.direct_refused {
             notes.push(format!("O_DIRECT is refused here: {why}"));
         }
-        notes.push(match self.verified {
-            true => "all that was read was what had been written".into(),
-            false => "what was read was not compared with anything: nothing was written".into(),
+        notes.push(if self.verified {
+            "all that was read was what had been written".into()
+        } else {
+            "what was read was not compared with anything: nothing was written".into()
         });
         notes.push(
             "CPU is that of this program, in seconds for each GiB, or for each operation".into(),

@@ -109,19 +109,21 @@ fn chosen(report: &AppReport) -> Table {
 }
 
 fn with(one: &Measured) -> Cell {
-    match one.rate.is_right() {
-        true => Cell::Number(
+    if one.rate.is_right() {
+        Cell::Number(
             format!("{:.2}", one.rate.gflops),
             format!("{}, {}", one.blas, grid(&one.rate)),
-        ),
-        false => rate(&one.rate),
+        )
+    } else {
+        rate(&one.rate)
     }
 }
 
 fn rate(rate: &Rate) -> Cell {
-    match rate.is_right() {
-        true => Cell::number(format!("{:.2}", rate.gflops)),
-        false => Cell::Judged(false, "wrong result".to_string()),
+    if rate.is_right() {
+        Cell::number(format!("{:.2}", rate.gflops))
+    } else {
+        Cell::Judged(false, "wrong result".to_string())
     }
 }
 

@@ -41,9 +41,10 @@ fn disk(report: &DiskReport) -> String {
 
 /// None of one repetition.
 fn interval(rate: &Rate) -> String {
-    match rate.rate.low < rate.rate.high {
-        true => format!("{} to {}", rate.text(rate.rate.low), rate.text(rate.rate.high)),
-        false => String::new(),
+    if rate.rate.low < rate.rate.high {
+        format!("{} to {}", rate.text(rate.rate.low), rate.text(rate.rate.high))
+    } else {
+        String::new()
     }
 }
 

@@ -109,9 +109,12 @@ fn distinct(names: &[String]) -> Vec<String> {
     let is_one_pair = names.len() > 1 && names.iter().all(|one| pair(one) == pair(&names[0]));
     let short: Vec<String> = names
         .iter()
-        .map(|name| match is_one_pair {
-            true => name.split_once(", ").map_or(name.clone(), |(head, _)| head.to_string()),
-            false => name.clone(),
+        .map(|name| {
+            if is_one_pair {
+                name.split_once(", ").map_or(name.clone(), |(head, _)| head.to_string())
+            } else {
+                name.clone()
+            }
         })
         .collect();
     let numbered = short.iter().enumerate().map(|(index, name)| {

@@ -40,9 +40,10 @@ pub fn verdicts(links: &[Report]) -> String {
     let unsure = unsure.iter().map(|(why, pairs)| {
         card("unsure", "No diagnosis", &list(pairs), &[&format!("Not trustworthy: {why}.")])
     });
-    let sound = match sound.is_empty() {
-        true => String::new(),
-        false => card("good", "No fault found", &list(&sound), &[]),
+    let sound = if sound.is_empty() {
+        String::new()
+    } else {
+        card("good", "No fault found", &list(&sound), &[])
     };
     format!("{faults}{}{sound}", unsure.collect::<String>())
 }

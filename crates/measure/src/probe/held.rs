@@ -40,9 +40,10 @@ pub fn held(peer: SocketAddr, window_bytes: u64, bits_per_s: f64) -> Result<Held
 
 fn ask(mut stream: &TcpStream, piece: u64, pieces: u64, question: u8) -> std::io::Result<u32> {
     stream.write_all(&header(piece, pieces, question))?;
-    match question == HELD_TO_YOU {
-        true => give(stream, piece, pieces)?,
-        false => take(stream, piece, pieces)?,
+    if question == HELD_TO_YOU {
+        give(stream, piece, pieces)?
+    } else {
+        take(stream, piece, pieces)?
     }
     let mut theirs = [0; 4];
     stream.read_exact(&mut theirs)?;

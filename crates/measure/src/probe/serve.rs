@@ -18,12 +18,11 @@ pub fn serve(listener: &TcpListener, once: bool) -> Result<()> {
             Ok(()) => {}
             Err(error) => tracing::info!("measurement by {peer} ended: {error}"),
         };
-        match once {
-            true => {
-                answer();
-                return Ok(());
-            }
-            false => std::thread::spawn(answer),
+        if once {
+            answer();
+            return Ok(());
+        } else {
+            std::thread::spawn(answer)
         };
     }
 }

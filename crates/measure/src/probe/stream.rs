@@ -106,8 +106,9 @@ pub(super) fn take(mut stream: &TcpStream, bytes: u64) -> std::io::Result<()> {
 }
 
 fn allowed(bytes: u64) -> std::io::Result<()> {
-    match bytes <= STREAM_BYTES_MAX {
-        true => Ok(()),
-        false => Err(std::io::Error::other(format!("a transfer of {bytes} bytes was asked for"))),
+    if bytes <= STREAM_BYTES_MAX {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(format!("a transfer of {bytes} bytes was asked for")))
     }
 }

@@ -241,16 +241,15 @@ impl Bench {
         let pid = going.child.id();
         let output = going.child.wait_with_output();
         tokio::pin!(output);
-        let ended = match self.is_interrupted {
-            true => None,
-            false => {
-                let [interrupt, terminate, hang_up] = &mut self.signals;
-                tokio::select! {
-                    output = &mut output => Some(output),
-                    _ = interrupt.recv() => None,
-                    _ = terminate.recv() => None,
-                    _ = hang_up.recv() => None,
-                }
+        let ended = if self.is_interrupted {
+            None
+        } else {
+            let [interrupt, terminate, hang_up] = &mut self.signals;
+            tokio::select! {
+                output = &mut output => Some(output),
+                _ = interrupt.recv() => None,
+                _ = terminate.recv() => None,
+                _ = hang_up.recv() => None,
             }
         };
         let Some(ended) = ended else {
@@ -260,10 +259,7 @@ impl Bench {
             return Err(interrupted());
         };
         let output = ended.cannot(|| "wait for a command")?;
-        match output.status.success() {
-            true => Ok(output.stdout),
-            false => Err(said(&output.stderr)),
-        }
+        if output.status.success() { Ok(output.stdout) } else { Err(said(&output.stderr)) }
     }
 
     /// Ends a command that would run on.
@@ -274,18 +270,16 @@ impl Bench {
 
     /// An error when a signal came.
     fn is_on(&self) -> Result<()> {
-        match self.is_interrupted {
-            true => Err(interrupted()),
-            false => Ok(()),
-        }
+        if self.is_interrupted { Err(interrupted()) } else { Ok(()) }
     }
 
     /// An error when nothing new may begin.
     pub fn may_begin(&self) -> Result<()> {
         self.is_on()?;
-        match self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            true => Err(Error::work("the budget is spent")),
-            false => Ok(()),
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            Err(Error::work("the budget is spent"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -230,9 +230,10 @@ impl Reproduction {
 
 fn row(one: &Beside) -> Vec<String> {
     let text = |value: f64| number(one.unit, value);
-    let interval = match one.ours.low < one.ours.high {
-        true => format!("{} to {}", text(one.ours.low), text(one.ours.high)),
-        false => "-".to_string(),
+    let interval = if one.ours.low < one.ours.high {
+        format!("{} to {}", text(one.ours.low), text(one.ours.high))
+    } else {
+        "-".to_string()
     };
     vec![
         one.of.clone(),

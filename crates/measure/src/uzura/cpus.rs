@@ -21,9 +21,10 @@ impl FromStr for Cpus {
         let number = |word: &str| word.parse().map_err(|_| format!("`{word}` is no CPU's number"));
         let (first, second) = text.split_once(',').ok_or("two CPUs are wanted, as in 0,1")?;
         let cpus = Cpus { first: number(first)?, second: number(second)? };
-        match cpus.first == cpus.second {
-            true => Err("the two processes need a CPU each".into()),
-            false => Ok(cpus),
+        if cpus.first == cpus.second {
+            Err("the two processes need a CPU each".into())
+        } else {
+            Ok(cpus)
         }
     }
 }

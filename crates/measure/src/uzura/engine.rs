@@ -129,9 +129,10 @@ fn prepare(asker: &mut Asker, ours: &mut Ours, task: Task) -> io::Result<()> {
 
 fn check(asker: &mut Asker, ours: &mut Ours, task: Task) -> io::Result<()> {
     let theirs = ask(asker, Request::Check(task))? == 1;
-    match theirs && each!(ours, check(task))? {
-        true => Ok(()),
-        false => Err(io::Error::other("an element of a transposed matrix is wrong")),
+    if theirs && each!(ours, check(task))? {
+        Ok(())
+    } else {
+        Err(io::Error::other("an element of a transposed matrix is wrong"))
     }
 }
 

@@ -162,9 +162,8 @@ fn chunk(
     let rounds = pace.rounds;
     // A tenth of the slice at most.
     let fitting = slice.as_secs_f64() / 10.0 / (pace.round_s * f64::from(rounds));
-    let theirs = |asker: &mut Asker| match thing.takes_two {
-        true => asker.cpu_time_of_other(),
-        false => Ok(Duration::ZERO),
+    let theirs = |asker: &mut Asker| {
+        if thing.takes_two { asker.cpu_time_of_other() } else { Ok(Duration::ZERO) }
     };
     let before = theirs(asker)? + cpu_time();
     for _ in 0..(fitting as usize).clamp(1, CHUNK) {

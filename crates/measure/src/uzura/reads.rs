@@ -117,8 +117,9 @@ async fn read(
         black_box(data).len()
     };
     black_box(&mut buffer);
-    match bytes == reads.bytes as usize {
-        true => Ok(buffer),
-        false => Err(Errno::because(Errno::EIO, format!("{bytes} of {} bytes came", reads.bytes))),
+    if bytes == reads.bytes as usize {
+        Ok(buffer)
+    } else {
+        Err(Errno::because(Errno::EIO, format!("{bytes} of {} bytes came", reads.bytes)))
     }
 }

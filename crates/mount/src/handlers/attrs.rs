@@ -39,9 +39,12 @@ impl<F: Files> Session<F> {
         self.look_for_setgid(header, set.mode.unwrap_or(0));
         // ftruncate(2) asks the descriptor, not the mode that the file has by now.
         let is_cut = by_handle && only_size(&set);
-        let as_asked = async |who: &Caller| match is_cut {
-            true => self.files.setattr_open(who, header.nodeid, set.clone()).await,
-            false => self.files.setattr(who, header.nodeid, set.clone()).await,
+        let as_asked = async |who: &Caller| {
+            if is_cut {
+                self.files.setattr_open(who, header.nodeid, set.clone()).await
+            } else {
+                self.files.setattr(who, header.nodeid, set.clone()).await
+            }
         };
         let stat = self.as_caller(header, as_asked).await?;
         Ok(self.attr_out(&stat))
@@ -50,9 +53,12 @@ impl<F: Files> Session<F> {
     /// Asked only of mounts where the kernel does not check permissions itself.
     pub(super) async fn access(&self, header: &Header, mask: u32) -> Result<Answer> {
         let stat = self.files.stat(header.nodeid).await?;
-        let allowed = async |who: &Caller| match permits(&stat.inode, who, mask & 7) {
-            true => Ok(Answer::Done),
-            false => Err(Errno::EACCES.into()),
+        let allowed = async |who: &Caller| {
+            if permits(&stat.inode, who, mask & 7) {
+                Ok(Answer::Done)
+            } else {
+                Err(Errno::EACCES.into())
+            }
         };
         self.as_caller(header, allowed).await
     }

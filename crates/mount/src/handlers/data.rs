@@ -25,10 +25,7 @@ impl<F: Files> Session<F> {
         let (out, forget) = self.opened(id, file, flags);
         // What LOOKUP has just said may be used for a moment; an open file is asked about each time,
         // unless its mode lets the kernel keep what it has.
-        Ok(match forget {
-            true => Answer::Forgetting(id, encode(&out)),
-            false => Answer::Small(encode(&out)),
-        })
+        Ok(if forget { Answer::Forgetting(id, encode(&out)) } else { Answer::Small(encode(&out)) })
     }
 
     /// Enters a file into the table of open ones; how it is open, and whether its attributes are to
@@ -101,9 +98,10 @@ impl<F: Files> Session<F> {
         self.behind.settle(id).await;
         // The kernel's offset is the end of the file as it knows it, which other mounts may have
         // moved.
-        match flags & open::APPEND != 0 && !is_mapped {
-            true => self.files.append(file, data.0.into()).await.map(|_offset| ())?,
-            false => self.files.write_at(file, offset, data.0.into()).await?,
+        if flags & open::APPEND != 0 && !is_mapped {
+            self.files.append(file, data.0.into()).await.map(|_offset| ())?
+        } else {
+            self.files.write_at(file, offset, data.0.into()).await?
         }
         if flags & open::DSYNC != 0 {
             self.files.fsync(file).await?;

@@ -107,10 +107,7 @@ impl<F: Files> Session<F> {
             return (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES, forget);
         }
         let stay = locked(&self.pages).open(id, self.files.version(file), usage.mode);
-        let how = match usage.direct {
-            true => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
-            false => 0,
-        };
+        let how = if usage.direct { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES } else { 0 };
         // What goes around the pages is to hear the truth about the size, too.
         (how | if stay { fopen::KEEP_CACHE } else { 0 }, !stay || usage.direct)
     }

@@ -200,10 +200,7 @@ fn nowhere(kept: Duration) -> Answer {
 
 /// The kernel lets longer names through.
 fn checked(name: Text) -> Result<Name> {
-    match name.0.len() <= NAME_BYTES_MAX {
-        true => Ok(name.0),
-        false => Err(Errno::ENAMETOOLONG.into()),
-    }
+    if name.0.len() <= NAME_BYTES_MAX { Ok(name.0) } else { Err(Errno::ENAMETOOLONG.into()) }
 }
 
 /// Of one name, in bytes.

@@ -46,9 +46,10 @@ struct Known {
 impl Who {
     /// Looks at /proc, if that is of this process's pid namespace.
     pub fn new(account: Groups) -> Who {
-        match credentials::sees_threads() {
-            true => Who::with(account, credentials::of_thread),
-            false => Who::with(account, |_| None),
+        if credentials::sees_threads() {
+            Who::with(account, credentials::of_thread)
+        } else {
+            Who::with(account, |_| None)
         }
     }
 

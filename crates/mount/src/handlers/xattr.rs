@@ -103,9 +103,10 @@ pub(crate) fn sized(value: Bytes, size: u32) -> Result<Answer> {
         let size = value.len() as u32;
         return Ok(Answer::Small(encode(&GetxattrOut { size, padding: Pad })));
     }
-    match value.len() <= size as usize {
-        true => Ok(Answer::Data(value.into())),
-        false => Err(Errno::ERANGE.into()),
+    if value.len() <= size as usize {
+        Ok(Answer::Data(value.into()))
+    } else {
+        Err(Errno::ERANGE.into())
     }
 }
 
@@ -115,8 +116,5 @@ fn supported(name: Text) -> Result<Name> {
     let bytes = name.0.as_bytes();
     let is_ours = [&b"user."[..], b"trusted.", b"security."].iter().any(|p| bytes.starts_with(p));
     let is_kernels = [&b"security.capability"[..], b"security.ima", b"security.evm"];
-    match is_ours && !is_kernels.contains(&bytes) {
-        true => Ok(name.0),
-        false => Err(Errno::EOPNOTSUPP.into()),
-    }
+    if is_ours && !is_kernels.contains(&bytes) { Ok(name.0) } else { Err(Errno::EOPNOTSUPP.into()) }
 }

@@ -27,9 +27,10 @@ impl Callers {
             return None;
         }
         let is_alone = Rc::strong_count(&self.waiting) == 1;
-        match is_alone && is_small(header, request) {
-            true => front.alone(header.pid.into(), || cpu_of(header.pid)),
-            false => front.crowd(),
+        if is_alone && is_small(header, request) {
+            front.alone(header.pid.into(), || cpu_of(header.pid))
+        } else {
+            front.crowd()
         }
         Some(self.waiting.clone())
     }

@@ -16,9 +16,10 @@ impl Conn {
 
     /// The value of an attribute: ENODATA when there is none.
     pub async fn xattr(&self, fid: u32, name: Name) -> Result<Bytes> {
-        match name.is_empty() {
-            true => Err(Errno::because(Errno::ERANGE, "the attribute has no name").into()),
-            false => self.read_xattr(fid, name).await,
+        if name.is_empty() {
+            Err(Errno::because(Errno::ERANGE, "the attribute has no name").into())
+        } else {
+            self.read_xattr(fid, name).await
         }
     }
 

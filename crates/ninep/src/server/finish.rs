@@ -114,9 +114,10 @@ impl<T: Tree> Session<T> {
             (Then::Walk(walk), Answer::Walked(steps)) => self.finish_walk(walk, steps),
             (Then::Open { fid, flags, remove }, Answer::Opened(opened)) => {
                 let (qid, iounit) = self.finish_open(fid, flags, remove, opened)?;
-                Ok(match self.spoken().is_linux() {
-                    true => Message::Rlopen { qid, iounit },
-                    false => Message::Ropen { qid, iounit },
+                Ok(if self.spoken().is_linux() {
+                    Message::Rlopen { qid, iounit }
+                } else {
+                    Message::Ropen { qid, iounit }
                 })
             }
             (Then::Create { fid, flags }, Answer::Opened(opened)) => {
@@ -196,9 +197,10 @@ impl<T: Tree> Session<T> {
             let qid = self.shown(qid);
             self.fids.insert(newfid, Fid::File(File { node, user, qid, open: None, place }));
         }
-        match qids.is_empty() {
-            true => Err(Errno::ENOENT.into()),
-            false => Ok(Message::Rwalk { qids: List(qids) }),
+        if qids.is_empty() {
+            Err(Errno::ENOENT.into())
+        } else {
+            Ok(Message::Rwalk { qids: List(qids) })
         }
     }
 

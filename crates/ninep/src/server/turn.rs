@@ -227,9 +227,10 @@ impl Load {
     }
 
     fn side(&mut self, can_block: bool) -> (&mut usize, &mut usize) {
-        match can_block {
-            true => (&mut self.blocked, &mut self.blocked_bytes),
-            false => (&mut self.requests, &mut self.bytes),
+        if can_block {
+            (&mut self.blocked, &mut self.blocked_bytes)
+        } else {
+            (&mut self.requests, &mut self.bytes)
         }
     }
 

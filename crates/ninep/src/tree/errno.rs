@@ -121,9 +121,10 @@ impl From<std::io::Error> for Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.reason.is_empty() {
-            true => f.write_str(self.text()),
-            false => write!(f, "{}: {}", self.text(), self.reason),
+        if self.reason.is_empty() {
+            f.write_str(self.text())
+        } else {
+            write!(f, "{}: {}", self.text(), self.reason)
         }
     }
 }

@@ -51,9 +51,10 @@ impl Table {
                 None => format!("<th scope=\"col\">{}</th>", escape(word)),
             })
             .collect();
-        let caption = match self.caption.is_empty() {
-            true => String::new(),
-            false => format!("<caption>{}</caption>", escape(&self.caption)),
+        let caption = if self.caption.is_empty() {
+            String::new()
+        } else {
+            format!("<caption>{}</caption>", escape(&self.caption))
         };
         format!(
             "<div class=\"scroll\"><table>{caption}<thead><tr>{heading}</tr></thead><tbody>{}</tbody></table></div>",
@@ -73,9 +74,10 @@ impl Cell {
             Cell::Name(text) => format!("<th scope=\"row\">{}</th>", escape(&text)),
             Cell::Text(text) => format!("<td>{}</td>", escape(&text)),
             Cell::Number(text, below) => {
-                let below = match below.is_empty() {
-                    true => below,
-                    false => format!("<small>{}</small>", escape(&below)),
+                let below = if below.is_empty() {
+                    below
+                } else {
+                    format!("<small>{}</small>", escape(&below))
                 };
                 format!("<td class=\"n\">{}{below}</td>", escape(&text))
             }

@@ -117,10 +117,7 @@ fn slow(evidence: &Evidence) -> Option<Finding> {
     let [there, back] = evidence.streams?;
     let found = there.min(back);
     let machine = evidence.machine_bits_per_s?;
-    let share = match wire_decides(evidence, expected) {
-        true => MACHINE_SHARE,
-        false => MACHINE_SHARE_TIGHT,
-    };
+    let share = if wire_decides(evidence, expected) { MACHINE_SHARE } else { MACHINE_SHARE_TIGHT };
     (found < SLOW * expected && found < share * machine).then(|| Finding {
         cause: Cause::Slow,
         evidence: format!(

@@ -132,9 +132,12 @@ impl Lookups {
         }
         let step = |resource, time| Step { resource, hold_ps: time, through_ps: time };
         (0..bytes.div_ceil(nic.page_bytes))
-            .map(|_| match self.is_next_far() {
-                true => step(self.bus, nic.far_ps),
-                false => step(self.table, nic.near_ps),
+            .map(|_| {
+                if self.is_next_far() {
+                    step(self.bus, nic.far_ps)
+                } else {
+                    step(self.table, nic.near_ps)
+                }
             })
             .collect()
     }

@@ -90,11 +90,12 @@ impl Tools {
                     all.extend(rate.map(|rate| (blas, rate.gflops * 1e9)));
                 }
                 all.sort_by(|one, other| one.1.total_cmp(&other.1));
-                match all.is_empty() {
-                    true => Err(Error::work(
+                if all.is_empty() {
+                    Err(Error::work(
                         "no BLAS is installed (apt-get install libopenblas0-pthread libblas3)",
-                    )),
-                    false => Ok(Tools { ready, blas: all }),
+                    ))
+                } else {
+                    Ok(Tools { ready, blas: all })
                 }
             })
             .await
@@ -306,9 +307,10 @@ fn set_beside(part: &mut Part, found: &Measured, tools: &Tools, theirs: &Peak, o
         part.leave_out(format!("{} of {order} rows", theirs.what), "there was no result of it");
         return;
     };
-    let of = match u64::from(theirs.rows) == order {
-        true => format!("{}, {order} rows, {blas}", theirs.what),
-        false => format!("{}, {} rows; {order} here, {blas}", theirs.what, theirs.rows),
+    let of = if u64::from(theirs.rows) == order {
+        format!("{}, {order} rows, {blas}", theirs.what)
+    } else {
+        format!("{}, {} rows; {order} here, {blas}", theirs.what, theirs.rows)
     };
     let mut row = |what, ours, theirs| {
         part.beside.push(Beside::new("table 1", of.as_str(), what, ours, theirs))

@@ -97,10 +97,7 @@ async fn with_the_card(bench: &mut Bench, sound: &Report) -> Result<Answer> {
 
 /// From n1.
 async fn curve(bench: &mut Bench) -> Result<Report> {
-    let (budget, up_to) = match bench.wish.is_quick {
-        true => ("3", "256KiB"),
-        false => ("12", "1MiB"),
-    };
+    let (budget, up_to) = if bench.wish.is_quick { ("3", "256KiB") } else { ("12", "1MiB") };
     let words = ["tune", "net", "n6", "--budget", budget, "--up-to", up_to, "--perturbation", "0"];
     bench.covey_on("n1", &words).await
 }

@@ -177,9 +177,10 @@ pub async fn net(bench: &mut Bench, words: &[String]) -> Result<Report> {
 
 /// How long, and which sizes.
 pub fn sizes(bench: &Bench) -> [&'static str; 6] {
-    match bench.wish.is_quick {
-        true => ["--budget", "1", "--up-to", "64KiB", "--perturbation", "0"],
-        false => ["--budget", "10", "--up-to", "512KiB", "--perturbation", "3"],
+    if bench.wish.is_quick {
+        ["--budget", "1", "--up-to", "64KiB", "--perturbation", "0"]
+    } else {
+        ["--budget", "10", "--up-to", "512KiB", "--perturbation", "3"]
     }
 }
 

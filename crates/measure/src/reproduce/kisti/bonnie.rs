@@ -117,10 +117,8 @@ impl Rates {
 async fn measured(bench: &mut Bench, setup: Setup) -> Result<Disk> {
     let link = if setup.is_gigabit { "gigabit" } else { "fast-ethernet" };
     let mounted = cluster::up(bench, link, setup.is_apart, 1).await?;
-    let (size, times, budget) = match bench.wish.is_quick {
-        true => (FILE_QUICK, "1", "5"),
-        false => (FILE, "3", "120"),
-    };
+    let (size, times, budget) =
+        if bench.wish.is_quick { (FILE_QUICK, "1", "5") } else { (FILE, "3", "120") };
     let words = [
         "tune",
         "disk",

@@ -47,9 +47,10 @@ pub async fn networks(bench: &mut Bench) -> Part {
 }
 
 fn measure(mpi: &Mpi, hosts: &Hosts, is_quick: bool, stop: &Stop) -> Result<Ran> {
-    let (teams, sizes, seconds) = match is_quick {
-        true => (vec![NODES], SIZES_QUICK.to_vec(), SECONDS_QUICK),
-        false => (vec![2, NODES], SIZES.to_vec(), SECONDS),
+    let (teams, sizes, seconds) = if is_quick {
+        (vec![NODES], SIZES_QUICK.to_vec(), SECONDS_QUICK)
+    } else {
+        (vec![2, NODES], SIZES.to_vec(), SECONDS)
     };
     Calls::Collectives { teams, sizes }.time(mpi, (hosts, NODES), seconds, stop)
 }

@@ -95,9 +95,10 @@ async fn once(bench: &mut Bench, mounted: &Mounted, tree: &Path) -> Result<Vec<f
     times.extend(numbers(&bench.on(reader, &words(&read)).await?)?);
     let copy = format!("{tree}.out");
     std::fs::remove_dir_all(&copy).cannot(|| format!("remove {copy}"))?;
-    match times.len() == 1 + READERS.len() {
-        true => Ok(times),
-        false => Err(Error::work("cannot use the times of the commands: some are missing")),
+    if times.len() == 1 + READERS.len() {
+        Ok(times)
+    } else {
+        Err(Error::work("cannot use the times of the commands: some are missing"))
     }
 }
 

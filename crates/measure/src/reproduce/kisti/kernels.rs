@@ -86,11 +86,10 @@ fn because_of_library(rows: &[Divided]) -> Answer {
         (false, true) => Outcome::NotShown,
         (false, false) => Outcome::DoesNotHold,
     };
-    match said.is_empty() {
-        true => {
-            Answer::new(outcome, "nothing is slower over InfiniBand whichever library runs on it")
-        }
-        false => Answer::new(outcome, said.join("; ")),
+    if said.is_empty() {
+        Answer::new(outcome, "nothing is slower over InfiniBand whichever library runs on it")
+    } else {
+        Answer::new(outcome, said.join("; "))
     }
 }
 
@@ -99,13 +98,10 @@ fn times(factor: Estimate) -> String {
 }
 
 fn measure(mpi: &Mpi, hosts: &Hosts, is_quick: bool, stop: &Stop) -> Result<Ran> {
-    let (calls, seconds) = match is_quick {
-        true => {
-            (Calls::Kernels { pairs: 1 << 18, unknowns: 1 << 14, edge: 256, keys: 1 << 18 }, 0.5)
-        }
-        false => {
-            (Calls::Kernels { pairs: 1 << 22, unknowns: 1 << 17, edge: 1024, keys: 1 << 21 }, 4.0)
-        }
+    let (calls, seconds) = if is_quick {
+        (Calls::Kernels { pairs: 1 << 18, unknowns: 1 << 14, edge: 256, keys: 1 << 18 }, 0.5)
+    } else {
+        (Calls::Kernels { pairs: 1 << 22, unknowns: 1 << 17, edge: 1024, keys: 1 << 21 }, 4.0)
     };
     calls.time(mpi, (hosts, NODES), seconds, stop)
 }

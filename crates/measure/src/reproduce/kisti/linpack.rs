@@ -143,12 +143,10 @@ pub async fn networks(bench: &mut Bench, challenges: &mut Challenges) -> Part {
 fn gain(infiniband: Estimate, myrinet: Estimate) -> Answer {
     let answer = is_between("HPL over infiniband-sdr by myrinet2000", infiniband, myrinet, GAIN);
     let is_more = quotient(infiniband, myrinet).low > GAIN.1;
-    match is_more {
-        false => answer,
-        true => Answer::not_shown(format!(
-            "{}; but small systems depend on the wire more",
-            answer.because
-        )),
+    if !is_more {
+        answer
+    } else {
+        Answer::not_shown(format!("{}; but small systems depend on the wire more", answer.because))
     }
 }
 

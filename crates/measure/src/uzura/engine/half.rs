@@ -294,10 +294,7 @@ fn fault(fault: covey_uzura::Fault) -> io::Error {
 
 fn is_in_time(begin: Instant) -> io::Result<()> {
     std::thread::yield_now();
-    match begin.elapsed() < PATIENCE {
-        true => Ok(()),
-        false => Err(io::ErrorKind::TimedOut.into()),
-    }
+    if begin.elapsed() < PATIENCE { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
 }
 
 /// Element `index` of the matrix that `owner` has.

@@ -118,9 +118,12 @@ pub(super) fn changes<T: Tree>(
     asked: &Stat,
     attr: &Attr,
 ) -> Result<SetAttr> {
-    let fixed = |what: &str, is_untouched: bool| match is_untouched {
-        true => Ok(()),
-        false => Err(Errno::because(Errno::EPERM, format!("{what} cannot be changed"))),
+    let fixed = |what: &str, is_untouched: bool| {
+        if is_untouched {
+            Ok(())
+        } else {
+            Err(Errno::because(Errno::EPERM, format!("{what} cannot be changed")))
+        }
     };
     fixed("type", matches!(asked.kind, 0 | u16::MAX))?;
     fixed("dev", matches!(asked.dev, 0 | u32::MAX))?;

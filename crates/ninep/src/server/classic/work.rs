@@ -41,9 +41,10 @@ impl<T: Tree> Work<T> {
     /// The file's record.
     pub async fn stat(self) -> Result<Box<Stat>> {
         let stat = self.stat_of(&self.node, self.place.name()).await?;
-        match stat.fits(self.dialect) {
-            true => Ok(Box::new(stat)),
-            false => Err(Errno::because(Errno::EOVERFLOW, "the file's record is too long")),
+        if stat.fits(self.dialect) {
+            Ok(Box::new(stat))
+        } else {
+            Err(Errno::because(Errno::EOVERFLOW, "the file's record is too long"))
         }
     }
 
@@ -205,9 +206,10 @@ impl<T: Tree> Work<T> {
                 if let Some(stat) = self.entry(entry).await? {
                     let bytes = 2 + covey_wire::Field::size(&stat, self.dialect);
                     if data.len() + bytes > bytes_max as usize {
-                        return match data.is_empty() {
-                            true => Err(no_room(bytes_max)),
-                            false => Ok((data.into(), at)),
+                        return if data.is_empty() {
+                            Err(no_room(bytes_max))
+                        } else {
+                            Ok((data.into(), at))
                         };
                     }
                     stat.put_entry(self.dialect, &mut data);
