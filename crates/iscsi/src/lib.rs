@@ -5,6 +5,7 @@
 
 pub mod chap;
 mod digest;
+pub mod initiator;
 pub mod message;
 pub mod negotiate;
 pub mod pdu;

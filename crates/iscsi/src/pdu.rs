@@ -95,6 +95,15 @@ pub fn bytes_wanted(input: &[u8], limits: Limits) -> usize {
     Shape::of(input, limits).map_or(0, |shape| shape.bytes().saturating_sub(input.len()))
 }
 
+/// How many bytes are needed next: to the end of a header, or of the PDU whose header is all there.
+pub(crate) fn head_bytes_wanted(input: &[u8], limits: Limits) -> usize {
+    let digest = if limits.digests.header { DIGEST_BYTES } else { 0 };
+    match (HEADER_BYTES + digest).saturating_sub(input.len()) {
+        0 => bytes_wanted(input, limits),
+        missing => missing,
+    }
+}
+
 /// Takes the next PDU off `input`; `None` while it is not all there. An error ends the connection: what follows cannot be
 /// told from data.
 pub fn next(input: &mut BytesMut, limits: Limits) -> Result<Option<Pdu>, Blame> {

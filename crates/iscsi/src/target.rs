@@ -111,6 +111,9 @@ pub struct Target<D: Device> {
     sessions: Mutex<BTreeMap<u16, Arc<Session<D>>>>,
 }
 
+/// A session, and those that it replaces.
+type Begun<D> = (Arc<Session<D>>, Vec<Arc<Session<D>>>);
+
 /// What may change while a target is served.
 #[derive(Clone, Debug, Default)]
 struct Changing {
@@ -213,13 +216,13 @@ impl<D: Device> Target<D> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a session. One of the same initiator port is ended by it.
+    /// Begins a session. Those of the same initiator port are ended by it, and returned.
     fn begin(
         self: &Arc<Self>,
         nexus: Nexus,
         connections_max: u32,
         cmd_sn: u32,
-    ) -> Result<Arc<Session<D>>, u16> {
+    ) -> Result<Begun<D>, u16> {
         let mut sessions = self.table();
         //= rfc7143#6.3.5
         // A login of the same initiator port reinstates the session: the old one is ended before.
@@ -228,7 +231,7 @@ impl<D: Device> Target<D> {
             old.initiator.eq_ignore_ascii_case(&nexus.initiator) && old.isid == nexus.isid
         };
         let old: Vec<_> = sessions.values().filter(is_old).cloned().collect();
-        for session in old {
+        for session in &old {
             sessions.remove(&session.tsih);
             session.abort(|_, _| true);
             session.close("the session was reinstated");
@@ -244,7 +247,7 @@ impl<D: Device> Target<D> {
         let target = Some(self.clone());
         let session = Arc::new(Session::new(target, nexus, tsih, connections_max, cmd_sn));
         sessions.insert(tsih, session.clone());
-        Ok(session)
+        Ok((session, old))
     }
 
     /// The session that a connection wants to join.

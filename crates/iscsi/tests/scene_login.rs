@@ -321,13 +321,22 @@ fn the_same_initiator_port_replaces_its_session() {
     let mut other = Line::new(&portal);
     other.isid[5] = 9;
     other.enter(&[]);
-    let mut new = Line::logged_in(&portal, &[]);
+    let mut new = Line::new(&portal);
+    let data = Payload::from(names().to_bytes());
+    let header = new.login_header(OPERATIONAL_TO_FULL, &data);
+    new.send(&header, true, data);
+    assert!(new.next().is_none(), "the old one is still there");
     assert_eq!(target(&portal).sessions().len(), 2);
+    // What comes late on the old one is not executed.
+    old.write(0, &[9; BLOCK], BLOCK);
+    assert_eq!(toy.waiting(), 1);
     toy.release();
     old.poll();
     assert!(old.end.is_some() && old.next().is_none(), "what the old one asked for has no answer");
     assert_eq!(toy.state.lock().unwrap().lost.len(), 1);
     drop(old);
+    new.poll();
+    assert!(matches!(new.answer().0, Header::LoginResponse { status: 0, .. }));
     assert_eq!(target(&portal).sessions().len(), 2);
     new.read(0, 1);
     toy.release();

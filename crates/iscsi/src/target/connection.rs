@@ -1,9 +1,9 @@
 //! A connection to a portal, as a machine: the phases of its life, and what all of them share.
 
-use super::full_feature::FullFeature;
+use super::full_feature::{FullFeature, Link};
 use super::login::{Answer, LOGIN_DATA_BYTES_MAX, Login, Progress, Success};
 use super::security::Challenge;
-use super::session::Session;
+use super::session::{Place, Session};
 use super::{Device, Portal};
 use crate::chap::CHALLENGE_BYTES;
 use crate::message::login as status;
@@ -12,7 +12,7 @@ use crate::scsi::Nexus;
 use covey_wire::{Blame, BytesMut, Machine, Payload, Segments};
 use std::any::Any;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// How long a login may take.
@@ -29,12 +29,16 @@ pub struct Connection<D: Device> {
     phase: Phase<D>,
     wire: Wire,
     deadline: Instant,
+    /// When something was last heard.
+    now: Instant,
     /// What is held until the peer has logged in.
     ticket: Option<Box<dyn Any + Send>>,
 }
 
 enum Phase<D: Device> {
     Login(Box<Login<D>>),
+    /// Logged in, and not answered yet: what the connection replaces must be gone before.
+    Entering(Box<Entering<D>>),
     Full(Box<FullFeature<D>>),
     /// What is said is said.
     Over,
@@ -82,6 +86,7 @@ impl<D: Device> Connection<D> {
             phase: Phase::Login(Box::new(login)),
             wire,
             deadline: now + LOGIN_PATIENCE,
+            now,
             ticket: None,
         }
     }
@@ -103,21 +108,24 @@ impl<D: Device> Connection<D> {
         match &mut self.phase {
             Phase::Login(login) => {
                 let progress = login.handle(&pdu)?;
-                self.progress(now, progress)
+                self.progress(progress)
             }
+            //= rfc7143#6.3
+            // Nothing is sent before the login is answered.
+            Phase::Entering(_) => Err(Blame::Violation("a PDU before the end of the login".into())),
             Phase::Full(full) => full.handle(now, &mut self.wire, pdu),
             Phase::Over => Ok(()),
         }
     }
 
-    fn progress(&mut self, now: Instant, progress: Progress<D>) -> Result<(), Blame> {
+    fn progress(&mut self, progress: Progress<D>) -> Result<(), Blame> {
         match progress {
             Progress::Answer(answer) => {
                 self.answer(&answer, answer.cmd_sn, answer.cmd_sn);
                 Ok(())
             }
             Progress::Failed(answer) => self.fail(&answer),
-            Progress::Done(success) => self.enter(now, *success),
+            Progress::Done(success) => self.enter(*success),
         }
     }
 
@@ -136,20 +144,35 @@ impl<D: Device> Connection<D> {
         Err(Blame::Violation(format!("the login failed with status {:#06x}", answer.status)))
     }
 
-    /// Into the full feature phase.
-    fn enter(&mut self, now: Instant, mut success: Success<D>) -> Result<(), Blame> {
+    /// The login is over, but what it replaces may have to end yet.
+    fn enter(&mut self, mut success: Success<D>) -> Result<(), Blame> {
         let Phase::Login(login) = &self.phase else { unreachable!("only a login is done") };
-        let joined = join(login.portal(), &success);
-        let (session, serial) = match joined {
-            Ok(joined) => joined,
+        match join(login.portal(), &success) {
+            Ok(joined) => {
+                let (portal, local) = (login.portal().clone(), login.local().to_owned());
+                success.answer.tsih = joined.place.session.tsih;
+                let entering = Entering { success, joined, portal, local };
+                self.phase = Phase::Entering(Box::new(entering));
+                Ok(())
+            }
             Err(status) => {
                 (success.answer.status, success.answer.flags) = (status, 0);
-                return self.fail(&success.answer);
+                self.fail(&success.answer)
             }
+        }
+    }
+
+    /// Into the full feature phase, once nothing is left of what is replaced.
+    fn poll_entering(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
+        let Phase::Entering(entering) = &self.phase else { return Poll::Pending };
+        if entering.joined.is_waiting(context.waker()) {
+            return Poll::Pending;
+        }
+        let Phase::Entering(entering) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return Poll::Pending;
         };
-        let (portal, local) = (login.portal().clone(), login.local().to_owned());
-        success.answer.tsih = session.tsih;
-        let window = session.window();
+        let Entering { success, joined, portal, local } = *entering;
+        let window = joined.place.session.window();
         self.answer(&success.answer, window.exp_cmd_sn, window.max_cmd_sn);
         let parameters = success.parameters;
         let digests =
@@ -158,32 +181,61 @@ impl<D: Device> Connection<D> {
         // Digests begin with the first PDU of the full feature phase.
         self.wire.digests = digests;
         self.wire.limits = Limits { data_bytes_max: success.takes_bytes_max, digests };
-        let full = FullFeature::new(portal, local, session, success.cid, serial, parameters, now);
+        let link = Link::new(joined.place, parameters);
+        let full = FullFeature::new(portal, local, link, self.now);
         self.phase = Phase::Full(Box::new(full));
         self.ticket = None;
-        Ok(())
+        Poll::Ready(Ok(()))
     }
 }
 
-/// Finds or makes the session; its connection's serial.
-fn join<D: Device>(
-    portal: &Portal<D>,
-    success: &Success<D>,
-) -> Result<(Arc<Session<D>>, u64), u16> {
+/// A login that has succeeded.
+struct Entering<D: Device> {
+    success: Success<D>,
+    joined: Joined<D>,
+    portal: Arc<Portal<D>>,
+    local: String,
+}
+
+/// A place in a session, and what must go before it is taken.
+struct Joined<D: Device> {
+    place: Place<D>,
+    /// Sessions that must have ended.
+    old: Vec<Arc<Session<D>>>,
+    /// Tasks of the connection replaced, which must be gone.
+    tasks: Vec<u32>,
+}
+
+impl<D: Device> Joined<D> {
+    //= rfc7143#6.3.5
+    // What is replaced is ended first: none of its commands may take effect after the login was answered.
+    fn is_waiting(&self, waker: &Waker) -> bool {
+        // All are asked, so that each knows whom to wake.
+        let sessions = self.old.iter().filter(|old| old.has_connections(waker)).count();
+        sessions > 0 || self.place.session.has_aborted(&self.tasks, waker)
+    }
+}
+
+/// Finds or makes the session.
+fn join<D: Device>(portal: &Portal<D>, success: &Success<D>) -> Result<Joined<D>, u16> {
     let Answer { isid, tsih, cmd_sn, .. } = success.answer;
     let initiator: Arc<str> = success.initiator.as_str().into();
     let portal_group = success.target.as_ref().map_or(0, |target| target.portal_group);
     let nexus = Nexus { number: portal.number(), initiator, isid, portal_group };
     let connections_max = success.parameters.connections_max;
-    let session = match (&success.target, tsih) {
-        (None, _) => Arc::new(Session::new(None, nexus, DISCOVERY_TSIH, 1, cmd_sn)),
+    let (session, old) = match (&success.target, tsih) {
+        (None, _) => (Arc::new(Session::new(None, nexus, DISCOVERY_TSIH, 1, cmd_sn)), Vec::new()),
         (Some(target), 0) => target.begin(nexus, connections_max, cmd_sn)?,
         (Some(target), tsih) => {
-            target.session(tsih, &success.initiator, isid).ok_or(status::NO_SESSION)?
+            let session = target.session(tsih, &success.initiator, isid);
+            (session.ok_or(status::NO_SESSION)?, Vec::new())
         }
     };
     match session.join(success.cid) {
-        Some(serial) => Ok((session, serial)),
+        Some((serial, tasks)) => {
+            let place = Place { session, cid: success.cid, serial };
+            Ok(Joined { place, old, tasks })
+        }
         None if tsih == 0 => Err(status::TARGET_ERROR),
         None => Err(status::TOO_MANY_CONNECTIONS),
     }
@@ -194,6 +246,7 @@ const DISCOVERY_TSIH: u16 = 1;
 
 impl<D: Device> Machine for Connection<D> {
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+        self.now = now;
         while let Some(pdu) = pdu::next(input, self.wire.limits)? {
             self.handle(now, pdu)?;
         }
@@ -205,7 +258,7 @@ impl<D: Device> Machine for Connection<D> {
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame> {
         match &mut self.phase {
-            Phase::Login(_) => {
+            Phase::Login(_) | Phase::Entering(_) => {
                 let what = format!("no login within {} s", LOGIN_PATIENCE.as_secs());
                 Err(Blame::Violation(what))
             }
@@ -225,7 +278,7 @@ impl<D: Device> Machine for Connection<D> {
 
     fn poll_deadline(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Login(_) => Some(self.deadline),
+            Phase::Login(_) | Phase::Entering(_) => Some(self.deadline),
             Phase::Full(full) => Some(full.deadline()),
             Phase::Over => None,
         }
@@ -234,6 +287,7 @@ impl<D: Device> Machine for Connection<D> {
     fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
         match &mut self.phase {
             Phase::Full(full) => full.poll(context, &mut self.wire),
+            Phase::Entering(_) => self.poll_entering(context),
             _ => Poll::Pending,
         }
     }

@@ -3,7 +3,7 @@
 use super::connection::Wire;
 use super::discovery::Texts;
 use super::management::Management;
-use super::session::{Order, Session, Turn, is_before};
+use super::session::{Order, Place, Session, Turn, is_before};
 use super::tasks::Tasks;
 use super::{Device, Portal};
 use crate::message::{Header, Lengths, NO_TAG, event, flags, reject};
@@ -40,21 +40,27 @@ pub(super) struct Link<D: Device> {
     pub cid: u16,
     pub serial: u64,
     pub parameters: Parameters,
+    /// Held, not looked at.
+    _place: Place<D>,
+}
+
+impl<D: Device> Link<D> {
+    pub fn new(place: Place<D>, parameters: Parameters) -> Link<D> {
+        let Place { session, cid, serial } = &place;
+        Link { session: session.clone(), cid: *cid, serial: *serial, parameters, _place: place }
+    }
 }
 
 impl<D: Device> FullFeature<D> {
     pub fn new(
         portal: Arc<Portal<D>>,
         local: String,
-        session: Arc<Session<D>>,
-        cid: u16,
-        serial: u64,
-        parameters: Parameters,
+        link: Link<D>,
         now: Instant,
     ) -> FullFeature<D> {
         FullFeature {
             texts: Texts::new(portal, local),
-            link: Link { session, cid, serial, parameters },
+            link,
             tasks: Tasks::default(),
             management: Management::default(),
             held: BTreeMap::new(),
@@ -102,7 +108,7 @@ impl<D: Device> FullFeature<D> {
         cmd_sn: u32,
         pdu: Pdu,
     ) -> Result<(), Blame> {
-        match self.link.session.turn(self.link.cid, cmd_sn) {
+        match self.link.session.turn(self.link.cid, self.link.serial, cmd_sn) {
             Turn::Never => Ok(()),
             Turn::Later => {
                 self.held.entry(cmd_sn).or_insert(pdu);
@@ -121,7 +127,7 @@ impl<D: Device> FullFeature<D> {
             let next = self.link.session.window().exp_cmd_sn;
             self.held.retain(|cmd_sn, _| !is_before(*cmd_sn, next));
             let Some(pdu) = self.held.remove(&next) else { break };
-            if self.link.session.turn(self.link.cid, next) == Turn::Now {
+            if self.link.session.turn(self.link.cid, self.link.serial, next) == Turn::Now {
                 self.execute(now, wire, pdu)?;
             }
         }
@@ -361,16 +367,6 @@ impl<D: Device> FullFeature<D> {
         });
         wire.next_stat_sn();
         Ok(())
-    }
-}
-
-impl<D: Device> Drop for FullFeature<D> {
-    fn drop(&mut self) {
-        let link = &self.link;
-        let is_last = link.session.leave(link.cid, link.serial, self.tasks.tags());
-        if let (true, Some(target)) = (is_last, &link.session.target) {
-            target.end(&link.session);
-        }
     }
 }
 

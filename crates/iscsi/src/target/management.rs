@@ -131,7 +131,9 @@ impl<D: Device> FullFeature<D> {
             }
             //= rfc7143#11.6.1
             // A command that has not come, and whose number is the next one, counts as come: the function is complete.
-            None if session.skip(self.link.cid, request.ref_cmd_sn) => Ok(Vec::new()),
+            None if session.skip(self.link.cid, self.link.serial, request.ref_cmd_sn) => {
+                Ok(Vec::new())
+            }
             _ => Err(NO_TASK),
         }
     }

@@ -60,6 +60,8 @@ struct State {
     watchers: Vec<Waker>,
     serial: u64,
     is_over: bool,
+    /// Connections that have not left, replaced ones among them.
+    holders: usize,
 }
 
 /// What others tell a connection.
@@ -86,6 +88,8 @@ pub enum Order {
 pub(super) struct Entry {
     pub lun: u64,
     pub cid: u16,
+    /// That of its connection.
+    pub serial: u64,
     pub cmd_sn: Option<u32>,
     pub is_aborted: bool,
 }
@@ -113,6 +117,12 @@ impl State {
         let room = WINDOW - self.under_way.min(WINDOW);
         let max_cmd_sn = self.exp_cmd_sn.wrapping_add(room).wrapping_sub(1);
         Window { exp_cmd_sn: self.exp_cmd_sn, max_cmd_sn }
+    }
+
+    /// Whether a connection has not been replaced or ended by others.
+    fn is_current(&self, cid: u16, serial: u64) -> bool {
+        let is_its_own = |mail: &Mailbox| mail.serial == serial;
+        !self.is_over && self.connections.get(&cid).is_some_and(is_its_own)
     }
 
     fn ring(&mut self, cid: u16) {
@@ -144,6 +154,7 @@ impl<D: Device> Session<D> {
             watchers: Vec::new(),
             serial: 0,
             is_over: false,
+            holders: 0,
         });
         let counts = Counts::default();
         Session { target, nexus, tsih, connections_max, counts, state }
@@ -178,8 +189,9 @@ impl<D: Device> Session<D> {
         self.order(Order::Close(why));
     }
 
-    /// Adds a connection; its serial. `None` where there is no room, or the session has ended.
-    pub(super) fn join(&self, cid: u16) -> Option<u64> {
+    /// Adds a connection; its serial, and the tasks of one that it replaces, which must be gone before it begins. `None`
+    /// where there is no room, or the session has ended.
+    pub(super) fn join(&self, cid: u16) -> Option<(u64, Vec<u32>)> {
         let mut state = self.state();
         let has_room = (state.connections.len() as u32) < self.connections_max
             || state.connections.contains_key(&cid);
@@ -188,29 +200,34 @@ impl<D: Device> Session<D> {
         }
         //= rfc7143#6.3.4
         // A login with a CID in use reinstates the connection: the old one is closed first, and its tasks are aborted.
-        state
-            .tasks
-            .values_mut()
-            .filter(|task| task.cid == cid)
-            .for_each(|task| task.is_aborted = true);
+        let mut replaced = Vec::new();
+        for (itt, task) in state.tasks.iter_mut().filter(|(_, task)| task.cid == cid) {
+            task.is_aborted = true;
+            replaced.push(*itt);
+        }
         if let Some(old) = state.connections.remove(&cid) {
             old.waker.into_iter().for_each(Waker::wake);
         }
+        state.holders += 1;
         state.serial += 1;
         let serial = state.serial;
         let mail = Mailbox { serial, waker: None, order: None, has_aborted: false };
         state.connections.insert(cid, mail);
-        Some(serial)
+        Some((serial, replaced))
     }
 
     /// A connection is gone, and with it its tasks; whether the session is, too.
-    pub(super) fn leave(&self, cid: u16, serial: u64, itts: impl Iterator<Item = u32>) -> bool {
+    fn leave(&self, cid: u16, serial: u64) -> bool {
         let mut state = self.state();
-        for itt in itts {
-            if let Some(entry) = state.tasks.remove(&itt) {
-                state.under_way -= u32::from(entry.cmd_sn.is_some());
-            }
-        }
+        let is_its_own = |entry: &Entry| entry.cid == cid && entry.serial == serial;
+        let mut numbered = 0;
+        state.tasks.retain(|_, entry| {
+            let goes = is_its_own(entry);
+            numbered += u32::from(goes && entry.cmd_sn.is_some());
+            !goes
+        });
+        state.under_way -= numbered;
+        state.holders -= 1;
         state.watchers.drain(..).for_each(Waker::wake);
         if state.connections.get(&cid).is_some_and(|mail| mail.serial == serial) {
             state.connections.remove(&cid);
@@ -240,10 +257,24 @@ impl<D: Device> Session<D> {
         self.state().window()
     }
 
+    /// Whether it has connections still. Wakes whoever asks when one goes.
+    pub(super) fn has_connections(&self, waker: &Waker) -> bool {
+        let mut state = self.state();
+        let has = state.holders > 0;
+        if has && !state.watchers.iter().any(|known| known.will_wake(waker)) {
+            state.watchers.push(waker.clone());
+        }
+        has
+    }
+
     /// A numbered command has come on the connection `cid`.
-    pub(super) fn turn(&self, cid: u16, cmd_sn: u32) -> Turn {
+    pub(super) fn turn(&self, cid: u16, serial: u64, cmd_sn: u32) -> Turn {
         let mut state = self.state();
         let window = state.window();
+        // What was on its way when the connection or the session was replaced comes too late.
+        if !state.is_current(cid, serial) {
+            return Turn::Never;
+        }
         //= rfc7143#4.2.2.1
         // The target MUST silently ignore any non-immediate command outside of this range or non-immediate duplicates
         // within the range.
@@ -264,8 +295,11 @@ impl<D: Device> Session<D> {
     }
 
     /// Begins a task; false where its tag is in use, or too many are under way.
-    pub(super) fn begin(&self, itt: u32, entry: Entry) -> Result<(), Busy> {
+    pub(super) fn begin(&self, itt: u32, serial: u64, entry: Entry) -> Result<(), Busy> {
         let mut state = self.state();
+        if !state.is_current(entry.cid, serial) {
+            return Err(Busy::TooMany);
+        }
         if itt == NO_TAG || state.tasks.contains_key(&itt) {
             return Err(Busy::Tag);
         }
@@ -334,9 +368,25 @@ impl<D: Device> Session<D> {
     }
 
     /// A command that has not come and will not: it counts as come.
-    pub(super) fn skip(&self, cid: u16, cmd_sn: u32) -> bool {
+    pub(super) fn skip(&self, cid: u16, serial: u64, cmd_sn: u32) -> bool {
         let is_next = self.window().exp_cmd_sn == cmd_sn;
-        is_next && self.turn(cid, cmd_sn) == Turn::Now
+        is_next && self.turn(cid, serial, cmd_sn) == Turn::Now
+    }
+}
+
+/// A connection's place in its session, given back where it is dropped.
+pub(super) struct Place<D: Device> {
+    pub session: Arc<Session<D>>,
+    pub cid: u16,
+    pub serial: u64,
+}
+
+impl<D: Device> Drop for Place<D> {
+    fn drop(&mut self) {
+        let is_last = self.session.leave(self.cid, self.serial);
+        if let (true, Some(target)) = (is_last, &self.session.target) {
+            target.end(&self.session);
+        }
     }
 }
 

@@ -106,8 +106,9 @@ impl<D: Device> Tasks<D> {
         let data = pdu.data.clone();
         let out = DataOut::begin(expected.bytes_out, data, is_final, &link.parameters)?;
         let cmd_sn = (!pdu.is_immediate).then_some(*cmd_sn);
-        let entry = Entry { lun: *lun, cid: link.cid, cmd_sn, is_aborted: false };
-        link.session.begin(*itt, entry).map_err(|busy| match busy {
+        let entry =
+            Entry { lun: *lun, cid: link.cid, serial: link.serial, cmd_sn, is_aborted: false };
+        link.session.begin(*itt, link.serial, entry).map_err(|busy| match busy {
             Busy::Tag => reject::TASK_IN_PROGRESS,
             Busy::TooMany => reject::IMMEDIATE,
         })?;

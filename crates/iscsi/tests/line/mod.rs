@@ -33,6 +33,8 @@ pub struct State {
     pub managed: Vec<Function>,
     pub lost: Vec<u64>,
     pub writes: usize,
+    /// Pieces of the last write's data.
+    pub pieces: usize,
 }
 
 /// A one-shot channel, so that no runtime is needed.
@@ -89,6 +91,7 @@ impl State {
                 Reply::Data(Bytes::copy_from_slice(part).into())
             }
             Request::Write { offset, data, .. } => {
+                self.pieces = data.pieces().len();
                 let data = data.into_bytes();
                 self.writes += 1;
                 self.bytes[offset as usize..][..data.len()].copy_from_slice(&data);
