@@ -2,6 +2,7 @@
 
 mod config;
 mod fuse;
+mod iscsi;
 mod layout;
 mod log;
 mod ninep;
@@ -21,6 +22,10 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("log_records", log::records),
     ("config_text", config::text),
     ("layout_description", layout::description),
+    ("iscsi_message", iscsi::message),
+    ("iscsi_login", iscsi::login),
+    ("iscsi_target", iscsi::target),
+    ("iscsi_initiator", iscsi::initiator),
     ("uzura_packets", uzura::packets),
     ("uzura_frames", uzura::frames),
 ];
@@ -31,6 +36,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     seeds.extend(stripe::seeds());
     seeds.extend(config::seeds());
     seeds.extend(layout::seeds());
+    seeds.extend(iscsi::seeds());
     seeds.extend(uzura::seeds());
     seeds
 }
