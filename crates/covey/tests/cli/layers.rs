@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, the crates of ours that it may import, and what it may do that others may not.
-struct Rule {
-    name: &'static str,
-    may_import: &'static [&'static str],
+pub(crate) struct Rule {
+    pub(crate) name: &'static str,
+    pub(crate) may_import: &'static [&'static str],
     unsafe_code: bool,
     /// It owns a part of the world: sockets, files, clocks, threads.
     world: bool,
@@ -30,7 +30,7 @@ const fn library(name: &'static str, may_import: &'static [&'static str]) -> Rul
     Rule { unsafe_code: true, runtime: false, ..worldly(name, may_import) }
 }
 
-/// All machines.
+/// All machines, and more.
 macro_rules! machines {
     ($($more:literal),*) => {
         &[
@@ -40,7 +40,9 @@ macro_rules! machines {
     };
 }
 
-const TABLE: &[Rule] = &[
+pub(crate) const MACHINES: &[&str] = machines![];
+
+pub(crate) const TABLE: &[Rule] = &[
     pure("wire", &[]),
     Rule { unsafe_code: true, ..pure("layout", &["wire"]) },
     pure("ninep", &["wire"]),
@@ -263,7 +265,7 @@ fn every_design_note_has_a_number_of_its_own_and_stands_in_the_list() {
     }
 }
 
-fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("crates/covey lies in the workspace").to_owned()
 }
@@ -351,6 +353,6 @@ fn code(file: &Path) -> Vec<(usize, String)> {
         .collect()
 }
 
-fn read(file: &Path) -> String {
+pub(crate) fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }

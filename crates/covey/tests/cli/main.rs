@@ -2,6 +2,7 @@
 
 mod cluster;
 mod config;
+mod docs;
 mod files;
 mod genconfig;
 mod home;
