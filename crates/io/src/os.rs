@@ -3,6 +3,7 @@
 pub mod addresses;
 pub mod arp;
 pub mod card;
+pub mod cgroup;
 pub mod clock;
 pub mod credentials;
 pub mod directory;
@@ -24,6 +25,7 @@ pub mod process;
 pub mod random;
 pub mod run;
 pub mod shm;
+pub mod spawn;
 pub mod tap;
 pub mod tcp;
 pub mod threads;

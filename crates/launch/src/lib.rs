@@ -6,6 +6,7 @@
 //! must be done in the world it asks of a trait, and the node that serves it answers.
 //!
 //! ```text
+//!   session  9P requests on /xcpu ──► Xcpu ──► Host: make a place, start a program, read its output
 //!   spawn    destinations, fan-out ──► groups: who gets a copy from here, and whom it serves in turn
 //! ```
 //!
@@ -23,4 +24,5 @@ pub mod exchange;
 pub mod job;
 pub mod output;
 pub mod pmi;
+pub mod session;
 pub mod spawn;

@@ -255,8 +255,8 @@ impl Lines {
     }
 }
 
-/// The words of a line, which may be quoted as in the shells of Plan 9: in single quotes, of which two mean
-/// one.
+/// The words of a line or of several, which may be quoted as in the shells of Plan 9: in single quotes, of
+/// which two mean one.
 pub fn words(line: &str) -> Result<Vec<String>> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let mut rest = line.chars().peekable();
@@ -271,7 +271,7 @@ pub fn words(line: &str) -> Result<Vec<String>> {
                 is_quoted = !is_quoted;
                 word.get_or_insert_default();
             }
-            (' ' | '\t' | '\r', false) => words.extend(word.take()),
+            (' ' | '\t' | '\r' | '\n', false) => words.extend(word.take()),
             (other, _) => word.get_or_insert_default().push(other),
         }
     }
@@ -315,6 +315,7 @@ mod tests {
     #[test]
     fn words_may_be_quoted() {
         assert_eq!(words("a  'b c' d''e '' 'it''s'").unwrap(), ["a", "b c", "de", "", "it's"]);
+        assert_eq!(words("a\nb 'c\nd'\n").unwrap(), ["a", "b", "c\nd"]);
         assert!(words("'open").unwrap_err().to_string().contains("not closed"));
     }
 

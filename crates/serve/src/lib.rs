@@ -28,6 +28,7 @@ pub mod place;
 pub mod stats;
 pub mod tree;
 pub mod watch;
+pub mod xcpu;
 
 pub use identity::attach_trusted;
 pub use node::{init, serve};

@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
-use crate::{accept, data, fs, identity as who, lobby, meta, place, tree};
+use crate::{accept, data, fs, identity as who, lobby, meta, place, tree, xcpu};
 use anyhow::{Context, bail};
 use covey_cluster::key::read as read_key;
 use covey_cluster::net::{self, ClusterNet};
@@ -11,6 +11,7 @@ use covey_io::disk::Disk;
 use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
 use covey_io::os::disk::OsDisk;
 use covey_io::os::net::{Address, Listener};
+use covey_io::os::spawn::Starter;
 use covey_ninep::namespace::Namespace;
 use covey_ninep::tree::{Result as TreeResult, Statfs};
 use covey_stripe::client::{Caching, Fs, Options};
@@ -39,7 +40,7 @@ pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
 }
 
 fn identity(config: &Config, node: &Node) -> Identity {
-    Identity { cluster: config.id.clone(), node: node.name.clone(), role: node.roles_text() }
+    Identity { cluster: config.id.clone(), node: node.name.clone(), role: node.storage_text() }
 }
 
 fn refused(error: DirectoryError) -> Error {
@@ -79,6 +80,8 @@ pub async fn serve_with(
     bind: impl FnOnce(&Namespace) -> TreeResult<()>,
 ) -> anyhow::Result<()> {
     let node = config.node(name)?.clone();
+    // Early, while there is little to be copied, and no file open that others must not have.
+    let starter = node.is(Role::Launch).then(Starter::fork).transpose()?;
     // Whatever may fail for want of a right or a port fails before the store is touched.
     let key = read_key(config)?;
     let listeners = listen(&node, key.is_some()).await?;
@@ -91,6 +94,10 @@ pub async fn serve_with(
     let msize = Some(covey_cluster::tuned::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let (parts, names) = build(&config, &node, net)?;
+    let xcpu = match starter {
+        Some(starter) => Some(xcpu::bind(&names, starter, name)?),
+        None => None,
+    };
     bind(&names)?;
     let tree = Rc::new(names);
     let lobby = lobby::Lobby::new(covey_io::os::limits::open_files());
@@ -107,6 +114,9 @@ pub async fn serve_with(
         ));
     }
     wait_for_end().await?;
+    if let Some(xcpu) = xcpu {
+        xcpu.wipe_all();
+    }
     if let Some(meta) = &parts.meta {
         meta.0.stop().await?;
     }
@@ -182,6 +192,9 @@ fn describe(node: &Node, address: &Address) -> String {
     }
     if node.is(Role::Data) {
         what.push("/data");
+    }
+    if node.is(Role::Launch) {
+        what.push("/xcpu");
     }
     let who = match address.is_local() {
         true => "users of this machine (kernel credentials)",

@@ -85,7 +85,7 @@ pub struct Node {
     pub roles: Vec<Role>,
     /// Where it listens, nearest first.
     pub listen: Vec<Address>,
-    /// Where it keeps objects and metadata: set for every node that has a role.
+    /// Where it keeps objects and metadata: set for every node that has a role that needs it.
     pub store: Option<PathBuf>,
 }
 
@@ -97,14 +97,22 @@ pub enum Role {
     Meta,
     /// Keeps file data.
     Data,
+    /// Starts programs for its users: `/xcpu`.
+    Launch,
 }
 
 impl Role {
+    /// Whether it keeps something in the node's store.
+    pub fn is_storage(self) -> bool {
+        matches!(self, Role::Meta | Role::Data)
+    }
+
     /// The word in the file.
     pub fn word(self) -> &'static str {
         match self {
             Role::Meta => "meta",
             Role::Data => "data",
+            Role::Launch => "launch",
         }
     }
 }
@@ -173,12 +181,23 @@ impl Node {
 
     /// Its roles as people read them.
     pub fn roles_text(&self) -> String {
-        if self.roles.is_empty() {
-            "gateway".to_string()
-        } else {
-            self.roles.iter().map(|role| role.word()).collect::<Vec<_>>().join("+")
-        }
+        joined(self.roles.iter().copied())
     }
+
+    /// What it keeps, as its store is marked with: what the node does besides may change.
+    pub fn storage_text(&self) -> String {
+        joined(self.roles.iter().copied().filter(|role| role.is_storage()))
+    }
+
+    /// Whether it keeps anything.
+    pub fn is_storage(&self) -> bool {
+        self.roles.iter().any(|role| role.is_storage())
+    }
+}
+
+fn joined(roles: impl Iterator<Item = Role>) -> String {
+    let words: Vec<_> = roles.map(Role::word).collect();
+    if words.is_empty() { "gateway".to_string() } else { words.join("+") }
 }
 
 /// A new cluster id: 16 random bytes in hexadecimal.

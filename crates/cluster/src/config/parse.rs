@@ -220,11 +220,12 @@ fn convert_node(raw: RawNode, lines: &Lines, problems: &mut Vec<Problem>) -> Nod
         match word.get_ref().as_str() {
             "meta" => roles.push(Role::Meta),
             "data" => roles.push(Role::Data),
+            "launch" => roles.push(Role::Launch),
             "fs" => {}
             other => problem(
                 lines.of(word),
                 format!("role `{other}` is unknown"),
-                "roles are meta, data and fs",
+                "roles are meta, data, launch and fs",
             ),
         }
     }

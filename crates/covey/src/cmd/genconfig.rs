@@ -222,12 +222,14 @@ fn lay_out(plan: &Plan, file: &Path) -> Result<Config> {
     Ok(config)
 }
 
-fn node(plan: &Plan, host: &str, roles: Vec<Role>) -> Node {
+fn node(plan: &Plan, host: &str, mut roles: Vec<Role>) -> Node {
+    let store = (!roles.is_empty()).then(|| plan.store.join(host));
+    roles.push(Role::Launch);
     let socket = format!("/run/covey/{host}.sock");
     Node {
         name: host.to_string(),
         listen: vec![Address::Unix(socket.into()), Address::tcp(host, plan.port)],
-        store: (!roles.is_empty()).then(|| plan.store.join(host)),
+        store,
         roles,
     }
 }

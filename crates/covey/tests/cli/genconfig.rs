@@ -18,7 +18,7 @@ fn a_host_list_becomes_a_configuration_that_checks() {
         .map(|node| node["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["head", "node1", "node2", "node04"]);
-    assert_eq!(show["nodes"][0]["roles"], serde_json::json!(["meta"]));
+    assert_eq!(show["nodes"][0]["roles"], serde_json::json!(["meta", "launch"]));
     assert_eq!(show["nodes"][1]["listen"][1], "tcp!node1!5640");
     assert_eq!(show["nodes"][1]["store"], "/var/lib/covey/node1");
     assert_eq!(show["key_file"], "/etc/covey/key");
@@ -31,7 +31,7 @@ fn the_metadata_server_may_be_one_of_the_io_servers() {
         ["--store", "/scratch", "--port", "99", "--strip", "1 MiB", "--gateways", "login"];
     home.run(["genconfig", "--io", "a,b"].iter().chain(&options)).ok();
     let show = home.run(["--json", "config", "show"]).ok().json();
-    assert_eq!(show["nodes"][0]["roles"], serde_json::json!(["meta", "data"]));
+    assert_eq!(show["nodes"][0]["roles"], serde_json::json!(["meta", "data", "launch"]));
     assert_eq!(show["nodes"][1]["listen"][1], "tcp!b!99");
     assert_eq!(show["nodes"][1]["store"], "/scratch/b");
     assert_eq!(

@@ -141,7 +141,7 @@ fn covey_up_inside_makes_one_server_on_each_node() {
     let listen: Vec<&str> =
         (0..3).map(|node| up["nodes"][node]["listen"][0].as_str().unwrap()).collect();
     assert_eq!(listen, ["tcp!10.24.2.1!5640", "tcp!10.24.2.2!5640", "tcp!10.24.2.3!5640"]);
-    assert_eq!(up["nodes"][0]["roles"], serde_json::json!(["meta", "data"]));
+    assert_eq!(up["nodes"][0]["roles"], serde_json::json!(["meta", "data", "launch"]));
     let dir = tempfile::tempdir().unwrap();
     let (local, back) = (dir.path().join("local"), dir.path().join("back"));
     std::fs::write(&local, noise(4, 1 << 20)).unwrap();
@@ -163,7 +163,7 @@ fn covey_up_inside_makes_one_server_on_each_node() {
 fn fewer_servers_than_nodes_leave_the_names_alone_on_the_first() {
     let Some(lab) = Lab::up("apart", &["3"]) else { return };
     let up: Value = serde_json::from_str(&lab.covey("n1", &["--json", "up", "-n", "1"])).unwrap();
-    assert_eq!(up["nodes"][0]["roles"], serde_json::json!(["meta"]));
+    assert_eq!(up["nodes"][0]["roles"], serde_json::json!(["meta", "launch"]));
     assert_eq!(up["nodes"].as_array().unwrap().len(), 2);
     let program = env!("CARGO_BIN_EXE_covey");
     let words = [program, "up", "-n", "9", "--dir", "/tmp/covey-never"];

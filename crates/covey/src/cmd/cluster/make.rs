@@ -143,7 +143,7 @@ fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
         std::iter::once("meta".to_string()).chain((1..=count).map(|index| format!("io{index}")));
     let sockets = socket_dir(cluster, output);
     let node = |(index, name): (usize, String)| Node {
-        roles: vec![if index == 0 { Role::Meta } else { Role::Data }],
+        roles: vec![if index == 0 { Role::Meta } else { Role::Data }, Role::Launch],
         listen: vec![Address::Unix(sockets.join(format!("{name}.sock")))],
         store: Some(cluster.store(&name)),
         name,
@@ -184,9 +184,9 @@ fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
     let node = |index: usize| Node {
         name: plan.nodes[index].clone(),
         roles: match index {
-            0 if is_shared => vec![Role::Meta, Role::Data],
-            0 => vec![Role::Meta],
-            _ => vec![Role::Data],
+            0 if is_shared => vec![Role::Meta, Role::Data, Role::Launch],
+            0 => vec![Role::Meta, Role::Launch],
+            _ => vec![Role::Data, Role::Launch],
         },
         listen: vec![Address::tcp(plan.storage_address(index).to_string(), PORT_DEFAULT)],
         store: Some(cluster.store(&plan.nodes[index])),

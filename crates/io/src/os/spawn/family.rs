@@ -1,0 +1,62 @@
+//! All processes that came of this one.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::HashMap;
+use std::fs;
+
+/// Kills all descendants that there are now. What they start meanwhile is met by the next call: orphans come
+/// to this process, which is their subreaper.
+pub(super) fn kill() {
+    let processes = processes();
+    let own = std::process::id();
+    for (pid, seen) in &processes {
+        if is_below(*pid, own, &processes) {
+            kill_one(*pid, *seen);
+        }
+    }
+}
+
+/// Kills a process, if it is still the one that was seen: the descriptor is taken before the check.
+fn kill_one(pid: u32, seen: Seen) {
+    let Some(number) = Pid::from_raw(pid.cast_signed()) else { return };
+    let Ok(descriptor) = pidfd_open(number, PidfdFlags::empty()) else { return };
+    if look(pid).is_some_and(|now| now.started == seen.started) {
+        let _ = pidfd_send_signal(&descriptor, Signal::KILL);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    parent: u32,
+    /// Clock ticks from boot.
+    started: u64,
+}
+
+fn processes() -> HashMap<u32, Seen> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(|pid| Some((pid, look(pid)?))).collect()
+}
+
+/// Fields 4 and 22 of proc_pid_stat(5), counted from the end of the name, which may hold anything.
+fn look(pid: u32) -> Option<Seen> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let end = text.windows(2).rposition(|two| two == b") ")?;
+    let text = std::str::from_utf8(&text[end + 2..]).ok()?;
+    let mut words = text.split(' ');
+    let parent = words.nth(1)?.parse().ok()?;
+    Some(Seen { parent, started: words.nth(17)?.parse().ok()? })
+}
+
+fn is_below(pid: u32, above: u32, processes: &HashMap<u32, Seen>) -> bool {
+    let mut at = pid;
+    // Numbers may be given anew while they are looked at: no more steps than there are processes.
+    for _ in 0..processes.len() {
+        match processes.get(&at) {
+            Some(seen) if seen.parent == above => return true,
+            Some(seen) if seen.parent > 1 => at = seen.parent,
+            _ => return false,
+        }
+    }
+    false
+}

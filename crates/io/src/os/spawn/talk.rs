@@ -1,0 +1,161 @@
+//! What a keeper and the daemon say to each other: packets of eight bytes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// The daemon's end. Dropping it ends the program and everything that came of it.
+#[derive(Debug)]
+pub struct Keeper(AsyncFd<OwnedFd>);
+
+/// What happened to a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It runs, with this process number.
+    Started(u32),
+    /// It could not be started: the error number, and what it was that failed.
+    Failed(i32, Stage),
+    /// It ended with this status, as wait(2) gives it. What it started may go on.
+    Ended(i32),
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// What fails when a program cannot be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Preparing a process.
+    Process,
+    /// Becoming its user.
+    User,
+    /// Its directory.
+    Directory,
+    /// The program's file.
+    Program,
+}
+
+impl Stage {
+    const ALL: [Stage; 4] = [Stage::Process, Stage::User, Stage::Directory, Stage::Program];
+
+    pub(super) fn number(self) -> u8 {
+        Stage::ALL.iter().position(|stage| *stage == self).map_or(0, |at| at as u8)
+    }
+
+    pub(super) fn of(number: u8) -> Stage {
+        Stage::ALL.get(usize::from(number)).copied().unwrap_or(Stage::Process)
+    }
+}
+
+/// What a keeper is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Sends a signal to the program's process group.
+    Signal(i32),
+    /// Ends everything.
+    Kill,
+}
+
+impl Keeper {
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Keeper> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        // SAFETY: an OwnedFd is the same descriptor for as long as it lives, and lives in here.
+        let registered = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
+        Ok(Keeper(registered.map_err(|error| error.into_parts().1)?))
+    }
+
+    /// The next event, as soon as there is one.
+    pub async fn next(&self) -> Event {
+        let read = |socket: &OwnedFd| {
+            let mut packet = [0; PACKET];
+            match rustix::io::read(socket, &mut packet) {
+                Ok(PACKET) => Ok(Event::decode(packet)),
+                Ok(_) => Ok(Event::Gone),
+                Err(error) => Err(error.into()),
+            }
+        };
+        self.0.async_io(Interest::READABLE, read).await.unwrap_or(Event::Gone)
+    }
+
+    /// Sends a signal to the program's process group, if it still runs.
+    pub fn signal(&self, signal: i32) {
+        self.tell(Order::Signal(signal));
+    }
+
+    /// Ends the program and everything that came of it; [`Event::Gone`] says when that is done.
+    pub fn kill(&self) {
+        self.tell(Order::Kill);
+    }
+
+    /// A keeper that is gone needs no orders, and it reads them faster than anyone gives them.
+    fn tell(&self, order: Order) {
+        let flags = rustix::net::SendFlags::NOSIGNAL;
+        let _ = rustix::net::send(self.0.get_ref(), &order.encode(), flags);
+    }
+}
+
+impl Event {
+    pub(super) fn encode(self) -> [u8; PACKET] {
+        match self {
+            Event::Started(pid) => packet(b'S', 0, pid.cast_signed()),
+            Event::Failed(errno, stage) => packet(b'F', stage.number(), errno),
+            Event::Ended(status) => packet(b'E', 0, status),
+            Event::Gone => packet(b'G', 0, 0),
+        }
+    }
+
+    fn decode(packet: [u8; PACKET]) -> Event {
+        let number = number(packet);
+        match packet[0] {
+            b'S' => Event::Started(number.cast_unsigned()),
+            b'F' => Event::Failed(number, Stage::of(packet[1])),
+            b'E' => Event::Ended(number),
+            _ => Event::Gone,
+        }
+    }
+}
+
+impl Order {
+    fn encode(self) -> [u8; PACKET] {
+        match self {
+            Order::Signal(signal) => packet(b's', 0, signal),
+            Order::Kill => packet(b'k', 0, 0),
+        }
+    }
+
+    pub(super) fn decode(packet: [u8; PACKET]) -> Order {
+        if packet[0] == b's' { Order::Signal(number(packet)) } else { Order::Kill }
+    }
+}
+
+fn packet(kind: u8, detail: u8, number: i32) -> [u8; PACKET] {
+    let [a, b, c, d] = number.to_le_bytes();
+    [kind, detail, 0, 0, a, b, c, d]
+}
+
+fn number([_, _, _, _, a, b, c, d]: [u8; PACKET]) -> i32 {
+    i32::from_le_bytes([a, b, c, d])
+}
+
+/// Bytes of a packet.
+pub(super) const PACKET: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_and_orders_are_read_back() {
+        for event in [
+            Event::Started(4_000_000_000),
+            Event::Failed(2, Stage::Directory),
+            Event::Ended(256),
+            Event::Gone,
+        ] {
+            assert_eq!(Event::decode(event.encode()), event);
+        }
+        for order in [Order::Signal(15), Order::Kill] {
+            assert_eq!(Order::decode(order.encode()), order);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `/xcpu`: the sessions of this node, on its processes and in a directory of its own.
+//!
+//! The tree and its rules are [`covey_launch::session`]'s; here is what it asks of the world. A session has a
+//! directory `N` below the node's scratch directory, owned by its user: `N/exec` is the program, `N/fs` where
+//! it starts. Programs are started and ended by [`covey_io::os::spawn`].
+
+mod job;
+mod place;
+mod procs;
+mod scratch;
+
+use crate::tree::is_owner;
+use covey_io::os::cgroup::Cgroups;
+use covey_io::os::credentials;
+use covey_io::os::spawn::Starter;
+use covey_io::task;
+use covey_launch::session::{Host, Limits, Place, Xcpu};
+use covey_ninep::namespace::Namespace;
+use covey_ninep::tree::{Errno, Outcome, Result, User};
+use covey_wire::Bytes;
+use scratch::Scratch;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// Binds the sessions of the node called `node`. What they run ends with this process, however that ends.
+pub fn bind(names: &Namespace, starter: Starter, node: &str) -> anyhow::Result<Rc<Xcpu>> {
+    let (xcpu, tree) = sessions(starter, node)?;
+    names.bind("xcpu", tree)?;
+    Ok(xcpu)
+}
+
+fn sessions(starter: Starter, node: &str) -> anyhow::Result<(Rc<Xcpu>, Rc<Namespace>)> {
+    let host = Node(Rc::new(World {
+        starter,
+        scratch: Scratch::open(node)?,
+        cgroups: Cgroups::make(&format!("covey-{node}-{}", std::process::id())),
+    }));
+    Ok(Xcpu::new(Rc::new(host), Limits::default())?)
+}
+
+/// What all sessions of the node share.
+pub(crate) struct World {
+    starter: Starter,
+    scratch: Scratch,
+    /// Or why there are none.
+    cgroups: std::result::Result<Cgroups, String>,
+}
+
+struct Node(Rc<World>);
+
+impl Host for Node {
+    fn arch(&self) -> String {
+        let name = rustix::system::uname();
+        let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        format!("{}/{}", word(name.sysname()), word(name.machine()))
+    }
+
+    fn procs(&self) -> Outcome<Bytes> {
+        Outcome::later(async move {
+            let text = task::blocking(|| Ok(procs::text())).await?;
+            Ok(text.into())
+        })
+    }
+
+    fn admit(&self, user: &User) -> Result<()> {
+        let own = credentials::own().0;
+        if credentials::can_switch() || user.uid == own {
+            return Ok(());
+        }
+        let what = format!(
+            "this node's daemon runs as user {own} and starts programs for nobody else, not for user {}",
+            user.uid
+        );
+        Err(Errno::because(Errno::EACCES, what))
+    }
+
+    fn is_manager(&self, user: &User) -> bool {
+        is_owner(user)
+    }
+
+    fn place(&self, owner: &Rc<User>, number: u64) -> Result<Rc<dyn Place>> {
+        Ok(Rc::new(place::SessionPlace::make(self.0.clone(), owner.clone(), number)?))
+    }
+
+    fn about(&self) -> String {
+        match &self.0.cgroups {
+            Ok(_) => "# a control group for each session\n".to_owned(),
+            Err(why) => format!("# no control groups: {why}\n"),
+        }
+    }
+
+    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>) {
+        drop(task::spawn(work));
+    }
+}

@@ -1,0 +1,254 @@
+//! A session's directory, the program in it, and how it is started.
+
+use super::World;
+use super::job::RunningJob;
+use crate::export::ExportTree;
+use covey_io::os::credentials::{self, Identity};
+use covey_io::os::file::DataFile;
+use covey_io::os::spawn::{Command, Event, Stage, Stdio, WindowSize};
+use covey_io::os::users;
+use covey_io::task;
+use covey_launch::session::{Ended, Job, Place, Program};
+use covey_ninep::namespace::Part;
+use covey_ninep::tree::{Errno, Outcome, Result, User};
+use covey_wire::Bytes;
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::fs::{DirBuilder, File};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// A session's directory.
+pub(super) struct SessionPlace {
+    world: Rc<World>,
+    owner: Rc<User>,
+    number: u64,
+    dir: PathBuf,
+    files: Rc<ExportTree>,
+    /// The program, while it may be written.
+    program: RefCell<Option<DataFile>>,
+    is_removed: Cell<bool>,
+}
+
+impl SessionPlace {
+    /// Makes the directory of session `number`.
+    pub fn make(world: Rc<World>, owner: Rc<User>, number: u64) -> Result<SessionPlace> {
+        let dir = world.scratch.path().join(number.to_string());
+        let make = |dir: &Path| {
+            DirBuilder::new().mode(0o700).create(dir)?;
+            match credentials::can_switch() {
+                true => chown(dir, Some(owner.uid), Some(owner.gid)),
+                false => Ok(()),
+            }
+        };
+        let fs = dir.join("fs");
+        let made = make(&dir).and_then(|()| make(&fs)).and_then(|()| ExportTree::open(&fs, false));
+        match made {
+            Ok(files) => Ok(SessionPlace {
+                world,
+                owner,
+                number,
+                dir,
+                files: Rc::new(files),
+                program: RefCell::default(),
+                is_removed: Cell::new(false),
+            }),
+            Err(error) => {
+                let _ = std::fs::remove_dir_all(&dir);
+                let what = format!("cannot make {}: {error}", dir.display());
+                Err(Errno::because(Errno::from(error).code, what))
+            }
+        }
+    }
+
+    /// Does `work` with the rights of the session's user.
+    fn act<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let User { uid, gid, groups } = &*self.owner;
+        if !credentials::can_switch() || *uid == 0 {
+            return work();
+        }
+        credentials::act_as(&Identity { uid: *uid, gid: *gid, groups }, work)?
+    }
+
+    fn exec_file(&self) -> PathBuf {
+        self.dir.join("exec")
+    }
+
+    fn command(
+        &self,
+        program: &Program,
+        entrance: Option<std::os::fd::OwnedFd>,
+    ) -> Result<Command> {
+        let strings = |words: &[Vec<u8>]| {
+            let strings = words.iter().map(|word| CString::new(word.clone()));
+            strings
+                .collect::<std::result::Result<Vec<_>, _>>()
+                .map_err(|_| Errno::from(Errno::EINVAL))
+        };
+        let mut env = strings(&program.env)?;
+        self.add_defaults(&mut env)?;
+        let user = &program.user;
+        let stdio = match program.terminal {
+            Some(size) => Stdio::Terminal(WindowSize { rows: size.rows, columns: size.columns }),
+            None => Stdio::Pipes,
+        };
+        Ok(Command {
+            program: program.path.as_ref().map_or_else(|| self.exec_file(), PathBuf::from),
+            argv: strings(&program.argv)?,
+            env,
+            directory: program
+                .directory
+                .as_ref()
+                .map_or_else(|| self.dir.join("fs"), PathBuf::from),
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.groups.clone(),
+            processes_max: Some(PROCESSES_MAX).filter(|_| user.uid != 0),
+            stdio,
+            cgroup: entrance,
+        })
+    }
+
+    /// What every program finds in its environment unless somebody said otherwise.
+    fn add_defaults(&self, env: &mut Vec<CString>) -> Result<()> {
+        let account = users::by_uid(self.owner.uid)?;
+        let name = account.map_or_else(|| self.owner.uid.to_string(), |found| found.name.clone());
+        let path = self.dir.display();
+        for (name, value) in [
+            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+            ("USER", name.clone()),
+            ("LOGNAME", name),
+            ("XCPUPATH", path.to_string()),
+        ] {
+            let is_there = env.iter().any(|word| {
+                word.as_bytes()
+                    .strip_prefix(name.as_bytes())
+                    .is_some_and(|rest| rest.starts_with(b"="))
+            });
+            if !is_there {
+                env.push(CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Place for SessionPlace {
+    fn files(&self) -> Rc<dyn Part> {
+        self.files.clone()
+    }
+
+    fn begin_program(&self) -> Result<()> {
+        let open = || {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(true).mode(0o700);
+            DataFile::new(options.custom_flags(libc::O_NOFOLLOW).open(self.exec_file())?)
+        };
+        *self.program.borrow_mut() = Some(self.act(open)?);
+        Ok(())
+    }
+
+    fn write_program(&self, offset: u64, data: Bytes) -> Outcome<u32> {
+        let Some(file) = self.program.borrow().clone() else { return Errno::EBADF.into() };
+        match file.write_now(offset, &[IoSlice::new(&data)]) {
+            Ok(Some(count)) => Ok(count as u32).into(),
+            Ok(None) => {
+                Outcome::later(async move { Ok(file.write(offset, vec![data]).await? as u32) })
+            }
+            Err(error) => Err(Errno::from(error)).into(),
+        }
+    }
+
+    fn read_program(&self, offset: u64, count: u32) -> Outcome<Bytes> {
+        let Some(file) = self.program.borrow().clone() else { return Ok(Bytes::new()).into() };
+        match file.read_now(offset, count as usize) {
+            Ok(Some(data)) => Ok(data).into(),
+            Ok(None) => Outcome::later(async move { Ok(file.read(offset, count as usize).await?) }),
+            Err(error) => Err(Errno::from(error)).into(),
+        }
+    }
+
+    fn program_bytes(&self) -> Option<u64> {
+        let file = self.program.borrow();
+        file.as_ref()?.file().metadata().ok().map(|found| found.len())
+    }
+
+    fn remove(&self) {
+        if self.is_removed.replace(true) {
+            return;
+        }
+        *self.program.borrow_mut() = None;
+        let dir = self.dir.clone();
+        // Long where a program has left many files. As root: it is the daemon's directory that it is in.
+        drop(task::spawn(async move {
+            let _ = task::blocking(move || std::fs::remove_dir_all(dir)).await;
+        }));
+    }
+
+    fn start(&self, program: Program, ended: Ended) -> Outcome<Rc<dyn Job>> {
+        // A file that is open for writing cannot be executed.
+        let keeps = program.path.is_none();
+        let taken = self.program.take();
+        let reopened = match (&taken, keeps) {
+            (Some(_), _) => {
+                drop(taken);
+                self.act(|| DataFile::new(File::open(self.exec_file())?)).ok()
+            }
+            (None, _) => None,
+        };
+        *self.program.borrow_mut() = reopened;
+        let group = match &self.world.cgroups {
+            Ok(groups) => groups.group(&self.number.to_string()).ok(),
+            Err(_) => None,
+        };
+        let entrance = group.as_ref().and_then(|group| group.entrance().ok());
+        let what = program.path.clone().unwrap_or_else(|| "exec".to_owned());
+        let command = match self.command(&program, entrance) {
+            Ok(command) => command,
+            Err(error) => return Err(error).into(),
+        };
+        let started = match self.world.starter.start(&command) {
+            Ok(started) => started,
+            Err(error) => {
+                let why = format!("cannot start {what}: {error}");
+                return Err(Errno::because(Errno::from(error).code, why)).into();
+            }
+        };
+        let directory = command.directory;
+        Outcome::later(async move {
+            match started.keeper.next().await {
+                Event::Started(_) => Ok(RunningJob::follow(started, group, ended) as Rc<dyn Job>),
+                Event::Failed(errno, stage) => Err(refused(&what, &directory, errno, stage)),
+                Event::Ended(_) | Event::Gone => {
+                    let why = format!("cannot start {what}: its keeper was killed");
+                    Err(Errno::because(Errno::EIO, why))
+                }
+            }
+        })
+    }
+}
+
+impl Drop for SessionPlace {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn refused(what: &str, directory: &Path, errno: i32, stage: Stage) -> Errno {
+    let error = io::Error::from_raw_os_error(errno);
+    let why = match stage {
+        Stage::Process => format!("cannot make a process for {what}: {error}"),
+        Stage::User => format!("cannot run {what} as its user: {error}"),
+        Stage::Directory => format!("cannot start {what} in {}: {error}", directory.display()),
+        Stage::Program if errno == libc::ENOEXEC => {
+            format!("cannot run {what}: it is no program of this machine; hint: see arch")
+        }
+        Stage::Program => format!("cannot run {what}: {error}"),
+    };
+    Errno::because(errno.cast_unsigned(), why)
+}
+
+/// Most processes of a user who is not root.
+const PROCESSES_MAX: u64 = 16_384;
