@@ -2,6 +2,67 @@
 //!
 //! With a fan-out of `n`, the destinations are split into `n` groups of equal length. The first of each
 //! group gets the session from here and has the rest of its group to serve, with the same fan-out.
+//!
+//! ```text
+//!   clone 2 b/1,c/4,d/2,e/0   a ──┬─► b ──► c      a chunk that b has got is on its way to c
+//!                                 └─► d ──► e      while a still sends b the next
+//! ```
+//!
+//! Every chunk has a hash that the first node made and each node checks, so that no node passes on a wrong byte.
+//! A node that fails is reported with the reason, and whom it was to serve is served by others.
+//! [`flow`] is that of one node, [`message`] what nodes say to each other, [`manifest`] what is spread.
+
+pub mod flow;
+pub mod manifest;
+pub mod message;
+
+use covey_ninep::control::refuse;
+use covey_ninep::tree::{Errno, Result};
+
+/// A destination that got no copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// `NODE/SESSION`.
+    pub destination: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Failure {
+    fn new(destination: &str, error: &Errno) -> Failure {
+        Failure { destination: destination.to_owned(), reason: error.to_string() }
+    }
+}
+
+/// The destinations of a comma-separated list, `NODE/SESSION` each. EINVAL for anything else, and for one
+/// that is there twice.
+pub fn destinations(list: &str) -> Result<Vec<String>> {
+    let words: Vec<String> =
+        list.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    if words.len() > DESTINATIONS_MAX {
+        return refuse(format!("{} destinations, limit is {DESTINATIONS_MAX}", words.len()));
+    }
+    let mut seen = std::collections::HashSet::new();
+    for word in &words {
+        if parts(word).is_none() {
+            return refuse(format!("destination {word:?}: NODE/SESSION is wanted"));
+        }
+        if !seen.insert(word) {
+            return refuse(format!("destination {word:?} is there twice"));
+        }
+    }
+    Ok(words)
+}
+
+/// The node and the session of a destination.
+pub fn parts(destination: &str) -> Option<(&str, u64)> {
+    let (node, session) = destination.split_once('/')?;
+    let is_name = !node.is_empty() && !node.contains(char::is_whitespace);
+    Some((node, session.parse().ok()?)).filter(|_| is_name)
+}
+
+/// Most destinations of one spawn.
+pub const DESTINATIONS_MAX: usize = 4096;
 
 /// The groups that `destinations` are split into: the one that is served from here, and those that it serves.
 /// There are at most `fan_out` groups (a fan-out of 0 counts as 1), none empty, whose lengths differ by

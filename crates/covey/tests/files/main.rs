@@ -13,6 +13,7 @@ mod peers;
 mod persist;
 mod posix;
 mod salvage;
+mod sessions;
 mod shared;
 mod stats;
 #[path = "../support/mod.rs"]

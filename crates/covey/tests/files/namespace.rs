@@ -36,7 +36,7 @@ fn client(cluster: &Cluster, node: &str, verb: &str, path: &str) -> Finished {
     run(command)
 }
 
-fn address(cluster: &Cluster, node: &str) -> String {
+pub fn address(cluster: &Cluster, node: &str) -> String {
     format!("unix!{}", cluster.socket(node).display())
 }
 
@@ -130,14 +130,7 @@ fn a_user_has_no_more_rights_on_another_node_than_on_its_own() {
     }
     const STRANGER: u32 = 54321;
     let cluster = Cluster::up(2);
-    fs::set_permissions(&cluster.dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let open = |dir: &Path| {
-        fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    };
-    cluster.dir.ancestors().skip(1).take(1).for_each(open);
-    open(&cluster.dir.join("run"));
-    let program = cluster.scratch("covey");
-    fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
+    let program = for_strangers(&cluster);
     let client = |verb: &str, path: &str| {
         let mut command = Command::new(&program);
         command.args(["9p", verb, &address(&cluster, "io1"), path]).uid(STRANGER).gid(STRANGER);
@@ -159,21 +152,44 @@ fn a_user_has_no_more_rights_on_another_node_than_on_its_own() {
     assert!(root.stdout.contains("node io2"), "root is root there, too: {root}");
 }
 
+/// Lets everybody reach the sockets, and answers a copy of the program that everybody may run.
+pub fn for_strangers(cluster: &Cluster) -> PathBuf {
+    fs::set_permissions(&cluster.dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let open = |dir: &Path| {
+        fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    cluster.dir.ancestors().skip(1).take(1).for_each(open);
+    open(&cluster.dir.join("run"));
+    let program = cluster.scratch("covey");
+    fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
+    program
+}
+
 /// `covey 9p mount` of a node, which ends with the test.
-struct Mounted {
+pub struct Mounted {
     process: Child,
     at: PathBuf,
 }
 
 impl Mounted {
-    fn at(cluster: &Cluster, node: &str, options: &[&str]) -> Option<Mounted> {
+    pub fn at(cluster: &Cluster, node: &str, options: &[&str]) -> Option<Mounted> {
+        Mounted::by(covey(), cluster, node, options)
+    }
+
+    /// The same by this command, which may run as somebody else.
+    pub fn by(
+        mut command: Command,
+        cluster: &Cluster,
+        node: &str,
+        options: &[&str],
+    ) -> Option<Mounted> {
         if let Some(reason) = no_fuse() {
             skip(reason);
             return None;
         }
         let at = cluster.scratch("any");
         fs::create_dir(&at).unwrap();
-        let mut command = covey();
+        fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         command.args(["9p", "mount"]).args(options).arg(address(cluster, node)).arg(&at);
         let mut process = command.spawn().unwrap();
         let is_there = || {
@@ -190,7 +206,14 @@ impl Mounted {
         Some(Mounted { process, at })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// Ends it as power does.
+    pub fn kill(&self) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        let _ = rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH);
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
         self.at.join(name)
     }
 }

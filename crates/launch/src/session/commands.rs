@@ -36,7 +36,7 @@ impl Commands for SessionCommands {
         }
     }
 
-    /// Who may not was not let in: see [`super::files::Owned`].
+    /// Who may not could not open the file.
     fn allows(&self, _: &User) -> bool {
         true
     }

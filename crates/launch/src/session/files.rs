@@ -192,7 +192,7 @@ impl Tree for SessionFile {
     }
 
     fn enter(&self, user: &User, _: Attach) -> Outcome<(User, Qid, Node)> {
-        self.check_user(user).map(|()| (user.clone(), QID, None)).into()
+        Ok((user.clone(), QID, None)).into()
     }
 
     fn root_kind(&self) -> u8 {
@@ -202,16 +202,21 @@ impl Tree for SessionFile {
     fn getattr(&self, user: &Rc<User>, _: &Node) -> Outcome<Attr> {
         let User { uid, gid, .. } = *self.session.owner;
         let attr = Attr::new(QID.path, S_IFREG | self.kind.mode(), uid, gid, Time::default());
-        Ok(Attr { size: self.size(user), ..attr }).into()
+        let size = if self.check_user(user).is_ok() { self.size(user) } else { 0 };
+        Ok(Attr { size, ..attr }).into()
     }
 
     /// A shell that redirects to a file truncates it first.
-    fn setattr(&self, _: &Rc<User>, _: &Node, set: SetAttr) -> Outcome<()> {
-        set.size.map_or(Ok(()), |bytes| self.truncate(bytes)).into()
+    fn setattr(&self, user: &Rc<User>, _: &Node, set: SetAttr) -> Outcome<()> {
+        Outcome::now(|| {
+            self.check_user(user)?;
+            set.size.map_or(Ok(()), |bytes| self.truncate(bytes))
+        })
     }
 
-    fn open(&self, _: &Rc<User>, _: &Node, flags: u32) -> Outcome<Opened<Node>> {
+    fn open(&self, user: &Rc<User>, _: &Node, flags: u32) -> Outcome<Opened<Node>> {
         Outcome::now(|| {
+            self.check_user(user)?;
             let is_writer = flags & O_ACCMODE != 0;
             let allowed = self.kind.mode() >> 6;
             if is_writer && allowed & 2 == 0 || flags & O_ACCMODE != 1 && allowed & 4 == 0 {
