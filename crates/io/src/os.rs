@@ -21,6 +21,7 @@ pub mod ofd;
 pub mod own;
 pub mod packets;
 pub mod place;
+pub mod pmix;
 pub mod process;
 pub mod random;
 pub mod run;

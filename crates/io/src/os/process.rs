@@ -99,7 +99,8 @@ fn state_and_start(pid: u32) -> Option<(char, u64)> {
     Some((state, words.nth(18)?.parse().ok()?))
 }
 
-fn boot_id() -> String {
+/// Which boot of which machine this is.
+pub fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_string()
 }
