@@ -45,6 +45,11 @@ pub enum Event {
         /// The rank.
         rank: u32,
     },
+    /// A rank has begun to use the library: from now on ranks may wait for each other.
+    Joined {
+        /// The rank.
+        rank: u32,
+    },
     /// A node cannot serve the library.
     Unable {
         /// Why not.
@@ -94,6 +99,7 @@ impl Hub {
                 Ok(Some(Event::Abort { rank, code, why }))
             }
             Up::Gone { rank } => self.check(node, rank).map(|()| Some(Event::Gone { rank })),
+            Up::Joined { rank } => self.check(node, rank).map(|()| Some(Event::Joined { rank })),
             Up::Unable { why } => Ok(Some(Event::Unable { why: why.lossy().into_owned() })),
         }
     }

@@ -21,6 +21,8 @@ messages! {
         6 Gone { rank: u32 },
         /// The MPI library cannot be served here; ranks that need it will not find each other.
         7 Unable { why: Name },
+        /// A rank has begun to use the library.
+        8 Joined { rank: u32 },
     }
 }
 

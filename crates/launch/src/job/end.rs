@@ -67,6 +67,7 @@ pub struct Ends {
     aborted: Option<u8>,
     /// Ends from here on are our own doing.
     is_ending: bool,
+    has_failed: bool,
     worst: u8,
 }
 
@@ -74,7 +75,14 @@ impl Ends {
     /// Of a job of so many ranks.
     pub fn new(ranks: u32) -> Ends {
         let ends = vec![None; ranks as usize];
-        Ends { open: ends.len(), ends, aborted: None, is_ending: false, worst: 0 }
+        Ends {
+            open: ends.len(),
+            ends,
+            aborted: None,
+            is_ending: false,
+            has_failed: false,
+            worst: 0,
+        }
     }
 
     /// Notes a rank's end; the first one counts.
@@ -92,12 +100,19 @@ impl Ends {
     }
 
     /// The job is being ended, since a rank has aborted with this code, or since one was lost: the signals that
-    /// ranks die of from now on do not count. The first reason holds.
+    /// ranks die of from now on do not count. The first reason holds; an abort that comes later counts as a rank's end.
     pub fn end_all(&mut self, code: Option<u8>) {
-        if !self.is_ending {
+        if self.is_ending {
+            self.worst = self.worst.max(code.unwrap_or(0));
+        } else {
             self.is_ending = true;
             self.aborted = code;
         }
+    }
+
+    /// The job as a whole has failed, whatever its ranks say.
+    pub fn fail(&mut self) {
+        self.has_failed = true;
     }
 
     /// Whether the job is being ended.
@@ -125,9 +140,9 @@ impl Ends {
         (0..).zip(self.ends.iter().map(Option::as_ref))
     }
 
-    /// The job's exit code: that of an abort, else the largest of the ranks'.
+    /// The job's exit code: that of an abort, else the largest of the ranks', and at least 1 when it has failed.
     pub fn exit_code(&self) -> u8 {
-        self.aborted.unwrap_or(self.worst)
+        self.aborted.unwrap_or(self.worst.max(u8::from(self.has_failed)))
     }
 }
 
@@ -195,11 +210,33 @@ mod tests {
     }
 
     #[test]
+    fn an_abort_that_is_heard_of_after_the_rank_has_ended_counts() {
+        let mut ends = Ends::new(2);
+        ends.note(1, End::Code(42));
+        ends.end_all(None);
+        ends.end_all(Some(42));
+        ends.note(0, End::Signal(15));
+        assert_eq!(ends.exit_code(), 42);
+    }
+
+    #[test]
     fn a_lost_rank_counts_though_the_others_are_ended_for_it() {
         let mut ends = Ends::new(2);
         ends.note(0, End::Lost("the connection broke".into()));
         ends.end_all(None);
         ends.note(1, End::Signal(9));
         assert_eq!(ends.exit_code(), LOST);
+    }
+
+    #[test]
+    fn a_job_that_has_failed_does_not_end_well_though_every_rank_did() {
+        let mut ends = Ends::new(1);
+        ends.fail();
+        ends.note(0, End::Code(0));
+        assert_eq!(ends.exit_code(), 1);
+        let mut ends = Ends::new(1);
+        ends.fail();
+        ends.note(0, End::Code(7));
+        assert_eq!(ends.exit_code(), 7);
     }
 }

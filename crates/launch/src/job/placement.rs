@@ -53,6 +53,18 @@ impl Placement {
         Ok(placement)
     }
 
+    /// With so many ranks on each node, at least one. None when the lists do not fit, or there are too many.
+    pub fn with_shares(nodes: &[String], shares: &[u32]) -> Option<Placement> {
+        let mut firsts = vec![0u32];
+        for share in shares {
+            let next = firsts[firsts.len() - 1].checked_add(*share)?;
+            firsts.push(next);
+        }
+        let is_whole = !nodes.is_empty() && nodes.len() == shares.len() && !shares.contains(&0);
+        let placement = Placement { nodes: nodes.to_vec(), firsts };
+        (is_whole && placement.ranks() <= RANKS_MAX).then_some(placement)
+    }
+
     /// The nodes that have ranks.
     pub fn nodes(&self) -> &[String] {
         &self.nodes
@@ -191,6 +203,15 @@ mod tests {
         assert_eq!(mapping(1, Some(4), None), "(vector,(0,1,4))");
         assert_eq!(mapping(4, Some(8), None), "(vector,(0,4,2))");
         assert_eq!(mapping(4, Some(7), None), "(vector,(0,3,2),(3,1,1))");
+    }
+
+    #[test]
+    fn a_placement_is_made_again_from_its_shares() {
+        let placed = Placement::new(&nodes(3), Some(7), None).unwrap();
+        assert_eq!(Placement::with_shares(&nodes(3), &[3, 2, 2]), Some(placed));
+        for shares in [&[][..], &[1], &[1, 0, 1], &[u32::MAX, 1, 1], &[RANKS_MAX, 1, 1]] {
+            assert_eq!(Placement::with_shares(&nodes(3), shares), None);
+        }
     }
 
     proptest! {

@@ -32,6 +32,11 @@ pub enum Event {
     Reply(u64, Vec<u8>),
     /// The connection is to be closed: its peer is no rank of this node, or broke the rules.
     Close(u64),
+    /// A rank has begun: from now on others may wait for it.
+    Joined {
+        /// The rank.
+        rank: u32,
+    },
     /// All ranks of this node are in the barrier; these entries are for the others. Answered by
     /// [`Server::fenced`].
     Fence(Vec<u8>),
@@ -195,12 +200,14 @@ impl Server {
     }
 
     fn init(&mut self, connection: u64, line: &Line<'_>) {
-        if line.number("pmi_version") != Some(1u32) {
-            return self
-                .reply(connection, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1");
+        let is_ours = line.number("pmi_version") == Some(1u32);
+        let rc = if is_ours { 0 } else { -1 };
+        if let (true, Some(rank)) = (is_ours, self.clients[&connection].rank) {
+            self.set_phase(connection, Phase::Working);
+            self.events.push_back(Event::Joined { rank });
         }
-        self.set_phase(connection, Phase::Working);
-        self.reply(connection, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0");
+        let answer = format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}");
+        self.reply(connection, answer);
     }
 
     fn ask(&mut self, connection: u64, command: &str, line: &Line<'_>) {
