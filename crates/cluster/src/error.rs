@@ -21,6 +21,8 @@ pub enum Kind {
     Work,
     /// Failures were told one by one as they happened; nothing is left to say. Exit code 1.
     Told,
+    /// A program that was run ended with this exit code, which becomes ours. It has said what there is to say.
+    Program(u8),
     /// Whoever read our output has gone. Exit code 0.
     BrokenPipe,
 }
@@ -32,6 +34,7 @@ impl Kind {
             Kind::BrokenPipe => 0,
             Kind::Work | Kind::Told => 1,
             Kind::User | Kind::Config => 2,
+            Kind::Program(code) => code,
         }
     }
 
@@ -41,6 +44,7 @@ impl Kind {
             Kind::User => "user",
             Kind::Config => "config",
             Kind::Work | Kind::Told => "work",
+            Kind::Program(_) => "program",
             Kind::BrokenPipe => "broken-pipe",
         }
     }
@@ -76,6 +80,11 @@ impl Error {
     /// Everything was told already.
     pub fn told() -> Self {
         Error::new(Kind::Told, "")
+    }
+
+    /// A program ended with this exit code.
+    pub fn program(code: u8) -> Self {
+        Error::new(Kind::Program(code), "")
     }
 
     /// An operation on a path of the file system failed.

@@ -72,7 +72,7 @@ impl Output {
 
     /// Tells an error on stderr.
     pub fn tell(&self, error: &Error) {
-        if matches!(error.kind, Kind::BrokenPipe | Kind::Told) {
+        if matches!(error.kind, Kind::BrokenPipe | Kind::Told | Kind::Program(_)) {
             return;
         }
         HAS_TOLD.store(true, Ordering::Relaxed);

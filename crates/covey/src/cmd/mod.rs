@@ -3,6 +3,7 @@
 //! Files that are no command: `path` finds things in the file system, `cluster` keeps the processes
 //! of the embedded cluster, `copy` moves bytes for `cp` and `cat`.
 
+mod attach;
 mod cat;
 mod chmod;
 mod chown;
@@ -20,7 +21,9 @@ mod fs_dump;
 mod fsck;
 mod genconfig;
 mod init;
+mod job;
 mod keygen;
+mod kill;
 mod lab;
 mod layout;
 mod ln;
@@ -28,13 +31,18 @@ mod ls;
 mod man;
 mod mkdir;
 mod mount;
+mod mpi_starter;
 mod mv;
 mod names;
 mod ninep;
+mod nodes;
 mod path;
 mod ping;
+mod ps;
+mod push;
 mod reproduce;
 mod rm;
+mod run;
 mod salvage;
 mod serve;
 mod show;
@@ -49,6 +57,7 @@ mod tune;
 mod umount;
 mod up;
 mod uzura;
+mod wait;
 
 use crate::config::{Config, find, load_found};
 use crate::error::{Cannot, Error, Result};
@@ -157,6 +166,15 @@ commands! {
     Keygen = keygen,
     Init = init,
     Salvage = salvage,
+    Run = run,
+    Attach = attach,
+    Ps = ps,
+    Kill = kill,
+    Wait = wait,
+    Nodes = nodes,
+    Push = push,
+    #[command(name = "mpi-starter", hide = true)]
+    MpiStarter = mpi_starter,
     Serve = serve,
     Export = export,
     #[command(name = "9p")]

@@ -2,7 +2,7 @@
 
 mod classic;
 mod mount;
-mod peer;
+pub(super) mod peer;
 
 use super::Context;
 use super::path::kind;

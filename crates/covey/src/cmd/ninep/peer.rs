@@ -12,7 +12,7 @@ use covey_wire::{Bytes, List, Name};
 use std::path::Path;
 
 /// What every request answers.
-pub(super) type Reply<T> = std::result::Result<T, Errno>;
+pub(in crate::cmd) type Reply<T> = std::result::Result<T, Errno>;
 
 /// A connection with its root at fid 0.
 pub struct Peer {
@@ -283,7 +283,7 @@ fn read_entries(
 }
 
 /// The directory and the last name of a path.
-pub(super) fn split(path: &str) -> Reply<(&str, &str)> {
+pub(in crate::cmd) fn split(path: &str) -> Reply<(&str, &str)> {
     let trimmed = path.trim_end_matches('/');
     let (dir, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
     match name {

@@ -1,0 +1,101 @@
+//! The program that is run: where it is, what it needs, and how it gets to the nodes.
+
+use crate::error::{Cannot, Error, Result};
+use covey_wire::Bytes;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A program of this machine.
+pub struct Program {
+    /// Where it is.
+    pub path: PathBuf,
+    /// All of it.
+    pub bytes: Bytes,
+}
+
+impl Program {
+    /// Looks a program up as a shell does, and reads it.
+    pub fn find(name: &str) -> Result<Program> {
+        let path = look_up(name)?;
+        let what = || format!("read the program {}", path.display());
+        let bytes = std::fs::read(&path).cannot(what)?;
+        Ok(Program { path, bytes: bytes.into() })
+    }
+
+    /// Whether it is an MPI program: it names a library, or the variables of one that was linked into it.
+    pub fn speaks_mpi(&self) -> bool {
+        // A script that happens to name one is no MPI program.
+        self.bytes.starts_with(b"\x7fELF") && has_mark(&self.bytes)
+    }
+}
+
+/// Whether a program that is only on the nodes, or a script, might be one of MPI is for the user to say.
+pub fn path_speaks_mpi(path: &str) -> bool {
+    let Ok(path) = look_up(path) else { return false };
+    let Ok(file) = std::fs::File::open(&path) else { return false };
+    let mut bytes = Vec::new();
+    let read = file.take(PROGRAM_BYTES_LOOKED_AT).read_to_end(&mut bytes);
+    read.is_ok() && Program { path, bytes: bytes.into() }.speaks_mpi()
+}
+
+fn has_mark(bytes: &[u8]) -> bool {
+    let begins = |at: usize| MARKS.iter().any(|mark| bytes[at..].starts_with(mark));
+    (0..bytes.len()).any(|at| matches!(bytes[at], b'l' | b'P') && begins(at))
+}
+
+fn look_up(name: &str) -> Result<PathBuf> {
+    if name.contains('/') {
+        return check(Path::new(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut found = std::env::split_paths(&path).map(|dir| dir.join(name));
+    found.find_map(|path| check(&path).ok()).ok_or_else(|| {
+        Error::user(format!("cannot find the program {name}"))
+            .hint("give its path; --local runs one that is on the nodes already")
+    })
+}
+
+fn check(path: &Path) -> Result<PathBuf> {
+    let shown = path.display();
+    let meta = std::fs::metadata(path).map_err(|error| {
+        let why = crate::error::reason(&error);
+        Error::user(format!("cannot run {shown}: {why}"))
+            .hint("--local runs a program that is on the nodes already")
+    })?;
+    if !meta.is_file() || meta.permissions().mode() & 0o111 == 0 {
+        let what = if meta.is_file() { "it is not executable" } else { "it is no file" };
+        return Err(Error::user(format!("cannot run {shown}: {what}"))
+            .hint(format!("chmod +x {shown}, or name another program")));
+    }
+    Ok(path.to_owned())
+}
+
+/// Each begins with an l or a P.
+const MARKS: [&[u8]; 4] = [b"libmpi", b"libpmi", b"PMI_PORT", b"PMIX_NAMESPACE"];
+const PROGRAM_BYTES_LOOKED_AT: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_programs_that_need_a_library_of_mpi_are_of_mpi() {
+        let program = |bytes: &[u8]| Program { path: "x".into(), bytes: bytes.to_vec().into() };
+        assert!(program(b"\x7fELF...\0libmpich.so.12\0").speaks_mpi());
+        assert!(program(b"\x7fELF...\0PMI_PORT\0").speaks_mpi());
+        assert!(!program(b"\x7fELF...\0libc.so.6\0").speaks_mpi());
+        assert!(!program(b"#!/bin/sh\nldd libmpi.so\n").speaks_mpi());
+    }
+
+    #[test]
+    fn what_is_no_program_is_refused_with_its_reason() {
+        for (name, why) in
+            [("/no/such", "no such file"), ("/etc/hostname", "not executable"), ("/", "no file")]
+        {
+            let error = Program::find(name).err().unwrap();
+            assert!(error.message.contains(why) && !error.hints.is_empty(), "{}", error.message);
+        }
+        assert!(Program::find("sh").is_ok());
+    }
+}
