@@ -42,13 +42,12 @@ pub struct Portal<D: Device> {
     targets: RwLock<BTreeMap<String, Arc<Target<D>>>>,
     /// Who may ask which targets there are.
     pub discovery: RwLock<Access>,
-    next: AtomicU64,
 }
 
 impl<D: Device> Default for Portal<D> {
     fn default() -> Self {
         let (targets, discovery) = Default::default();
-        Portal { targets, discovery, next: AtomicU64::new(1) }
+        Portal { targets, discovery }
     }
 }
 
@@ -130,12 +129,18 @@ impl<D: Device> Portal<D> {
 
     /// Serves another target; false where there is one of this name.
     pub fn add(&self, config: TargetConfig<D>) -> bool {
+        self.share(&Arc::new(Target::new(config)))
+    }
+
+    /// Serves a target that other portals may serve as well: its sessions are known to all of them, so that a reset at one
+    /// concerns the tasks of all. False where there is one of this name.
+    pub fn share(&self, target: &Arc<Target<D>>) -> bool {
         let mut targets = self.targets.write().unwrap_or_else(PoisonError::into_inner);
-        let name = config.name.to_ascii_lowercase();
+        let name = target.name.to_ascii_lowercase();
         if targets.contains_key(&name) {
             return false;
         }
-        targets.insert(name, Arc::new(Target::new(config)));
+        targets.insert(name, target.clone());
         true
     }
 
@@ -158,15 +163,17 @@ impl<D: Device> Portal<D> {
         let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner);
         targets.values().cloned().collect()
     }
+}
 
-    /// A number that no nexus of this process has.
-    fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
+/// A number that no nexus of this process has: units may be reached by several portals.
+fn nexus_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<D: Device> Target<D> {
-    fn new(config: TargetConfig<D>) -> Target<D> {
+    /// A target, to be served at one portal or several ([`Portal::share`]).
+    pub fn new(config: TargetConfig<D>) -> Target<D> {
         let TargetConfig { access, addresses, .. } = config;
         Target {
             name: config.name,

@@ -228,7 +228,7 @@ fn data_goes_both_ways_whatever_was_agreed_on() {
         let session = Session::new(Config { parameters, ..config() });
         let mut pair = Pair::new(&session, &portal);
         pair.chunk = if is(0) { 700 } else { usize::MAX };
-        let data: Vec<u8> = (0..100 * BLOCK).map(|at| (at * 31 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..100 * BLOCK).map(|at| ((at * 31) >> 3) as u8).collect();
         let written = session.command(write(7, data.clone()));
         pair.drive();
         assert_eq!(pair.end, None, "{variant}");

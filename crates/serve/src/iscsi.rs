@@ -2,6 +2,11 @@
 //!
 //! Who has not logged in is a stranger, as in the [`lobby`](crate::lobby): of those only a limited number is there at a time, few of
 //! them from one machine, and each for as long as a login may take.
+//!
+//! [`disk`] is the other end: a unit of some target as a disk.
+
+pub mod disk;
+mod sense;
 
 use covey_io::os::net::{Listener, PeerInfo, Stream, error_text};
 use covey_io::os::threads::Threads;
@@ -108,30 +113,4 @@ fn address_text(address: SocketAddr) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn strangers_are_limited_by_machine_and_in_all() {
-        let strangers = Strangers::default();
-        let from = |number: u8| Some(IpAddr::from([10, 0, 0, number]));
-        let mut places: Vec<_> =
-            (0..STRANGERS_OF_ONE_MAX).map(|_| strangers.enter(from(1)).unwrap()).collect();
-        assert!(strangers.enter(from(1)).is_none());
-        for machine in 2..=4 {
-            places
-                .extend((0..STRANGERS_OF_ONE_MAX).map(|_| strangers.enter(from(machine)).unwrap()));
-        }
-        assert!(strangers.enter(from(9)).is_none(), "there are too many in all");
-        places.pop();
-        assert!(strangers.enter(from(9)).is_some());
-        places.clear();
-        assert!(strangers.0.lock().unwrap().is_empty());
-    }
-
-    #[test]
-    fn an_address_is_written_as_initiators_read_it() {
-        assert_eq!(address_text("[::ffff:10.0.0.1]:3260".parse().unwrap()), "10.0.0.1:3260");
-        assert_eq!(address_text("[fe80::1]:3260".parse().unwrap()), "[fe80::1]:3260");
-    }
-}
+mod tests;

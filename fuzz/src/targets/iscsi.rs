@@ -172,7 +172,8 @@ pub fn initiator(data: &[u8]) {
         data_in: BytesMut::zeroed(data_in),
         is_repeatable: true,
     };
-    let _calls = [session.command(request(vec![], 20_000)), session.command(request(vec![1; 9000], 0))];
+    let _calls =
+        [session.command(request(vec![], 20_000)), session.command(request(vec![1; 9000], 0))];
     act(&mut connection);
     let mut input = BytesMut::from(data);
     if let Some(mut landing) = connection.landing(&mut input) {

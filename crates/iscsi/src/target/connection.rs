@@ -4,7 +4,7 @@ use super::full_feature::{FullFeature, Link};
 use super::login::{Answer, LOGIN_DATA_BYTES_MAX, Login, Progress, Success};
 use super::security::Challenge;
 use super::session::{Place, Session};
-use super::{Device, Portal};
+use super::{Device, Portal, nexus_number};
 use crate::chap::CHALLENGE_BYTES;
 use crate::message::login as status;
 use crate::pdu::{self, Digests, Limits, Pdu};
@@ -147,7 +147,7 @@ impl<D: Device> Connection<D> {
     /// The login is over, but what it replaces may have to end yet.
     fn enter(&mut self, mut success: Success<D>) -> Result<(), Blame> {
         let Phase::Login(login) = &self.phase else { unreachable!("only a login is done") };
-        match join(login.portal(), &success) {
+        match join(&success) {
             Ok(joined) => {
                 let (portal, local) = (login.portal().clone(), login.local().to_owned());
                 success.answer.tsih = joined.place.session.tsih;
@@ -217,11 +217,11 @@ impl<D: Device> Joined<D> {
 }
 
 /// Finds or makes the session.
-fn join<D: Device>(portal: &Portal<D>, success: &Success<D>) -> Result<Joined<D>, u16> {
+fn join<D: Device>(success: &Success<D>) -> Result<Joined<D>, u16> {
     let Answer { isid, tsih, cmd_sn, .. } = success.answer;
     let initiator: Arc<str> = success.initiator.as_str().into();
     let portal_group = success.target.as_ref().map_or(0, |target| target.portal_group);
-    let nexus = Nexus { number: portal.number(), initiator, isid, portal_group };
+    let nexus = Nexus { number: nexus_number(), initiator, isid, portal_group };
     let connections_max = success.parameters.connections_max;
     let (session, old) = match (&success.target, tsih) {
         (None, _) => (Arc::new(Session::new(None, nexus, DISCOVERY_TSIH, 1, cmd_sn)), Vec::new()),

@@ -1,0 +1,203 @@
+//! Targets and initiators over real sockets.
+
+use super::disk::{Disk, parse_portal};
+use super::*;
+use bytes::Bytes;
+use covey_io::os::net::Address;
+use covey_iscsi::initiator;
+use covey_iscsi::negotiate::{Digest, Parameters};
+use covey_iscsi::scsi::{Config, Unit, Units};
+use covey_iscsi::store::{Answer, Hold, Reply, Request, Store};
+use covey_iscsi::target::{Access, Credentials, TargetConfig};
+use std::future::Future;
+use tokio::task::LocalSet;
+
+const TARGET: &str = "iqn.2026-01.org.example:disk";
+
+/// Bytes in memory, whose answers come later, from another thread.
+struct Memory {
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl Store for Memory {
+    fn ask(&self, request: Request, hold: Hold) -> Answer {
+        let mut bytes = self.bytes.lock().unwrap();
+        let reply = match request {
+            Request::Read { offset, bytes: count, .. } => {
+                Reply::Data(bytes[offset as usize..][..count as usize].to_vec().into())
+            }
+            Request::Write { offset, data, .. } => {
+                let data = data.into_bytes();
+                bytes[offset as usize..][..data.len()].copy_from_slice(&data);
+                Reply::Done
+            }
+            _ => Reply::Done,
+        };
+        let later = async move {
+            let reply = tokio::task::spawn_blocking(move || reply).await.unwrap();
+            drop(hold);
+            reply
+        };
+        Answer::Later(Box::pin(later))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.lock().unwrap().len() as u64
+    }
+}
+
+fn config() -> initiator::Config {
+    initiator::Config {
+        initiator: "iqn.2026-01.org.example:me".into(),
+        target: Some(TARGET.into()),
+        isid: [0x80, 0, 0, 0, 0, 1],
+        chap: Some(credentials("me", "0123456789abcdef")),
+        mutual: Some(credentials("disk", "fedcba9876543210")),
+        parameters: Parameters { data_digest: Digest::Preferred, ..Parameters::INITIATOR },
+    }
+}
+
+fn credentials(name: &str, secret: &str) -> Credentials {
+    Credentials { name: name.into(), secret: secret.into() }
+}
+
+fn portal() -> Arc<Portal<Units>> {
+    let unit = Config {
+        name: "disk".into(),
+        serial: "0123456789".into(),
+        target: TARGET.into(),
+        block_bytes: 512,
+        read_only: false,
+        removable: false,
+        write_cache: true,
+        portal_groups: vec![1],
+    };
+    let store = Arc::new(Memory { bytes: Mutex::new(vec![0; 8 << 20]) });
+    let portal = Portal::new();
+    portal.add(TargetConfig {
+        name: TARGET.into(),
+        alias: None,
+        portal_group: 1,
+        device: Arc::new(Units::of(Arc::new(Unit::new(unit, store, "").unwrap()))),
+        access: Access {
+            initiators: None,
+            chap: vec![credentials("me", "0123456789abcdef")],
+            mutual: Some(credentials("disk", "fedcba9876543210")),
+        },
+        addresses: Vec::new(),
+        parameters: Parameters::TARGET,
+    });
+    portal
+}
+
+fn in_runtime<F: Future>(work: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, work)
+}
+
+/// Serves the portal at a port of its own.
+async fn serve(portal: &Arc<Portal<Units>>, threads: &Arc<Threads>) -> Address {
+    let address = Address::Tcp { host: "127.0.0.1".into(), port: 0 };
+    let listener = Listener::bind(&address, 0o600).await.unwrap();
+    let address = listener.address().clone();
+    tokio::task::spawn_local(serve_portal(listener, portal.clone(), threads.clone()));
+    address
+}
+
+async fn connect(portals: &[Address], number: u8) -> std::io::Result<Disk> {
+    let isid = [0x80, 0, 0, 0, 0, number];
+    let config = initiator::Config { isid, ..config() };
+    Disk::connect(config, portals.to_vec(), 0, Duration::from_secs(10)).await
+}
+
+#[test]
+fn what_is_written_on_one_connection_is_read_on_another() {
+    in_runtime(async {
+        let threads = Arc::new(Threads::start("test", 2).unwrap());
+        let portal = portal();
+        let address = serve(&portal, &threads).await;
+        let mut disks = Vec::new();
+        for number in 0..4 {
+            disks.push(connect(std::slice::from_ref(&address), number).await.unwrap());
+        }
+        assert_eq!(threads.tasks(), [2, 2]);
+        assert_eq!((disks[0].bytes(), disks[0].block_bytes()), (8 << 20, 512));
+        let data = Bytes::from((0..3 << 20).map(|at| (at / 3) as u8).collect::<Vec<u8>>());
+        disks[0].write(512, data.clone()).await.unwrap();
+        disks[0].flush().await.unwrap();
+        assert!(disks[3].read(512, data.len()).await.unwrap() == data);
+        let error = disks[1].read(100, 512).await.unwrap_err();
+        assert_eq!(error.to_string(), "512 bytes at 100 are not whole blocks of 512");
+        let error = disks[1].read(8 << 20, 512).await.unwrap_err();
+        assert!(error.to_string().contains("5h/21h/00h"), "{error}");
+        let last = disks.pop().unwrap();
+        last.log_out().await;
+        assert_eq!(portal.target(TARGET).unwrap().sessions().len(), 3);
+    });
+}
+
+#[test]
+fn a_portal_that_is_gone_is_left_for_another() {
+    in_runtime(async {
+        let portal = portal();
+        let first_threads = Arc::new(Threads::start("first", 1).unwrap());
+        let threads = Arc::new(Threads::start("second", 1).unwrap());
+        let portals = [serve(&portal, &first_threads).await, serve(&portal, &threads).await];
+        let disk = connect(&portals, 1).await.unwrap();
+        disk.write(0, Bytes::from(vec![1; 4096])).await.unwrap();
+        // Its connections end with its threads; it listens on, and hands what comes to nobody.
+        drop(first_threads);
+        disk.write(4096, Bytes::from(vec![2; 4096])).await.unwrap();
+        let back = disk.read(0, 8192).await.unwrap();
+        assert!(back[..4096] == [1; 4096] && back[4096..] == [2; 4096]);
+    });
+}
+
+#[test]
+fn a_login_that_cannot_succeed_is_told_at_once() {
+    in_runtime(async {
+        let threads = Arc::new(Threads::start("test", 1).unwrap());
+        let portal = portal();
+        let address = serve(&portal, &threads).await;
+        let wrong =
+            initiator::Config { chap: Some(credentials("me", "0123456789abcdeX")), ..config() };
+        let patience = Duration::from_secs(600);
+        let Err(error) = Disk::connect(wrong, vec![address], 0, patience).await else {
+            panic!("it got in")
+        };
+        assert!(error.to_string().contains("wrong name or secret"), "{error}");
+    });
+}
+
+#[test]
+fn portals_are_written_as_discovery_reports_them() {
+    let tcp = |host: &str, port| Some(Address::Tcp { host: host.into(), port });
+    assert_eq!(parse_portal("10.0.0.1:3260,1"), tcp("10.0.0.1", 3260));
+    assert_eq!(parse_portal("[fe80::1]:3260"), tcp("fe80::1", 3260));
+    for bad in ["", "host", ":3260", "host:port", "host:99999"] {
+        assert_eq!(parse_portal(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn strangers_are_limited_by_machine_and_in_all() {
+    let strangers = Strangers::default();
+    let from = |number: u8| Some(IpAddr::from([10, 0, 0, number]));
+    let mut places: Vec<_> =
+        (0..STRANGERS_OF_ONE_MAX).map(|_| strangers.enter(from(1)).unwrap()).collect();
+    assert!(strangers.enter(from(1)).is_none());
+    for machine in 2..=4 {
+        places.extend((0..STRANGERS_OF_ONE_MAX).map(|_| strangers.enter(from(machine)).unwrap()));
+    }
+    assert!(strangers.enter(from(9)).is_none(), "there are too many in all");
+    places.pop();
+    assert!(strangers.enter(from(9)).is_some());
+    places.clear();
+    assert!(strangers.0.lock().unwrap().is_empty());
+}
+
+#[test]
+fn an_address_is_written_as_initiators_read_it() {
+    assert_eq!(address_text("[::ffff:10.0.0.1]:3260".parse().unwrap()), "10.0.0.1:3260");
+    assert_eq!(address_text("[fe80::1]:3260".parse().unwrap()), "[fe80::1]:3260");
+}
