@@ -121,6 +121,7 @@ impl SessionPlace {
             ("USER", name.clone()),
             ("LOGNAME", name),
             ("XCPUPATH", path.to_string()),
+            ("COVEY", own_program()),
         ] {
             let is_there = env.iter().any(|word| {
                 word.as_bytes()
@@ -133,6 +134,12 @@ impl SessionPlace {
         }
         Ok(())
     }
+}
+
+/// This program, for those of its commands that programs start.
+fn own_program() -> String {
+    let path = std::env::current_exe().ok();
+    path.map_or_else(|| "covey".to_owned(), |path| path.display().to_string())
 }
 
 impl Place for SessionPlace {

@@ -60,19 +60,32 @@ pub async fn follow(following: Following, context: &Context) -> Result<Ends> {
     let printer = Printer::start(following.form, names);
     // Bounded: what a starter says waits here.
     let (tell, news) = channel(256);
+    let mut signals = Signals::new().cannot(|| "listen to signals")?;
     let mut follower = Follower::new(following, &printer.pieces, tell, context);
-    let followed = follower.run(news, &printer.pieces).await;
+    let goes = follower.run(news, &mut signals, &printer.pieces).await;
     // The tasks that read outputs end with their sessions.
     drop(follower.tasks);
-    let printed = match tokio::time::timeout(PRINT_LIMIT, printer.finish()).await {
-        Ok(printed) => printed,
-        Err(_) => Ok(()),
+    let printed = match goes {
+        Goes::On => finish(printer, &mut signals).await,
+        Goes::Off => Ok(()),
     };
-    followed?;
-    if is_unread(&printed) && follower.ends.exit_code() == 0 {
-        return printed.map(|()| follower.ends);
+    match is_unread(&printed) && follower.ends.exit_code() == 0 {
+        true => printed.map(|()| follower.ends),
+        false => Ok(follower.ends),
     }
-    Ok(follower.ends)
+}
+
+/// Waits until all output is printed, on a terminal that may be stopped; an interrupt gives the rest up.
+async fn finish(printer: Printer, signals: &mut Signals) -> Result<()> {
+    let mut printed = std::pin::pin!(printer.finish());
+    loop {
+        tokio::select! {
+            printed = &mut printed => return printed,
+            signal = signals.next() => if matches!(signal, Got::Interrupt | Got::Terminate) {
+                return Ok(());
+            },
+        }
+    }
 }
 
 struct Follower<'a> {
@@ -156,20 +169,24 @@ impl<'a> Follower<'a> {
         }
     }
 
-    async fn run(&mut self, mut news: Receiver<News>, pieces: &Sender<Piece>) -> Result<()> {
-        let mut signals = Signals::new().cannot(|| "listen to signals")?;
+    async fn run(
+        &mut self,
+        mut news: Receiver<News>,
+        signals: &mut Signals,
+        pieces: &Sender<Piece>,
+    ) -> Goes {
         while !self.is_over() {
             let tick = self.next_look();
             let kill_at = self.kill_at;
             tokio::select! {
                 Some(news) = news.recv() => self.note(news),
-                signal = signals.next() => if self.pass_on(signal) == Goes::Off { return Ok(()) },
+                signal = signals.next() => if self.pass_on(signal) == Goes::Off { return Goes::Off },
                 () = pieces.closed(), if !self.ends.is_ending() => self.end_all(None),
                 () = tokio::time::sleep_until(kill_at.unwrap_or(tick)), if kill_at.is_some() => self.kill_all(),
                 () = tokio::time::sleep_until(tick), if self.ends.is_complete() => {}
             }
         }
-        Ok(())
+        Goes::On
     }
 
     /// All have ended, and so has their output; or what they have left behind holds it open and says nothing.
@@ -336,11 +353,12 @@ pub async fn read_end(session: &Session) -> std::result::Result<End, covey_ninep
     Ok(End::from_wait(&text).unwrap_or_else(|| End::Lost(format!("its wait file says {text:?}"))))
 }
 
-/// Says how those ended that did not end well: equal ends in one line.
+/// Says how those ended that did not end well, but for those that were ended with the job: equal ends in one line.
 pub fn tell_ends(ends: &Ends, label: impl Fn(u32) -> String, context: &Context) {
     let mut bad: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (rank, end) in ends.iter() {
-        if let Some(end) = end.filter(|end| !end.is_success()) {
+        let is_ours = |end: &&End| ends.is_ending() && matches!(end, End::Signal(9 | 15));
+        if let Some(end) = end.filter(|end| !end.is_success() && !is_ours(end)) {
             bad.entry(end.to_string()).or_default().push(label(rank));
         }
     }
@@ -407,7 +425,5 @@ impl Signals {
 const END_GRACE: Duration = Duration::from_secs(2);
 /// How long the output of ranks that have ended may be silent before it is taken for ended.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How long the last output may take to be printed once nobody waits for the ranks any more.
-const PRINT_LIMIT: Duration = Duration::from_secs(60);
 /// As a shell says that ^C has ended a command.
 const INTERRUPTED: u8 = 130;

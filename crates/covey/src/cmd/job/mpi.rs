@@ -155,11 +155,11 @@ async fn start(tree: &Rc<NodeTree>, job: &str, node: usize, first: Down) -> Resu
     let what = || format!("start MPI's server on {}", tree.name);
     let session = Rc::new(tree.make().await.on_node(what)?);
     let id = Part::Starter(node as u32).id(job);
-    let program = covey_on(tree).await;
-    let argv = ["covey", "mpi-starter"].map(quote).join(" ");
+    // The node tells its sessions where this program is there.
+    let argv = ["sh", "-c", "exec \"$COVEY\" mpi-starter"].map(quote).join(" ");
     session.command(&["id", &id]).await.on_node(what)?;
     session.write("argv", argv.into()).await.on_node(what)?;
-    session.command(&["exec", &program]).await.on_node(what)?;
+    session.command(&["exec", "/bin/sh"]).await.on_node(what)?;
     let (say, orders) = mpsc::unbounded_channel();
     tokio::task::spawn_local(speak(session.clone(), orders));
     let (tell, mut ear) = mpsc::channel(64);
@@ -173,17 +173,6 @@ async fn start(tree: &Rc<NodeTree>, job: &str, node: usize, first: Down) -> Resu
     };
     let name = tree.name.clone();
     Ok((Line { name, say, ear: Some(ear), _session: session }, ready))
-}
-
-/// Where this program is on a node: the environment of its sessions says so, else it is where it is here.
-async fn covey_on(tree: &NodeTree) -> String {
-    let env = tree.text("env").await.unwrap_or_default();
-    let words = covey_ninep::control::words(&env.replace('\n', " ")).unwrap_or_default();
-    if let Some(path) = words.iter().find_map(|word| word.strip_prefix("COVEY=")) {
-        return path.to_owned();
-    }
-    let here = std::env::current_exe().ok();
-    here.map_or_else(|| "covey".to_owned(), |path| path.display().to_string())
 }
 
 /// What is said to it. The hub keeps what is on its way within bounds.

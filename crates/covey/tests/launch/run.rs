@@ -1,0 +1,311 @@
+//! `covey run`, `attach`, `ps`, `kill`, `wait`, `nodes` and `push` on a cluster of this machine.
+
+use crate::support::{Cluster, Finished, PATIENCE, covey, until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Stdio};
+use std::time::Instant;
+
+/// A cluster all of whose nodes start programs: `meta` and some I/O servers.
+pub fn cluster(io_servers: usize) -> Cluster {
+    let mut cluster = Cluster::up(io_servers);
+    let file = cluster.config();
+    let text = fs::read_to_string(&file).unwrap();
+    if !text.contains("launch") {
+        cluster.down();
+        let roles = |text: String, role: &str| {
+            text.replace(
+                &format!("roles = [\"{role}\"]"),
+                &format!("roles = [\"{role}\", \"launch\"]"),
+            )
+        };
+        fs::write(&file, roles(roles(text, "meta"), "data")).unwrap();
+        cluster.restart();
+    }
+    cluster
+}
+
+/// `covey run` with these words.
+fn started(cluster: &Cluster, words: &[&str]) -> Finished {
+    let words: Vec<&str> = ["run"].iter().chain(words).copied().collect();
+    cluster.try_covey(&words)
+}
+
+/// One that goes on beside the test, with pipes; it is killed at the end.
+struct Beside(Child);
+
+impl Beside {
+    fn covey(cluster: &Cluster, words: &[&str]) -> Beside {
+        let mut command = covey();
+        command.arg("--config").arg(cluster.config()).args(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Beside(command.spawn().unwrap())
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        let mut one = [0];
+        let out = self.0.stdout.as_mut().unwrap();
+        while out.read(&mut one).unwrap() == 1 && one != *b"\n" {
+            line.push(char::from(one[0]));
+        }
+        line
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn code(&mut self) -> Option<i32> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(begun.elapsed() < PATIENCE, "the command does not end");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_program_runs_on_every_node_and_its_output_is_told_apart() {
+    let cluster = cluster(2);
+    let done = started(
+        &cluster,
+        &["--all", "--label", "sh", "-c", "echo $COVEY_NODE $COVEY_RANK/$COVEY_SIZE"],
+    );
+    assert!(done.ok, "{done}");
+    let mut lines: Vec<&str> = done.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["io1: io1 1/3", "io2: io2 2/3", "meta: meta 0/3"]);
+
+    let done = started(
+        &cluster,
+        &["--all", "--gather", "sh", "-c", "test $COVEY_RANK = 0 && echo first || echo other"],
+    );
+    let rule = "---------------";
+    let expected = format!("{rule}\nmeta\n{rule}\nfirst\n{rule}\nio[1-2] (2)\n{rule}\nother\n");
+    assert_eq!(done.stdout, expected, "{done}");
+
+    let done = started(
+        &cluster,
+        &[
+            "-w",
+            "io[1-2]",
+            "--ppn",
+            "2",
+            "--label",
+            "--local",
+            "sh",
+            "-c",
+            "echo $COVEY_LOCAL_RANK",
+        ],
+    );
+    let mut lines: Vec<&str> = done.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["io1/0: 0", "io1/1: 1", "io2/2: 0", "io2/3: 1"]);
+}
+
+#[test]
+fn the_program_is_copied_and_starts_where_it_is_told() {
+    let cluster = cluster(1);
+    let program = cluster.scratch("hello");
+    fs::write(&program, "#!/bin/sh\necho $0 $1; pwd; echo $GREETING; ls -A | wc -l\n").unwrap();
+    let refused = started(&cluster, &["-w", "io1", program.to_str().unwrap()]);
+    refused.says(&["not executable"]);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = program.to_str().unwrap();
+    let done = started(&cluster, &["-w", "io1", "-e", "GREETING=it's me", program, "two words"]);
+    assert!(done.ok, "{done}");
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    assert!(lines[0].ends_with("two words"), "{done}");
+    assert!(lines[1] != "/" && lines[2] == "it's me" && lines[3].trim() == "0", "{done}");
+    let done = started(&cluster, &["-w", "io1", "-C", "/usr", program]);
+    assert!(done.stdout.contains("\n/usr\n"), "{done}");
+}
+
+#[test]
+fn exit_codes_and_signals_come_back() {
+    let cluster = cluster(2);
+    for (script, code, words) in [
+        ("exit 0", 0, ""),
+        ("exit $COVEY_RANK", 2, "io1: ended with exit code 1"),
+        ("kill -SEGV $$", 139, "io[1-2],meta: was ended by signal 11 (SIGSEGV)"),
+    ] {
+        let done = started(&cluster, &["--all", "--local", "sh", "-c", script]);
+        assert_eq!(done.code, Some(code), "{script}: {done}");
+        assert!(done.stderr.contains(words), "{script}: {done}");
+    }
+    started(&cluster, &["--all", "/no/such/program"]).says(&["/no/such/program", "no such file"]);
+    let done = started(&cluster, &["--all", "--local", "/no/such/program"]);
+    assert!(!done.ok && done.stderr.contains("/no/such/program"), "{done}");
+    started(&cluster, &["-w", "io9", "true"]).says(&["io9"]);
+    started(&cluster, &["-w", "io1", "-n", "3", "--ppn", "2", "true"]).says(&["do not fit"]);
+}
+
+#[test]
+fn input_goes_to_one_rank_to_all_or_to_none() {
+    let cluster = cluster(2);
+    for (whom, expected) in [
+        ("1", ["io1: 4", "io2: 0", "meta: 0"]),
+        ("all", ["io1: 4", "io2: 4", "meta: 4"]),
+        ("none", ["io1: 0", "io2: 0", "meta: 0"]),
+    ] {
+        let mut beside = Beside::covey(
+            &cluster,
+            &["run", "--all", "--label", "--stdin", whom, "--local", "wc", "-c"],
+        );
+        beside.0.stdin.take().unwrap().write_all(b"abc\n").unwrap();
+        let out = BufReader::new(beside.0.stdout.take().unwrap());
+        let mut lines: Vec<String> = out.lines().map(|line| line.unwrap()).collect();
+        lines.sort_unstable();
+        assert_eq!(
+            (beside.code(), &lines[..]),
+            (Some(0), &expected.map(str::to_owned)[..]),
+            "{whom}"
+        );
+    }
+}
+
+#[test]
+fn much_output_of_many_ranks_is_never_mixed_inside_a_line() {
+    let cluster = cluster(2);
+    let script = "i=0; while [ $i -lt 3000 ]; do printf '%s' $COVEY_RANK-aaaaaaaaaa; printf '%s\\n' bbbbbbbbbb-$i; i=$((i+1)); done";
+    let done = started(&cluster, &["--all", "--ppn", "2", "--local", "sh", "-c", script]);
+    assert!(done.ok, "{}", done.stderr);
+    let mut seen = std::collections::BTreeMap::new();
+    for line in done.stdout.lines() {
+        let (rank, rest) =
+            line.split_once("-aaaaaaaaaabbbbbbbbbb-").unwrap_or_else(|| panic!("{line}"));
+        let next = seen.entry(rank.to_owned()).or_insert(0);
+        assert_eq!(rest.parse(), Ok(*next), "rank {rank}");
+        *next += 1;
+    }
+    assert_eq!(seen.into_values().collect::<Vec<_>>(), [3000; 6]);
+}
+
+#[test]
+fn an_interrupt_asks_and_a_second_one_kills() {
+    let cluster = cluster(1);
+    let script = "trap 'echo asked; exit 5' INT; echo ready; while :; do sleep 0.1; done";
+    let mut beside = Beside::covey(&cluster, &["run", "-w", "io1", "--local", "sh", "-c", script]);
+    assert_eq!(beside.line(), "ready");
+    beside.signal(Signal::INT);
+    assert_eq!((beside.line().as_str(), beside.code()), ("asked", Some(5)));
+
+    let stubborn = "trap '' INT; echo ready; while :; do sleep 0.1; done";
+    let mut beside =
+        Beside::covey(&cluster, &["run", "-w", "io1", "--local", "sh", "-c", stubborn]);
+    assert_eq!(beside.line(), "ready");
+    beside.signal(Signal::INT);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(beside.0.try_wait().unwrap().is_none(), "it was only asked");
+    beside.signal(Signal::INT);
+    assert_eq!(beside.code(), Some(137));
+}
+
+#[test]
+fn when_the_command_is_killed_so_is_the_program() {
+    let cluster = cluster(1);
+    let script = "echo $$; exec sleep 1000";
+    let mut beside = Beside::covey(&cluster, &["run", "-w", "io1", "--local", "sh", "-c", script]);
+    let pid: u32 = beside.line().parse().unwrap();
+    assert!(fs::exists(format!("/proc/{pid}")).unwrap());
+    beside.0.kill().unwrap();
+    until("the program is gone", || !fs::exists(format!("/proc/{pid}")).unwrap());
+}
+
+#[test]
+fn a_detached_job_is_seen_waited_for_attached_to_and_killed() {
+    let cluster = cluster(2);
+    let script = "echo one; read line < /dev/null; while [ ! -e $0 ]; do sleep 0.1; done; echo two; exit $COVEY_RANK";
+    let flag = cluster.scratch("go");
+    let words = [
+        "run",
+        "--all",
+        "--detach",
+        "--job",
+        "night",
+        "--local",
+        "sh",
+        "-c",
+        script,
+        flag.to_str().unwrap(),
+    ];
+    assert_eq!(cluster.covey(&words), "night\n");
+    let shown = cluster.covey(&["ps"]);
+    for part in ["night/0", "night/1", "night/2"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let early = cluster.try_covey(&["wait", "--timeout", "1", "night"]);
+    assert!(!early.ok && early.stderr.contains("not ended"), "{early}");
+    fs::write(&flag, "").unwrap();
+    assert_eq!(cluster.try_covey(&["wait", "night"]).code, Some(2));
+    let attached = cluster.try_covey(&["attach", "--gather", "night"]);
+    assert_eq!(attached.code, Some(2), "{attached}");
+    assert!(
+        attached.stdout.contains("io[1-2],meta (3)") && attached.stdout.contains("one\ntwo\n"),
+        "{attached}"
+    );
+    cluster.refused(&["attach", "night"]).says(&["night", "no node has a part"]);
+
+    cluster.covey(&["run", "--all", "--detach", "--job", "day", "--local", "sleep", "1000"]);
+    assert!(cluster.covey(&["ps", "-j", "day"]).contains("sleep 1000"));
+    cluster.covey(&["kill", "day"]);
+    until("the job is gone", || !cluster.covey(&["ps"]).contains("day/"));
+    cluster.refused(&["kill", "day"]).says(&["day"]);
+}
+
+#[test]
+fn nodes_are_listed_and_files_are_pushed_to_them() {
+    let cluster = cluster(2);
+    assert_eq!(cluster.covey(&["nodes", "--list"]), "io[1-2],meta\n");
+    let table = cluster.covey(&["nodes"]);
+    assert!(table.contains(&format!("Linux/{}", std::env::consts::ARCH)), "{table}");
+
+    let file = cluster.scratch("file");
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at * 7 % 251) as u8).collect();
+    fs::write(&file, &bytes).unwrap();
+    let to = cluster.scratch("copy");
+    cluster.covey(&["push", "--to", to.to_str().unwrap(), file.to_str().unwrap(), "io1"]);
+    assert_eq!(fs::read(&to).unwrap(), bytes);
+    let refused =
+        cluster.refused(&["push", "--to", "/no/such/dir/x", file.to_str().unwrap(), "io[1-2]"]);
+    refused.says(&["io1", "io2", "/no/such/dir"]);
+}
+
+#[test]
+fn in_an_allocation_of_slurm_its_nodes_are_taken() {
+    let cluster = cluster(2);
+    let mut command = covey();
+    command
+        .arg("--config")
+        .arg(cluster.config())
+        .args(["run", "--gather", "--local", "echo", "here"]);
+    command.env("SLURM_JOB_NODELIST", "io[1-2]");
+    let done = crate::support::run(command);
+    assert!(done.ok && done.stdout.contains("\nio[1-2] (2)\n"), "{done}");
+}
+
+#[test]
+fn a_node_that_is_down_is_reported_and_the_others_run() {
+    let cluster = cluster(2);
+    cluster.kill("io2");
+    let done = started(&cluster, &["--all", "--label", "--local", "echo", "here"]);
+    let mut lines: Vec<&str> = done.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((done.code, &lines[..]), (Some(254), &["io1: here", "meta: here"][..]), "{done}");
+    assert!(done.stderr.contains("io2: was not started"), "{done}");
+    let nodes = cluster.refused(&["nodes"]);
+    assert!(nodes.stdout.contains("down"), "{nodes}");
+}
