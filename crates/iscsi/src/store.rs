@@ -63,6 +63,19 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether it changes what is read.
+    pub fn changes(&self) -> bool {
+        matches!(
+            self,
+            Request::Write { .. }
+                | Request::Discard { .. }
+                | Request::Zero { .. }
+                | Request::Fill { .. }
+        )
+    }
+}
+
 /// What a store answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {

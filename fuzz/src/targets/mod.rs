@@ -6,6 +6,7 @@ mod iscsi;
 mod layout;
 mod log;
 mod ninep;
+mod scsi;
 mod stripe;
 mod uzura;
 
@@ -26,6 +27,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("iscsi_login", iscsi::login),
     ("iscsi_target", iscsi::target),
     ("iscsi_initiator", iscsi::initiator),
+    ("scsi_commands", scsi::commands),
     ("uzura_packets", uzura::packets),
     ("uzura_frames", uzura::frames),
 ];
@@ -37,6 +39,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     seeds.extend(config::seeds());
     seeds.extend(layout::seeds());
     seeds.extend(iscsi::seeds());
+    seeds.extend(scsi::seeds());
     seeds.extend(uzura::seeds());
     seeds
 }

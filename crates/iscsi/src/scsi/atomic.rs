@@ -16,8 +16,11 @@ pub(super) async fn compare_and_write(call: &Call) -> Outcome {
     check_protection(call)?;
     let extent = Extent::of(call, call.field(2, 8), call.field(13, 1))?;
     let bytes = extent.bytes();
-    if bytes == 0 {
-        return Good::nothing();
+    match (bytes, call.data_out) {
+        (0, 0) => return Good::nothing(),
+        // More blocks than the CDB can say.
+        (0, _) => return Err(Sense::cdb(13).into()),
+        _ => {}
     }
     if call.data_out != 2 * bytes {
         let sense = Sense::new(Key::IllegalRequest, code::INVALID_FIELD_IN_INFORMATION_UNIT);

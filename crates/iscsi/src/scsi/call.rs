@@ -146,6 +146,23 @@ impl Call {
 
     /// Asks the store; its failures are sense data.
     pub(super) async fn ask(&self, request: Request) -> Result<Reply, Sense> {
+        let is_sync = matches!(request, Request::Flush | Request::Write { fua: true, .. });
+        let is_flush = matches!(request, Request::Flush);
+        if request.changes() && !is_sync {
+            self.unit.writes(&self.nexus);
+        }
+        let reply = self.answer_of(request).await;
+        if is_flush || (is_sync && reply.is_err()) {
+            let is_whole = self.unit.synced(&self.nexus, reply.is_ok());
+            // What it wrote was lost when another asked.
+            return reply.and_then(|reply| {
+                if is_whole { Ok(reply) } else { Err(sense_of(Failure::Write)) }
+            });
+        }
+        reply
+    }
+
+    async fn answer_of(&self, request: Request) -> Result<Reply, Sense> {
         match self.step(Step::Store(request)).await {
             Input::Stored(Reply::Failed(failure)) => Err(sense_of(failure)),
             Input::Stored(reply) => Ok(reply),

@@ -124,7 +124,6 @@ impl Sense {
 pub(super) mod code {
     pub const NONE: u16 = 0x0000;
     pub const SANITIZE_IN_PROGRESS: u16 = 0x041b;
-    pub const NOT_READY_INITIALIZING_REQUIRED: u16 = 0x0402;
     pub const UNREACHABLE_COPY_TARGET: u16 = 0x0804;
     pub const WRITE_ERROR: u16 = 0x0c00;
     pub const INVALID_FIELD_IN_INFORMATION_UNIT: u16 = 0x0e03;

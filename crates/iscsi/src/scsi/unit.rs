@@ -62,6 +62,10 @@ struct Visitor {
     attentions: VecDeque<u16>,
     /// It has forbidden to eject the medium.
     prevents: bool,
+    /// It has written since it last brought everything to stable storage.
+    has_written: bool,
+    /// What it wrote may be lost, and nobody has told it yet.
+    has_lost: bool,
     /// The last copies that it had made, by their list identifier.
     copies: VecDeque<(u8, Copied)>,
 }
@@ -88,7 +92,6 @@ pub(super) struct Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Medium {
     Ready,
-    Stopped,
     Ejected,
 }
 
@@ -248,6 +251,24 @@ impl Unit {
         self.lock().tell(code, Some(but.number));
     }
 
+    /// This nexus writes, and it need not be on stable storage when that is answered.
+    pub(super) fn writes(&self, nexus: &Nexus) {
+        self.lock().visitor(nexus).has_written = true;
+    }
+
+    /// What was written was brought to stable storage on behalf of this nexus; or was not, and a store says so once. All who
+    /// have written learn of it when they ask next, this one now. False where it was told of a loss.
+    pub(super) fn synced(&self, nexus: &Nexus, is_good: bool) -> bool {
+        let mut state = self.lock();
+        if !is_good {
+            let others = state.visitors.iter_mut().filter(|(number, _)| **number != nexus.number);
+            others.for_each(|(_, one)| one.has_lost |= one.has_written);
+        }
+        let visitor = state.visitor(nexus);
+        visitor.has_written = false;
+        is_good & !std::mem::take(&mut visitor.has_lost)
+    }
+
     /// Begins to sanitize; `false` where it is going on.
     pub(super) fn begin_sanitize(&self) -> bool {
         let mut state = self.lock();
@@ -271,6 +292,8 @@ impl State {
             port: Port::of(nexus),
             attentions: VecDeque::from([code::POWER_ON_OR_RESET]),
             prevents: false,
+            has_written: false,
+            has_lost: false,
             copies: VecDeque::new(),
         })
     }
@@ -303,14 +326,8 @@ impl State {
             }
             _ => {}
         }
-        if need.medium {
-            match self.medium {
-                Medium::Ready => {}
-                Medium::Stopped => {
-                    return Err(Sense::new(Key::NotReady, code::NOT_READY_INITIALIZING_REQUIRED));
-                }
-                Medium::Ejected => return Err(Sense::new(Key::NotReady, code::MEDIUM_NOT_PRESENT)),
-            }
+        if need.medium && self.medium == Medium::Ejected {
+            return Err(Sense::new(Key::NotReady, code::MEDIUM_NOT_PRESENT));
         }
         match need.writable {
             true if config.read_only => {
@@ -339,15 +356,11 @@ impl State {
             return Err(Sense::new(Key::IllegalRequest, code::MEDIUM_REMOVAL_PREVENTED));
         }
         let was = self.medium;
-        self.medium = match (start, load_eject, was) {
-            (true, true, _) => Medium::Ready,
-            (false, true, _) => Medium::Ejected,
-            (_, false, Medium::Ejected) if start => {
-                return Err(Sense::new(Key::NotReady, code::MEDIUM_NOT_PRESENT));
-            }
-            (_, false, Medium::Ejected) => Medium::Ejected,
-            (true, false, _) => Medium::Ready,
-            (false, false, _) => Medium::Stopped,
+        // Without LOEJ nothing moves: there is nothing that turns or could stop.
+        self.medium = match (load_eject, start) {
+            (true, true) => Medium::Ready,
+            (true, false) => Medium::Ejected,
+            (false, _) => was,
         };
         if was == Medium::Ejected && self.medium == Medium::Ready {
             self.tell(code::MEDIUM_MAY_HAVE_CHANGED, Some(nexus.number));
