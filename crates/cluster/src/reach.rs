@@ -106,9 +106,10 @@ async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+/// Opens a file by its path from the root.
 async fn open_root_file(conn: &Conn, name: &str, flags: u32) -> anyhow::Result<u32> {
     let fid = conn.fid();
-    let names = List(vec![Name::from(name)]);
+    let names = List(name.split('/').map(Name::from).collect());
     let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
     let open = conn.call(Message::Tlopen { fid, flags });
     walk.await?;
@@ -119,6 +120,31 @@ async fn open_root_file(conn: &Conn, name: &str, flags: u32) -> anyhow::Result<u
 /// A connection to a node's root, by the first of its addresses that answers.
 async fn dial_root(config: &Config, name: &str) -> anyhow::Result<Conn> {
     Ok(net::dial_node(config, name, "/", key::read(config)?).await?)
+}
+
+/// Writes a command to one of a node's control files, by its path from the root. If it is refused, the error has the
+/// reason in the node's words.
+pub async fn write_control(
+    config: &Config,
+    name: &str,
+    file: &str,
+    command: &str,
+) -> anyhow::Result<()> {
+    const WRITE: u32 = 1;
+    let conn = dial_root(config, name).await?;
+    let fid = open_root_file(&conn, file, WRITE).await?;
+    let data = covey_wire::Payload::from(format!("{command}\n").into_bytes());
+    let Err(error) = conn.call(Message::Twrite { fid, offset: 0, data }).await else {
+        return Ok(());
+    };
+    let text = read_text(&conn, file).await.unwrap_or_default();
+    let last = text.lines().find_map(|line| line.strip_prefix("# last error: "));
+    // The line that was refused is repeated in front of the reason.
+    let reason = last.map(|last| last.split_once(": ").map_or(last, |(_, reason)| reason));
+    match reason {
+        Some(reason) => bail!("{reason}"),
+        None => Err(Errno::from(error).into()),
+    }
 }
 
 /// A text file of a node's root.

@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
-use crate::{accept, data, fs, identity as who, lobby, meta, place, tree, xcpu};
+use crate::{accept, data, fs, identity as who, lobby, meta, place, tree, vol, xcpu};
 use anyhow::{Context, bail};
 use covey_cluster::key::read as read_key;
 use covey_cluster::net::{self, ClusterNet};
@@ -100,6 +100,11 @@ pub async fn serve_with(
     };
     bind(&names)?;
     let tree = Rc::new(names);
+    if let Some(store) = &node.store {
+        let volumes = vol::Volumes::load(config.clone(), name, &store.join("volumes"), key)?;
+        volumes.bind(&tree)?;
+        tokio::task::spawn_local(volumes.run());
+    }
     let lobby = lobby::Lobby::new(covey_io::os::limits::open_files());
     for listener in listeners {
         say(&format!("{name} serves {}", describe(&node, listener.address())));

@@ -57,6 +57,7 @@ mod tune;
 mod umount;
 mod up;
 mod uzura;
+mod volume;
 mod wait;
 
 use crate::config::{Config, find, load_found};
@@ -177,6 +178,7 @@ commands! {
     MpiStarter = mpi_starter,
     Serve = serve,
     Export = export,
+    Volume = volume,
     #[command(name = "9p")]
     Ninep = ninep,
     Lab = lab,

@@ -1,0 +1,289 @@
+//! Commands that change volumes.
+
+use super::{command, find, parse_size, path_text};
+use crate::cmd::Context;
+use crate::config::Config;
+use crate::error::{Cannot, Error, Result};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Make a volume
+///
+/// Without --file or --device it is a file of the cluster's file system, /volumes/NAME, which takes
+/// space only as it is written. A file that is there already becomes a volume when no --size is given.
+///
+/// EXAMPLES
+///
+///     covey volume create disk --size 10G
+///     covey volume create disk --size 10G --block 4096 --file /srv/disk.img
+///     covey volume create disk --device /dev/sdb
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Create {
+    /// Its name: small letters, digits, dots and dashes
+    name: String,
+    /// How large it is, such as 512M or 2T
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    size: Option<u64>,
+    /// Keep it in this file of the cluster's file system
+    #[arg(long, value_name = "PATH")]
+    striped: Option<String>,
+    /// Keep it in this file of the node
+    #[arg(long, value_name = "FILE", conflicts_with = "striped")]
+    file: Option<PathBuf>,
+    /// Keep it on this block device of the node, whose content is then the volume's
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["striped", "file", "size"])]
+    device: Option<PathBuf>,
+    /// Bytes of a block, 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    block: u32,
+    /// Let nobody write
+    #[arg(long)]
+    read_only: bool,
+    /// Let initiators eject it, as a disk that is taken out
+    #[arg(long)]
+    removable: bool,
+    /// Answer writes only when they are on stable storage
+    #[arg(long)]
+    write_through: bool,
+    /// The node that is to serve it; without, the first that has a store
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+}
+
+/// Make a volume longer, seen by initiators at once
+#[derive(clap::Args, Debug)]
+pub struct Resize {
+    /// The volume
+    name: String,
+    /// Its new size
+    #[arg(value_parser = parse_size)]
+    size: u64,
+    /// It may become shorter, and lose what is at its end
+    #[arg(long)]
+    shrink: bool,
+}
+
+/// Remove a volume and its bytes; those of a device are left
+#[derive(clap::Args, Debug)]
+pub struct Rm {
+    /// The volume
+    name: String,
+    /// Keep the file that it is in
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Make a new volume with the bytes of another, which is not exported
+#[derive(clap::Args, Debug)]
+pub struct CloneOf {
+    /// The volume
+    name: String,
+    /// The new one
+    new: String,
+    /// Its file; without, beside that of the volume
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+}
+
+/// Serve a volume by iSCSI
+///
+/// Beyond this machine only with CHAP (`covey volume acl NAME --chap USER`), or to initiators that are
+/// named and trusted by their names.
+///
+/// EXAMPLES
+///
+///     covey volume export disk
+///     covey volume export disk --listen 10.0.0.1:3260
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Export {
+    /// The volume
+    name: String,
+    /// Where to listen
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:3260")]
+    listen: String,
+}
+
+/// Serve a volume no more
+#[derive(clap::Args, Debug)]
+pub struct Unexport {
+    /// The volume
+    name: String,
+    /// Only there
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+}
+
+/// Say who may use a volume
+///
+/// Without --allow all initiators may. Changes hold from the next login on. A secret has 12 to 128
+/// bytes and is read from a file, or from stdin.
+///
+/// EXAMPLES
+///
+///     covey volume acl disk --allow iqn.1993-08.org.debian:01:abc
+///     covey volume acl disk --chap alice --secret-file secret
+///     covey volume acl disk --no-chap --allow iqn.2026-01.a:b --trust-initiator-names
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[command(arg_required_else_help = true)]
+pub struct Acl {
+    /// The volume
+    name: String,
+    /// Let this initiator in
+    #[arg(long, value_name = "IQN")]
+    allow: Vec<String>,
+    /// Let this initiator in no more
+    #[arg(long, value_name = "IQN")]
+    deny: Vec<String>,
+    /// Ask initiators to prove USER's secret
+    #[arg(long, value_name = "USER", conflicts_with = "no_chap")]
+    chap: Option<String>,
+    /// Prove USER's secret to initiators that ask for it
+    #[arg(long, value_name = "USER", conflicts_with_all = ["no_mutual", "chap"])]
+    mutual: Option<String>,
+    /// The file with the secret; without, stdin
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Ask for no proof
+    #[arg(long)]
+    no_chap: bool,
+    /// Prove nothing to initiators
+    #[arg(long)]
+    no_mutual: bool,
+    /// Trust the names of initiators beyond this machine, which anybody there may claim
+    #[arg(long, conflicts_with = "no_trust_initiator_names")]
+    trust_initiator_names: bool,
+    /// Trust them no more
+    #[arg(long)]
+    no_trust_initiator_names: bool,
+}
+
+/// Makes a volume.
+pub async fn create(args: Create, config: &Config, context: &Context) -> Result<()> {
+    let first = || {
+        let node = config.nodes.iter().find(|node| node.store.is_some());
+        node.map(|node| node.name.clone()).ok_or_else(|| Error::config("no node has a store"))
+    };
+    let node = match args.node {
+        Some(node) => config.node(&node)?.name.clone(),
+        None => first()?,
+    };
+    let (backing, path) = match (&args.file, &args.device, args.striped) {
+        (Some(file), ..) => ("file", path_text(file)?),
+        (_, Some(device), _) => ("device", path_text(device)?),
+        (.., Some(path)) => ("striped", path),
+        _ => ("striped", format!("/volumes/{}", args.name)),
+    };
+    let (size, block) = (args.size.map(|size| size.to_string()), args.block.to_string());
+    let mut words = vec!["create", &args.name, backing, &path, "block", &block];
+    if let Some(size) = &size {
+        words.extend(["size", size]);
+    }
+    let flags = [
+        (args.read_only, "read-only"),
+        (args.removable, "removable"),
+        (args.write_through, "write-through"),
+    ];
+    words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| *word));
+    command(config, &node, &words).await?;
+    context.output.say(format!("volume {} is in {backing} {path}, served by {node}", args.name));
+    Ok(())
+}
+
+/// Changes a volume's size.
+pub async fn resize(args: Resize, config: &Config) -> Result<()> {
+    let volume = find(config, &args.name).await?;
+    let size = args.size.to_string();
+    let mut words = vec!["resize", &args.name, &size];
+    words.extend(args.shrink.then_some("shrink"));
+    command(config, &volume.node, &words).await
+}
+
+/// Removes a volume.
+pub async fn rm(args: Rm, config: &Config) -> Result<()> {
+    let volume = find(config, &args.name).await?;
+    let mut words = vec!["rm", &args.name];
+    words.extend(args.keep.then_some("keep"));
+    command(config, &volume.node, &words).await
+}
+
+/// Copies a volume.
+pub async fn clone_of(args: CloneOf, config: &Config) -> Result<()> {
+    let volume = find(config, &args.name).await?;
+    let beside = || {
+        let name = Path::new(&args.new);
+        Path::new(&volume.path).with_file_name(name).to_string_lossy().into_owned()
+    };
+    let path = args.path.clone().unwrap_or_else(beside);
+    command(config, &volume.node, &["clone", &args.name, &args.new, &path]).await
+}
+
+/// Serves a volume.
+pub async fn export(args: Export, config: &Config, context: &Context) -> Result<()> {
+    let volume = find(config, &args.name).await?;
+    command(config, &volume.node, &["export", &args.name, &args.listen]).await?;
+    let file = format!("vol/{}/iqn", args.name);
+    let iqn = covey_cluster::reach::read_of(config, &volume.node, &file).await?;
+    let value = serde_json::json!({ "listen": args.listen, "iqn": iqn.trim() });
+    context.output.result(&value, |out| {
+        use std::io::Write;
+        writeln!(out, "iscsi://{}/{}/0", args.listen, iqn.trim())
+    })
+}
+
+/// Serves a volume no more.
+pub async fn unexport(args: Unexport, config: &Config) -> Result<()> {
+    let volume = find(config, &args.name).await?;
+    let mut words = vec!["unexport", args.name.as_str()];
+    words.extend(args.listen.as_deref());
+    command(config, &volume.node, &words).await
+}
+
+/// Changes who may use a volume.
+pub async fn acl(args: Acl, config: &Config) -> Result<()> {
+    let node = find(config, &args.name).await?.node;
+    let secret = match args.chap.is_some() || args.mutual.is_some() {
+        true => Some(secret(args.secret_file.as_deref())?),
+        false => None,
+    };
+    // What lets fewer in comes last, so that a volume that is exported is never refused on the way.
+    let mut changes: Vec<Vec<&str>> = Vec::new();
+    changes.extend(args.allow.iter().map(|who| vec!["allow", who]));
+    if args.trust_initiator_names {
+        changes.push(vec!["trust-names"]);
+    }
+    for (what, user) in [("chap", &args.chap), ("mutual", &args.mutual)] {
+        if let (Some(user), Some(secret)) = (user, &secret) {
+            changes.push(vec![what, user, secret]);
+        }
+    }
+    changes.extend(args.deny.iter().map(|who| vec!["deny", who]));
+    let flags = [
+        (args.no_chap, "no-chap"),
+        (args.no_mutual, "no-mutual"),
+        (args.no_trust_initiator_names, "no-trust-names"),
+    ];
+    changes.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, word)| vec![*word]));
+    for change in changes {
+        let mut words = vec!["acl", args.name.as_str()];
+        words.extend(change);
+        command(config, &node, &words).await?;
+    }
+    Ok(())
+}
+
+fn secret(file: Option<&Path>) -> Result<String> {
+    let text = match file {
+        Some(file) => {
+            std::fs::read_to_string(file).cannot(|| format!("read {}", file.display()))?
+        }
+        None => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).cannot(|| "read the secret from stdin")?;
+            text
+        }
+    };
+    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+}

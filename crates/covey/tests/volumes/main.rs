@@ -1,0 +1,7 @@
+//! Block volumes end to end: made by commands, served by a node, used by initiators that nobody here wrote.
+
+mod commands;
+mod initiator;
+mod suite;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,236 @@
+//! Volumes in a file of this machine, or on one of its block devices.
+
+use super::store::{RUNS_MAX, begin_blocking, tile, whole};
+use covey_io::disk::{Disk, DiskFile, Open};
+use covey_io::os::directory::write_durably;
+use covey_io::os::disk::OsDisk;
+use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
+use covey_wire::{Bytes, Payload};
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::runtime::Handle;
+
+/// A file or a block device as a store.
+pub struct FileStore {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    bytes: AtomicU64,
+    saved: PathBuf,
+    runtime: Handle,
+    /// Held as long as the volume is: nobody else serves it.
+    _lock: std::fs::File,
+}
+
+impl FileStore {
+    /// Opens `path`, which is there; what the unit saves goes to the file `saved`.
+    pub fn open(path: &Path, saved: PathBuf, runtime: Handle) -> io::Result<FileStore> {
+        let lock = std::fs::File::options().read(true).write(true).open(path)?;
+        match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::other("another process serves or uses it"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let file = OsDisk.open(path, Open::Existing)?;
+        let bytes = AtomicU64::new((&lock).seek(SeekFrom::End(0))?);
+        Ok(FileStore { file, path: path.to_owned(), bytes, saved, runtime, _lock: lock })
+    }
+
+    /// Makes a file of `bytes`, none of them allocated. EEXIST where there is one.
+    pub fn make(path: &Path, bytes: u64) -> io::Result<()> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(path)?;
+        file.set_len(bytes)?;
+        file.sync_all()?;
+        covey_io::os::directory::sync_names(path.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// Makes it longer or shorter; of a device its size is taken anew.
+    pub fn resize(&self, bytes: u64) -> io::Result<()> {
+        let file = std::fs::File::options().write(true).open(&self.path)?;
+        if file.metadata()?.is_file() {
+            file.set_len(bytes)?;
+            file.sync_all()?;
+        }
+        let now = (&file).seek(SeekFrom::End(0))?;
+        self.bytes.store(now.min(bytes), Ordering::Release);
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, bytes: u64, may_lend: bool, hold: Hold) -> Answer {
+        let length = bytes as usize;
+        if may_lend
+            && length >= covey_wire::RANGE_BYTES_MIN
+            && let Ok(Some(range)) = self.file.range(offset, length)
+            && range.length == length
+        {
+            return Answer::Now(Reply::Data(Payload::of_file(range)));
+        }
+        match self.file.read_now(offset, length) {
+            Ok(Some(data)) => Answer::Now(whole(data.into(), bytes)),
+            Err(error) => Answer::Now(failed(&error, Failure::Read)),
+            Ok(None) => {
+                let file = self.file.clone();
+                begin_blocking(&self.runtime, hold, move || {
+                    match file.read_blocking(offset, length) {
+                        Ok(data) => whole(data.into(), bytes),
+                        Err(error) => failed(&error, Failure::Read),
+                    }
+                })
+            }
+        }
+    }
+
+    fn write(&self, offset: u64, data: Payload, fua: bool, hold: Hold) -> Answer {
+        let total = data.len();
+        let slices: Vec<IoSlice<'_>> = data.pieces().iter().map(|one| IoSlice::new(one)).collect();
+        match self.file.write_now(offset, &slices) {
+            Ok(Some(count)) if count == total && !fua => return Answer::Now(Reply::Done),
+            Err(error) => return Answer::Now(failed(&error, Failure::Write)),
+            _ => {}
+        }
+        drop(slices);
+        // What was written already is written again: the same bytes in the same place.
+        let file = self.file.clone();
+        begin_blocking(&self.runtime, hold, move || {
+            let written = write_all(&*file, offset, data.pieces());
+            done(written.and_then(|()| if fua { file.sync_blocking(true) } else { Ok(()) }))
+        })
+    }
+
+    fn change(
+        &self,
+        hold: Hold,
+        change: impl FnOnce(&dyn DiskFile) -> io::Result<()> + Send + 'static,
+    ) -> Answer {
+        let file = self.file.clone();
+        begin_blocking(&self.runtime, hold, move || done(change(&*file)))
+    }
+}
+
+impl Store for FileStore {
+    fn ask(&self, request: Request, hold: Hold) -> Answer {
+        match request {
+            Request::Read { offset, bytes, may_lend } => self.read(offset, bytes, may_lend, hold),
+            Request::Write { offset, data, fua } => self.write(offset, data, fua, hold),
+            Request::Flush => self.change(hold, |file| file.sync_blocking(true)),
+            Request::Discard { range } => self.change(hold, move |file| discard(file, range)),
+            Request::Zero { range } => self.change(hold, move |file| fill(file, range, &[0; 4096])),
+            Request::Fill { range, pattern } => {
+                self.change(hold, move |file| fill(file, range, &pattern))
+            }
+            Request::Save { state } => {
+                let path = self.saved.clone();
+                begin_blocking(&self.runtime, hold, move || done(save(&path, &state)))
+            }
+            Request::Allocated { range } => {
+                let file = self.file.clone();
+                begin_blocking(&self.runtime, hold, move || Reply::Extents(extents(&*file, range)))
+            }
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+}
+
+/// A copy that is on stable storage; EEXIST where there is a file already.
+pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let mut source = std::fs::File::open(from)?;
+    let bytes = source.metadata()?.len();
+    FileStore::make(to, bytes)?;
+    let mut copy = std::fs::File::options().write(true).open(to)?;
+    io::copy(&mut source, &mut copy)?;
+    copy.sync_all()
+}
+
+fn save(path: &Path, state: &Bytes) -> io::Result<()> {
+    write_durably(&path.with_extension("new"), path, state)
+}
+
+/// What a unit saved last; nothing where it never did.
+pub fn saved(path: &Path) -> io::Result<String> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        other => other,
+    }
+}
+
+fn write_all(file: &dyn DiskFile, mut offset: u64, pieces: &[Bytes]) -> io::Result<()> {
+    for piece in pieces {
+        let mut rest = &piece[..];
+        while !rest.is_empty() {
+            let count = file.write_all_blocking(offset, &[IoSlice::new(rest)])?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            offset += count as u64;
+            rest = &rest[count..];
+        }
+    }
+    Ok(())
+}
+
+/// Frees a range; where the file system cannot, it becomes zeros.
+fn discard(file: &dyn DiskFile, range: Range<u64>) -> io::Result<()> {
+    match file.punch(range.start, range.end - range.start) {
+        Err(error)
+            if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::OPNOTSUPP) =>
+        {
+            fill(file, range, &[0; 4096])
+        }
+        other => other,
+    }
+}
+
+fn fill(file: &dyn DiskFile, range: Range<u64>, pattern: &[u8]) -> io::Result<()> {
+    let tile = Bytes::from(tile(pattern));
+    let mut at = range.start;
+    while at < range.end {
+        let count = (range.end - at).min(tile.len() as u64);
+        write_all(file, at, &[tile.slice(..count as usize)])?;
+        at += count;
+    }
+    Ok(())
+}
+
+/// The runs of a range from its beginning, as many as are told. What is not known counts as allocated.
+fn extents(file: &dyn DiskFile, range: Range<u64>) -> Vec<(u64, bool)> {
+    let mut runs = Vec::new();
+    let mut at = range.start;
+    while at < range.end && runs.len() < RUNS_MAX {
+        let (from, to) = match file.extent(at) {
+            Ok(Some((from, to))) => (from.clamp(at, range.end), to.min(range.end)),
+            Ok(None) => (range.end, range.end),
+            Err(_) => (at, range.end),
+        };
+        if from > at {
+            runs.push((from, false));
+        }
+        if to > from {
+            runs.push((to, true));
+        }
+        at = to.max(from);
+    }
+    runs
+}
+
+fn done(result: io::Result<()>) -> Reply {
+    match result {
+        Ok(()) => Reply::Done,
+        Err(error) => failed(&error, Failure::Write),
+    }
+}
+
+fn failed(error: &io::Error, otherwise: Failure) -> Reply {
+    tracing::warn!("a volume's store failed: {error}");
+    Reply::Failed(match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::Full,
+        _ => otherwise,
+    })
+}
