@@ -39,6 +39,8 @@ pub async fn serve_export(
     is_read_only: bool,
     ready: impl FnOnce(&[Address], &str),
 ) -> io::Result<()> {
+    // This process makes files for clients only, who have applied their own.
+    rustix::process::umask(rustix::fs::Mode::empty());
     let tree = Rc::new(ExportTree::open(dir, is_read_only)?);
     // Without root only the server's own user has any business here, and root gets in anyway.
     let mode = if credentials::can_switch() { 0o666 } else { 0o600 };

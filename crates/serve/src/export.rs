@@ -69,13 +69,13 @@ struct Device {
 }
 
 impl ExportTree {
-    /// Opens `dir` for export. Clears the umask of the process: clients have applied their own.
+    /// Opens `dir` for export. Clients have applied their own umask: that of the process, which holds for
+    /// everything else in it, too, still takes its bits from what they make.
     pub fn open(dir: &Path, is_read_only: bool) -> std::io::Result<ExportTree> {
         let dir = dir.canonicalize()?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&dir, flags, rustix::fs::Mode::empty())?;
         let found = stat(&fd).map_err(into_io)?;
-        rustix::process::umask(rustix::fs::Mode::empty());
         let devices = RefCell::default();
         let path = path_of(&devices, &fd, &found).map_err(into_io)?;
         Ok(ExportTree {

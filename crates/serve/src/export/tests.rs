@@ -39,6 +39,7 @@ impl Export {
     }
 
     fn of(dir: tempfile::TempDir, is_read_only: bool) -> Export {
+        rustix::process::umask(rustix::fs::Mode::empty());
         let tree = ExportTree::open(dir.path(), is_read_only).unwrap();
         let (user, _, root) = now(tree.attach(attach("/"))).unwrap();
         Export { dir, tree, user: Rc::new(user), root }

@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::fs::{DirBuilder, File};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -36,16 +36,13 @@ impl SessionPlace {
     /// Makes the directory of session `number`.
     pub fn make(world: Rc<World>, owner: Rc<User>, number: u64) -> Result<SessionPlace> {
         let dir = world.scratch.path().join(number.to_string());
-        let make = |dir: &Path| {
-            DirBuilder::new().mode(0o700).create(dir)?;
-            match credentials::can_switch() {
-                true => chown(dir, Some(owner.uid), Some(owner.gid)),
-                false => Ok(()),
+        let give = |path: &Path| {
+            if credentials::can_switch() {
+                return lchown(path, Some(owner.uid), Some(owner.gid));
             }
+            Ok(())
         };
-        let fs = dir.join("fs");
-        let made = make(&dir).and_then(|()| make(&fs)).and_then(|()| ExportTree::open(&fs, false));
-        match made {
+        match make_dirs(&dir, give) {
             Ok(files) => Ok(SessionPlace {
                 world,
                 owner,
@@ -243,6 +240,19 @@ impl Drop for SessionPlace {
     }
 }
 
+/// Makes a session's directory with `fs` in it and gives both away. The outer one is given last: before, its user
+/// cannot put something else in the place of what is given.
+fn make_dirs(dir: &Path, give: impl Fn(&Path) -> io::Result<()>) -> io::Result<ExportTree> {
+    let fs = dir.join("fs");
+    for path in [dir, &fs] {
+        DirBuilder::new().mode(0o700).create(path)?;
+    }
+    let files = ExportTree::open(&fs, false)?;
+    give(&fs)?;
+    give(dir)?;
+    Ok(files)
+}
+
 fn refused(what: &str, directory: &Path, errno: i32, stage: Stage) -> Errno {
     let error = io::Error::from_raw_os_error(errno);
     let why = match stage {
@@ -259,3 +269,23 @@ fn refused(what: &str, directory: &Path, errno: i32, stage: Stage) -> Errno {
 
 /// Most processes of a user who is not root.
 const PROCESSES_MAX: u64 = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_given_away_below_a_directory_that_was() {
+        let above = tempfile::tempdir().unwrap();
+        let given = RefCell::new(Vec::new());
+        let give = |path: &Path| {
+            let is_users = |at: &PathBuf| path.starts_with(at);
+            assert!(!given.borrow().iter().any(is_users), "{} can be replaced", path.display());
+            given.borrow_mut().push(path.to_owned());
+            Ok(())
+        };
+        let dir = above.path().join("7");
+        drop(make_dirs(&dir, give).unwrap());
+        assert_eq!(given.into_inner(), [dir.join("fs"), dir]);
+    }
+}
