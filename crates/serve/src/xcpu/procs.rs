@@ -109,8 +109,8 @@ mod tests {
         let text = text();
         let own = text.lines().find(|line| line.starts_with(&format!("({} (", std::process::id())));
         let own = own.expect("this process");
-        let after = own.rsplit_once(") ").map(|(before, _)| before).unwrap_or(own);
-        let after = after.rsplit_once(") ").unwrap().1;
+        let (_, after) = own.rsplit_once(") ").expect("the end of the command");
+        let after = after.strip_suffix(" )").expect("the end of the list");
         assert_eq!(after.split_whitespace().count(), FIELDS.len() - 2, "{own}");
         assert!(text.starts_with("(pid cmdline state ppid "));
     }
