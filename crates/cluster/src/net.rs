@@ -237,6 +237,19 @@ pub async fn dial_speaking(
     dial_as(address, aname, key, runtime, dialects, (trust, None)).await
 }
 
+/// Connects to a server on this machine that belongs to this user, to root or to us, and attaches with fid 0 on behalf of
+/// another user.
+pub async fn dial_user_server(
+    address: &Address,
+    aname: &str,
+    owner: u32,
+    user: u32,
+) -> Result<Conn> {
+    let dialects = &[Dialect::Covey, Dialect::Linux];
+    let whom = (Trust::Cluster(Some(owner)), Some(user));
+    dial_as(address, aname, None, &Handle::current(), dialects, whom).await
+}
+
 async fn dial_as(
     address: &Address,
     aname: &str,

@@ -23,6 +23,7 @@ pub mod packets;
 pub mod place;
 pub mod pmix;
 pub mod process;
+pub mod program;
 pub mod random;
 pub mod run;
 pub mod shm;

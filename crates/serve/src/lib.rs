@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod cell;
 pub mod ctl;
 pub mod data;
 pub mod export;

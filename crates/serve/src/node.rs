@@ -105,6 +105,7 @@ pub async fn serve_with(
         volumes.bind(&tree)?;
         tokio::task::spawn_local(volumes.run());
     }
+    crate::cell::bind(&tree)?;
     let lobby = lobby::Lobby::new(covey_io::os::limits::open_files());
     for listener in listeners {
         say(&format!("{name} serves {}", describe(&node, listener.address())));

@@ -41,6 +41,7 @@ mod machine;
 mod memory;
 mod payload;
 mod segments;
+mod shared;
 mod table;
 pub mod transport;
 
@@ -54,6 +55,7 @@ pub use machine::{Deposit, Machine};
 pub use memory::{Memory, NoMemory, Span};
 pub use payload::Payload;
 pub use segments::{FileRange, Piece, RANGE_BYTES_MIN, Segments};
+pub use shared::Shared;
 #[doc(hidden)]
 pub use table::in_field;
 pub use transport::{Peer, Transport};

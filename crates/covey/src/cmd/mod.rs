@@ -5,6 +5,7 @@
 
 mod attach;
 mod cat;
+mod cell;
 mod chmod;
 mod chown;
 mod cluster;
@@ -185,6 +186,7 @@ commands! {
     Tune = tune,
     Reproduce = reproduce,
     Uzura = uzura,
+    Cell = cell,
     Systemd = systemd,
     Completions = completions,
     Man = man,

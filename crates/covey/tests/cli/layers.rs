@@ -205,7 +205,8 @@ fn what_c_calls_is_made_by_the_macro_that_fences_it() {
         !line.starts_with("//") && (is_function || names)
     };
     let fences = ["fenced(", "::fence(", "::quietly(", "::say(", "{ $name("];
-    for folder in ["preload", "capi"].map(|name| workspace().join("crates").join(name).join("src"))
+    for folder in
+        ["preload", "capi", "spc"].map(|name| workspace().join("crates").join(name).join("src"))
     {
         let mut fenced = 0;
         for file in sources(&folder) {

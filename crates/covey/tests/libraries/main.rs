@@ -1,6 +1,7 @@
 //! The libraries for C and MPI, end to end: real programs, compiled and preloaded.
 
 mod capi;
+mod cell;
 mod mpi;
 mod pmpi;
 mod preload;

@@ -8,6 +8,7 @@
 //!
 //! Processes of one user only. Who ends is told by its pidfd and by the socket over which it was met.
 
+pub mod area;
 mod arena;
 mod barrier;
 mod channel;
@@ -35,7 +36,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use channel::{COPIED, Channel, Copied, Met, meet};
-pub use sleep::{Patience, Waiter};
+pub use sleep::{Bell, Pace, Patience, Waiter};
 
 /// The sizes of a process's shared memory. Pages that are not used take none.
 #[derive(Clone, Debug)]

@@ -219,4 +219,4 @@ unsafe impl Send for Arena {}
 // SAFETY: several processes use the memory at once anyway; its words are atomics.
 unsafe impl Sync for Arena {}
 
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+pub(super) const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);

@@ -85,8 +85,9 @@ fn patiently<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T
     }
 }
 
-fn send(stream: &UnixStream, card: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// Sends bytes and at most [`FDS_MAX`] descriptors.
+pub(super) fn send(stream: &UnixStream, card: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(fds));
     let flags = SendFlags::NOSIGNAL;
@@ -95,9 +96,12 @@ fn send(stream: &UnixStream, card: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<
     if sent == card.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-fn receive(stream: &UnixStream) -> io::Result<([u8; CARD_BYTES], Vec<OwnedFd>)> {
-    let mut card = [0; CARD_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// Receives so many bytes and the descriptors that came with them.
+pub(super) fn receive<const BYTES: usize>(
+    stream: &UnixStream,
+) -> io::Result<([u8; BYTES], Vec<OwnedFd>)> {
+    let mut card = [0; BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
     let slices = &mut [IoSliceMut::new(&mut card)];
@@ -108,7 +112,7 @@ fn receive(stream: &UnixStream) -> io::Result<([u8; CARD_BYTES], Vec<OwnedFd>)> 
         _ => None,
     });
     let fds: Vec<OwnedFd> = fds.flatten().collect();
-    if received < CARD_BYTES {
+    if received < BYTES {
         return Err(refused("peer went away before it had said who it is"));
     }
     Ok((card, fds))
@@ -118,6 +122,8 @@ fn receive(stream: &UnixStream) -> io::Result<([u8; CARD_BYTES], Vec<OwnedFd>)> 
 const MAGIC: &[u8; 8] = if cfg!(target_endian = "big") { b"uzura\0B\x02" } else { b"uzura\0L\x02" };
 const ORDER: usize = 6;
 const CARD_BYTES: usize = 8 + 8 + 8 + 4 + 4 + 8 + 16;
+/// Descriptors of one message at most.
+pub(super) const FDS_MAX: usize = 3;
 /// A process that is there answers at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -28,6 +28,51 @@ pub(super) fn silence(bell: &OwnedFd) {
     let _ = rustix::io::read(bell, &mut [0; 8]);
 }
 
+/// A bell that another process or thread rings.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// A bell that nobody has rung.
+    pub fn new() -> io::Result<Bell> {
+        bell().map(Bell)
+    }
+
+    /// Wakes who sleeps until it rings.
+    pub fn ring(&self) {
+        ring(&self.0);
+    }
+
+    /// Takes back that it was rung.
+    pub fn silence(&self) {
+        silence(&self.0);
+    }
+
+    /// Sleeps until it rings or the other end of `peer` is gone or has sent something, so long at most. Says whether
+    /// `peer` has something to say.
+    pub fn sleep(&self, peer: BorrowedFd<'_>, time: Duration) -> bool {
+        let mut fds =
+            [&self.0.as_fd(), &peer].map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        let _ = rustix::event::poll(&mut fds, Some(&time));
+        let has_spoken = !fds[1].revents().is_empty();
+        self.silence();
+        has_spoken
+    }
+}
+
+impl From<OwnedFd> for Bell {
+    fn from(fd: OwnedFd) -> Bell {
+        Bell(fd)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Adds a descriptor to those whose events wake us.
 pub(super) fn watch(events: &OwnedFd, fd: BorrowedFd<'_>, what: u64) -> io::Result<()> {
     Ok(epoll::add(events, fd, EventData::new_u64(what), EventFlags::IN)?)
@@ -68,6 +113,17 @@ impl Default for Patience {
             sleep: Duration::from_millis(100),
         }
     }
+}
+
+/// What a wait does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Polls again.
+    Spin,
+    /// Lets others have the CPU first.
+    Yield,
+    /// Sleeps until it is woken, as long as the patience says.
+    Sleep,
 }
 
 /// Waits between polls that found nothing: first it spins, then it yields, then it sleeps until a peer wakes it. So one
@@ -115,6 +171,35 @@ impl Waiter {
         false
     }
 
+    /// What the next wait does: for who polls something else than a transport.
+    #[inline]
+    pub fn pace(&mut self) -> Pace {
+        self.rounds += 1;
+        if self.rounds.is_multiple_of(ROUNDS) {
+            return self.pace_at(crate::os::clock::monotonic());
+        }
+        Pace::Spin
+    }
+
+    /// Longest sleep.
+    pub fn sleep_max(&self) -> Duration {
+        self.patience.sleep
+    }
+
+    #[cold]
+    fn pace_at(&mut self, now: Instant) -> Pace {
+        let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
+        if waited < self.patience.spin {
+            return Pace::Spin;
+        }
+        // From here on each wait yields or sleeps.
+        self.rounds = ROUNDS - 1;
+        match waited < self.patience.spin + self.patience.yield_ {
+            true => Pace::Yield,
+            false => Pace::Sleep,
+        }
+    }
+
     #[cold]
     fn wait_longer(
         &mut self,
@@ -127,15 +212,13 @@ impl Waiter {
         if left.is_zero() {
             return true;
         }
-        let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
-        if waited < self.patience.spin {
-            return false;
-        }
-        // From here on each wait yields or sleeps.
-        self.rounds = ROUNDS - 1;
-        if waited < self.patience.spin + self.patience.yield_ {
-            std::thread::yield_now();
-            return false;
+        match self.pace_at(now) {
+            Pace::Spin => return false,
+            Pace::Yield => {
+                std::thread::yield_now();
+                return false;
+            }
+            Pace::Sleep => {}
         }
         let Some(fd) = transport.sleep_on().filter(|_| may_sleep) else {
             std::thread::sleep(RETRY);

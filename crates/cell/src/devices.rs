@@ -1,0 +1,128 @@
+//! The five devices that a host serves: trees like any others, which know nothing of workers.
+//!
+//! ```text
+//!   #r  memory.rs   regions of memory as files           #p  pipes.rs   named pipes
+//!   #U  host.rs     the host's files, mapped             #l  log.rs     the log
+//!   #R  host.rs     the same, changed in memory only
+//! ```
+//!
+//! What they need of the world is [`Host`]; a file's bytes are a [`Backing`]. A file that lies in memory which workers can reach
+//! is used by them without messages: the call [`MAP`] answers where its header is.
+
+mod host;
+mod log;
+mod memory;
+mod pipes;
+mod region;
+
+pub use host::{HostFiles, Kind};
+pub use log::Log;
+pub use memory::Memory;
+pub use pipes::Pipes;
+pub use region::{Lines, Region};
+
+use crate::header::Place;
+use covey_ninep::message::Qid;
+use covey_ninep::tree::{Attr, Errno, Result, Time, User};
+use covey_wire::Name;
+use std::rc::Rc;
+
+/// The call by which a worker asks where an open file lies: this number and that of the worker. The answer is
+/// [`crate::header::Ticket::encode`]d.
+pub const MAP: u32 = 1;
+
+/// The bytes of a file.
+pub trait Backing {
+    /// How many there are.
+    fn size(&self) -> u64;
+
+    /// The same, after a look at what others may have changed.
+    fn refresh(&self) -> Result<u64> {
+        Ok(self.size())
+    }
+
+    /// Reads all of `out`, which lies within the size.
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<()>;
+
+    /// Writes; behind the end the file grows, with zeros between.
+    fn write(&self, at: u64, data: &[u8]) -> Result<()>;
+
+    /// Cuts it off, or lets it grow with zeros.
+    fn resize(&self, size: u64) -> Result<()>;
+
+    /// Where it lies in memory that workers reach; `None` when it does not.
+    fn place(&self) -> Option<Place>;
+
+    /// To stable storage, where it has any.
+    fn sync(&self) -> Result<()>;
+}
+
+/// What the devices need of the world.
+pub trait Host: 'static {
+    /// The time.
+    fn now(&self) -> Time;
+
+    /// The user and group who runs the workers.
+    fn owner(&self) -> (u32, u32);
+
+    /// A new, empty file in memory.
+    fn memory(&self) -> Result<Rc<dyn Backing>>;
+
+    /// A file of the host.
+    fn open(&self, path: &str, may_write: bool) -> Result<Rc<dyn Backing>>;
+
+    /// The content of a file of the host, in memory.
+    fn private(&self, path: &str) -> Result<Rc<dyn Backing>>;
+
+    /// Attributes of a file of the host; symbolic links are followed.
+    fn attr(&self, path: &str) -> Result<Attr>;
+
+    /// The names in a directory of the host.
+    fn list(&self, path: &str) -> Result<Vec<Name>>;
+
+    /// Makes an empty file. EEXIST when there is one.
+    fn make(&self, path: &str, mode: u32) -> Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &str) -> Result<()>;
+
+    /// Hands a mapping over to a worker that may not have it yet.
+    fn share(&self, mapping: u32, worker: u32) -> Result<()>;
+
+    /// A line of the log.
+    fn log(&self, text: &[u8]);
+}
+
+/// EACCES unless the mode lets the user do this: 4 to read, 2 to write.
+fn check_access(user: &User, attr: &Attr, wanted: u32) -> Result<()> {
+    let shift = match () {
+        () if user.uid == 0 => return Ok(()),
+        () if user.uid == attr.uid => 6,
+        () if user.groups.contains(&attr.gid) => 3,
+        () => 0,
+    };
+    if attr.mode >> shift & wanted == wanted {
+        return Ok(());
+    }
+    let what = format!("user {} may not do that with mode {:o}", user.uid, attr.mode & 0o777);
+    Err(Errno::because(Errno::EACCES, what))
+}
+
+/// The bits that flags of open(2) ask for.
+fn wanted(flags: u32) -> u32 {
+    match flags & O_ACCMODE {
+        0 => 4,
+        1 => 2,
+        _ => 6,
+    }
+}
+
+/// The qid of a file with these attributes.
+fn qid(attr: &Attr) -> Qid {
+    attr.qid
+}
+
+const O_ACCMODE: u32 = 3;
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,239 @@
+//! `#U` and `#R`: files of the host. `#U` maps them; what is changed through `#R` is seen by all who use `#R`, and never written to
+//! the disk. Only who runs the workers, and root, may use them.
+
+use super::memory::map_call;
+use super::{Host, Lines, Region, qid};
+use covey_ninep::message::Qid;
+use covey_ninep::tree::{
+    Attach, Attr, Data, Entry, Errno, O_TRUNC, Opened, Outcome, Read, Result, S_IFDIR, S_IFMT,
+    S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
+};
+use covey_wire::{Bytes, Name};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+
+/// What becomes of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `#U`: they are the file's.
+    Mapped,
+    /// `#R`: they stay in memory.
+    Private,
+}
+
+/// Either device.
+pub struct HostFiles {
+    host: Rc<dyn Host>,
+    lines: Rc<dyn Lines>,
+    kind: Kind,
+    /// Files that are open, by their number and whether they may be written.
+    open: RefCell<HashMap<(u64, bool), Weak<Region>>>,
+    /// What was read in for `#R`, by path.
+    private: RefCell<HashMap<String, Rc<Region>>>,
+}
+
+/// A file by its path, and once it is open by its bytes.
+#[derive(Clone)]
+pub struct Node {
+    path: Rc<str>,
+    region: Option<Rc<Region>>,
+}
+
+impl Node {
+    fn region(&self) -> Result<&Region> {
+        self.region.as_deref().ok_or(Errno::EISDIR.into())
+    }
+}
+
+impl HostFiles {
+    /// The host's files, from its root on.
+    pub fn new(host: Rc<dyn Host>, lines: Rc<dyn Lines>, kind: Kind) -> HostFiles {
+        let (open, private) = (RefCell::default(), RefCell::default());
+        HostFiles { host, lines, kind, open, private }
+    }
+
+    fn attr_of(&self, path: &str) -> Result<Attr> {
+        let attr = self.host.attr(path)?;
+        let size = self.private.borrow().get(path).map(|region| region.size());
+        Ok(Attr { size: size.unwrap_or(attr.size), ..attr })
+    }
+
+    fn step(&self, from: &Node, name: &Name) -> Result<(Qid, Node)> {
+        let name = std::str::from_utf8(name.as_bytes()).map_err(|_| Errno::ENOENT)?;
+        let path = match name {
+            ".." => from.path.rsplit_once('/').map_or("", |(above, _)| above).to_owned(),
+            name => format!("{}/{name}", from.path),
+        };
+        Ok((qid(&self.attr_of(&path)?), Node { path: path.into(), region: None }))
+    }
+
+    fn region(&self, path: &str, may_write: bool) -> Result<Rc<Region>> {
+        if self.kind == Kind::Private {
+            return self.private_region(path);
+        }
+        let key = (self.host.attr(path)?.qid.path, may_write);
+        if let Some(region) = self.open.borrow().get(&key).and_then(Weak::upgrade) {
+            region.refresh()?;
+            return Ok(region);
+        }
+        let region = Region::new(self.host.open(path, may_write)?, self.lines.clone());
+        let region = Rc::new(region);
+        let mut open = self.open.borrow_mut();
+        open.retain(|_, region| region.strong_count() > 0);
+        open.insert(key, Rc::downgrade(&region));
+        Ok(region)
+    }
+
+    fn private_region(&self, path: &str) -> Result<Rc<Region>> {
+        if let Some(region) = self.private.borrow().get(path) {
+            return Ok(region.clone());
+        }
+        let region = Rc::new(Region::new(self.host.private(path)?, self.lines.clone()));
+        self.private.borrow_mut().insert(path.to_owned(), region.clone());
+        Ok(region)
+    }
+
+    fn opened(&self, path: &Rc<str>, flags: u32) -> Result<Opened<Node>> {
+        let attr = self.attr_of(path)?;
+        let blocking = false;
+        let path = path.clone();
+        match attr.mode & S_IFMT {
+            S_IFDIR => Ok(Opened { qid: attr.qid, node: Node { path, region: None }, blocking }),
+            S_IFREG => {
+                let truncates = flags & O_TRUNC != 0;
+                let region = self.region(&path, flags & 3 != 0 || truncates)?;
+                if truncates {
+                    region.resize(0)?;
+                }
+                Ok(Opened { qid: attr.qid, node: Node { path, region: Some(region) }, blocking })
+            }
+            _ => Err(Errno::because(Errno::EPERM, "only plain files and directories are opened")),
+        }
+    }
+}
+
+impl Tree for HostFiles {
+    type Node = Node;
+
+    fn attach(&self, _: Attach) -> Outcome<(User, Qid, Node)> {
+        Errno::EACCES.into()
+    }
+
+    fn enter(&self, user: &User, _: Attach) -> Outcome<(User, Qid, Node)> {
+        Outcome::now(|| {
+            if user.uid != 0 && user.uid != self.host.owner().0 {
+                let what = format!("user {} does not run these workers", user.uid);
+                return Err(Errno::because(Errno::EACCES, what));
+            }
+            let root = Node { path: "".into(), region: None };
+            Ok((user.clone(), qid(&self.attr_of("")?), root))
+        })
+    }
+
+    fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        walk_by(from, names, |at, name| self.step(at, name))
+    }
+
+    fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
+        Outcome::now(|| {
+            let attr = self.attr_of(&node.path)?;
+            let size = node.region.as_ref().map_or(attr.size, |region| region.size());
+            Ok(Attr { size, ..attr })
+        })
+    }
+
+    fn setattr(&self, _: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
+        Outcome::now(|| {
+            if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+                return Err(Errno::EPERM.into());
+            }
+            let Some(size) = set.size else { return Ok(()) };
+            match &node.region {
+                Some(region) => region.resize(size),
+                None => self.region(&node.path, true)?.resize(size),
+            }
+        })
+    }
+
+    fn open(&self, _: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
+        self.opened(&node.path, flags).into()
+    }
+
+    fn create(
+        &self,
+        _: &Rc<User>,
+        dir: &Node,
+        name: Name,
+        flags: u32,
+        mode: u32,
+        _: u32,
+    ) -> Outcome<Opened<Node>> {
+        Outcome::now(|| {
+            if self.kind == Kind::Private {
+                let what = "#R changes files and makes none; hint: #r does";
+                return Err(Errno::because(Errno::EROFS, what));
+            }
+            let path: Rc<str> = format!("{}/{}", dir.path, name.lossy()).into();
+            self.host.make(&path, mode & 0o777)?;
+            self.opened(&path, flags)
+        })
+    }
+
+    fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
+        node.region().and_then(|region| region.read(read.offset, read.count)).into()
+    }
+
+    fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
+        write.received(|at, data| {
+            Outcome::now(|| {
+                node.region()?.write(at, &data)?;
+                Ok(data.len() as u32)
+            })
+        })
+    }
+
+    fn readdir(&self, _: &Rc<User>, node: &Node, after: u64, max: u32) -> Outcome<Vec<Entry>> {
+        Outcome::now(|| {
+            let names = self.host.list(&node.path)?;
+            let dots = [".", ".."].map(Name::from);
+            let (mut entries, mut left) = (Vec::new(), max as usize);
+            let numbered = dots.into_iter().chain(names).zip(1..);
+            for (name, cookie) in numbered.skip_while(|(_, cookie)| *cookie <= after) {
+                let Some(rest) = left.checked_sub(24 + name.len()) else { break };
+                let qid = match name.as_bytes() {
+                    b"." | b".." => qid(&self.attr_of(&node.path)?),
+                    // One that went meanwhile, or that leads nowhere.
+                    _ => match self.step(node, &name) {
+                        Ok((qid, _)) => qid,
+                        Err(_) => continue,
+                    },
+                };
+                left = rest;
+                let kind = if qid.kind & Qid::DIR != 0 { DT_DIR } else { DT_REG };
+                entries.push(Entry { qid, cookie, kind, name });
+            }
+            Ok(entries)
+        })
+    }
+
+    fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+        Outcome::now(|| {
+            if self.kind == Kind::Private || is_dir {
+                return Err(Errno::EROFS.into());
+            }
+            self.host.remove(&format!("{}/{}", dir.path, name.lossy()))
+        })
+    }
+
+    fn fsync(&self, _: &Rc<User>, node: &Node, _: bool) -> Outcome<()> {
+        node.region().and_then(Region::sync).into()
+    }
+
+    fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
+        Outcome::now(|| node.region()?.map(&*self.host, map_call(&body)?))
+    }
+}
+
+const DT_DIR: u8 = 4;
+const DT_REG: u8 = 8;

@@ -1,0 +1,303 @@
+//! `#p`: named pipes between workers, and with everyone who may open them.
+//!
+//! A write waits until all of it fits, so that writes are never mixed; a read waits for bytes and takes what is there. A reader
+//! gets the end of the file once somebody has written and nobody has the pipe open for writing any more; where a writer
+//! was killed it gets EPIPE instead.
+
+use super::{Host, check_access, qid, wanted};
+use covey_ninep::message::Qid;
+use covey_ninep::tree::{
+    Attach, Attr, Bell, Data, Directory, Entry, Errno, Opened, Outcome, Read, Result, S_IFDIR,
+    S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
+};
+use covey_wire::{Bytes, Name};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Bytes that a pipe holds.
+pub const PIPE_BYTES: usize = 64 << 10;
+/// Pipes of one host.
+const PIPES_MAX: usize = 4096;
+
+/// The device.
+pub struct Pipes {
+    host: Rc<dyn Host>,
+    attr: RefCell<Attr>,
+    names: RefCell<Directory<Rc<Pipe>>>,
+    count: Cell<usize>,
+    number: Cell<u64>,
+    is_failing: Cell<bool>,
+}
+
+/// The directory, a pipe, or an open end of one.
+#[derive(Clone)]
+pub enum Node {
+    /// The directory.
+    Root,
+    /// A pipe.
+    Pipe(Rc<Pipe>),
+    /// An open end.
+    End(Rc<End>),
+}
+
+/// A pipe.
+pub struct Pipe {
+    attr: RefCell<Attr>,
+    bytes: RefCell<VecDeque<u8>>,
+    writers: Cell<usize>,
+    was_written: Cell<bool>,
+    /// A writer was killed.
+    is_broken: Cell<bool>,
+    bell: Bell,
+}
+
+/// An open end of a pipe.
+pub struct End {
+    pipe: Rc<Pipe>,
+    writes: bool,
+}
+
+impl Pipe {
+    fn take(&self, count: usize) -> Option<Result<Bytes>> {
+        let mut bytes = self.bytes.borrow_mut();
+        if bytes.is_empty() {
+            let is_over = self.writers.get() == 0 && self.was_written.get();
+            return match (is_over, self.is_broken.get()) {
+                (true, true) => {
+                    let what = "who wrote into the pipe was killed";
+                    Some(Err(Errno::because(Errno::EPIPE, what)))
+                }
+                (true, false) => Some(Ok(Bytes::new())),
+                _ => None,
+            };
+        }
+        let count = count.min(bytes.len());
+        let taken: Bytes = bytes.drain(..count).collect::<Vec<u8>>().into();
+        drop(bytes);
+        self.bell.ring();
+        Some(Ok(taken))
+    }
+
+    fn put(&self, data: &[u8]) -> bool {
+        let mut bytes = self.bytes.borrow_mut();
+        if bytes.len() + data.len() > PIPE_BYTES {
+            return false;
+        }
+        bytes.extend(data);
+        drop(bytes);
+        self.was_written.set(true);
+        self.bell.ring();
+        true
+    }
+}
+
+impl Node {
+    fn end(&self) -> Result<&Rc<End>> {
+        match self {
+            Node::End(end) => Ok(end),
+            _ => Err(Errno::EISDIR.into()),
+        }
+    }
+
+    fn pipe(&self) -> Option<&Rc<Pipe>> {
+        match self {
+            Node::Root => None,
+            Node::Pipe(pipe) => Some(pipe),
+            Node::End(end) => Some(&end.pipe),
+        }
+    }
+}
+
+impl Pipes {
+    /// No pipes.
+    pub fn new(host: Rc<dyn Host>) -> Pipes {
+        let (uid, gid) = host.owner();
+        let attr = Attr::new(1, S_IFDIR | 0o755, uid, gid, host.now()).into();
+        let (count, number) = (Cell::new(0), Cell::new(1));
+        let names = RefCell::default();
+        Pipes { host, attr, names, count, number, is_failing: Cell::new(false) }
+    }
+
+    /// While this is so, ends that are closed belong to somebody who was killed.
+    pub fn set_failing(&self, is_failing: bool) {
+        self.is_failing.set(is_failing);
+    }
+
+    fn attr_of(&self, node: &Node) -> Attr {
+        node.pipe().map_or_else(|| self.attr.borrow().clone(), |pipe| pipe.attr.borrow().clone())
+    }
+
+    fn add(&self, user: &User, name: Name, mode: u32) -> Result<Rc<Pipe>> {
+        check_access(user, &self.attr.borrow(), 2)?;
+        if self.count.get() >= PIPES_MAX {
+            let what = format!("there are {PIPES_MAX} pipes, the limit of a host");
+            return Err(Errno::because(Errno::ENOSPC, what));
+        }
+        let (number, now) = (self.number.get() + 1, self.host.now());
+        let attr = Attr::new(number, S_IFREG | mode & 0o777, user.uid, user.gid, now).into();
+        let pipe = Rc::new(Pipe {
+            attr,
+            bytes: RefCell::default(),
+            writers: Cell::new(0),
+            was_written: Cell::new(false),
+            is_broken: Cell::new(false),
+            bell: Bell::default(),
+        });
+        self.names.borrow_mut().insert(name, pipe.clone())?;
+        self.number.set(number);
+        self.count.set(self.count.get() + 1);
+        Ok(pipe)
+    }
+
+    fn opened(&self, pipe: Rc<Pipe>, flags: u32) -> Opened<Node> {
+        let writes = flags & 3 != 0;
+        if writes {
+            pipe.writers.set(pipe.writers.get() + 1);
+            if pipe.writers.get() == 1 && pipe.bytes.borrow().is_empty() {
+                pipe.was_written.set(false);
+                pipe.is_broken.set(false);
+            }
+        }
+        let qid = qid(&pipe.attr.borrow());
+        Opened { qid, node: Node::End(Rc::new(End { pipe, writes })), blocking: true }
+    }
+}
+
+impl Tree for Pipes {
+    type Node = Node;
+
+    fn attach(&self, _: Attach) -> Outcome<(User, Qid, Node)> {
+        Errno::EACCES.into()
+    }
+
+    fn enter(&self, user: &User, _: Attach) -> Outcome<(User, Qid, Node)> {
+        Ok((user.clone(), qid(&self.attr.borrow()), Node::Root)).into()
+    }
+
+    fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        walk_by(from, names, |at, name| {
+            let node = match (name.as_bytes(), at) {
+                (b"..", _) => Node::Root,
+                (_, Node::Root) => Node::Pipe(self.names.borrow().find(name)?),
+                _ => return Err(Errno::ENOTDIR.into()),
+            };
+            Ok((qid(&self.attr_of(&node)), node))
+        })
+    }
+
+    fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
+        Ok(self.attr_of(node)).into()
+    }
+
+    /// A shell that redirects to a pipe truncates it, which changes nothing.
+    fn setattr(&self, user: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
+        Outcome::now(|| {
+            let pipe = node.pipe().ok_or(Errno::EPERM)?;
+            let is_owner = user.uid == 0 || user.uid == pipe.attr.borrow().uid;
+            match (set.mode, set.uid.is_some() || set.gid.is_some()) {
+                (None, false) => Ok(()),
+                (Some(mode), false) if is_owner => {
+                    let mut attr = pipe.attr.borrow_mut();
+                    attr.mode = S_IFREG | mode & 0o777;
+                    Ok(())
+                }
+                _ => Err(Errno::EPERM.into()),
+            }
+        })
+    }
+
+    fn open(&self, user: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
+        Outcome::now(|| match node {
+            Node::Root => {
+                let qid = qid(&self.attr.borrow());
+                Ok(Opened { qid, node: Node::Root, blocking: false })
+            }
+            Node::Pipe(pipe) => {
+                check_access(user, &pipe.attr.borrow(), wanted(flags))?;
+                Ok(self.opened(pipe.clone(), flags))
+            }
+            Node::End(_) => Err(Errno::EBADF.into()),
+        })
+    }
+
+    fn create(
+        &self,
+        user: &Rc<User>,
+        _: &Node,
+        name: Name,
+        flags: u32,
+        mode: u32,
+        _: u32,
+    ) -> Outcome<Opened<Node>> {
+        Outcome::now(|| Ok(self.opened(self.add(user, name, mode)?, flags)))
+    }
+
+    fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
+        let pipe = match node.end() {
+            Ok(end) => end.pipe.clone(),
+            Err(error) => return Data::Failed(error),
+        };
+        let count = read.count as usize;
+        let bell = pipe.bell.clone();
+        Data::later(bell.wait(move || pipe.take(count)))
+    }
+
+    fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
+        let pipe = match node.end() {
+            Ok(end) => end.pipe.clone(),
+            Err(error) => return Written::Now(Err(error)),
+        };
+        write.received(|_, data| {
+            let count = data.len() as u32;
+            if data.len() > PIPE_BYTES {
+                let what = format!("a pipe holds {PIPE_BYTES} bytes");
+                return Err(Errno::because(Errno::EINVAL, what)).into();
+            }
+            if pipe.put(&data) {
+                return Ok(count).into();
+            }
+            let bell = pipe.bell.clone();
+            Outcome::later(bell.wait(move || pipe.put(&data).then_some(Ok(count))))
+        })
+    }
+
+    fn readdir(&self, _: &Rc<User>, _: &Node, after: u64, max: u32) -> Outcome<Vec<Entry>> {
+        let root = Rc::new(Pipe {
+            attr: self.attr.clone(),
+            bytes: RefCell::default(),
+            writers: Cell::new(0),
+            was_written: Cell::new(false),
+            is_broken: Cell::new(false),
+            bell: Bell::default(),
+        });
+        let attr = |pipe: &Rc<Pipe>| pipe.attr.borrow().clone();
+        Ok(self.names.borrow().list(after, max, [root.clone(), root], attr)).into()
+    }
+
+    fn unlink(&self, user: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+        Outcome::now(|| {
+            check_access(user, &self.attr.borrow(), 2)?;
+            let pipe = self.names.borrow().find(&name)?;
+            pipe.attr.borrow().check_unlink(is_dir)?;
+            self.names.borrow_mut().remove(&name)?;
+            self.count.set(self.count.get() - 1);
+            Ok(())
+        })
+    }
+
+    fn clunk(&self, _: &Rc<User>, node: Node) {
+        let Node::End(end) = node else { return };
+        if !end.writes {
+            return;
+        }
+        let pipe = &end.pipe;
+        pipe.writers.set(pipe.writers.get() - 1);
+        if self.is_failing.get() {
+            pipe.is_broken.set(true);
+            // Its end is an error even if it has written nothing.
+            pipe.was_written.set(true);
+        }
+        pipe.bell.ring();
+    }
+}

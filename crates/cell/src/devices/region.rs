@@ -1,0 +1,132 @@
+//! A file that may lie in memory: its bytes, and the header by which workers reach them.
+
+use super::{Backing, Host};
+use crate::header::{Headers, Place, Ticket, View};
+use crate::memory::Shared;
+use covey_ninep::tree::{Errno, Result};
+use covey_wire::Bytes;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// The header lines of a host, whatever their memory is.
+pub trait Lines {
+    /// See [`Headers::publish`].
+    fn publish(&self, view: View) -> Option<Ticket>;
+    /// See [`Headers::change`].
+    fn change(&self, ticket: Ticket, act: &mut dyn FnMut() -> Result<View>) -> Result<()>;
+    /// See [`Headers::retire`].
+    fn retire(&self, ticket: Ticket);
+}
+
+impl<S: Shared> Lines for Headers<S> {
+    fn publish(&self, view: View) -> Option<Ticket> {
+        Headers::publish(self, view)
+    }
+
+    fn change(&self, ticket: Ticket, act: &mut dyn FnMut() -> Result<View>) -> Result<()> {
+        Headers::change(self, ticket, act)
+    }
+
+    fn retire(&self, ticket: Ticket) {
+        Headers::retire(self, ticket);
+    }
+}
+
+/// A file that may lie in memory. Whoever changes its size goes through here.
+pub struct Region {
+    backing: Rc<dyn Backing>,
+    lines: Rc<dyn Lines>,
+    ticket: Cell<Option<Ticket>>,
+}
+
+impl Region {
+    /// A file with these bytes.
+    pub fn new(backing: Rc<dyn Backing>, lines: Rc<dyn Lines>) -> Region {
+        Region { backing, lines, ticket: Cell::new(None) }
+    }
+
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
+        self.backing.size()
+    }
+
+    /// Looks at what others may have changed.
+    pub fn refresh(&self) -> Result<u64> {
+        let before = self.backing.size();
+        let size = self.backing.refresh()?;
+        if size != before {
+            self.change(|| Ok(()))?;
+        }
+        Ok(size)
+    }
+
+    /// Reads up to `count` bytes; fewer at the end.
+    pub fn read(&self, at: u64, count: u32) -> Result<Bytes> {
+        let count = self.size().saturating_sub(at).min(u64::from(count));
+        let mut out = vec![0; count as usize];
+        self.backing.read(at, &mut out)?;
+        Ok(out.into())
+    }
+
+    /// Writes; behind the end the file grows.
+    pub fn write(&self, at: u64, data: &[u8]) -> Result<()> {
+        let end = at.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
+        if end <= self.size() {
+            return self.backing.write(at, data);
+        }
+        self.change(|| self.backing.write(at, data))
+    }
+
+    /// Cuts it off, or lets it grow with zeros.
+    pub fn resize(&self, size: u64) -> Result<()> {
+        self.change(|| self.backing.resize(size))
+    }
+
+    /// To stable storage.
+    pub fn sync(&self) -> Result<()> {
+        self.backing.sync()
+    }
+
+    /// The answer to a worker that asks where the file lies.
+    pub fn map(&self, host: &dyn Host, worker: u32) -> Result<Bytes> {
+        let refuse = |what| Errno::because(Errno::EOPNOTSUPP, what);
+        let view = self.view().ok_or_else(|| refuse("the file lies in no memory"))?;
+        if view.place.mapping == Place::NOWHERE {
+            return Err(refuse("the file lies where no worker reaches it"));
+        }
+        let ticket = match self.ticket.get() {
+            Some(ticket) => ticket,
+            None => self.lines.publish(view).ok_or_else(|| refuse("all headers are in use"))?,
+        };
+        self.ticket.set(Some(ticket));
+        if view.place.mapping != 0 {
+            host.share(view.place.mapping, worker)?;
+        }
+        Ok(ticket.encode(view.place.mapping).into())
+    }
+
+    fn view(&self) -> Option<View> {
+        let (size, mut place) = (self.backing.size(), self.backing.place()?);
+        if place.capacity < size {
+            place.mapping = Place::NOWHERE;
+        }
+        Some(View { size, place })
+    }
+
+    /// Changes the size while no worker copies.
+    fn change(&self, act: impl Fn() -> Result<()>) -> Result<()> {
+        let Some(ticket) = self.ticket.get() else { return act() };
+        self.lines.change(ticket, &mut || {
+            act()?;
+            self.view().ok_or_else(|| Errno::EIO.into())
+        })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.get() {
+            self.lines.retire(ticket);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The message box: how 9P messages pass between a worker and its host.
+//!
+//! A box has 16 slots of memory and two rings of 16 words of 32 bits. The worker writes a message into a free slot and then
+//! a *doorbell word* into the ring of requests: which slot, how many bytes, and in which round of the ring it was
+//! written. The host answers in the same slot, with a word in the ring of replies. A word is never cleared: its round
+//! says whether it is new. So each side polls one line of memory, and no counter is shared.
+//!
+//! ```text
+//!   word   31..28 slot   27..18 round   17..0 bytes of the message; 0: the slot is free and has no message
+//! ```
+//!
+//! What always holds:
+//!
+//! - Each slot has one owner at a time. A worker posts into slots that are free; the host answers a slot once.
+//! - What the other side writes is checked before it is used: a word that names a slot which is not due, or a length that is
+//!   not that of the message, is [`Broken`], and the box is used no more.
+//! - Who is about to sleep says so in a word and then looks once more; who has posted looks at that word after it. So one
+//!   of the two sees the other ([`WorkerBox::prepare_sleep`]).
+
+use crate::memory::Shared;
+use crate::plan::{
+    HOST_SLEEPS_AT, REPLIES_AT, REQUESTS_AT, SLOT_BYTES, SLOTS, WORKER_SLEEPS_AT, box_at, slot_at,
+};
+use std::fmt;
+use std::rc::Rc;
+
+/// Why nothing was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// All slots are in use: a reply comes first.
+    Full,
+    /// The message has no length field of its own length, or is longer than a slot.
+    NoMessage,
+}
+
+/// What the other side has written is no use of a box.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken(pub String);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "message box is broken: {}", self.0)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// Whether the other side is to be woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a side that sleeps is woken by its bell only"]
+pub enum Wake {
+    /// It polls.
+    No,
+    /// It sleeps: ring its bell.
+    Ring,
+}
+
+/// One ring of doorbell words, as its writer or its reader sees it.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    at: u64,
+    count: u32,
+}
+
+/// A doorbell word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word {
+    slot: usize,
+    bytes: u32,
+}
+
+impl Ring {
+    fn place(self) -> u64 {
+        self.at + u64::from(self.count) % SLOTS as u64 * 4
+    }
+
+    /// Never what the place held a round before, and not 0 in the first one.
+    fn round(self) -> u32 {
+        (self.count / SLOTS as u32).wrapping_add(1) & ROUND_MAX
+    }
+
+    fn put(&mut self, memory: &impl Shared, word: Word) {
+        let word = (word.slot as u32) << 28 | self.round() << 18 | word.bytes;
+        memory.store(self.place(), word);
+        self.count = self.count.wrapping_add(1);
+    }
+
+    fn peek(self, memory: &impl Shared) -> Option<Word> {
+        let word = memory.load(self.place());
+        let is_new = word >> 18 & ROUND_MAX == self.round();
+        is_new.then_some(Word { slot: (word >> 28) as usize, bytes: word & BYTES_MAX })
+    }
+}
+
+const ROUND_MAX: u32 = 0x3ff;
+const BYTES_MAX: u32 = 0x3_ffff;
+
+/// The worker's end.
+#[derive(Debug)]
+pub struct WorkerBox<S> {
+    memory: Rc<S>,
+    worker: u32,
+    requests: Ring,
+    replies: Ring,
+    /// A bit for each slot that is in use.
+    used: u16,
+}
+
+impl<S: Shared> WorkerBox<S> {
+    /// The end of this worker, of a box that nobody has used.
+    pub fn new(memory: Rc<S>, worker: u32) -> WorkerBox<S> {
+        let (requests, replies) = rings(worker);
+        WorkerBox { memory, worker, requests, replies, used: 0 }
+    }
+
+    /// Whether a message can be posted.
+    pub fn has_room(&self) -> bool {
+        self.used != u16::MAX
+    }
+
+    /// Messages that are not answered.
+    pub fn in_flight(&self) -> u32 {
+        self.used.count_ones()
+    }
+
+    /// Posts a message.
+    pub fn post(&mut self, message: &[u8]) -> Result<Wake, Refused> {
+        if message_bytes(message) != Some(message.len()) || message.len() as u64 > SLOT_BYTES {
+            return Err(Refused::NoMessage);
+        }
+        let slot = self.used.trailing_ones() as usize;
+        if slot == SLOTS {
+            return Err(Refused::Full);
+        }
+        self.used |= 1 << slot;
+        self.memory.write(slot_at(self.worker, slot), message);
+        self.requests.put(&*self.memory, Word { slot, bytes: message.len() as u32 });
+        Ok(wake(&*self.memory, box_at(self.worker) + HOST_SLEEPS_AT))
+    }
+
+    /// Whether a reply is there.
+    pub fn has_news(&self) -> bool {
+        self.replies.peek(&*self.memory).is_some()
+    }
+
+    /// Takes the next reply into `message`, which is empty where a slot came back without one; false when there is none.
+    pub fn take(&mut self, message: &mut Vec<u8>) -> Result<bool, Broken> {
+        let Some(word) = self.replies.peek(&*self.memory) else { return Ok(false) };
+        if self.used & 1 << word.slot == 0 {
+            return Err(Broken(format!("host answered slot {}, which is not in use", word.slot)));
+        }
+        message.clear();
+        if word.bytes > 0 {
+            copy_out(&*self.memory, self.worker, word, message)?;
+        }
+        self.replies.count = self.replies.count.wrapping_add(1);
+        self.used &= !(1 << word.slot);
+        Ok(true)
+    }
+
+    /// Says that this side is about to sleep. False when there is news after all: then it does not.
+    pub fn prepare_sleep(&self) -> bool {
+        let sleeps = box_at(self.worker) + WORKER_SLEEPS_AT;
+        prepare(&*self.memory, sleeps, || self.has_news())
+    }
+
+    /// Polls again.
+    pub fn woke(&self) {
+        self.memory.store(box_at(self.worker) + WORKER_SLEEPS_AT, 0);
+    }
+}
+
+/// The host's end.
+#[derive(Debug)]
+pub struct HostBox<S> {
+    memory: Rc<S>,
+    worker: u32,
+    requests: Ring,
+    replies: Ring,
+    /// The tag of the request in each slot that is to be answered, and the tag that it flushes.
+    due: [Option<Due>; SLOTS],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    tag: u16,
+    flushes: Option<u16>,
+}
+
+impl<S: Shared> HostBox<S> {
+    /// The host's end of this worker's box, which nobody has used.
+    pub fn new(memory: Rc<S>, worker: u32) -> HostBox<S> {
+        let (requests, replies) = rings(worker);
+        HostBox { memory, worker, requests, replies, due: [None; SLOTS] }
+    }
+
+    /// Whether a request is there.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.requests.peek(&*self.memory).is_some()
+    }
+
+    /// Takes the next request into `message`; false when there is none.
+    pub fn take(&mut self, message: &mut Vec<u8>) -> Result<bool, Broken> {
+        let Some(word) = self.requests.peek(&*self.memory) else { return Ok(false) };
+        if self.due[word.slot].is_some() {
+            return Err(Broken(format!("worker posted slot {}, which is not free", word.slot)));
+        }
+        message.clear();
+        copy_out(&*self.memory, self.worker, word, message)?;
+        let tag = field(message, TAG_AT);
+        if self.due.iter().flatten().any(|due| due.tag == tag) {
+            return Err(Broken(format!("worker posted tag {tag}, which is in use")));
+        }
+        let flushes = (message[TYPE_AT] == TFLUSH && message.len() >= OLDTAG_AT + 2)
+            .then(|| field(message, OLDTAG_AT));
+        self.due[word.slot] = Some(Due { tag, flushes });
+        self.requests.count = self.requests.count.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Answers the request with the tag of this reply. What a reply flushes is given back without an answer.
+    pub fn reply(&mut self, message: &[u8]) -> Result<Wake, Refused> {
+        if message_bytes(message) != Some(message.len()) || message.len() as u64 > SLOT_BYTES {
+            return Err(Refused::NoMessage);
+        }
+        let tag = field(message, TAG_AT);
+        let slot = self.slot_of(tag).ok_or(Refused::NoMessage)?;
+        let flushed = self.due[slot].and_then(|due| due.flushes).filter(|oldtag| *oldtag != tag);
+        if let Some(old) = flushed.and_then(|oldtag| self.slot_of(oldtag)) {
+            self.due[old] = None;
+            self.replies.put(&*self.memory, Word { slot: old, bytes: 0 });
+        }
+        self.due[slot] = None;
+        self.memory.write(slot_at(self.worker, slot), message);
+        self.replies.put(&*self.memory, Word { slot, bytes: message.len() as u32 });
+        Ok(wake(&*self.memory, box_at(self.worker) + WORKER_SLEEPS_AT))
+    }
+
+    fn slot_of(&self, tag: u16) -> Option<usize> {
+        self.due.iter().position(|due| due.is_some_and(|due| due.tag == tag))
+    }
+
+    /// Says that this side is about to sleep. False when there is news after all: then it does not.
+    pub fn prepare_sleep(&self) -> bool {
+        let sleeps = box_at(self.worker) + HOST_SLEEPS_AT;
+        prepare(&*self.memory, sleeps, || self.has_news())
+    }
+
+    /// Polls again.
+    pub fn woke(&self) {
+        self.memory.store(box_at(self.worker) + HOST_SLEEPS_AT, 0);
+    }
+}
+
+fn rings(worker: u32) -> (Ring, Ring) {
+    let at = box_at(worker);
+    (Ring { at: at + REQUESTS_AT, count: 0 }, Ring { at: at + REPLIES_AT, count: 0 })
+}
+
+fn wake(memory: &impl Shared, sleeps: u64) -> Wake {
+    memory.fence();
+    if memory.load(sleeps) == 0 { Wake::No } else { Wake::Ring }
+}
+
+fn prepare(memory: &impl Shared, sleeps: u64, has_news: impl Fn() -> bool) -> bool {
+    memory.store(sleeps, 1);
+    memory.fence();
+    let may_sleep = !has_news();
+    if !may_sleep {
+        memory.store(sleeps, 0);
+    }
+    may_sleep
+}
+
+/// Copied first and checked then: the other side may go on writing.
+fn copy_out(
+    memory: &impl Shared,
+    worker: u32,
+    word: Word,
+    message: &mut Vec<u8>,
+) -> Result<(), Broken> {
+    let bytes = word.bytes as usize;
+    if !(MESSAGE_BYTES_MIN..=SLOT_BYTES as usize).contains(&bytes) {
+        let what = format!("slot {} is said to hold {bytes} bytes", word.slot);
+        return Err(Broken(what));
+    }
+    message.resize(bytes, 0);
+    memory.read(slot_at(worker, word.slot), message);
+    match message_bytes(message) {
+        Some(said) if said == bytes => Ok(()),
+        _ => Err(Broken(format!("slot {} holds no message of {bytes} bytes", word.slot))),
+    }
+}
+
+/// What the message says of its length.
+fn message_bytes(message: &[u8]) -> Option<usize> {
+    let size = message.first_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
+    size.filter(|size| *size >= MESSAGE_BYTES_MIN)
+}
+
+fn field(message: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([message[at], message[at + 1]])
+}
+
+const TYPE_AT: usize = 4;
+const TAG_AT: usize = 5;
+const OLDTAG_AT: usize = 7;
+const MESSAGE_BYTES_MIN: usize = 7;
+const TFLUSH: u8 = 108;
+
+#[cfg(test)]
+mod tests;

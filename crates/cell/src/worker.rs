@@ -1,0 +1,408 @@
+//! The worker: its coroutines, the order in which they run, and what they ask for.
+//!
+//! ```text
+//!            ┌───────────────── one queue, first in first out ─────────────────┐
+//!   resume ──┴─► coroutine ──asks──► at once ──► goes on                       │
+//!                                └─► yield, copy, message ─────────────────────┘
+//!                                └─► message on a file that waits ──► parked ──► at the end of a round, if answered
+//! ```
+//!
+//! What always holds:
+//!
+//! - Coroutines are switched only where they ask for I/O, yield or end.
+//! - There is one queue. Who asks for a transfer goes to its end, and is not resumed before the transfer is done, even if those behind
+//!   it could go on. So the order of events follows from the program and its input alone, and not from when replies come.
+//! - Files that may make their readers wait (pipes, a job's output) are the exception: their requests leave the queue, or the
+//!   reader of a pipe would hold up its writer. They are looked at once in each round of the queue, the oldest first. When
+//!   somebody else writes into a pipe is an input: [`Trace`] records it.
+//! - A copy is begun when it is asked for and done when its turn comes, so that with two coroutines one's memory is on its
+//!   way while the other is at work.
+
+mod files;
+mod link;
+mod ops;
+mod turn;
+
+pub use files::{FILES_MAX, mode};
+
+use crate::coroutine::Coroutine;
+use crate::header::Ticket;
+use crate::mailbox::WorkerBox;
+use crate::memory::Shared;
+use crate::store::LocalStore;
+use crate::trace::{Diverged, Trace};
+use covey_ninep::tree::{Errno, Result};
+use covey_wire::{Bytes, Span};
+use files::Files;
+use link::Link;
+use ops::Op;
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// The world of a worker: its local store, what lies in shared memory, and its host's bell.
+pub trait Ground {
+    /// What is shared with the host.
+    type Memory: Shared;
+
+    /// The shared memory.
+    fn memory(&self) -> &Rc<Self::Memory>;
+
+    /// Lets time pass until the host may have answered. An error says why it never will.
+    fn wait(&mut self, mailbox: &WorkerBox<Self::Memory>) -> std::result::Result<(), String>;
+
+    /// The host has answered: the next wait begins anew.
+    fn reset(&mut self);
+
+    /// Wakes the host.
+    fn ring(&mut self);
+
+    /// The time.
+    fn now(&self) -> Instant;
+
+    /// Takes in a file that the host has handed over under this number.
+    fn adopt(&mut self, mapping: u32) -> Result<()>;
+
+    /// Copies from the memory of a file to the local store.
+    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Result<()>;
+
+    /// Copies from the local store to the memory of a file.
+    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Result<()>;
+
+    /// The memory of a file will be copied soon.
+    fn prefetch(&self, mapping: u32, pointer: u64, bytes: u64);
+
+    /// Bytes of the local store, copied.
+    fn take(&self, from: Span) -> Bytes;
+
+    /// Copies bytes to the local store.
+    fn give(&mut self, to: Span, bytes: &[u8]);
+
+    /// A block of the local store; `None` when the machine has none.
+    fn allocate(&mut self, bytes: u64) -> Option<Span>;
+
+    /// A block that was allocated is free.
+    fn release(&mut self, block: Span);
+}
+
+/// What a coroutine asks for. Spans are of the local store.
+#[allow(missing_docs)]
+#[derive(Debug)]
+pub enum Request {
+    /// Lets the others run.
+    Yield,
+    /// Ends.
+    Terminate,
+    /// Makes a coroutine, which runs when its turn comes. Answers its number.
+    Spawn(Box<Spawn>),
+    /// Its own number.
+    Id,
+    /// Whether it is within its stack: 1 if so, else 0.
+    CheckStack,
+    /// Opens a file. Answers its descriptor.
+    Open { path: Span, mode: u32 },
+    /// Makes a file, or empties it, and opens it. Answers its descriptor.
+    Create { path: Span, perm: u32, mode: u32 },
+    /// Closes a descriptor.
+    Close { fd: i32 },
+    /// Removes a file.
+    Remove { path: Span },
+    /// Reads at an offset, or where the descriptor is. Answers how much, 0 at the end.
+    Read { fd: i32, to: Span, at: Option<u64> },
+    /// Writes at an offset, or where the descriptor is. Answers how much.
+    Write { fd: i32, from: Span, at: Option<u64> },
+    /// Moves a descriptor: from the beginning (0), from where it is (1), from the end (2). Answers where it is.
+    Seek { fd: i32, offset: i64, whence: u32 },
+    /// Writes to the log.
+    Log { text: Span },
+    /// The words of its last error, as many as fit. Answers how many bytes they are.
+    ErrorText { into: Span },
+    /// The number of its last error, 0 after none.
+    ErrorCode,
+    /// Sets its last error; no words and 0 clear it.
+    SetError { text: Span, code: u32 },
+    /// Fails with these words and this number.
+    Fail { text: Span, code: u32 },
+    /// Allocates memory of the local store. Answers its address.
+    Allocate { bytes: u64 },
+    /// Gives memory back.
+    Release { address: u64 },
+}
+
+/// The answer: a number, or the number of an error. The words of the error are kept for [`Request::ErrorText`].
+pub type Answer = std::result::Result<i64, u32>;
+
+/// A coroutine of a worker.
+pub type Cor = Coroutine<Request, Answer>;
+
+/// A coroutine to be.
+#[derive(Debug)]
+pub struct Spawn {
+    /// The coroutine.
+    pub cor: Cor,
+    /// Its stack.
+    pub stack: Span,
+}
+
+/// Why a worker ended before its program did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The host is gone, or does not speak as it must: start the program again.
+    Host(String),
+    /// A replay went another way.
+    Diverged(Diverged),
+    /// A coroutine wrote behind the end of its stack: give it a larger one.
+    Overflow(u32),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Host(why) => write!(f, "host is lost: {why}"),
+            Ended::Diverged(what) => what.fmt(f),
+            Ended::Overflow(cor) => write!(f, "coroutine {cor} has overflowed its stack"),
+        }
+    }
+}
+
+impl std::error::Error for Ended {}
+
+impl From<Diverged> for Ended {
+    fn from(what: Diverged) -> Ended {
+        Ended::Diverged(what)
+    }
+}
+
+/// One worker. Made, it connects to its host; [`Worker::start`] makes its first coroutine; [`Worker::run`] runs them all.
+pub struct Worker<G: Ground> {
+    ground: G,
+    number: u32,
+    link: Link<G::Memory>,
+    files: Files,
+    store: LocalStore,
+    trace: Trace,
+    cors: Vec<Option<Slot>>,
+    queue: VecDeque<Entry>,
+    /// Those that wait at files that make them wait, the oldest first.
+    parked: VecDeque<Entry>,
+    /// Turns until the round is over.
+    left_in_round: usize,
+}
+
+struct Slot {
+    cor: Cor,
+    /// Of the stack, if that is counted.
+    counted: Option<u64>,
+    error: (u32, String),
+}
+
+struct Entry {
+    cor: u32,
+    wait: Wait,
+}
+
+/// What a coroutine waits for.
+enum Wait {
+    /// Its turn, with this answer.
+    Turn(Answer),
+    /// A copy.
+    Copy(Copy),
+    /// Messages, and what becomes of the answer.
+    Message(Op, After),
+}
+
+/// What becomes of an answer from the host.
+#[derive(Clone, Copy, Debug)]
+enum After {
+    /// Nothing.
+    Nothing,
+    /// Bytes go there, and the descriptor advances where it was at this offset.
+    Data { to: Span, moved: Option<(i32, u64)> },
+    /// The descriptor advances where it was at this offset.
+    Written { count: u64, moved: Option<(i32, u64)> },
+    /// The descriptor moves so far behind the file's end.
+    End { fd: i32, offset: i64 },
+}
+
+/// A copy between the local store and the memory of a file.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    fd: i32,
+    ticket: Ticket,
+    is_read: bool,
+    local: Span,
+    at: u64,
+    /// The descriptor was moved on for this.
+    is_moved: bool,
+}
+
+impl<G: Ground> Worker<G> {
+    /// Connects worker `number` to its host, as the user `uid`.
+    pub fn new(
+        ground: G,
+        number: u32,
+        uid: u32,
+        store: LocalStore,
+        trace: Trace,
+    ) -> std::result::Result<Worker<G>, Ended> {
+        let mailbox = WorkerBox::new(ground.memory().clone(), number);
+        let link = Link::new(mailbox, ground.now());
+        let mut worker = Worker {
+            ground,
+            number,
+            link,
+            files: Files::default(),
+            store,
+            trace,
+            cors: Vec::new(),
+            queue: VecDeque::new(),
+            parked: VecDeque::new(),
+            left_in_round: 0,
+        };
+        let greeting = ops::greet(worker.link.conn(), uid);
+        match worker.wait_for(greeting)? {
+            Ok(ops::Reply::Log(fid)) => worker.files.log = Some(fid),
+            Ok(_) => unreachable!("a greeting opens the log"),
+            Err(error) => return Err(Ended::Host(format!("it refuses this worker: {error}"))),
+        }
+        Ok(worker)
+    }
+
+    /// Makes the first coroutine.
+    pub fn start(&mut self, first: Spawn) -> std::result::Result<(), Ended> {
+        self.spawn(first)?.map(drop).map_err(|error| Ended::Host(error.to_string()))
+    }
+
+    /// Runs until no coroutine is left.
+    pub fn run(&mut self) -> std::result::Result<(), Ended> {
+        loop {
+            if self.left_in_round == 0 {
+                self.take_arrivals()?;
+                self.left_in_round = self.queue.len();
+            }
+            let Some(entry) = self.queue.pop_front() else {
+                if self.parked.is_empty() {
+                    return self.link.flush(&mut self.ground);
+                }
+                self.left_in_round = 0;
+                self.wait_for_arrival()?;
+                continue;
+            };
+            self.left_in_round -= 1;
+            let answer = self.finish(entry.cor, entry.wait)?;
+            self.turn(entry.cor, answer)?;
+        }
+    }
+
+    /// Ends all coroutines. Their stacks may be used for something else then.
+    pub fn stop(&mut self) {
+        self.queue.clear();
+        self.parked.clear();
+        self.cors.clear();
+    }
+
+    /// What was recorded.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What the program holds.
+    pub fn store(&self) -> &LocalStore {
+        &self.store
+    }
+
+    /// The worker's world.
+    pub fn ground(&mut self) -> &mut G {
+        &mut self.ground
+    }
+
+    /// Waits for messages that are on their way: everything else stands still.
+    fn wait_for(&mut self, mut op: Op) -> std::result::Result<Result<ops::Reply>, Ended> {
+        loop {
+            if let Some(result) = self.link.poll(&mut op, &mut self.ground)? {
+                return Ok(result);
+            }
+            self.link.wait(&mut self.ground)?;
+        }
+    }
+
+    fn spawn(&mut self, new: Spawn) -> std::result::Result<Result<u32>, Ended> {
+        let counted = match self.store.hold_stack(new.stack) {
+            Ok(is_counted) => is_counted.then_some(new.stack.address),
+            Err(full) => return Ok(Err(Errno::because(Errno::ENOMEM, full.to_string()))),
+        };
+        let slot = Some(Slot { cor: new.cor, counted, error: (0, String::new()) });
+        let number = match self.cors.iter().position(Option::is_none) {
+            Some(free) => {
+                self.cors[free] = slot;
+                free
+            }
+            None => {
+                self.cors.push(slot);
+                self.cors.len() - 1
+            }
+        } as u32;
+        self.trace.event(format_args!("spawn {number}"))?;
+        self.queue.push_back(Entry { cor: number, wait: Wait::Turn(Ok(0)) });
+        Ok(Ok(number))
+    }
+
+    /// Takes parked requests that were answered back into the queue.
+    fn take_arrivals(&mut self) -> std::result::Result<(), Ended> {
+        if self.parked.is_empty() {
+            return Ok(());
+        }
+        if self.trace.is_replay() {
+            while let Some(cor) = self.trace.arrival_due() {
+                let Some(at) = self.parked.iter().position(|entry| entry.cor == cor) else { break };
+                let entry = self.parked.remove(at).expect("it was found there");
+                self.arrive(entry)?;
+            }
+            return Ok(());
+        }
+        for _ in 0..self.parked.len() {
+            let mut entry = self.parked.pop_front().expect("counted");
+            let Wait::Message(op, after) = &mut entry.wait else { unreachable!("messages park") };
+            match self.link.poll(op, &mut self.ground)? {
+                Some(result) => {
+                    let (cor, after) = (entry.cor, *after);
+                    self.trace.event(format_args!("arrive {cor}"))?;
+                    let answer = self.conclude(cor, result, after)?;
+                    self.queue.push_back(Entry { cor, wait: Wait::Turn(answer) });
+                }
+                None => self.parked.push_back(entry),
+            }
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, entry: Entry) -> std::result::Result<(), Ended> {
+        let Wait::Message(op, after) = entry.wait else { unreachable!("messages park") };
+        let result = self.wait_for(op)?;
+        self.trace.event(format_args!("arrive {}", entry.cor))?;
+        let answer = self.conclude(entry.cor, result, after)?;
+        self.queue.push_back(Entry { cor: entry.cor, wait: Wait::Turn(answer) });
+        Ok(())
+    }
+
+    /// Nobody can run: waits until a parked request is answered.
+    fn wait_for_arrival(&mut self) -> std::result::Result<(), Ended> {
+        loop {
+            self.take_arrivals()?;
+            if !self.queue.is_empty() {
+                return Ok(());
+            }
+            if self.trace.is_replay() {
+                // The recording has something else than an arrival here: it differs at the next event.
+                let entry = self.parked.pop_front().expect("somebody is parked");
+                return self.arrive(entry);
+            }
+            self.link.wait(&mut self.ground)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

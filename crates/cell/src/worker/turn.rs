@@ -1,0 +1,475 @@
+//! A turn of a coroutine: what it asks for is begun, and what it waited for is concluded.
+
+use super::files::{File, may_be_mapped, names, text};
+use super::ops::{self, Op, Reply};
+use super::{After, Answer, Copy, Ended, Entry, Ground, Request, Wait, Worker};
+use crate::coroutine::Step;
+use crate::header::{self, Place};
+use crate::trace::{DIGEST_SEED, digest};
+use covey_ninep::tree::{Errno, Result};
+use covey_wire::{Bytes, Span};
+use std::result::Result as StdResult;
+
+/// What becomes of a request.
+enum Next {
+    /// The coroutine goes on at once.
+    Answer(Answer),
+    /// It goes to the end of the queue.
+    Queue(Wait),
+    /// It waits outside the queue.
+    Park(Op, After),
+    /// It is no more.
+    End,
+}
+
+impl<G: Ground> Worker<G> {
+    /// Lets a coroutine run until it has to wait.
+    pub(super) fn turn(&mut self, cor: u32, answer: Answer) -> StdResult<(), Ended> {
+        let mut answer = answer;
+        loop {
+            let slot = self.cors[cor as usize].as_mut().expect("who is in the queue is there");
+            let step = slot.cor.resume(answer);
+            if !slot.cor.is_within_stack() {
+                return Err(Ended::Overflow(cor));
+            }
+            let next = match step {
+                Step::Done => Next::End,
+                Step::Asks(Request::Yield) => {
+                    self.trace.event(format_args!("ask {cor} yield"))?;
+                    Next::Queue(Wait::Turn(Ok(0)))
+                }
+                Step::Asks(request) => self.begin(cor, request)?,
+            };
+            match next {
+                Next::Answer(now) => answer = now,
+                Next::Queue(wait) => {
+                    self.queue.push_back(Entry { cor, wait });
+                    return Ok(());
+                }
+                Next::Park(op, after) => {
+                    self.parked.push_back(Entry { cor, wait: Wait::Message(op, after) });
+                    return self.link.send(&mut self.ground);
+                }
+                Next::End => return self.end(cor),
+            }
+        }
+    }
+
+    fn end(&mut self, cor: u32) -> StdResult<(), Ended> {
+        let slot = self.cors[cor as usize].take().expect("it has just run");
+        if let Some(stack) = slot.counted {
+            self.store.release(stack);
+        }
+        Ok(self.trace.event(format_args!("end {cor}"))?)
+    }
+
+    fn begin(&mut self, cor: u32, request: Request) -> StdResult<Next, Ended> {
+        let begun = match request {
+            Request::Read { fd, to, at } => self.begin_read(cor, fd, to, at)?,
+            Request::Write { fd, from, at } => self.begin_write(cor, fd, from, at)?,
+            Request::Terminate => Ok(Next::End),
+            Request::Yield => Ok(Next::Queue(Wait::Turn(Ok(0)))),
+            Request::Spawn(new) => self.spawn(*new)?.map(|number| now(number.into())),
+            Request::Id => Ok(now(cor.into())),
+            // `turn` has looked.
+            Request::CheckStack => Ok(now(1)),
+            Request::Open { path, mode } => self.begin_open(cor, path, mode)?,
+            Request::Create { path, perm, mode } => self.begin_create(cor, path, perm, mode)?,
+            Request::Close { fd } => {
+                self.trace.event(format_args!("ask {cor} close {fd}"))?;
+                self.files.close(fd).map(|_| now(0))
+            }
+            Request::Remove { path } => self.begin_remove(cor, path)?,
+            Request::Seek { fd, offset, whence } => self.seek(fd, offset, whence),
+            Request::Log { text } => {
+                let line = self.ground.take(text);
+                self.trace.event(format_args!("ask {cor} log {}", line.len()))?;
+                self.log(line)
+            }
+            Request::ErrorText { into } => Ok(now(self.error_text(cor, into))),
+            Request::ErrorCode => {
+                let slot = self.cors[cor as usize].as_ref();
+                Ok(now(slot.map_or(0, |slot| slot.error.0.into())))
+            }
+            Request::SetError { text, code } => {
+                let text = self.ground.take(text);
+                self.keep_error(cor, code, String::from_utf8_lossy(&text).into_owned());
+                Ok(now(0))
+            }
+            Request::Fail { text, code } => {
+                let text = self.ground.take(text);
+                Err(Errno::because(code, String::from_utf8_lossy(&text)))
+            }
+            Request::Allocate { bytes } => self.allocate(bytes).map(|at| now(at as i64)),
+            Request::Release { address } => self.release(address).map(|()| now(0)),
+        };
+        if matches!(begun, Ok(Next::Queue(Wait::Message(..)))) {
+            self.link.send(&mut self.ground)?;
+        }
+        Ok(match begun {
+            Ok(next) => next,
+            Err(error) => Next::Answer(self.failed(cor, error)),
+        })
+    }
+
+    fn begin_open(&mut self, cor: u32, path: Span, mode: u32) -> StdResult<Result<Next>, Ended> {
+        let path = self.ground.take(path);
+        self.trace.event(format_args!("ask {cor} open {} {mode}", text(&path)))?;
+        Ok(checked_names(&path).map(|names| {
+            let maps = may_be_mapped(&path).then_some(self.number);
+            message(ops::open(self.link.conn(), names, mode, maps), After::Nothing)
+        }))
+    }
+
+    fn begin_create(
+        &mut self,
+        cor: u32,
+        path: Span,
+        perm: u32,
+        mode: u32,
+    ) -> StdResult<Result<Next>, Ended> {
+        let path = self.ground.take(path);
+        self.trace.event(format_args!("ask {cor} create {} {perm:o} {mode}", text(&path)))?;
+        Ok(checked_names(&path).map(|names| {
+            let maps = may_be_mapped(&path).then_some(self.number);
+            message(ops::create(self.link.conn(), names, perm, mode, maps), After::Nothing)
+        }))
+    }
+
+    fn begin_remove(&mut self, cor: u32, path: Span) -> StdResult<Result<Next>, Ended> {
+        let path = self.ground.take(path);
+        self.trace.event(format_args!("ask {cor} remove {}", text(&path)))?;
+        Ok(checked_names(&path)
+            .map(|names| message(ops::remove(self.link.conn(), names), After::Nothing)))
+    }
+
+    #[inline]
+    fn begin_read(
+        &mut self,
+        cor: u32,
+        fd: i32,
+        to: Span,
+        at: Option<u64>,
+    ) -> StdResult<Result<Next>, Ended> {
+        let file = match self.files.find(fd) {
+            Ok(file) => file,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (offset, moved) = start(file, fd, at, to.bytes);
+        self.trace.event(format_args!("ask {cor} read {fd} {} at {offset}", to.bytes))?;
+        if let Some(copy) = direct(file, fd, true, to, offset, moved.is_some()) {
+            self.announce(&copy);
+            return Ok(Ok(Next::Queue(Wait::Copy(copy))));
+        }
+        let op = ops::read(&file.fid, offset, to.bytes, file.blocks);
+        let after = After::Data { to, moved };
+        Ok(Ok(if file.blocks { Next::Park(op, after) } else { message(op, after) }))
+    }
+
+    #[inline]
+    fn begin_write(
+        &mut self,
+        cor: u32,
+        fd: i32,
+        from: Span,
+        at: Option<u64>,
+    ) -> StdResult<Result<Next>, Ended> {
+        let file = match self.files.find(fd) {
+            Ok(file) => file,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (offset, moved) = start(file, fd, at, from.bytes);
+        self.trace.event(format_args!("ask {cor} write {fd} {} at {offset}", from.bytes))?;
+        if file.may_write
+            && let Some(copy) = direct(file, fd, false, from, offset, moved.is_some())
+        {
+            self.announce(&copy);
+            return Ok(Ok(Next::Queue(Wait::Copy(copy))));
+        }
+        let (fid, blocks) = (file.fid.clone(), file.blocks);
+        let op = ops::write(&fid, offset, self.ground.take(from), blocks);
+        let after = After::Written { count: from.bytes, moved };
+        Ok(Ok(if blocks { Next::Park(op, after) } else { message(op, after) }))
+    }
+
+    /// A copy is begun: memory is asked for that is used when its turn has come.
+    #[inline]
+    fn announce(&self, copy: &Copy) {
+        if copy.is_read {
+            let place = header::glance(&**self.ground.memory(), copy.ticket);
+            let bytes = copy.local.bytes.min(place.capacity.saturating_sub(copy.at));
+            self.ground.prefetch(place.mapping, place.pointer.wrapping_add(copy.at), bytes);
+        }
+    }
+
+    /// Concludes what a coroutine waited for.
+    #[inline]
+    pub(super) fn finish(&mut self, cor: u32, wait: Wait) -> StdResult<Answer, Ended> {
+        match wait {
+            Wait::Turn(answer) => Ok(answer),
+            Wait::Copy(copy) => self.copy(cor, copy),
+            Wait::Message(op, after) => {
+                let result = self.wait_for(op)?;
+                self.conclude(cor, result, after)
+            }
+        }
+    }
+
+    #[inline]
+    fn copy(&mut self, cor: u32, copy: Copy) -> StdResult<Answer, Ended> {
+        match self.copy_direct(&copy) {
+            Some(Ok(count)) => {
+                if copy.is_moved && count < copy.local.bytes {
+                    self.moved_back(copy.fd, copy.at, count, copy.local.bytes);
+                }
+                if self.trace.is_on() {
+                    self.trace_data(cor, copy.is_read, copy.local, count)?;
+                }
+                Ok(Ok(count as i64))
+            }
+            Some(Err(error)) => Ok(self.failed(cor, error)),
+            None => self.copy_by_message(cor, copy),
+        }
+    }
+
+    /// `None` where only the host can do it.
+    #[inline]
+    fn copy_direct(&mut self, copy: &Copy) -> Option<Result<u64>> {
+        let memory = self.ground.memory().clone();
+        let access = header::enter(&*memory, self.number, copy.ticket)?;
+        let (size, place) = (access.view.size, access.view.place);
+        if place.mapping == Place::NOWHERE {
+            return None;
+        }
+        let bytes = copy.local.bytes.min(size.saturating_sub(copy.at));
+        if !copy.is_read && bytes < copy.local.bytes {
+            return None;
+        }
+        if bytes == 0 {
+            return Some(Ok(0));
+        }
+        let pointer = place.pointer.checked_add(copy.at)?;
+        let local = Span::new(copy.local.address, bytes);
+        let done = match copy.is_read {
+            true => self.ground.fetch(place.mapping, pointer, local),
+            false => self.ground.put(local, place.mapping, pointer),
+        };
+        Some(done.map(|()| bytes))
+    }
+
+    #[cold]
+    fn copy_by_message(&mut self, cor: u32, copy: Copy) -> StdResult<Answer, Ended> {
+        let moved = copy.is_moved.then_some((copy.fd, copy.at));
+        let fid = match self.files.find(copy.fd) {
+            Ok(file) => file.fid.clone(),
+            Err(error) => return Ok(self.failed(cor, error)),
+        };
+        let (op, after) = match copy.is_read {
+            true => {
+                let op = ops::read(&fid, copy.at, copy.local.bytes, false);
+                (op, After::Data { to: copy.local, moved })
+            }
+            false => {
+                let op = ops::write(&fid, copy.at, self.ground.take(copy.local), false);
+                (op, After::Written { count: copy.local.bytes, moved })
+            }
+        };
+        let result = self.wait_for(op)?;
+        self.conclude(cor, result, after)
+    }
+
+    /// The answer from the host becomes that of the coroutine.
+    pub(super) fn conclude(
+        &mut self,
+        cor: u32,
+        result: Result<Reply>,
+        after: After,
+    ) -> StdResult<Answer, Ended> {
+        let answer = result.and_then(|reply| self.take_reply(reply, after));
+        if let (Ok(count), After::Data { to, .. }) = (&answer, after) {
+            self.trace_data(cor, true, to, *count as u64)?;
+        } else {
+            let code = answer.as_ref().map_or_else(|error| -i64::from(error.code), |count| *count);
+            self.trace.event(format_args!("done {cor} {code}"))?;
+        }
+        Ok(match answer {
+            Ok(number) => Ok(number),
+            Err(error) => {
+                self.keep_error(cor, error.code, error.to_string());
+                Err(error.code)
+            }
+        })
+    }
+
+    fn take_reply(&mut self, reply: Reply, after: After) -> Result<i64> {
+        match (reply, after) {
+            (Reply::Opened(file, mapping), _) => self.take_file(file, mapping).map(i64::from),
+            (Reply::Data(pieces), After::Data { to, moved }) => {
+                let mut at = 0;
+                for piece in pieces {
+                    let part = to.part(at, piece.len() as u64).ok_or(Errno::EPROTO)?;
+                    self.ground.give(part, &piece);
+                    at += part.bytes;
+                }
+                self.settle(moved, at, to.bytes);
+                Ok(at as i64)
+            }
+            (Reply::Count(written), After::Written { count, moved }) => {
+                self.settle(moved, written, count);
+                Ok(written as i64)
+            }
+            (Reply::Count(size), After::End { fd, offset }) => {
+                let end = size.checked_add_signed(offset).ok_or(Errno::EINVAL)?;
+                self.files.find(fd)?.offset = end;
+                Ok(end as i64)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn take_file(&mut self, mut file: File, mapping: Option<u32>) -> Result<i32> {
+        // One that cannot be taken in is used by messages.
+        if mapping.is_some_and(|mapping| self.ground.adopt(mapping).is_err()) {
+            file.map = None;
+        }
+        self.files.add(file)
+    }
+
+    fn settle(&mut self, moved: Option<(i32, u64)>, count: u64, asked: u64) {
+        if let Some((fd, at)) = moved
+            && count < asked
+        {
+            self.moved_back(fd, at, count, asked);
+        }
+    }
+
+    /// The descriptor was moved on by all that was asked for: by less, if nobody has moved it since.
+    fn moved_back(&mut self, fd: i32, at: u64, count: u64, asked: u64) {
+        if let Ok(file) = self.files.find(fd)
+            && file.offset == at + asked
+        {
+            file.offset = at + count;
+        }
+    }
+
+    fn seek(&mut self, fd: i32, offset: i64, whence: u32) -> Result<Next> {
+        let file = self.files.find(fd)?;
+        let base = match whence {
+            0 => 0,
+            1 => file.offset,
+            2 => return Ok(message(ops::size(&file.fid), After::End { fd, offset })),
+            _ => return Err(Errno::because(Errno::EINVAL, format!("seek of type {whence}"))),
+        };
+        let to = base.checked_add_signed(offset).filter(|to| i64::try_from(*to).is_ok());
+        file.offset = to.ok_or_else(|| Errno::because(Errno::EINVAL, "seek before the start"))?;
+        Ok(now(file.offset as i64))
+    }
+
+    fn log(&mut self, line: Bytes) -> Result<Next> {
+        let log = self.files.log.as_ref().ok_or(Errno::EBADF)?;
+        let after = After::Written { count: line.len() as u64, moved: None };
+        Ok(message(ops::write(log, 0, line, false), after))
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<u64> {
+        let full = |full: crate::store::Overfull| Errno::because(Errno::ENOMEM, full.to_string());
+        self.store.check("an allocation", bytes).map_err(full)?;
+        let block = self.ground.allocate(bytes).ok_or(Errno::ENOMEM)?;
+        self.store.hold("an allocation", block).map_err(full).inspect_err(|_| {
+            self.ground.release(block);
+        })?;
+        Ok(block.address)
+    }
+
+    fn release(&mut self, address: u64) -> Result<()> {
+        let unknown = || Errno::because(Errno::EINVAL, format!("{address:#x} is not allocated"));
+        let block = self.store.release(address).ok_or_else(unknown)?;
+        self.ground.release(block);
+        Ok(())
+    }
+
+    fn error_text(&mut self, cor: u32, into: Span) -> i64 {
+        let error = self.cors[cor as usize].as_ref().map_or("", |slot| &slot.error.1);
+        let fits = error.len().min(into.bytes as usize);
+        let bytes = error.len() as i64;
+        let text = error.as_bytes()[..fits].to_vec();
+        self.ground.give(Span::new(into.address, fits as u64), &text);
+        bytes
+    }
+
+    fn failed(&mut self, cor: u32, error: Errno) -> Answer {
+        self.keep_error(cor, error.code, error.to_string());
+        Err(error.code)
+    }
+
+    fn keep_error(&mut self, cor: u32, code: u32, text: String) {
+        if let Some(slot) = &mut self.cors[cor as usize] {
+            slot.error = (code, text);
+        }
+    }
+
+    fn trace_data(
+        &mut self,
+        cor: u32,
+        is_read: bool,
+        local: Span,
+        count: u64,
+    ) -> StdResult<(), Ended> {
+        if !self.trace.is_on() {
+            return Ok(());
+        }
+        Ok(match is_read {
+            true => {
+                let data = self.ground.take(Span::new(local.address, count));
+                let sum = digest(&data, DIGEST_SEED);
+                self.trace.event(format_args!("done {cor} {count} {sum:016x}"))
+            }
+            false => self.trace.event(format_args!("done {cor} {count}")),
+        }?)
+    }
+}
+
+fn now(number: i64) -> Next {
+    Next::Answer(Ok(number))
+}
+
+fn message(op: Op, after: After) -> Next {
+    Next::Queue(Wait::Message(op, after))
+}
+
+fn checked_names(path: &[u8]) -> Result<Vec<covey_wire::Name>> {
+    let names = names(path)?;
+    ops::check_depth(&names)?;
+    Ok(names)
+}
+
+/// Where a transfer begins. A descriptor's own place moves on at once, so that the next one begins behind this one.
+#[inline]
+fn start(file: &mut File, fd: i32, at: Option<u64>, bytes: u64) -> (u64, Option<(i32, u64)>) {
+    match at {
+        Some(at) => (at, None),
+        None => {
+            let at = file.offset;
+            file.offset = at.saturating_add(bytes);
+            (at, Some((fd, at)))
+        }
+    }
+}
+
+/// The copy that a transfer is, if no message is needed.
+#[inline]
+fn direct(
+    file: &File,
+    fd: i32,
+    is_read: bool,
+    local: Span,
+    at: u64,
+    is_moved: bool,
+) -> Option<Copy> {
+    let ticket = file.map?;
+    let is_aligned = (local.address | local.bytes | at) & (ALIGNMENT - 1) == 0;
+    is_aligned.then_some(Copy { fd, ticket, is_read, local, at, is_moved })
+}
+
+/// Of offset, count and buffer of what is copied without a message.
+const ALIGNMENT: u64 = 16;

@@ -1,0 +1,260 @@
+//! `covey cell`: workers with a small local store that reach everything as files.
+
+use super::Context;
+use crate::config::{Config, find, load_found};
+use crate::error::{Cannot, Error, Result};
+use covey_cluster::net::{addresses, dial_node};
+use covey_io::os::net::Address;
+use covey_io::os::random;
+use covey_ninep::client::{Conn, Fid};
+use covey_ninep::message::Message;
+use covey_serve::cell::{Host, Outcome, Wish, library, work};
+use covey_wire::{Bytes, List, Name};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Workers with a small local store that reach everything as files
+///
+/// A worker's program is a shared object that is written against covey_cell.h and built with a plain
+/// compiler. Its coroutines read and write regions of memory (#r), files of this machine (#U, #R),
+/// pipes (#p), the log (#l), and every path of the node's namespace. `docs/manual/cell.md` shows how.
+///
+/// EXAMPLES
+///
+///     cc -O2 -shared -fPIC -o sum.so sum.c
+///     covey cell run -s 4 sum.so /tmp/numbers
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    Run(Run),
+    #[command(hide = true)]
+    Work(Work),
+}
+
+/// Run a program on workers, and wait for its end
+///
+/// Each worker calls `cormain` of the program, and ends when its coroutines have ended. What workers
+/// write to the log appears on stdout. A worker that fails ends alone; the others get an error where
+/// they depend on it. While the program runs, its regions and pipes are below /cell of the node, and
+/// other paths of the node's namespace open from it.
+///
+/// Exit code 0 when all workers have ended well, 1 when one has not.
+///
+/// EXAMPLES
+///
+///     covey cell run -s 8 --pin matmul.so 1024
+///     covey cell run --trace /tmp/trace prog.so && covey cell run --replay /tmp/trace prog.so
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct Run {
+    /// Workers
+    #[arg(short = 's', long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: u32,
+    /// Run workers as threads of one process: a crash of one ends all
+    #[arg(long)]
+    threads: bool,
+    /// Bind each worker to a CPU
+    #[arg(long)]
+    pin: bool,
+    /// Bytes of each worker's local store: the program's segments, its stacks and what it allocates
+    #[arg(long, value_name = "BYTES", default_value_t = 256 << 10)]
+    store: u64,
+    /// Most bytes of memory files (#r, #R), in MiB; what is not used takes none
+    #[arg(long, value_name = "MIB", default_value_t = 16 << 10)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    memory: u64,
+    /// Ask for huge pages for memory files
+    #[arg(long)]
+    huge: bool,
+    /// Record what each worker does in FILE.N, N being its number
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Do again what FILE.N recorded, and stop where it differs
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// The node whose namespace the workers see [default: the one on this machine]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Without any node: devices only
+    #[arg(long, conflicts_with = "node")]
+    alone: bool,
+    /// The program, and its arguments
+    #[arg(value_name = "PROGRAM")]
+    program: PathBuf,
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// One worker, whose host is at stdin.
+#[derive(clap::Args, Debug)]
+struct Work {
+    #[arg(long)]
+    cpu: Option<usize>,
+    program: PathBuf,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    match args.command {
+        Command::Run(args) => run_workers(args, context).await,
+        Command::Work(args) => {
+            let status = work(&args.program, args.words, args.cpu).cannot(|| "run a worker")?;
+            // What was wrong has been said.
+            std::process::exit(status)
+        }
+    }
+}
+
+async fn run_workers(args: Run, context: &Context) -> Result<()> {
+    let program = args.program.canonicalize();
+    let program = program.cannot(|| format!("find program {}", args.program.display()))?;
+    if library().is_none() {
+        return Err(Error::work("cannot run workers: there is no libcovey-cell.so beside covey")
+            .hint("COVEY_CELL_LIBRARY names it where it lies elsewhere"));
+    }
+    let node = match args.alone {
+        true => None,
+        false => node(&args, context).await?,
+    };
+    let wish = Wish {
+        workers: args.workers,
+        program,
+        words: args.words,
+        is_threads: args.threads,
+        is_pinned: args.pin,
+        store_bytes: args.store,
+        heap_bytes: args.memory << 20,
+        is_huge: args.huge,
+        trace: args.trace.map(absolute).transpose()?,
+        replay: args.replay.map(absolute).transpose()?,
+    };
+    let host = Host::new(wish, |text| {
+        // A reader that has gone is no reason to end.
+        let _ = std::io::stdout().write_all(text);
+    });
+    let host = host.cannot(|| "begin with workers")?;
+    let _shown = match node {
+        Some(conn) => Some(show(&host, conn, context).await?),
+        None => None,
+    };
+    let outcomes = tokio::select! {
+        outcomes = host.run() => outcomes.cannot(|| "run workers")?,
+        _ = tokio::signal::ctrl_c() => return Err(Error::work("cannot finish: interrupted")),
+    };
+    report(&outcomes, context)
+}
+
+#[derive(Serialize)]
+struct Report {
+    kind: &'static str,
+    workers: usize,
+    failed: Vec<u32>,
+}
+
+fn report(outcomes: &[Outcome], context: &Context) -> Result<()> {
+    let failed: Vec<&Outcome> = outcomes.iter().filter(|one| one.failure.is_some()).collect();
+    if context.output.json {
+        let failed = failed.iter().map(|outcome| outcome.worker).collect();
+        let report = Report { kind: "cell-run", workers: outcomes.len(), failed };
+        context.output.result(&report, |_| Ok(()))?;
+    }
+    let Some(first) = failed.first() else { return Ok(()) };
+    let why = first.failure.as_deref().unwrap_or_default();
+    let others = match failed.len() {
+        1 => String::new(),
+        count => format!(", and {} more failed", count - 1),
+    };
+    Err(Error::work(format!("cannot finish: worker {} ended with {why}{others}", first.worker)))
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf> {
+    std::path::absolute(&path).cannot(|| format!("find {}", path.display()))
+}
+
+/// The node on this machine, or the one that was named. None where there is none.
+async fn node(args: &Run, context: &Context) -> Result<Option<Conn>> {
+    let is_asked = args.node.is_some() || context.config_file.is_some();
+    let found = find(context.config_file.as_deref()).and_then(|found| load_found(&found));
+    let config = match found {
+        Ok(config) => config,
+        Err(error) if is_asked => return Err(error),
+        Err(_) => return Ok(None),
+    };
+    let name = match &args.node {
+        Some(name) => config.node(name)?.name.clone(),
+        None => match config.nodes.iter().find(|node| is_here(&config, &node.name)) {
+            Some(node) => node.name.clone(),
+            None => return Ok(None),
+        },
+    };
+    match dial_node(&config, &name, "/", None).await {
+        Ok(conn) => Ok(Some(conn)),
+        Err(error) if args.node.is_none() => {
+            context.output.say(&format!("without a node: {name} does not answer ({error})"));
+            Ok(None)
+        }
+        Err(error) => Err(Error::work(format!("cannot reach node {name}: {error}"))
+            .hint("--alone runs workers without a node")),
+    }
+}
+
+/// Whether the node has a socket on this machine.
+fn is_here(config: &Config, name: &str) -> bool {
+    addresses(config, name).is_ok_and(|all| {
+        all.iter().any(|address| matches!(address, Address::Unix(path) if path.exists()))
+    })
+}
+
+/// What keeps the devices in the node's tree.
+struct Shown {
+    directory: PathBuf,
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Shows the devices below /cell of the node, and the node's namespace to the workers.
+async fn show(host: &Host, conn: Conn, context: &Context) -> Result<Shown> {
+    host.bind_node(conn.clone()).cannot(|| "show the node to the workers")?;
+    let shown = Shown { directory: private_directory()? };
+    let socket = shown.directory.join("host");
+    host.serve_at(&socket).await.cannot(|| format!("listen at {}", socket.display()))?;
+    if let Err(error) = announce(&conn, &socket).await {
+        context.output.say(&format!("not shown below /cell of the node: {error}"));
+    }
+    Ok(shown)
+}
+
+fn private_directory() -> Result<PathBuf> {
+    let word = random::bytes::<8>().cannot(|| "make a random name")?;
+    let name = word.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let directory = std::env::temp_dir().join(format!("covey-cell-{name}"));
+    let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
+    made.cannot(|| format!("make directory {}", directory.display()))?;
+    Ok(directory)
+}
+
+async fn announce(conn: &Conn, socket: &Path) -> covey_ninep::tree::Result<()> {
+    let fid = Fid::new(conn);
+    let names = List(["cell", "ctl"].map(Name::from).to_vec());
+    conn.call(Message::Twalk { fid: 0, newfid: fid.number(), names }).await?;
+    conn.call(Message::Tlopen { fid: fid.number(), flags: 1 }).await?;
+    let line = Bytes::from(format!("host '{}'\n", socket.display()));
+    conn.call(Message::Twrite { fid: fid.number(), offset: 0, data: line.into() }).await?;
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! `covey cell`: programs in C on workers, alone and on a node, and what becomes of those that fail.
+
+use crate::support::libraries::{built, source};
+use crate::support::{Cluster, Finished, covey, has_program, run, skip, until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// A directory, and the library that workers run by.
+struct Bench {
+    dir: TempDir,
+    library: PathBuf,
+}
+
+impl Bench {
+    fn new() -> Option<Bench> {
+        if !has_program("cc") {
+            skip("needs cc");
+            return None;
+        }
+        let dir = TempDir::with_prefix("covey-cell-test-").expect("a directory");
+        Some(Bench { dir, library: built("covey-spc", "libcovey_cell_lib.so") })
+    }
+
+    /// A program, built as users do.
+    fn program(&self, name: &str, options: &[&str]) -> PathBuf {
+        let object = self.dir.path().join(format!("{name}.so"));
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-shared", "-fPIC", "-Wall", "-Wno-unused-parameter", "-Werror"]);
+        cc.args(options).arg("-I").arg(source("crates/spc/include")).arg("-o").arg(&object);
+        cc.arg(source(&format!("crates/covey/tests/cell/{name}.c")));
+        let done = run(cc);
+        assert!(done.ok, "{done}");
+        object
+    }
+
+    fn command(&self, options: &[&str], program: &Path, words: &[&str]) -> Command {
+        let mut command = covey();
+        command.env("COVEY_CELL_LIBRARY", &self.library).env("HOME", self.dir.path());
+        command.args(["cell", "run"]).args(options).arg(program).args(words);
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, options: &[&str], program: &Path, words: &[&str]) -> Finished {
+        run(self.command(options, program, words))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+}
+
+/// A program that runs, whose log is read line by line.
+struct Running {
+    child: Child,
+    log: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("covey starts");
+        let log = BufReader::new(child.stdout.take().expect("a pipe"));
+        Running { child, log }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.log.read_line(&mut line).expect("a line");
+        line
+    }
+
+    /// The next line that begins so.
+    fn line_with(&mut self, begin: &str) -> String {
+        loop {
+            let line = self.line();
+            assert!(!line.is_empty(), "no line with {begin}");
+            if line.starts_with(begin) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_listings_of_the_paper_compile_in_the_dialects_of_c_and_run() {
+    let Some(bench) = Bench::new() else { return };
+    for dialect in ["-std=gnu89", "-std=c99", "-std=gnu17"] {
+        let hello = bench.program("hello", &[dialect]);
+        let done = bench.run(&["--alone", "-s", "3"], &hello, &[]);
+        assert!(done.ok && done.stdout == "hello world\n".repeat(3), "{dialect}: {done}");
+    }
+    let hello = bench.program("hello", &[]);
+    let done = bench.run(&["--alone", "--threads", "--pin", "-s", "2"], &hello, &[]);
+    assert!(done.ok && done.stdout == "hello world\n".repeat(2), "{done}");
+    let test = bench.program("test", &[]);
+    let done = bench.run(&["--alone"], &test, &[]);
+    assert!(done.ok && done.stdout == "descriptor 0\n", "{done}");
+    assert_eq!(fs::read_to_string("/tmp/test").unwrap(), "written by a worker\n");
+    fs::remove_file("/tmp/test").unwrap();
+}
+
+#[test]
+fn the_paper_s_matrix_multiplication_multiplies() {
+    let Some(bench) = Bench::new() else { return };
+    const N: usize = 256;
+    const M: usize = 64;
+    // Small whole numbers, so that sums are exact; blocks lie one after another.
+    let at = |row: usize, column: usize| {
+        (row / M * M * N) + (column / M * M * M) + row % M * M + column % M
+    };
+    let matrix = |seed: usize| -> Vec<f32> {
+        (0..N * N).map(|index| ((index * seed + index / 7) % 5) as f32).collect()
+    };
+    let (a, b) = (matrix(3), matrix(11));
+    let bytes = |matrix: &[f32]| matrix.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let names = ["a", "b", "c"].map(|name| bench.path(name));
+    fs::write(&names[0], bytes(&a)).unwrap();
+    fs::write(&names[1], bytes(&b)).unwrap();
+    fs::write(&names[2], vec![0; N * N * 4]).unwrap();
+    let program = bench.program("mmulcor", &[]);
+    let words = names.each_ref().map(|name| format!("#U{name}"));
+    let done = bench.run(&["--alone"], &program, &words.each_ref().map(String::as_str));
+    assert!(done.ok, "{done}");
+    let c = fs::read(&names[2]).unwrap();
+    let value = |row, column| {
+        let at = at(row, column) * 4;
+        f32::from_le_bytes(c[at..at + 4].try_into().unwrap())
+    };
+    for (row, column) in [(0, 0), (5, 200), (130, 66), (255, 255), (64, 191)] {
+        let sum: f32 = (0..N).map(|k| a[at(row, k)] * b[at(k, column)]).sum();
+        assert_eq!(value(row, column), sum, "at {row} {column}");
+    }
+}
+
+#[test]
+fn a_trace_is_the_same_in_every_run_and_replays_and_another_program_does_not() {
+    let Some(bench) = Bench::new() else { return };
+    let input = bench.path("input");
+    fs::write(&input, (0..5000_u32).map(|n| (n % 251) as u8).collect::<Vec<u8>>()).unwrap();
+    let program = bench.program("overlap", &[]);
+    let (input, trace) = (format!("#U{input}"), bench.path("trace"));
+    let words = [&*input];
+    let mut first = None;
+    for turn in 0..20 {
+        let done = bench.run(&["--alone", "-s", "2", "--trace", &trace], &program, &words);
+        assert!(done.ok && done.stdout.is_empty(), "{done}");
+        let traces = [0, 1].map(|worker| fs::read_to_string(format!("{trace}.{worker}")).unwrap());
+        assert!(traces[0].lines().count() > 400, "{}", traces[0]);
+        assert!(*first.get_or_insert_with(|| traces.clone()) == traces, "run {turn}");
+    }
+    let done = bench.run(&["--alone", "-s", "2", "--replay", &trace], &program, &words);
+    assert!(done.ok, "{done}");
+    let other = [words[0], "other"];
+    let done = bench.run(&["--alone", "-s", "2", "--replay", &trace], &program, &other);
+    assert!(done.code == Some(1) && done.stderr.contains("replay differs at line"), "{done}");
+}
+
+#[test]
+fn what_does_not_fit_or_makes_no_sense_is_refused_in_words() {
+    let Some(bench) = Bench::new() else { return };
+    let limits = bench.program("limits", &[]);
+    let done = bench.run(&["--alone"], &limits, &[]);
+    assert!(done.ok, "{done}");
+    for words in [
+        "malloc: 12 out of memory: local store is full: an allocation of 200000 bytes, ",
+        "mkcor: 22 the stack is too small\n",
+        "read: 9 bad file descriptor: descriptor 77 is not open\n",
+        "done\n",
+    ] {
+        assert!(done.stdout.contains(words), "{words}: {done}");
+    }
+    assert!(!done.stdout.contains("not refused"), "{done}");
+    let done = bench.run(&["--alone", "--store", "65536"], &limits, &[]);
+    assert!(done.code == Some(1), "{done}");
+    assert!(done.stderr.contains("local store is full: a segment of the program"), "{done}");
+}
+
+#[test]
+fn a_stack_that_overflows_ends_its_worker_with_an_error() {
+    let Some(bench) = Bench::new() else { return };
+    let done = bench.run(&["--alone"], &bench.program("overflow", &["-O0"]), &[]);
+    assert!(done.code == Some(1), "{done}");
+    assert!(done.stderr.contains("coroutine 1 has overflowed its stack"), "{done}");
+}
+
+#[test]
+fn a_worker_that_is_killed_or_scribbles_ends_alone_and_its_reader_gets_an_error() {
+    let Some(bench) = Bench::new() else { return };
+    let trouble = bench.program("trouble", &["-Wno-unused-result"]);
+    for (what, why) in [("kill", "signal: 9"), ("scribble", "message box is broken")] {
+        let done = bench.run(&["--alone", "-s", "2"], &trouble, &[what]);
+        assert!(done.code == Some(1), "{what}: {done}");
+        assert!(done.stderr.contains("worker 1 ended with") && done.stderr.contains(why), "{done}");
+        assert!(done.stdout.contains("last words\nerror 32\n"), "{what}: {done}");
+    }
+    let done = bench.run(&["--alone", "-s", "2"], &trouble, &["nothing"]);
+    assert!(done.ok && done.stdout.contains("last words\nend\n"), "{done}");
+}
+
+#[test]
+fn when_a_host_is_killed_its_workers_end() {
+    let Some(bench) = Bench::new() else { return };
+    let trouble = bench.program("trouble", &["-Wno-unused-result"]);
+    let mut running = Running::start(bench.command(&["--alone", "-s", "2"], &trouble, &["wait"]));
+    let line = running.line_with("waits");
+    let worker = line.trim().rsplit(' ').next().expect("a number");
+    assert!(is_running(worker));
+    let host = Pid::from_raw(running.child.id() as i32).expect("a process");
+    kill_process(host, Signal::KILL).expect("it runs");
+    until("the worker has ended", || !is_running(worker));
+}
+
+/// Whether a process runs: one that nobody has waited for does not.
+fn is_running(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn a_node_shows_its_workers_and_workers_see_the_node_and_a_dead_host_takes_its_files_along() {
+    let Some(bench) = Bench::new() else { return };
+    let cluster = Cluster::up(2);
+    let client = |node: &str, verb: &str, path: &str| {
+        let mut command = covey();
+        let address = format!("unix!{}", cluster.socket(node).display());
+        command.args(["9p", verb, &address, path]);
+        run(command)
+    };
+    let program = bench.program("everything", &[]);
+    let start = || {
+        let mut command = bench.command(&["--node", "io1"], &program, &[]);
+        command.env("COVEY_CONFIG", cluster.config());
+        let mut running = Running::start(command);
+        let first = running.line();
+        assert_eq!(first, "in the file system\n");
+        assert_eq!(running.line(), "ready\n");
+        running
+    };
+    let mut running = start();
+    assert_eq!(client("io1", "ls", "/cell").stdout, "R\nU\nctl\nl\np\nr\n");
+    assert_eq!(client("io1", "cat", "/cell/r/board").stdout, "from the worker\n");
+    assert_eq!(client("io2", "cat", "/n/io1/cell/r/board").stdout, "from the worker\n");
+    assert_eq!(client("meta", "cat", "/fs/result").stdout, "in the file system\n");
+    let file = bench.path("order");
+    fs::write(&file, "march\n").unwrap();
+    let mut order = covey();
+    let address = format!("unix!{}", cluster.socket("io2").display());
+    order.args(["9p", "write", &address, "/n/io1/cell/p/orders"]);
+    order.stdin(fs::File::open(&file).unwrap());
+    assert!(order.status().unwrap().success());
+    assert_eq!(running.line(), "order: march\n");
+    assert!(running.child.wait().unwrap().success());
+    until("the node shows no more", || client("io1", "ls", "/cell/r").stdout.is_empty());
+
+    let mut running = start();
+    let host = Pid::from_raw(running.child.id() as i32).expect("a process");
+    kill_process(host, Signal::KILL).expect("it runs");
+    running.child.wait().unwrap();
+    until("the node shows no more", || client("io1", "ls", "/cell/r").stdout.is_empty());
+    assert_eq!(client("io1", "cat", "/fs/result").stdout, "in the file system\n");
+}

@@ -1,0 +1,394 @@
+//! The host: it serves the boxes of its workers.
+
+use super::start::{Running, start};
+use super::world::World;
+use crate::identity::Users;
+use crate::{accept, lobby};
+use anyhow::{Context as _, bail};
+use covey_cell::devices::{HostFiles, Kind, Lines, Log, Memory, Pipes};
+use covey_cell::header::Headers;
+use covey_cell::mailbox::{HostBox, Wake};
+use covey_cell::{Plan, Shared};
+use covey_io::os::net::{Address, Listener};
+use covey_io::os::program::cpus;
+use covey_io::os::shm::Bell;
+use covey_io::os::shm::area::{Area, AreaHeap, Card, greet};
+use covey_ninep::import::{Import, root_of};
+use covey_ninep::namespace::{self, Namespace};
+use covey_ninep::server::{self, Session};
+use covey_ninep::tree::{Attach, Peer, Result as TreeResult, User};
+use covey_wire::{BytesMut, Machine, Piece, Segments};
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::future::poll_fn;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Workers.
+    pub workers: u32,
+    /// The program: a shared object.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub words: Vec<OsString>,
+    /// Threads of the host instead of processes.
+    pub is_threads: bool,
+    /// Each worker keeps to one CPU.
+    pub is_pinned: bool,
+    /// Bytes of each worker's local store.
+    pub store_bytes: u64,
+    /// Bytes for files in memory; those that are not used cost nothing.
+    pub heap_bytes: u64,
+    /// Ask for huge pages.
+    pub is_huge: bool,
+    /// Record traces in this file, with the worker's number behind it.
+    pub trace: Option<PathBuf>,
+    /// Compare with the traces there.
+    pub replay: Option<PathBuf>,
+}
+
+impl Wish {
+    /// What worker processes find in their environment.
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let trace = self.trace.as_deref().map(|path| ("COVEY_CELL_TRACE", path));
+        let replay = self.replay.as_deref().map(|path| ("COVEY_CELL_REPLAY", path));
+        trace.into_iter().chain(replay)
+    }
+}
+
+/// How a worker ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its number.
+    pub worker: u32,
+    /// Why it did not end by itself.
+    pub failure: Option<String>,
+}
+
+/// A host whose workers are not started yet.
+pub struct Host {
+    wish: Wish,
+    area: Rc<Area>,
+    file: OwnedFd,
+    bell: Rc<Bell>,
+    world: Rc<World>,
+    headers: Rc<Headers<Area>>,
+    pipes: Rc<Pipes>,
+    names: Rc<Namespace>,
+}
+
+type Workers = Rc<RefCell<Vec<Option<Worker>>>>;
+
+/// A worker as its host sees it.
+struct Worker {
+    mailbox: HostBox<Area>,
+    session: Session<Namespace>,
+    bell: Bell,
+    input: BytesMut,
+    out: Segments,
+    message: Vec<u8>,
+    /// What was wrong with what it wrote.
+    failure: Option<String>,
+}
+
+impl Host {
+    /// Makes the memory and the devices. `log` is given what workers write to the log.
+    pub fn new(wish: Wish, log: impl Fn(&[u8]) + 'static) -> anyhow::Result<Host> {
+        if wish.is_threads && (wish.trace.is_some() || wish.replay.is_some()) {
+            bail!("traces are those of processes: leave out --threads");
+        }
+        let plan = Plan { workers: wish.workers, heap_bytes: wish.heap_bytes };
+        let (area, file) = Area::make(plan.bytes()).context("cannot make shared memory")?;
+        if wish.is_huge {
+            area.ask_huge().context("cannot ask for huge pages")?;
+        }
+        plan.sign(&area);
+        let heap = AreaHeap::new(&area, plan.heap_at(), file.try_clone()?);
+        let heap = heap.context("the heap lies in the area")?;
+        let (area, bell) = (Rc::new(area), Rc::new(Bell::new()?));
+        let process = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let world = Rc::new(World::new(area.clone(), heap, process, log));
+        let headers = Rc::new(Headers::new(area.clone(), wish.workers, wait_for_copy));
+        let pipes = Rc::new(Pipes::new(world.clone()));
+        let names = Namespace::new(Door(Users::of_this_process()));
+        let lines: Rc<dyn Lines> = headers.clone();
+        names.bind("cell/r", Rc::new(Memory::new(world.clone(), lines.clone())))?;
+        let files = |kind| Rc::new(HostFiles::new(world.clone(), lines.clone(), kind));
+        names.bind("cell/U", files(Kind::Mapped))?;
+        names.bind("cell/R", files(Kind::Private))?;
+        names.bind("cell/p", pipes.clone())?;
+        names.bind("cell/l", Rc::new(Log::new(world.clone())))?;
+        let names = Rc::new(names);
+        Ok(Host { wish, area, file, bell, world, headers, pipes, names })
+    }
+
+    /// All other paths of the workers are those of this tree, which a connection leads to.
+    pub fn bind_node(&self, conn: covey_ninep::client::Conn) -> anyhow::Result<()> {
+        let connect = move |_: &User| {
+            let conn = conn.clone();
+            let root = async move { root_of(&conn).await };
+            Box::pin(root) as Pin<Box<dyn Future<Output = _>>>
+        };
+        Ok(self.names.bind("node", Rc::new(Import::new(Box::new(connect))))?)
+    }
+
+    /// Serves the devices at a socket, for the node to show them, until the future is dropped.
+    pub async fn serve_at(&self, path: &Path) -> anyhow::Result<()> {
+        let address: Address = format!("unix!{}", path.display()).parse()?;
+        // Only its own user and root, as which nodes run.
+        let listener = Listener::bind(&address, 0o600).await?;
+        let config = accept::Config::default();
+        let lobby = lobby::Lobby::new(covey_io::os::limits::open_files());
+        tokio::task::spawn_local(accept::serve_tree(listener, self.names.clone(), config, lobby));
+        Ok(())
+    }
+
+    /// Starts the workers and serves them until the last has ended. Runs inside a `LocalSet`. Dropped, it kills them.
+    pub async fn run(self) -> anyhow::Result<Vec<Outcome>> {
+        let workers: Workers = Rc::default();
+        let cpus = cpus();
+        let mut running = Vec::new();
+        for number in 0..self.wish.workers {
+            let (ours, theirs) = UnixStream::pair()?;
+            let bell = Bell::new()?;
+            let card = Card {
+                worker: number,
+                workers: self.wish.workers,
+                store_bytes: self.wish.store_bytes,
+                uid: rustix::process::geteuid().as_raw(),
+                is_huge: self.wish.is_huge,
+            };
+            greet(&ours, card, self.file.as_fd(), &self.bell, &bell)?;
+            self.world.sockets.borrow_mut().push(Some(ours));
+            workers.borrow_mut().push(Some(self.worker(number, bell)));
+            let cpu = self.wish.is_pinned.then(|| cpus[number as usize % cpus.len()]);
+            running.push(start(&self.wish, cpu, theirs)?);
+        }
+        let ends = running
+            .into_iter()
+            .zip(0..)
+            .map(|(running, number)| self.end(running, number, &workers));
+        let served = serve(self.bell.clone(), self.area.clone(), workers.clone());
+        tokio::select! {
+            outcomes = futures_util::future::join_all(ends) => Ok(outcomes),
+            failed = served => Err(failed),
+        }
+    }
+
+    fn worker(&self, number: u32, bell: Bell) -> Worker {
+        let uid = rustix::process::geteuid().as_raw();
+        let peer = Peer { name: format!("worker {number}"), uid: Some(uid), has_key: false };
+        Worker {
+            mailbox: HostBox::new(self.area.clone(), number),
+            session: Session::new(self.names.clone(), peer, server::Config::default()),
+            bell,
+            input: BytesMut::new(),
+            out: Segments::new(),
+            message: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Waits for a worker's end, and frees what it held.
+    async fn end(&self, mut running: Running, number: u32, workers: &Workers) -> Outcome {
+        let broken = poll_fn(|_| {
+            let workers = workers.borrow();
+            let worker = workers[number as usize].as_ref();
+            let failure = worker.and_then(|worker| worker.failure.clone());
+            failure.map_or(Poll::Pending, Poll::Ready)
+        });
+        let mut ticks = tokio::time::interval(Duration::from_millis(50));
+        let mut broken = std::pin::pin!(broken);
+        let failure = loop {
+            tokio::select! {
+                biased;
+                why = &mut broken => {
+                    running.kill();
+                    break Some(why);
+                }
+                failure = running.ended() => break failure,
+                // What is wrong with a box is noticed by who serves it.
+                _ = ticks.tick() => {}
+            }
+        };
+        // What it has sent before its end is done first.
+        let worker = workers.borrow_mut()[number as usize].take();
+        if let Some(mut worker) = worker {
+            worker.turn(&mut Context::from_waker(std::task::Waker::noop()));
+            self.pipes.set_failing(failure.is_some());
+            drop(worker);
+            self.pipes.set_failing(false);
+        }
+        self.headers.bury(number);
+        self.world.sockets.borrow_mut()[number as usize] = None;
+        Outcome { worker: number, failure }
+    }
+}
+
+impl Worker {
+    /// Serves what it has sent, and sends what is answered; whether there was anything.
+    #[inline]
+    fn turn(&mut self, context: &mut Context<'_>) -> bool {
+        if self.failure.is_some() {
+            return false;
+        }
+        match self.try_turn(context) {
+            Ok(has_moved) => has_moved,
+            Err(why) => {
+                self.failure = Some(why);
+                true
+            }
+        }
+    }
+
+    fn try_turn(&mut self, context: &mut Context<'_>) -> Result<bool, String> {
+        let mut has_moved = false;
+        while self.mailbox.take(&mut self.message).map_err(|broken| broken.to_string())? {
+            self.input.extend_from_slice(&self.message);
+            has_moved = true;
+        }
+        if has_moved {
+            let handled = self.session.handle_input(Instant::now(), &mut self.input);
+            handled.map_err(|blame| blame.to_string())?;
+        }
+        match self.session.poll_user(context) {
+            Poll::Ready(Err(blame)) => return Err(blame.to_string()),
+            Poll::Ready(Ok(())) => has_moved = true,
+            Poll::Pending => {}
+        }
+        while self.session.poll_output(&mut self.out, OUTPUT_BYTES) {
+            has_moved = true;
+            self.reply()?;
+        }
+        Ok(has_moved)
+    }
+
+    /// Puts replies into their slots.
+    fn reply(&mut self) -> Result<(), String> {
+        self.out.settle().map_err(|blame| blame.to_string())?;
+        let mut bytes = Vec::with_capacity(self.out.len());
+        for piece in self.out.pieces() {
+            match piece {
+                Piece::Memory(run) => bytes.extend_from_slice(run),
+                // Payloads of these are longer than any slot.
+                Piece::File(_) | Piece::Loan(_) => return Err("a reply fits no slot".into()),
+            }
+        }
+        self.out.advance(bytes.len());
+        let (mut rest, mut wake) = (&bytes[..], Wake::No);
+        while let Some(size) = rest.first_chunk::<4>() {
+            let size = (u32::from_le_bytes(*size) as usize).clamp(4, rest.len());
+            let (reply, after) = rest.split_at(size);
+            match self.mailbox.reply(reply) {
+                Ok(Wake::Ring) => wake = Wake::Ring,
+                Ok(Wake::No) => {}
+                Err(refused) => return Err(format!("a reply has no slot: {refused:?}")),
+            }
+            rest = after;
+        }
+        if wake == Wake::Ring {
+            self.bell.ring();
+        }
+        Ok(())
+    }
+}
+
+/// Output of one turn.
+const OUTPUT_BYTES: usize = 256 << 10;
+/// Polls in a row without a look at anything else.
+const ROUNDS: u32 = 64;
+/// How long a host without work polls before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Serves all boxes, until there is an error.
+async fn serve(bell: Rc<Bell>, area: Rc<Area>, workers: Workers) -> anyhow::Error {
+    let watched = bell.as_fd().try_clone_to_owned();
+    // Deprecated because a type may lie about its descriptor; an OwnedFd does not.
+    #[allow(deprecated)]
+    let rung = watched.and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
+    let rung = match rung {
+        Ok(rung) => rung,
+        Err(error) => return error.into(),
+    };
+    let mut idle_since: Option<Instant> = None;
+    let mut asleep = false;
+    poll_fn(move |context: &mut Context<'_>| {
+        let mut workers = workers.borrow_mut();
+        let mut all = |act: &mut dyn FnMut(&mut Worker)| {
+            workers.iter_mut().flatten().for_each(act);
+        };
+        if asleep {
+            all(&mut |worker| worker.mailbox.woke());
+            asleep = false;
+        }
+        for _ in 0..ROUNDS {
+            let mut has_moved = false;
+            all(&mut |worker| has_moved |= worker.turn(context));
+            if has_moved {
+                idle_since = None;
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        let now = Instant::now();
+        let is_idle = now.duration_since(*idle_since.get_or_insert(now)) > SPIN;
+        if !is_idle {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut may_sleep = true;
+        all(&mut |worker| may_sleep &= worker.mailbox.prepare_sleep());
+        asleep = true;
+        area.fence();
+        if !may_sleep {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        loop {
+            match rung.poll_read_ready(context) {
+                Poll::Ready(Ok(mut ready)) => {
+                    bell.silence();
+                    ready.clear_ready();
+                    context.waker().wake_by_ref();
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(error.into()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    })
+    .await
+}
+
+/// A worker copies some kilobytes while somebody shortens the file: it is given time, even one that has no CPU.
+fn wait_for_copy(rounds: u32) -> bool {
+    match rounds {
+        0..1000 => std::hint::spin_loop(),
+        1000..1200 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(100)),
+    }
+    rounds < 20_000
+}
+
+/// Who may come in from outside: as to a node.
+struct Door(Users);
+
+impl namespace::Host for Door {
+    fn admit(&self, attach: &mut Attach) -> TreeResult<User> {
+        let user = self.0.admit(attach)?;
+        (attach.peer.uid, attach.peer.has_key) = (Some(user.uid), false);
+        Ok(user)
+    }
+
+    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>) {
+        tokio::task::spawn_local(work);
+    }
+}

@@ -1,0 +1,213 @@
+//! The world of a worker: its process's memory as the local store, the area that it shares with its host, and their bells.
+
+use covey_cell::mailbox::WorkerBox;
+use covey_cell::worker::Ground;
+use covey_io::os::clock;
+use covey_io::os::shm::area::{Area, MappedFile, handed_over};
+use covey_io::os::shm::{Bell, Pace, Patience, Waiter};
+use covey_ninep::tree::{Errno, Result};
+use covey_wire::{Bytes, Span};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::ptr;
+use std::rc::Rc;
+use std::time::Instant;
+
+pub struct Store {
+    area: Rc<Area>,
+    socket: UnixStream,
+    host: Bell,
+    own: Bell,
+    waiter: Waiter,
+    /// By number: 0 is the area itself.
+    mapped: Vec<Option<MappedFile>>,
+}
+
+impl Store {
+    pub fn new(area: Area, socket: UnixStream, host: Bell, own: Bell) -> Store {
+        let waiter = Waiter::new(Patience::default());
+        Store { area: Rc::new(area), socket, host, own, waiter, mapped: Vec::new() }
+    }
+
+    #[inline]
+    fn place(&self, mapping: u32, pointer: u64, bytes: u64) -> Result<Span> {
+        let place = match mapping {
+            0 => self.area.span(pointer, bytes),
+            number => {
+                let file = self.mapped.get(number as usize).and_then(Option::as_ref);
+                file.and_then(|file| file.span(pointer, bytes))
+            }
+        };
+        place.ok_or_else(|| Errno::because(Errno::EIO, "the file's memory is not there"))
+    }
+
+    /// What was copied is worth nothing if the file has lost bytes meanwhile.
+    #[inline]
+    fn check(&self, mapping: u32) -> Result<()> {
+        let file = self.mapped.get(mapping as usize).and_then(Option::as_ref);
+        match file.is_none_or(MappedFile::is_whole) {
+            true => Ok(()),
+            false => Err(Errno::because(Errno::EIO, "another process has shortened the file")),
+        }
+    }
+}
+
+impl Ground for Store {
+    type Memory = Area;
+
+    fn memory(&self) -> &Rc<Area> {
+        &self.area
+    }
+
+    fn wait(&mut self, mailbox: &WorkerBox<Area>) -> std::result::Result<(), String> {
+        match self.waiter.pace() {
+            Pace::Spin => std::hint::spin_loop(),
+            Pace::Yield => std::thread::yield_now(),
+            Pace::Sleep if mailbox.prepare_sleep() => {
+                let has_spoken = self.own.sleep(self.socket.as_fd(), self.waiter.sleep_max());
+                mailbox.woke();
+                if has_spoken && is_closed(&self.socket) {
+                    return Err("it has ended".into());
+                }
+            }
+            Pace::Sleep => {}
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.waiter.reset();
+    }
+
+    fn ring(&mut self) {
+        self.host.ring();
+    }
+
+    fn now(&self) -> Instant {
+        clock::monotonic()
+    }
+
+    fn adopt(&mut self, mapping: u32) -> Result<()> {
+        while self.mapped.get(mapping as usize).is_none_or(Option::is_none) {
+            // The host sends it before it answers.
+            let (number, file) = handed_over(&self.socket)?;
+            let number = number as usize;
+            if number >= MAPPINGS_MAX {
+                return Err(Errno::because(Errno::EPROTO, "host hands over too many files"));
+            }
+            if self.mapped.len() <= number {
+                self.mapped.resize_with(number + 1, || None);
+            }
+            self.mapped[number] = Some(file);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Result<()> {
+        let from = self.place(mapping, pointer, to.bytes)?;
+        // SAFETY: `place` answers mapped memory; the program has named the other as its own, as for read(2).
+        unsafe { copy(from, to) };
+        self.check(mapping)
+    }
+
+    #[inline]
+    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Result<()> {
+        let to = self.place(mapping, pointer, from.bytes)?;
+        // SAFETY: `place` answers mapped memory; the program has named the other as its own, as for write(2).
+        unsafe { copy(from, to) };
+        self.check(mapping)
+    }
+
+    #[inline]
+    fn prefetch(&self, mapping: u32, pointer: u64, bytes: u64) {
+        let Ok(place) = self.place(mapping, pointer, bytes.min(PREFETCH_BYTES)) else { return };
+        for line in (place.address..place.address + place.bytes).step_by(64) {
+            prefetch(line);
+        }
+    }
+
+    fn take(&self, from: Span) -> Bytes {
+        let address = ptr::with_exposed_provenance(from.address as usize);
+        // SAFETY: the program has named the memory as its own, as for write(2).
+        Bytes::copy_from_slice(unsafe { slice(address, from.bytes) })
+    }
+
+    fn give(&mut self, to: Span, bytes: &[u8]) {
+        let from = Span::new(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64);
+        debug_assert!(from.bytes <= to.bytes);
+        // SAFETY: the program has named the memory as its own, as for read(2).
+        unsafe { copy(from, Span::new(to.address, from.bytes)) };
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Option<Span> {
+        let layout = layout(bytes)?;
+        // SAFETY: the layout has at least a byte.
+        let memory = unsafe { alloc_zeroed(layout) };
+        (!memory.is_null()).then(|| Span::new(memory.expose_provenance() as u64, bytes))
+    }
+
+    fn release(&mut self, block: Span) {
+        let memory = ptr::with_exposed_provenance_mut(block.address as usize);
+        let layout = layout(block.bytes).expect("it was allocated with this layout");
+        // SAFETY: it was allocated here, with this layout; the store has forgotten it.
+        unsafe { dealloc(memory, layout) };
+    }
+}
+
+/// Aligned as transfers of a Cell's are fastest, and large enough for an allocator.
+fn layout(bytes: u64) -> Option<Layout> {
+    Layout::from_size_align(usize::try_from(bytes.max(1)).ok()?, 128).ok()
+}
+
+/// # Safety
+///
+/// Both are memory that may be used so; they do not overlap.
+#[inline]
+unsafe fn copy(from: Span, to: Span) {
+    let source = ptr::with_exposed_provenance::<u8>(from.address as usize);
+    let target = ptr::with_exposed_provenance_mut::<u8>(to.address as usize);
+    // SAFETY: promised by the caller.
+    unsafe { ptr::copy_nonoverlapping(source, target, to.bytes as usize) };
+}
+
+/// # Safety
+///
+/// The memory may be read, and nobody changes it meanwhile.
+unsafe fn slice<'a>(address: *const u8, bytes: u64) -> &'a [u8] {
+    if bytes == 0 {
+        return &[];
+    }
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(address, bytes as usize) }
+}
+
+#[inline]
+fn prefetch(address: u64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is harmless.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(ptr::with_exposed_provenance(address as usize));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Whether the other end of a socket is gone, with nothing left to be read.
+fn is_closed(socket: &UnixStream) -> bool {
+    let mut byte = [0];
+    // SAFETY: one byte of room; the socket is open.
+    let got = unsafe {
+        use std::os::fd::AsRawFd;
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        libc::recv(socket.as_raw_fd(), byte.as_mut_ptr().cast(), 1, flags)
+    };
+    got == 0
+}
+
+/// Of a transfer that begins: more than this the CPU finds by itself.
+const PREFETCH_BYTES: u64 = 512;
+/// More than a host has.
+const MAPPINGS_MAX: usize = 1 << 20;
