@@ -39,7 +39,8 @@ impl Run {
         self.bytes * self.count
     }
 
-    fn pieces(self) -> impl Iterator<Item = (u64, u64)> {
+    /// Where each piece begins, and its bytes.
+    pub(crate) fn pieces(self) -> impl Iterator<Item = (u64, u64)> {
         (0..self.count).map(move |at| (self.offset + at * self.stride, self.bytes))
     }
 

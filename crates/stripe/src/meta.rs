@@ -488,7 +488,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         has_xattrs: false,
         consistency: 0,
     };
-    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0, beyond: false }
+    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0, marks: 0 }
 }
 
 fn done() -> Applied {

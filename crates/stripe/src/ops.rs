@@ -343,7 +343,8 @@ operations! {
         23 SessionOver { session: u64 } [logged own],
         /// content was written (sent at most once a second and at fsync and close)
         24 Touch { id: u64 } [logged] content(id),
-        /// the file was found to have no holes after all, or its blocks were counted
+        /// the client has written all of the file, up to `size` in this epoch: it has no holes, unless it has changed since
+        /// or somebody has punched it
         25 Dense { id: u64, epoch: u32, size: u64 } [logged] content(id),
         /// read: the server list and identity
         26 Cluster {},

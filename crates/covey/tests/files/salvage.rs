@@ -3,6 +3,7 @@
 use crate::support::bytes::{describe, make_tree, noise};
 use crate::support::{Cluster, until};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// A cluster with a tree, and the tree.
@@ -86,12 +87,25 @@ fn a_tree_comes_back_from_the_copy_and_newer_files_without_their_names() {
 #[test]
 fn a_store_that_is_missing_is_told_with_the_files_it_costs() {
     let (mut cluster, _) = filled();
-    // Long enough to lie on all servers.
-    let long = cluster.scratch("long");
-    fs::write(&long, noise(7, 6 << 20)).unwrap();
-    cluster.covey(&["cp", long.to_str().unwrap(), ":/long"]);
+    // Long enough to lie on all servers, and copied in blocks that arrive in any order; and a file that has holes.
+    let (long, holey) = (cluster.scratch("long"), cluster.scratch("holey"));
+    fs::write(&long, noise(7, 12 << 20)).unwrap();
+    let sparse = fs::File::create(&holey).unwrap();
+    sparse.set_len(40 << 20).unwrap();
+    for at in [4, 9, 14, 19] {
+        sparse.write_all_at(&noise(at, 1 << 20), at << 20).unwrap();
+    }
+    for (file, to) in [(&long, ":/long"), (&holey, ":/holey")] {
+        cluster.covey(&["cp", file.to_str().unwrap(), to]);
+    }
     let dump = cluster.scratch("dump");
-    fs::write(&dump, cluster.covey(&["fs-dump"])).unwrap();
+    let text = cluster.covey(&["fs-dump"]);
+    let is_sparse = |size: u64| {
+        let mut of_file = text.lines().filter(|line| line.contains(&format!("\"size\":{size}")));
+        of_file.next().expect("it was dumped").contains("\"sparse\":true")
+    };
+    assert_eq!((is_sparse(12 << 20), is_sparse(40 << 20)), (false, true));
+    fs::write(&dump, text).unwrap();
     cluster.down();
     fs::remove_dir_all(cluster.store("io2")).unwrap();
     let out = cluster.scratch("out");
@@ -107,5 +121,10 @@ fn a_store_that_is_missing_is_told_with_the_files_it_costs() {
     ]);
     assert_eq!(done.code, Some(1), "{done}");
     assert!(done.stdout.contains("stores that are missing: io2"), "{done}");
-    assert!(done.stdout.contains("bytes are missing"), "{done}");
+    let told = |file: &str, what: &str| {
+        let of_file = done.stdout.lines().find(|line| line.contains(file));
+        of_file.is_some_and(|line| line.contains("bytes are missing") && line.contains(what))
+    };
+    assert!(told("/long: ", " of 12582912 bytes") && !told("/long: ", "up to"), "{done}");
+    assert!(told("/holey: ", ": up to "), "{done}");
 }

@@ -12,6 +12,7 @@
 //! The known size never shrinks within an epoch. A truncation raises the epoch, and then the
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
 
+mod dense;
 mod inline;
 mod list;
 mod privilege;
@@ -65,6 +66,8 @@ struct State {
     /// Content was written since the metadata server last heard of it.
     touch_due: bool,
     touched_at: Option<Instant>,
+    /// What is known to be there, so that a file without holes can be told from one with holes.
+    written: dense::Written,
     /// The metadata server's answer to the last that it was told of beside a write: whether it came.
     told: Option<Told>,
 }
@@ -103,6 +106,7 @@ impl OpenFile {
             writer: Caller::default(),
             touch_due: false,
             touched_at: None,
+            written: dense::Written::default(),
             told: None,
         };
         let (is_privileged, state) = (AtomicBool::default(), Mutex::new(state));
@@ -113,6 +117,7 @@ impl OpenFile {
     pub fn refresh(&self, inode: &Inode) {
         let mut state = self.lock();
         self.note_privilege(&mut state, inode);
+        state.written.saw(inode);
         if inode.epoch > state.epoch {
             state.epoch = inode.epoch;
             state.size = inode.size;
@@ -191,8 +196,10 @@ impl OpenFile {
             let limit = self.payload_max();
             let (size, epoch) = self.size_and_epoch();
             let growth = self.growth(offset, end, size, offset > size);
+            self.begin_write(epoch, growth.is_some_and(|growth| growth.hole));
             match self.write_all(fs, offset, &data, epoch, growth).await {
                 Ok(()) => {
+                    self.wrote_ranges(epoch, [(offset, end)].into_iter());
                     self.wrote(fs, epoch, end, growth.is_some());
                     return Ok(());
                 }
@@ -274,10 +281,15 @@ impl OpenFile {
             let place = fs.session.reserve(&self.writer(), self.id, length, asker.clone()).await?;
             let (offset, epoch) = (place.offset, place.epoch);
             let written = self.write_reserved(fs, offset, &data, epoch).await;
-            // The reservation ends even when the data did not arrive, or later appends would wait.
+            // The reservation ends even when the data did not arrive, or later appends would wait. What is not
+            // there is a hole: nobody may miss it as lost.
+            if written.is_err() {
+                self.leave_hole(fs, epoch).await;
+            }
             let told = fs.session.commit(place).await;
             match written.and(told) {
                 Ok(()) => {
+                    self.wrote_ranges(epoch, [(offset, offset + length)].into_iter());
                     self.wrote(fs, epoch, offset + length, true);
                     return Ok(offset);
                 }
@@ -322,6 +334,7 @@ impl OpenFile {
     /// Tells the metadata server of written content it has not heard of. Afterwards the file has
     /// another version than before what was written.
     pub async fn flush(&self, fs: &Shared) -> Result<()> {
+        self.tell_dense(fs).await;
         let told = self.lock().told.clone();
         if let Some(told) = told {
             let is_heard = told.clone().await;
@@ -429,6 +442,7 @@ impl OpenFile {
             }
             (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);
             state.begun = None;
+            state.forget_written();
             // Versions may have gone back with it.
             state.version = 0;
             self.note_privilege(&mut state, &inode);

@@ -5,7 +5,7 @@
 //! it is and says so with the request (`set::SIZE_OF_OPEN`).
 
 use super::fault::{Fault, refuse};
-use super::keys::{self, CutRow, Stored};
+use super::keys::{self, CutRow, Stored, mark};
 use super::names::{changed, touched};
 use super::permission::{access, check, may, mode, without_privilege, written_by};
 use super::{Applied, Store, Work, create, done, node};
@@ -129,7 +129,7 @@ impl<K: Kv> Store<K> {
         (inode.size, stored.tail) = (size, size);
         self.cut_inline(inode, size)?;
         // Of a sparse file the I/O servers may hold space beyond the size.
-        let is_plain = is_inline && !inode.sparse && !stored.beyond;
+        let is_plain = is_inline && !inode.sparse && stored.marks & mark::BEYOND == 0;
         if is_plain && !self.is_in_doubt(stored) && self.reserved(stored.inode.id)?.is_empty() {
             return Ok(None);
         }
@@ -157,7 +157,8 @@ impl<K: Kv> Store<K> {
 
     /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.
     fn cut_objects(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
-        (stored.losses, stored.beyond) = (self.losses, false);
+        stored.losses = self.losses;
+        stored.marks &= if size == 0 { 0 } else { mark::PUNCHED };
         stored.inode.epoch += 1;
         self.ask_for_cut(&stored.inode, size)?;
         Ok(stored.inode.epoch)
@@ -210,7 +211,9 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
         }
         stored.inode.sparse |= hole;
-        stored.beyond = true;
+        stored.marks |= mark::BEYOND;
+        // Space is taken, freed or zeroed within the size: a write always tells of its end.
+        stored.marks |= if hole && end == 0 { mark::PUNCHED } else { 0 };
         self.grow(&mut stored, end)?;
         self.write_done(request, &mut stored)?;
         Ok(node(stored.inode))
@@ -235,12 +238,16 @@ impl<K: Kv> Store<K> {
         self.save(stored)
     }
 
-    /// The file had no holes when it was counted; that still holds if it did not change since.
+    /// A client has written all of the file, up to this size and in this epoch. So it has no holes, whatever others did
+    /// meanwhile, unless this is refused: what is written stays until it is cut, which raises the epoch (or, as
+    /// long as all lies with the inode, changes nothing that a hole would be in), or punched, which marks the file before
+    /// any hole is made; and who has made the file longer has changed its size.
     pub(super) fn dense(&mut self, id: Id, epoch: u32, size: u64) -> Result<Applied, Fault> {
         let mut stored = self.stored(id)?;
         must_be_regular(&stored.inode)?;
         let same = stored.inode.epoch == epoch && stored.inode.size == size && stored.tail == size;
-        if same && stored.inode.sparse {
+        let is_whole = same && stored.marks & mark::PUNCHED == 0;
+        if is_whole && stored.inode.sparse {
             stored.inode.sparse = false;
             self.save(&stored)?;
         }

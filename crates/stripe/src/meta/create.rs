@@ -122,7 +122,7 @@ impl<K: Kv> Store<K> {
             }
             _ => inode.rdev = new.rdev,
         }
-        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses, beyond: false }
+        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses, marks: 0 }
     }
 
     /// Files begin on different servers, so that small ones spread.

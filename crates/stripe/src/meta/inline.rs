@@ -14,7 +14,7 @@
 
 use super::attr::{check_end, must_be_regular};
 use super::fault::{Fault, refuse};
-use super::keys::{self, Stored};
+use super::keys::{self, Stored, mark};
 use super::permission::access;
 use super::{Applied, Store};
 use crate::distribution::{self, INLINE_BYTES_MAX};
@@ -149,7 +149,8 @@ impl<K: Kv> Store<K> {
     pub(super) fn is_inline(&self, stored: &Stored) -> bool {
         let limit = inline_max(&stored.inode);
         // Space that was taken beyond the size makes a file sparse.
-        let is_plain = stored.inode.epoch == 0 && !stored.inode.sparse && !stored.beyond;
+        let is_plain =
+            stored.inode.epoch == 0 && !stored.inode.sparse && stored.marks & mark::BEYOND == 0;
         is_plain
             && !self.is_in_doubt(stored)
             && stored.inode.size.max(stored.tail) <= limit

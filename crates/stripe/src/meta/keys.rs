@@ -87,10 +87,19 @@ record! {
         /// How many losses of power there had been when the file was made or last cut. After another
         /// one its size may be older than what I/O servers hold of it.
         pub losses: u64,
-        /// Somebody began to write beyond what lies with the inode: the I/O servers may hold something
-        /// although the size does not say so.
-        pub beyond: bool,
+        /// What happened to a regular file since it was last cut: bits of [`mark`].
+        pub marks: u8,
     }
+}
+
+/// What happened to a regular file since it was last cut. Older versions knew the first only, as a bool.
+pub(super) mod mark {
+    /// Somebody began to write beyond what lies with the inode: the I/O servers may hold something
+    /// although the size does not say so.
+    pub const BEYOND: u8 = 1;
+    /// Somebody made a hole in what was there, or one was found: nobody who has written the whole file can
+    /// know that it is there. Only a cut to nothing takes it away.
+    pub const PUNCHED: u8 = 2;
 }
 
 record! {

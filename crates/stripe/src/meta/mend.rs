@@ -6,7 +6,7 @@
 
 use super::check::Peek;
 use super::fault::{Fault, refuse};
-use super::keys::{self, Listed, Named, Stored};
+use super::keys::{self, Listed, Named, Stored, mark};
 use super::names::{COOKIE_FIRST, ENTRY_BYTES, touched};
 use super::{Applied, Store, done, mode};
 use crate::kv::Kv;
@@ -68,7 +68,12 @@ impl<K: Kv> Store<K> {
                 self.leave_parent(id)?;
                 self.reconnect(request, id)?;
             }
-            Class::ShortObject => self.mend_inode(id, |inode| inode.sparse = true)?,
+            Class::ShortObject => {
+                let mut stored = self.stored(id)?;
+                (stored.inode.sparse, stored.marks) = (true, stored.marks | mark::PUNCHED);
+                stored.inode.version += 1;
+                self.save(&stored)?;
+            }
             Class::LongObject => return self.raise_epoch(id, None),
             Class::AheadObject => return self.raise_epoch(id, Some(finding.found as u32)),
             Class::BadLayout
@@ -243,7 +248,7 @@ impl<K: Kv> Store<K> {
             ..root.inode.clone()
         };
         let losses = self.losses;
-        let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses, beyond: false };
+        let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses, marks: 0 };
         self.add_entry(&mut root, &name, &home.inode, now)?;
         root.inode.nlink += 1;
         self.save(&root)?;

@@ -107,7 +107,10 @@ impl Salvage<'_> {
             objects.push(object);
         }
         out.set_len(end)?;
-        let (mut at, mut lacking) = (0, 0);
+        // Of a file that may have holes only a store that is missing tells of a loss.
+        let may_have_holes = known.is_some_and(|known| known.sparse);
+        let is_away = |slot| layout.servers.0.get(slot).is_some_and(|&at| self.stores.lacks(at));
+        let (mut at, mut lacking, mut lost) = (0, 0, 0);
         while at < end {
             let spot = map.locate(at);
             let run = spot.run.min(end - at).min(CHUNK);
@@ -119,13 +122,15 @@ impl Salvage<'_> {
                 },
             };
             lacking += run - copied;
+            lost += if may_have_holes && !is_away(spot.slot) { 0 } else { run - copied };
             at += run;
         }
         self.bytes += end - lacking;
-        if lacking > 0 && known.is_none_or(|known| !known.sparse) {
-            let path = path.display();
-            self.faults
-                .push(format!("{path}: {lacking} of {end} bytes are missing, they are zeros now"));
+        if lost > 0 {
+            let (path, most) = (path.display(), if may_have_holes { "up to " } else { "" });
+            let text =
+                format!("{path}: {most}{lost} of {end} bytes are missing, they are zeros now");
+            self.faults.push(text);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use covey_io::os::directory::Identity;
 use covey_stripe::objects;
 use covey_stripe::ops::Id;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ pub struct Stores {
     /// By server and file: the epoch, and where it lies.
     objects: HashMap<(u16, Id), (u32, PathBuf)>,
     ids: BTreeMap<Id, ()>,
+    given: BTreeSet<u16>,
     /// Servers whose directory was not given.
     pub missing: Vec<String>,
 }
@@ -20,8 +21,8 @@ pub struct Stores {
 impl Stores {
     /// Reads the directories; each says which server it was.
     pub fn open(dirs: &[PathBuf], servers: &[String]) -> Result<Stores> {
-        let mut stores =
-            Stores { objects: HashMap::new(), ids: BTreeMap::new(), missing: servers.to_vec() };
+        let (objects, ids, given) = Default::default();
+        let mut stores = Stores { objects, ids, given, missing: servers.to_vec() };
         for dir in dirs {
             let identity = Identity::read(dir).map_err(|error| anyhow::anyhow!("{error}"))?;
             let Some(server) = servers.iter().position(|name| *name == identity.node) else {
@@ -32,6 +33,7 @@ impl Stores {
                 );
             };
             stores.missing.retain(|name| *name != identity.node);
+            stores.given.insert(server as u16);
             stores.read(server as u16, dir).with_context(|| dir.display().to_string())?;
         }
         Ok(stores)
@@ -56,6 +58,11 @@ impl Stores {
             }
         }
         Ok(())
+    }
+
+    /// Whether a server's directory was not given.
+    pub fn lacks(&self, server: u16) -> bool {
+        !self.given.contains(&server)
     }
 
     /// All files that have an object.

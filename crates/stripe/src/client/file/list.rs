@@ -93,8 +93,10 @@ impl OpenFile {
             // Where there is more than one piece it is not worth knowing what lies between.
             let hole = extent.start > size || extent.end - extent.start != data.len() as u64;
             let growth = self.growth(extent.start, extent.end, size, hole);
+            self.begin_write(epoch, growth.is_some_and(|growth| growth.hole));
             match self.write_batches(fs, &batches, epoch, growth, &data).await {
                 Ok(()) => {
+                    self.wrote_ranges(epoch, pieces(runs));
                     self.wrote(fs, epoch, extent.end, growth.is_some());
                     return Ok(());
                 }
@@ -178,6 +180,15 @@ fn pick(batch: &Batch, inline: &Bytes, start: u64) -> Bytes {
     }
     data.freeze()
 }
+
+/// The ranges of a list, as far as they are few enough to be remembered.
+fn pieces(runs: &[Run]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let pieces = runs.iter().flat_map(|run| run.pieces()).take(PIECES_REMEMBERED);
+    pieces.map(|(at, bytes)| (at, at + bytes))
+}
+
+/// Pieces of a list that a file is told of: see [`super::dense`].
+const PIECES_REMEMBERED: usize = 256;
 
 fn check_length(extent: Extent, bytes: usize) -> Result<()> {
     if extent.total == bytes {

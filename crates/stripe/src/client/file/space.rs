@@ -49,6 +49,7 @@ impl OpenFile {
         end: u64,
         epoch: u32,
     ) -> Result<()> {
+        self.makes_hole();
         let inode = self.mark(fs, who, epoch, 0).await?;
         let inline_end = end.min(u64::from(inode.inline));
         if how.zeroes() && offset < inline_end {
@@ -87,6 +88,14 @@ impl OpenFile {
                 other => return other.map(|_| ()),
             }
         }
+    }
+
+    /// A place that was reserved is not written, or not as a whole.
+    pub(super) async fn leave_hole(&self, fs: &Shared, epoch: u32) {
+        self.makes_hole();
+        // Refused when the place was cut away. A server that is away for long marks the file itself, at the
+        // session's end.
+        let _ = self.mark(fs, &self.writer(), epoch, 0).await;
     }
 
     async fn mark(&self, fs: &Shared, who: &Caller, epoch: u32, end: u64) -> Result<Inode> {
