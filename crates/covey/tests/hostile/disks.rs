@@ -145,6 +145,28 @@ fn objects_that_are_wiped_are_missed_although_the_store_is_still_marked() {
 }
 
 #[test]
+fn objects_whose_directories_are_wiped_are_missed_although_their_identity_is_left() {
+    let cluster = filled();
+    cluster.kill("io2");
+    for entry in fs::read_dir(cluster.store("io2").join("objects")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    for _ in 0..2 {
+        cluster.restart();
+        until("the loss is seen", || state(&cluster, "io2") == "unknown store");
+        assert!(!unreadable(&cluster).is_empty(), "EIO, not zeros");
+        cluster.kill("io2");
+    }
+    cluster.restart();
+    until("the loss is seen", || state(&cluster, "io2") == "unknown store");
+    assert!(!paths_of(&json(&cluster, &["fsck", "--accept-loss", "io2"])["files"]).is_empty());
+    until("it serves again", || state(&cluster, "io2") == "up");
+}
+
+#[test]
 fn objects_that_are_wiped_within_their_directory_are_missed() {
     let cluster = filled();
     cluster.kill("io2");

@@ -60,14 +60,19 @@ pub struct Standing {
 
 /// The identity of the objects in `objects`, below `store`; a new one when they have none. Asked before
 /// the directories there are made. Only what is missing is new: a disk that cannot say ends the start.
+/// An identity from which the objects' directories were taken away is not theirs any more.
 pub(super) fn identity(disk: &dyn Disk, store: &Path, objects: &Path) -> io::Result<(Name, Name)> {
     let beside = store.join(FILE_BESIDE);
     let older = read(disk, &beside)?;
-    let found = match read(disk, &objects.join(FILE))? {
-        Some(found) => found,
-        None => {
+    let inside = read(disk, &objects.join(FILE))?;
+    // The directories were there before a metadata server had files in them: one that is missing was removed, with
+    // all that it held, and the identity has only been left behind.
+    let is_served = |(_, meta): &(Name, Name)| !meta.is_empty();
+    let found = match inside {
+        Some(found) if !is_served(&found) || has_directories(disk, objects)? => found,
+        inside => {
             let identity = match &older {
-                Some(older) if has_directories(disk, objects)? => older.clone(),
+                Some(older) if inside.is_none() && has_directories(disk, objects)? => older.clone(),
                 _ => (new_mark(disk)?, Name::EMPTY),
             };
             disk.make_dir(objects)?;

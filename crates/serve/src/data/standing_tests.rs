@@ -66,6 +66,25 @@ fn a_store_whose_objects_are_wiped_is_another_and_is_itself_when_they_come_back(
     assert_eq!(met(&open()).0, store);
 }
 
+#[test]
+fn a_store_whose_directories_are_gone_is_another_although_its_identity_is_left() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let (dir, objects) = (directory.path(), directory.path().join("objects"));
+        let open = || Rc::new(DataTree::open(Arc::new(covey_io::os::disk::OsDisk), dir).unwrap());
+        let tree = open();
+        let store = met(&tree).0;
+        // Before anybody had files here a start may have ended in the middle.
+        std::fs::remove_dir(objects.join("17")).unwrap();
+        assert_eq!(met(&open()).0, store);
+        admit(&tree, "m").await.unwrap();
+        std::fs::remove_dir(objects.join("17")).unwrap();
+        let (other, meta, _) = met(&open());
+        assert!(other != store && meta.is_empty(), "it is nobody's");
+        assert_eq!(met(&open()).0, other);
+    });
+}
+
 /// Makes the store what an older version has left: its identity lies beside the objects.
 fn put_beside(store: &Path) {
     std::fs::rename(store.join("objects/identity"), store.join("objects.identity")).unwrap();
