@@ -49,6 +49,12 @@ fn a_sync_tells_when_the_size_that_a_write_lies_within_is_lost() {
 }
 
 #[test]
+fn a_link_asked_for_around_a_loss_of_power_is_of_the_file_that_was_found() {
+    let lost = (0..20).filter(|&seed| scenes::a_link_outlives_the_power(seed)).count();
+    assert!((1..20).contains(&lost), "the rename was lost {lost} times of 20");
+}
+
+#[test]
 fn a_failed_sync_of_the_metadata_log_is_made_good_before_anything_is_acknowledged() {
     for seed in 0..40 {
         scenes::a_sync_of_the_log_fails(seed, 1);

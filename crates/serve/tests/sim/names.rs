@@ -102,11 +102,37 @@ impl Names {
     /// No answer has come, or none that is to be relied on: it was done, or it was not.
     pub fn unanswered(&mut self, op: Op) {
         self.changes += 1;
-        let done = self.states.iter().map(|state| state.done(op, self.changes));
-        let done: Vec<State> = done.collect();
+        let mut done: Vec<State> =
+            self.states.iter().map(|state| state.done(op, self.changes)).collect();
+        if let Op::Link(from, to) = op {
+            done.extend(self.linked_by_number(from, to));
+        }
         self.since_sync.extend(self.states.iter().cloned());
         self.states.extend(done);
         self.states = unique(std::mem::take(&mut self.states));
+    }
+
+    /// A link is asked for by the file's number, which its name was looked up for before. A loss of power between the two
+    /// may give the name back to another file, or the file another name: it is the file that was found
+    /// which is linked, in whatever state there is by then.
+    fn linked_by_number(&self, from: Path, to: Path) -> Vec<State> {
+        let before = self.states.iter().chain(&self.since_sync);
+        let mut found: Vec<Thing> =
+            before.filter_map(|state| state.names.get(&from).copied()).collect();
+        found.retain(|thing| !thing.is_dir);
+        found.sort_unstable();
+        found.dedup();
+        let linked = |thing: Thing| {
+            let there = self.states.iter().filter(move |state| {
+                !state.names.contains_key(&to) && state.names.values().any(|one| *one == thing)
+            });
+            there.map(move |state| {
+                let mut next = state.clone();
+                next.put(to, thing);
+                next
+            })
+        };
+        found.into_iter().flat_map(linked).collect()
     }
 
     /// Whether it is time for an fsync, or there will be too many states to follow.
@@ -233,5 +259,42 @@ impl State {
 
     fn put(&mut self, path: Path, thing: Thing) {
         self.names.insert(path, thing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Path = (0, 0);
+    const B: Path = (0, 1);
+    const C: Path = (0, 2);
+
+    fn listed(names: &[(u8, u64)]) -> Answer {
+        Answer::Names(names.iter().copied().collect())
+    }
+
+    /// File 7 was synced as A and renamed to B; then a link of B to C was asked for, and the power was lost meanwhile.
+    fn linked_while_power_was_lost() -> Names {
+        let mut names = Names::default();
+        names.answered(Op::Create(A), &Answer::Is(7, Some(1))).unwrap();
+        names.answered(Op::Fsync, &Answer::Done).unwrap();
+        names.answered(Op::Rename(A, B), &Answer::Done).unwrap();
+        names.lost_power();
+        names.unanswered(Op::Link(B, C));
+        names.lost_power();
+        names
+    }
+
+    #[test]
+    fn a_link_that_is_sent_again_after_a_loss_of_power_is_of_the_file_that_was_found() {
+        let all = |found: &[(u8, u64)]| {
+            linked_while_power_was_lost().answered(Op::List(0), &listed(found))
+        };
+        all(&[(0, 7), (2, 7)]).expect("the rename is lost, the link came after");
+        all(&[(1, 7), (2, 7)]).expect("nothing is lost");
+        all(&[(0, 7)]).expect("the link was never done");
+        all(&[(2, 7)]).expect_err("one of both names was there");
+        all(&[(0, 7), (2, 8)]).expect_err("it is the same file");
     }
 }
