@@ -6,7 +6,7 @@ mod line;
 
 use covey_iscsi::message::{Array, Header, Lengths, NO_TAG, flags, reject};
 use covey_iscsi::negotiate::Parameters;
-use covey_wire::{Bytes, Payload};
+use covey_wire::{Bytes, BytesMut, Machine, Payload, Piece, Segments};
 use line::*;
 
 const GOOD: u8 = 0;
@@ -36,6 +36,32 @@ fn a_read_comes_in_pdus_that_fit_and_its_status_comes_with_the_last() {
     assert_eq!(sizes, [1000, 1000, 560]);
     assert!(all == toy.state.lock().unwrap().bytes[3 * BLOCK..8 * BLOCK]);
     assert!(line.next().is_none());
+}
+
+#[test]
+fn a_read_is_sent_from_the_file_that_lends_it_unless_its_data_has_a_digest() {
+    let toy = Toy::new(64);
+    toy.state.lock().unwrap().lends = true;
+    let portal = portal(&toy);
+    let mut line = Line::logged_in(&portal, &[("MaxRecvDataSegmentLength", "4096")]);
+    let mut input = BytesMut::new();
+    line.raw_read(&mut input, 8, 16);
+    line.connection.handle_input(line.now, &mut input).unwrap();
+    let mut out = Segments::new();
+    while line.connection.poll_output(&mut out, 1 << 20) {}
+    let ranges: Vec<_> = out
+        .pieces()
+        .filter_map(|piece| match piece {
+            Piece::File(range) => Some((range.offset, range.length)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ranges, [(4096, 4096), (8192, 4096)]);
+    assert_eq!(out.len(), 2 * 48 + 8192, "what is in memory is the headers");
+    drop(line);
+    let mut line = Line::logged_in(&portal, &[("DataDigest", "CRC32C")]);
+    let itt = line.read(8, 16);
+    assert_eq!(line.data(itt).0.len(), 8192);
 }
 
 #[test]

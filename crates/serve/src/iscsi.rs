@@ -96,7 +96,9 @@ fn begin<D: Device>(
         let connection = connection.with_ticket(Box::new(place));
         tracing::debug!("{}: connected", info.name);
         let why = match tokio::net::TcpStream::from_std(stream) {
-            Ok(stream) => run::run(connection, stream).await.err().map(|blame| blame.to_string()),
+            Ok(stream) => {
+                run::run(connection, Stream::Tcp(stream)).await.err().map(|blame| blame.to_string())
+            }
             Err(error) => Some(error_text(&error)),
         };
         tracing::debug!("{}: {}", info.name, why.as_deref().unwrap_or("closed"));

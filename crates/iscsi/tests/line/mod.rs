@@ -9,7 +9,7 @@ use covey_iscsi::scsi::{Command, Completion, Device, Function, Input, Nexus, Ste
 use covey_iscsi::store::{Answer, Reply, Request};
 use covey_iscsi::target::{Access, Connection, Credentials, Portal, Target, TargetConfig};
 use covey_iscsi::text::Text;
-use covey_wire::{Blame, Bytes, BytesMut, Machine, Payload, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, FileRange, Machine, Payload, Segments};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -29,6 +29,8 @@ pub struct State {
     pub bytes: Vec<u8>,
     /// Whether the store answers only when `release` is called.
     pub is_slow: bool,
+    /// Whether reads are answered with a range of a file, where they may be.
+    pub lends: bool,
     waiting: Vec<(Request, once::Sender)>,
     pub managed: Vec<Function>,
     pub lost: Vec<u64>,
@@ -86,6 +88,10 @@ pub struct ToyTask {
 impl State {
     fn answer(&mut self, request: Request) -> Reply {
         match request {
+            Request::Read { offset, bytes, may_lend: true } if self.lends => {
+                let length = bytes as usize;
+                Reply::Data(Payload::of_file(FileRange { file: Arc::new(()), offset, length }))
+            }
             Request::Read { offset, bytes, .. } => {
                 let part = &self.bytes[offset as usize..][..bytes as usize];
                 Reply::Data(Bytes::copy_from_slice(part).into())
@@ -391,6 +397,24 @@ impl Line {
     pub fn read(&mut self, block: u32, blocks: u16) -> u32 {
         let bits = flags::FINAL | flags::READ;
         self.command(bits, cdb(0x28, block, blocks), usize::from(blocks) * BLOCK, &[])
+    }
+
+    /// The bytes of a read.
+    pub fn raw_read(&mut self, input: &mut BytesMut, block: u32, blocks: u16) {
+        let header = Header::ScsiCommand {
+            flags: flags::FINAL | flags::READ | 1,
+            reserved: Default::default(),
+            lengths: Lengths::default(),
+            lun: 0,
+            itt: 77,
+            expected_bytes: u32::from(blocks) * BLOCK as u32,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: 0,
+            cdb: Array(cdb(0x28, block, blocks)),
+        };
+        let mut bytes = Vec::new();
+        header.put(false, &mut bytes);
+        input.extend_from_slice(&bytes);
     }
 
     /// A write whose first `immediate` bytes come with it, and nothing else that is not asked for.

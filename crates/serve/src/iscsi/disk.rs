@@ -4,7 +4,7 @@
 
 use super::sense::refused;
 use bytes::{Bytes, BytesMut};
-use covey_io::os::net::{self, Address, Stream, error_text};
+use covey_io::os::net::{self, Address, error_text};
 use covey_io::os::{random, run};
 use covey_iscsi::initiator::{Config, Connection, Done, Refusal, Request, Session};
 use covey_wire::Payload;
@@ -215,14 +215,8 @@ async fn attempt(session: &Session, portal: &Address, lost_at: &mut Instant) -> 
         }
         std::future::pending::<()>().await
     };
-    let running = async {
-        match stream {
-            Stream::Tcp(stream) => run::run(connection, stream).await,
-            other => run::run(connection, other).await,
-        }
-    };
     let ended = tokio::select! {
-        ended = running => ended,
+        ended = run::run(connection, stream) => ended,
         () = watch => unreachable!("it never ends"),
     };
     if was_in.take() {
