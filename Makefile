@@ -43,6 +43,7 @@ bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout
 build: ## build the release binary and the libraries for C
 	@scripts/prepare build
 	$(CARGO) build --release --locked -p covey -p covey-preload -p covey-capi
+	@CARGO=$(CARGO) scripts/build-bootget --release
 
 # By sudo there is often no cargo: then what `make build` has built is installed.
 install: $(if $(shell command -v $(CARGO)),build) ## install binary, libraries, MPI shims, manual pages, completions and systemd unit below PREFIX (/usr/local)

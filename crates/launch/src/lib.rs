@@ -21,6 +21,7 @@
 #![deny(missing_docs, clippy::big_endian_bytes, clippy::host_endian_bytes)]
 
 pub mod exchange;
+pub mod image;
 pub mod job;
 pub mod output;
 pub mod pmi;

@@ -79,8 +79,23 @@ pub struct Config {
     pub nonce: [u8; 32],
     /// Whether an attach needs the key to be proven.
     pub require_key: bool,
+    /// A lesser key, which opens one of the trees.
+    pub guest: Option<Guest>,
     /// When a peer that has not attached is sent away.
     pub attach_by: Option<Instant>,
+}
+
+/// Who has proven a key of less weight than the cluster's: somebody without a name, to whom one tree is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Guest {
+    /// The user name that says in Tauth which key is meant.
+    pub uname: &'static str,
+    /// The key.
+    pub key: [u8; 32],
+    /// The only tree that it opens, as Tattach names it: alone or before a space.
+    pub aname: &'static str,
+    /// As whom.
+    pub uid: u32,
 }
 
 impl Default for Config {
@@ -91,6 +106,7 @@ impl Default for Config {
             key: None,
             nonce: [0; 32],
             require_key: false,
+            guest: None,
             attach_by: None,
         }
     }

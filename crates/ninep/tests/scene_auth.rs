@@ -5,7 +5,7 @@ mod pair;
 use covey_ninep::auth;
 use covey_ninep::client::CallError;
 use covey_ninep::message::{Message, NOFID, NONUNAME, Number, Qid};
-use covey_ninep::server::Config;
+use covey_ninep::server::{Config, Guest};
 use covey_ninep::tree::Errno;
 use pair::gate::Gate;
 use pair::raw::{Raw, attach, ecode};
@@ -53,6 +53,41 @@ fn neither_a_wrong_key_nor_none_gets_in() {
         assert_eq!(refused(result), Errno::EACCES);
         assert_eq!(log, [""; 0], "the tree was asked");
     }
+}
+
+/// A guest with its key at a server that has both.
+fn visit(uname: &str, aname: &str, key: [u8; 32]) -> (Result<Qid, CallError>, Vec<String>) {
+    let gate = Gate::default();
+    let guest = Guest { uname: "image", key: OTHER, aname: "/boot", uid: 65534 };
+    let config = Config { guest: Some(guest), ..config(Some(KEY)) };
+    let mut pair = Pair::raw(Rc::new(gate.clone()), Default::default(), config);
+    let conn = pair.conn.clone();
+    pair.run(conn.version()).unwrap();
+    (pair.run(conn.auth_and_attach(0, uname, None, aname, Some(key), NONCE)), gate.log())
+}
+
+#[test]
+fn a_guest_gets_into_one_tree_and_has_not_the_key() {
+    for aname in ["/boot", "/boot node id"] {
+        let (result, log) = visit("image", aname, OTHER);
+        assert!(result.is_ok(), "{result:?}");
+        assert_eq!(log, ["key false", &format!("attach {aname}")]);
+    }
+    for aname in ["", "/", "/data", "/boot/..", "/booty", "/data /boot", " /boot"] {
+        let (result, log) = visit("image", aname, OTHER);
+        assert_eq!(refused(result), Errno::EACCES, "{aname}");
+        assert_eq!(log, [""; 0], "the tree was asked for {aname}");
+    }
+}
+
+#[test]
+fn a_guests_key_is_not_the_clusters_nor_the_other_way_round() {
+    for (uname, key) in [("root", OTHER), ("image", KEY), ("image", NONCE), ("images", OTHER)] {
+        let (result, log) = visit(uname, "/boot", key);
+        assert_eq!(refused(result), Errno::EACCES, "{uname}");
+        assert_eq!(log, [""; 0], "the tree was asked for {uname}");
+    }
+    assert!(visit("root", "/data", KEY).0.is_ok());
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub struct Config {
     pub key: Option<[u8; 32]>,
     /// Whether nobody gets in without proving it.
     pub require_key: bool,
+    /// A lesser key, which opens one of the trees.
+    pub guest: Option<server::Guest>,
     /// Who the clients are.
     pub clients: Clients,
     /// The longest message, where it is not the protocol's own limit.
@@ -100,9 +102,16 @@ async fn connection<T: Tree>(
         Ok(nonce) => nonce,
         Err(error) => return tracing::error!("no random bytes for a connection: {error}"),
     };
-    let Config { key, require_key, clients, msize } = config;
+    let Config { key, require_key, guest: lesser, clients, msize } = config;
     let msize = msize.unwrap_or(MSIZE_DEFAULT);
-    let session = server::Config { msize, key, nonce, require_key, attach_by: Some(attach_by) };
+    let session = server::Config {
+        msize,
+        key,
+        nonce,
+        require_key,
+        guest: lesser,
+        attach_by: Some(attach_by),
+    };
     let name = info.name.clone();
     let stream = match tokio::time::timeout_at(attach_by.into(), welcome(stream)).await {
         Ok(Ok(stream)) => stream,

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod boot;
 pub mod cell;
 pub mod ctl;
 pub mod data;

@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
-use crate::{accept, data, fs, identity as who, lobby, meta, place, tree, vol, xcpu};
+use crate::{accept, boot, data, fs, identity as who, lobby, meta, place, tree, vol, xcpu};
 use anyhow::{Context, bail};
 use covey_cluster::key::read as read_key;
 use covey_cluster::net::{self, ClusterNet};
@@ -86,7 +86,7 @@ pub async fn serve_with(
     let key = read_key(config)?;
     let listeners = listen(&node, key.is_some()).await?;
     covey_io::os::limits::raise_open_files()?;
-    let _directory = match &node.store {
+    let _directory = match node.store.as_ref().filter(|_| node.is_storage()) {
         Some(store) => Some(StoreDir::open(store, &identity(config, &node)).map_err(refused)?),
         None => None,
     };
@@ -98,6 +98,9 @@ pub async fn serve_with(
         Some(starter) => Some(xcpu::bind(&names, starter, name)?),
         None => None,
     };
+    if let (true, Some(store)) = (node.is(Role::Boot), &node.store) {
+        names.bind("boot", Rc::new(boot::open(store.join(boot::DIR))?))?;
+    }
     bind(&names)?;
     let tree = Rc::new(names);
     if let Some(store) = &node.store {
@@ -111,7 +114,8 @@ pub async fn serve_with(
         say(&format!("{name} serves {}", describe(&node, listener.address())));
         let require_key = !listener.address().is_local();
         let clients = place::Clients::Mounts;
-        let session = accept::Config { key, require_key, clients, msize };
+        let guest = boot::guest(key).filter(|_| node.is(Role::Boot));
+        let session = accept::Config { key, require_key, guest, clients, msize };
         tokio::task::spawn_local(accept::serve_tree(
             listener,
             tree.clone(),
@@ -202,6 +206,9 @@ fn describe(node: &Node, address: &Address) -> String {
     if node.is(Role::Launch) {
         what.push("/xcpu");
     }
+    if node.is(Role::Boot) {
+        what.push("/boot");
+    }
     let who = match address.is_local() {
         true => "users of this machine (kernel credentials)",
         false => "holders of the cluster key",
@@ -209,7 +216,7 @@ fn describe(node: &Node, address: &Address) -> String {
     format!("{} at {address} to {who}", what.join(" "))
 }
 
-async fn wait_for_end() -> anyhow::Result<()> {
+pub(crate) async fn wait_for_end() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {

@@ -128,7 +128,7 @@ fn each(config: &Config, lines: &[Line], problems: &mut Vec<Problem>) {
                 "write listen = [\"tcp!HOST!PORT\"]",
             );
         }
-        if node.store.is_none() && node.is_storage() {
+        if node.store.is_none() && (node.is_storage() || node.is(Role::Boot)) {
             let message = format!("node {}: store is missing", node.name);
             add(problems, *line, message, "write store = \"/var/lib/covey/NODE\"");
         }

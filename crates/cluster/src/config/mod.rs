@@ -99,6 +99,8 @@ pub enum Role {
     Data,
     /// Starts programs for its users: `/xcpu`.
     Launch,
+    /// Serves images to machines that boot: `/boot`.
+    Boot,
 }
 
 impl Role {
@@ -113,6 +115,7 @@ impl Role {
             Role::Meta => "meta",
             Role::Data => "data",
             Role::Launch => "launch",
+            Role::Boot => "boot",
         }
     }
 }

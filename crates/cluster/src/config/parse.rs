@@ -221,11 +221,12 @@ fn convert_node(raw: RawNode, lines: &Lines, problems: &mut Vec<Problem>) -> Nod
             "meta" => roles.push(Role::Meta),
             "data" => roles.push(Role::Data),
             "launch" => roles.push(Role::Launch),
+            "boot" => roles.push(Role::Boot),
             "fs" => {}
             other => problem(
                 lines.of(word),
                 format!("role `{other}` is unknown"),
-                "roles are meta, data, launch and fs",
+                "roles are meta, data, launch, boot and fs",
             ),
         }
     }

@@ -4,6 +4,7 @@
 //! of the embedded cluster, `copy` moves bytes for `cp` and `cat`.
 
 mod attach;
+mod boot;
 mod cat;
 mod cell;
 mod chmod;
@@ -180,6 +181,7 @@ commands! {
     Serve = serve,
     Export = export,
     Volume = volume,
+    Boot = boot,
     #[command(name = "9p")]
     Ninep = ninep,
     Lab = lab,

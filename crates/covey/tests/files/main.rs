@@ -1,5 +1,7 @@
 //! The file system and what a node serves, end to end: the real binary, real processes, real mounts.
 
+mod boot;
+mod boot_guest;
 mod clock;
 mod consistency;
 mod export;

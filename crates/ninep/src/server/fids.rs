@@ -47,6 +47,8 @@ pub(super) struct Auth {
     pub server: auth::Server,
     pub uname: Name,
     pub n_uname: Number,
+    /// It proves the guest's key, not the cluster's.
+    pub is_guest: bool,
 }
 
 impl<N> Fid<N> {

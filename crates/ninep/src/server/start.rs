@@ -1,10 +1,10 @@
 //! The first half of each request: check it against the fids, then ask the tree.
 
-use super::Session;
 use super::answer::{Answers, Asked};
 use super::attr::{self, ENTRY_BYTES_MAX};
 use super::fids::{Auth, Fid, File, Open, check_name, check_step, check_target};
 use super::finish::{Then, Walk};
+use super::{Guest, Session};
 use crate::auth;
 use crate::message::{
     IOHDRSZ, Message, NAME_BYTES_MAX, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX,
@@ -76,7 +76,8 @@ impl<T: Tree> Session<T> {
     }
 
     fn start_auth(&mut self, afid: u32, uname: Name, n_uname: Number) -> Result<Started<T::Node>> {
-        let Some(key) = self.config.key else {
+        let guest = self.config.guest.filter(|guest| uname.as_bytes() == guest.uname.as_bytes());
+        let Some(key) = guest.map(|guest| guest.key).or(self.config.key) else {
             // Clients understand an error here as: no authentication is needed. Diod's want this one.
             return Err(Errno::because(Errno::ENOENT, "this server has no key"));
         };
@@ -87,7 +88,8 @@ impl<T: Tree> Session<T> {
         let nonce = auth::derive_nonce(&self.config.nonce, self.auths);
         let server = auth::Server::new(key, nonce);
         let uname = uname.detached();
-        self.fids.insert(afid, Fid::Auth(Auth { server, uname, n_uname }));
+        let is_guest = guest.is_some();
+        self.fids.insert(afid, Fid::Auth(Auth { server, uname, n_uname, is_guest }));
         let aqid = Qid { kind: Qid::AUTH, version: 0, path: self.auths };
         Ok(Started::Reply(Message::Rauth { aqid }))
     }
@@ -96,25 +98,32 @@ impl<T: Tree> Session<T> {
         &mut self,
         fid: u32,
         afid: u32,
-        uname: Name,
+        mut uname: Name,
         aname: Name,
         n_uname: Number,
     ) -> Result<Started<T::Node>> {
         let mut peer = self.peer.clone();
+        let mut known = peer.clone();
         if afid != NOFID {
             let auth = self.fids.auth(afid).ok_or(Errno::EBADF)?;
             if !auth.server.is_proven() || auth.uname != uname || auth.n_uname != n_uname {
                 let what = format!("afid {afid} has not proven the key for {uname}");
                 return Err(Errno::because(Errno::EACCES, what));
             }
-            peer.has_key = true;
+            known.has_key = true;
+            match self.config.guest.filter(|_| auth.is_guest) {
+                Some(guest) => {
+                    guest.check_tree(&aname)?;
+                    (peer.uid, uname) = (Some(guest.uid), Name::EMPTY);
+                }
+                None => peer.has_key = true,
+            }
         }
-        if self.config.require_key && !peer.has_key {
+        if self.config.require_key && !known.has_key {
             return Err(Errno::because(Errno::EACCES, "the cluster key must be proven first"));
         }
         self.check_new(fid)?;
         check_user_name(&uname)?;
-        let known = peer.clone();
         let n_uname = Some(n_uname.0).filter(|uid| *uid != NONUNAME);
         let asked = self.tree.attach(Attach { peer, uname, n_uname, aname }).into();
         Ok(Started::Asked(asked, Then::Attach { fid, peer: known }))
@@ -400,4 +409,16 @@ fn lock(kind: u8, start: u64, length: u64, proc_id: u32, client_id: Name) -> Res
 
 pub(super) fn unsupported(request: &Message) -> Errno {
     Errno::because(Errno::EOPNOTSUPP, format!("{} is not served", request.name()))
+}
+
+impl Guest {
+    /// Refuses every tree but the guest's.
+    fn check_tree(&self, aname: &Name) -> Result<()> {
+        let tree = aname.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+        if tree == self.aname.as_bytes() {
+            return Ok(());
+        }
+        let what = format!("the key of {} opens {} only", self.uname, self.aname);
+        Err(Errno::because(Errno::EACCES, what))
+    }
 }
