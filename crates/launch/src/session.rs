@@ -30,6 +30,7 @@ mod host;
 mod root;
 pub mod signals;
 mod state;
+mod transfer;
 pub mod words;
 
 pub use host::{Ended, Host, Job, Output, Place, Program, Size};

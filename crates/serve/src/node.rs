@@ -93,9 +93,9 @@ pub async fn serve_with(
     let config = Arc::new(config.clone());
     let msize = Some(covey_cluster::tuned::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
-    let (parts, names) = build(&config, &node, net)?;
+    let (parts, names) = build(&config, &node, net.clone())?;
     let xcpu = match starter {
-        Some(starter) => Some(xcpu::bind(&names, starter, name)?),
+        Some(starter) => Some(xcpu::bind(&names, starter, name, net)?),
         None => None,
     };
     if let (true, Some(store)) = (node.is(Role::Boot), &node.store) {

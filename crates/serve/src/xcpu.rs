@@ -4,34 +4,48 @@
 //! directory `N` below the node's scratch directory, owned by its user: `N/exec` is the program, `N/fs` where
 //! it starts. Programs are started and ended by [`covey_io::os::spawn`].
 
+mod entries;
 mod job;
+mod net;
 mod place;
 mod procs;
 mod scratch;
 
 use crate::tree::is_owner;
+use covey_cluster::net::ClusterNet;
 use covey_io::os::cgroup::Cgroups;
 use covey_io::os::credentials;
 use covey_io::os::spawn::Starter;
 use covey_io::task;
 use covey_launch::session::{Host, Limits, Place, Xcpu};
+use covey_launch::spawn::flow::Net;
 use covey_ninep::namespace::Namespace;
 use covey_ninep::tree::{Errno, Outcome, Result, User};
 use covey_wire::Bytes;
 use scratch::Scratch;
-use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Binds the sessions of the node called `node`. What they run ends with this process, however that ends.
-pub fn bind(names: &Namespace, starter: Starter, node: &str) -> anyhow::Result<Rc<Xcpu>> {
-    let (xcpu, tree) = sessions(starter, node)?;
+pub fn bind(
+    names: &Namespace,
+    starter: Starter,
+    node: &str,
+    net: Arc<ClusterNet>,
+) -> anyhow::Result<Rc<Xcpu>> {
+    let (xcpu, tree) = sessions(starter, node, net)?;
     names.bind("xcpu", tree)?;
     Ok(xcpu)
 }
 
-fn sessions(starter: Starter, node: &str) -> anyhow::Result<(Rc<Xcpu>, Rc<Namespace>)> {
+fn sessions(
+    starter: Starter,
+    node: &str,
+    net: Arc<ClusterNet>,
+) -> anyhow::Result<(Rc<Xcpu>, Rc<Namespace>)> {
     let host = Node(Rc::new(World {
         starter,
+        net,
         scratch: Scratch::open(node)?,
         cgroups: Cgroups::make(&format!("covey-{node}-{}", std::process::id())),
     }));
@@ -41,6 +55,7 @@ fn sessions(starter: Starter, node: &str) -> anyhow::Result<(Rc<Xcpu>, Rc<Namesp
 /// What all sessions of the node share.
 pub(crate) struct World {
     starter: Starter,
+    net: Arc<ClusterNet>,
     scratch: Scratch,
     /// Or why there are none.
     cgroups: std::result::Result<Cgroups, String>,
@@ -89,7 +104,7 @@ impl Host for Node {
         }
     }
 
-    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>) {
-        drop(task::spawn(work));
+    fn net(&self, user: &Rc<User>) -> Rc<dyn Net> {
+        Rc::new(net::UserNet { net: self.0.net.clone(), user: user.clone() })
     }
 }

@@ -312,5 +312,65 @@ fn who_reads_nothing_holds_up_nobody_else() {
     assert_eq!(session.read("wait"), "0\n");
 }
 
+/// The number of a session.
+fn number(session: &Session) -> &str {
+    session.dir.file_name().unwrap().to_str().unwrap()
+}
+
+#[test]
+fn a_session_is_spread_down_a_tree_of_nodes_and_who_fails_is_named() {
+    let cluster = Cluster::up(4);
+    let Some(mounted) = Mounted::at(&cluster, "io1", &[]) else { return };
+    let first = Session::begin(&mounted.path("xcpu"));
+    // Longer than a few chunks, and not a multiple of their length.
+    let long = crate::support::noise(14, 1_500_001);
+    fs::copy("/bin/sh", first.file("exec")).unwrap();
+    first.write("fs/long", &long);
+    fs::create_dir(first.file("fs/d")).unwrap();
+    first.write("fs/d/note", "quail");
+    std::os::unix::fs::symlink("d/note", first.file("fs/link")).unwrap();
+    first.write("argv", "sh -c 'cat link; cksum < long; ls -l d | wc -l'");
+    first.write("env", "A=b");
+    let nodes = ["meta", "io2", "io3", "io4"];
+    let begin = |node: &&str| Session::begin(&mounted.path(&format!("n/{node}/xcpu")));
+    let sessions: Vec<Session> = nodes.iter().map(begin).collect();
+    let to = |nodes: &[&str]| {
+        let all = nodes.iter().zip(&sessions);
+        let all: Vec<_> =
+            all.map(|(node, session)| format!("{node}/{}", number(session))).collect();
+        all.join(",")
+    };
+    // Two branches, so that two nodes pass on what they receive.
+    first.write("ctl", format!("clone 2 {}\nexec\n", to(&nodes)));
+    let said = first.read("stdout");
+    assert!(said.starts_with("quail") && said.contains("1500001"), "{said:?}");
+    for (node, session) in nodes.iter().zip(&sessions) {
+        session.write("ctl", "exec\n");
+        assert_eq!(session.read("stdout"), said, "{node}");
+        assert_eq!(session.read("wait"), "0\n");
+        assert_eq!(session.read("env"), "A=b");
+        assert!(fs::read(session.file("fs/long")).unwrap() == long, "{node}");
+    }
+    drop(sessions);
+
+    // The head of a branch is dead: whom it was to serve is served by others.
+    let again = Session::begin(&mounted.path("xcpu"));
+    fs::copy("/bin/true", again.file("exec")).unwrap();
+    let sessions: Vec<Session> = nodes.iter().map(begin).collect();
+    let to: Vec<_> =
+        nodes.iter().zip(&sessions).map(|(node, one)| format!("{node}/{}", number(one))).collect();
+    cluster.kill("io2");
+    let list = format!("{},{},{},{}", to[1], to[0], to[2], to[3]);
+    let refused = again.refused(&format!("clone 1 {list}\n"));
+    assert!(
+        refused.contains("1 of 4 got no copy") && refused.contains("# failed io2/"),
+        "{refused}"
+    );
+    for at in [0, 2, 3] {
+        sessions[at].write("ctl", "exec\n");
+        assert_eq!(sessions[at].read("wait"), "0\n", "{}", nodes[at]);
+    }
+}
+
 /// clone arch uname env procs state ctl
 const ROOT_NAMES: usize = 7;

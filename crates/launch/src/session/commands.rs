@@ -1,6 +1,6 @@
 //! The commands of a session's control file.
 
-use super::host::Size;
+use super::host::{Host, Size};
 use super::state::{Session, State};
 use super::{ID_BYTES_MAX, signals};
 use covey_ninep::control::{Commands, quote, refuse};
@@ -8,7 +8,7 @@ use covey_ninep::tree::{Outcome, Result, User};
 use std::rc::Rc;
 
 /// What a session can be told to do.
-pub(super) struct SessionCommands(pub Rc<Session>);
+pub(super) struct SessionCommands(pub Rc<Session>, pub Rc<dyn Host>);
 
 impl Commands for SessionCommands {
     /// Its first line is the number, for scripts.
@@ -24,6 +24,10 @@ impl Commands for SessionCommands {
         if !id.is_empty() {
             text += &format!("# id {}\n", quote(&id));
         }
+        for failure in session.failures.borrow().iter() {
+            let reason = failure.reason.replace('\n', " ");
+            text += &format!("# failed {} {reason}\n", failure.destination);
+        }
         text
     }
 
@@ -32,6 +36,7 @@ impl Commands for SessionCommands {
         match words {
             ["exec"] => session.start(None),
             ["exec", path] => session.start(Some(path)),
+            ["clone", fan_out, list] => session.spread(self.1.clone(), fan_out, list),
             words => run_now(session, words).into(),
         }
     }

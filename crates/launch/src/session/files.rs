@@ -8,6 +8,7 @@ use super::buffer;
 use super::commands::SessionCommands;
 use super::host::{Host, Output};
 use super::state::{Hold, Session, gone};
+use super::transfer::Transfer;
 use covey_ninep::control::{self, Control};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
@@ -80,6 +81,8 @@ pub(super) struct Open {
     /// It has `exec` open for writing.
     writes_program: bool,
     control: RefCell<control::Node>,
+    /// What another node sends through it.
+    transfer: Rc<RefCell<Option<Rc<Transfer>>>>,
     /// Dropped last.
     _hold: Hold,
 }
@@ -94,7 +97,8 @@ impl Drop for Open {
 
 impl SessionFile {
     pub fn new(session: Rc<Session>, kind: Kind, host: Rc<dyn Host>) -> SessionFile {
-        let control = (kind == Kind::Ctl).then(|| Control::new(SessionCommands(session.clone())));
+        let control = (kind == Kind::Ctl)
+            .then(|| Control::new(SessionCommands(session.clone(), host.clone())));
         SessionFile { session, kind, host, control }
     }
 
@@ -231,6 +235,7 @@ impl Tree for SessionFile {
                 is_append: flags & O_APPEND != 0,
                 writes_program,
                 control: RefCell::default(),
+                transfer: Rc::default(),
                 _hold: self.session.hold(),
             };
             Ok(Opened { qid: QID, node: Some(Rc::new(open)), blocking: self.kind.is_blocking() })
@@ -266,6 +271,14 @@ impl Tree for SessionFile {
             Kind::Stdin | Kind::Stdio => input(&self.session, data),
             _ => self.write_text(open, offset, &data).into(),
         })
+    }
+
+    /// What other nodes say when they send the session here.
+    fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
+        match (self.kind, node) {
+            (Kind::Ctl, Some(open)) => self.session.answer(&self.host, &open.transfer, body),
+            _ => Errno::EOPNOTSUPP.into(),
+        }
     }
 
     fn clunk(&self, user: &Rc<User>, node: Node) {

@@ -1,9 +1,10 @@
 //! What a node does in the world for the sessions on it: the traits that whoever serves them implements.
 
+use crate::spawn::flow::Net;
+use crate::spawn::manifest::Entry;
 use covey_ninep::namespace::Part;
 use covey_ninep::tree::{Outcome, Result, User};
 use covey_wire::Bytes;
-use std::pin::Pin;
 use std::rc::Rc;
 
 /// The node that sessions are on.
@@ -26,8 +27,8 @@ pub trait Host: 'static {
     /// Lines for the root's control file: what the node limits, and what it cannot.
     fn about(&self) -> String;
 
-    /// Finishes work that nobody waits for any more.
-    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>);
+    /// How sessions of this user are reached on other nodes.
+    fn net(&self, user: &Rc<User>) -> Rc<dyn Net>;
 }
 
 /// Where a session has its files and starts its program.
@@ -46,6 +47,21 @@ pub trait Place: 'static {
 
     /// The program's length in bytes; None while there is none.
     fn program_bytes(&self) -> Option<u64>;
+
+    /// The program, if there is one, and what is in the session's directory: what contains others first.
+    fn entries(&self) -> Outcome<Vec<Entry>>;
+
+    /// Makes these files, empty and to be written; what is there under their names is replaced.
+    fn make_entries(&self, entries: &[Entry]) -> Outcome<()>;
+
+    /// Reads a part of a program or file.
+    fn read_entry(&self, entry: &Entry, offset: u64, count: u32) -> Outcome<Bytes>;
+
+    /// Writes a part of a program or file that was made.
+    fn write_entry(&self, entry: &Entry, offset: u64, data: Bytes) -> Outcome<u32>;
+
+    /// Gives the files that were made their modes.
+    fn finish_entries(&self, entries: &[Entry]) -> Outcome<()>;
 
     /// Removes the files. Who has one open may still read it.
     fn remove(&self);

@@ -2,7 +2,9 @@
 
 use super::host::{Job, Place, Program, Size};
 use super::root::Sessions;
+use super::transfer::Transfer;
 use super::words;
+use crate::spawn::Failure;
 use covey_ninep::control::refuse;
 use covey_ninep::tree::{Bell, Errno, Outcome, Result, User};
 use std::cell::{Cell, RefCell};
@@ -23,6 +25,15 @@ pub struct Session {
     pub(super) is_persistent: Cell<bool>,
     /// Somebody has `exec` open for writing.
     pub(super) has_writer: Cell<bool>,
+    /// Spawns from here that are under way, and what rings when one has ended.
+    pub(super) clones: Cell<usize>,
+    pub(super) cloned: Bell,
+    /// Who got no copy in the last of them.
+    pub(super) failures: RefCell<Vec<Failure>>,
+    /// What comes from another node.
+    pub(super) incoming: RefCell<Weak<Transfer>>,
+    /// Of what comes from another node some is missing.
+    pub(super) is_partial: Cell<bool>,
     state: RefCell<State>,
     /// Rings when the state changes.
     changed: Bell,
@@ -77,6 +88,11 @@ impl Session {
             directory: RefCell::default(),
             is_persistent: Cell::new(false),
             has_writer: Cell::new(false),
+            clones: Cell::new(0),
+            cloned: Bell::default(),
+            failures: RefCell::default(),
+            incoming: RefCell::default(),
+            is_partial: Cell::new(false),
             state: RefCell::new(State::Initializing),
             changed: Bell::default(),
             holds: Cell::new(0),
@@ -138,8 +154,21 @@ impl Session {
         }
     }
 
-    /// Starts the program that was brought together, or the one at `path` on the node.
+    /// Starts the program that was brought together, or the one at `path` on the node; after the spawns that are
+    /// under way.
     pub(super) fn start(self: &Rc<Self>, path: Option<&str>) -> Outcome<()> {
+        if self.clones.get() == 0 {
+            return self.start_now(path);
+        }
+        let (session, path) = (self.clone(), path.map(str::to_owned));
+        Outcome::later(async move {
+            let cloning = session.clone();
+            session.cloned.wait(move || (cloning.clones.get() == 0).then_some(())).await;
+            session.start_now(path.as_deref()).wait().await
+        })
+    }
+
+    fn start_now(self: &Rc<Self>, path: Option<&str>) -> Outcome<()> {
         let program = match self.program(path) {
             Ok(program) => program,
             Err(error) => return Err(error).into(),
@@ -167,6 +196,10 @@ impl Session {
         }
         if self.has_writer.get() {
             return Err(Errno::because(Errno::EBUSY, "exec is still open for writing"));
+        }
+        if self.is_partial.get() {
+            let what = "only a part of the session has come from the node that sends it";
+            return Err(Errno::because(Errno::EBUSY, what));
         }
         let mut argv = words::parse("argv", &self.argv.borrow())?;
         if argv.is_empty() {

@@ -1,6 +1,7 @@
 //! A session's directory, the program in it, and how it is started.
 
 use super::World;
+use super::entries::Files;
 use super::job::RunningJob;
 use crate::export::ExportTree;
 use covey_io::os::credentials::{self, Identity};
@@ -9,6 +10,7 @@ use covey_io::os::spawn::{Command, Event, Stage, Stdio, WindowSize};
 use covey_io::os::users;
 use covey_io::task;
 use covey_launch::session::{Ended, Job, Place, Program};
+use covey_launch::spawn::manifest::{Entry, EntryKind};
 use covey_ninep::namespace::Part;
 use covey_ninep::tree::{Errno, Outcome, Result, User};
 use covey_wire::Bytes;
@@ -28,7 +30,7 @@ pub(super) struct SessionPlace {
     dir: PathBuf,
     files: Rc<ExportTree>,
     /// The program, while it may be written.
-    program: RefCell<Option<DataFile>>,
+    program: Rc<RefCell<Option<DataFile>>>,
     is_removed: Cell<bool>,
 }
 
@@ -49,7 +51,7 @@ impl SessionPlace {
                 number,
                 dir,
                 files: Rc::new(files),
-                program: RefCell::default(),
+                program: Rc::default(),
                 is_removed: Cell::new(false),
             }),
             Err(error) => {
@@ -67,6 +69,19 @@ impl SessionPlace {
             return work();
         }
         credentials::act_as(&Identity { uid: *uid, gid: *gid, groups }, work)?
+    }
+
+    fn files_of_user(&self) -> Files {
+        Files { dir: self.dir.clone(), user: (*self.owner).clone() }
+    }
+
+    /// Does work on the files beside the tasks.
+    fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Files) -> io::Result<T> + Send + 'static,
+    ) -> Outcome<T> {
+        let files = self.files_of_user();
+        Outcome::later(async move { Ok(task::blocking(move || work(files)).await?) })
     }
 
     fn exec_file(&self) -> PathBuf {
@@ -179,6 +194,42 @@ impl Place for SessionPlace {
         file.as_ref()?.file().metadata().ok().map(|found| found.len())
     }
 
+    fn entries(&self) -> Outcome<Vec<Entry>> {
+        self.blocking(|files| files.list())
+    }
+
+    fn make_entries(&self, entries: &[Entry]) -> Outcome<()> {
+        *self.program.borrow_mut() = None;
+        let entries = entries.to_vec();
+        self.blocking(move |files| files.make(&entries))
+    }
+
+    fn read_entry(&self, entry: &Entry, offset: u64, count: u32) -> Outcome<Bytes> {
+        let entry = entry.clone();
+        self.blocking(move |files| Ok(files.read(&entry, offset, count as usize)?.into()))
+    }
+
+    fn write_entry(&self, entry: &Entry, offset: u64, data: Bytes) -> Outcome<u32> {
+        let entry = entry.clone();
+        self.blocking(move |files| files.write(&entry, offset, &data).map(|()| data.len() as u32))
+    }
+
+    fn finish_entries(&self, entries: &[Entry]) -> Outcome<()> {
+        let has_program = entries.iter().any(|entry| entry.kind == EntryKind::Program);
+        let (entries, program) = (entries.to_vec(), self.program.clone());
+        let done = self.blocking(move |files| {
+            files.finish(&entries)?;
+            Ok(files)
+        });
+        Outcome::later(async move {
+            let files = done.wait().await?;
+            if has_program {
+                *program.borrow_mut() = Some(files.open_program()?);
+            }
+            Ok(())
+        })
+    }
+
     fn remove(&self) {
         if self.is_removed.replace(true) {
             return;
@@ -198,7 +249,7 @@ impl Place for SessionPlace {
         let reopened = match (&taken, keeps) {
             (Some(_), _) => {
                 drop(taken);
-                self.act(|| DataFile::new(File::open(self.exec_file())?)).ok()
+                self.files_of_user().open_program().ok()
             }
             (None, _) => None,
         };

@@ -1,0 +1,79 @@
+//! How the launcher reaches sessions on other nodes: as their user, for whom this node vouches.
+
+use covey_cluster::net::ClusterNet;
+use covey_io::task;
+use covey_launch::spawn::flow::{Below, Later, Net};
+use covey_launch::spawn::parts;
+use covey_ninep::client::{Conn, Fid};
+use covey_ninep::control::refuse;
+use covey_ninep::message::Message;
+use covey_ninep::tree::{Errno, Result, User};
+use covey_wire::{Bytes, List, Name};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The cluster's network on behalf of one user.
+pub(super) struct UserNet {
+    pub net: Arc<ClusterNet>,
+    pub user: Rc<User>,
+}
+
+impl Net for UserNet {
+    fn reach(&self, destination: &str) -> Later<Result<Rc<dyn Below>>> {
+        let Some((node, session)) = parts(destination) else {
+            let what = format!("{destination:?}: NODE/SESSION is wanted");
+            return Box::pin(async move { refuse(what) });
+        };
+        let (dialled, session) = (self.net.dial_as(node, "/", self.user.uid), session.to_string());
+        Box::pin(async move {
+            let control = Control::open(dialled.await?, &session).await?;
+            Ok(Rc::new(control) as Rc<dyn Below>)
+        })
+    }
+
+    fn sleep(&self, time: Duration) -> Later<()> {
+        Box::pin(task::sleep(time))
+    }
+}
+
+/// A session's control file on another node.
+struct Control(Rc<Fid>);
+
+impl Control {
+    async fn open(conn: Conn, session: &str) -> Result<Control> {
+        let fid = Fid::new(&conn);
+        let names = List(["xcpu", session, "ctl"].map(Name::from).into());
+        let walk = Message::Twalk { fid: 0, newfid: fid.number(), names };
+        match conn.call(walk).await? {
+            Message::Rwalk { qids } if qids.0.len() == 3 => {}
+            Message::Rwalk { qids } if qids.0.is_empty() => {
+                return Err(Errno::because(Errno::ENOENT, "the node starts no programs"));
+            }
+            _ => return Err(Errno::because(Errno::ENOENT, "no such session there")),
+        }
+        conn.call(Message::Tlopen { fid: fid.number(), flags: O_RDWR }).await?;
+        Ok(Control(Rc::new(fid)))
+    }
+}
+
+impl Below for Control {
+    fn ask(&self, question: Bytes) -> Later<Result<Bytes>> {
+        let fid = self.0.clone();
+        // On its way now, in the order in which questions are asked.
+        let call = fid.conn().call(Message::Tcall { fid: fid.number(), body: question.into() });
+        Box::pin(async move {
+            let reply = call.await;
+            drop(fid);
+            match reply? {
+                Message::Rcall { body } => Ok(body.into_bytes()),
+                other => {
+                    let what = format!("the node answered with {}", other.name());
+                    Err(Errno::because(Errno::EPROTO, what))
+                }
+            }
+        })
+    }
+}
+
+const O_RDWR: u32 = 2;
