@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 ///
 ///     [[node]]
 ///     name = "node1"
-///     roles = ["meta", "data"]     metadata server (exactly one node), I/O server
+///     roles = ["meta", "data", "launch"]  metadata server (exactly one node), I/O server, starts programs
 ///     listen = ["unix!/run/covey/node1.sock", "tcp!node1!5640"]
 ///     store = "/var/lib/covey/node1"
 ///

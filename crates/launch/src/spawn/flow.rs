@@ -153,7 +153,8 @@ async fn within<T: 'static>(net: &Rc<dyn Net>, answer: Later<Result<T>>) -> Resu
     }
 }
 
-/// Chunks on their way to one node: while one is written there, others travel.
-pub const WINDOW: usize = 8;
+/// Chunks on their way to one node: while one is written there, another travels. More would fill the port with
+/// chunks for one group while the others wait, at each hop.
+pub const WINDOW: usize = 2;
 /// How long a node may take to accept a chunk, with a window of others before it.
 pub const PATIENCE: Duration = Duration::from_secs(10);

@@ -182,7 +182,7 @@ pub(super) fn split(text: &[u8]) -> Result<Vec<Vec<u8>>> {
 
 /// Bytes of a chunk but the last: long enough that a message costs little beside it, short enough that the
 /// next node begins soon.
-pub const CHUNK_BYTES: usize = 256 << 10;
+pub const CHUNK_BYTES: usize = 128 << 10;
 /// Most files of a session that is spread.
 pub const ENTRIES_MAX: usize = 4096;
 /// Most bytes.

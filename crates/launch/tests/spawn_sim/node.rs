@@ -1,0 +1,312 @@
+//! Simulated machines with sessions on them, and a client.
+
+use covey_io::sim::net::{connect, listen};
+use covey_io::sim::{Control, NodeId, Sim};
+use covey_io::{run, task};
+use covey_launch::session::{Ended, Host, Job, Limits, Place, Program, Xcpu};
+use covey_launch::spawn::flow::{Below, Later, Net};
+use covey_launch::spawn::manifest::{Entry, EntryKind};
+use covey_launch::spawn::parts;
+use covey_ninep::client::{self, Conn, Fid};
+use covey_ninep::memory::MemoryTree;
+use covey_ninep::message::Message;
+use covey_ninep::namespace::{Namespace, Part};
+use covey_ninep::server;
+use covey_ninep::tree::{Errno, Outcome, Peer, Result, User};
+use covey_wire::{Bytes, List, Name};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Machines `n0`, `n1`, ..., each with sessions.
+#[derive(Clone)]
+pub struct Machines(Rc<World>);
+
+struct World {
+    control: Control,
+    ids: Vec<NodeId>,
+    /// Of each machine.
+    xcpus: RefCell<BTreeMap<String, Rc<Xcpu>>>,
+    /// By `NODE/SESSION`.
+    programs: RefCell<BTreeMap<String, Vec<u8>>>,
+}
+
+impl Machines {
+    pub fn boot(sim: &Sim, count: usize) -> Machines {
+        let control = sim.control();
+        let ids = (0..count).map(|at| control.node(&format!("n{at}"))).collect();
+        let (xcpus, programs) = Default::default();
+        let machines = Machines(Rc::new(World { control: control.clone(), ids, xcpus, programs }));
+        for (at, id) in machines.0.ids.iter().enumerate() {
+            control.boot(*id, serve(machines.clone(), format!("n{at}")));
+        }
+        machines
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.ids.len()
+    }
+
+    pub fn id(&self, at: usize) -> NodeId {
+        self.0.ids[at]
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        (0..self.len()).map(|at| format!("n{at}")).collect()
+    }
+
+    pub fn is_up(&self, node: &str) -> bool {
+        self.0.control.is_up(self.0.ids[node[1..].parse::<usize>().unwrap()])
+    }
+
+    pub fn program(&self, session: &str) -> Option<Vec<u8>> {
+        self.0.programs.borrow().get(session).cloned()
+    }
+
+    pub fn sessions(&self, node: &str) -> usize {
+        self.0.xcpus.borrow()[node].sessions().len()
+    }
+}
+
+async fn serve(machines: Machines, name: String) {
+    let host = Node { machines: machines.clone(), name: name.clone() };
+    let (xcpu, tree) = Xcpu::new(Rc::new(host), Limits::default()).unwrap();
+    let names = Namespace::folder();
+    names.bind("xcpu", tree).unwrap();
+    machines.0.xcpus.borrow_mut().insert(name, xcpu);
+    let (names, listener) = (Rc::new(names), listen());
+    loop {
+        let stream = listener.accept().await;
+        let peer = Peer { name: "sim".into(), uid: Some(0), has_key: false };
+        let session = server::Session::new(names.clone(), peer, server::Config::default());
+        drop(task::spawn(async move { drop(run(session, stream).await) }));
+    }
+}
+
+async fn dial(node: &str) -> Result<Conn> {
+    let refused = |why: String| Errno::because(Errno::EIO, why);
+    let stream = task::timeout(Duration::from_secs(3), connect(node)).await;
+    let stream = stream.ok_or_else(|| refused("no answer".into()))?;
+    let stream = stream.map_err(|error| refused(error.to_string()))?;
+    let config = client::Config { heartbeat_idle: true, ..client::Config::default() };
+    let (conn, machine) = client::pair(config, task::now());
+    drop(task::spawn(async move { drop(run(machine, stream).await) }));
+    conn.version().await?;
+    conn.auth_and_attach(0, "root", Some(0), "", None, [0; 32]).await?;
+    Ok(conn)
+}
+
+async fn open(conn: &Conn, path: &str, flags: u32) -> Result<Fid> {
+    let fid = Fid::new(conn);
+    let names: Vec<Name> = path.split('/').map(Name::from).collect();
+    let count = names.len();
+    let walk = Message::Twalk { fid: 0, newfid: fid.number(), names: List(names) };
+    match conn.call(walk).await? {
+        Message::Rwalk { qids } if qids.0.len() == count => {}
+        _ => return Err(Errno::ENOENT.into()),
+    }
+    conn.call(Message::Tlopen { fid: fid.number(), flags }).await?;
+    Ok(fid)
+}
+
+struct Node {
+    machines: Machines,
+    name: String,
+}
+
+impl Host for Node {
+    fn arch(&self) -> String {
+        "Simulated/none".to_owned()
+    }
+
+    fn procs(&self) -> Outcome<Bytes> {
+        Ok(Bytes::new()).into()
+    }
+
+    fn admit(&self, _: &User) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_manager(&self, _: &User) -> bool {
+        true
+    }
+
+    fn place(&self, _: &Rc<User>, number: u64) -> Result<Rc<dyn Place>> {
+        let key = format!("{}/{number}", self.name);
+        Ok(Rc::new(Memory { machines: self.machines.clone(), key }))
+    }
+
+    fn about(&self) -> String {
+        String::new()
+    }
+
+    fn net(&self, _: &Rc<User>) -> Rc<dyn Net> {
+        Rc::new(SimNet)
+    }
+}
+
+struct SimNet;
+
+impl Net for SimNet {
+    fn reach(&self, destination: &str) -> Later<Result<Rc<dyn Below>>> {
+        let (node, session) = parts(destination).unwrap();
+        let (node, path) = (node.to_owned(), format!("xcpu/{session}/ctl"));
+        Box::pin(async move {
+            let conn = dial(&node).await?;
+            Ok(Rc::new(Ctl(Rc::new(open(&conn, &path, 2).await?))) as Rc<dyn Below>)
+        })
+    }
+
+    fn sleep(&self, time: Duration) -> Later<()> {
+        Box::pin(task::sleep(time))
+    }
+}
+
+struct Ctl(Rc<Fid>);
+
+impl Below for Ctl {
+    fn ask(&self, question: Bytes) -> Later<Result<Bytes>> {
+        let fid = self.0.clone();
+        let call = fid.conn().call(Message::Tcall { fid: fid.number(), body: question.into() });
+        Box::pin(async move {
+            let reply = call.await;
+            drop(fid);
+            match reply? {
+                Message::Rcall { body } => Ok(body.into_bytes()),
+                _ => Err(Errno::EPROTO.into()),
+            }
+        })
+    }
+}
+
+/// A session that has only a program, and never runs it.
+struct Memory {
+    machines: Machines,
+    key: String,
+}
+
+impl Memory {
+    fn with<T>(&self, with: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        with(self.machines.0.programs.borrow_mut().entry(self.key.clone()).or_default())
+    }
+
+    fn put(&self, offset: u64, data: &[u8]) -> Outcome<u32> {
+        self.with(|program| {
+            let end = offset as usize + data.len();
+            program.resize(program.len().max(end), 0);
+            program[offset as usize..end].copy_from_slice(data);
+        });
+        Ok(data.len() as u32).into()
+    }
+}
+
+impl Place for Memory {
+    fn files(&self) -> Rc<dyn Part> {
+        Rc::new(MemoryTree::default())
+    }
+
+    fn begin_program(&self) -> Result<()> {
+        self.with(Vec::clear);
+        Ok(())
+    }
+
+    fn write_program(&self, offset: u64, data: Bytes) -> Outcome<u32> {
+        self.put(offset, &data)
+    }
+
+    fn read_program(&self, _: u64, _: u32) -> Outcome<Bytes> {
+        Ok(Bytes::new()).into()
+    }
+
+    fn program_bytes(&self) -> Option<u64> {
+        self.machines.0.programs.borrow().get(&self.key).map(|program| program.len() as u64)
+    }
+
+    fn entries(&self) -> Outcome<Vec<Entry>> {
+        let bytes = self.program_bytes().unwrap_or(0);
+        let kind = EntryKind::Program;
+        Ok(vec![Entry { kind, path: Vec::new(), mode: 0o700, bytes }]).into()
+    }
+
+    fn make_entries(&self, _: &[Entry]) -> Outcome<()> {
+        self.begin_program().into()
+    }
+
+    fn read_entry(&self, _: &Entry, offset: u64, count: u32) -> Outcome<Bytes> {
+        let data = self.with(|program| {
+            let rest = program.get(offset as usize..).unwrap_or_default();
+            Bytes::copy_from_slice(&rest[..rest.len().min(count as usize)])
+        });
+        Ok(data).into()
+    }
+
+    fn write_entry(&self, _: &Entry, offset: u64, data: Bytes) -> Outcome<u32> {
+        self.put(offset, &data)
+    }
+
+    fn finish_entries(&self, _: &[Entry]) -> Outcome<()> {
+        Ok(()).into()
+    }
+
+    fn remove(&self) {}
+
+    fn start(&self, _: Program, _: Ended) -> Outcome<Rc<dyn Job>> {
+        Errno::EOPNOTSUPP.into()
+    }
+}
+
+/// Who makes the sessions and holds them. Its connections end with it.
+#[derive(Default)]
+pub struct Client {
+    /// Each with the session's `clone`; the first is spread.
+    held: Vec<(Conn, Fid, u64)>,
+}
+
+impl Client {
+    /// Makes a session; answers `NODE/SESSION`.
+    pub async fn begin(&mut self, node: &str) -> Result<String> {
+        let conn = dial(node).await?;
+        let fid = open(&conn, "xcpu/clone", 0).await?;
+        let text = read(&conn, &fid).await?;
+        let number: u64 = text.trim().parse().unwrap();
+        self.held.push((conn, fid, number));
+        Ok(format!("{node}/{number}"))
+    }
+
+    fn first(&self, file: &str) -> (&Conn, String) {
+        let (conn, _, number) = &self.held[0];
+        (conn, format!("xcpu/{number}/{file}"))
+    }
+
+    pub async fn write_program(&self, program: &[u8]) -> Result<()> {
+        let (conn, path) = self.first("exec");
+        let fid = open(conn, &path, 0o1001).await?;
+        for (at, part) in program.chunks(500_000).enumerate() {
+            let data = Bytes::copy_from_slice(part).into();
+            let offset = (at * 500_000) as u64;
+            conn.call(Message::Twrite { fid: fid.number(), offset, data }).await?;
+        }
+        Ok(fid.clunk().await?)
+    }
+
+    pub async fn command(&self, command: &str) -> Result<()> {
+        let (conn, path) = self.first("ctl");
+        let fid = open(conn, &path, 1).await?;
+        let data = Bytes::copy_from_slice(command.as_bytes()).into();
+        Ok(conn.call(Message::Twrite { fid: fid.number(), offset: 0, data }).await.map(drop)?)
+    }
+
+    pub async fn control_text(&self) -> String {
+        let (conn, path) = self.first("ctl");
+        let fid = open(conn, &path, 0).await.unwrap();
+        read(conn, &fid).await.unwrap()
+    }
+}
+
+async fn read(conn: &Conn, fid: &Fid) -> Result<String> {
+    match conn.call(Message::Tread { fid: fid.number(), offset: 0, count: 100_000 }).await? {
+        Message::Rread { data } => Ok(String::from_utf8_lossy(&data.into_bytes()).into_owned()),
+        _ => Err(Errno::EPROTO.into()),
+    }
+}
