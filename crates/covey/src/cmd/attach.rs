@@ -67,8 +67,15 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         (.., 1) => Form::Raw,
         _ => Form::Lines,
     };
-    let following =
-        Following { ranks, ends, form, stdin: None::<Whom>, has_terminal: false, starters: None };
+    let following = Following {
+        ranks,
+        ends,
+        form,
+        stdin: None::<Whom>,
+        has_terminal: false,
+        starters: None,
+        needs_pmix: false,
+    };
     let ends = follow::follow(following, context).await?;
     if ends.is_complete() {
         for session in &sessions {

@@ -5,7 +5,7 @@ use super::job::follow::{self, Following, Rank};
 use super::job::mpi::{Starters, Variables};
 use super::job::pick;
 use super::job::print::Form;
-use super::job::program::{Program, path_speaks_mpi};
+use super::job::program::{Program, same_here};
 use super::job::stdin::Whom;
 use super::job::terminal::{self, Raw};
 use super::job::tree::{NodeTree, OnNode, Session};
@@ -147,6 +147,8 @@ struct Plan {
     program: Option<Program>,
     libraries: Vec<Library>,
     has_mpi: bool,
+    /// Without PMIx each of its ranks would be a job of its own.
+    needs_pmix: bool,
 }
 
 /// A shared library that goes along.
@@ -188,7 +190,13 @@ impl Plan {
             (When::On, _) => true,
             (When::Off, _) => false,
             (When::Auto, Some(program)) => program.speaks_mpi(),
-            (When::Auto, None) => path_speaks_mpi(&args.program),
+            (When::Auto, None) => {
+                same_here(&args.program).is_some_and(|program| program.speaks_mpi())
+            }
+        };
+        let needs_pmix = match &program {
+            Some(program) => program.needs_pmix(),
+            None => same_here(&args.program).is_none_or(|program| program.needs_pmix()),
         };
         if has_mpi && args.detach {
             return Err(Error::user(
@@ -201,7 +209,7 @@ impl Plan {
             (Some(program), true) => libraries(program)?,
             _ => Vec::new(),
         };
-        Ok(Plan { args, placement, job, program, libraries, has_mpi })
+        Ok(Plan { args, placement, job, program, libraries, has_mpi, needs_pmix })
     }
 
     /// What a rank is called before its lines.
@@ -455,9 +463,6 @@ async fn start_one(
     if let Some(dir) = plan.directory() {
         session.command(&["cwd", &dir]).await?;
     }
-    if plan.args.detach {
-        session.command(&["type", "persistent"]).await?;
-    }
     if plan.args.tty {
         let [rows, columns] = terminal::size()?;
         session.command(&["tty", &rows, &columns]).await?;
@@ -476,9 +481,14 @@ impl Plan {
     }
 }
 
+/// Leaves the ranks running. Up to here they end with this command; if one cannot be left, all end.
 async fn detached(plan: &Plan, ranks: &[Made], context: &Context) -> Result<()> {
-    for session in ranks.iter().filter_map(|(_, made)| made.as_ref().ok()) {
-        super::job::stdin::close(session).await;
+    let sessions: Vec<_> = ranks.iter().filter_map(|(_, made)| made.as_ref().ok()).collect();
+    join_all(sessions.iter().map(|session| super::job::stdin::close(session))).await;
+    let left = sessions.iter().map(|session| session.command(&["type", "persistent"]));
+    if let Err(error) = try_join_all(left).await {
+        join_all(sessions.iter().map(|session| session.command(&["wipe"]))).await;
+        return Err(error).on_node(|| format!("leave job {} running", plan.job));
     }
     let job = &plan.job;
     context.output.result(
@@ -506,6 +516,7 @@ async fn follow_all(
     }
     let raw = if plan.args.tty { Some(Raw::begin().cannot(|| "use the terminal")?) } else { None };
     let following = Following {
+        needs_pmix: plan.needs_pmix,
         ranks,
         ends,
         form: plan.form(),

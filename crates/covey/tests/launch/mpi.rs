@@ -1,7 +1,8 @@
 //! MPI programs, started without their own launchers: of MPICH by PMI-1, of Open MPI by PMIx.
 
 use crate::run::cluster;
-use crate::support::{Cluster, Finished, has_program, run, skip};
+use crate::support::lab::Lab;
+use crate::support::{Cluster, Finished, has_program, is_root, run, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -95,4 +96,28 @@ fn an_mpi_program_cannot_be_detached() {
     let program = built(&cluster, compiler);
     let done = cluster.try_covey(&["run", "--detach", "-w", "io1", program.to_str().unwrap()]);
     done.says(&["cannot detach an MPI program"]);
+}
+
+/// Nodes with networks of their own: the ranks find each other by what the launcher carries, and talk by TCP.
+#[test]
+fn programs_of_each_library_start_on_the_nodes_of_a_lab() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let Some(lab) = Lab::up("jobs", &["4"]) else { return };
+    let covey = env!("CARGO_BIN_EXE_covey");
+    lab.exec("n1", &[covey, "up"]);
+    let scratch = tempfile::tempdir().unwrap();
+    for compiler in compilers() {
+        let program = scratch.path().join(compiler.replace('.', "-"));
+        let mut command = Command::new(compiler);
+        command.arg("-O1").arg("-o").arg(&program).arg(SOURCE);
+        let built = run(command);
+        assert!(built.ok, "{compiler}: {built}");
+        for nodes in ["n1", "n[1-2]", "n[1-4]"] {
+            let words = [covey, "run", "-w", nodes, "-n", "4", program.to_str().unwrap()];
+            check_size(&lab.try_exec("n1", &words), 4);
+        }
+    }
+    lab.exec("n1", &[covey, "down"]);
 }

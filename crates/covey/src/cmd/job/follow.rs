@@ -42,6 +42,8 @@ pub struct Following {
     pub has_terminal: bool,
     /// What serves MPI to them.
     pub starters: Option<Starters>,
+    /// The program cannot do without PMIx.
+    pub needs_pmix: bool,
 }
 
 /// What a task has noticed.
@@ -92,6 +94,7 @@ struct Follower<'a> {
     ranks: Vec<Rank>,
     ends: Ends,
     starters: Option<Starters>,
+    needs_pmix: bool,
     has_terminal: bool,
     has_aborted: bool,
     interrupts: Interrupts,
@@ -113,7 +116,8 @@ impl<'a> Follower<'a> {
         tell: Sender<News>,
         context: &'a Context,
     ) -> Self {
-        let Following { ranks, ends, form: _, stdin, has_terminal, mut starters } = following;
+        let Following { ranks, ends, form: _, stdin, has_terminal, mut starters, needs_pmix } =
+            following;
         let heard_at = Rc::new(Cell::new(Instant::now()));
         let mut tasks = tokio::task::JoinSet::new();
         for (writer, rank) in ranks.iter().enumerate() {
@@ -157,6 +161,7 @@ impl<'a> Follower<'a> {
             ranks,
             ends,
             starters,
+            needs_pmix,
             has_terminal,
             has_aborted: false,
             interrupts: Interrupts::default(),
@@ -235,6 +240,10 @@ impl<'a> Follower<'a> {
                     .output
                     .say(format!("covey: rank {rank} has left without MPI_Finalize"));
                 self.end_all(None);
+            }
+            Some(Event::Unable { why }) if self.needs_pmix => {
+                let what = "each rank is a job of its own there";
+                self.context.output.say(format!("warning: {why}; {what}"));
             }
             Some(Event::Unable { why }) => self.context.output.detail(why),
             _ => {}

@@ -26,21 +26,26 @@ impl Program {
     /// Whether it is an MPI program: it names a library, or the variables of one that was linked into it.
     pub fn speaks_mpi(&self) -> bool {
         // A script that happens to name one is no MPI program.
-        self.bytes.starts_with(b"\x7fELF") && has_mark(&self.bytes)
+        self.bytes.starts_with(b"\x7fELF") && has_mark(&self.bytes, &MARKS)
+    }
+
+    /// Whether its library of MPI is one that starts by PMIx alone.
+    pub fn needs_pmix(&self) -> bool {
+        has_mark(&self.bytes, &PMIX_MARKS)
     }
 }
 
-/// Whether a program that is only on the nodes, or a script, might be one of MPI is for the user to say.
-pub fn path_speaks_mpi(path: &str) -> bool {
-    let Ok(path) = look_up(path) else { return false };
-    let Ok(file) = std::fs::File::open(&path) else { return false };
+/// What this machine has at a path of the nodes, as far as its beginning is enough to look at.
+pub fn same_here(path: &str) -> Option<Program> {
+    let path = look_up(path).ok()?;
     let mut bytes = Vec::new();
-    let read = file.take(PROGRAM_BYTES_LOOKED_AT).read_to_end(&mut bytes);
-    read.is_ok() && Program { path, bytes: bytes.into() }.speaks_mpi()
+    let file = std::fs::File::open(&path).ok()?;
+    file.take(PROGRAM_BYTES_LOOKED_AT).read_to_end(&mut bytes).ok()?;
+    Some(Program { path, bytes: bytes.into() })
 }
 
-fn has_mark(bytes: &[u8]) -> bool {
-    let begins = |at: usize| MARKS.iter().any(|mark| bytes[at..].starts_with(mark));
+fn has_mark(bytes: &[u8], marks: &[&[u8]]) -> bool {
+    let begins = |at: usize| marks.iter().any(|mark| bytes[at..].starts_with(mark));
     (0..bytes.len()).any(|at| matches!(bytes[at], b'l' | b'P') && begins(at))
 }
 
@@ -73,6 +78,8 @@ fn check(path: &Path) -> Result<PathBuf> {
 
 /// Each begins with an l or a P.
 const MARKS: [&[u8]; 4] = [b"libmpi", b"libpmi", b"PMI_PORT", b"PMIX_NAMESPACE"];
+/// Open MPI 4 and 5, and PMIx itself.
+const PMIX_MARKS: [&[u8]; 3] = [b"libmpi.so.40", b"libpmix", b"PMIX_NAMESPACE"];
 const PROGRAM_BYTES_LOOKED_AT: u64 = 64 << 20;
 
 #[cfg(test)]
@@ -84,6 +91,8 @@ mod tests {
         let program = |bytes: &[u8]| Program { path: "x".into(), bytes: bytes.to_vec().into() };
         assert!(program(b"\x7fELF...\0libmpich.so.12\0").speaks_mpi());
         assert!(program(b"\x7fELF...\0PMI_PORT\0").speaks_mpi());
+        assert!(program(b"\x7fELF...\0libmpi.so.40\0").needs_pmix());
+        assert!(!program(b"\x7fELF...\0libmpich.so.12\0").needs_pmix());
         assert!(!program(b"\x7fELF...\0libc.so.6\0").speaks_mpi());
         assert!(!program(b"#!/bin/sh\nldd libmpi.so\n").speaks_mpi());
     }
