@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long the keeper may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A question.
+/// A request to the keeper of a lab, by its socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
@@ -25,14 +25,14 @@ pub enum Ask {
         cables: Vec<usize>,
         /// The end that sends, for one way only.
         from: Option<usize>,
-        /// What to change.
+        /// Pairs of a key and its value.
         pairs: Vec<(String, String)>,
     },
     /// This machine alone has been measured: give the cables their delays.
     Floor(Floor),
 }
 
-/// An answer.
+/// A reply of the keeper.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -65,7 +65,7 @@ pub struct CableStatus {
 /// How one way of a cable is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WayStatus {
-    /// What is set.
+    /// The settings of this direction.
     pub settings: Settings,
     /// What it has carried and lost.
     pub counts: Counts,

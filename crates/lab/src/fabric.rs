@@ -54,7 +54,7 @@ impl Way {
         self as usize
     }
 
-    /// The other way.
+    /// The opposite direction of the same cable.
     pub fn other(self) -> Way {
         match self {
             Way::There => Way::Back,
@@ -129,7 +129,7 @@ impl Ord for Travelling {
 /// A frame that has reached a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Which card.
+    /// Index of the card that it has reached.
     pub card: usize,
     /// When its last bit was there.
     pub due_ns: u64,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Where the answering node listens.
 pub const PORT: u16 = 5639;
 
-/// What was found.
+/// What this machine reaches through a lab without rate or delay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Floor {
     /// Half of the median round trip of one byte.

@@ -64,7 +64,7 @@ pub struct Plan {
 pub struct Network {
     /// `front` or `storage`.
     pub name: String,
-    /// Its kind.
+    /// Rate, latency, MTU and overhead.
     pub profile: Profile,
 }
 
@@ -107,7 +107,7 @@ pub enum End {
 pub struct Cable {
     /// Its name: what it joins, such as `n1-sw1`.
     pub name: String,
-    /// What it joins.
+    /// A card or a switch at each end.
     pub ends: [End; 2],
     /// Index of its network.
     pub network: usize,

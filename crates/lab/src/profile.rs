@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A kind of network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Its name.
+    /// As in `covey lab up --link NAME`.
     pub name: String,
     /// Bits per second on the wire; `None` is as fast as this machine.
     pub bits_per_s: Option<u64>,

@@ -23,7 +23,7 @@ pub const NAME_DEFAULT: &str = "lab";
 pub struct Lab {
     /// What it is called.
     pub name: String,
-    /// Where it is.
+    /// Absolute; one directory per lab.
     pub dir: PathBuf,
 }
 

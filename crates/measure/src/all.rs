@@ -108,7 +108,7 @@ pub struct Spent {
     pub seconds: f64,
 }
 
-/// All of it.
+/// The result of `covey tune all`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct All {
     /// `all`.

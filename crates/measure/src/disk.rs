@@ -96,7 +96,7 @@ pub struct Progress<'a> {
 pub struct DiskReport {
     /// `disk`.
     pub kind: String,
-    /// Where.
+    /// The directory or device.
     pub place: Place,
     /// Bytes in all files together.
     pub size_bytes: u64,

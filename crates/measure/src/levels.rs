@@ -16,7 +16,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::process::Stdio;
 
-/// One of them.
+/// One library, or TCP, with its curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     /// What `covey tune net` reports of TCP, of this level; `protocol` names it.
@@ -29,7 +29,7 @@ pub struct Level {
 /// Several, from the lowest on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Levels {
-    /// Each of them.
+    /// TCP first, if it was measured.
     pub levels: Vec<Level>,
     /// What each costs over the first.
     pub overheads: Vec<Overhead>,
@@ -40,14 +40,14 @@ pub struct Levels {
 /// What could not be measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// What.
+    /// Name of the library or level.
     pub what: String,
-    /// Why.
+    /// The reason, in words.
     pub why: String,
 }
 
 impl Levels {
-    /// Compares them.
+    /// Compares each level with the first.
     pub fn new(levels: Vec<Level>, missing: Vec<Missing>) -> Levels {
         let found = |level: &Level| level.report.typical.clone();
         let base: Option<Quantities> = levels.first().and_then(found);

@@ -21,7 +21,7 @@ record! {
     pub struct Header for () {
         /// Of the whole request, in bytes.
         pub len: u32,
-        /// Which message.
+        /// The kernel's number of the message.
         pub opcode: u32,
         /// Names the request in its reply and in INTERRUPT.
         pub unique: u64,

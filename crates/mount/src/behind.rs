@@ -40,7 +40,7 @@ struct Table<T> {
 #[derive(Clone, Copy)]
 pub struct Moment(u64);
 
-/// One file's.
+/// The unsent writes of one file.
 struct Pending<T> {
     /// Held by the run that is on its way.
     turn: Arc<tokio::sync::Mutex<()>>,

@@ -38,7 +38,7 @@ pub struct MountOptions {
     pub consistency: Consistency,
     /// How long a request other than a wait for a lock goes on after its process got a signal.
     pub interrupt_grace: Duration,
-    /// Who resolves groups.
+    /// How the groups of a caller are found.
     pub groups: Groups,
 }
 

@@ -30,7 +30,7 @@ pub struct Chart {
     pub about: String,
     /// From left to right.
     pub x: Axis,
-    /// From below.
+    /// Its values grow upwards.
     pub y: Axis,
     /// The curves.
     pub series: Vec<Series>,

@@ -33,7 +33,7 @@ pub struct Part {
     pub id: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// Markup.
+    /// HTML without the heading.
     pub body: String,
 }
 

@@ -69,7 +69,7 @@ impl Timekeeper {
         (self.window_from_ns, self.window_frames, self.slept_ns) = (to_ns, 0, 0);
     }
 
-    /// All of it.
+    /// Counts since the lab came up.
     pub fn timing(&self) -> Timing {
         self.timing
     }

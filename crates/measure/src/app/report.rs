@@ -9,7 +9,7 @@ use covey_tune::application::{BLOCK_ORDERS, Case, DISTURBED, Numbers, Rate, Wind
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 
-/// All of it.
+/// The result of `covey tune app`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AppReport {
     /// `app`.

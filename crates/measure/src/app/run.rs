@@ -86,9 +86,9 @@ pub struct Job<'a> {
     pub ranks: usize,
     /// With which BLAS.
     pub blas: &'a Blas,
-    /// What.
+    /// Matrices to multiply and systems to solve, in this order.
     pub cases: &'a [Case],
-    /// How often.
+    /// Repetitions of each case.
     pub passes: usize,
     /// No case is begun after so long,
     pub seconds: f64,

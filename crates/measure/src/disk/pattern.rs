@@ -31,7 +31,7 @@ impl Aligned {
         Aligned { bytes, begin, length }
     }
 
-    /// All of them.
+    /// The aligned bytes, `length` of them.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[self.begin..self.begin + self.length]
     }

@@ -175,7 +175,7 @@ impl Tally {
         Some(rate)
     }
 
-    /// All.
+    /// The rates, in the order in which they were measured.
     pub fn rates(self) -> Vec<Rate> {
         self.rows.into_iter().map(|(rate, _)| rate).collect()
     }

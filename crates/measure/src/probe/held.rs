@@ -64,7 +64,7 @@ pub(super) fn give(mut stream: &TcpStream, piece: u64, pieces: u64) -> std::io::
     Ok(())
 }
 
-/// Receives them.
+/// Receives `pieces` of `piece` bytes each.
 pub(super) fn take(mut stream: &TcpStream, piece: u64, pieces: u64) -> std::io::Result<()> {
     let mut block = vec![0; piece as usize];
     for _ in 0..pieces {

@@ -90,7 +90,7 @@ pub(super) fn give(mut stream: &TcpStream, bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Receives so many.
+/// Receives `bytes` bytes and drops them.
 pub(super) fn take(mut stream: &TcpStream, bytes: u64) -> std::io::Result<()> {
     allowed(bytes)?;
     let mut piece = vec![0; PIECE_BYTES];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const BYTES: u64 = 512;
 /// How many round trips between two looks at the clock.
 const ROUNDS: u64 = 4;
-/// Before anything counts.
+/// Round trips before the first one that is measured.
 const WARM_UP: u64 = 10;
 
 /// Round trips, segments sent again by both ends, how long it took, why it ended early.

@@ -12,7 +12,7 @@ use covey_tune::split::{Source, Split};
 use serde::Serialize;
 use std::io::Write;
 
-/// All of it.
+/// The result of `covey reproduce`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reproduction {
     /// `reproduce`, by which results are told apart.
@@ -73,9 +73,9 @@ pub struct Divided {
 /// What could not be measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
-    /// What.
+    /// The part, as `--only` names it.
     pub what: String,
-    /// Why.
+    /// The reason, in words.
     pub why: String,
 }
 

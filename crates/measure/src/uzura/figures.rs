@@ -19,9 +19,9 @@ pub struct Samples {
 /// A thing, and who did it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Through what.
+    /// Shared memory or TCP.
     pub over: Over,
-    /// What.
+    /// The operation.
     pub what: What,
     /// Who: a library with its version, or a floor.
     pub who: String,
@@ -32,11 +32,11 @@ pub struct Figure {
 /// What is told of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Through what.
+    /// Shared memory or TCP.
     pub over: Over,
-    /// What.
+    /// The operation.
     pub what: What,
-    /// Who.
+    /// A library with its version, or a floor.
     pub who: String,
     /// Time of an operation: the least, that of the best tenth, the median.
     pub min_ns: f64,

@@ -34,11 +34,11 @@ pub struct Plan {
 /// Something that is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Thing<'a> {
-    /// Through what.
+    /// Shared memory or TCP.
     pub over: Over,
-    /// What.
+    /// The operation.
     pub what: What,
-    /// Who does it.
+    /// A library with its version, or a floor.
     pub who: &'a str,
     /// Operations in one round trip.
     pub operations: u32,

@@ -11,7 +11,7 @@ record! {
         pub len: u32,
         /// An errno, negated, in two's complement; 0 for success.
         pub error: u32,
-        /// The request's.
+        /// Number of the request that is answered.
         pub unique: u64,
     }
 }
@@ -217,7 +217,7 @@ record! {
     #[allow(missing_docs)]
     pub struct InvalEntry for () {
         pub parent: u64,
-        /// In bytes.
+        /// Longest name in bytes.
         pub namelen: u32,
         pub flags: u32,
     }
@@ -246,9 +246,9 @@ record! {
         pub flags: u32,
         pub max_background: u16,
         pub congestion_threshold: u16,
-        /// In bytes.
+        /// Largest WRITE in bytes.
         pub max_write: u32,
-        /// In nanoseconds.
+        /// Resolution of times in nanoseconds.
         pub time_gran: u32,
         /// Pages in one request.
         pub max_pages: u16,

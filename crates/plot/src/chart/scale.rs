@@ -16,9 +16,9 @@ pub enum Run {
 pub struct Axis {
     /// What it shows.
     pub name: String,
-    /// In what.
+    /// Unit of the labels.
     pub unit: Unit,
-    /// How it runs.
+    /// Linear or logarithmic.
     pub run: Run,
 }
 

@@ -9,9 +9,9 @@ pub const DASHES: [&str; LOOKS] = ["none", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2
 /// A set of colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheme {
-    /// Behind everything.
+    /// Colour of the background.
     pub ground: &'static str,
-    /// Words.
+    /// Colour of text.
     pub ink: &'static str,
     /// Words that matter less.
     pub faint: &'static str,
@@ -21,7 +21,7 @@ pub struct Scheme {
     pub curves: [&'static str; LOOKS],
 }
 
-/// On white.
+/// Colours on a white ground.
 pub const LIGHT: Scheme = Scheme {
     ground: "#ffffff",
     ink: "#1c2430",
@@ -30,7 +30,7 @@ pub const LIGHT: Scheme = Scheme {
     curves: ["#0b61a4", "#b34700", "#00775a", "#8c3a8c", "#6b5d00"],
 };
 
-/// On nearly black.
+/// Colours on a nearly black ground.
 pub const DARK: Scheme = Scheme {
     ground: "#161b22",
     ink: "#e8edf4",

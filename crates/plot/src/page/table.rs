@@ -15,7 +15,7 @@ pub struct Table {
 pub enum Cell {
     /// The name of a row.
     Name(String),
-    /// Words.
+    /// Shown as it is, escaped.
     Text(String),
     /// A number, and below it in small letters what belongs to it.
     Number(String, String),
@@ -64,7 +64,7 @@ impl Table {
 }
 
 impl Cell {
-    /// A number alone.
+    /// A number without a unit, aligned at the right.
     pub fn number(text: impl Into<String>) -> Cell {
         Cell::Number(text.into(), String::new())
     }

@@ -24,12 +24,12 @@ pub enum Task {
     Matrix(Move, Shape, u64),
 }
 
-/// How often.
+/// An operation and its number of rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// What.
+    /// The operation.
     pub task: Task,
-    /// Rounds.
+    /// Operations in one batch.
     pub rounds: u32,
 }
 
