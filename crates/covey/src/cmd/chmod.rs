@@ -26,7 +26,7 @@ pub struct Args {
     /// The files
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// What lies below, too
+    /// Everything below, too
     #[arg(short = 'R', long)]
     recursive: bool,
 }

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 
 /// Change owner and group
 ///
-/// Only root changes owners; an owner may give his files to a group he is in.
+/// Only root changes owners; an owner may give files to one of their own groups.
 ///
 /// EXAMPLES
 ///
@@ -26,10 +26,10 @@ pub struct Args {
     /// The files
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// What lies below, too
+    /// Everything below, too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Symbolic links themselves rather than what they lead to
+    /// Symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Print help

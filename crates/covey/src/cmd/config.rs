@@ -42,7 +42,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum What {
-    /// Check a configuration and list everything that is wrong with it
+    /// Check a configuration and list all its errors
     Check {
         /// The file [default: the one that every command would use]
         file: Option<PathBuf>,

@@ -11,25 +11,25 @@ use std::io::Write;
 
 /// Show or set how soon changes of files are seen
 ///
-/// Mounts keep what they know of a file, and gather what is written to it, as far as its mode
-/// permits. What is made in a directory gets the directory's mode; it keeps it when it is moved.
-/// What has none of its own has that of each mount: `covey mount --consistency MODE`, else strict.
-/// A mount uses a file's mode as it was when the file was opened. On a mount a file's owner can set
-/// it as the attribute `user.covey.consistency`, too.
+/// Mounts cache a file and gather writes to it as far as its mode permits. A new file or directory
+/// gets the mode of its directory, and keeps it when it is moved. A file without a mode uses that
+/// of each mount: `covey mount --consistency MODE`, else strict. A mount uses the mode that a file
+/// had when it was opened. On a mount, a file's owner can also set it as the attribute
+/// `user.covey.consistency`.
 ///
 /// MODES
 ///
 ///     strict          a completed write is seen by every later read anywhere
-///     close-to-open   what was written before a close is seen by whoever opens the file afterwards,
-///                     as with NFS; until then within 5 s, by those who ask the servers
+///     close-to-open   data written before a close is seen by every open of the file after it,
+///                     as with NFS; before the close within 5 s, by clients that ask the servers
 ///     job-scratch     for files that one node writes and reads: names and attributes may be 30 s
-///                     old, and what a node wrote itself stays in its memory
-///     mount           as the mount says
+///                     old, and a node's own writes stay in its memory
+///     mount           the mode of the mount
 ///
 /// EXAMPLES
 ///
 ///     covey consistency /job42
-///     covey consistency set job-scratch /job42         and all that is made in it from now on
+///     covey consistency set job-scratch /job42         and new entries in it
 ///     covey consistency set -R close-to-open /home
 #[derive(clap::Args, Debug)]
 #[command(
@@ -47,7 +47,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Change {
-    /// Set the mode of files, and of directories with all that will be made in them
+    /// Set the mode of files, and of directories for their new entries
     Set(Set),
 }
 
@@ -59,7 +59,7 @@ struct Set {
     /// The files and directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// What lies below, too
+    /// Everything below, too
     #[arg(short = 'R', long)]
     recursive: bool,
 }

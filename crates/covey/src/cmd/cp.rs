@@ -16,10 +16,11 @@ use std::time::Instant;
 ///
 /// A path that begins with `:` (or `covey:`) is in Covey, anything else is on this machine, `-` is
 /// stdin or stdout. Several files are copied at once, and several parts of each. Holes stay holes.
-/// A file that is there is written over in place: what interrupts that leaves the rest of what it was.
-/// What cannot be copied is told, the rest goes on, and the exit code is 1.
+/// An existing file is overwritten in place: an interrupted copy leaves its old contents after the
+/// copied part. Files that cannot be copied are reported, the others are copied, and the exit code
+/// is 1.
 ///
-/// With -r, symbolic links are copied as links; without it, what they lead to.
+/// With -r, symbolic links are copied as links; without it, their targets are.
 ///
 /// EXAMPLES
 ///
@@ -40,7 +41,7 @@ pub struct Args {
     /// Keep modes and times, and as root owners
     #[arg(short, long)]
     preserve: bool,
-    /// How many files at the same time
+    /// Number of files copied at the same time
     #[arg(short, long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,

@@ -7,9 +7,9 @@ use std::io::Write;
 
 /// Show how much space the file system has and uses
 ///
-/// The sum over all I/O servers. What others keep on the same disks counts as used, and a disk that
-/// several servers share counts once. Servers that do not answer are not counted, and named below the
-/// table. METADATA is how full the metadata store is: at 95% it refuses new names.
+/// The sum over all I/O servers. Other data on the same disks counts as used, and a disk that
+/// several servers share counts once. Servers that do not answer are not counted; they are named
+/// below the table. METADATA shows how full the metadata store is: at 95% it refuses new names.
 ///
 /// EXAMPLES
 ///

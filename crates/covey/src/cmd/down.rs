@@ -13,8 +13,8 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// Stop the cluster that `covey up` started; its data stays
 ///
-/// Unmounts what this cluster has mounted, then asks each server to stop and ends it by force when
-/// it does not within 10 s. Doing it twice is no error.
+/// Unmounts the cluster's mounts, then asks each server to stop, and kills it if it does not within
+/// 10 s. Doing it twice is no error.
 ///
 /// EXAMPLES
 ///

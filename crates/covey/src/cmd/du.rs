@@ -14,8 +14,8 @@ use std::io::Write;
 
 /// Show how much space files and directories take
 ///
-/// What is allocated on the I/O servers, holes left out; --apparent-size adds up sizes instead. A
-/// file with several names counts once.
+/// Space allocated on the I/O servers, without holes; --apparent-size adds up sizes instead. A file
+/// with several names counts once.
 ///
 /// EXAMPLES
 ///
@@ -36,7 +36,7 @@ pub struct Args {
     /// Sizes such as 1.5M; without it, in KiB
     #[arg(short, long)]
     human_readable: bool,
-    /// Add up sizes rather than what is allocated
+    /// Add up sizes, not allocated space
     #[arg(long)]
     apparent_size: bool,
     /// Print help

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 /// Serve a directory of this machine over 9P, without any cluster
 ///
-/// What diod does: Linux mounts it (`mount -t 9p`), `covey 9p` reads and writes it. Clients are who
-/// the kernel says they are, and cannot leave the directory through symbolic links or `..`; devices
-/// are not opened. It stays in the foreground until SIGTERM or SIGINT.
+/// Does the work of diod: Linux mounts it (`mount -t 9p`), `covey 9p` reads and writes it. The
+/// kernel vouches for the identity of clients. They cannot leave the directory through symbolic
+/// links or `..`; devices are not opened. Stays in the foreground until SIGTERM or SIGINT.
 ///
 /// EXAMPLES
 ///

@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 /// Write all metadata as lines of JSON
 ///
-/// One object for each row: the superblock, files, names, layouts, and the work that is pending.
-/// From the running server, page by page: rows of different pages may be of different moments. A
-/// dump that is kept elsewhere is what `covey salvage` needs to give files their names again
-/// after the metadata store was lost. The format is in docs/manual/checking.md.
+/// One object per row: the superblock, files, names, layouts, and pending work. It reads the
+/// running server page by page: rows of different pages may be from different moments. With a dump
+/// that is kept elsewhere, `covey salvage` can restore the names of files after the metadata store
+/// was lost. The format is in docs/manual/checking.md.
 ///
 /// EXAMPLES
 ///

@@ -13,10 +13,9 @@ use std::path::PathBuf;
 
 /// Check the file system, and repair it
 ///
-/// Goes through all metadata and all objects while the cluster works: every name leads to a file,
-/// links and entries are counted right, nothing is left over, every file has its bytes. What is
-/// told was seen twice. With --store, the metadata of a server that is stopped is checked, without
-/// the objects.
+/// Checks all metadata and all objects while the cluster works: every name leads to a file, counts
+/// of links and entries are right, nothing is left over, and every file has its bytes. Each finding
+/// was seen twice. With --store, it checks the metadata of a stopped server, without the objects.
 ///
 /// EXAMPLES
 ///
@@ -24,7 +23,7 @@ use std::path::PathBuf;
 ///     covey fsck --repair            then once more without: it must find nothing
 ///     covey --json fsck | jq .findings
 ///     covey fsck --store /srv/covey/meta
-///     covey fsck --accept-loss io2   its disk was replaced: list what is lost, and go on
+///     covey fsck --accept-loss io2   its disk was replaced: list the losses, and serve again
 ///
 /// EXIT CODES
 ///
@@ -36,11 +35,11 @@ pub struct Args {
     /// Repair what is found
     #[arg(long)]
     repair: bool,
-    /// Tell so many findings of a class, and count the rest; what is lost is told in full
+    /// List at most N findings per class, and count the rest; losses are always listed
     #[arg(long, value_name = "N", default_value_t = 20)]
     tell: u64,
-    /// Accept that what the I/O server NODE held is lost, after its disk was replaced, and let it serve
-    /// again. First the files that had bytes there are listed by path
+    /// Accept the loss of the data of I/O server NODE, after its disk was replaced, and let it
+    /// serve again. First the files that had bytes there are listed by path
     #[arg(long, value_name = "NODE", conflicts_with_all = ["repair", "store"])]
     accept_loss: Option<String>,
     /// Check the metadata store in DIR, whose server is stopped

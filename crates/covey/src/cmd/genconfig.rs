@@ -31,13 +31,13 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The I/O servers, such as `node[1-4,7]`; their order is for ever
+    /// The I/O servers, such as `node[1-4,7]`; their order can never change
     #[arg(long, value_name = "HOSTS")]
     io: Option<String>,
     /// The metadata server; may be one of the I/O servers [default: the first I/O server]
     #[arg(long, value_name = "HOST")]
     meta: Option<String>,
-    /// More hosts that only serve /fs to other 9P clients
+    /// Hosts that only serve /fs to other 9P clients
     #[arg(long, value_name = "HOSTS")]
     gateways: Option<String>,
     /// Where each node keeps its data: NODE is added to it [default: /var/lib/covey]
@@ -49,7 +49,7 @@ pub struct Args {
     /// Strip size of new files [default: 64 KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_strip)]
     strip: Option<u32>,
-    /// What to call the cluster [default: covey]
+    /// Name of the cluster [default: covey]
     #[arg(long)]
     name: Option<String>,
     /// Where each node keeps the cluster key [default: /etc/covey/key]

@@ -7,9 +7,9 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
 /// Format the store of a node, once, before it serves for the first time
 ///
-/// Makes the directory that covey.toml names and marks it as this node's of this cluster. A
-/// directory that holds anything, or that belongs to another node or cluster, is refused and left
-/// as it is. So is the store of a node whose addresses are another machine's.
+/// Makes the directory named in covey.toml and marks it as the store of this node and cluster. A
+/// directory that is not empty, or that belongs to another node or cluster, is refused and left
+/// unchanged. So is the store of a node whose addresses belong to another machine.
 ///
 /// EXAMPLES
 ///

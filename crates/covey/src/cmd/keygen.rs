@@ -13,10 +13,9 @@ const KEY_BYTES: usize = 32;
 
 /// Make a cluster key
 ///
-/// Servers that listen beyond their own machine, and everyone who talks to them, prove that they
-/// hold the same key. It is 32 random bytes in hexadecimal, in a file that only its owner may read.
-/// Copy the file to every node by a way you trust, such as scp. An existing file is never
-/// overwritten.
+/// Servers that listen beyond their own machine, and their clients, prove that they hold the same
+/// key. It is 32 random bytes in hexadecimal, in a file that only its owner may read. Copy the file
+/// to every node by a trusted method, such as scp. An existing file is never overwritten.
 ///
 /// EXAMPLES
 ///

@@ -14,10 +14,10 @@ use covey_lab::state::Lab;
 
 /// Make a cluster of machines inside this one, with an emulated network
 ///
-/// Each node has its own network, host name and mounts; everything else, the files above all, is
-/// this machine's. The cables between them have the rate, latency, queues and faults that are asked
-/// for; the network is emulated frame by frame, so small messages are not faster than they would
-/// be, and long ones reach the rate of the wire less its headers.
+/// Each node has its own network, host name and mounts; everything else, such as the files, is
+/// shared with this machine. The cables between them have the requested rate, latency, queues and
+/// faults. The network is emulated frame by frame, so small messages are not too fast, and long
+/// ones reach the rate of the wire less its headers.
 ///
 /// Works as root, and for others where user namespaces and /dev/net/tun are permitted.
 ///

@@ -13,8 +13,8 @@ use std::ffi::OsString;
 
 /// Show or set how files are laid out over the servers
 ///
-/// For a file: its distribution, how much each server has, and which byte range lies where. For a
-/// directory: what files made in it will get. A file's layout is fixed when its first byte is
+/// For a file: its distribution, how much each server has, and where each byte range lies. For a
+/// directory: the layout of new files in it. A file's layout is fixed when its first byte is
 /// written.
 ///
 /// EXAMPLES
@@ -36,14 +36,14 @@ pub struct Args {
     /// The files and directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// How many byte ranges of a file to list
+    /// Number of byte ranges of a file to list
     #[arg(long, value_name = "N", default_value_t = 16)]
     ranges: usize,
 }
 
 #[derive(clap::Subcommand, Debug)]
 enum Change {
-    /// Set what files made in a directory get, or the layout of an empty file
+    /// Set the layout of a directory's new files, or of an empty file
     Set(set::Args),
 }
 

@@ -9,8 +9,8 @@ use std::ffi::OsString;
 
 /// Make a hard link, or with -s a symbolic link
 ///
-/// A symbolic link keeps TARGET as it is written, and is followed from where the link lies. When
-/// LINK is a directory, the link goes into it under the target's name.
+/// A symbolic link stores TARGET as it is written, relative to the link's own directory. When LINK
+/// is a directory, the link goes into it under the target's name.
 ///
 /// EXAMPLES
 ///
@@ -19,14 +19,14 @@ use std::ffi::OsString;
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// What the link leads to
+    /// The target of the link
     target: OsString,
     /// The new name
     link: OsString,
     /// A symbolic link
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace what is there under the new name
+    /// Replace an existing file of the new name
     #[arg(short, long)]
     force: bool,
 }

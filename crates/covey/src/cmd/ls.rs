@@ -11,7 +11,7 @@ use std::ffi::OsString;
 
 /// List files
 ///
-/// Names are sorted by their bytes and stand one per line. Times are UTC.
+/// Prints one name per line, sorted by bytes. Times are UTC.
 ///
 /// EXAMPLES
 ///
@@ -31,13 +31,13 @@ pub struct Args {
     /// Names that begin with a dot too
     #[arg(short)]
     all: bool,
-    /// What lies below, too
+    /// Everything below, too
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Sizes such as 1.5M
     #[arg(short, long)]
     human_readable: bool,
-    /// Directories themselves rather than what is in them
+    /// Directories themselves, not their contents
     #[arg(short, long)]
     directory: bool,
     /// Print help

@@ -19,7 +19,7 @@ pub struct Args {
     /// The directories
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Make those above as well; no error if it is there
+    /// Make missing parents as well; an existing directory is no error
     #[arg(short, long)]
     parents: bool,
     /// Permission bits in octal [default: 0777 less the umask]

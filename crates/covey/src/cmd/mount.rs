@@ -18,16 +18,16 @@ const START_WAIT: Duration = Duration::from_secs(15);
 /// Mount the file system
 ///
 /// The mount is served by a process in the background until `covey umount`, `covey down` or the end
-/// of the machine. Root, and the user who runs the servers, may mount; the mount is for whoever
-/// mounted it unless --allow-other. A server that is dead costs requests to it an error after 3 s;
-/// with --hard they wait until it is back, or until a signal.
+/// of the machine. Root, and the user who runs the servers, may mount; the mount is for its owner
+/// alone unless --allow-other. Requests to a dead server fail within 3 s; with --hard they wait
+/// until it is back, or until a signal.
 ///
 /// EXAMPLES
 ///
 ///     covey mount ~/covey
 ///     covey mount /mnt/covey --hard --allow-other
 ///     covey mount --foreground /mnt/covey      for systemd and for looking at errors
-///     covey mount --consistency close-to-open ~/covey      as NFS has it
+///     covey mount --consistency close-to-open ~/covey      as in NFS
 ///
 /// Linux's own client mounts the same files from any node: mount -t 9p, see `covey help export`.
 #[derive(clap::Args, Debug)]
@@ -58,12 +58,12 @@ pub struct Wish {
     /// Refuse every change
     #[arg(long)]
     read_only: bool,
-    /// How soon changes are seen, where files and directories do not say: strict, close-to-open or
-    /// job-scratch, see `covey help consistency`
+    /// How soon changes are seen, for files and directories without their own mode: strict,
+    /// close-to-open or job-scratch, see `covey help consistency`
     #[arg(long, value_name = "MODE", default_value = Consistency::Strict.name(),
           value_parser = super::consistency::parse)]
     consistency: Consistency,
-    /// Threads that serve the mount; more than one helps only where one is busy all the time
+    /// Threads that serve the mount; more than one helps only if one is always busy
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
 }

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 /// Rename or move files within the file system
 ///
-/// When the destination is a directory, the files go into it. What is there under the new name is
+/// When the destination is a directory, the files go into it. An existing file of the new name is
 /// replaced in one step. To move files in or out use `covey cp`.
 ///
 /// EXAMPLES
@@ -22,7 +22,7 @@ pub struct Args {
     /// What to move, then where to
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
-    /// Never replace what is there
+    /// Never replace an existing file
     #[arg(short, long)]
     no_clobber: bool,
 }

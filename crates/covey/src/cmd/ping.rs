@@ -14,9 +14,9 @@ pub const LIMIT: Duration = Duration::from_secs(3);
 
 /// Ask every server whether it is alive, and how fast it answers
 ///
-/// Servers are asked at the same time; one that has not answered within 3 s is dead, one that lives
-/// but denies us is told as `refused`, one that cannot be asked from here, such as without the key, as
-/// `not asked`. Exit code 0 when all are alive, else 1.
+/// Servers are asked at the same time; one that has not answered within 3 s is dead, one that
+/// denies us is reported as `refused`, and one that cannot be asked from here, such as without the
+/// key, as `not asked`. Exit code 0 when all are alive, else 1.
 ///
 /// EXAMPLES
 ///

@@ -8,13 +8,13 @@ use covey_measure::reproduce::{Bench, Reproduction, erato, kisti};
 use covey_tune::papers::Paper;
 use std::time::Duration;
 
-/// Measure again what a paper measured, and print both beside each other
+/// Repeat the measurements of a paper, and print both results side by side
 ///
 /// `erato` is Okuno et al., Tuning and Evaluation of the Beowulf-Class Cluster ERATO-1; `kisti` is
-/// Cha, Cho and Kim, Installation and Performance of PVFS2 and Infiniband, 2007. Each part is measured
-/// in a lab of its own, which is taken down at the end, and when this is interrupted. Numbers stand
-/// beside the paper's as ratios. Where a paper's curves are lost, its claims about them are judged: a
-/// claim holds, does not hold, or is not shown here.
+/// Cha, Cho and Kim, Installation and Performance of PVFS2 and Infiniband, 2007. Each part is
+/// measured in a separate lab, which is taken down at the end, and when this is interrupted.
+/// Numbers are printed beside the paper's, with ratios. Where a paper's curves are lost, its claims
+/// about them are judged: a claim holds, does not hold, or is not shown here.
 ///
 /// PARTS OF ERATO
 ///
@@ -34,9 +34,9 @@ use std::time::Duration;
 ///     fig5      kernels that communicate as four of NAS do, on three networks, through each MPI
 ///     fig6      basic commands on three networks
 ///
-/// Figures 3 to 5 say of each difference what of it comes from the wire and what from the MPI. They
-/// take several processes on each network, so they need MPI's compilers (and hpcc for HPL); what is
-/// absent is left out.
+/// Figures 3 to 5 divide each difference into the parts of the wire and of the MPI. They run
+/// several processes on each network, so they need MPI's compilers (and hpcc for HPL); missing ones
+/// are left out.
 ///
 /// A part that cannot be measured here is left out, with the reason. Exit code 0 when anything was
 /// measured, 1 when nothing could be, or when this was interrupted.
@@ -56,13 +56,13 @@ pub struct Args {
     /// Only this part; may be given several times
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
-    /// Measure shortly: a first look, with wide intervals
+    /// A short measurement: a first look, with wide intervals
     #[arg(long)]
     quick: bool,
-    /// Begin nothing new after so many seconds
+    /// Start no new part after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
     budget: Option<u32>,
-    /// Judge claims also by what was measured while other programs used the CPUs
+    /// Also judge claims by measurements on a busy machine
     #[arg(long)]
     anyway: bool,
 }

@@ -28,7 +28,7 @@ pub struct Args {
     /// Directories too, with everything in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// What is not there is no error
+    /// A missing file is no error
     #[arg(short, long)]
     force: bool,
 }

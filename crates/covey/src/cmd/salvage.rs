@@ -13,14 +13,13 @@ use std::io::Write;
 use std::path::PathBuf;
 use stores::Stores;
 
-/// Put files together from the stores of I/O servers, when the metadata is lost
+/// Recover files from the stores of I/O servers when the metadata is lost
 ///
 /// Reads the storage directories of stopped I/O servers, or copies of them, and writes the files
 /// they hold below OUT. Names and layouts come from a dump (`covey fs-dump`), or else from the
 /// newest copy of the metadata that the metadata server leaves on I/O servers each hour. Files made
-/// since then have neither: they go to OUT/lost+found by number, put together as files of the root
-/// directory are laid out, as far as their bytes lie on I/O servers. Nothing is changed in the
-/// stores.
+/// since then have neither: they go to OUT/lost+found by number, put together by the layout of the
+/// root directory, as far as their bytes lie on I/O servers. The stores are not changed.
 ///
 /// EXAMPLES
 ///

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Run one node of the cluster, in the foreground
 ///
-/// Serves what the configuration says of the node (metadata, file data, /fs) until SIGTERM or
+/// Serves the roles of the node in the configuration (metadata, file data, /fs) until SIGTERM or
 /// SIGINT. The store must have been formatted with `covey init`. systemd runs this through
 /// covey@NODE.service, see `covey systemd`; `covey up` runs it for every node of the embedded
 /// cluster.
@@ -24,7 +24,8 @@ pub struct Args {
     /// Which node of covey.toml [default: the one named like this host]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Take what was chosen from measurements from FILE [default: tune.toml beside covey.toml]
+    /// Read parameters chosen by `covey tune choose` from FILE [default: tune.toml beside
+    /// covey.toml]
     #[arg(long, value_name = "FILE")]
     tune: Option<PathBuf>,
     /// Leave the terminal's session: what `covey up` asks for

@@ -20,7 +20,7 @@ use std::io::Write;
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// What to look at
+    /// The files
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
     /// Follow symbolic links

@@ -13,17 +13,17 @@ use std::time::Duration;
 
 /// Show what the servers do: operations, latencies, clients, slow requests
 ///
-/// Reads /stats of each node, a file that any 9P client can read. Numbers are since the server's
-/// start, or since `reset` was written to its /ctl; with --watch those of operations and clients are
-/// of each interval. Latencies are the server's own, from the request's arrival to its answer; p50
-/// and p99, and with --watch the longest, are right within a fifth.
+/// Reads /stats of each node, a file that any 9P client can read. Numbers count from the server's
+/// start, or from the last `reset` written to its /ctl; with --watch, those of operations and
+/// clients are per interval. Latencies are the server's own, from the request's arrival to its
+/// answer; p50 and p99, and with --watch the maximum, are accurate within a fifth.
 ///
 /// EXAMPLES
 ///
 ///     covey stats
 ///     covey stats --watch io1
 ///     covey stats --slow                          the last slow requests of each node
-///     covey stats --set 'slow 100'                /slow keeps what takes 100 ms and more
+///     covey stats --set 'slow 100'                /slow keeps requests of 100 ms and more
 ///     covey --json stats | jq '.meta'
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -40,8 +40,8 @@ pub struct Args {
     /// Show the slow requests
     #[arg(long, conflicts_with = "set")]
     slow: bool,
-    /// Write a command to each node's /ctl: `slow MILLISECONDS`, `slow off`, `reset`; `copy` to the
-    /// metadata server's alone
+    /// Write a command to each node's /ctl: `slow MILLISECONDS`, `slow off`, `reset`; `copy` only
+    /// to the metadata server's
     #[arg(long, value_name = "COMMAND")]
     set: Option<String>,
 }

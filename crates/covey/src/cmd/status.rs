@@ -14,8 +14,8 @@ use std::path::Path;
 
 /// Show every server: role, process, store, space, latency, version
 ///
-/// A server is asked for at most 3 s. Exit code 0 also when some are down: `covey ping` is the
-/// command that tells by its exit code.
+/// Waits at most 3 s for a server. The exit code is 0 even when some are down: use `covey ping` to
+/// test by exit code.
 ///
 /// EXAMPLES
 ///

@@ -8,7 +8,7 @@ use covey_stripe::ops::{Inode, Nanos, seconds_of};
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
-/// Set the times of files to now, and make files that are not there
+/// Set the times of files to now, and make missing files
 ///
 /// EXAMPLES
 ///

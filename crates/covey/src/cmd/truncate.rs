@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 /// Cut files short, or extend them with a hole
 ///
-/// A file that is not there is made.
+/// A missing file is made.
 ///
 /// EXAMPLES
 ///

@@ -17,9 +17,9 @@ use crate::error::Result;
 
 /// Measure the network and disks: latency, bandwidth, where it saturates, rates
 ///
-/// The method is NetPIPE's. Blocks of all sizes go to and fro between two programs; from the times
-/// of each size follow latency, bandwidth, saturation point, n1/2 and n95, each with an interval in
-/// which it lies with 95 % confidence, and the definition that was used.
+/// The method is NetPIPE's. Two programs exchange blocks of all sizes; the times of each size give
+/// latency, bandwidth, saturation point, n1/2 and n95, each with its 95 % confidence interval and
+/// its definition.
 ///
 /// EXAMPLES
 ///

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// Unmount a file system that `covey mount` has mounted
 ///
-/// What was written is written back first. The process that served the mount ends by itself.
-/// Returns at once also when servers are dead.
+/// Pending writes are sent first. The process that served the mount then ends. Returns at once even
+/// when servers are dead.
 ///
 /// EXAMPLES
 ///
@@ -20,7 +20,7 @@ pub struct Args {
     /// The directory
     #[arg(value_name = "MNT")]
     mountpoint: PathBuf,
-    /// Let go of it now, and clean up when the last program has closed its files
+    /// Detach it now, and clean up when the last program has closed its files
     #[arg(long, short)]
     lazy: bool,
 }

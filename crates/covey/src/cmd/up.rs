@@ -18,9 +18,9 @@ const START_WAIT: Duration = Duration::from_secs(20);
 
 /// Start a cluster on this machine
 ///
-/// The first time, a cluster is made: one metadata server and a few I/O servers, each a process of
-/// its own that listens at a unix socket. No root is needed. Later, the same cluster starts again
-/// with everything in it; what runs already is left alone, what has died is started.
+/// The first time, it makes a cluster: one metadata server and a few I/O servers, each a separate
+/// process that listens at a unix socket. No root is needed. Later, it starts the same cluster
+/// again with all its data: running servers are left alone, dead ones are started.
 ///
 /// EXAMPLES
 ///
@@ -31,22 +31,22 @@ const START_WAIT: Duration = Duration::from_secs(20);
 ///     covey lab exec n1 -- covey up   one server on each node of a lab
 ///
 /// On a node of a lab (`covey lab`) it makes a cluster of the lab: each node is an I/O server, n1
-/// the metadata server too. With -n fewer than the nodes, n1 keeps the names alone and the others
-/// serve data; nodes that are left over are clients. Servers listen on the storage network, where
-/// there is one.
+/// the metadata server too. With -n fewer than the nodes, n1 is only the metadata server, the next
+/// ones serve data, and the rest are clients. Servers listen on the storage network, where there is
+/// one.
 ///
 /// For several machines see `covey genconfig`.
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// How many I/O servers a new cluster gets [default: 4]
+    /// I/O servers of a new cluster [default: 4]
     #[arg(short = 'n', value_name = "IO_SERVERS",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     io_servers: Option<u16>,
     /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Mount the file system there too; where FUSE is not permitted, say so and go on
+    /// Mount the file system there too; where FUSE is not permitted, say so and continue without
     #[arg(long, value_name = "MNT")]
     mount: Option<PathBuf>,
     /// How soon changes are seen through the mount: strict, close-to-open or job-scratch, see

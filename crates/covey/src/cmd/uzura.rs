@@ -6,7 +6,7 @@ mod model;
 use super::Context;
 use crate::error::Result;
 
-/// Messages and remote memory: what they take here, and on the UZURA network card
+/// Measure messages and remote memory here, or model them on the UZURA network card
 ///
 /// EXAMPLES
 ///

@@ -6,11 +6,11 @@ use crate::error::{Error, Result};
 use covey_lab::down::take_down;
 use std::io::Write;
 
-/// Take a lab down, and all that runs in it
+/// Take a lab down, and all programs in it
 ///
-/// What runs on its nodes is asked to end and then ended. The nodes, their network and the
-/// directory of the lab go, and with it a cluster that `covey up` made inside. Doing it twice is no
-/// error, and a lab whose keeper has died is cleared as well.
+/// Asks the programs on its nodes to end, then kills them. The nodes, their network and the
+/// directory of the lab are removed, and with it a cluster that `covey up` made inside. Doing it
+/// twice is no error, and a lab whose keeper has died is removed as well.
 ///
 /// EXAMPLES
 ///

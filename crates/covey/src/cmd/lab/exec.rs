@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Run a program on a node
 ///
-/// Its standard streams, directory and environment are ours; signals are passed on. The exit code is
+/// It inherits standard streams, directory and environment; signals are passed on. The exit code is
 /// the program's, or 128 and the number of the signal that ended it.
 ///
 /// EXAMPLES

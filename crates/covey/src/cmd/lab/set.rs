@@ -13,34 +13,34 @@ use std::io::Write;
 
 /// Change a cable, or a node, while the lab runs
 ///
-/// A cable: both ways, unless --from names the end that sends. `all` is every cable. All of it is
-/// done, or nothing.
+/// A cable: both directions, unless --from names the sending end. `all` is every cable. Either all
+/// changes are made, or none.
 ///
 /// KEYS OF A CABLE
 ///
 ///     rate 100mbit        bits per second on the wire; `none` is no limit
-///     delay 20us          what the cable adds, each way
-///     latency 100us       delays that give one way of a small message between two nodes this
-///                         much; refused below what this machine takes by itself
-///     jitter 5us          up to so much more, by chance
+///     delay 20us          the cable's own delay, in each direction
+///     latency 100us       delays that make the one-way time of a small message between two nodes
+///                         this long; refused below this machine's own time
+///     jitter 5us          up to this much more, at random
 ///     queue 64KiB         how many bytes may wait for the wire; more are lost
-///     mtu 1500            longer packets are lost without a word (the cards are not told)
+///     mtu 1500            longer packets are lost silently (the cards do not know)
 ///     overhead 24         bytes on the wire beside a frame's own
-///     loss 0.1%           frames lost by chance
+///     loss 0.1%           frames lost at random
 ///     loss-from 1000      `loss` spares packets that are shorter
 ///     crowd-loss 2%       frames lost while several nodes send over this cable
 ///     crowd-from 3        how many nodes make a crowd, at least
 ///     corrupt 0.1%        frames with a wrong bit
 ///     duplicate 1%        frames delivered twice
 ///     reorder 1%          frames held back until others have overtaken them
-///     police 50mbit       what exceeds it is lost instead of waiting; `none`
-///     police-burst 32KiB  what may come at once before the policer strikes
-///     duplex half         only one end speaks at a time; `full`
+///     police 50mbit       packets above this rate are lost instead of queued; `none`
+///     police-burst 32KiB  bytes that may come at once before the policer drops
+///     duplex half         only one end sends at a time; `full`
 ///     state down          the cable is unplugged; `up`
 ///
 /// KEYS OF A NODE
 ///
-///     buffers 4KiB        the greatest buffers that TCP takes there
+///     buffers 4KiB        the largest buffers of TCP there
 ///     offloads off        its card leaves checksums and segments to the CPU; `on`
 ///     address 10.24.1.2   one more address of its card, such as another node's
 ///
@@ -60,7 +60,7 @@ pub struct Args {
     /// What to change
     #[arg(required = true, num_args = 2.., value_names = ["KEY", "VALUE"])]
     pairs: Vec<String>,
-    /// Only what this end sends
+    /// Only the frames that this end sends
     #[arg(long, value_name = "NODE")]
     from: Option<String>,
 }

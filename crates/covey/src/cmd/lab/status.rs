@@ -16,8 +16,8 @@ use std::io::Write;
 /// Show a lab: its nodes, cables, and how well time was kept
 ///
 /// SENT and LOST count frames since the lab came up. FAULTS are settings that the profile does not
-/// have, and what `covey lab set NODE` has set. When this machine could not carry what was set, a
-/// line says so: measurements are then not to be trusted.
+/// have, and those of `covey lab set NODE`. When this machine could not carry the set rate, a line
+/// says so: do not trust measurements then.
 ///
 /// EXAMPLES
 ///

@@ -34,9 +34,9 @@ const START_WAIT: Duration = Duration::from_secs(30);
 ///     10gbe           10 Gbit/s, 20 us, mtu 9000
 ///     loopback        no rate, no delay, mtu 65520
 ///
-/// The latency is that of one byte over TCP between two programs on one cable. This machine takes
-/// part of it, which is measured now; the cables add the rest. Where it takes more, that is said,
-/// and the latency is what it takes.
+/// The latency is that of one byte over TCP between two programs on one cable. A part of it is the
+/// time that this machine needs, which is measured now; the cables add the rest. If the machine
+/// needs more than the profile's latency, that is reported, and its own time is the latency.
 ///
 /// EXAMPLES
 ///
@@ -49,16 +49,16 @@ const START_WAIT: Duration = Duration::from_secs(30);
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// How many nodes, 1 to 250
+    /// Number of nodes, 1 to 250
     #[arg(value_name = "N")]
     nodes: u16,
-    /// What the network is like
+    /// Profile of the network
     #[arg(long, value_name = "PROFILE", default_value = "gigabit", value_parser = Profile::named)]
     link: Profile,
-    /// Give every node a second card, on a network for storage alone
+    /// Give every node a second card, on a separate network for storage
     #[arg(long, value_name = "PROFILE", value_parser = Profile::named)]
     storage_link: Option<Profile>,
-    /// How the nodes are joined
+    /// How the nodes are connected
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Topology::Switch)]
     topology: Topology,
     /// How a bonded pair of cables shares its frames: by flow, or in turn

@@ -42,7 +42,7 @@ pub struct Args {
     /// Of twod_stripe: stripes over one group before the next one's turn
     #[arg(long, value_name = "N")]
     factor: Option<u32>,
-    /// Directories, or files that hold nothing yet
+    /// Directories, or empty files
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
 }

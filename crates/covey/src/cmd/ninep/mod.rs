@@ -90,7 +90,7 @@ enum What {
     },
     /// Write stdin to a file
     Write {
-        /// Make the file if it is not there
+        /// Make the file if it is missing
         #[arg(long, short)]
         create: bool,
         /// Empty the file first
@@ -112,11 +112,12 @@ enum What {
         #[command(flatten)]
         place: Place,
     },
-    /// Mount a server's tree, whatever it is, as a directory
+    /// Mount the tree of any server as a directory
     ///
-    /// Served by this process until it is unmounted, interrupted, or the server is gone; for the user who
-    /// mounts it. The kernel keeps nothing of it, so that files that change by themselves are seen as they
-    /// are. For the file system of a cluster, `covey mount` is faster and outlives its servers.
+    /// This process serves the mount until it is unmounted, interrupted, or the server is gone; it
+    /// is for the user who mounts it. The kernel caches nothing, so that files that the server
+    /// changes are seen as they are. For the file system of a cluster, `covey mount` is faster and
+    /// outlives its servers.
     #[command(verbatim_doc_comment)]
     Mount {
         /// The server: tcp!HOST!PORT, unix!PATH or shm!PATH

@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 ///
 /// With two nodes of a lab: the network between them, then MPI, matrices and PVM over it. With one
 /// HOST, where `covey tune serve` runs: the network to it. Without: MPI, matrices and PVM on this
-/// machine. A part that does not fit, or needs what is not here, is left out, and the result says
-/// why. Time that a part does not use goes to those after it.
+/// machine. A part that does not fit, or needs missing software, is left out, and the result says
+/// why. Time that a part does not use goes to the next ones.
 ///
-/// With --json, all results are one object, which `covey tune report` reads. What was measured
-/// is told even when a later part fails or Ctrl-C ends it; the exit code is 1 then, and 2 when a
-/// node, lab or directory does not exist, or nothing fits.
+/// With --json, all results are one object, which `covey tune report` reads. Results are printed
+/// even when a later part fails or Ctrl-C ends it; the exit code is then 1, and 2 when a node, lab
+/// or directory does not exist, or nothing fits.
 ///
 /// EXAMPLES
 ///

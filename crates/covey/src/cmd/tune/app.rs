@@ -10,21 +10,21 @@ use covey_measure::stop::interruptible;
 use covey_tune::application::Numbers;
 use std::time::Duration;
 
-/// Choose block order, process grid and BLAS for ScaLAPACK, and measure what it reaches
+/// Choose block order, process grid and BLAS for ScaLAPACK, and measure the rate
 ///
-/// One core multiplies matrices with every BLAS that is installed: the peak. MPI's curve then says
-/// between which block orders to choose: from its saturation point to the block that reaches its
-/// plateau. pdgemm and pdgesv run with these and their neighbours, on all grids of the processes,
-/// over each MPI, with every BLAS that comes near the best; those far behind drop out. The best of
-/// each is chosen, measured once more, and told as a share of the peak. Every result is checked; a
-/// wrong one is no rate.
+/// One core multiplies matrices with every BLAS that is installed: the peak. MPI's curve then gives
+/// the range of block orders: from its saturation point to the block that reaches its plateau.
+/// pdgemm and pdgesv run with these and their neighbours, on all grids of the processes, over each
+/// MPI, with every BLAS that comes near the best; slow candidates are dropped. The best of each is
+/// chosen, measured again, and reported as a share of the peak. Every result is checked; a wrong
+/// one has no rate.
 ///
 /// Rates are of the best repetition, with the processor time beside it: where wall time is more
 /// than 1.1 of that, the rate is not trustworthy. The programs are compiled with cc and mpicc when
 /// they are first needed; the BLAS is chosen when they start, with one thread each.
 ///
-/// Exit code 1 when ScaLAPACK, MPI or every BLAS is missing, or something broke off; what there was
-/// is told all the same. 2 when the lab or a node does not exist.
+/// Exit code 1 when ScaLAPACK, MPI or every BLAS is missing, or the measurement was cut short; its
+/// results so far are printed. 2 when the lab or a node does not exist.
 ///
 /// EXAMPLES
 ///
@@ -56,7 +56,8 @@ pub struct Args {
     /// How long it may take, roughly, in seconds, without --exhaustive and --hpl
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=36000))]
     budget: u32,
-    /// Then measure all block orders, grids and BLAS libraries, and tell how much of the best was reached
+    /// Then measure all block orders, grids and BLAS libraries, and report how much of the best was
+    /// reached
     #[arg(long)]
     exhaustive: bool,
     /// Run HPL from hpcc as well, on this machine, with what was chosen (a minute or more)

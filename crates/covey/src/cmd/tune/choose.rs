@@ -9,7 +9,7 @@ use covey_tune::choose::{Choice, choose};
 use covey_tune::diagnose::Verdict;
 use std::path::PathBuf;
 
-/// Choose parameters from what was measured, and keep them in tune.toml
+/// Choose parameters from measurements, and write them to tune.toml
 ///
 /// Only links without a fault count, measured on a machine that was not busy. Each parameter is
 /// written with its rule, its evidence, and the interval in which it lies with 95 % confidence. A

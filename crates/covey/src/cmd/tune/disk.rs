@@ -14,21 +14,21 @@ use std::time::Duration;
 
 /// Measure a directory, a mount or a block device, as Bonnie and IOzone do
 ///
-/// Files are written, written again, read and read again in records of several lengths; blocks of 4
-/// KiB are read and written anywhere, through the caches and past them (O_DIRECT) where that works;
-/// letters are written and read one at a time; small files are made, asked about, read and removed.
-/// All is gone through several times, and the numbers are medians.
+/// Files are written, rewritten, read and re-read in records of several lengths; blocks of 4 KiB
+/// are read and written at random, through the caches and past them (O_DIRECT) where that works;
+/// characters are written and read one at a time; small files are made, stat-ed, read and removed.
+/// Each test runs several times, and the numbers are medians.
 ///
-/// Writes include fsync. Before what was written is read, the caches of this machine are dropped
-/// where that is permitted (root); elsewhere the kernel is asked to forget the files, which it may
-/// or may not do. The table says which. What is read is compared with what was written: wrong data
-/// ends the measurement.
+/// Writes include fsync. Before reads, the caches of this machine are dropped where that is
+/// permitted (root); elsewhere the kernel is advised to drop the files, which it may or may not do.
+/// The table says which. The bytes read are compared with those written: wrong data ends the
+/// measurement.
 ///
 /// The files lie in DIR/covey-tune-PID-N, which is removed afterwards, also after Ctrl-C. A block
 /// device is only read unless --destroy is given, which overwrites its beginning.
 ///
-/// Exit code 1 when the measurement broke off; what there was is told all the same. 2 when there is
-/// no such place, or no room for the size.
+/// Exit code 1 when the measurement was cut short; its results so far are printed. 2 when the place
+/// does not exist, or has too little space for the size.
 ///
 /// EXAMPLES
 ///
@@ -45,16 +45,16 @@ pub struct Args {
     /// Bytes in all files together [default: what fits the budget, up to half of the room]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
-    /// How long it may take, roughly, in seconds; a given --size is written and read once at least
+    /// How long it may take, roughly, in seconds; a given --size is written and read at least once
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86400))]
     budget: u32,
     /// Length of the records, may be given several times [default: 4KiB, 64KiB and 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_record)]
     record: Vec<u64>,
-    /// How many threads at once, each with a file of its own
+    /// Number of threads, each with its own file
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
     threads: u32,
-    /// How often all is gone through, if the budget lasts
+    /// How often each test runs, if the budget lasts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=i64::from(REPETITIONS_MAX)))]
     repetitions: u32,
     /// Overwrite the device: what is on it is lost

@@ -13,15 +13,15 @@ use covey_measure::stop::interruptible;
 /// launcher reaches the other by `covey lab exec`; without nodes, two programs of this machine
 /// talk by shared memory.
 ///
-/// MPI waits awake (polling), TCP in the kernel. Between nodes the program lets MPI wait in the
-/// kernel too, so that what is compared waits alike, and because nodes of a lab have to share the
-/// CPUs with the lab's wires. --wait poll measures as MPI is used otherwise.
+/// MPI waits by polling, TCP in the kernel. Between nodes the program makes MPI wait in the kernel
+/// too, so that both wait in the same way, and because nodes of a lab share the CPUs with the lab's
+/// wires. --wait poll measures MPI's usual behaviour.
 ///
-/// Also told: where a block is no longer sent at once (eager) but waits until the receiver has said
-/// where to (rendezvous), as the step in the curve; and what MPI costs over TCP.
+/// It also reports the size from which a block is no longer sent at once (eager) but waits for the
+/// receiver (rendezvous), as the step in the curve; and the overhead of MPI over TCP.
 ///
-/// Exit code 1 when a library is missing, cannot be compiled against, or a measurement broke off;
-/// what there was is told all the same. 2 when the lab or a node does not exist.
+/// Exit code 1 when a library is missing or cannot be compiled against, or a measurement was cut
+/// short; its results so far are printed. 2 when the lab or a node does not exist.
 ///
 /// EXAMPLES
 ///

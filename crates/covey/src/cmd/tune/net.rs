@@ -24,18 +24,20 @@ use std::path::PathBuf;
 /// that share no node at the same time. --crowd NODE: all others to that one, alone and at once.
 ///
 /// Sizes are NetPIPE's: powers of two and those half way between, each with 3 bytes less and more.
-/// All are gone through three times. The sizes end early when the budget does not suffice. Both
-/// ends wait in the kernel, as ordinary programs do.
+/// Each is measured three times. The largest sizes are left out when the budget does not suffice.
+/// Both ends wait in the kernel, as ordinary programs do.
 ///
-/// Then follow long transfers each way and both at once, and a diagnosis: cause, evidence and remedy
-/// of an MTU black hole, an address that two cards have, loss (of any packets, of long ones, of long
-/// trains: a short queue or a policer), a slow way, a slow link, half duplex, small socket buffers,
-/// disabled offloads, an end whose programs use its CPUs; or that there is no fault, or that others
-/// used the machine, so that nothing can be said. --like-application also writes as programs do that
-/// set no TCP_NODELAY, and says whether short writes wait for delayed acknowledgements.
+/// Then follow long transfers in each direction and in both at once, and a diagnosis: cause,
+/// evidence and remedy of an MTU black hole, an address that two cards have, loss (of any packets,
+/// of long ones, of long trains: a short queue or a policer), a slow direction, a slow link, half
+/// duplex, small socket buffers, disabled offloads, an end whose programs use its CPUs; or that
+/// there is no fault; or that the machine was busy, so that no statement is possible.
+/// --like-application also writes as programs without TCP_NODELAY do, and says whether short writes
+/// wait for delayed acknowledgements.
 ///
-/// Exit code 0 when all was measured, whatever was found; 1 when a measurement broke off (what there
-/// was is told all the same); 2 when a word is wrong, or there is no such host, node or lab.
+/// Exit code 0 when all was measured, whatever was found; 1 when a measurement was cut short (its
+/// results so far are printed); 2 when the command is wrong, or the host, node or lab does not
+/// exist.
 ///
 /// EXAMPLES
 ///

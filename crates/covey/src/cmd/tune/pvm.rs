@@ -8,11 +8,11 @@ use covey_measure::stop::interruptible;
 
 /// Measure the network through PVM 3.4, with TCP beside it
 ///
-/// Method, sizes and numbers are those of `tune net`; the program is compiled against pvm3.h when it
-/// is first needed. A pvmd is started on each node, in a directory of its own, and stopped
-/// afterwards. Tasks talk directly over TCP, and data is sent from where it lies.
+/// Method, sizes and numbers are those of `tune net`; the program is compiled against pvm3.h when
+/// it is first needed. A pvmd is started on each node, in a separate directory, and stopped
+/// afterwards. Tasks talk directly over TCP, and data is sent in place.
 ///
-/// Exit code 1 when PVM is not installed, or the measurement broke off.
+/// Exit code 1 when PVM is not installed, or the measurement was cut short.
 ///
 /// EXAMPLES
 ///

@@ -7,7 +7,7 @@ use covey_tune::{Quantities, netpipe};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Say what files of NetPIPE's contain
+/// Summarise NetPIPE's result files
 ///
 /// Each has three columns: bytes, throughput in megabits of 2^20 bits, seconds. They hold one time
 /// for each size, so there are no intervals.

@@ -8,11 +8,11 @@ use covey_plot::chart::{Look, Size};
 use covey_plot::png;
 use std::path::{Path, PathBuf};
 
-/// Make a report of what was measured: one HTML file, or its graphs as SVG and PNG
+/// Make a report of measurements: one HTML file, or its graphs as SVG and PNG
 ///
 /// RESULTS are what the commands of `covey --json tune` and `covey --json reproduce` printed. The
-/// page needs nothing besides itself: no network, no script, no other file. Links that are named
-/// first are drawn with marks, from the sixth on they are thin lines.
+/// page is self-contained: no network, no script, no other file. The first five links are drawn
+/// with marks, the others as thin lines.
 ///
 /// EXAMPLES
 ///

@@ -7,8 +7,8 @@ use std::net::TcpListener;
 
 /// Answer measurements by `covey tune net` from other hosts
 ///
-/// Everybody who reaches the port may measure: nothing can be read or changed through it, but it
-/// takes CPU and network while somebody does. Ends at SIGTERM or SIGINT.
+/// Anyone who reaches the port may measure: nothing can be read or changed through it, but a
+/// measurement uses CPU and network. Ends at SIGTERM or SIGINT.
 ///
 /// EXAMPLES
 ///

@@ -20,16 +20,16 @@ use std::time::Duration;
 
 /// Measure messages and transpositions between two processes of this machine
 ///
-/// Each thing is measured in thousands of short batches of at most 20 round trips, round after
-/// round, by two processes that stay on a CPU each. Told are the least time, that of the best tenth
-/// (both processes were on their CPUs) and the median; the CPU time of both processes for an
-/// operation; and what a bare cache line took between the same CPUs in the same minutes, because a
-/// hypervisor moves CPUs about and every other number follows that one.
+/// Each operation is measured in thousands of short batches of at most 20 round trips, round after
+/// round, by two processes that each stay on a CPU. The columns are the minimum, the best tenth
+/// (both processes were on their CPUs) and the median; the CPU time of both processes per
+/// operation; and the time of a bare cache line between the same CPUs in the same minutes, because
+/// a hypervisor moves CPUs and every other number depends on it.
 ///
-/// Beside them stand the machine's floors (a cache line to and fro, memcpy, process_vm_readv,
-/// transpositions by our kernels, a bare TCP socket, iperf3, 9P by a unix socket), and Open MPI and MPICH where they are
-/// installed: a program in C is compiled with their mpicc when it is first needed. Transposed
-/// matrices are compared element by element.
+/// Beside them are the machine's own limits (a cache line, memcpy, process_vm_readv, transpositions
+/// by our kernels, a bare TCP socket, iperf3, 9P by a unix socket), and Open MPI and MPICH where
+/// they are installed: a program in C is compiled with their mpicc when it is first needed.
+/// Transposed matrices are compared element by element.
 ///
 /// EXAMPLES
 ///
@@ -39,16 +39,17 @@ use std::time::Duration;
 #[derive(clap::Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// One short round: whether everything works, not how fast it is
+    /// One short round: to see that everything works, not how fast it is
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
     /// Measure this only [default: all]
     #[arg(long, value_enum, value_name = "WHAT")]
     only: Vec<Part>,
-    /// Go through everything so often
+    /// Number of rounds
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// As where the kernel may not copy between processes (process_vm_readv is forbidden); the bars are not for that
+    /// Measure as if the kernel may not copy between processes (process_vm_readv is forbidden); no
+    /// bars are judged
     #[arg(long)]
     no_one_copy: bool,
     /// The two processes' CPUs [default: the first two]

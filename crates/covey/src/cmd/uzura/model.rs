@@ -13,12 +13,13 @@ use covey_uzura::model::{
 };
 use serde_json::{Value, json};
 
-/// Compute what the UZURA network card would do
+/// Model the UZURA network card
 ///
-/// The paper (Nakashima et al.) predicts 4.03 us for a message of 64 bytes and 1.02 GB/s for blocks of
-/// 4 KiB, from the times of the card's parts; both are predictions, not measurements. This makes the
-/// same ones with a discrete-event simulation, and others from what you change. --components
-/// says of each number whether it is the paper's, follows from it, or is assumed.
+/// The paper (Nakashima et al.) predicts 4.03 us for a message of 64 bytes and 1.02 GB/s for blocks
+/// of 4 KiB, from the times of the card's parts; both are predictions, not measurements. This
+/// command makes the same predictions with a discrete-event simulation, and others for changed
+/// parts. --components says for each number whether it is the paper's, follows from it, or is
+/// assumed.
 ///
 /// EXAMPLES
 ///
