@@ -6,7 +6,7 @@ use covey_io::os::process::Process;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// How long what runs in a lab may take to end by itself.
+/// How long programs in a lab may take to end before they are killed.
 const END_WAIT: Duration = Duration::from_secs(3);
 /// How long the kernel may take to clear a lab away.
 const CLEAR_WAIT: Duration = Duration::from_secs(60);

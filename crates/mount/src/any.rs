@@ -130,7 +130,7 @@ impl<T: Tree> Session<T> {
         found.ok_or_else(|| Errno::because(Errno::EBADF, format!("handle {fh} is not open")))
     }
 
-    /// Finds a name; the kernel holds what it is told until it forgets it.
+    /// Finds a name; the kernel keeps the answer until it sends FORGET.
     async fn lookup(&self, dir: u64, name: Name) -> Result<reply::Entry> {
         let at = self.node(dir)?;
         let steps = self.tree.walk(&self.user, &at, std::slice::from_ref(&name)).wait().await?;

@@ -2,10 +2,10 @@
 //! servers.
 //!
 //! Each file that is open for writing in such a mode has one run of bytes being gathered and one on
-//! its way. A write that goes on where the last one ended joins the run; any other sends the run off
-//! and begins a new one. Runs of a file leave in the order of their writes, one after another, so
-//! the last of two overlapping writes wins. Whoever wants to know what the file holds, or change it
-//! by other means, [`settles`](Behind::settle) it first.
+//! its way. A write that goes on where the last one ended joins the run; any other sends the run
+//! off and begins a new one. Runs of a file leave in the order of their writes, one after another,
+//! so the last of two overlapping writes wins. A request that reads the file, or changes it by
+//! other means, [`settles`](Behind::settle) it first.
 //!
 //! A run that cannot be written is lost; the next write, fsync or close of the file tells, once.
 
@@ -188,7 +188,7 @@ impl<F: Files> Behind<F> {
         }
     }
 
-    /// Goes on by itself: it must not get lost with whoever waits for it.
+    /// A separate task, so that it is not lost with the request that waits for it.
     fn start(
         self: &Arc<Self>,
         pending: &Arc<Pending<F::File>>,
@@ -301,7 +301,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A run of this length is sent off.
 const RUN_BYTES: usize = 1 << 20;
 
-/// A write of this length is sent off by itself, without being copied.
+/// A write of this length is sent alone, without being copied.
 const LARGE_BYTES: usize = 128 << 10;
 
 /// Files that were left and are remembered.

@@ -162,7 +162,7 @@ pub trait Files: Send + Sync + 'static {
         offset: u64,
         data: Payload,
     ) -> impl Future<Output = Result<()>>;
-    /// At the end, whoever else appends; answers where it went.
+    /// Appends at the end, whatever other clients append; returns the offset.
     fn append(&self, file: &Self::File, data: Payload) -> impl Future<Output = Result<u64>>;
     fn fsync(&self, file: &Self::File) -> impl Future<Output = Result<()>>;
     fn flush(&self, file: &Self::File) -> impl Future<Output = Result<()>>;

@@ -2,8 +2,8 @@
 //!
 //! Inode numbers are file ids, which are stable and never reused: there is nothing to remember
 //! between LOOKUP and FORGET. What is remembered is what is open ([`table`]) and which lock owners
-//! there are. The kernel is told to keep what the file system holds a lease on, for as long as that
-//! lasts ([`super::kernel`]), and more only where a weaker consistency mode says so ([`modes`]).
+//! there are. The kernel may cache what the file system holds a lease on, for as long as that lasts
+//! ([`super::kernel`]), and more only where a weaker consistency mode says so ([`modes`]).
 
 mod askers;
 mod attrs;

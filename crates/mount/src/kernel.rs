@@ -31,7 +31,7 @@ pub struct Kernel {
     dropping: Beside<Id>,
 }
 
-/// A thread that does one thing which may have to wait for the kernel, for whoever asks.
+/// A thread for one kind of work that may have to wait for the kernel.
 struct Beside<T>(Mutex<mpsc::Sender<Job<T>>>);
 
 /// What it is to be done to, and who waits for it.

@@ -60,7 +60,7 @@ pub struct Series {
 pub struct Sample {
     /// Where it is.
     pub at: (f64, f64),
-    /// What is told under the pointer.
+    /// The text shown under the pointer.
     pub hover: String,
 }
 

@@ -42,7 +42,7 @@ pub fn refuse<T>(code: i32) -> Result<T> {
     Err(Stop::Errno((code as u32).into()))
 }
 
-/// What C is told when a call fails.
+/// The result that C sees when a call fails.
 pub trait Answer {
     /// -1, null, or nothing.
     const FAILED: Self;

@@ -33,7 +33,7 @@ use tokio::runtime::Handle;
 pub struct Client {
     fs: Fs,
     runtime: Handle,
-    /// Tells this client from those before it: what they have opened must be opened anew.
+    /// Distinguishes this client from earlier ones: their files must be opened again.
     pub generation: u64,
     /// Where the cluster is described.
     pub config: PathBuf,
@@ -97,7 +97,7 @@ pub fn resume(inherited: Inherited, opens: Vec<Arc<Open>>) {
     let _ = client();
 }
 
-/// Waits for what cannot fail and ends by itself.
+/// Waits for a future that cannot fail and always ends.
 pub fn wait_for<T>(client: &Client, call: impl Future<Output = T>) -> T {
     wait_on(&client.runtime, call)
 }
@@ -157,7 +157,7 @@ pub fn end() {
 /// On whose behalf this process acts at this moment.
 pub fn caller() -> Caller {
     let mut groups = [0; GROUPS_MAX];
-    // SAFETY: plain system calls; the buffer has the length that is told.
+    // SAFETY: plain system calls; the buffer has the length that is passed.
     let (uid, gid, count) = unsafe {
         let count = libc::getgroups(GROUPS_MAX as i32, groups.as_mut_ptr());
         (libc::geteuid(), libc::getegid(), count.max(0) as usize)
@@ -362,5 +362,5 @@ impl Wake for Parker {
 
 /// How long the metadata server may take to hear that we end.
 const BYE_PATIENCE: Duration = Duration::from_millis(500);
-/// Supplementary groups that are told.
+/// Most supplementary groups that are sent.
 const GROUPS_MAX: usize = 256;

@@ -54,7 +54,7 @@ impl Span {
     }
 }
 
-// SAFETY: whoever makes the call vouches for its memory, on whatever thread it is used.
+// SAFETY: the caller vouches for its memory, on whatever thread it is used.
 unsafe impl Send for Span {}
 
 /// The spans of an iovec.

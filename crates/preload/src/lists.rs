@@ -131,7 +131,7 @@ fn pair(spans: &[Span], extents: &[Extent]) -> Result<Vec<Piece>> {
 
 /// # Safety
 ///
-/// The lists have as many entries as is told.
+/// The lists must have as many entries as their counts say.
 unsafe fn pieces(
     iov: *const iovec,
     iov_count: size_t,

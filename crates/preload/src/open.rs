@@ -297,7 +297,7 @@ pub fn permits(inode: &Inode, who: &Caller, access: u32) -> bool {
 pub fn target(fd: c_int) -> Vec<u8> {
     let link = CString::new(format!("/proc/self/fd/{fd}")).unwrap_or_default();
     let mut target = vec![0_u8; 64];
-    // SAFETY: the buffer has the length that is told.
+    // SAFETY: the buffer has the length that is passed.
     let length =
         unsafe { real::readlink()(link.as_ptr(), target.as_mut_ptr().cast(), target.len()) };
     target.truncate(usize::try_from(length).unwrap_or(0));

@@ -88,7 +88,7 @@ pub unsafe fn locate(dirfd: c_int, path: *const c_char) -> Where {
 /// programs go down a path one name at a time.
 fn from_above(dirfd: c_int, path: &[u8]) -> Option<Place> {
     let first = path.split(|byte| *byte == b'/').find(|part| !part.is_empty() && *part != b".")?;
-    // Most names are told apart here.
+    // Most names are decided here.
     if !settings().prefix.split(|byte| *byte == b'/').any(|part| part == first) {
         return None;
     }
@@ -98,7 +98,7 @@ fn from_above(dirfd: c_int, path: &[u8]) -> Option<Place> {
     };
     let mut target = [0_u8; libc::PATH_MAX as usize];
     let room = target.len();
-    // SAFETY: the buffer has the length that is told.
+    // SAFETY: the buffer has the length that is passed.
     let length = unsafe { real::readlink()(base.as_ptr(), target.as_mut_ptr().cast(), room) };
     let base = target.get(..usize::try_from(length).ok()?)?;
     below_prefix(&[base, b"/", path].concat())
@@ -138,7 +138,7 @@ pub unsafe fn by_path<R: Answer>(
 /// An absolute path that a symbolic link names: ours, or of this machine.
 pub fn below_prefix(path: &[u8]) -> Option<Place> {
     let prefix = &settings().prefix;
-    // Most paths of a program are not ours and are told apart here.
+    // Most paths of a program are not ours, which is decided here.
     if path.first() != Some(&b'/') || !path.contains(prefix.last()?) {
         return None;
     }

@@ -27,7 +27,7 @@ unsafe fn try_names(template: *mut c_char, suffix: c_int, make: impl Fn() -> c_i
     }
     for _ in 0..TRIES {
         let mut random = [0_u8; MARK.len()];
-        // SAFETY: the buffer has the length that is told.
+        // SAFETY: the buffer has the length that is passed.
         unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
         for (letter, random) in mark.iter_mut().zip(random) {
             *letter = LETTERS[usize::from(random) % LETTERS.len()];

@@ -210,7 +210,7 @@ impl Lane {
             || (crowded && chance.strikes(settings.crowd_loss_ppm))
     }
 
-    /// Whether so many senders use this wire now.
+    /// Whether at least this many senders use the wire now.
     fn is_crowded(&mut self, now_ns: u64, frame: &[u8], from: u32) -> bool {
         let sender: [u8; 6] = std::array::from_fn(|index| frame[6 + index]);
         self.senders

@@ -56,7 +56,7 @@ impl Settings {
         bytes + segments * u64::from(self.overhead_bytes)
     }
 
-    /// How long so many bytes take.
+    /// How long this many bytes take.
     pub fn time_on_wire_ns(&self, wire_bytes: u64) -> u64 {
         let Some(rate) = self.bits_per_s else { return 0 };
         let ns = u128::from(wire_bytes) * 8_000_000_000 / u128::from(rate.max(1));

@@ -13,7 +13,7 @@ fn mac(card: usize) -> [u8; 6] {
     [2, 0, 0, 0, 0, card as u8]
 }
 
-/// A frame of so many bytes, marked.
+/// A marked frame of this many bytes.
 fn frame(from: usize, to: [u8; 6], bytes: usize, mark: u8) -> Bytes {
     let mut frame = vec![mark; bytes];
     frame[..6].copy_from_slice(&to);

@@ -18,7 +18,7 @@ pub struct Nodes<N> {
 struct Known<N> {
     node: N,
     place: (u64, Name, u8, u64),
-    /// How often the kernel was told of it.
+    /// How often it was sent to the kernel.
     lookups: u64,
 }
 

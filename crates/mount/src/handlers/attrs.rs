@@ -160,7 +160,7 @@ impl<F: Files> Session<F> {
         Ok(self.files.stat(inode.id).await?.inode)
     }
 
-    /// The kernel is about to be told of an inode.
+    /// An inode is about to be sent to the kernel.
     fn note_told(&self, inode: &Inode) {
         self.note_mode(inode);
         self.note_privilege(inode);

@@ -151,8 +151,8 @@ impl<F: Files> Session<F> {
         finished
     }
 
-    /// What was written through any handle is on the servers, and whoever opens the file from now on
-    /// can tell.
+    /// All writes through any handle are on the servers, and every later open of the file sees a
+    /// new version.
     pub(super) async fn written(&self, open: &OpenFile<F::File>) -> Result<()> {
         self.finish(open.id).await.and(self.files.flush(&open.file).await)
     }

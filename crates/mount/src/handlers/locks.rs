@@ -47,8 +47,8 @@ impl<F: Files> Session<F> {
         })))
     }
 
-    /// In weaker modes what was written before an unlock is seen by whoever takes a lock after it: it
-    /// leaves before the lock does, and pages from before the lock are forgotten with its grant.
+    /// In weaker modes writes before an unlock are seen by the next holder of a lock: it leaves
+    /// before the lock does, and pages from before the lock are forgotten with its grant.
     pub(super) async fn setlk(
         &self,
         id: Id,
@@ -114,7 +114,7 @@ impl<F: Files> Session<F> {
         self.unlock_all(id, owner, true).await
     }
 
-    /// Goes on by itself when the request is interrupted: nobody would ask again.
+    /// Continues when the request is interrupted, because it would not be sent again.
     async fn unlock_all(self: Arc<Self>, id: Id, owner: u64, whole: bool) -> Result<()> {
         let everything =
             RangeLock { exclusive: true, whole, start: 0, end: u64::MAX, owner, pid: 0 };

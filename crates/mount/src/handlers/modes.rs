@@ -1,8 +1,8 @@
 //! What a consistency mode lets the kernel keep, and when it is made to forget.
 //!
-//! The file system behind the mount is strict in every mode. What differs is for how long the kernel
-//! may answer by itself: names by the mode of their directory, attributes and pages by that of the
-//! file. A file's own mode wins over the mount's.
+//! The file system behind the mount is strict in every mode. What differs is for how long the
+//! kernel may answer from its cache: names by the mode of their directory, attributes and pages by
+//! that of the file. A file's own mode wins over the mount's.
 
 use super::{Session, locked};
 use crate::abi::flags::{fopen, open};
@@ -134,7 +134,7 @@ impl<F: Files> Session<F> {
         }
     }
 
-    /// The kernel is about to be told of an inode: names in it are kept by what it says.
+    /// An inode is about to be sent to the kernel: its mode decides how names in it are kept.
     pub(super) fn note_mode(&self, inode: &Inode) {
         if !inode.is_dir() {
             return;

@@ -142,7 +142,7 @@ const KEPT: Duration = Duration::from_secs(1);
 /// Threads that are remembered at once.
 const KNOWN_MAX: usize = 1024;
 
-/// Groups that are told to servers; Linux has up to 65,536.
+/// Most groups that are sent to servers; Linux has up to 65,536.
 const GROUPS_MAX: usize = 1024;
 
 #[cfg(test)]

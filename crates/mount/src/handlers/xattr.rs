@@ -1,8 +1,8 @@
 //! Extended attributes: GETXATTR, SETXATTR, LISTXATTR, REMOVEXATTR.
 //!
 //! One of them is not kept as such: a file's own consistency mode can be seen and set as
-//! `user.covey.consistency`, by whoever owns the file and need not know of the cluster. Lists leave
-//! it out, so that a copy of all attributes does not carry it to other files.
+//! `user.covey.consistency`, by the owner of the file, who need not know of the cluster. Lists
+//! leave it out, so that a copy of all attributes does not carry it to other files.
 
 use super::{Result, Session};
 use crate::abi::reply::{GetxattrOut, encode};
