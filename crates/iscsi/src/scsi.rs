@@ -1,7 +1,7 @@
 //! What a SCSI target port asks of the device behind it, and what it gets back.
 //!
 //! A port (here: iSCSI) parses commands, moves their data and reports their end. A [`Device`] knows what the
-//! commands mean. Neither does any I/O: what is to be read or written is asked of a [`store`](crate::store).
+//! commands mean. Neither does any I/O: what is to be read or written is asked of a [`store`](mod@crate::store).
 //!
 //! ```text
 //!   port ── start(lun, nexus, command) ──► device          Step::Collect ──► port brings data-out ──► next(Input::Data)

@@ -83,6 +83,9 @@ enum Kept {
     Striped(Arc<Counted<StripedStore>>),
 }
 
+/// The text of a volume's file.
+type MakeText = fn(&Volumes, &str) -> String;
+
 impl Volumes {
     /// The volumes that the list in `dir` names; none of them is open. `key` is the cluster's.
     pub fn load(
@@ -130,7 +133,7 @@ impl Volumes {
         let Some(names) = self.names.get().and_then(Weak::upgrade) else { return Ok(()) };
         let one = One(self.clone(), name.to_owned());
         names.bind(&format!("vol/{name}/ctl"), Rc::new(Control::new(one)))?;
-        let texts: [(&str, fn(&Volumes, &str) -> String); 4] = [
+        let texts: [(&str, MakeText); 4] = [
             ("size", Volumes::size_text),
             ("iqn", |volumes, name| volumes.iqn(name) + "\n"),
             ("sessions", Volumes::sessions_text),

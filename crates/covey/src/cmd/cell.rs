@@ -202,7 +202,7 @@ async fn node(args: &Run, context: &Context) -> Result<Option<Conn>> {
     match dial_node(&config, &name, "/", None).await {
         Ok(conn) => Ok(Some(conn)),
         Err(error) if args.node.is_none() => {
-            context.output.say(&format!("without a node: {name} does not answer ({error})"));
+            context.output.say(format!("without a node: {name} does not answer ({error})"));
             Ok(None)
         }
         Err(error) => Err(Error::work(format!("cannot reach node {name}: {error}"))
@@ -235,7 +235,7 @@ async fn show(host: &Host, conn: Conn, context: &Context) -> Result<Shown> {
     let socket = shown.directory.join("host");
     host.serve_at(&socket).await.cannot(|| format!("listen at {}", socket.display()))?;
     if let Err(error) = announce(&conn, &socket).await {
-        context.output.say(&format!("not shown below /cell of the node: {error}"));
+        context.output.say(format!("not shown below /cell of the node: {error}"));
     }
     Ok(shown)
 }

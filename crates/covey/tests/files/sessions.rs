@@ -323,7 +323,7 @@ fn a_session_is_spread_down_a_tree_of_nodes_and_who_fails_is_named() {
     let Some(mounted) = Mounted::at(&cluster, "io1", &[]) else { return };
     let first = Session::begin(&mounted.path("xcpu"));
     // Longer than a few chunks, and not a multiple of their length.
-    let long = crate::support::noise(14, 1_500_001);
+    let long = crate::support::bytes::noise(14, 1_500_001);
     fs::copy("/bin/sh", first.file("exec")).unwrap();
     first.write("fs/long", &long);
     fs::create_dir(first.file("fs/d")).unwrap();

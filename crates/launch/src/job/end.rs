@@ -34,7 +34,7 @@ impl End {
     }
 
     /// As a shell says it: the code, or 128 and the signal. A rank that is lost or was not started counts as
-    /// [`LOST`].
+    /// 254.
     pub fn exit_code(&self) -> u8 {
         match self {
             End::Code(code) => *code,

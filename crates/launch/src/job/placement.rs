@@ -122,7 +122,7 @@ pub enum PlacementError {
     NoNodes,
     /// No rank was asked for.
     NoRanks,
-    /// More than [`RANKS_MAX`].
+    /// More than a job may have.
     TooMany {
         /// How many were asked for.
         ranks: u64,

@@ -10,7 +10,7 @@ use covey_ninep::tree::{Bell, Errno, Outcome, Result, User};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-/// One session. Its files are in [`super::files`], its commands in [`super::commands`].
+/// One session. Its files are in `files.rs`, its commands in `commands.rs`.
 pub struct Session {
     /// Its name in the tree.
     pub number: u64,

@@ -67,8 +67,11 @@ fn copy(source: &mut File, new: &Path, length: u64, tell: &mut impl FnMut(u64)) 
     Ok(summer.finish())
 }
 
-/// The images in a directory: name, architecture, sums or why they cannot be used.
-pub fn list(dir: &Path) -> io::Result<Vec<(String, String, Result<Sum, String>)>> {
+/// An image of a directory: name, architecture, sums or why it cannot be used.
+pub type Listed = (String, String, Result<Sum, String>);
+
+/// The images in a directory.
+pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
     let mut all = Vec::new();
     for image in names(dir)? {
         for arch in names(&dir.join(&image))? {

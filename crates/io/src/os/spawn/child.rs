@@ -7,6 +7,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
+/// Something that the process does before it becomes the program.
+type Step = fn(&Prepared) -> io::Result<()>;
+
 /// What the program's own process needs, made ready before it is forked.
 pub(super) struct Prepared {
     request: Request,
@@ -36,7 +39,7 @@ impl Prepared {
 
     /// Becomes the program. Answers why that did not work.
     pub fn become_program(&self) -> (Stage, io::Error) {
-        let steps: [(Stage, fn(&Prepared) -> io::Result<()>); 5] = [
+        let steps: [(Stage, Step); 5] = [
             (Stage::Process, Prepared::enter_group),
             (Stage::Process, Prepared::take_files),
             (Stage::Process, Prepared::limit),
