@@ -68,7 +68,13 @@ impl Keeper {
     pub async fn next(&self) -> Event {
         let read = |socket: &OwnedFd| {
             let mut packet = [0; PACKET];
-            match rustix::io::read(socket, &mut packet) {
+            // A keeper that ends before it has read an order resets the connection: that is reported first, and what it
+            // said last, which is how the program ended, is still there.
+            let read = match rustix::io::read(socket, &mut packet) {
+                Err(rustix::io::Errno::CONNRESET) => rustix::io::read(socket, &mut packet),
+                other => other,
+            };
+            match read {
                 Ok(PACKET) => Ok(Event::decode(packet)),
                 Ok(_) => Ok(Event::Gone),
                 Err(error) => Err(error.into()),
@@ -143,6 +149,22 @@ pub(super) const PACKET: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_program_is_heard_though_an_order_came_too_late_for_its_keeper() {
+        use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+            let (ours, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+            let keeper = Keeper::new(ours).unwrap();
+            send(&theirs, &Event::Ended(7 << 8).encode(), SendFlags::NOSIGNAL).unwrap();
+            keeper.signal(libc::SIGTERM);
+            drop(theirs);
+            assert_eq!(keeper.next().await, Event::Ended(7 << 8));
+            assert_eq!(keeper.next().await, Event::Gone);
+        });
+    }
 
     #[test]
     fn events_and_orders_are_read_back() {
