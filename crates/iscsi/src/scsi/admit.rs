@@ -69,7 +69,7 @@ async fn dispatch(call: &Call, verb: Verb) -> Outcome {
     match verb {
         Verb::CompareAndWrite => atomic::compare_and_write(call).await,
         Verb::ExtendedCopy => copy::extended_copy(call).await,
-        Verb::GetLbaStatus => provision::get_lba_status(call).await,
+        Verb::GetLbaStatus => provision::lba_status(call).await,
         Verb::Inquiry => inquiry::inquiry(call),
         Verb::ModeSelect6 | Verb::ModeSelect10 => mode::select(call).await,
         Verb::ModeSense6 | Verb::ModeSense10 => mode::sense(call),

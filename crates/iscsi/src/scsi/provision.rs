@@ -121,7 +121,7 @@ async fn one_block(call: &Call) -> Result<Result<Bytes, Good>, Sense> {
 }
 
 /// GET LBA STATUS: from the block named on, as far as the initiator has room.
-pub(super) async fn get_lba_status(call: &Call) -> Outcome {
+pub(super) async fn lba_status(call: &Call) -> Outcome {
     let (lba, allocation) = (call.field(2, 8), call.field(10, 4));
     let capacity = call.unit.blocks();
     if lba >= capacity {
