@@ -175,27 +175,15 @@ fn room(into: &mut [u8]) -> Span {
     Span::new(into.as_mut_ptr().expose_provenance() as u64, into.len() as u64)
 }
 
-/// Makes a function of a worker's number and its words the program of this library.
-#[macro_export]
-macro_rules! program {
-    ($main:path) => {
-        /// The entry of the program.
-        ///
-        /// # Safety
-        ///
-        /// Called by a worker, with a list of texts.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn cormain(
-            worker: u64,
-            words: *const *const ::std::ffi::c_char,
-            _environment: *const *const ::std::ffi::c_char,
-        ) {
-            // SAFETY: promised by the caller.
-            let words = unsafe { $crate::api::texts(words) };
-            $main(worker, words)
-        }
-    };
+/// Runs a program's function within the fence: a panic is told on standard error and ends it.
+#[doc(hidden)]
+pub fn fenced(work: impl FnOnce()) {
+    crate::boundary::quietly(work, ());
 }
+
+/// A list of texts that ends with null.
+#[doc(hidden)]
+pub type Words = *const *const std::ffi::c_char;
 
 /// The texts of a list that ends with null.
 ///

@@ -87,3 +87,21 @@ macro_rules! export {
     };
 }
 pub(crate) use export;
+
+/// Makes a function of a worker's number and its words the program of this library.
+#[macro_export]
+macro_rules! program {
+    ($main:path) => {
+        /// The entry of the program.
+        ///
+        /// # Safety
+        ///
+        /// Called by a worker, with a list of texts.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn cormain(worker: u64, words: $crate::Words, _: $crate::Words) {
+            // SAFETY: promised by the caller.
+            let words = unsafe { $crate::api::texts(words) };
+            $crate::api::fenced(move || $main(worker, words))
+        }
+    };
+}

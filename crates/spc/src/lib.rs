@@ -16,5 +16,7 @@ mod calls;
 mod ground;
 mod work;
 
+#[doc(hidden)]
+pub use api::Words;
 pub use calls::*;
 pub use work::covey_cell_work;

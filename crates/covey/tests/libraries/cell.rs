@@ -175,7 +175,7 @@ fn what_does_not_fit_or_makes_no_sense_is_refused_in_words() {
     assert!(done.ok, "{done}");
     for words in [
         "malloc: 12 out of memory: local store is full: an allocation of 200000 bytes, ",
-        "mkcor: 22 the stack is too small\n",
+        "mkcor: 22 invalid argument: the stack is too small\n",
         "read: 9 bad file descriptor: descriptor 77 is not open\n",
         "done\n",
     ] {
