@@ -27,8 +27,10 @@ impl Session {
         self.dir.join(name)
     }
 
+    #[track_caller]
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        fs::write(self.file(name), text).unwrap();
+        let written = fs::write(self.file(name), text);
+        assert!(written.is_ok(), "{name}: {written:?}: {:?}", fs::read_to_string(self.file("ctl")));
     }
 
     fn read(&self, name: &str) -> String {
@@ -190,9 +192,9 @@ fn a_program_runs_as_the_user_who_attached_and_nobody_else_uses_its_session() {
     const STRANGER: u32 = 54321;
     let cluster = Cluster::up(2);
     let program = crate::namespace::for_strangers(&cluster);
+    let at = address(&cluster, "io1");
+    let Some(mounted) = Mounted::at(&cluster, "io1", &[]) else { return };
     for node in ["", "/n/io2"] {
-        let at = address(&cluster, "io1");
-        let Some(mounted) = Mounted::at(&cluster, "io1", &[]) else { return };
         let session = Session::begin(&mounted.path(&format!("{node}/xcpu")[1..]));
         let path = format!("{node}/xcpu/{}", session.dir.file_name().unwrap().display());
         for name in ["ctl", "stdout", "argv", "wait", "fs"] {
@@ -204,7 +206,6 @@ fn a_program_runs_as_the_user_who_attached_and_nobody_else_uses_its_session() {
             let why = refused.stderr.to_lowercase();
             assert!(why.contains("permission denied"), "{name}: {refused}");
         }
-        drop(mounted);
     }
 }
 
@@ -297,8 +298,8 @@ fn who_reads_nothing_holds_up_nobody_else() {
     let cluster = Cluster::up(1);
     let Some(mounted) = Mounted::at(&cluster, "io1", &[]) else { return };
     let session = Session::begin(&mounted.path("xcpu"));
-    session.shell("echo $$; yes | head -c 10000000");
-    let pid = line(&session.file("stdout"));
+    session.shell("echo $$ >&2; yes | head -c 10000000");
+    let pid = line(&session.file("stderr"));
     let other = Session::begin(&mounted.path("xcpu"));
     // Readers that wait, on the same connection.
     let path = other.file("stdout");
