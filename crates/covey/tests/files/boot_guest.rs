@@ -25,6 +25,11 @@ poweroff -f
 fn missing() -> Option<&'static str> {
     let programs = ["qemu-system-x86_64", "busybox", "cpio", "modprobe"];
     let all = programs.iter().all(|program| has_program(program)) && has_file("/vmlinuz");
+    if std::env::var_os("COVEY_BOOT_GUEST").is_none() {
+        return Some(
+            "boots a machine in an emulator, which takes many minutes: COVEY_BOOT_GUEST=1",
+        );
+    }
     match std::env::consts::ARCH {
         "x86_64" if all => None,
         "x86_64" => {

@@ -101,9 +101,8 @@ async fn serve(
             report.await
         }
         Either::Right((Err(error), _)) => Err(error),
-        Either::Right((Ok(_), _)) => {
-            Err(Errno::because(Errno::EPROTO, "it reported before it had everything"))
-        }
+        // Its report may overtake what it answers to the last chunks.
+        Either::Right((Ok(report), sent)) => sent.await.map(|()| report),
     }?;
     let failures = decode_failures(&failures)?;
     match failures.iter().find(|failure| !rest.contains(&failure.destination)) {

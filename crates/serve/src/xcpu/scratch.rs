@@ -19,20 +19,12 @@ pub(super) struct Scratch {
 impl Scratch {
     pub fn open(node: &str) -> io::Result<Scratch> {
         let own = rustix::process::geteuid().as_raw();
-        let above = std::env::temp_dir().join(format!("covey-xcpu-{own}"));
-        make(&above)?;
-        // Nobody else may have put it there, or may write in it: names in it are trusted.
-        let found = fs::symlink_metadata(&above)?;
-        if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
-            let what = format!(
-                "{} is not a directory that only user {own} writes; hint: remove it",
-                above.display()
-            );
-            return Err(io::Error::other(what));
-        }
-        sweep(&above, node);
-        for number in 0u64.. {
-            let dir = above.join(format!("{node}-{}-{number}", std::process::id()));
+        let above = std::env::temp_dir();
+        let prefix = format!("covey-xcpu-{own}-{node}-");
+        sweep(&above, &prefix, own);
+        for number in 0..NAMES_MAX {
+            let dir = above.join(format!("{prefix}{}-{number}", std::process::id()));
+            // Others may go through it to their own directories, and see nothing else.
             match DirBuilder::new().mode(0o711).create(&dir) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made?,
@@ -44,7 +36,12 @@ impl Scratch {
                 _ => {}
             }
         }
-        unreachable!("there are more numbers than directories")
+        let what = format!(
+            "{} names that begin with {prefix} are taken in {}",
+            NAMES_MAX,
+            above.display()
+        );
+        Err(io::Error::other(what))
     }
 
     pub fn path(&self) -> &Path {
@@ -58,14 +55,6 @@ impl Drop for Scratch {
     }
 }
 
-/// Others may go through it to their own directories, and see nothing else.
-fn make(dir: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o711).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// Locks a directory, if nobody else has.
 fn lock(dir: &Path) -> io::Result<Option<File>> {
     let file = File::open(dir)?;
@@ -76,17 +65,23 @@ fn lock(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Removes what earlier processes of the node have left: what nobody has locked.
-fn sweep(above: &Path, node: &str) {
+/// Removes what earlier processes of the node have left: directories of this user that nobody has locked.
+fn sweep(above: &Path, prefix: &str, own: u32) {
     for entry in fs::read_dir(above).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let rest = name.to_str().and_then(|name| name.strip_prefix(node)?.strip_prefix('-'));
         let is_numbers = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == '-');
-        if rest.is_some_and(is_numbers) && matches!(lock(&entry.path()), Ok(Some(_))) {
+        let is_ours =
+            name.to_str().and_then(|name| name.strip_prefix(prefix)).is_some_and(is_numbers)
+                && fs::symlink_metadata(entry.path())
+                    .is_ok_and(|it| it.is_dir() && it.uid() == own);
+        if is_ours && matches!(lock(&entry.path()), Ok(Some(_))) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
+
+/// A user who takes names in advance costs a node that many attempts.
+const NAMES_MAX: u32 = 10_000;
 
 #[cfg(test)]
 mod tests {
@@ -95,11 +90,14 @@ mod tests {
     #[test]
     fn only_what_nobody_uses_is_swept() {
         let above = tempfile::tempdir().unwrap();
-        let names = ["n1-1-0", "n1-2-0", "n1-x", "n11-1-0"];
+        let names = ["x-n1-1-0", "x-n1-2-0", "x-n1-x", "x-n11-1-0"];
         names.iter().for_each(|name| fs::create_dir(above.path().join(name)).unwrap());
-        let held = lock(&above.path().join("n1-2-0")).unwrap();
-        assert!(held.is_some() && lock(&above.path().join("n1-2-0")).unwrap().is_none());
-        sweep(above.path(), "n1");
+        let held = lock(&above.path().join("x-n1-2-0")).unwrap();
+        assert!(held.is_some() && lock(&above.path().join("x-n1-2-0")).unwrap().is_none());
+        let own = rustix::process::geteuid().as_raw();
+        sweep(above.path(), "x-n1-", own + 1);
+        assert!(above.path().join(names[0]).exists(), "another user's");
+        sweep(above.path(), "x-n1-", own);
         let left = names.map(|name| above.path().join(name).exists());
         assert_eq!(left, [false, true, true, true]);
     }
