@@ -1,66 +1,28 @@
 //! iSCSI: headers, texts, a target's connection before and after the login, an initiator's connection.
 
+use super::scsi::{TARGET, units};
 use bytes::BytesMut;
 use covey_iscsi::initiator::{self, Request};
 use covey_iscsi::message::{Array, HEADER_BYTES, Header, Lengths};
 use covey_iscsi::negotiate::Parameters;
 use covey_iscsi::pdu::{self, Digests};
-use covey_iscsi::scsi::{Config, Unit, Units};
-use covey_iscsi::store::{Answer, Hold, Reply, Request as Ask, Store};
+use covey_iscsi::scsi::Units;
 use covey_iscsi::target::{self, Access, Portal, TargetConfig};
 use covey_iscsi::text::Text;
 use covey_wire::{Bytes, Machine, Payload, Segments};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-const TARGET: &str = "iqn.2026-01.org.example:disk";
 const STORE_BYTES: usize = 1 << 20;
 
-/// A megabyte in memory.
-struct Memory(Mutex<Vec<u8>>);
-
-impl Store for Memory {
-    fn ask(&self, request: Ask, _: Hold) -> Answer {
-        let mut bytes = self.0.lock().unwrap();
-        Answer::Now(match request {
-            Ask::Read { offset, bytes: count, .. } => {
-                Reply::Data(bytes[offset as usize..][..count as usize].to_vec().into())
-            }
-            Ask::Write { offset, data, .. } => {
-                let data = data.into_bytes();
-                bytes[offset as usize..][..data.len()].copy_from_slice(&data);
-                Reply::Done
-            }
-            Ask::Allocated { range } => Reply::Extents(vec![(range.end, true)]),
-            _ => Reply::Done,
-        })
-    }
-
-    fn bytes(&self) -> u64 {
-        STORE_BYTES as u64
-    }
-}
-
 fn portal() -> Arc<Portal<Units>> {
-    let config = Config {
-        name: "disk".into(),
-        serial: "0123456789abcdef".into(),
-        target: TARGET.into(),
-        block_bytes: 512,
-        read_only: false,
-        removable: true,
-        write_cache: true,
-        portal_groups: vec![1],
-    };
-    let store = Arc::new(Memory(Mutex::new(vec![0; STORE_BYTES])));
-    let unit = Unit::new(config, store, "").expect("a megabyte is enough");
     let portal = Portal::new();
     portal.add(TargetConfig {
         name: TARGET.into(),
         alias: None,
         portal_group: 1,
-        device: Arc::new(Units::of(Arc::new(unit))),
+        device: Arc::new(units(STORE_BYTES)),
         access: Access::default(),
         addresses: Vec::new(),
         parameters: Parameters::TARGET,

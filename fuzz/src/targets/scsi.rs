@@ -6,8 +6,10 @@ use covey_wire::Bytes;
 use std::sync::{Arc, Mutex};
 
 const STORE_BYTES: usize = 64 << 10;
+/// The target that the units are of.
+pub const TARGET: &str = "iqn.2026-01.org.example:disk";
 
-/// A few blocks in memory.
+/// Blocks in memory.
 struct Memory(Mutex<Vec<u8>>);
 
 impl Store for Memory {
@@ -32,22 +34,23 @@ impl Store for Memory {
     }
 
     fn bytes(&self) -> u64 {
-        STORE_BYTES as u64
+        self.0.lock().unwrap().len() as u64
     }
 }
 
-fn units() -> Units {
+/// One unit of so many bytes, in memory.
+pub fn units(bytes: usize) -> Units {
     let config = Config {
         name: "disk".into(),
         serial: "0123456789abcdef".into(),
-        target: "iqn.2026-01.org.example:disk".into(),
+        target: TARGET.into(),
         block_bytes: 512,
         read_only: false,
         removable: true,
         write_cache: true,
         portal_groups: vec![1],
     };
-    let store = Arc::new(Memory(Mutex::new(vec![0; STORE_BYTES])));
+    let store = Arc::new(Memory(Mutex::new(vec![0; bytes])));
     Units::of(Arc::new(Unit::new(config, store, "").expect("it has blocks")))
 }
 
@@ -58,7 +61,7 @@ fn nexus(number: u64) -> Nexus {
 
 /// Each command is 20 bytes: who and where, how much data out, how much room for data in, and the CDB. The data out follows.
 pub fn commands(data: &[u8]) {
-    let units = units();
+    let units = units(STORE_BYTES);
     let mut rest = data;
     while let Some((head, after)) = rest.split_at_checked(20) {
         let who = nexus(u64::from(head[0] & 1));
