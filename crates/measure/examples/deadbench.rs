@@ -13,7 +13,7 @@
 
 use anyhow::{Context, Result, bail};
 use covey_stripe::client::{Caching, File, Fs};
-use covey_stripe::ops::{Caller, LayoutHint, ROOT};
+use covey_stripe::ops::{Caller, ROOT, StripingHint};
 use covey_wire::{Bytes, Name, Payload};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -93,13 +93,13 @@ async fn files(fs: &Fs, client: usize, victim: u16) -> Result<(File, File)> {
     let who = Caller::default();
     let name = Name::from(format!("client{client}"));
     let dir = fs.make(&who, ROOT, &name, 0o040_755, 0, Name::EMPTY).await?.id;
-    fs.set_layout(&who, dir, LayoutHint::simple_stripe(65536, 1)).await?;
+    fs.set_striping(&who, dir, StripingHint::simple_stripe(65536, 1)).await?;
     let (mut on, mut off) = (None, None);
     for number in 0.. {
         let name = Name::from(format!("f{number}"));
         let (inode, file) = fs.create(&who, dir, &name, 0o644, true, 6).await?;
-        let layout = inode.layout.context("a file has a layout")?;
-        let place = if layout.servers.0.contains(&victim) { &mut on } else { &mut off };
+        let striping = inode.striping.context("a file has a striping")?;
+        let place = if striping.servers.0.contains(&victim) { &mut on } else { &mut off };
         if place.is_none() {
             let piece = Bytes::from(vec![7u8; 1 << 20]);
             for at in 0..FILE_BYTES >> 20 {

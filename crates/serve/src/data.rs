@@ -315,7 +315,7 @@ impl DataTree {
         object.is_name_dirty.set(true);
         object.version.set(object.version.get().wrapping_add(1));
         self.epochs.borrow_mut().insert(id, epoch);
-        // A file that was given another layout lives on here at its new epoch.
+        // A file that was given another striping lives on here at its new epoch.
         self.gone.borrow_mut().is_back(id);
         drop(cutting);
         self.keep_cut(&object).await

@@ -3,7 +3,7 @@
 //! Clients of the cluster send operations with Tcall on the tree's root; they are applied at once, in
 //! the order they came, and answered when the log holds them ([`journal`]). What has to be done on
 //! the data servers is carried out beside ([`reclaim`]). Any 9P client may also walk the names and
-//! read a file's layout as text.
+//! read a file's striping as text.
 //!
 //! A session ends when its client has had no connection for the grace of ten seconds: then its locks
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
@@ -139,10 +139,10 @@ impl Meta {
             )
         };
         for cut in cuts {
-            let (id, epoch, size, layout) = (cut.id, cut.epoch, cut.size, cut.layout);
-            self.begin_cut(Cut { id, epoch, size, layout });
+            let (id, epoch, size, striping) = (cut.id, cut.epoch, cut.size, cut.striping);
+            self.begin_cut(Cut { id, epoch, size, striping });
         }
-        removals.into_iter().for_each(|r| self.begin_removal(r.id, r.epoch, r.layout));
+        removals.into_iter().for_each(|r| self.begin_removal(r.id, r.epoch, r.striping));
         self.await_sessions(sessions.into_iter().map(|info| info.session));
         let meta = self.clone();
         task::spawn(async move {
@@ -329,9 +329,9 @@ impl Meta {
                 }
             }
             Work::Apply(request) => self.apply_own_in_turn(request.op),
-            Work::Remove { id, epoch, layout } => self.begin_removal(id, epoch, layout),
-            Work::Cut { id, epoch, size, layout } => {
-                self.begin_cut(Cut { id, epoch, size, layout })
+            Work::Remove { id, epoch, striping } => self.begin_removal(id, epoch, striping),
+            Work::Cut { id, epoch, size, striping } => {
+                self.begin_cut(Cut { id, epoch, size, striping })
             }
         }
     }

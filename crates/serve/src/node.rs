@@ -16,7 +16,7 @@ use covey_ninep::namespace::Namespace;
 use covey_ninep::tree::{Result as TreeResult, Statfs};
 use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::meta::Store;
-use covey_stripe::ops::LayoutHint;
+use covey_stripe::ops::StripingHint;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir)?;
     let mut map = meta::journal::Media::open(dir)?.map;
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
-    let hint = LayoutHint::progressive(covey_cluster::tuned::strip(config)?.0, 0);
+    let hint = StripingHint::progressive(covey_cluster::tuned::strip(config)?.0, 0);
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;

@@ -36,7 +36,7 @@ pub use space::fallocate;
 
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{
-    Caller, Consistency, DirEntry, Id, Inode, LayoutHint, Nanos, Op, RangeLock, Reply, nanos_of,
+    Caller, Consistency, DirEntry, Id, Inode, Nanos, Op, RangeLock, Reply, StripingHint, nanos_of,
     set,
 };
 use covey_ninep::message::Message;
@@ -227,9 +227,9 @@ impl Fs {
     /// one that may have some. A server that does not answer soon counts as holding its full share.
     pub async fn with_blocks(&self, inode: Inode) -> Stat {
         let dense = inode.size.div_ceil(512);
-        let blocks = match &inode.layout {
-            Some(layout) if inode.sparse => {
-                let asks = layout.servers.0.iter().map(|&at| self.allocated(at, inode.id));
+        let blocks = match &inode.striping {
+            Some(striping) if inode.sparse => {
+                let asks = striping.servers.0.iter().map(|&at| self.allocated(at, inode.id));
                 let counted = join_all(asks).await;
                 let share = dense / counted.len().max(1) as u64;
                 let counted = counted.into_iter();
@@ -433,9 +433,9 @@ impl Fs {
         }
     }
 
-    /// Sets a directory's hint for new files, or an empty file's layout.
-    pub async fn set_layout(&self, who: &Caller, id: Id, hint: LayoutHint) -> Result<()> {
-        self.change(who, Op::SetLayout { id, hint }).await.map(|_| ())
+    /// Sets a directory's hint for new files, or an empty file's striping.
+    pub async fn set_striping(&self, who: &Caller, id: Id, hint: StripingHint) -> Result<()> {
+        self.change(who, Op::SetStriping { id, hint }).await.map(|_| ())
     }
 
     /// Sets how mounts keep what they know of a file, and of what will be made in a directory; none to
@@ -450,7 +450,7 @@ impl Fs {
         self.change(who, Op::SetConsistency { id, consistency }).await.map(|_| ())
     }
 
-    /// Names of the I/O servers in the order that layouts index them.
+    /// Names of the I/O servers in the order that stripings index them.
     pub fn servers(&self) -> Vec<String> {
         self.shared.data.all().iter().map(|link| link.server().to_owned()).collect()
     }

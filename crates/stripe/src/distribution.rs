@@ -1,6 +1,6 @@
 //! Distributions: which byte of a file lies where. Pure functions, as in PVFS2.
 //!
-//! A file's logical bytes are dealt to *slots*, one per I/O server of its layout; each slot has an
+//! A file's logical bytes are dealt to *slots*, one per I/O server of its striping; each slot has an
 //! object of *physical* bytes. A distribution is a bijection between logical offsets and
 //! (slot, physical offset), fixed when the file is created: a file grows without moving a byte.
 //!
@@ -39,7 +39,7 @@ pub use simple_stripe::SimpleStripe;
 pub use twod_stripe::TwodStripe;
 pub use varstrip::Varstrip;
 
-use crate::ops::{Layout, LayoutHint};
+use crate::ops::{Striping, StripingHint};
 use covey_ninep::tree::Errno;
 use covey_wire::List;
 
@@ -92,7 +92,7 @@ pub fn kind_name(kind: u8) -> &'static str {
 /// Where a logical byte lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// Index into the layout's servers, or [`INLINE`].
+    /// Index into the striping's servers, or [`INLINE`].
     pub slot: usize,
     /// Offset in the slot's object.
     pub physical: u64,
@@ -121,7 +121,7 @@ pub trait Distribution {
     }
 }
 
-/// The distribution of any kind that a layout names.
+/// The distribution of any kind that a striping names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Map {
     /// Of simple_stripe, and of basic: one slot.
@@ -130,7 +130,7 @@ pub enum Map {
     Var(Varstrip),
     /// Of twod_stripe.
     Twod(TwodStripe),
-    /// Of the progressive layout.
+    /// Of the progressive striping.
     Progressive(Progressive),
 }
 
@@ -163,16 +163,16 @@ impl Distribution for Map {
     }
 }
 
-/// The distribution that a layout names.
+/// The distribution that a striping names.
 ///
 /// Fails with EIO on a kind this version does not know and on impossible numbers, which only a
 /// newer or damaged metadata store can hold.
-pub fn of(layout: &Layout) -> Result<Map, Errno> {
-    let slots = layout.servers.0.len();
-    check::check_numbers(layout.kind, layout.strip_bytes, &layout.params.0, slots)
+pub fn of(striping: &Striping) -> Result<Map, Errno> {
+    let slots = striping.servers.0.len();
+    check::check_numbers(striping.kind, striping.strip_bytes, &striping.params.0, slots)
         .map_err(|what| Errno::because(Errno::EIO, format!("damaged layout: {what}")))?;
-    let (strip, params) = (layout.strip_bytes, &layout.params.0[..]);
-    Ok(match (layout.kind, params) {
+    let (strip, params) = (striping.strip_bytes, &striping.params.0[..]);
+    Ok(match (striping.kind, params) {
         (VARSTRIP, strips) => {
             let strips = strips.as_chunks::<2>().0;
             Map::Var(Varstrip::new(strips.iter().map(|&[slot, bytes]| (slot, bytes)), slots))
@@ -188,24 +188,24 @@ pub fn of(layout: &Layout) -> Result<Map, Errno> {
     })
 }
 
-/// How many bytes of a file with this layout lie with its metadata.
-pub fn inline_bytes(layout: &Layout) -> u64 {
-    match (layout.kind, &layout.params.0[..]) {
+/// How many bytes of a file with this striping lie with its metadata.
+pub fn inline_bytes(striping: &Striping) -> u64 {
+    match (striping.kind, &striping.params.0[..]) {
         (PROGRESSIVE, &[inline, _]) => u64::from(inline),
         _ => 0,
     }
 }
 
-impl LayoutHint {
+impl StripingHint {
     /// Strips of `strip_bytes` round robin over `server_count` servers (0: all).
-    pub fn simple_stripe(strip_bytes: u32, server_count: u16) -> LayoutHint {
-        LayoutHint { kind: SIMPLE_STRIPE, strip_bytes, server_count, params: List(Vec::new()) }
+    pub fn simple_stripe(strip_bytes: u32, server_count: u16) -> StripingHint {
+        StripingHint { kind: SIMPLE_STRIPE, strip_bytes, server_count, params: List(Vec::new()) }
     }
 
     /// The default: the first 16 KiB with the metadata, up to 4 MiB on one server, from there on
     /// strips of `strip_bytes` over `server_count` servers (0: all).
-    pub fn progressive(strip_bytes: u32, server_count: u16) -> LayoutHint {
+    pub fn progressive(strip_bytes: u32, server_count: u16) -> StripingHint {
         let params = List(vec![INLINE_BYTES_DEFAULT, SINGLE_BYTES_DEFAULT]);
-        LayoutHint { kind: PROGRESSIVE, strip_bytes, server_count, params }
+        StripingHint { kind: PROGRESSIVE, strip_bytes, server_count, params }
     }
 }

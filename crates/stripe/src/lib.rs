@@ -1,6 +1,6 @@
 //! The striped parallel file system: its metadata, its distributions, and the client that joins them.
 //!
-//! The crate decides what every operation on names, sizes, locks and layouts means, where each byte
+//! The crate decides what every operation on names, sizes, locks and stripings means, where each byte
 //! of a file lies, and how a client reaches many servers at once and lives through the death of one.
 //! It opens no socket and no file, reads no clock, starts no thread and names no runtime: the store
 //! stands on a map that you bring ([`kv::Kv`]), the client on a network that you bring
@@ -9,7 +9,7 @@
 //! ```text
 //!                    ┌─ Tcall: ops ──────► meta::Store ──► Kv      names, sizes, sessions, locks
 //!   client::Fs ──────┤
-//!     (async)        └─ Tread, Twrite ───► objects, one for each server of the file's layout
+//!     (async)        └─ Tread, Twrite ───► objects, one for each server of the file's striping
 //!                             │
 //!                       distribution: which server has which byte
 //! ```
@@ -20,11 +20,11 @@
 //! use covey_stripe::distribution::{self, Distribution};
 //! use covey_stripe::kv::MemoryKv;
 //! use covey_stripe::meta::{Applied, Store};
-//! use covey_stripe::ops::{Caller, LayoutHint, Op, ROOT, Reply, Request};
+//! use covey_stripe::ops::{Caller, StripingHint, Op, ROOT, Reply, Request};
 //!
 //! let mut map = MemoryKv::default();
 //! let servers = ["io1", "io2", "io3"].map(String::from);
-//! let hint = LayoutHint::simple_stripe(65536, 0);
+//! let hint = StripingHint::simple_stripe(65536, 0);
 //! Store::format(&mut map, "cluster", &servers, hint, 0, (0, 0))?;
 //! let mut store = Store::open(map)?;
 //!
@@ -37,10 +37,10 @@
 //! let Applied::Reply(Reply::Created { inode, .. }) = store.apply(&request) else { panic!() };
 //!
 //! // The fourth strip is the second one of the server that has the first.
-//! let layout = inode.layout.unwrap();
-//! let map = distribution::of(&layout)?;
+//! let striping = inode.striping.unwrap();
+//! let map = distribution::of(&striping)?;
 //! let (first, fourth) = (map.locate(0), map.locate(3 * 65536));
-//! assert_eq!(layout.servers.0[first.slot], layout.servers.0[fourth.slot]);
+//! assert_eq!(striping.servers.0[first.slot], striping.servers.0[fourth.slot]);
 //! assert_eq!(fourth.physical, 65536);
 //! # Ok::<(), covey_ninep::tree::Errno>(())
 //! ```

@@ -88,7 +88,7 @@ pub type Place = (usize, u32);
 /// One message to one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Index into the layout's servers; [`INLINE`] for the metadata server.
+    /// Index into the striping's servers; [`INLINE`] for the metadata server.
     pub slot: usize,
     /// What of the object, in the order of the data.
     pub runs: Vec<runs::Run>,

@@ -56,7 +56,7 @@ pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use crate::kv::Kv;
-use crate::ops::{Caller, Id, Inode, Layout, LayoutHint, Nanos, Op, ROOT, Reply, Request};
+use crate::ops::{Caller, Id, Inode, Nanos, Op, ROOT, Reply, Request, Striping, StripingHint};
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
 use fault::{Fault, refuse};
@@ -110,7 +110,7 @@ pub enum Work {
     Answer(WaitId, Reply),
     /// Apply this operation of the server's own, with its time stamped and logged like any other.
     Apply(Request),
-    /// Remove the file's objects of this epoch or an older one, everywhere in the layout; then
+    /// Remove the file's objects of this epoch or an older one, everywhere in the striping; then
     /// apply [`Op::Reclaimed`]. Repeated by [`Store::pending_reclaims`].
     Remove {
         /// The file.
@@ -118,9 +118,9 @@ pub enum Work {
         /// Objects of a later epoch stay.
         epoch: u32,
         /// Where they are.
-        layout: Layout,
+        striping: Striping,
     },
-    /// Cut the file's objects to this size and raise them to this epoch, everywhere in the layout
+    /// Cut the file's objects to this size and raise them to this epoch, everywhere in the striping
     /// and in the order of the epochs; then apply [`Op::Reclaimed`]. Repeated by
     /// [`Store::pending_cuts`].
     Cut {
@@ -131,7 +131,7 @@ pub enum Work {
         /// Bytes of the whole file that stay.
         size: u64,
         /// Where the objects are.
-        layout: Layout,
+        striping: Striping,
     },
 }
 
@@ -183,7 +183,7 @@ impl<K: Kv> Store<K> {
         kv: &mut K,
         cluster_id: &str,
         servers: &[String],
-        hint: LayoutHint,
+        hint: StripingHint,
         now: Nanos,
         owner: (u32, u32),
     ) -> Result<(), Errno> {
@@ -323,7 +323,7 @@ impl<K: Kv> Store<K> {
         &self.superblock.cluster
     }
 
-    /// Names of the I/O servers in the order that layouts index them.
+    /// Names of the I/O servers in the order that stripings index them.
     pub fn servers(&self) -> &[Name] {
         &self.superblock.servers.0
     }
@@ -371,7 +371,7 @@ impl<K: Kv> Store<K> {
             Op::CreateWrite { .. } => self.create_write(request),
             Op::Reserve { id, length } => self.reserve(request, *id, *length),
             Op::Commit { id, offset, length } => self.commit(request, *id, *offset, *length),
-            Op::SetLayout { id, hint } => self.set_layout(request, *id, hint),
+            Op::SetStriping { id, hint } => self.set_striping(request, *id, hint),
             Op::SetConsistency { id, consistency } => {
                 self.set_consistency(request, *id, *consistency)
             }
@@ -464,7 +464,7 @@ fn read_superblock<K: Kv>(kv: &K) -> Result<Superblock, Errno> {
     Ok(superblock)
 }
 
-fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
+fn root(hint: StripingHint, now: Nanos, owner: (u32, u32)) -> Stored {
     let inode = Inode {
         id: ROOT,
         mode: mode::DIRECTORY | 0o755,
@@ -482,7 +482,7 @@ fn root(hint: LayoutHint, now: Nanos, owner: (u32, u32)) -> Stored {
         ctime: now,
         btime: now,
         target: Name::EMPTY,
-        layout: None,
+        striping: None,
         hint: Some(hint),
         parent: ROOT,
         has_xattrs: false,

@@ -26,7 +26,7 @@ pub const ROOT: Id = 1;
 record! {
     /// How a file's bytes lie on the I/O servers. Fixed when the file is created.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Layout for () {
+    pub struct Striping for () {
         /// Which distribution: see [`crate::distribution::KINDS`].
         pub kind: u8,
         /// Bytes per server before the next one, where the strips have one size.
@@ -41,7 +41,7 @@ record! {
 record! {
     /// What a directory says of the files created in it. Inherited by directories made in it.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct LayoutHint for () {
+    pub struct StripingHint for () {
         /// Which distribution.
         pub kind: u8,
         /// Bytes per strip.
@@ -89,10 +89,10 @@ record! {
         pub btime: Nanos,
         /// A symbolic link's target, else empty.
         pub target: Name,
-        /// A regular file's layout.
-        pub layout: Option<Layout>,
+        /// A regular file's striping.
+        pub striping: Option<Striping>,
         /// A directory's hint for new files.
-        pub hint: Option<LayoutHint>,
+        pub hint: Option<StripingHint>,
         /// A directory's parent (the root's is itself); 0 for anything else.
         pub parent: Id,
         /// Whether it has any extended attributes: most have none, and nobody needs to ask.
@@ -335,8 +335,8 @@ operations! {
         19 Getlock { id: u64, lock: RangeLock },
         /// volatile: everything acknowledged so far reaches stable storage before the answer
         20 Fsync { id: u64 },
-        /// sets a directory's hint, or an empty file's layout
-        21 SetLayout { id: u64, hint: LayoutHint } [logged grows opens] content(id),
+        /// sets a directory's hint, or an empty file's striping
+        21 SetStriping { id: u64, hint: StripingHint } [logged grows opens] content(id),
         /// server's own: the objects of an unlinked file (or of one cut, `epoch`) are gone everywhere
         22 Reclaimed { id: u64, epoch: u32 } [logged own],
         /// server's own: a session is over; its appends end

@@ -376,7 +376,7 @@ struct Lab {
 
 impl Lab {
     fn new(seed: u64) -> Lab {
-        // Striped from the first byte on, or the progressive layout.
+        // Striped from the first byte on, or the progressive striping.
         let mut world = if seed & 2 == 0 { World::new(seed) } else { World::progressive(seed) };
         // Hard clients: nothing fails, however long a server is away.
         let fs: Vec<Fs> = (0..CLIENTS).map(|_| world.client(true)).collect();

@@ -7,7 +7,7 @@ use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
 use covey_stripe::client::{File, Fs};
 use covey_stripe::distribution;
 use covey_stripe::list::Run;
-use covey_stripe::ops::{Id, Inode, LayoutHint, Op, ROOT, RangeLock, Reply};
+use covey_stripe::ops::{Id, Inode, Op, ROOT, RangeLock, Reply, StripingHint};
 use covey_wire::List;
 use futures_util::future::{join, join_all};
 use std::future::poll_fn;
@@ -432,9 +432,9 @@ fn a_list_ends_at_the_end_of_the_file() {
 }
 
 /// A hint of each kind, small enough that a few strips go round.
-fn hints() -> Vec<LayoutHint> {
+fn hints() -> Vec<StripingHint> {
     let strip = STRIP as u32;
-    let of = |kind, params: &[u32]| LayoutHint {
+    let of = |kind, params: &[u32]| StripingHint {
         kind,
         strip_bytes: strip,
         server_count: 0,
@@ -447,7 +447,7 @@ fn hints() -> Vec<LayoutHint> {
         of(distribution::TWOD_STRIPE, &[2, 2]),
         of(distribution::PROGRESSIVE, &[1000, 3 * strip]),
         of(distribution::PROGRESSIVE, &[0, 0]),
-        LayoutHint::progressive(strip, 0),
+        StripingHint::progressive(strip, 0),
     ]
 }
 
@@ -472,7 +472,7 @@ fn a_list_is_written_and_read_over_every_kind_of_layout() {
         assert!(read(&mut world, &file) == toy, "kind {kind}");
         assert_eq!(world.run(file.append(vec![5; 3000].into())).unwrap(), toy.len() as u64);
         toy.resize(toy.len() + 3000, 5);
-        // Cut to each part of the layout, and grown again.
+        // Cut to each part of the striping, and grown again.
         for size in [9000, 4500, 600] {
             let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
             world.run(fs.setattr(&root(), file.id(), set)).unwrap();
@@ -487,7 +487,7 @@ fn a_list_is_written_and_read_over_every_kind_of_layout() {
 
 #[test]
 fn a_small_file_costs_one_request_to_make_and_one_to_read() {
-    let mut world = World::with_hint(70, LayoutHint::progressive(STRIP as u32, 0));
+    let mut world = World::with_hint(70, StripingHint::progressive(STRIP as u32, 0));
     let fs = world.client(false);
     let (who, text) = (root(), name("f"));
     let data: Vec<u8> = (0..16 << 10).map(|at| at as u8).collect();
@@ -518,7 +518,7 @@ fn a_small_file_costs_one_request_to_make_and_one_to_read() {
 
 #[test]
 fn small_appends_and_cuts_stay_with_the_metadata() {
-    let mut world = World::with_hint(71, LayoutHint::progressive(STRIP as u32, 0));
+    let mut world = World::with_hint(71, StripingHint::progressive(STRIP as u32, 0));
     let fs = world.client(false);
     let (_, file) = create(&mut world, &fs, "f");
     world.meta.log.borrow_mut().clear();
@@ -538,7 +538,7 @@ fn small_appends_and_cuts_stay_with_the_metadata() {
 #[test]
 fn servers_that_take_small_messages_only_are_given_small_ones() {
     for (seed, msize) in [(80, 4096), (81, 9000), (82, 70_000)] {
-        let mut world = World::with_hint(seed, LayoutHint::progressive(STRIP as u32, 0));
+        let mut world = World::with_hint(seed, StripingHint::progressive(STRIP as u32, 0));
         let fs = world.client(false);
         let (who, text) = (root(), name("f"));
         // The first connections take large ones, those after a restart do not.

@@ -38,9 +38,9 @@ fn a_newer_format_is_refused_with_both_numbers() {
 #[test]
 fn a_hint_that_no_layout_can_follow_is_refused() {
     for hint in [
-        LayoutHint { kind: 9, ..hint() },
-        LayoutHint { strip_bytes: 0, ..hint() },
-        LayoutHint { server_count: 5, ..hint() },
+        StripingHint { kind: 9, ..hint() },
+        StripingHint { strip_bytes: 0, ..hint() },
+        StripingHint { server_count: 5, ..hint() },
     ] {
         let mut kv = MemoryKv::default();
         let result = Store::format(&mut kv, "flock", &servers(), hint, 1, (0, 0));
@@ -90,22 +90,22 @@ fn a_new_file_has_its_makers_owner_and_a_layout_that_begins_at_its_own_server() 
     assert_eq!((file.size, file.epoch, file.sparse), (0, 0, false));
     let first = (file.id % 4) as u16;
     let expected: Vec<u16> = (0..4).map(|index| (first + index) % 4).collect();
-    assert_eq!(file.layout.unwrap().servers.0, expected);
+    assert_eq!(file.striping.unwrap().servers.0, expected);
     assert_eq!(lab.totals(), (2, 0));
 }
 
 #[test]
 fn directories_inherit_the_hint_and_only_regular_files_have_a_layout() {
     let mut lab = Lab::default();
-    let small = LayoutHint::simple_stripe(4096, 2);
-    lab.reply(0, Op::SetLayout { id: ROOT, hint: small.clone() });
+    let small = StripingHint::simple_stripe(4096, 2);
+    lab.reply(0, Op::SetStriping { id: ROOT, hint: small.clone() });
     let dir = lab.mkdir(ROOT, "d");
     assert_eq!(dir.hint, Some(small));
     let file = lab.create(dir.id, "f", mode::REGULAR | 0o600);
-    let layout = file.layout.unwrap();
-    assert_eq!((layout.strip_bytes, layout.servers.0.len()), (4096, 2));
+    let striping = file.striping.unwrap();
+    assert_eq!((striping.strip_bytes, striping.servers.0.len()), (4096, 2));
     let link = lab.create(dir.id, "l", mode::SYMLINK);
-    assert_eq!((link.layout, link.size, link.mode), (None, 9, mode::SYMLINK | 0o777));
+    assert_eq!((link.striping, link.size, link.mode), (None, 9, mode::SYMLINK | 0o777));
     assert_eq!(link.target, Name::from("elsewhere"));
 }
 
@@ -288,12 +288,12 @@ fn a_removed_file_leaves_its_objects_to_be_removed_until_that_is_reported() {
     assert_eq!(lab.totals(), (2, 1000));
     assert_eq!(lab.unlink(ROOT, "a"), 0);
     assert_eq!(lab.totals(), (1, 0));
-    let (id, layout) = (file.id, file.layout.unwrap());
-    assert_eq!(lab.work, [Work::Remove { id, epoch: 0, layout: layout.clone() }]);
+    let (id, striping) = (file.id, file.striping.unwrap());
+    assert_eq!(lab.work, [Work::Remove { id, epoch: 0, striping: striping.clone() }]);
 
     lab.crash();
     let pending = lab.store.pending_reclaims((0, 0), 10).unwrap();
-    assert_eq!((pending.len(), pending[0].id, &pending[0].layout), (1, id, &layout));
+    assert_eq!((pending.len(), pending[0].id, &pending[0].striping), (1, id, &striping));
     assert!(lab.store.pending_reclaims((id, 0), 10).unwrap().is_empty());
     lab.reply(0, Op::Reclaimed { id, epoch: 0 });
     assert!(lab.store.pending_reclaims((0, 0), 10).unwrap().is_empty());

@@ -10,10 +10,10 @@ use meta_lab::*;
 
 const LIMIT: u64 = INLINE_BYTES_DEFAULT as u64;
 
-/// A lab whose files have the progressive layout.
+/// A lab whose files have the progressive striping.
 fn lab() -> Lab {
     let mut lab = Lab::default();
-    lab.reply(0, Op::SetLayout { id: ROOT, hint: LayoutHint::progressive(65536, 0) });
+    lab.reply(0, Op::SetStriping { id: ROOT, hint: StripingHint::progressive(65536, 0) });
     lab
 }
 
@@ -239,7 +239,7 @@ fn of_a_file_that_is_longer_the_beginning_is_kept_and_of_a_striped_one_nothing()
     let data = vec![7; LIMIT as usize + 100];
     let made = created(lab.reply(0, create_write("f", &data)));
     assert_eq!((made.size, u64::from(made.inline)), (LIMIT, LIMIT));
-    lab.reply(0, Op::SetLayout { id: ROOT, hint: LayoutHint::simple_stripe(65536, 0) });
+    lab.reply(0, Op::SetStriping { id: ROOT, hint: StripingHint::simple_stripe(65536, 0) });
     let made = created(lab.reply(0, create_write("g", b"abc")));
     assert_eq!((made.size, made.inline), (0, 0));
     assert_eq!(lab.code(0, write_op(made.id, 0, 0, b"x")), Errno::EINVAL);

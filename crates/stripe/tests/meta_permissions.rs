@@ -369,16 +369,16 @@ fn a_listing_needs_read_permission_and_its_attributes_search_permission() {
 fn a_layout_is_chosen_by_the_owner_and_for_files_before_they_hold_data() {
     let mut lab = open_lab(0o777);
     let file = lab.create(ROOT, "f", mode::REGULAR | 0o666);
-    let one = LayoutHint::simple_stripe(512, 1);
-    let ask = Op::SetLayout { id: file.id, hint: one };
+    let one = StripingHint::simple_stripe(512, 1);
+    let ask = Op::SetStriping { id: file.id, hint: one };
     lab.caller = bob();
     assert_eq!(lab.code(0, ask.clone()), Errno::EPERM);
     lab.caller = alice();
     let after = node(lab.reply(0, ask.clone()));
-    assert_eq!(after.layout.unwrap().servers.0.len(), 1);
+    assert_eq!(after.striping.unwrap().servers.0.len(), 1);
     assert_eq!(after.epoch, file.epoch + 1, "writers under the old layout are refused");
     let pending = lab.store.pending_reclaims((0, 0), 9).unwrap();
-    assert_eq!((pending[0].epoch, Some(&pending[0].layout)), (0, file.layout.as_ref()));
+    assert_eq!((pending[0].epoch, Some(&pending[0].striping)), (0, file.striping.as_ref()));
     lab.extend(file.id, 1);
     assert_eq!(lab.code(0, ask), Errno::ENOTEMPTY);
 }

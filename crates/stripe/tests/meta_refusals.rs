@@ -214,12 +214,12 @@ const REFUSALS: &[Row] = &[
     ("file {id} has data", Errno::ENOTEMPTY, |lab| {
         let id = lab.file("f").id;
         lab.extend(id, 1);
-        lab.reply(0, Op::SetLayout { id, hint: hint() })
+        lab.reply(0, Op::SetStriping { id, hint: hint() })
     }),
     ("file {id} is open", Errno::EBUSY, |lab| {
         let session = lab.hello(0, &[]).0;
         let id = created(lab.reply(session, create_open(ROOT, "f", true))).id;
-        lab.reply(0, Op::SetLayout { id, hint: hint() })
+        lab.reply(0, Op::SetStriping { id, hint: hint() })
     }),
     ("file {id} is open", Errno::EBUSY, |lab| {
         let session = lab.hello(0, &[]).0;
@@ -461,7 +461,7 @@ fn at_the_last_epoch(lab: &mut Lab) -> Id {
 
 /// A file whose beginning lies with its inode.
 fn inline(lab: &mut Lab) -> Id {
-    lab.reply(0, Op::SetLayout { id: ROOT, hint: LayoutHint::progressive(65536, 0) });
+    lab.reply(0, Op::SetStriping { id: ROOT, hint: StripingHint::progressive(65536, 0) });
     lab.file("f").id
 }
 

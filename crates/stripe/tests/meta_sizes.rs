@@ -84,8 +84,8 @@ fn a_cut_raises_the_epoch_and_is_answered_after_the_data_servers() {
     };
     let inode = node(reply);
     assert_eq!((cut, inode.size, inode.epoch), (id, 40, 1));
-    let layout = file.layout.unwrap();
-    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 40, layout }]);
+    let striping = file.striping.unwrap();
+    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 40, striping }]);
     // A writer who does not know of the cut is told.
     assert_eq!(lab.code(0, Op::Extend { id, epoch: 0, end: 90, hole: false }), Errno::ESTALE);
     assert_eq!(lab.stat(id).size, 40);
@@ -120,11 +120,11 @@ fn with_lost_size(written: u64, kept: u64) -> (Lab, Inode) {
 fn a_truncation_cuts_what_lies_beyond_a_size_that_was_lost_with_the_power() {
     for (size, left) in [(40, 40), (70, 70), (20, 20)] {
         let (mut lab, file) = with_lost_size(100, 40);
-        let (id, layout) = (file.id, file.layout.unwrap());
+        let (id, striping) = (file.id, file.striping.unwrap());
         let sent = lab.send(0, 0, truncate(id, size));
         let Applied::AfterCut { epoch: 1, reply, .. } = sent else { panic!("{sent:?}") };
         assert_eq!(node(reply).size, size);
-        assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: left, layout }]);
+        assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: left, striping }]);
         assert_eq!(lab.truncate(id, 80).epoch, 1, "once is enough");
     }
     let (mut lab, _) = with_lost_size(100, 40);
@@ -147,11 +147,11 @@ fn a_loss_of_power_is_remembered_by_the_starts_that_follow() {
 #[test]
 fn the_first_append_after_a_loss_of_power_shuts_out_who_was_given_its_place_before() {
     let (mut lab, file) = with_lost_size(100, 40);
-    let (id, layout) = (file.id, file.layout.unwrap());
+    let (id, striping) = (file.id, file.striping.unwrap());
     let (session, _) = lab.hello(0, &[]);
     let reserved = lab.reply(session, Op::Reserve { id, length: 10 });
     assert_eq!(reserved, Reply::Offset { offset: 40, epoch: 1 });
-    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 40, layout }]);
+    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 40, striping }]);
     let reserved = lab.reply(session, Op::Reserve { id, length: 10 });
     assert_eq!(reserved, Reply::Offset { offset: 50, epoch: 1 });
 }
@@ -160,13 +160,13 @@ fn the_first_append_after_a_loss_of_power_shuts_out_who_was_given_its_place_befo
 fn a_truncation_after_a_loss_of_power_keeps_the_appends_under_way() {
     let mut lab = Lab::default();
     let file = lab.file("f");
-    let (id, layout) = (file.id, file.layout.unwrap());
+    let (id, striping) = (file.id, file.striping.unwrap());
     let (session, _) = lab.hello(0, &[]);
     lab.extend(id, 40);
     assert_eq!(reserve(&mut lab, session, id, 10), 40);
     lab.lose_power(2);
     assert_eq!(lab.truncate(id, 45).size, 45);
-    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 50, layout }]);
+    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 50, striping }]);
     assert_eq!(commit(&mut lab, session, id, 40, 10), None);
     assert_eq!(lab.stat(id).size, 50);
 }

@@ -3,7 +3,7 @@
 use covey_stripe::kv::MemoryKv;
 use covey_stripe::meta::Store;
 use covey_stripe::objects::{self, DataOp, DataReply};
-use covey_stripe::ops::{LayoutHint, Op, Reply, Request};
+use covey_stripe::ops::{StripingHint, Op, Reply, Request};
 use covey_wire::{Bytes, Field, Reader};
 
 /// What decodes is encoded to the same bytes.
@@ -30,7 +30,7 @@ pub fn store(data: &[u8]) {
     let mut kv = MemoryKv::default();
     let servers = ["io1", "io2", "io3"].map(String::from);
     let params = Default::default();
-    let hint = LayoutHint { kind: 1, strip_bytes: 65536, server_count: 0, params };
+    let hint = StripingHint { kind: 1, strip_bytes: 65536, server_count: 0, params };
     Store::format(&mut kv, "fuzz", &servers, hint, 1, (0, 0)).expect("a store is formatted");
     let mut store = Store::open(kv).expect("a formatted store opens");
     let mut from = Reader::new(Bytes::copy_from_slice(data));

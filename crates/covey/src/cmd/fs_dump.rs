@@ -7,7 +7,7 @@ use covey_ninep::tree::Errno;
 use covey_serve::meta::offline::Offline;
 use covey_stripe::check::Access;
 use covey_stripe::meta::{Record, records};
-use covey_stripe::ops::{Inode, Layout, Op, Reply};
+use covey_stripe::ops::{Inode, Op, Reply, Striping};
 use covey_wire::Name;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -94,11 +94,11 @@ fn json_of(record: &Record) -> Value {
             value
         }
         Record::Orphan { id } => json!({ "type": "orphan", "id": id }),
-        Record::Reclaim { id, epoch, layout } => {
-            json!({ "type": "reclaim", "id": id, "epoch": epoch, "layout": layout_of(layout) })
+        Record::Reclaim { id, epoch, striping } => {
+            json!({ "type": "reclaim", "id": id, "epoch": epoch, "layout": striping_of(striping) })
         }
-        Record::Cut { id, epoch, size, layout } => json!({
-            "type": "cut", "id": id, "epoch": epoch, "size": size, "layout": layout_of(layout),
+        Record::Cut { id, epoch, size, striping } => json!({
+            "type": "cut", "id": id, "epoch": epoch, "size": size, "layout": striping_of(striping),
         }),
         Record::Append { id, offset, end, session, done } => json!({
             "type": "append", "id": id, "offset": offset, "end": end, "session": session,
@@ -140,8 +140,8 @@ fn inode_of(inode: &Inode, cookie_next: u64, tail: u64) -> Value {
     if inode.rdev != 0 {
         fields.insert("rdev".into(), inode.rdev.into());
     }
-    if let Some(layout) = &inode.layout {
-        fields.insert("layout".into(), layout_of(layout));
+    if let Some(striping) = &inode.striping {
+        fields.insert("layout".into(), striping_of(striping));
     }
     if let Some(mode) = inode.consistency() {
         fields.insert("consistency".into(), mode.name().into());
@@ -157,9 +157,9 @@ fn inode_of(inode: &Inode, cookie_next: u64, tail: u64) -> Value {
     value
 }
 
-fn layout_of(layout: &Layout) -> Value {
-    json!({ "kind": layout.kind, "strip_bytes": layout.strip_bytes, "params": layout.params.0,
-            "servers": layout.servers.0 })
+fn striping_of(striping: &Striping) -> Value {
+    json!({ "kind": striping.kind, "strip_bytes": striping.strip_bytes, "params": striping.params.0,
+            "servers": striping.servers.0 })
 }
 
 /// Text as it is; what is no UTF-8 as hexadecimal digits under `FIELD_hex`.

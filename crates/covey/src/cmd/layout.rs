@@ -8,7 +8,7 @@ use super::{Context, Session};
 use crate::config::Config;
 use crate::error::{Cannot, Result};
 use covey_stripe::distribution;
-use covey_stripe::ops::{Inode, LayoutHint, ROOT};
+use covey_stripe::ops::{Inode, ROOT, StripingHint};
 use std::ffi::OsString;
 
 /// Show or set how files are laid out over the servers
@@ -61,19 +61,19 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 /// A directory's own hint, or that of the nearest directory above that has one.
-async fn hint_of(session: &Session, dir: &Inode, config: &Config) -> Result<LayoutHint> {
+async fn hint_of(session: &Session, dir: &Inode, config: &Config) -> Result<StripingHint> {
     let mut at = dir.clone();
     loop {
         if let Some(hint) = at.hint {
             return Ok(hint);
         }
         if at.id == ROOT || at.parent == at.id {
-            return Ok(LayoutHint::progressive(covey_cluster::tuned::strip(config)?.0, 0));
+            return Ok(StripingHint::progressive(covey_cluster::tuned::strip(config)?.0, 0));
         }
         at = session.fs.stat(at.parent).await.cannot(|| "look at the directory above")?.inode;
     }
 }
 
-fn server_count(hint: &LayoutHint, config: &Config) -> usize {
+fn server_count(hint: &StripingHint, config: &Config) -> usize {
     distribution::server_count(hint, config.data().count())
 }

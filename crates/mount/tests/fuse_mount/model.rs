@@ -178,7 +178,7 @@ impl State {
             ctime: now,
             btime: now,
             target,
-            layout: None,
+            striping: None,
             hint: None,
             parent: 0,
             has_xattrs: false,

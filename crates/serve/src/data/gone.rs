@@ -83,7 +83,7 @@ mod tests {
             tree.remove_all(&[Doomed { id: 7, epoch: 2 }]).unwrap();
             tree.cut(7, 2, 0).await.unwrap();
             assert!(!tree.path(7, 2).exists());
-            // One that was given another layout lives on.
+            // One that was given another striping lives on.
             tree.cut(7, 3, 0).await.unwrap();
             assert!(tree.path(7, 3).exists());
         });

@@ -9,7 +9,7 @@ use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::{Link, data_call};
 use covey_stripe::distribution::{self, Distribution};
 use covey_stripe::objects::{DataOp, DataReply, Doomed};
-use covey_stripe::ops::{Id, Layout, Op, Reply};
+use covey_stripe::ops::{Id, Op, Reply, Striping};
 use covey_wire::List;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -41,7 +41,7 @@ pub struct Cut {
     /// Bytes of the file that stay.
     pub size: u64,
     /// Where the objects are.
-    pub layout: Layout,
+    pub striping: Striping,
 }
 
 /// What is under way.
@@ -49,14 +49,14 @@ pub struct Cut {
 pub struct Pending {
     cuts: HashMap<Id, VecDeque<Cut>>,
     cut_waiters: HashMap<(Id, u32), Vec<oneshot::Sender<Result<()>>>>,
-    removals: Vec<(Id, u32, Layout)>,
+    removals: Vec<(Id, u32, Striping)>,
 }
 
 impl Pending {
     /// What can be removed now. A file that is being cut waits: a cut that comes after the removal would
     /// make an object that nobody knows.
-    fn removals_due(&mut self) -> Vec<(Id, u32, Layout)> {
-        let is_due = |(id, ..): &(Id, u32, Layout)| !self.cuts.contains_key(id);
+    fn removals_due(&mut self) -> Vec<(Id, u32, Striping)> {
+        let is_due = |(id, ..): &(Id, u32, Striping)| !self.cuts.contains_key(id);
         let (due, later) = std::mem::take(&mut self.removals).into_iter().partition(is_due);
         self.removals = later;
         due
@@ -101,11 +101,11 @@ impl Meta {
             Reply::Node { inode } => inode,
             refused => return Outcome::Now(Ok(refused)),
         };
-        let Some(layout) = inode.layout.filter(|_| inode.epoch == epoch) else {
+        let Some(striping) = inode.striping.filter(|_| inode.epoch == epoch) else {
             return Outcome::Now(Ok(Reply::Done {}));
         };
         if !self.pending.borrow().cuts.contains_key(&id) {
-            self.begin_cut(Cut { id, epoch, size: inode.size, layout });
+            self.begin_cut(Cut { id, epoch, size: inode.size, striping });
         }
         let meta = self.clone();
         Outcome::later(async move { meta.cut_done(id, epoch).await.map(|()| Reply::Done {}) })
@@ -144,8 +144,8 @@ impl Meta {
     async fn carry_out(&self, cut: &Cut) -> Result<()> {
         // The epoch must not outlive a power cut on a data server and be lost here.
         self.journal.sync().await?;
-        let map = distribution::of(&cut.layout)?;
-        let cuts = cut.layout.servers.0.iter().enumerate().map(|(slot, &server)| {
+        let map = distribution::of(&cut.striping)?;
+        let cuts = cut.striping.servers.0.iter().enumerate().map(|(slot, &server)| {
             let size = map.physical_size(slot, cut.size);
             let op = DataOp::Cut { id: cut.id, epoch: cut.epoch, size };
             async move { data_call(self.link(server)?, op).await }
@@ -155,8 +155,8 @@ impl Meta {
     }
 
     /// Queues the removal of a file's objects.
-    pub fn begin_removal(&self, id: Id, epoch: u32, layout: Layout) {
-        self.pending.borrow_mut().removals.push((id, epoch, layout));
+    pub fn begin_removal(&self, id: Id, epoch: u32, striping: Striping) {
+        self.pending.borrow_mut().removals.push((id, epoch, striping));
         self.removals_due.notify_one();
     }
 
@@ -191,10 +191,13 @@ impl Meta {
     }
 
     /// Removes objects on all their servers at once; answers what has to be tried again.
-    async fn remove_chunk(self: &Rc<Self>, chunk: &[(Id, u32, Layout)]) -> Vec<(Id, u32, Layout)> {
+    async fn remove_chunk(
+        self: &Rc<Self>,
+        chunk: &[(Id, u32, Striping)],
+    ) -> Vec<(Id, u32, Striping)> {
         let mut by_server: BTreeMap<u16, Vec<Doomed>> = BTreeMap::new();
-        for &(id, epoch, ref layout) in chunk {
-            for &server in &layout.servers.0 {
+        for &(id, epoch, ref striping) in chunk {
+            for &server in &striping.servers.0 {
                 by_server.entry(server).or_default().push(Doomed { id, epoch });
             }
         }
@@ -205,12 +208,12 @@ impl Meta {
         let answered = join_all(asks).await;
         let done: Vec<u16> = answered.into_iter().filter_map(Result::ok).collect();
         let mut failed = Vec::new();
-        for (id, epoch, layout) in chunk {
-            if layout.servers.0.iter().all(|server| done.contains(server)) {
+        for (id, epoch, striping) in chunk {
+            if striping.servers.0.iter().all(|server| done.contains(server)) {
                 self.counters.reclaimed.add(1);
                 self.apply_own(Op::Reclaimed { id: *id, epoch: *epoch });
             } else {
-                failed.push((*id, *epoch, layout.clone()));
+                failed.push((*id, *epoch, striping.clone()));
             }
         }
         failed

@@ -1,4 +1,4 @@
-//! The metadata server as a 9P tree: the cluster's operations, by Tcall, and names and layouts to look at.
+//! The metadata server as a 9P tree: the cluster's operations, by Tcall, and names and stripings as text.
 
 use super::sessions::Connection;
 use super::{Meta, plain, watch};
@@ -96,7 +96,7 @@ impl MetaServer {
         let waits_for = match op {
             _ if !self.0.is_store_here() => "checkpoint",
             Op::Fsync { .. } => "disk",
-            Op::Setattr { .. } | Op::SetLayout { .. } | Op::Recut { .. } => "log or I/O servers",
+            Op::Setattr { .. } | Op::SetStriping { .. } | Op::Recut { .. } => "log or I/O servers",
             Op::Lock { .. } | Op::Revokes { .. } => return None,
             Op::Commit { .. } => "log or other appends",
             _ => "log",
@@ -155,9 +155,9 @@ fn id_of(node: &Node) -> u64 {
 /// What a file says of itself here: where its data is.
 fn text(inode: &Inode, servers: &[Name]) -> String {
     let mut out = format!("id {:016x}\nsize {}\nepoch {}\n", inode.id, inode.size, inode.epoch);
-    if let Some(layout) = &inode.layout {
-        out += &format!("distribution {}\nstrip {}\n", layout.kind, layout.strip_bytes);
-        for &at in &layout.servers.0 {
+    if let Some(striping) = &inode.striping {
+        out += &format!("distribution {}\nstrip {}\n", striping.kind, striping.strip_bytes);
+        for &at in &striping.servers.0 {
             let name = servers.get(usize::from(at)).map_or("?".into(), |name| name.lossy());
             out += &format!("server {name}\n");
         }

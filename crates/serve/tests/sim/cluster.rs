@@ -11,7 +11,7 @@ use covey_serve::meta::journal::{DurableMap, Media, Rows};
 use covey_serve::meta::{Meta, MetaServer};
 use covey_stripe::kv::Kv;
 use covey_stripe::meta::Store;
-use covey_stripe::ops::LayoutHint;
+use covey_stripe::ops::StripingHint;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl Cluster {
         rng: &mut Rng,
         data: usize,
         clients: usize,
-        hint: LayoutHint,
+        hint: StripingHint,
     ) -> Rc<Cluster> {
         Cluster::format_some(control, rng, (data, data), clients, hint)
     }
@@ -92,7 +92,7 @@ impl Cluster {
         rng: &mut Rng,
         (listed, data): (usize, usize),
         clients: usize,
-        hint: LayoutHint,
+        hint: StripingHint,
     ) -> Rc<Cluster> {
         let mut server = |name: String| {
             let takes_writes = rng.chance(500);
@@ -112,7 +112,7 @@ impl Cluster {
         Rc::new(cluster)
     }
 
-    fn format_meta(&self, hint: LayoutHint) {
+    fn format_meta(&self, hint: StripingHint) {
         self.meta.disk.make_dir(Path::new(META_DIR)).expect("nothing is broken yet");
         let mut media = media(&self.meta.disk);
         let now = task::wall().as_nanos() as u64;

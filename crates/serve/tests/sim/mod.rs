@@ -24,7 +24,7 @@ use covey_io::sim::{Rng, Sim};
 use covey_io::task;
 use covey_stripe::client::{Fs, Options};
 use covey_stripe::distribution;
-use covey_stripe::ops::{LayoutHint, ROOT};
+use covey_stripe::ops::{ROOT, StripingHint};
 use covey_wire::List;
 use faults::Storm;
 use lab::Lab;
@@ -99,15 +99,15 @@ fn run(sim: &Sim, seed: u64) -> Result<Report, covey_io::sim::Hang> {
     let mut rng = Rng::new(seed ^ 0x5eed);
     sim.set_network(faults::network(&mut rng));
     let (servers, clients) = (1 + rng.index(4), 1 + rng.index(3));
-    let layout = layout(&mut rng, servers);
-    let cluster = Cluster::format(sim.control(), &mut rng, servers, clients, layout.clone());
+    let striping = striping(&mut rng, servers);
+    let cluster = Cluster::format(sim.control(), &mut rng, servers, clients, striping.clone());
     for server in cluster.servers() {
         let skew = rng.within(0..10_000_000_000) as i64 - 5_000_000_000;
         sim.set_skew(server.node, skew);
     }
     let storm = Storm::draw(&mut rng);
-    let (kind, params) = (distribution::kind_name(layout.kind), &layout.params.0);
-    let files = format!("{kind} {params:?} in strips of {}", layout.strip_bytes);
+    let (kind, params) = (distribution::kind_name(striping.kind), &striping.params.0);
+    let files = format!("{kind} {params:?} in strips of {}", striping.strip_bytes);
     let troubles = storm.describe();
     sim.note(&format!("{servers} I/O servers, {clients} clients; {files}; {troubles}"));
     let lab = Rc::new(Lab {
@@ -185,16 +185,16 @@ pub async fn connect(name: &str) -> Fs {
 
 /// Where files lie: striped from their first byte on, or their beginning with the metadata, as large
 /// as the product has it or smaller, so that files soon grow out of it.
-fn layout(rng: &mut Rng, servers: usize) -> LayoutHint {
+fn striping(rng: &mut Rng, servers: usize) -> StripingHint {
     let strip_bytes = *rng.pick(&[4096, 8192, 65536]);
     let server_count = rng.below(servers as u64 + 1) as u16;
     if rng.chance(400) {
-        return LayoutHint::simple_stripe(strip_bytes, server_count);
+        return StripingHint::simple_stripe(strip_bytes, server_count);
     }
     let inline = *rng.pick(&[200, 4000, distribution::INLINE_BYTES_DEFAULT]);
     let single = inline + *rng.pick(&[0, 3000, 30_000, distribution::SINGLE_BYTES_DEFAULT]);
     let (kind, params) = (distribution::PROGRESSIVE, List(vec![inline, single]));
-    LayoutHint { kind, strip_bytes, server_count, params }
+    StripingHint { kind, strip_bytes, server_count, params }
 }
 
 /// Makes the files and directories that the roles work on, and brings them to the disk.

@@ -8,7 +8,7 @@ use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
 use covey_stripe::client::Fs;
-use covey_stripe::ops::{LayoutHint, ROOT, RangeLock};
+use covey_stripe::ops::{ROOT, RangeLock, StripingHint};
 use std::io::IoSlice;
 use std::path::Path;
 use std::rc::Rc;
@@ -21,8 +21,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub fn small(seed: u64) -> (Sim, Rc<Cluster>, Rng) {
     let sim = Sim::new(seed, false);
     let mut rng = Rng::new(seed);
-    let layout = LayoutHint::simple_stripe(4096, 1);
-    let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, layout);
+    let striping = StripingHint::simple_stripe(4096, 1);
+    let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, striping);
     cluster.servers().for_each(|server| cluster.boot(server.node));
     (sim, cluster, rng)
 }
@@ -62,8 +62,8 @@ pub fn a_client_goes_twice() {
 /// An I/O server is added, and formatted after a sparse file was made that lies on it, too: it has lost nothing.
 pub fn a_server_is_added_late() {
     let (sim, mut rng) = (Sim::new(7, false), Rng::new(7));
-    let layout = LayoutHint::simple_stripe(4096, 0);
-    let cluster = Cluster::format_some(sim.control(), &mut rng, (1, 2), 1, layout);
+    let striping = StripingHint::simple_stripe(4096, 0);
+    let cluster = Cluster::format_some(sim.control(), &mut rng, (1, 2), 1, striping);
     cluster.boot(cluster.meta.node);
     cluster.boot(cluster.data[0].node);
     sim.run(Duration::from_secs(300), async move {
@@ -74,7 +74,7 @@ pub fn a_server_is_added_late() {
         let fs = sim::connect("one").await;
         let made = fs.create(&root(), ROOT, &name("f"), 0o644, true, 6).await;
         let (inode, file) = made.expect("the metadata server is there");
-        let servers = inode.layout.expect("it is striped").servers.0;
+        let servers = inode.striping.expect("it is striped").servers.0;
         let strip = |server| servers.iter().position(|&at| at == server).expect("both") as u64;
         let far = 4096 * (strip(0) + 20);
         file.write_at(far, vec![1; 10].into()).await.expect("it lies on the server that is there");

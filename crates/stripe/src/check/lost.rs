@@ -49,9 +49,9 @@ pub async fn held_by<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
 
 /// How many bytes of a file lie on a server; None where none do.
 pub fn bytes_on(inode: &Inode, server: u16) -> Option<u64> {
-    let layout = inode.layout.as_ref()?;
-    let map = distribution::of(layout).ok()?;
-    let slots = layout.servers.0.iter().enumerate().filter(|(_, at)| **at == server);
+    let striping = inode.striping.as_ref()?;
+    let map = distribution::of(striping).ok()?;
+    let slots = striping.servers.0.iter().enumerate().filter(|(_, at)| **at == server);
     let bytes = slots.map(|(slot, _)| map.physical_size(slot, inode.size)).sum();
     (bytes > 0).then_some(bytes)
 }

@@ -116,9 +116,9 @@ impl<A: Access> Check<'_, A> {
     async fn judge_bytes(&mut self, files: Vec<Inode>, _: Nanos) -> Result<BTreeMap<Id, Finding>> {
         let mut wanted: BTreeMap<u16, Vec<(Id, u64, u64)>> = BTreeMap::new();
         for inode in &files {
-            let Some(layout) = &inode.layout else { continue };
-            let Ok(map) = distribution::of(layout) else { continue };
-            for (slot, &server) in layout.servers.0.iter().enumerate() {
+            let Some(striping) = &inode.striping else { continue };
+            let Ok(map) = distribution::of(striping) else { continue };
+            for (slot, &server) in striping.servers.0.iter().enumerate() {
                 let bytes = map.physical_size(slot, inode.size);
                 if bytes > 0 && usize::from(server) < self.servers.len() {
                     wanted.entry(server).or_default().push((inode.id, bytes, inode.version));
@@ -164,8 +164,8 @@ fn judge(server: u16, object: &Object, file: &Looked, now: Nanos) -> Option<(Cla
         return None;
     }
     let Some(inode) = &file.inode else { return Some((Class::OrphanObject, 0)) };
-    let layout = inode.layout.as_ref()?;
-    let Some(slot) = layout.servers.0.iter().position(|&at| at == server) else {
+    let striping = inode.striping.as_ref()?;
+    let Some(slot) = striping.servers.0.iter().position(|&at| at == server) else {
         return Some((Class::StrayObject, 0));
     };
     if object.epoch > inode.epoch {
@@ -175,6 +175,6 @@ fn judge(server: u16, object: &Object, file: &Looked, now: Nanos) -> Option<(Cla
         let old = (Class::OldObject, u64::from(inode.epoch));
         return (!file.cut_pending).then_some(old);
     }
-    let bytes = distribution::of(layout).ok()?.physical_size(slot, inode.size.max(file.tail));
+    let bytes = distribution::of(striping).ok()?.physical_size(slot, inode.size.max(file.tail));
     (object.bytes > bytes && is_quiet(file, now)).then_some((Class::LongObject, bytes))
 }

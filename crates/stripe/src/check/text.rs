@@ -52,7 +52,7 @@ pub fn describe(told: &Told, servers: &[String]) -> String {
             format!("objects of file {id} up to epoch {found} are to be removed, but it uses them")
         }
         Class::StaleAppend => format!("appends to file {id} are under way that cannot be"),
-        Class::BadLayout => format!(
+        Class::BadStriping => format!(
             "file {id} has no layout that this cluster can follow: its bytes cannot be found"
         ),
         Class::WrongTail => {

@@ -1,7 +1,7 @@
 //! Striped reads and writes.
 //!
 //! All handles that a client has on one file share one [`OpenFile`]: what is known of its size,
-//! epoch and layout, and one fid per I/O server. The metadata server is asked only when the known size
+//! epoch and striping, and one fid per I/O server. The metadata server is asked only when the known size
 //! does not settle the matter:
 //!
 //! - a read within the known size goes to the I/O servers alone; one that reaches beyond it asks for
@@ -25,7 +25,7 @@ use super::link::Link;
 use super::session::{Session, unexpected};
 use super::{BoxFuture, Result, Shared};
 use crate::distribution::{self, Distribution, Map};
-use crate::ops::{Caller, Id, InlinePiece, Inode, Layout, Op, Reply};
+use crate::ops::{Caller, Id, InlinePiece, Inode, Op, Reply, Striping};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Payload};
 use futures_util::future::{self, FutureExt, join, try_join_all};
@@ -82,11 +82,11 @@ impl OpenFile {
     /// The shared state of a file just opened.
     pub fn new(
         inode: &Inode,
-        layout: &Layout,
+        striping: &Striping,
         links: Vec<Arc<Link>>,
         starts: (u64, u64),
     ) -> Result<OpenFile> {
-        let map = distribution::of(layout)?;
+        let map = distribution::of(striping)?;
         let is_written = |slot| map.physical_size(slot, inode.size) > 0;
         let slot = |(at, link): (usize, &Arc<Link>)| {
             Slot::written_before(is_written(at), link.last_machine(), link.now())

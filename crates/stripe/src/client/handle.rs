@@ -8,7 +8,7 @@ use super::file::OpenFile;
 use super::session::Opened;
 use super::{Fs, Result, Shared};
 use crate::list::{self, Run};
-use crate::ops::{Caller, Consistency, Id, Inode, Layout, Op};
+use crate::ops::{Caller, Consistency, Id, Inode, Op, Striping};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Payload};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,9 +54,9 @@ impl Fs {
             has_written: AtomicBool::default(),
             _opened: opened,
         };
-        if let Some(layout) = &inode.layout {
-            handle.shared.data.meet(layout, &handle.shared.session).await?;
-            let open = handle.shared.share_file(inode, layout, starts)?;
+        if let Some(striping) = &inode.striping {
+            handle.shared.data.meet(striping, &handle.shared.session).await?;
+            let open = handle.shared.share_file(inode, striping, starts)?;
             open.refresh(inode);
             handle.open = Some(open);
         }
@@ -73,15 +73,15 @@ impl Shared {
     fn share_file(
         &self,
         inode: &Inode,
-        layout: &Layout,
+        striping: &Striping,
         starts: (u64, u64),
     ) -> Result<Arc<OpenFile>> {
         let mut files = self.files.lock().expect("no holder panics");
         if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
             return Ok(open);
         }
-        let links = self.data.all_of(layout)?;
-        let open = Arc::new(OpenFile::new(inode, layout, links, starts)?);
+        let links = self.data.all_of(striping)?;
+        let open = Arc::new(OpenFile::new(inode, striping, links, starts)?);
         files.insert(inode.id, Arc::downgrade(&open));
         Ok(open)
     }

@@ -1,9 +1,9 @@
-//! The I/O servers by the index that layouts give them. More may be added while a client runs: the
+//! The I/O servers by the index that stripings give them. More may be added while a client runs: the
 //! metadata server, which has to be started anew for it, then names more than it did.
 
 use super::session::Session;
 use super::{Link, Net, Options, Result, data_link, unexpected};
-use crate::ops::{Caller, Layout, Op, Reply};
+use crate::ops::{Caller, Op, Reply, Striping};
 use covey_ninep::tree::Errno;
 use std::sync::{Arc, RwLock};
 
@@ -35,10 +35,10 @@ impl Servers {
         Ok(())
     }
 
-    /// Asks again when a layout names one that is not known.
-    pub async fn meet(&self, layout: &Layout, session: &Session) -> Result<()> {
+    /// Asks again when a striping names one that is not known.
+    pub async fn meet(&self, striping: &Striping, session: &Session) -> Result<()> {
         let known = self.links.read().expect("no holder panics").len();
-        match layout.servers.0.iter().all(|&index| usize::from(index) < known) {
+        match striping.servers.0.iter().all(|&index| usize::from(index) < known) {
             true => Ok(()),
             false => self.ask_again(session).await,
         }
@@ -53,9 +53,9 @@ impl Servers {
         })
     }
 
-    /// All servers of a layout, in its order.
-    pub fn all_of(&self, layout: &Layout) -> Result<Vec<Arc<Link>>> {
-        layout.servers.0.iter().map(|&index| self.get(index)).collect()
+    /// All servers of a striping, in its order.
+    pub fn all_of(&self, striping: &Striping) -> Result<Vec<Arc<Link>>> {
+        striping.servers.0.iter().map(|&index| self.get(index)).collect()
     }
 
     /// All that are known, by index.

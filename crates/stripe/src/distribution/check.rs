@@ -1,9 +1,9 @@
-//! Which numbers make a layout.
+//! Which numbers make a striping.
 
 use super::*;
 
 /// Says why files cannot be laid out by a hint on a cluster of `servers` I/O servers: EINVAL.
-pub fn check(hint: &LayoutHint, servers: usize) -> Result<(), Errno> {
+pub fn check(hint: &StripingHint, servers: usize) -> Result<(), Errno> {
     let invalid = |what: String| Errno::because(Errno::EINVAL, what);
     if usize::from(hint.server_count) > servers {
         let count = hint.server_count;
@@ -14,7 +14,7 @@ pub fn check(hint: &LayoutHint, servers: usize) -> Result<(), Errno> {
 }
 
 /// How many of a cluster's servers a file has by a hint.
-pub fn server_count(hint: &LayoutHint, servers: usize) -> usize {
+pub fn server_count(hint: &StripingHint, servers: usize) -> usize {
     match (hint.kind, usize::from(hint.server_count)) {
         (BASIC, _) => 1,
         (VARSTRIP, 0) => {
@@ -27,7 +27,7 @@ pub fn server_count(hint: &LayoutHint, servers: usize) -> usize {
     }
 }
 
-/// Says why a layout of this kind over `slots` servers cannot be.
+/// Says why a striping of this kind over `slots` servers cannot be.
 pub(super) fn check_numbers(
     kind: u8,
     strip: u32,

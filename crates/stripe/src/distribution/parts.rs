@@ -6,7 +6,7 @@ use super::Distribution;
 /// carries in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Index into the layout's servers.
+    /// Index into the striping's servers.
     pub slot: usize,
     /// First byte in the slot's object.
     pub physical: u64,

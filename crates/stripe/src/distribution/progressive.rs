@@ -1,4 +1,4 @@
-//! The progressive layout, Covey's default: as a file grows, its new bytes go to more servers.
+//! The progressive striping, Covey's default: as a file grows, its new bytes go to more servers.
 //!
 //! ```text
 //!   0          inline         single

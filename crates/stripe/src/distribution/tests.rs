@@ -2,8 +2,8 @@ use super::*;
 use proptest::prelude::*;
 
 /// The toy: the slots of the file's bytes in order, and a count of what each slot has got so far.
-fn dealt(layout: &Layout, bytes: usize) -> Vec<(usize, u64)> {
-    let slots = layout.servers.0.len();
+fn dealt(striping: &Striping, bytes: usize) -> Vec<(usize, u64)> {
+    let slots = striping.servers.0.len();
     let mut had = vec![0; slots];
     let place = |(at, slot): (usize, usize)| {
         if slot == INLINE {
@@ -12,14 +12,14 @@ fn dealt(layout: &Layout, bytes: usize) -> Vec<(usize, u64)> {
         had[slot] += 1;
         (slot, had[slot] - 1)
     };
-    order(layout).take(bytes).enumerate().map(place).collect()
+    order(striping).take(bytes).enumerate().map(place).collect()
 }
 
 /// The slot of every byte, strip by strip.
-fn order(layout: &Layout) -> Box<dyn Iterator<Item = usize>> {
-    let (slots, strip) = (layout.servers.0.len(), layout.strip_bytes as usize);
-    let params: Vec<usize> = layout.params.0.iter().map(|&n| n as usize).collect();
-    let strips: Vec<(usize, usize)> = match layout.kind {
+fn order(striping: &Striping) -> Box<dyn Iterator<Item = usize>> {
+    let (slots, strip) = (striping.servers.0.len(), striping.strip_bytes as usize);
+    let params: Vec<usize> = striping.params.0.iter().map(|&n| n as usize).collect();
+    let strips: Vec<(usize, usize)> = match striping.kind {
         SIMPLE_STRIPE => (0..slots).map(|slot| (slot, strip)).collect(),
         BASIC => vec![(0, 1)],
         VARSTRIP => params.chunks(2).map(|pair| (pair[0], pair[1])).collect(),
@@ -46,8 +46,8 @@ fn order(layout: &Layout) -> Box<dyn Iterator<Item = usize>> {
     Box::new(strips.flat_map(|(slot, bytes)| std::iter::repeat_n(slot, bytes)))
 }
 
-/// Layouts of all kinds, small enough that a few thousand bytes go round several times.
-fn layout() -> impl Strategy<Value = Layout> {
+/// Stripings of all kinds, small enough that a few thousand bytes go round several times.
+fn striping() -> impl Strategy<Value = Striping> {
     (1u8..=5, 1u32..40, 1usize..7, any::<[u8; 8]>()).prop_map(|(kind, strip, slots, chance)| {
         let number = |at: usize, from: u32, to: u32| from + u32::from(chance[at]) % (to - from + 1);
         let strip_of = |at| [number(at, 0, slots as u32 - 1), number(at + 4, 1, 30)];
@@ -62,7 +62,7 @@ fn layout() -> impl Strategy<Value = Layout> {
         };
         let slots = if kind == BASIC { 1 } else { slots };
         let servers = List((0..slots as u16).collect());
-        Layout { kind, strip_bytes: strip, params: List(params), servers }
+        Striping { kind, strip_bytes: strip, params: List(params), servers }
     })
 }
 
@@ -104,7 +104,7 @@ fn a_range_becomes_one_request_per_server() {
     assert_eq!(cut.len(), 3);
     assert_eq!(cut[0].pieces, [(0, 2), (10, 4)]);
     assert_eq!(cut[0].physical, 2);
-    // Also where the progressive layout passes from one server to all.
+    // Also where the progressive striping passes from one server to all.
     let map = Progressive::new(16, 64, SimpleStripe::new(10, 3));
     assert_eq!(parts(&map, 20, 100, u64::MAX).len(), 3);
 }
@@ -113,7 +113,7 @@ fn a_range_becomes_one_request_per_server() {
 fn numbers_that_make_no_layout_are_refused() {
     let hint = |kind, strip_bytes, server_count, params: &[u32]| {
         let params = List(params.to_vec());
-        check(&LayoutHint { kind, strip_bytes, server_count, params }, 4)
+        check(&StripingHint { kind, strip_bytes, server_count, params }, 4)
     };
     for (kind, strip, count, params) in [
         (0, 4096, 0, &[][..]),
@@ -142,14 +142,14 @@ fn numbers_that_make_no_layout_are_refused() {
     }
     assert_eq!(hint(BASIC, 0, 0, &[]), Ok(()));
     assert_eq!(hint(VARSTRIP, 0, 0, &[0, 10, 3, 20, 0, 5]), Ok(()));
-    assert_eq!(check(&LayoutHint::progressive(65536, 0), 1), Ok(()));
+    assert_eq!(check(&StripingHint::progressive(65536, 0), 1), Ok(()));
 }
 
 proptest! {
     #[test]
-    fn every_byte_lies_where_the_toy_deals_it(layout in layout()) {
-        let map = of(&layout).unwrap();
-        let toy = dealt(&layout, 2000);
+    fn every_byte_lies_where_the_toy_deals_it(striping in striping()) {
+        let map = of(&striping).unwrap();
+        let toy = dealt(&striping, 2000);
         for (at, &(slot, physical)) in toy.iter().enumerate() {
             let spot = map.locate(at as u64);
             prop_assert_eq!((spot.slot, spot.physical), (slot, physical), "byte {}", at);
@@ -168,8 +168,8 @@ proptest! {
     }
 
     #[test]
-    fn locate_and_logical_are_inverse(layout in layout(), at in 0u64..1 << 62) {
-        let map = of(&layout).unwrap();
+    fn locate_and_logical_are_inverse(striping in striping(), at in 0u64..1 << 62) {
+        let map = of(&striping).unwrap();
         let spot = map.locate(at);
         if !is_inline(&spot) {
             prop_assert_eq!(map.logical(spot.slot, spot.physical), at);
@@ -179,16 +179,16 @@ proptest! {
     }
 
     #[test]
-    fn sizes_of_the_objects_add_up(layout in layout(), size in 0u64..1 << 40) {
-        let map = of(&layout).unwrap();
+    fn sizes_of_the_objects_add_up(striping in striping(), size in 0u64..1 << 40) {
+        let map = of(&striping).unwrap();
         let sum: u64 = (0..map.slots()).map(|slot| map.physical_size(slot, size)).sum();
         prop_assert_eq!(sum, size.saturating_sub(map.inline_bytes()));
     }
 
     #[test]
-    fn growth_moves_no_byte(layout in layout(), at in 0u64..10_000, growth in 0u64..10_000) {
+    fn growth_moves_no_byte(striping in striping(), at in 0u64..10_000, growth in 0u64..10_000) {
         // The place of a byte does not depend on the size, and objects only grow.
-        let map = of(&layout).unwrap();
+        let map = of(&striping).unwrap();
         for slot in 0..map.slots() {
             prop_assert!(map.physical_size(slot, at) <= map.physical_size(slot, at + growth));
         }
@@ -196,9 +196,9 @@ proptest! {
 
     #[test]
     fn parts_cover_each_byte_once(
-        layout in layout(), offset in 0u64..5000, length in 0u64..5000, most in 1u64..3000,
+        striping in striping(), offset in 0u64..5000, length in 0u64..5000, most in 1u64..3000,
     ) {
-        let map = of(&layout).unwrap();
+        let map = of(&striping).unwrap();
         let offset = offset + map.inline_bytes();
         let mut seen = vec![0u8; length as usize];
         for part in parts(&map, offset, length, most) {

@@ -11,7 +11,7 @@ use super::permission::{access, check, may, mode, without_privilege, written_by}
 use super::{Applied, Store, Work, create, done, node};
 use crate::distribution;
 use crate::kv::Kv;
-use crate::ops::{Caller, Consistency, Id, Inode, LayoutHint, Op, Reply, Request, set};
+use crate::ops::{Caller, Consistency, Id, Inode, Op, Reply, Request, StripingHint, set};
 use covey_ninep::tree::Errno;
 
 /// The largest size: off_t is signed.
@@ -123,7 +123,7 @@ impl<K: Kv> Store<K> {
             return Ok(cut);
         }
         let inode = &mut stored.inode;
-        let limit = inode.layout.as_ref().map_or(0, distribution::inline_bytes);
+        let limit = inode.striping.as_ref().map_or(0, distribution::inline_bytes);
         let is_inline = inode.size == stored.tail && inode.size <= limit;
         self.count_bytes(inode.size, size);
         (inode.size, stored.tail) = (size, size);
@@ -166,10 +166,10 @@ impl<K: Kv> Store<K> {
 
     /// Asks for a file's objects to be cut to `size` in its new epoch, until that is reported.
     pub(super) fn ask_for_cut(&mut self, inode: &Inode, size: u64) -> Result<(), Fault> {
-        let Some(layout) = inode.layout.clone() else { return Ok(()) };
+        let Some(striping) = inode.striping.clone() else { return Ok(()) };
         let (id, epoch) = (inode.id, inode.epoch);
-        self.put_row(&keys::cut(id, epoch), &CutRow { size, layout: layout.clone() })?;
-        self.work.push(Work::Cut { id, epoch, size, layout });
+        self.put_row(&keys::cut(id, epoch), &CutRow { size, striping: striping.clone() })?;
+        self.work.push(Work::Cut { id, epoch, size, striping });
         Ok(())
     }
 
@@ -254,12 +254,12 @@ impl<K: Kv> Store<K> {
         Ok(done())
     }
 
-    /// A directory's hint for new files, or the layout of a file that holds nothing yet.
-    pub(super) fn set_layout(
+    /// A directory's hint for new files, or the striping of a file that holds nothing yet.
+    pub(super) fn set_striping(
         &mut self,
         request: &Request,
         id: Id,
-        hint: &LayoutHint,
+        hint: &StripingHint,
     ) -> Result<Applied, Fault> {
         let mut stored = self.stored(id)?;
         must_own(&request.caller, &stored.inode)?;
@@ -296,20 +296,20 @@ impl<K: Kv> Store<K> {
         Ok(node(stored.inode))
     }
 
-    /// Gives an empty file that nobody has open another layout. Objects that writers may have left
+    /// Gives an empty file that nobody has open another striping. Objects that writers may have left
     /// under the old one go; the new servers hear of the new epoch by a cut.
-    fn relay(&mut self, stored: &mut Stored, hint: &LayoutHint) -> Result<(), Fault> {
+    fn relay(&mut self, stored: &mut Stored, hint: &StripingHint) -> Result<(), Fault> {
         let inode = &mut stored.inode;
         let id = inode.id;
         if stored.tail > 0 || inode.size > 0 || inode.epoch == u32::MAX {
             return refuse(Errno::ENOTEMPTY, format!("file {id} has data"));
         }
-        // Whoever has it open deals its bytes by the old layout.
+        // Whoever has it open deals its bytes by the old striping.
         if !self.replaying && self.is_open(id) {
             return refuse(Errno::EBUSY, format!("file {id} is open"));
         }
-        let layout = self.layout_for(id, hint);
-        let old = inode.layout.replace(layout);
+        let striping = self.striping_for(id, hint);
+        let old = inode.striping.replace(striping);
         let before = inode.epoch;
         self.cut_inline(inode, 0)?;
         self.forget_cuts(id)?;

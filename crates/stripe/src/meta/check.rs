@@ -293,7 +293,7 @@ fn file(key: &[u8], value: Vec<u8>, with_sparse: bool, window: &mut Window) {
     let stored = inode_within(key, value, window);
     let full = stored.filter(|Stored { inode, .. }| {
         let may_have_holes = inode.sparse && !with_sparse;
-        inode.is_regular() && inode.size > 0 && !may_have_holes && inode.layout.is_some()
+        inode.is_regular() && inode.size > 0 && !may_have_holes && inode.striping.is_some()
     });
     window.page.files.0.extend(full.map(|stored| stored.inode));
 }

@@ -7,7 +7,7 @@ use super::permission::{access, check, mode};
 use super::{Applied, Store, node};
 use crate::distribution;
 use crate::kv::Kv;
-use crate::ops::{Caller, Id, Inode, Layout, LayoutHint, Op, Reply, Request};
+use crate::ops::{Caller, Id, Inode, Op, Reply, Request, Striping, StripingHint};
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
 
@@ -107,14 +107,14 @@ impl<K: Kv> Store<K> {
             ctime: now,
             btime: now,
             target: Name::EMPTY,
-            layout: None,
+            striping: None,
             hint: None,
             parent: 0,
             has_xattrs: false,
             consistency: dir.consistency,
         };
         match inode.type_bits() {
-            mode::REGULAR => inode.layout = hint.map(|hint| self.layout_for(id, &hint)),
+            mode::REGULAR => inode.striping = hint.map(|hint| self.striping_for(id, &hint)),
             mode::DIRECTORY => (inode.nlink, inode.parent, inode.hint) = (2, dir.id, hint),
             mode::SYMLINK => {
                 inode.size = new.target.len() as u64;
@@ -126,12 +126,12 @@ impl<K: Kv> Store<K> {
     }
 
     /// Files begin on different servers, so that small ones spread.
-    pub(super) fn layout_for(&self, id: Id, hint: &LayoutHint) -> Layout {
+    pub(super) fn striping_for(&self, id: Id, hint: &StripingHint) -> Striping {
         let all = self.servers().len();
         let count = distribution::server_count(hint, all);
         let first = (id % all as u64) as usize;
         let servers = (0..count).map(|index| ((first + index) % all) as u16).collect();
-        Layout {
+        Striping {
             kind: hint.kind,
             strip_bytes: hint.strip_bytes,
             params: hint.params.clone(),
@@ -237,7 +237,7 @@ fn with_type(bits: u32) -> Result<u32, Fault> {
     }
 }
 
-/// Refuses a hint that no layout can follow.
-pub(super) fn check_hint(hint: &LayoutHint, servers: usize) -> Result<(), Fault> {
+/// Refuses a hint that no striping can follow.
+pub(super) fn check_hint(hint: &StripingHint, servers: usize) -> Result<(), Fault> {
     distribution::check(hint, servers).map_err(Fault::Refused)
 }

@@ -2,7 +2,7 @@
 
 use super::keys::{self, Counters, CutRow, Named, Reserved, Stored, Superblock};
 use super::session::Kept;
-use crate::ops::{Id, Inode, Layout};
+use crate::ops::{Id, Inode, Striping};
 use covey_wire::{Field, List, Name, Payload, Reader};
 
 /// A row, read.
@@ -26,9 +26,9 @@ pub enum Record {
     /// An unlinked file that may still be open.
     Orphan { id: Id },
     /// Objects that must be removed.
-    Reclaim { id: Id, epoch: u32, layout: Layout },
+    Reclaim { id: Id, epoch: u32, striping: Striping },
     /// Objects that must be cut.
-    Cut { id: Id, epoch: u32, size: u64, layout: Layout },
+    Cut { id: Id, epoch: u32, size: u64, striping: Striping },
     /// Bytes set aside for an append.
     Append { id: Id, offset: u64, end: u64, session: u64, done: bool },
     /// A client.
@@ -78,11 +78,11 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         [b'o', ..] => Record::Orphan { id: id()? },
         [b'r', ..] => {
             let (id, epoch) = pair()?;
-            Record::Reclaim { id, epoch, layout: row(value)? }
+            Record::Reclaim { id, epoch, striping: row(value)? }
         }
         [b't', ..] => {
-            let ((id, epoch), CutRow { size, layout }) = (pair()?, row(value)?);
-            Record::Cut { id, epoch, size, layout }
+            let ((id, epoch), CutRow { size, striping }) = (pair()?, row(value)?);
+            Record::Cut { id, epoch, size, striping }
         }
         [b'a', ..] => {
             let (id, List(reserved)): (_, List<Reserved>) = (id()?, row(value)?);

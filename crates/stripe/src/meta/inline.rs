@@ -1,4 +1,4 @@
-//! Content that lies with its inode: the beginning of files with the progressive layout.
+//! Content that lies with its inode: the beginning of files with the progressive striping.
 //!
 //! A small file costs the metadata server alone: one operation creates and fills it, one finds, opens
 //! and reads it. Its bytes are a row of their own, written in the same transaction as size and times,
@@ -225,7 +225,7 @@ impl<K: Kv> Store<K> {
 
 /// How much of a file may lie with its inode.
 fn inline_max(inode: &Inode) -> u64 {
-    inode.layout.as_ref().map_or(0, distribution::inline_bytes)
+    inode.striping.as_ref().map_or(0, distribution::inline_bytes)
 }
 
 fn check_data(data: &Payload) -> Result<(), Fault> {

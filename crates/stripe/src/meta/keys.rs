@@ -8,7 +8,7 @@
 //!   'c' parent cookie         Listed: the same entry in the order of listings
 //!   'o' id                    a file without a name that may still be open (value: empty, or
 //!                             NAMEABLE for one that never had a name and may get one)
-//!   'r' id epoch              Layout of objects that must be removed
+//!   'r' id epoch              Striping of objects that must be removed
 //!   't' id epoch              Cut that data servers may not have seen
 //!   'a' id                    List<Reserved>: appends under way
 //!   'e' session               Kept: a session with its stored replies
@@ -21,7 +21,7 @@
 
 use super::{Fault, Store};
 use crate::kv::Kv;
-use crate::ops::{Id, Inode, Layout};
+use crate::ops::{Id, Inode, Striping};
 use bytes::{Buf, BufMut};
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, List, Name, Reader, record};
@@ -54,7 +54,7 @@ record! {
         pub format: u32,
         /// Which cluster.
         pub cluster: Name,
-        /// I/O servers in the order that layouts index them.
+        /// I/O servers in the order that stripings index them.
         pub servers: List<Name>,
     }
 }
@@ -135,7 +135,7 @@ record! {
         /// The size it left.
         pub size: u64,
         /// Where the objects are.
-        pub layout: Layout,
+        pub striping: Striping,
     }
 }
 

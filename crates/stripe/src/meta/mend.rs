@@ -76,7 +76,7 @@ impl<K: Kv> Store<K> {
             }
             Class::LongObject => return self.raise_epoch(id, None),
             Class::AheadObject => return self.raise_epoch(id, Some(finding.found as u32)),
-            Class::BadLayout
+            Class::BadStriping
             | Class::UnknownRow
             | Class::OrphanObject
             | Class::StrayObject
@@ -274,7 +274,7 @@ impl<K: Kv> Store<K> {
         if at_least.is_none() && self.is_open_now(id) {
             return refuse(Errno::EBUSY, format!("file {id} is open"));
         }
-        if inode.layout.is_none() {
+        if inode.striping.is_none() {
             return Ok(done());
         }
         let wanted = at_least.unwrap_or(inode.epoch).max(inode.epoch);

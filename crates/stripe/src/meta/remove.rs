@@ -14,7 +14,7 @@ use super::names::{check_name, touched};
 use super::permission::{access, check, check_sticky};
 use super::{Applied, Store, Work, done};
 use crate::kv::Kv;
-use crate::ops::{Id, Layout, Nanos, Op, Request};
+use crate::ops::{Id, Nanos, Op, Request, Striping};
 use covey_ninep::tree::Errno;
 use covey_wire::Name;
 
@@ -26,7 +26,7 @@ pub struct Reclaim {
     /// Objects of a later epoch stay.
     pub epoch: u32,
     /// Where they are.
-    pub layout: Layout,
+    pub striping: Striping,
 }
 
 /// Objects that must be cut: see [`Work::Cut`](super::Work).
@@ -39,7 +39,7 @@ pub struct PendingCut {
     /// Bytes of the whole file that stay.
     pub size: u64,
     /// Where the objects are.
-    pub layout: Layout,
+    pub striping: Striping,
 }
 
 impl<K: Kv> Store<K> {
@@ -51,10 +51,10 @@ impl<K: Kv> Store<K> {
     ) -> Result<Vec<Reclaim>, Errno> {
         let mut from = keys::reclaim(after.0, after.1);
         from.push(0);
-        let rows = self.rows::<Layout>(b"r", &from, count_max).map_err(Fault::into_errno)?;
-        let reclaim = |(rest, layout): (Vec<u8>, Layout)| {
+        let rows = self.rows::<Striping>(b"r", &from, count_max).map_err(Fault::into_errno)?;
+        let reclaim = |(rest, striping): (Vec<u8>, Striping)| {
             let (id, epoch) = keys::epoch_of(&rest).map_err(Fault::into_errno)?;
-            Ok(Reclaim { id, epoch, layout })
+            Ok(Reclaim { id, epoch, striping })
         };
         rows.into_iter().map(reclaim).collect()
     }
@@ -71,7 +71,7 @@ impl<K: Kv> Store<K> {
         let rows = self.rows::<CutRow>(b"t", &from, count_max).map_err(Fault::into_errno)?;
         let cut = |(rest, row): (Vec<u8>, CutRow)| {
             let (id, epoch) = keys::epoch_of(&rest).map_err(Fault::into_errno)?;
-            Ok(PendingCut { id, epoch, size: row.size, layout: row.layout })
+            Ok(PendingCut { id, epoch, size: row.size, striping: row.striping })
         };
         rows.into_iter().map(cut).collect()
     }
@@ -178,19 +178,19 @@ impl<K: Kv> Store<K> {
             self.forget_xattrs(id)?;
         }
         self.cut_inline(&mut inode, 0)?;
-        if let Some(layout) = inode.layout {
+        if let Some(striping) = inode.striping {
             self.count_bytes(inode.size, 0);
             if !is_inline {
-                self.reclaim(id, inode.epoch, layout)?;
+                self.reclaim(id, inode.epoch, striping)?;
             }
         }
         Ok(done())
     }
 
     /// Objects up to this epoch are to be removed.
-    pub(super) fn reclaim(&mut self, id: Id, epoch: u32, layout: Layout) -> Result<(), Fault> {
-        self.put_row(&keys::reclaim(id, epoch), &layout)?;
-        self.work.push(Work::Remove { id, epoch, layout });
+    pub(super) fn reclaim(&mut self, id: Id, epoch: u32, striping: Striping) -> Result<(), Fault> {
+        self.put_row(&keys::reclaim(id, epoch), &striping)?;
+        self.work.push(Work::Remove { id, epoch, striping });
         Ok(())
     }
 

@@ -247,8 +247,8 @@ classes! {
     16 WrongReclaim "wrong-reclaim" Loss, "forgets the removal";
     /// Appends under way in what does not exist, or of a session that is over.
     17 StaleAppend "stale-append" Leak, "ends the appends";
-    /// A file has no layout, or one that names no known I/O servers.
-    18 BadLayout "bad-layout" Loss, "";
+    /// A file has no striping, or one that names no known I/O servers.
+    18 BadStriping "bad-layout" Loss, "";
     /// The next append would go before the end of the file.
     19 WrongTail "wrong-tail" Damage, "appends at the end";
     /// A row of a table that this version does not know.
@@ -261,7 +261,7 @@ classes! {
     23 Detached "detached" Damage, "gives one of them a name in /lost+found";
     /// An object without a file.
     30 OrphanObject "orphan-object" Leak, "removes the object";
-    /// An object on a server that the file's layout does not name.
+    /// An object on a server that the file's striping does not name.
     31 StrayObject "stray-object" Leak, "removes the object";
     /// An object that has missed a truncation.
     32 OldObject "old-object" Damage, "cuts it again";

@@ -52,13 +52,13 @@ struct Cut {
     id: Id,
     epoch: u32,
     size: u64,
-    layout: Layout,
+    striping: Striping,
     /// Slots that have done it.
     done: usize,
 }
 
 impl Meta {
-    pub fn new(net: Arc<SimNet>, data: Vec<Rc<Objects>>, hint: LayoutHint) -> Rc<Meta> {
+    pub fn new(net: Arc<SimNet>, data: Vec<Rc<Objects>>, hint: StripingHint) -> Rc<Meta> {
         let mut kv = MemoryKv::default();
         let servers: Vec<String> = (0..data.len()).map(super::data_name).collect();
         Store::format(&mut kv, "sim", &servers, hint, 1, (0, 0)).unwrap();
@@ -91,7 +91,7 @@ impl Meta {
             id: c.id,
             epoch: c.epoch,
             size: c.size,
-            layout: c.layout,
+            striping: c.striping,
             done: 0,
         };
         state.cuts = cuts.into_iter().map(cut).collect();
@@ -159,12 +159,12 @@ impl Meta {
             let mut state = self.state.borrow_mut();
             let Some(cut) = state.cuts.front_mut() else { return moved };
             moved = true;
-            let server = cut.layout.servers.0[cut.done];
-            let map = distribution::of(&cut.layout).unwrap();
+            let server = cut.striping.servers.0[cut.done];
+            let map = distribution::of(&cut.striping).unwrap();
             let size = map.physical_size(cut.done, cut.size);
             self.data[usize::from(server)].cut(cut.id, cut.epoch, size);
             cut.done += 1;
-            (cut.done == cut.layout.servers.0.len()).then_some((cut.id, cut.epoch))
+            (cut.done == cut.striping.servers.0.len()).then_some((cut.id, cut.epoch))
         };
         if let Some((id, epoch)) = done {
             self.state.borrow_mut().cuts.pop_front();
@@ -242,8 +242,8 @@ impl Meta {
                     }
                     self.apply(request);
                 }
-                Work::Cut { id, epoch, size, layout } => {
-                    let cut = Cut { id, epoch, size, layout, done: 0 };
+                Work::Cut { id, epoch, size, striping } => {
+                    let cut = Cut { id, epoch, size, striping, done: 0 };
                     self.state.borrow_mut().cuts.push_back(cut);
                 }
                 Work::Remove { id, epoch, .. } => {

@@ -10,7 +10,7 @@ use covey_ninep::client::Client;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use covey_stripe::client::{Caching, Fs, Options};
-use covey_stripe::ops::{Caller, LayoutHint};
+use covey_stripe::ops::{Caller, StripingHint};
 use covey_wire::{BytesMut, List, Machine, Name, Segments};
 use data::{DataServer, Objects};
 use meta::{Meta, MetaServer};
@@ -26,7 +26,7 @@ use std::time::Duration;
 pub const SERVERS: usize = 3;
 /// Bytes of a strip.
 pub const STRIP: usize = 4096;
-/// Bytes with the metadata, and where the striped part begins, in the progressive layout here.
+/// Bytes with the metadata, and where the striped part begins, in the progressive striping here.
 pub const INLINE: usize = STRIP + 100;
 pub const SINGLE: usize = 3 * STRIP;
 
@@ -73,16 +73,19 @@ struct Conn {
 impl World {
     /// With files striped over all servers from their first byte on.
     pub fn new(seed: u64) -> World {
-        World::with_hint(seed, LayoutHint::simple_stripe(STRIP as u32, 0))
+        World::with_hint(seed, StripingHint::simple_stripe(STRIP as u32, 0))
     }
 
-    /// With the progressive layout, in small.
+    /// With the progressive striping, in small.
     pub fn progressive(seed: u64) -> World {
         let params = List(vec![INLINE as u32, SINGLE as u32]);
-        World::with_hint(seed, LayoutHint { params, ..LayoutHint::progressive(STRIP as u32, 0) })
+        World::with_hint(
+            seed,
+            StripingHint { params, ..StripingHint::progressive(STRIP as u32, 0) },
+        )
     }
 
-    pub fn with_hint(seed: u64, hint: LayoutHint) -> World {
+    pub fn with_hint(seed: u64, hint: StripingHint) -> World {
         let net = Arc::new(SimNet::default());
         let data: Vec<_> = (0..SERVERS).map(|_| Rc::new(Objects::default())).collect();
         let meta = Meta::new(net.clone(), data.clone(), hint);

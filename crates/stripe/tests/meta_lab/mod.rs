@@ -24,8 +24,8 @@ pub struct Lab {
 pub const ALICE: u32 = 1001;
 pub const BOB: u32 = 1002;
 
-pub fn hint() -> LayoutHint {
-    LayoutHint::simple_stripe(65536, 0)
+pub fn hint() -> StripingHint {
+    StripingHint::simple_stripe(65536, 0)
 }
 
 pub fn servers() -> Vec<String> {

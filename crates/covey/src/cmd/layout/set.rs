@@ -9,7 +9,7 @@ use covey_stripe::distribution::{
     self, BASIC, INLINE_BYTES_DEFAULT, KINDS, PROGRESSIVE, SIMPLE_STRIPE, SINGLE_BYTES_DEFAULT,
     TWOD_STRIPE, VARSTRIP, kind_name,
 };
-use covey_stripe::ops::{Inode, LayoutHint};
+use covey_stripe::ops::{Inode, StripingHint};
 use covey_wire::List;
 use std::ffi::OsString;
 
@@ -94,22 +94,22 @@ async fn one(args: &Args, session: &Session, config: &Config, path: &[u8]) -> Re
         Error::user(format!("cannot {}: {}", what(), error.reason))
             .hint("`covey layout set --help` tells what each kind takes")
     })?;
-    session.fs.set_layout(&session.who, inode.id, hint).await.cannot(what)
+    session.fs.set_striping(&session.who, inode.id, hint).await.cannot(what)
 }
 
 /// What an empty file has, so that what is not said stays.
-fn hint_of_file(inode: &Inode) -> Option<LayoutHint> {
-    let layout = inode.layout.as_ref()?;
-    Some(LayoutHint {
-        kind: layout.kind,
-        strip_bytes: layout.strip_bytes,
-        server_count: u16::try_from(layout.servers.0.len()).unwrap_or(0),
-        params: layout.params.clone(),
+fn hint_of_file(inode: &Inode) -> Option<StripingHint> {
+    let striping = inode.striping.as_ref()?;
+    Some(StripingHint {
+        kind: striping.kind,
+        strip_bytes: striping.strip_bytes,
+        server_count: u16::try_from(striping.servers.0.len()).unwrap_or(0),
+        params: striping.params.clone(),
     })
 }
 
 /// The hint with what was said.
-fn changed(args: &Args, now: LayoutHint, config: &Config) -> Result<LayoutHint> {
+fn changed(args: &Args, now: StripingHint, config: &Config) -> Result<StripingHint> {
     let kind = args.kind.unwrap_or(now.kind);
     let same = kind == now.kind;
     refuse_foreign(args, kind)?;
@@ -139,7 +139,7 @@ fn changed(args: &Args, now: LayoutHint, config: &Config) -> Result<LayoutHint> 
     let strip =
         if now.strip_bytes == 0 { covey_cluster::tuned::strip(config)?.0 } else { now.strip_bytes };
     let fixed = now.kind == BASIC || (kind == VARSTRIP && args.strips.is_some());
-    Ok(LayoutHint {
+    Ok(StripingHint {
         kind,
         strip_bytes: args.strip.unwrap_or(strip),
         server_count: args.servers.unwrap_or(if fixed { 0 } else { now.server_count }),

@@ -9,7 +9,7 @@ use crate::output::quote;
 use covey_stripe::distribution::{
     self, BASIC, Distribution, INLINE, PROGRESSIVE, TWOD_STRIPE, VARSTRIP, kind_name,
 };
-use covey_stripe::ops::{Inode, Layout};
+use covey_stripe::ops::{Inode, Striping};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -59,9 +59,9 @@ pub async fn all(
     for path in args.paths.iter().map(|path| inside(path)) {
         let inode = session.find("look at", &path, Follow::Last).await;
         let Some(inode) = failures.take(inode, context) else { continue };
-        match (&inode.layout, inode.mode & kind::MASK) {
-            (Some(layout), _) => {
-                let shown = describe(&path, &inode, layout, config, args.ranges);
+        match (&inode.striping, inode.mode & kind::MASK) {
+            (Some(striping), _) => {
+                let shown = describe(&path, &inode, striping, config, args.ranges);
                 let Some(shown) = failures.take(shown, context) else { continue };
                 write_file(&mut text, &shown)?;
                 json.push(serde_json::to_value(shown)?);
@@ -148,17 +148,18 @@ fn parameters(kind: u8, params: &[u32]) -> Value {
 fn describe(
     path: &[u8],
     inode: &Inode,
-    layout: &Layout,
+    striping: &Striping,
     config: &Config,
     ranges_max: usize,
 ) -> Result<Shown> {
-    let map = distribution::of(layout).cannot(|| format!("show the layout of {}", shown(path)))?;
+    let map =
+        distribution::of(striping).cannot(|| format!("show the layout of {}", shown(path)))?;
     let names: Vec<&str> = config.data().map(|node| node.name.as_str()).collect();
     let server = |slot: usize| {
         if slot == INLINE {
             return METADATA.to_string();
         }
-        let index = layout.servers.0.get(slot).copied().unwrap_or(u16::MAX);
+        let index = striping.servers.0.get(slot).copied().unwrap_or(u16::MAX);
         names.get(usize::from(index)).map_or(format!("server {index}"), |name| name.to_string())
     };
     let mut ranges = Vec::new();
@@ -178,18 +179,18 @@ fn describe(
     let head =
         (inline > 0).then(|| Part { server: METADATA.to_string(), bytes: inode.size.min(inline) });
     let part = |slot| Part { server: server(slot), bytes: map.physical_size(slot, inode.size) };
-    let params = &layout.params.0;
+    let params = &striping.params.0;
     Ok(Shown {
         path: as_text(path),
         id: inode.id,
         size: inode.size,
-        distribution: kind_name(layout.kind),
-        strip_bytes: layout.strip_bytes,
-        parameters: parameters(layout.kind, params),
+        distribution: kind_name(striping.kind),
+        strip_bytes: striping.strip_bytes,
+        parameters: parameters(striping.kind, params),
         servers: head.into_iter().chain((0..map.slots()).map(part)).collect(),
         ranges,
         ranges_cut: offset < inode.size,
-        words: words(layout.kind, layout.strip_bytes, params, map.slots()),
+        words: words(striping.kind, striping.strip_bytes, params, map.slots()),
     })
 }
 
@@ -235,8 +236,13 @@ mod tests {
     use crate::config::{Address, Node, Role};
     use covey_wire::{List, Name};
 
-    fn of_strips(strip_bytes: u32, servers: List<u16>) -> Layout {
-        Layout { kind: distribution::SIMPLE_STRIPE, strip_bytes, params: List(Vec::new()), servers }
+    fn of_strips(strip_bytes: u32, servers: List<u16>) -> Striping {
+        Striping {
+            kind: distribution::SIMPLE_STRIPE,
+            strip_bytes,
+            params: List(Vec::new()),
+            servers,
+        }
     }
 
     fn config(count: usize) -> Config {
@@ -276,7 +282,7 @@ mod tests {
             ctime: 0,
             btime: 0,
             target: Name::from(""),
-            layout: None,
+            striping: None,
             hint: None,
             parent: 0,
             has_xattrs: false,
@@ -286,8 +292,8 @@ mod tests {
 
     #[test]
     fn ranges_name_servers_by_the_order_of_the_configuration() {
-        let layout = of_strips(4096, List(vec![2, 0]));
-        let shown = describe(b"/f", &file(10_000), &layout, &config(3), 10).unwrap();
+        let striping = of_strips(4096, List(vec![2, 0]));
+        let shown = describe(b"/f", &file(10_000), &striping, &config(3), 10).unwrap();
         let ranges: Vec<_> = shown
             .ranges
             .iter()
@@ -303,8 +309,8 @@ mod tests {
 
     #[test]
     fn a_long_list_is_cut_and_says_so() {
-        let layout = of_strips(4096, List(vec![0, 1]));
-        let shown = describe(b"/f", &file(1 << 30), &layout, &config(2), 3).unwrap();
+        let striping = of_strips(4096, List(vec![0, 1]));
+        let shown = describe(b"/f", &file(1 << 30), &striping, &config(2), 3).unwrap();
         assert_eq!((shown.ranges.len(), shown.ranges_cut), (3, true));
     }
 }

@@ -5,7 +5,7 @@ use super::stores::Stores;
 use crate::cmd::touch::system_time;
 use anyhow::Result;
 use covey_stripe::distribution::{self, Distribution, INLINE};
-use covey_stripe::ops::{Id, Layout};
+use covey_stripe::ops::{Id, Striping};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -55,8 +55,8 @@ impl Salvage<'_> {
     fn regular(&mut self, id: Id, known: &Known, path: &Path) -> Result<()> {
         let out = File::create_new(path)?;
         self.files += 1;
-        match &known.layout {
-            Some(layout) => self.bytes(id, layout, Some(known), &out, path)?,
+        match &known.striping {
+            Some(striping) => self.bytes(id, striping, Some(known), &out, path)?,
             None => self.faults.push(format!("{}: it has no layout", path.display())),
         }
         out.set_modified(system_time(known.mtime))?;
@@ -69,8 +69,8 @@ impl Salvage<'_> {
         let path = lost.join(format!("#{id:016x}"));
         let out = File::create_new(&path)?;
         self.files += 1;
-        match self.rows.layout_guessed(id) {
-            Some(layout) => self.bytes(id, &layout, None, &out, &path),
+        match self.rows.striping_guessed(id) {
+            Some(striping) => self.bytes(id, &striping, None, &out, &path),
             None => {
                 self.faults.push(format!("{}: its layout is not known", path.display()));
                 Ok(())
@@ -81,12 +81,12 @@ impl Salvage<'_> {
     fn bytes(
         &mut self,
         id: Id,
-        layout: &Layout,
+        striping: &Striping,
         known: Option<&Known>,
         out: &File,
         path: &Path,
     ) -> Result<()> {
-        let map = match distribution::of(layout) {
+        let map = match distribution::of(striping) {
             Ok(map) => map,
             Err(error) => {
                 return {
@@ -97,7 +97,7 @@ impl Salvage<'_> {
         };
         let mut objects = Vec::new();
         let mut end = known.map_or(0, |known| known.size);
-        for (slot, &server) in layout.servers.0.iter().enumerate() {
+        for (slot, &server) in striping.servers.0.iter().enumerate() {
             let object = self.stores.object(server, id)?;
             if let Some((_, length)) = object.as_ref().filter(|(_, length)| *length > 0) {
                 // What was written since the metadata was copied is beyond the size it tells.
@@ -109,7 +109,7 @@ impl Salvage<'_> {
         out.set_len(end)?;
         // Of a file that may have holes only a store that is missing tells of a loss.
         let may_have_holes = known.is_some_and(|known| known.sparse);
-        let is_away = |slot| layout.servers.0.get(slot).is_some_and(|&at| self.stores.lacks(at));
+        let is_away = |slot| striping.servers.0.get(slot).is_some_and(|&at| self.stores.lacks(at));
         let (mut at, mut lacking, mut lost) = (0, 0, 0);
         while at < end {
             let spot = map.locate(at);

@@ -5,7 +5,7 @@ use covey_serve::data::copy;
 use covey_serve::meta::copies::MAGIC;
 use covey_stripe::meta::{Record, records};
 use covey_stripe::ops::check::Row;
-use covey_stripe::ops::{Id, Layout, LayoutHint, ROOT};
+use covey_stripe::ops::{Id, ROOT, Striping, StripingHint};
 use covey_wire::{Bytes, Field, List, Reader};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ pub struct File {
     /// It may have holes.
     pub sparse: bool,
     /// Where its bytes are.
-    pub layout: Option<Layout>,
+    pub striping: Option<Striping>,
     /// A symbolic link's target.
     pub target: Vec<u8>,
 }
@@ -40,7 +40,7 @@ pub struct Rows {
     files: HashMap<Id, File>,
     names: HashMap<Id, Vec<(Vec<u8>, Id)>>,
     contents: HashMap<Id, Vec<u8>>,
-    hint: Option<LayoutHint>,
+    hint: Option<StripingHint>,
 }
 
 impl Rows {
@@ -102,8 +102,8 @@ impl Rows {
                 }
                 let (mode, mtime, size, sparse) =
                     (inode.mode, inode.mtime, inode.size, inode.sparse);
-                let (layout, target) = (inode.layout, inode.target.as_bytes().to_vec());
-                self.files.insert(inode.id, File { mode, mtime, size, sparse, layout, target });
+                let (striping, target) = (inode.striping, inode.target.as_bytes().to_vec());
+                self.files.insert(inode.id, File { mode, mtime, size, sparse, striping, target });
             }
             Record::Name { parent, name, id, .. } => {
                 self.names.entry(parent).or_default().push((name.as_bytes().to_vec(), id));
@@ -125,19 +125,19 @@ impl Rows {
                 let id = number("id")?;
                 if let (ROOT, Some(hint)) = (id, value.get("hint")) {
                     let at = |field: &str| hint[field].as_u64();
-                    self.hint = Some(LayoutHint {
+                    self.hint = Some(StripingHint {
                         kind: at("kind")? as u8,
                         strip_bytes: at("strip_bytes")? as u32,
                         server_count: at("server_count")? as u16,
                         params: numbers(&hint["params"]),
                     });
                 }
-                let layout = value.get("layout").map(|layout| Layout {
-                    kind: layout["kind"].as_u64().unwrap_or(0) as u8,
-                    strip_bytes: layout["strip_bytes"].as_u64().unwrap_or(0) as u32,
-                    params: numbers(&layout["params"]),
+                let striping = value.get("layout").map(|striping| Striping {
+                    kind: striping["kind"].as_u64().unwrap_or(0) as u8,
+                    strip_bytes: striping["strip_bytes"].as_u64().unwrap_or(0) as u32,
+                    params: numbers(&striping["params"]),
                     servers: List(
-                        numbers(&layout["servers"]).0.into_iter().map(|n| n as u16).collect(),
+                        numbers(&striping["servers"]).0.into_iter().map(|n| n as u16).collect(),
                     ),
                 });
                 let file = File {
@@ -145,7 +145,7 @@ impl Rows {
                     mtime: number("mtime")?,
                     size: number("size")?,
                     sparse: value["sparse"].as_bool()?,
-                    layout,
+                    striping,
                     target: text(value, "target").unwrap_or_default(),
                 };
                 self.files.insert(id, file);
@@ -183,13 +183,13 @@ impl Rows {
     }
 
     /// The layout that a file of the root directory gets.
-    pub fn layout_guessed(&self, id: Id) -> Option<Layout> {
+    pub fn striping_guessed(&self, id: Id) -> Option<Striping> {
         let (hint, all) = (self.hint.as_ref()?, self.servers.len() as u64);
         let count =
             if hint.server_count == 0 { all } else { all.min(u64::from(hint.server_count)) };
         let servers = (0..count).map(|index| ((id % all + index) % all) as u16).collect();
         let (kind, strip_bytes, params) = (hint.kind, hint.strip_bytes, hint.params.clone());
-        Some(Layout { kind, strip_bytes, params, servers: List(servers) })
+        Some(Striping { kind, strip_bytes, params, servers: List(servers) })
     }
 }
 

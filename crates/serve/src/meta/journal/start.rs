@@ -34,7 +34,7 @@ mod tests {
     use super::*;
     use covey_io::sim::{DiskProfile, Rng, SimDisk};
     use covey_stripe::meta::{Applied, Store};
-    use covey_stripe::ops::{Caller, LayoutHint, Op, Reply, Request};
+    use covey_stripe::ops::{Caller, Op, Reply, Request, StripingHint};
     use covey_wire::{List, Name};
     use std::rc::Rc;
     use std::sync::Arc;
@@ -63,7 +63,7 @@ mod tests {
         let disk = SimDisk::new(DiskProfile::default(), Rng::new(1));
         disk.make_dir(Path::new("/meta")).unwrap();
         let mut rows = Media::open(map.path()).unwrap().map;
-        let hint = LayoutHint::simple_stripe(4096, 1);
+        let hint = StripingHint::simple_stripe(4096, 1);
         Store::format(&mut rows, "flock", &["io0".to_owned()], hint, 1, (0, 0)).unwrap();
         let boot = disk.machine_boot();
         assert_ne!(boot, disk.machine_start(Path::new("/meta")));

@@ -19,7 +19,7 @@ fn inode(id: Id, mode: u32) -> Inode {
         ctime: 0,
         btime: 0,
         target: Name::EMPTY,
-        layout: None,
+        striping: None,
         hint: None,
         parent: 0,
         has_xattrs: false,

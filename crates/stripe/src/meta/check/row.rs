@@ -9,7 +9,7 @@ use super::{Peek, read};
 use crate::distribution;
 use crate::kv::Kv;
 use crate::ops::check::{Class, Finding, Page};
-use crate::ops::{Id, Layout, ROOT};
+use crate::ops::{Id, ROOT, Striping};
 use covey_wire::{List, Name, Payload};
 
 /// How many directories a path has at most before it counts as leading nowhere.
@@ -76,8 +76,8 @@ impl<K: Kv> Store<K> {
             tell(Class::WrongNumber, self.counters.id_next, inode.id + 1);
         }
         if inode.is_regular() {
-            if !inode.layout.as_ref().is_some_and(|layout| self.is_known(layout)) {
-                tell(Class::BadLayout, 0, 0);
+            if !inode.striping.as_ref().is_some_and(|striping| self.is_known(striping)) {
+                tell(Class::BadStriping, 0, 0);
             }
             if stored.tail < inode.size {
                 tell(Class::WrongTail, stored.tail, inode.size);
@@ -99,11 +99,11 @@ impl<K: Kv> Store<K> {
         Ok(Some(found))
     }
 
-    /// Whether every server of a layout is known, and the layout can be followed.
-    fn is_known(&self, layout: &Layout) -> bool {
+    /// Whether every server of a striping is known, and the striping can be followed.
+    fn is_known(&self, striping: &Striping) -> bool {
         let known = self.servers().len();
-        distribution::of(layout).is_ok()
-            && layout.servers.0.iter().all(|&server| usize::from(server) < known)
+        distribution::of(striping).is_ok()
+            && striping.servers.0.iter().all(|&server| usize::from(server) < known)
     }
 
     /// Whether a directory's parents go round in a circle. One whose parents end elsewhere is found
@@ -196,7 +196,7 @@ impl<K: Kv> Store<K> {
 
     fn check_reclaim(&self, rest: &[u8], value: Vec<u8>) -> Result<Option<Vec<Finding>>, Fault> {
         let Ok((id, epoch)) = keys::epoch_of(rest) else { return Ok(None) };
-        if read::<Layout>(value).is_none() {
+        if read::<Striping>(value).is_none() {
             return Ok(None);
         }
         let stored = self.peek::<Stored>(&keys::inode(id))?.found();

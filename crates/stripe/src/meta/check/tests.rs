@@ -8,7 +8,7 @@ use crate::distribution::{self, Distribution};
 use crate::kv::{Kv, MemoryKv};
 use crate::objects::{DataOp, DataReply, Object};
 use crate::ops::check::Class;
-use crate::ops::{Caller, Id, Layout, LayoutHint, Op, ROOT, Reply, Request};
+use crate::ops::{Caller, Id, Op, ROOT, Reply, Request, Striping, StripingHint};
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, List, Name};
 use std::cell::RefCell;
@@ -35,7 +35,7 @@ impl Lab {
         let mut kv = MemoryKv::default();
         let servers: Vec<String> = (0..SERVERS).map(|at| format!("io{at}")).collect();
         let hint =
-            LayoutHint { kind: 1, strip_bytes: 4096, server_count: 0, params: List::default() };
+            StripingHint { kind: 1, strip_bytes: 4096, server_count: 0, params: List::default() };
         Store::format(&mut kv, "flock", &servers, hint, 1, (0, 0)).unwrap();
         Lab {
             store: RefCell::new(Store::open(kv).unwrap()),
@@ -99,16 +99,16 @@ impl Lab {
                 self.objects.borrow_mut().retain(|key, one| key.1 != id || one.epoch > epoch);
                 own(Op::Reclaimed { id, epoch });
             }
-            Work::Cut { id, epoch, size, layout } => {
-                self.cut(id, epoch, size, &layout);
+            Work::Cut { id, epoch, size, striping } => {
+                self.cut(id, epoch, size, &striping);
                 own(Op::Reclaimed { id, epoch });
             }
         }
     }
 
-    fn cut(&self, id: Id, epoch: u32, size: u64, layout: &Layout) {
-        let map = distribution::of(layout).unwrap();
-        for (slot, &server) in layout.servers.0.iter().enumerate() {
+    fn cut(&self, id: Id, epoch: u32, size: u64, striping: &Striping) {
+        let map = distribution::of(striping).unwrap();
+        for (slot, &server) in striping.servers.0.iter().enumerate() {
             let mut objects = self.objects.borrow_mut();
             let new = Object { id, epoch, bytes: 0 };
             let object = objects.entry((server, id)).or_insert(new);
@@ -137,9 +137,9 @@ impl Lab {
 
     fn write(&self, id: Id, size: u64) {
         let inode = self.stored(id).inode;
-        let layout = inode.layout.unwrap();
-        let map = distribution::of(&layout).unwrap();
-        for (slot, &server) in layout.servers.0.iter().enumerate() {
+        let striping = inode.striping.unwrap();
+        let map = distribution::of(&striping).unwrap();
+        for (slot, &server) in striping.servers.0.iter().enumerate() {
             let bytes = map.physical_size(slot, size);
             if bytes > 0 {
                 let object = Object { id, epoch: inode.epoch, bytes };
@@ -198,7 +198,7 @@ impl Access for Lab {
         self.interfere();
         if let Op::Recut { id, epoch } = op {
             let inode = self.stored(id).inode;
-            self.cut(id, epoch, inode.size, &inode.layout.unwrap());
+            self.cut(id, epoch, inode.size, &inode.striping.unwrap());
             return Ok(Reply::Done {});
         }
         answer(self.op(0, op))
@@ -479,7 +479,7 @@ fn a_forgotten_unlinked_file_is_reclaimed() {
 #[test]
 fn rows_about_what_is_to_be_done_are_put_right() {
     let id = 7;
-    let layout = || Layout {
+    let striping = || Striping {
         kind: 1,
         strip_bytes: 4096,
         params: List::default(),
@@ -489,9 +489,9 @@ fn rows_about_what_is_to_be_done_are_put_right() {
         lab.store.borrow_mut().kv_mut().put(&keys::orphan(id), b"").unwrap();
     });
     planted(Class::StaleCut, |lab| {
-        lab.put(&keys::cut(4000, 2), &CutRow { size: 0, layout: layout() });
+        lab.put(&keys::cut(4000, 2), &CutRow { size: 0, striping: striping() });
     });
-    planted(Class::WrongReclaim, |lab| lab.put(&keys::reclaim(id, 4), &layout()));
+    planted(Class::WrongReclaim, |lab| lab.put(&keys::reclaim(id, 4), &striping()));
     planted(Class::StaleAppend, |lab| {
         let one = Reserved { offset: 0, end: 10, session: 77, seq: 1, done: false };
         lab.put(&keys::appends(id), &List(vec![one]));
@@ -509,12 +509,12 @@ fn parts_of_files_that_are_gone_are_removed() {
 
 #[test]
 fn impossible_layouts_and_unknown_rows_are_told() {
-    planted(Class::BadLayout, |lab| {
-        lab.change(7, |stored| stored.inode.layout = None);
+    planted(Class::BadStriping, |lab| {
+        lab.change(7, |stored| stored.inode.striping = None);
     });
-    planted(Class::BadLayout, |lab| {
+    planted(Class::BadStriping, |lab| {
         lab.change(7, |stored| {
-            stored.inode.layout.as_mut().unwrap().servers.0[0] = 9;
+            stored.inode.striping.as_mut().unwrap().servers.0[0] = 9;
         });
     });
     planted(Class::UnknownRow, |lab| {
@@ -531,11 +531,11 @@ fn objects_without_a_file_or_on_the_wrong_server_are_removed() {
     planted(Class::StrayObject, |lab| {
         let id = lab.find(lab.find(ROOT, "d0"), "f0");
         lab.change(id, |stored| {
-            let layout = stored.inode.layout.as_mut().unwrap();
-            layout.servers = List(vec![layout.servers.0[0], layout.servers.0[1]]);
+            let striping = stored.inode.striping.as_mut().unwrap();
+            striping.servers = List(vec![striping.servers.0[0], striping.servers.0[1]]);
         });
-        let layout = lab.stored(id).inode.layout.unwrap();
-        let other = (0..SERVERS).find(|at| !layout.servers.0.contains(at)).unwrap();
+        let striping = lab.stored(id).inode.striping.unwrap();
+        let other = (0..SERVERS).find(|at| !striping.servers.0.contains(at)).unwrap();
         lab.objects.borrow_mut().insert((other, id), Object { id, epoch: 0, bytes: 5 });
     });
 }
