@@ -3,6 +3,7 @@
 use crate::config::{Config, STRIP_BYTES_DEFAULT, STRIP_BYTES_MAX, STRIP_BYTES_MIN, checked_strip};
 use crate::error::{Error, Result, reason};
 use covey_ninep::message::MSIZE_DEFAULT;
+pub use covey_tune::choose::FAN_OUT_MAX;
 use covey_tune::choose::{Choice, Choices, MSIZE_MAX};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -44,7 +45,8 @@ impl TuneFile {
         Ok(format!(
             "# Made by `covey tune choose`. A store that is made by `covey init` or the first `covey up`\n\
              # has this strip; `covey serve` takes messages of this msize, and says when the kernel gives\n\
-             # connections less than socket_buffer. The others are for you, and for parts to come.\n{body}"
+             # connections less than socket_buffer; `covey run` and `covey push` spread files with this\n\
+             # fan_out. The others are for you, and for parts to come.\n{body}"
         ))
     }
 
@@ -74,13 +76,14 @@ impl TuneFile {
 
 /// Refuses what no parameter can be.
 fn check(choices: &Choices) -> std::result::Result<(), String> {
-    let all: [(&str, &Option<Choice>, std::ops::RangeInclusive<u64>); 6] = [
+    let all: [(&str, &Option<Choice>, std::ops::RangeInclusive<u64>); 7] = [
         ("strip", &choices.strip, STRIP_BYTES_MIN.into()..=STRIP_BYTES_MAX.into()),
         ("msize", &choices.msize, 64 << 10..=MSIZE_MAX),
         ("eager_limit", &choices.eager_limit, 1..=1 << 30),
         ("socket_buffer", &choices.socket_buffer, 1..=1 << 30),
         ("block_order", &choices.block_order, 1..=1 << 16),
         ("pacing", &choices.pacing, 1000..=1_000_000_000_000),
+        ("fan_out", &choices.fan_out, 1..=FAN_OUT_MAX),
     ];
     for (name, choice, limits) in all {
         let Some(Choice { value, low, high, .. }) = choice else { continue };
@@ -152,6 +155,16 @@ pub fn msize(tuned: Option<&TuneFile>) -> u32 {
     // Within the limits: checked when it was loaded.
     chosen.map_or(MSIZE_DEFAULT, |msize| msize.value as u32 + MESSAGE_EXTRA_BYTES)
 }
+
+/// To how many others a node passes on what `covey run` and `covey push` spread, by `tuned`.
+pub fn fan_out(tuned: Option<&TuneFile>) -> usize {
+    let chosen = tuned.and_then(|found| found.choose.fan_out.as_ref());
+    // Within the limits: checked when it was loaded.
+    chosen.map_or(FAN_OUT_DEFAULT, |fan_out| fan_out.value as usize)
+}
+
+/// What most networks are best served by.
+pub const FAN_OUT_DEFAULT: usize = 2;
 
 /// What the kernel lets a TCP connection have, when that is less than was measured to be needed.
 pub fn short_of_buffers(tuned: Option<&TuneFile>) -> Option<String> {

@@ -46,6 +46,9 @@ pub struct Choices {
     /// What bulk transfers may take of a link, in bits per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pacing: Option<Choice>,
+    /// To how many others a node passes on what is spread to many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fan_out: Option<Choice>,
 }
 
 /// Strips are not made shorter than this: each has a request of its own on a disk.
@@ -54,6 +57,15 @@ const STRIP_BYTES_MIN: u64 = 64 << 10;
 pub const MSIZE_MIN: u64 = 256 << 10;
 /// Nor longer, which is what every server takes.
 pub const MSIZE_MAX: u64 = 1 << 20;
+/// Nobody passes on to more than this: each has a connection and chunks on their way.
+pub const FAN_OUT_MAX: u64 = 64;
+/// What the fan-out is chosen for.
+const SPREAD_BYTES: f64 = (16 << 20) as f64;
+const SPREAD_NODES: u64 = 256;
+/// What is passed on as soon as it is there.
+const SPREAD_CHUNK_BYTES: f64 = (128 << 10) as f64;
+/// What a node does before it passes on anything: connect, prove, attach, open, announce.
+const SPREAD_LATENCIES: f64 = 16.0;
 /// What a paced transfer leaves free, so that no queue grows before a message.
 const PACED: f64 = 0.95;
 
@@ -110,7 +122,39 @@ pub fn choose(links: &[Quantities]) -> Choices {
             let paced = |bits: f64| (PACED * bits) as u64;
             Choice { value: paced(rate.low), ..from(rate, paced, rule, told) }
         }),
+        fan_out: half.zip(slowest).map(|(half, rate)| fan_out(half, rate)),
     }
+}
+
+/// The shortest time of a tree. `half` is latency times bandwidth in bytes, so that times are counted in bytes at
+/// that bandwidth: copies leave a node one after the other, and each level adds its greeting and a chunk.
+fn fan_out(half: Estimate, rate: Estimate) -> Choice {
+    let bytes_of = |half: f64, order: u64| {
+        let (copies, levels) = (order as f64, f64::from(levels(SPREAD_NODES, order)));
+        copies * SPREAD_BYTES + levels * (SPREAD_LATENCIES * half + copies * SPREAD_CHUNK_BYTES)
+    };
+    let best = |half: f64| {
+        let orders = 1..=FAN_OUT_MAX;
+        let shorter =
+            |one: &u64, other: &u64| bytes_of(half, *one).total_cmp(&bytes_of(half, *other));
+        orders.min_by(shorter).unwrap_or(1)
+    };
+    let rule = "the fan-out that brings 16 MiB to 256 nodes first: each copy takes a node's port, each level sixteen latencies and a chunk for each copy";
+    let told = format!(
+        "n1/2, latency times bandwidth, is {:.0} bytes; the slowest link carries {:.0} bit/s",
+        half.value, rate.value
+    );
+    from(half, best, rule, told)
+}
+
+/// How many levels a tree has in which each serves `fan_out` others.
+fn levels(nodes: u64, fan_out: u64) -> u32 {
+    let (mut reached, mut levels) = (0, 0);
+    while reached < nodes {
+        reached = (reached + 1) * fan_out;
+        levels += 1;
+    }
+    levels
 }
 
 fn worst(all: impl Iterator<Item = Estimate>) -> Option<Estimate> {
@@ -158,5 +202,14 @@ mod tests {
         let pacing = found.pacing.unwrap();
         assert!((pacing.value as f64 / (0.95 * 94e6) - 1.0).abs() < 0.01, "{pacing:?}");
         assert_eq!(choose(&[]), Choices::default());
+    }
+
+    #[test]
+    fn the_longer_the_latency_the_flatter_the_tree() {
+        let of = |latency, rate| choose(&[link(latency, rate)]).fan_out.unwrap().value;
+        assert_eq!(of(50e-6, 1e9), 2, "gigabit");
+        // 16 MiB take 16 ms; each level of the tree costs more than that.
+        assert!(of(5e-3, 8e9) > 4, "{}", of(5e-3, 8e9));
+        assert_eq!((levels(256, 1), levels(6, 2), levels(7, 2), levels(0, 3)), (256, 2, 3, 0));
     }
 }

@@ -169,6 +169,13 @@ fn parameters(config: &Config) -> Result<Vec<Parameter>> {
         from: if is_msize_chosen { Source::Tuned(path.clone()) } else { Source::Default },
         used: "by every server that has started since",
     });
+    let is_fan_out_chosen = chosen.is_some_and(|chosen| chosen.fan_out.is_some());
+    all.push(Parameter {
+        name: "fan-out",
+        value: tuned::fan_out(tuned.as_ref()) as u64,
+        from: if is_fan_out_chosen { Source::Tuned(path.clone()) } else { Source::Default },
+        used: "by `covey run` and `covey push`",
+    });
     let Some(chosen) = chosen else { return Ok(all) };
     let kept = "kept for you; no part uses it yet";
     let others = [

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// written with its rule, its evidence, and the interval in which it lies with 95 % confidence. A
 /// tune.toml beside covey.toml gives the strip of the store that `covey init` or the first `covey
 /// up` makes there, and the msize of every `covey serve`, which also says when the kernel gives
-/// connections too little memory. `covey status` says which file each value comes from.
+/// connections too little memory; `covey run` and `covey push` take the fan-out. `covey status` says which file each value comes from.
 ///
 /// EXAMPLES
 ///
@@ -66,6 +66,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             ("socket buffer", &found.socket_buffer),
             ("block order", &found.block_order),
             ("pacing", &found.pacing),
+            ("fan-out", &found.fan_out),
         ];
         let rows: Vec<Vec<String>> =
             rows.iter().filter_map(|(name, choice)| Some(row(name, choice.as_ref()?))).collect();
