@@ -1,13 +1,16 @@
 //! Tree spawn on simulated machines: real 9P between them, in virtual time, with whatever may go wrong.
 
-#[path = "spawn_sim/node.rs"]
-mod node;
+#[path = "spawn_sim/client.rs"]
+mod client;
+#[path = "../../measure/src/launch/machines.rs"]
+mod machines;
 
+use client::Client;
 use covey_io::sim::Rng;
 use covey_io::sim::Sim;
 use covey_io::sim::net::Quality;
 use covey_io::task;
-use node::{Client, Machines};
+use machines::Machines;
 use std::time::Duration;
 
 /// What a spawn came to.
@@ -26,6 +29,8 @@ fn spread(
     trouble: impl Fn(Duration) + 'static,
 ) -> Outcome {
     let (world, names) = (machines.clone(), machines.names());
+    let (control, ids) = (sim.control(), machines.clone());
+    let is_up = move |node: &str| control.is_up(ids.id(node[1..].parse().unwrap()));
     let done = async move {
         let mut client = Client::default();
         let program: Vec<u8> = (0..bytes).map(|n| (n * 7 + n / 251) as u8).collect();
@@ -46,15 +51,15 @@ fn spread(
         for name in &all {
             let is_failed = failed.iter().any(|line| line.starts_with(&format!("{name} ")));
             let node = name.split('/').next().unwrap();
-            if !is_failed && world.is_up(node) {
-                assert!(world.program(name) == Some(program.clone()), "{name} has wrong bytes");
+            if !is_failed && is_up(node) {
+                assert!(world.has(name, &program), "{name} has wrong bytes");
             }
         }
         drop(client);
         // Whoever lives has nothing left of it.
         task::sleep(Duration::from_secs(60)).await;
         for node in &names {
-            assert!(!world.is_up(node) || world.sessions(node) == 0, "{node} has sessions left");
+            assert!(!is_up(node) || world.sessions(node) == 0, "{node} has sessions left");
         }
         Outcome { text, took }
     };
@@ -68,7 +73,7 @@ fn everyone_gets_a_copy_and_the_first_sends_no_more_than_the_fan_out() {
     {
         let sim = Sim::new(count as u64, false);
         sim.control().set_network(Quality::switch(125_000_000));
-        let machines = Machines::boot(&sim, count);
+        let machines = Machines::boot(&sim, count, None);
         let done = spread(&sim, &machines, fan_out, bytes, |_| {});
         assert!(!done.text.contains("# failed"), "{}", done.text);
         let sent = sim.control().bytes_sent(machines.id(0));
@@ -85,7 +90,7 @@ fn a_node_passes_on_what_it_is_still_receiving() {
     let took = |bytes| {
         let sim = Sim::new(9, false);
         sim.control().set_network(Quality::switch(RATE));
-        let machines = Machines::boot(&sim, count);
+        let machines = Machines::boot(&sim, count, None);
         spread(&sim, &machines, fan_out, bytes, |_| {}).took
     };
     let (short, long) = (64 << 10, 16 << 20);
@@ -109,7 +114,7 @@ fn whoever_fails_is_reported_and_the_others_have_every_byte() {
         });
         let (count, fan_out) = (2 + rng.index(14), 1 + rng.index(4));
         let bytes = rng.index(2_000_000);
-        let machines = Machines::boot(&sim, count);
+        let machines = Machines::boot(&sim, count, None);
         let faults: Vec<_> = (0..rng.index(4))
             .map(|_| {
                 (rng.index(400) as u64, rng.index(5), 1 + rng.index(count - 1), rng.index(count))

@@ -25,6 +25,7 @@ pub mod environment;
 pub mod floor;
 pub mod hosts;
 pub mod html;
+pub mod launch;
 pub mod levels;
 pub mod mpi;
 pub mod probe;

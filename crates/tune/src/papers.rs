@@ -20,6 +20,8 @@ pub enum Paper {
     Erato1,
     /// Cha, Cho and Kim, "Installation and Performance of PVFS2 and Infiniband", KISTI 2007.
     Kisti,
+    /// Ionkov, Minnich and others, "9P in high-performance computing", Los Alamos.
+    Lanl,
 }
 
 impl Paper {
@@ -28,6 +30,7 @@ impl Paper {
         match self {
             Paper::Erato1 => "ERATO-1",
             Paper::Kisti => "KISTI 2007",
+            Paper::Lanl => "9P in HPC",
         }
     }
 }
@@ -172,6 +175,27 @@ pub fn kisti_bonnie(system: &str, is_apart: bool, is_gigabit: bool) -> Option<Bo
     };
     KISTI_BONNIE.into_iter().find(is_it)
 }
+
+/// A row of table 2 of "9P in HPC": a program spread to [`LANL_NODES`] nodes and started, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spawn {
+    /// The program's length.
+    pub bytes: u64,
+    /// By B-Proc.
+    pub bproc_s: f64,
+    /// By XCPU.
+    pub xcpu_s: f64,
+}
+
+const fn spawn(kib: u64, bproc_s: f64, xcpu_s: f64) -> Spawn {
+    Spawn { bytes: kib << 10, bproc_s, xcpu_s }
+}
+
+/// "9P in HPC", table 2.
+pub const LANL_SPAWNS: [Spawn; 4] =
+    [spawn(64, 3.1, 2.5), spawn(1024, 4.6, 7.3), spawn(8192, 5.0, 13.5), spawn(16384, 5.5, 20.3)];
+/// The nodes of Blue Steel that the authors could use.
+pub const LANL_NODES: u32 = 245;
 
 /// HPL on 4 nodes over InfiniBand by the same over Myrinet: KISTI, section 7.2.
 pub const KISTI_HPL_GAIN: f64 = 1.04;

@@ -4,7 +4,8 @@ use super::Context;
 use crate::error::{Error, Result};
 use covey_measure::provenance::Provenance;
 use covey_measure::reproduce::bench::Wish;
-use covey_measure::reproduce::{Bench, Reproduction, erato, kisti};
+use covey_measure::reproduce::{Bench, Reproduction, erato, kisti, lanl};
+use covey_measure::stop::interruptible;
 use covey_tune::papers::Paper;
 use std::time::Duration;
 
@@ -34,7 +35,16 @@ use std::time::Duration;
 ///     fig5      kernels that communicate as four of NAS do, on three networks, through each MPI
 ///     fig6      basic commands on three networks
 ///
-/// Figures 3 to 5 divide each difference into the parts of the wire and of the MPI. They run
+/// PARTS OF LANL
+///
+///     table2    a program spread to 245 nodes, by its size
+///     fig2      by the number of nodes, to 1,024
+///     fig3      by its size, on 32 nodes
+///
+/// `lanl` is Ionkov, Minnich and others, 9P in high-performance computing: its launcher, simulated
+/// in virtual time, without a lab; `bench/launch` measures real daemons.
+///
+/// Figures 3 to 5 of KISTI divide each difference into the parts of the wire and of the MPI. They run
 /// several processes on each network, so they need MPI's compilers (and hpcc for HPL); missing ones
 /// are left out.
 ///
@@ -46,6 +56,7 @@ use std::time::Duration;
 ///     covey reproduce erato --only fig5-7 --quick
 ///     covey reproduce kisti --only table1 --only fig1
 ///     covey reproduce kisti --only fig3 --quick
+///     covey reproduce lanl --only table2
 ///     covey --json reproduce erato > erato.json
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -71,6 +82,7 @@ pub struct Args {
 enum Which {
     Erato,
     Kisti,
+    Lanl,
 }
 
 /// Runs the command.
@@ -78,6 +90,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let known: &[&str] = match args.paper {
         Which::Erato => &erato::PARTS,
         Which::Kisti => &kisti::PARTS,
+        Which::Lanl => &lanl::PARTS,
     };
     let parts = chosen(known, &args.only)?;
     let wish = Wish {
@@ -90,6 +103,16 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let (paper, parts) = match args.paper {
         Which::Erato => (Paper::Erato1, erato::run(&mut bench, &parts).await),
         Which::Kisti => (Paper::Kisti, kisti::run(&mut bench, &parts).await),
+        Which::Lanl => {
+            let is_quick = args.quick;
+            let simulated = interruptible(move |stop| {
+                let parts = lanl::run(&parts, is_quick, stop, &move |text| output.say(text))?;
+                Ok((parts, stop.is_asked()))
+            });
+            let (parts, is_interrupted) = simulated.await?;
+            bench.interrupted_if(is_interrupted);
+            (Paper::Lanl, parts)
+        }
     };
     bench.close().await?;
     let is_interrupted = bench.is_interrupted();
@@ -149,6 +172,7 @@ mod tests {
             let parts: &[&str] = match claim.source.paper {
                 Paper::Erato1 => &erato::PARTS,
                 Paper::Kisti => &kisti::PARTS,
+                Paper::Lanl => &lanl::PARTS,
             };
             assert!(parts.contains(&claim.part), "{claim:?}");
         }

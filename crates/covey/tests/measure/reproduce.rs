@@ -68,6 +68,23 @@ fn an_unknown_part_is_refused_and_a_missing_one_is_said() {
     assert_eq!(run(command).code, Some(2));
 }
 
+#[test]
+fn programs_on_simulated_nodes_stand_beside_those_of_the_launcher_s_paper() {
+    let Some(found) = reproduce(&["lanl"]) else { return };
+    assert_eq!(found["paper"], "9P in HPC");
+    let parts = all(&found, "parts");
+    let names: Vec<_> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();
+    assert_eq!(names, ["table2", "fig2", "fig3"]);
+    let beside = all(&parts[0], "beside");
+    assert_eq!(beside.len(), 8, "four sizes, two systems: {beside:?}");
+    let ours = |at: usize| beside[at]["ours"]["value"].as_f64().unwrap();
+    assert!(ours(0) > 0.0 && ours(0) < ours(6), "longer programs take longer: {beside:?}");
+    assert_eq!(beside[7]["theirs"], 20.3);
+    let told = |part: usize| serde_json::to_string(&parts[part]["measured"]).unwrap();
+    assert!(told(0).contains("1.0") && told(0).contains("copies leave"), "{}", told(0));
+    assert!(told(1).contains("64 nodes") && told(2).contains("16384 KiB"), "{}", told(1));
+}
+
 /// Sends SIGTERM to `covey --json reproduce WORDS` as soon as `is_time` says so of its process, and waits for its end. What
 /// it told then; none, with the reason told, where labs are not permitted.
 fn interrupted(words: &[&str], is_time: impl Fn(u32) -> bool) -> Option<Value> {

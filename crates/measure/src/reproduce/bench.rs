@@ -96,6 +96,11 @@ impl Bench {
         self.is_interrupted
     }
 
+    /// Notes that a signal came to work that was done elsewhere.
+    pub fn interrupted_if(&mut self, was: bool) {
+        self.is_interrupted |= was;
+    }
+
     /// Tells how far it is.
     pub fn say(&self, text: impl std::fmt::Display) {
         (self.say)(&text);

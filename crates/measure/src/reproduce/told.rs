@@ -210,7 +210,8 @@ impl Reproduction {
     /// In words.
     pub fn tell(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
         let how = if self.is_quick { ", measured shortly" } else { "" };
-        writeln!(out, "{} in labs on this machine{how}\n", self.paper)?;
+        let place = if self.paper == Paper::Lanl.name() { "simulated" } else { "in labs" };
+        writeln!(out, "{} {place} on this machine{how}\n", self.paper)?;
         self.parts.iter().try_for_each(|part| part.tell(out))?;
         match self.environment.warning() {
             Some(warning) => writeln!(out, "warning: {warning}"),

@@ -1,7 +1,8 @@
-//! Simulated machines with sessions on them, and a client.
+//! Simulated machines with sessions on them: real 9P between them, in virtual time. The tests of the launcher use
+//! them, too.
 
 use covey_io::sim::net::{connect, listen};
-use covey_io::sim::{Control, NodeId, Sim};
+use covey_io::sim::{NodeId, Sim};
 use covey_io::{run, task};
 use covey_launch::session::{Ended, Host, Job, Limits, Place, Program, Xcpu};
 use covey_launch::spawn::flow::{Below, Later, Net};
@@ -24,20 +25,38 @@ use std::time::Duration;
 pub struct Machines(Rc<World>);
 
 struct World {
-    control: Control,
     ids: Vec<NodeId>,
     /// Of each machine.
     xcpus: RefCell<BTreeMap<String, Rc<Xcpu>>>,
     /// By `NODE/SESSION`.
-    programs: RefCell<BTreeMap<String, Vec<u8>>>,
+    programs: RefCell<BTreeMap<String, Kept>>,
+    /// What is spread, where a thousand machines are to share it instead of a copy each.
+    shared: Option<Bytes>,
+}
+
+/// What a session has of its program.
+enum Kept {
+    Copy(Vec<u8>),
+    /// So many bytes that are those of the shared one.
+    Shared(u64),
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        match self {
+            Kept::Copy(bytes) => bytes.len() as u64,
+            Kept::Shared(bytes) => *bytes,
+        }
+    }
 }
 
 impl Machines {
-    pub fn boot(sim: &Sim, count: usize) -> Machines {
+    /// `shared` is the only program that will be spread, if there is one.
+    pub fn boot(sim: &Sim, count: usize, shared: Option<Bytes>) -> Machines {
         let control = sim.control();
         let ids = (0..count).map(|at| control.node(&format!("n{at}"))).collect();
         let (xcpus, programs) = Default::default();
-        let machines = Machines(Rc::new(World { control: control.clone(), ids, xcpus, programs }));
+        let machines = Machines(Rc::new(World { ids, xcpus, programs, shared }));
         for (at, id) in machines.0.ids.iter().enumerate() {
             control.boot(*id, serve(machines.clone(), format!("n{at}")));
         }
@@ -56,12 +75,15 @@ impl Machines {
         (0..self.len()).map(|at| format!("n{at}")).collect()
     }
 
-    pub fn is_up(&self, node: &str) -> bool {
-        self.0.control.is_up(self.0.ids[node[1..].parse::<usize>().unwrap()])
-    }
-
-    pub fn program(&self, session: &str) -> Option<Vec<u8>> {
-        self.0.programs.borrow().get(session).cloned()
+    /// Whether a session has all of a program, byte for byte.
+    pub fn has(&self, session: &str, program: &[u8]) -> bool {
+        match (self.0.programs.borrow().get(session), &self.0.shared) {
+            (Some(Kept::Copy(bytes)), _) => bytes == program,
+            (Some(Kept::Shared(bytes)), Some(shared)) => {
+                *bytes == shared.len() as u64 && *shared == program
+            }
+            _ => false,
+        }
     }
 
     pub fn sessions(&self, node: &str) -> usize {
@@ -84,7 +106,7 @@ async fn serve(machines: Machines, name: String) {
     }
 }
 
-async fn dial(node: &str) -> Result<Conn> {
+pub async fn dial(node: &str) -> Result<Conn> {
     let refused = |why: String| Errno::because(Errno::EIO, why);
     let stream = task::timeout(Duration::from_secs(3), connect(node)).await;
     let stream = stream.ok_or_else(|| refused("no answer".into()))?;
@@ -97,7 +119,7 @@ async fn dial(node: &str) -> Result<Conn> {
     Ok(conn)
 }
 
-async fn open(conn: &Conn, path: &str, flags: u32) -> Result<Fid> {
+pub async fn open(conn: &Conn, path: &str, flags: u32) -> Result<Fid> {
     let fid = Fid::new(conn);
     let names: Vec<Name> = path.split('/').map(Name::from).collect();
     let count = names.len();
@@ -146,7 +168,8 @@ impl Host for Node {
     }
 }
 
-struct SimNet;
+/// How one machine reaches sessions on the others.
+pub struct SimNet;
 
 impl Net for SimNet {
     fn reach(&self, destination: &str) -> Later<Result<Rc<dyn Below>>> {
@@ -187,17 +210,36 @@ struct Memory {
 }
 
 impl Memory {
-    fn with<T>(&self, with: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        with(self.machines.0.programs.borrow_mut().entry(self.key.clone()).or_default())
+    fn with<T>(&self, with: impl FnOnce(&mut Kept, Option<&Bytes>) -> T) -> T {
+        let World { programs, shared, .. } = &*self.machines.0;
+        let none = || match shared {
+            Some(_) => Kept::Shared(0),
+            None => Kept::Copy(Vec::new()),
+        };
+        with(programs.borrow_mut().entry(self.key.clone()).or_insert_with(none), shared.as_ref())
     }
 
     fn put(&self, offset: u64, data: &[u8]) -> Outcome<u32> {
-        self.with(|program| {
-            let end = offset as usize + data.len();
-            program.resize(program.len().max(end), 0);
-            program[offset as usize..end].copy_from_slice(data);
+        let at = offset as usize;
+        let end = at + data.len();
+        let kept = self.with(|kept, shared| match (kept, shared) {
+            (Kept::Shared(bytes), Some(shared)) => {
+                *bytes += data.len() as u64;
+                shared.get(at..end) == Some(data)
+            }
+            (Kept::Copy(program), _) => {
+                program.resize(program.len().max(end), 0);
+                program[at..end].copy_from_slice(data);
+                true
+            }
+            (Kept::Shared(_), None) => false,
         });
-        Ok(data.len() as u32).into()
+        match kept {
+            true => Ok(data.len() as u32).into(),
+            false => {
+                Err(Errno::because(Errno::EIO, "these are not the bytes that are spread")).into()
+            }
+        }
     }
 }
 
@@ -207,7 +249,10 @@ impl Place for Memory {
     }
 
     fn begin_program(&self) -> Result<()> {
-        self.with(Vec::clear);
+        self.with(|kept, _| match kept {
+            Kept::Copy(program) => program.clear(),
+            Kept::Shared(bytes) => *bytes = 0,
+        });
         Ok(())
     }
 
@@ -220,7 +265,7 @@ impl Place for Memory {
     }
 
     fn program_bytes(&self) -> Option<u64> {
-        self.machines.0.programs.borrow().get(&self.key).map(|program| program.len() as u64)
+        self.machines.0.programs.borrow().get(&self.key).map(Kept::bytes)
     }
 
     fn entries(&self) -> Outcome<Vec<Entry>> {
@@ -234,9 +279,14 @@ impl Place for Memory {
     }
 
     fn read_entry(&self, _: &Entry, offset: u64, count: u32) -> Outcome<Bytes> {
-        let data = self.with(|program| {
-            let rest = program.get(offset as usize..).unwrap_or_default();
-            Bytes::copy_from_slice(&rest[..rest.len().min(count as usize)])
+        let part = |length: usize| {
+            let at = (offset as usize).min(length);
+            at..length.min(at + count as usize)
+        };
+        let data = self.with(|kept, shared| match (kept, shared) {
+            (Kept::Shared(_), Some(shared)) => shared.slice(part(shared.len())),
+            (Kept::Copy(program), _) => Bytes::copy_from_slice(&program[part(program.len())]),
+            (Kept::Shared(_), None) => Bytes::new(),
         });
         Ok(data).into()
     }
@@ -253,60 +303,5 @@ impl Place for Memory {
 
     fn start(&self, _: Program, _: Ended) -> Outcome<Rc<dyn Job>> {
         Errno::EOPNOTSUPP.into()
-    }
-}
-
-/// Who makes the sessions and holds them. Its connections end with it.
-#[derive(Default)]
-pub struct Client {
-    /// Each with the session's `clone`; the first is spread.
-    held: Vec<(Conn, Fid, u64)>,
-}
-
-impl Client {
-    /// Makes a session; answers `NODE/SESSION`.
-    pub async fn begin(&mut self, node: &str) -> Result<String> {
-        let conn = dial(node).await?;
-        let fid = open(&conn, "xcpu/clone", 0).await?;
-        let text = read(&conn, &fid).await?;
-        let number: u64 = text.trim().parse().unwrap();
-        self.held.push((conn, fid, number));
-        Ok(format!("{node}/{number}"))
-    }
-
-    fn first(&self, file: &str) -> (&Conn, String) {
-        let (conn, _, number) = &self.held[0];
-        (conn, format!("xcpu/{number}/{file}"))
-    }
-
-    pub async fn write_program(&self, program: &[u8]) -> Result<()> {
-        let (conn, path) = self.first("exec");
-        let fid = open(conn, &path, 0o1001).await?;
-        for (at, part) in program.chunks(500_000).enumerate() {
-            let data = Bytes::copy_from_slice(part).into();
-            let offset = (at * 500_000) as u64;
-            conn.call(Message::Twrite { fid: fid.number(), offset, data }).await?;
-        }
-        Ok(fid.clunk().await?)
-    }
-
-    pub async fn command(&self, command: &str) -> Result<()> {
-        let (conn, path) = self.first("ctl");
-        let fid = open(conn, &path, 1).await?;
-        let data = Bytes::copy_from_slice(command.as_bytes()).into();
-        Ok(conn.call(Message::Twrite { fid: fid.number(), offset: 0, data }).await.map(drop)?)
-    }
-
-    pub async fn control_text(&self) -> String {
-        let (conn, path) = self.first("ctl");
-        let fid = open(conn, &path, 0).await.unwrap();
-        read(conn, &fid).await.unwrap()
-    }
-}
-
-async fn read(conn: &Conn, fid: &Fid) -> Result<String> {
-    match conn.call(Message::Tread { fid: fid.number(), offset: 0, count: 100_000 }).await? {
-        Message::Rread { data } => Ok(String::from_utf8_lossy(&data.into_bytes()).into_owned()),
-        _ => Err(Errno::EPROTO.into()),
     }
 }
