@@ -33,7 +33,7 @@ mod state;
 mod transfer;
 pub mod words;
 
-pub use host::{Ended, Host, Job, Output, Place, Program, Size};
+pub use host::{Ended, Host, Job, Output, Place, Program, Size, Which};
 pub use root::{Limits, Xcpu};
 pub use state::{Session, State};
 

@@ -2,7 +2,7 @@
 //!
 //! The tree and its rules are [`covey_launch::session`]'s; here is what it asks of the world. A session has a
 //! directory `N` below the node's scratch directory, owned by its user: `N/exec` is the program, `N/fs` where
-//! it starts. Programs are started and ended by [`covey_io::os::spawn`].
+//! it starts. Another `N` is for memory that is shared by files. Programs are started and ended by [`covey_io::os::spawn`].
 
 mod entries;
 mod job;
@@ -47,6 +47,7 @@ fn sessions(
         starter,
         net,
         scratch: Scratch::open(node)?,
+        memory: Scratch::memory(node),
         cgroups: Cgroups::make(&format!("covey-{node}-{}", std::process::id())),
     }));
     Ok(Xcpu::new(Rc::new(host), Limits::default())?)
@@ -57,6 +58,8 @@ pub(crate) struct World {
     starter: Starter,
     net: Arc<ClusterNet>,
     scratch: Scratch,
+    /// Where programs that share memory by files have them: MPI libraries leave theirs when they are killed.
+    memory: Option<Scratch>,
     /// Or why there are none.
     cgroups: std::result::Result<Cgroups, String>,
 }

@@ -12,6 +12,7 @@ use covey_wire::{Bytes, List, Name, Payload};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedSender, channel, unbounded_channel};
@@ -107,7 +108,10 @@ impl Job {
     fn ready(&self, listener: &TcpListener, pmix: Option<&pmix::Server>) -> Result<Up> {
         let port = listener.local_addr().cannot(|| "listen for the ranks")?;
         let here = self.placement.of_node(self.node);
-        let scratch = std::env::current_dir().cannot(|| "find the current directory")?;
+        let scratch = match std::env::var_os("XCPUMEMORY") {
+            Some(memory) => PathBuf::from(memory),
+            None => std::env::current_dir().cannot(|| "find the current directory")?,
+        };
         let mut all = vec![
             format!("{MACHINE}={}", covey_io::os::process::boot_id()),
             format!("{SCRATCH}={}", scratch.display()),

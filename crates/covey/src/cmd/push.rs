@@ -2,13 +2,17 @@
 
 use super::Context;
 use super::job::follow::read_end;
+use super::job::parcel::Parcel;
 use super::job::pick;
-use super::job::tree::{NodeTree, OnNode};
+use super::job::spread::spread;
+use super::job::tree::{NodeTree, OnNode, Session};
+use super::run::{fan_out, fan_out_of};
+use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use covey_launch::job::End;
+use covey_launch::spawn::flow::Source;
 use covey_ninep::control::quote;
 use covey_ninep::tree::Errno;
-use covey_wire::Bytes;
 use futures_util::future::join_all;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -16,7 +20,7 @@ use std::rc::Rc;
 
 /// Copy a file to many nodes at the same time
 ///
-/// It has the name and mode that it has here, or another name with --to, and belongs to you. A file
+/// One copy leaves this machine; the nodes pass it on among themselves while it arrives. It has the name and mode that it has here, or another name with --to, and belongs to you. A file
 /// that is there is replaced in one step when all of the new one has arrived.
 ///
 /// EXAMPLES
@@ -32,6 +36,9 @@ pub struct Args {
     /// Put it there on each node [default: where it is here]
     #[arg(long, value_name = "PATH")]
     to: Option<String>,
+    /// To how many others a node passes it on [default: that of tune.toml, else 2]
+    #[arg(long, value_name = "N", value_parser = fan_out)]
+    fan_out: Option<usize>,
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -45,7 +52,6 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
     let names = pick::nodes(&config, args.nodes.as_deref(), args.all)?;
     let shown = args.file.display().to_string();
-    let bytes: Bytes = std::fs::read(&args.file).cannot(|| format!("read {shown}"))?.into();
     let mode =
         std::fs::metadata(&args.file).cannot(|| format!("look at {shown}"))?.permissions().mode();
     let absolute = std::path::absolute(&args.file).cannot(|| format!("find {shown}"))?;
@@ -54,17 +60,21 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         return Err(Error::user(format!("cannot copy to {to}: that is no absolute path"))
             .hint("a node has no current directory: --to /PATH"));
     }
-    let bar = context.output.progress(bytes.len() as u64 * names.len() as u64);
+    let mut parcel = Parcel::default();
+    parcel.add_file("file", &args.file, 0o600)?;
+    let fan_out = fan_out_of(args.fan_out, &config, context);
+    let bar = context.output.progress(parcel.bytes());
     bar.set_message("copying");
-    let reached = pick::reach_each(&config, &names).await;
-    let copies = join_all(reached.into_iter().map(|tree| async {
-        let tree = tree?;
-        let what = || format!("copy {shown} to {}", tree.name);
-        copy(&tree, &bytes, (&to, mode & 0o7777), &bar).await.on_node(what)
-    }));
-    let copied = copies.await;
+    let what = |name: &str| format!("copy {shown} to {name}");
+    let mut sessions = join_all(names.iter().map(|name| session_on(&config, name, what))).await;
+    bring(parcel.close(), &mut sessions, fan_out, &bar, what).await;
     bar.finish_and_clear();
-    let failed: Vec<Error> = copied.into_iter().filter_map(std::result::Result::err).collect();
+    let mode = mode & 0o7777;
+    let placed = join_all(sessions.into_iter().map(|session| async {
+        let session = session?;
+        put(&session, (&to, mode)).await.on_node(|| what(&session.node.name))
+    }));
+    let failed: Vec<Error> = placed.await.into_iter().filter_map(Result::err).collect();
     failed.iter().for_each(|error| context.output.tell(error));
     match failed.len() {
         0 => Ok(()),
@@ -72,26 +82,43 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
-/// The bytes go into a session's own directory, from where a shell of the user's puts them in their place.
-async fn copy(
-    tree: &Rc<NodeTree>,
-    bytes: &Bytes,
-    (to, mode): (&str, u32),
+async fn session_on(
+    config: &Config,
+    name: &str,
+    what: impl Fn(&str) -> String,
+) -> Result<Rc<Session>> {
+    let tree = NodeTree::reach(config, name).await?;
+    tree.make().await.map(Rc::new).on_node(|| what(name))
+}
+
+/// The bytes go into the sessions' own directories. A session that got none becomes an error.
+async fn bring(
+    source: Rc<dyn Source>,
+    sessions: &mut [Result<Rc<Session>>],
+    fan_out: usize,
     bar: &indicatif::ProgressBar,
-) -> std::result::Result<(), Errno> {
-    let session = tree.make().await?;
-    let file = session.create("fs/file", 0o600).await?;
-    for at in (0..bytes.len()).step_by(BLOCK_BYTES) {
-        let piece = bytes.slice(at..bytes.len().min(at + BLOCK_BYTES));
-        let count = piece.len() as u64;
-        session.put(&file, at as u64, piece).await?;
-        bar.inc(count);
+    what: impl Fn(&str) -> String,
+) {
+    let mut places = Vec::new();
+    let mut there = Vec::new();
+    for (at, session) in sessions.iter().enumerate() {
+        if let Ok(session) = session {
+            places.push(at);
+            there.push(session.clone());
+        }
     }
-    file.clunk().await.map_err(Errno::from)?;
+    for (at, why) in spread(&source, &there, fan_out, bar).await {
+        let failed: std::result::Result<Rc<Session>, _> = Err(Errno::because(Errno::EIO, why));
+        sessions[places[at]] = failed.on_node(|| what(&there[at].node.name));
+    }
+}
+
+/// A shell of the user's puts the file that has come in its place.
+async fn put(session: &Session, (to, mode): (&str, u32)) -> std::result::Result<(), Errno> {
     let words = ["sh", "-c", PLACE, "sh", to, &format!("{mode:o}")].map(quote).join(" ");
     session.write("argv", words.into()).await?;
     session.command(&["exec", "/bin/sh"]).await?;
-    match read_end(&session).await? {
+    match read_end(session).await? {
         End::Code(0) => Ok(()),
         end => {
             let said = session.open("stderr", 0).await?;
@@ -105,4 +132,3 @@ async fn copy(
 
 /// Beside its place first: a rename is one step, also from another file system.
 const PLACE: &str = "new=\"$1.covey-$$\" && cp file \"$new\" && chmod \"$2\" \"$new\" && mv -f \"$new\" \"$1\" || { rm -f \"$new\"; exit 1; }";
-const BLOCK_BYTES: usize = 1 << 20;

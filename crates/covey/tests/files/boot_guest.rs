@@ -103,7 +103,7 @@ fn a_machine_boots_into_an_image_that_it_has_fetched() {
     let initrd = at("initrd.gz");
     done(Command::new(source("dist/initramfs/make")).arg(kernel()).arg(bootget).arg(&initrd));
     let line = format!(
-        "console=ttyS0 panic=-1 covey.boot=tcp!10.0.2.2!{port} covey.image=root covey.serve=1 covey.token={}",
+        "console=ttyS0 panic=-1 tsc=unstable covey.boot=tcp!10.0.2.2!{port} covey.image=root covey.serve=1 covey.token={}",
         token.trim()
     );
     let mut guest = Command::new("qemu-system-x86_64");

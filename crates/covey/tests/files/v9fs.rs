@@ -28,6 +28,11 @@ fn linux_sees_a_tree_that_a_node_binds_and_another_node_s_tree() {
     run_in_guest("clock.sh");
 }
 
+#[test]
+fn linux_runs_programs_by_nothing_but_files() {
+    run_in_guest("xcpu.sh");
+}
+
 fn run_in_guest(script: &str) {
     if !crate::support::uml::is_there() {
         return crate::support::skip("needs root and the package user-mode-linux");

@@ -1,6 +1,12 @@
 //! Programs on nodes, end to end: `covey run` and the commands about jobs, and MPI programs.
 
+mod lifetimes;
 mod mpi;
+#[path = "../hostile/nine.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod nine;
 mod run;
+mod slurm;
+mod spread;
 #[path = "../support/mod.rs"]
 mod support;

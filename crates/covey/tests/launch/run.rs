@@ -28,23 +28,23 @@ pub fn cluster(io_servers: usize) -> Cluster {
 }
 
 /// `covey run` with these words.
-fn started(cluster: &Cluster, words: &[&str]) -> Finished {
+pub fn started(cluster: &Cluster, words: &[&str]) -> Finished {
     let words: Vec<&str> = ["run"].iter().chain(words).copied().collect();
     cluster.try_covey(&words)
 }
 
 /// One that goes on beside the test, with pipes; it is killed at the end.
-struct Beside(Child);
+pub struct Beside(Child);
 
 impl Beside {
-    fn covey(cluster: &Cluster, words: &[&str]) -> Beside {
+    pub fn covey(cluster: &Cluster, words: &[&str]) -> Beside {
         let mut command = covey();
         command.arg("--config").arg(cluster.config()).args(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Beside(command.spawn().unwrap())
     }
 
-    fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         let mut one = [0];
         let out = self.0.stdout.as_mut().unwrap();
@@ -58,7 +58,19 @@ impl Beside {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    fn code(&mut self) -> Option<i32> {
+    /// Kills it, as a power loss would.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+    }
+
+    /// What it has written to stderr, when it has ended.
+    pub fn said(&mut self) -> String {
+        let mut text = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    pub fn code(&mut self) -> Option<i32> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {

@@ -1,8 +1,9 @@
 //! The commands of a session's control file.
 
-use super::host::{Host, Size};
+use super::host::{Host, Size, Which};
 use super::state::{Session, State};
 use super::{ID_BYTES_MAX, signals};
+use crate::spawn::manifest::is_inside;
 use covey_ninep::control::{Commands, quote, refuse};
 use covey_ninep::tree::{Outcome, Result, User};
 use std::rc::Rc;
@@ -24,6 +25,10 @@ impl Commands for SessionCommands {
         if !id.is_empty() {
             text += &format!("# id {}\n", quote(&id));
         }
+        if let Some(transfer) = session.incoming.borrow().upgrade() {
+            let (here, all) = transfer.progress();
+            text += &format!("# here {here} of {all} chunks\n");
+        }
         for failure in session.failures.borrow().iter() {
             let reason = failure.reason.replace('\n', " ");
             text += &format!("# failed {} {reason}\n", failure.destination);
@@ -34,8 +39,15 @@ impl Commands for SessionCommands {
     fn run(&self, _: &User, words: &[&str]) -> Outcome<()> {
         let session = &self.0;
         match words {
-            ["exec"] => session.start(None),
-            ["exec", path] => session.start(Some(path)),
+            ["exec"] => session.start(Which::Copied),
+            ["exec", path] => session.start(Which::OnNode((*path).to_owned())),
+            ["exec", "in", path] if is_inside(path.as_bytes()) => {
+                session.start(Which::Inside((*path).to_owned()))
+            }
+            ["exec", "in", path] => {
+                refuse(format!("exec in {path:?}: names below fs/ are wanted, as in bin/work"))
+                    .into()
+            }
             ["clone", fan_out, list] => session.spread(self.1.clone(), fan_out, list),
             words => run_now(session, words).into(),
         }
@@ -114,7 +126,7 @@ impl Session {
 }
 
 const COMMANDS: &[&str] = &[
-    "exec [PATH]",
+    "exec [PATH | in NAME]",
     "clone N DEST,DEST,...",
     "signal NAME|NUMBER",
     "type normal|persistent",

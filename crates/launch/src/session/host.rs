@@ -76,8 +76,8 @@ pub type Ended = Box<dyn FnOnce(i32)>;
 /// A program to be started.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// A path on the node, looked for in PATH when it has no slash; None is what was written to `exec`.
-    pub path: Option<String>,
+    /// Which file it is.
+    pub which: Which,
     /// Its arguments, of which the first is its name. No NUL in any.
     pub argv: Vec<Vec<u8>>,
     /// Its environment: `NAME=VALUE` each. No NUL in any.
@@ -88,6 +88,27 @@ pub struct Program {
     pub terminal: Option<Size>,
     /// As whom it runs.
     pub user: Rc<User>,
+}
+
+/// Which file is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// What was written to `exec`.
+    Copied,
+    /// A file in the session's own directory, by names below that.
+    Inside(String),
+    /// A path on the node, looked for in PATH when it has no slash.
+    OnNode(String),
+}
+
+impl Which {
+    /// What it is called where nobody has said otherwise.
+    pub fn name(&self) -> &str {
+        match self {
+            Which::Copied => "exec",
+            Which::Inside(path) | Which::OnNode(path) => path,
+        }
+    }
 }
 
 /// A started program and everything that it starts.

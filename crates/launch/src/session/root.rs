@@ -170,8 +170,10 @@ impl Tree for CloneFile {
         Qid::FILE
     }
 
+    /// As long as it can become, until it is opened: a program that follows a file (tail) begins again with one that is
+    /// shorter than what it has read.
     fn getattr(&self, _: &Rc<User>, node: &Made) -> Outcome<Attr> {
-        let size = node.as_ref().map_or(0, |made| made.0.len() as u64);
+        let size = node.as_ref().map_or(NUMBER_BYTES_MAX, |made| made.0.len() as u64);
         Ok(Attr { size, ..attr(0o444) }).into()
     }
 
@@ -373,5 +375,7 @@ fn only_within<T>(attach: &Attach) -> Result<T> {
 }
 
 const QID: Qid = Qid { kind: Qid::FILE, version: 0, path: 1 };
+/// A number and the end of its line.
+const NUMBER_BYTES_MAX: u64 = 21;
 /// A state is a word or two.
 const STATE_BYTES_MAX: usize = 1024;

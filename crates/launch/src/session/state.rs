@@ -1,6 +1,6 @@
 //! A session: what was written for its program, and how far it is.
 
-use super::host::{Job, Place, Program, Size};
+use super::host::{Job, Place, Program, Size, Which};
 use super::root::Sessions;
 use super::transfer::Transfer;
 use super::words;
@@ -154,22 +154,21 @@ impl Session {
         }
     }
 
-    /// Starts the program that was brought together, or the one at `path` on the node; after the spawns that are
-    /// under way.
-    pub(super) fn start(self: &Rc<Self>, path: Option<&str>) -> Outcome<()> {
+    /// Starts a program; after the spawns that are under way.
+    pub(super) fn start(self: &Rc<Self>, which: Which) -> Outcome<()> {
         if self.clones.get() == 0 {
-            return self.start_now(path);
+            return self.start_now(which);
         }
-        let (session, path) = (self.clone(), path.map(str::to_owned));
+        let session = self.clone();
         Outcome::later(async move {
             let cloning = session.clone();
             session.cloned.wait(move || (cloning.clones.get() == 0).then_some(())).await;
-            session.start_now(path.as_deref()).wait().await
+            session.start_now(which).wait().await
         })
     }
 
-    fn start_now(self: &Rc<Self>, path: Option<&str>) -> Outcome<()> {
-        let program = match self.program(path) {
+    fn start_now(self: &Rc<Self>, which: Which) -> Outcome<()> {
+        let program = match self.program(which) {
             Ok(program) => program,
             Err(error) => return Err(error).into(),
         };
@@ -188,9 +187,9 @@ impl Session {
         }
     }
 
-    fn program(&self, path: Option<&str>) -> Result<Program> {
+    fn program(&self, which: Which) -> Result<Program> {
         self.check_new()?;
-        if path.is_none() && self.place.program_bytes().is_none() {
+        if which == Which::Copied && self.place.program_bytes().is_none() {
             let what = "nothing was written to exec; hint: copy a program there, or say exec PATH";
             return Err(Errno::because(Errno::ENOENT, what));
         }
@@ -203,7 +202,7 @@ impl Session {
         }
         let mut argv = words::parse("argv", &self.argv.borrow())?;
         if argv.is_empty() {
-            argv.push(path.unwrap_or("exec").as_bytes().to_vec());
+            argv.push(which.name().as_bytes().to_vec());
         }
         let defaults = self.all.upgrade().map(|all| all.env()).unwrap_or_default();
         let mut env = words::environment(&defaults, &self.env.borrow())?;
@@ -211,7 +210,7 @@ impl Session {
         env.push(format!("XCPUSID={}", self.number).into());
         env.push(format!("XCPUJID={}", self.id()).into());
         Ok(Program {
-            path: path.map(str::to_owned),
+            which,
             argv,
             env,
             directory: self.directory.borrow().clone(),

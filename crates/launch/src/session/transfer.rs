@@ -53,6 +53,12 @@ impl Transfer {
         self.arrived.wait(look).await
     }
 
+    /// How many chunks are here, and of how many.
+    pub(super) fn progress(&self) -> (usize, usize) {
+        let all = self.manifest.chunks();
+        (all - self.missing.get(), all)
+    }
+
     async fn read(&self, index: usize) -> Result<Bytes> {
         let mut chunk = BytesMut::new();
         for (entry, offset, count) in self.manifest.pieces(index) {

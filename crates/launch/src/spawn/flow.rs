@@ -55,6 +55,19 @@ pub async fn spread(
     join_all(branches).await.into_iter().flatten().collect()
 }
 
+/// The same from a place that is no node and may be far away: one copy leaves it, to a node that serves the rest.
+pub async fn hand_over(
+    net: Rc<dyn Net>,
+    source: Rc<dyn Source>,
+    destinations: Vec<String>,
+    fan_out: usize,
+) -> Vec<Failure> {
+    match destinations.split_first() {
+        Some((head, rest)) => branch(net, source, head.clone(), rest.to_vec(), fan_out).await,
+        None => Vec::new(),
+    }
+}
+
 /// Serves one group, with one head after the other until there is one that serves the rest.
 async fn branch(
     net: Rc<dyn Net>,

@@ -161,8 +161,8 @@ fn entry(numbers: &[u8], path: &[u8], target: &[u8]) -> Result<Entry> {
     Ok(Entry { kind, path: path.to_vec(), mode: mode & 0o777, bytes })
 }
 
-/// Names only, so that nothing leads up.
-fn is_inside(path: &[u8]) -> bool {
+/// Whether a path has names only, so that nothing leads up.
+pub fn is_inside(path: &[u8]) -> bool {
     let is_name = |name: &[u8]| !name.is_empty() && name != b"." && name != b"..";
     !path.contains(&0) && path.len() < 4096 && path.split(|byte| *byte == b'/').all(is_name)
 }

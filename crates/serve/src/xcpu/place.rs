@@ -9,7 +9,7 @@ use covey_io::os::file::DataFile;
 use covey_io::os::spawn::{Command, Event, Stage, Stdio, WindowSize};
 use covey_io::os::users;
 use covey_io::task;
-use covey_launch::session::{Ended, Job, Place, Program};
+use covey_launch::session::{Ended, Job, Place, Program, Which};
 use covey_launch::spawn::manifest::{Entry, EntryKind};
 use covey_ninep::namespace::Part;
 use covey_ninep::tree::{Errno, Outcome, Result, User};
@@ -28,6 +28,8 @@ pub(super) struct SessionPlace {
     owner: Rc<User>,
     number: u64,
     dir: PathBuf,
+    /// For shared memory, where the machine has a place for it.
+    memory: Option<PathBuf>,
     files: Rc<ExportTree>,
     /// The program, while it may be written.
     program: Rc<RefCell<Option<DataFile>>>,
@@ -46,6 +48,7 @@ impl SessionPlace {
         };
         match make_dirs(&dir, give) {
             Ok(files) => Ok(SessionPlace {
+                memory: make_memory(&world, number, give),
                 world,
                 owner,
                 number,
@@ -88,6 +91,14 @@ impl SessionPlace {
         self.dir.join("exec")
     }
 
+    fn file_of(&self, which: &Which) -> PathBuf {
+        match which {
+            Which::Copied => self.exec_file(),
+            Which::Inside(path) => self.dir.join("fs").join(path),
+            Which::OnNode(path) => PathBuf::from(path),
+        }
+    }
+
     fn command(
         &self,
         program: &Program,
@@ -107,7 +118,7 @@ impl SessionPlace {
             None => Stdio::Pipes,
         };
         Ok(Command {
-            program: program.path.as_ref().map_or_else(|| self.exec_file(), PathBuf::from),
+            program: self.file_of(&program.which),
             argv: strings(&program.argv)?,
             env,
             directory: program
@@ -128,12 +139,14 @@ impl SessionPlace {
         let account = users::by_uid(self.owner.uid)?;
         let name = account.map_or_else(|| self.owner.uid.to_string(), |found| found.name.clone());
         let path = self.dir.display();
+        let memory = self.memory.as_ref().unwrap_or(&self.dir).display().to_string();
         for (name, value) in [
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
             ("USER", name.clone()),
             ("LOGNAME", name),
             ("XCPUPATH", path.to_string()),
             ("COVEY", own_program()),
+            ("XCPUMEMORY", memory),
         ] {
             let is_there = env.iter().any(|word| {
                 word.as_bytes()
@@ -235,16 +248,22 @@ impl Place for SessionPlace {
             return;
         }
         *self.program.borrow_mut() = None;
-        let dir = self.dir.clone();
+        let (dir, memory) = (self.dir.clone(), self.memory.clone());
         // Long where a program has left many files. As root: it is the daemon's directory that it is in.
         drop(task::spawn(async move {
-            let _ = task::blocking(move || std::fs::remove_dir_all(dir)).await;
+            let remove = move || {
+                if let Some(memory) = memory {
+                    let _ = std::fs::remove_dir_all(memory);
+                }
+                std::fs::remove_dir_all(dir)
+            };
+            let _ = task::blocking(remove).await;
         }));
     }
 
     fn start(&self, program: Program, ended: Ended) -> Outcome<Rc<dyn Job>> {
         // A file that is open for writing cannot be executed.
-        let keeps = program.path.is_none();
+        let keeps = program.which == Which::Copied;
         let taken = self.program.take();
         let reopened = match (&taken, keeps) {
             (Some(_), _) => {
@@ -259,7 +278,7 @@ impl Place for SessionPlace {
             Err(_) => None,
         };
         let entrance = group.as_ref().and_then(|group| group.entrance().ok());
-        let what = program.path.clone().unwrap_or_else(|| "exec".to_owned());
+        let what = program.which.name().to_owned();
         let command = match self.command(&program, entrance) {
             Ok(command) => command,
             Err(error) => return Err(error).into(),
@@ -302,6 +321,23 @@ fn make_dirs(dir: &Path, give: impl Fn(&Path) -> io::Result<()>) -> io::Result<E
     give(&fs)?;
     give(dir)?;
     Ok(files)
+}
+
+/// A session goes without where it cannot be made.
+fn make_memory(
+    world: &World,
+    number: u64,
+    give: impl Fn(&Path) -> io::Result<()>,
+) -> Option<PathBuf> {
+    let dir = world.memory.as_ref()?.path().join(number.to_string());
+    DirBuilder::new().mode(0o700).create(&dir).ok()?;
+    match give(&dir) {
+        Ok(()) => Some(dir),
+        Err(_) => {
+            let _ = std::fs::remove_dir(&dir);
+            None
+        }
+    }
 }
 
 fn refused(what: &str, directory: &Path, errno: i32, stage: Stage) -> Errno {

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A directory of this process alone, below the system's directory for temporary files. It is removed when
+/// A directory of this process alone, below the system's directory for temporary files or for shared memory. It is removed when
 /// this is dropped, and by the next start of the node where there was no time for that.
 pub(super) struct Scratch {
     dir: PathBuf,
@@ -17,9 +17,18 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
+    /// For files.
     pub fn open(node: &str) -> io::Result<Scratch> {
+        Scratch::below(std::env::temp_dir(), node)
+    }
+
+    /// For memory that programs share; None where the machine has no place for it.
+    pub fn memory(node: &str) -> Option<Scratch> {
+        Scratch::below(PathBuf::from("/dev/shm"), node).ok()
+    }
+
+    fn below(above: PathBuf, node: &str) -> io::Result<Scratch> {
         let own = rustix::process::geteuid().as_raw();
-        let above = std::env::temp_dir();
         let prefix = format!("covey-xcpu-{own}-{node}-");
         sweep(&above, &prefix, own);
         for number in 0..NAMES_MAX {

@@ -39,14 +39,16 @@ impl Variables {
     }
 }
 
-/// Nodes that are on one machine. Open MPI calls its shared memory after the machine and the number of the rank on its
-/// node: those of two nodes would be one.
+/// Says where Open MPI has its shared memory: with the node's starter, which ends with all that is in it, because ranks
+/// that are killed leave theirs. It is called after the machine and the number of the rank on its node, so that those of
+/// two nodes on one machine would be one. A directory that is not in memory is taken for these only.
 fn part_memory(variables: &mut [Variables]) {
     let machines: Vec<Option<String>> =
         variables.iter().map(|node| node.value(MACHINE).map(str::to_owned)).collect();
     for (node, machine) in variables.iter_mut().zip(&machines) {
         let is_shared = machines.iter().filter(|other| *other == machine).count() > 1;
-        if let (true, Some(scratch)) = (is_shared, node.value(SCRATCH).map(str::to_owned)) {
+        let Some(scratch) = node.value(SCRATCH).map(str::to_owned) else { continue };
+        if is_shared || scratch.starts_with("/dev/shm/") {
             let set = |which| format!("OMPI_MCA_btl_{which}_backing_directory={scratch}");
             node.all.extend(["vader", "sm"].map(set));
         }

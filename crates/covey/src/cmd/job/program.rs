@@ -44,6 +44,37 @@ pub fn same_here(path: &str) -> Option<Program> {
     Some(Program { path, bytes: bytes.into() })
 }
 
+/// A shared library that goes along.
+pub struct Library {
+    /// What programs call it.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// The libraries that the loader finds for a program here, but the system's own.
+pub fn libraries(program: &Program) -> Result<Vec<Library>> {
+    let shown = program.path.display();
+    let what = || format!("ask for the libraries of {shown}");
+    let said = std::process::Command::new("ldd").arg(&program.path).output().cannot(what)?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let mut found = Vec::new();
+    for (name, path) in said.lines().filter_map(library) {
+        found.push(Library { name: name.to_owned(), path: path.into() });
+    }
+    Ok(found)
+}
+
+/// A line of ldd: `libx.so.1 => /path (0x...)`. libc and what belongs to it fits the node's loader only.
+fn library(line: &str) -> Option<(&str, &str)> {
+    const SYSTEM: [&str; 7] =
+        ["libc.", "libm.", "libpthread.", "libdl.", "librt.", "ld-linux", "libresolv."];
+    let (name, rest) = line.trim().split_once(" => ")?;
+    let path = rest.split(" (").next()?.trim();
+    let is_ours = !SYSTEM.iter().any(|system| name.starts_with(system)) && !name.contains('/');
+    (is_ours && path.starts_with('/')).then_some((name, path))
+}
+
 fn has_mark(bytes: &[u8], marks: &[&[u8]]) -> bool {
     let begins = |at: usize| marks.iter().any(|mark| bytes[at..].starts_with(mark));
     (0..bytes.len()).any(|at| matches!(bytes[at], b'l' | b'P') && begins(at))
@@ -108,5 +139,22 @@ mod tests {
             assert!(error.message.contains(why) && !error.hints.is_empty(), "{}", error.message);
         }
         assert!(Program::find("sh").is_ok());
+    }
+
+    #[test]
+    fn the_libraries_of_a_program_go_along_but_the_systems_own() {
+        let of = |line| library(line).map(|(name, _)| name);
+        assert_eq!(
+            of("\tlibmpich.so.12 => /lib/libmpich.so.12 (0x00007f)"),
+            Some("libmpich.so.12")
+        );
+        for line in [
+            "\tlinux-vdso.so.1 (0x00007ffc)",
+            "\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x0)",
+            "\tlibgone.so => not found",
+            "\t/lib64/ld-linux-x86-64.so.2 (0x00007f)",
+        ] {
+            assert_eq!(of(line), None, "{line}");
+        }
     }
 }

@@ -151,12 +151,6 @@ impl Session {
         fid.clunk().await.map_err(Errno::from)
     }
 
-    /// Makes a file in its own directory.
-    pub async fn create(&self, file: &str, mode: u32) -> Reply<Fid> {
-        let path = self.node.path(&format!("{}/{file}", self.number));
-        self.node.peer.create(&path, O_WRONLY, mode).await
-    }
-
     /// Up to `count` bytes; nothing at the end.
     pub async fn read(&self, fid: &Fid, offset: u64, count: u32) -> Reply<Bytes> {
         self.node.peer.read(fid, offset, count).await

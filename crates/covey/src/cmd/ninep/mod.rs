@@ -312,7 +312,7 @@ async fn rm(peer: &Peer, path: &str, context: &Context) -> Result<()> {
 }
 
 /// A reply of another type than the request's.
-fn unexpected(reply: &Message) -> covey_ninep::tree::Errno {
+pub(in crate::cmd) fn unexpected(reply: &Message) -> covey_ninep::tree::Errno {
     use covey_ninep::tree::Errno;
     Errno::because(Errno::EPROTO, format!("the server answered with {}", reply.name()))
 }
