@@ -63,7 +63,9 @@ fn spread(
         }
         Outcome { text, took }
     };
-    sim.run(Duration::from_secs(600), done).expect("no hang")
+    let done = sim.run(Duration::from_secs(600), done).expect("no hang");
+    machines.end(sim);
+    done
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub fn simulate(spread: Spread, profile: &Profile) -> Result<Took> {
     let program: Bytes =
         (0..spread.bytes).map(|at| (at * 7 + at / 251) as u8).collect::<Vec<_>>().into();
     let sim = Sim::new(spread.nodes as u64, false);
+    sim.control().make_steps_free();
     let latency = Duration::from_nanos(profile.latency_ns + profile.switch_latency_ns);
     sim.control()
         .set_network(Quality { latency: (latency, latency), ..Quality::switch(rate(profile)?) });
@@ -106,6 +107,7 @@ pub fn simulate(spread: Spread, profile: &Profile) -> Result<Took> {
         let (command_bytes, first_bytes) = (control.bytes_sent(command), control.bytes_sent(first));
         Ok(Took { time, command_bytes, first_bytes })
     });
+    machines.end(&sim);
     done.map_err(|hang| failed(format!("it hangs at {:?}", hang.at)))?.map_err(failed)
 }
 

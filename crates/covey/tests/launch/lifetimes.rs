@@ -107,9 +107,10 @@ fn sessions_in_a_loop_leave_no_process_no_file_and_nothing_open() {
     let one = |client: &mut Client, round: usize| {
         let number = client.make(10).unwrap();
         client.write(&format!("{number}/argv"), 11, b"sh -c 'echo x; exit 3'").unwrap();
-        let command: &[u8] = if round % 2 == 0 { b"exec /bin/sh\n" } else { b"type normal\n" };
+        let command: &[u8] =
+            if round.is_multiple_of(2) { b"exec /bin/sh\n" } else { b"type normal\n" };
         client.write(&format!("{number}/ctl"), 11, command).unwrap();
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             client.open(&format!("{number}/stdout"), 12, O_RDONLY).unwrap();
             assert_eq!(client.read(12), "x\n");
             client.open(&format!("{number}/wait"), 13, O_RDONLY).unwrap();

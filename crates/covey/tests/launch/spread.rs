@@ -81,7 +81,7 @@ fn a_node_gets_the_program_of_its_architecture() {
 
 #[test]
 fn a_node_that_cannot_keep_the_program_is_named_and_the_others_run_it() {
-    let mut cluster = cluster(3);
+    let cluster = cluster(3);
     // What a restarted node no longer has is known to nobody until it is asked.
     cluster.kill("io2");
     let program = cluster.scratch("small");

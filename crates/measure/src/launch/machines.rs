@@ -63,6 +63,14 @@ impl Machines {
         machines
     }
 
+    /// Ends all of them: what their tasks hold, holds them.
+    pub fn end(&self, sim: &Sim) {
+        let control = sim.control();
+        self.0.ids.iter().for_each(|id| control.kill(*id));
+        self.0.xcpus.borrow_mut().clear();
+        self.0.programs.borrow_mut().clear();
+    }
+
     pub fn len(&self) -> usize {
         self.0.ids.len()
     }
