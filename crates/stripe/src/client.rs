@@ -254,6 +254,20 @@ impl Fs {
         self.change_attributes(who, id, change, set::SIZE_OF_OPEN).await
     }
 
+    /// Keeps everybody who has the file open now from writing it or reading it at the I/O servers, [`File::pin`]ned
+    /// ones for good: for who takes a file over from another client that may not know it is dead.
+    pub async fn fence(&self, who: &Caller, id: Id) -> Result<()> {
+        let before = self.shared.session.inode_now(id).await?.epoch;
+        match self.change(who, Op::Fence { id }).await {
+            // An I/O server that does not answer hears of it before it serves again.
+            Err(error) if error.code == Errno::EIO => {
+                let is_raised = self.shared.session.inode_now(id).await?.epoch > before;
+                if is_raised { Ok(()) } else { Err(error) }
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
     async fn change_attributes(
         &self,
         who: &Caller,

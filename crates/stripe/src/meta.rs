@@ -378,6 +378,7 @@ impl<K: Kv> Store<K> {
             Op::Reclaimed { id, epoch } => self.reclaimed(*id, *epoch),
             Op::SessionOver { session } => self.session_over(*session, request.now),
             Op::Touch { id } => self.touch(request, *id),
+            Op::Fence { id } => self.fence(request, *id),
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
             Op::Drop { id } => self.drop_orphan(*id),
             Op::KnowStore { server, store } => self.know_store(*server, store),

@@ -364,6 +364,9 @@ operations! {
         32 StillOpen { files: List<u64> },
         /// volatile: one open less of each
         33 Close { ids: List<u64> },
+        /// raises the epoch and cuts nothing: whoever goes on writing at the old one is refused, by the I/O servers
+        /// too. Answered when they know; the epoch is raised even if one of them does not answer
+        34 Fence { id: u64 } [logged] content(id),
         /// read: looks at up to `rows_max` rows after `after`, see [`check::table`]; inodes and links
         /// are told of the window from `low` up to, not including, `high`
         60 Check { table: u8, after: Name, rows_max: u32, low: u64, high: u64 } [opens],

@@ -56,3 +56,60 @@ fn an_append_whose_session_was_given_up_is_not_taken_for_done() {
     (0..SERVERS).for_each(|at| world.net.set_down(&data_name(at), false));
     assert_eq!(world.run(append).unwrap_err().code, Errno::EIO);
 }
+
+/// A node that was stopped for long, and does not know that another has its file by now, changes nothing any more: neither what
+/// lies with the metadata nor what lies on an I/O server, whether it asks for the new epoch or not.
+#[test]
+fn who_has_pinned_a_file_that_was_taken_over_never_writes_it_again() {
+    let mut world = World::progressive(6);
+    let (old, new) = (world.client(true), world.client(true));
+    let made = world.run(old.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let file = made.unwrap().1;
+    let bytes = INLINE + SINGLE + 3 * STRIP;
+    world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
+    file.pin().unwrap();
+    world.run(file.write_at(0, vec![2; bytes].into())).unwrap();
+    // What its own client does is its own.
+    file.unpin().unwrap();
+    let shorter = covey_ninep::tree::SetAttr {
+        size: Some(bytes as u64 - 10),
+        ..covey_ninep::tree::SetAttr::default()
+    };
+    world.run(old.setattr(&root(), file.id(), shorter)).unwrap();
+    file.pin().unwrap();
+    world.run(file.write_at(0, vec![2; bytes].into())).unwrap();
+
+    assert!(!world.run(file.is_taken()).unwrap());
+    world.run(new.fence(&root(), file.id())).unwrap();
+    let taken = world.run(new.open(&root(), file.id(), 6)).unwrap();
+    assert!(world.run(file.is_taken()).unwrap() && !world.run(taken.is_taken()).unwrap());
+    for offset in [0, INLINE, INLINE + SINGLE, bytes - 1] {
+        let late = world.run(file.write_at(offset as u64, vec![3; 1].into()));
+        assert_eq!(late.unwrap_err().code, Errno::ESTALE, "at {offset}");
+        let late = world.run(file.read_at(offset as u64, 1));
+        assert_eq!(late.unwrap_err().code, Errno::ESTALE, "at {offset}");
+    }
+    world.run(old.stat(file.id())).unwrap();
+    assert!(world.run(file.write_at(0, vec![3; bytes].into())).is_err(), "it has looked");
+    let found = world.run(taken.read_at(0, bytes)).unwrap();
+    assert!(found.into_bytes().iter().all(|byte| *byte == 2));
+    world.run(taken.write_at(0, vec![4; bytes].into())).unwrap();
+}
+
+/// The epoch is raised for those that are there, and nobody waits longer for the others than for dead servers.
+#[test]
+fn a_file_is_fenced_while_an_io_server_is_dead() {
+    let mut world = World::progressive(7);
+    let (old, new) = (world.client(false), world.client(false));
+    let made = world.run(old.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let file = made.unwrap().1;
+    let bytes = INLINE + SINGLE + 3 * STRIP;
+    world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
+    file.pin().unwrap();
+    world.net.set_down("io1", true);
+    world.run(new.fence(&root(), file.id())).unwrap();
+    assert!(world.run(file.write_at(0, vec![3; bytes].into())).is_err());
+    world.net.set_down("io1", false);
+    let late = world.run(file.write_at(INLINE as u64, vec![3; 10].into()));
+    assert_eq!(late.unwrap_err().code, Errno::ESTALE);
+}

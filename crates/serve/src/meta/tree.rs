@@ -96,7 +96,9 @@ impl MetaServer {
         let waits_for = match op {
             _ if !self.0.is_store_here() => "checkpoint",
             Op::Fsync { .. } => "disk",
-            Op::Setattr { .. } | Op::SetStriping { .. } | Op::Recut { .. } => "log or I/O servers",
+            Op::Setattr { .. } | Op::SetStriping { .. } | Op::Recut { .. } | Op::Fence { .. } => {
+                "log or I/O servers"
+            }
             Op::Lock { .. } | Op::Revokes { .. } => return None,
             Op::Commit { .. } => "log or other appends",
             _ => "log",

@@ -15,6 +15,7 @@
 mod dense;
 mod inline;
 mod list;
+mod pin;
 mod privilege;
 mod ranges;
 mod slots;
@@ -70,6 +71,7 @@ struct State {
     written: dense::Written,
     /// The metadata server's answer to the last that it was told of beside a write: whether it came.
     told: Option<Told>,
+    pinned: pin::Pinned,
 }
 
 type Told = future::Shared<BoxFuture<bool>>;
@@ -108,6 +110,7 @@ impl OpenFile {
             touched_at: None,
             written: dense::Written::default(),
             told: None,
+            pinned: pin::Pinned::default(),
         };
         let (is_privileged, state) = (AtomicBool::default(), Mutex::new(state));
         Ok(OpenFile { id: inode.id, map, links, is_privileged, state })
@@ -118,6 +121,9 @@ impl OpenFile {
         let mut state = self.lock();
         self.note_privilege(&mut state, inode);
         state.written.saw(inode);
+        if state.is_taken_by(inode) {
+            return;
+        }
         if inode.epoch > state.epoch {
             state.epoch = inode.epoch;
             state.size = inode.size;
@@ -136,6 +142,7 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             self.meet_restart(fs).await?;
+            self.check_ours()?;
             let (epoch, limit) = (self.lock().epoch, self.payload_max());
             match self.read_once(fs, offset, offset.saturating_add(count as u64), epoch).await {
                 Err(error) if self.was_too_large(&error, limit) => {}
@@ -193,6 +200,7 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             self.meet_restart(fs).await?;
+            self.check_ours()?;
             let limit = self.payload_max();
             let (size, epoch) = self.size_and_epoch();
             let growth = self.growth(offset, end, size, offset > size);
@@ -435,6 +443,10 @@ impl OpenFile {
             let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
             let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
             let mut state = self.lock();
+            if state.is_taken_by(&inode) {
+                state.starts = starts;
+                continue;
+            }
             if state.starts.1 != starts.1 {
                 // What was written within a size that another client has told goes with it.
                 let is_shorter = inode.epoch <= state.epoch && inode.size < state.size;
@@ -454,6 +466,7 @@ impl OpenFile {
         let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
         let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
         self.refresh(&inode);
+        self.check_ours()?;
         if self.lock().epoch != tried {
             return Ok(());
         }

@@ -104,6 +104,26 @@ impl File {
         self.handle.consistency
     }
 
+    /// From here on all of this client's handles on the file work in the epoch that it has: once another client has
+    /// raised it (by [`Fs::fence`] or a truncation) they answer ESTALE, and never anything else again.
+    pub fn pin(&self) -> Result<()> {
+        self.data()?.pin(true);
+        Ok(())
+    }
+
+    /// Whether another client has raised the epoch of the file, which is pinned: asked now.
+    pub async fn is_taken(&self) -> Result<bool> {
+        let open = self.data()?;
+        open.fresh(&self.handle.shared).await?;
+        Ok(open.check_ours().is_err())
+    }
+
+    /// The file's epoch is raised by this client itself: then it is pinned again.
+    pub fn unpin(&self) -> Result<()> {
+        self.data()?.pin(false);
+        Ok(())
+    }
+
     /// Up to `count` bytes from `offset`, in pieces that were never copied; fewer at the end only.
     pub async fn read_at(&self, offset: u64, count: usize) -> Result<Payload> {
         self.data()?.read(&self.handle.shared, offset, count).await

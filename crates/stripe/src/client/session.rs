@@ -162,6 +162,14 @@ impl Session {
         }
     }
 
+    /// Attributes as they are now.
+    pub async fn inode_now(&self, id: Id) -> Result<Inode> {
+        match self.ask(&Caller::default(), Op::Getattr { id }).await? {
+            Reply::Node { inode } => Ok(inode),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// One name.
     pub async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
         let now = self.net.now();

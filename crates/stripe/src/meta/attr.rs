@@ -219,6 +219,22 @@ impl<K: Kv> Store<K> {
         Ok(node(stored.inode))
     }
 
+    /// Nobody writes at the file's epoch any more.
+    pub(super) fn fence(&mut self, request: &Request, id: Id) -> Result<Applied, Fault> {
+        let mut stored = self.stored(id)?;
+        must_be_regular(&stored.inode)?;
+        if !self.replaying {
+            check(&request.caller, &stored.inode, access::WRITE)?;
+        }
+        if stored.inode.epoch == u32::MAX {
+            return refuse(Errno::EOVERFLOW, format!("file {id} was cut too often"));
+        }
+        let end = stored.inode.size.max(stored.tail);
+        let epoch = self.cut_objects(&mut stored, end)?;
+        self.save(&stored)?;
+        Ok(Applied::AfterCut { id, epoch, reply: Reply::Node { inode: stored.inode } })
+    }
+
     /// Content was written within the size.
     pub(super) fn touch(&mut self, request: &Request, id: Id) -> Result<Applied, Fault> {
         let mut stored = self.stored(id)?;

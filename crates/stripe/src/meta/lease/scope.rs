@@ -71,7 +71,8 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
             | Op::Setattr { .. }
             | Op::Extend { .. }
             | Op::WriteInline { .. }
-            | Op::Touch { .. },
+            | Op::Touch { .. }
+            | Op::Fence { .. },
             Reply::Node { inode },
         )
         | (Op::ReadInline { .. } | Op::OpenRead { .. }, Reply::Inline { inode, .. }) => {

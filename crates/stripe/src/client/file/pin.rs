@@ -1,0 +1,46 @@
+//! Files that are somebody's own: once another client has raised the epoch they are lost.
+
+use super::{OpenFile, State};
+use crate::client::Result;
+use crate::ops::Inode;
+use covey_ninep::tree::Errno;
+
+/// Whether a file stays in its epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pinned {
+    #[default]
+    No,
+    Yes,
+    /// It was, and another client has raised the epoch.
+    Taken,
+}
+
+impl State {
+    /// Whether another client has the file by now, as these attributes say.
+    pub(super) fn is_taken_by(&mut self, inode: &Inode) -> bool {
+        if self.pinned == Pinned::Yes && inode.epoch > self.epoch {
+            self.pinned = Pinned::Taken;
+        }
+        self.pinned == Pinned::Taken
+    }
+}
+
+impl OpenFile {
+    /// Pins the file to its epoch, or lets it go; what was taken stays so.
+    pub fn pin(&self, is_pinned: bool) {
+        let mut state = self.lock();
+        if state.pinned != Pinned::Taken {
+            state.pinned = if is_pinned { Pinned::Yes } else { Pinned::No };
+        }
+    }
+
+    /// ESTALE where another client has taken the file.
+    pub fn check_ours(&self) -> Result<()> {
+        match self.lock().pinned {
+            Pinned::Taken => {
+                Err(Errno::because(Errno::ESTALE, "another client has taken the file over"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
