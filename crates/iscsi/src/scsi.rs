@@ -122,6 +122,9 @@ pub struct Completion {
     pub in_bytes: u64,
     /// How many bytes of data-out the command takes by its CDB, had the initiator that many.
     pub out_bytes: u64,
+    /// Where data-in is in a file, what the port keeps until the initiator has said that it has the data: as long as that,
+    /// the file could still change under it.
+    pub lent: store::Hold,
 }
 
 /// A task management function that concerns units, not single tasks (SAM-5, 7).

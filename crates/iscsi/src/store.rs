@@ -132,7 +132,30 @@ pub trait Held: Send + Sync + 'static {
     }
 }
 
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "held" } else { "nothing" })
+    }
+}
+
+impl PartialEq for Hold {
+    /// Whether both hold the same.
+    fn eq(&self, other: &Hold) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+}
+
+impl Eq for Hold {}
+
 impl Hold {
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Holds `what`.
     pub fn new(what: Arc<dyn Held>) -> Hold {
         Hold(Some(what))

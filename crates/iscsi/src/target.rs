@@ -16,6 +16,7 @@ mod data_in;
 mod data_out;
 mod discovery;
 mod full_feature;
+mod lent;
 mod login;
 mod management;
 mod security;
@@ -25,7 +26,7 @@ mod tasks;
 pub use crate::chap::Credentials;
 pub use crate::scsi::Device;
 pub use connection::{Connection, Seed};
-pub use session::{Counts, Order, Session, WINDOW};
+pub use session::{Counts, Entered, Order, Session, WINDOW};
 
 use crate::message::login as status;
 use crate::negotiate::Parameters;
@@ -39,6 +40,7 @@ const SESSIONS_MAX: usize = 4096;
 
 /// The targets that can be reached at a node's addresses.
 pub struct Portal<D: Device> {
+    number: u64,
     targets: RwLock<BTreeMap<String, Arc<Target<D>>>>,
     /// Who may ask which targets there are.
     pub discovery: RwLock<Access>,
@@ -47,7 +49,7 @@ pub struct Portal<D: Device> {
 impl<D: Device> Default for Portal<D> {
     fn default() -> Self {
         let (targets, discovery) = Default::default();
-        Portal { targets, discovery }
+        Portal { number: unique_number(), targets, discovery }
     }
 }
 
@@ -119,6 +121,7 @@ struct Changing {
     access: Access,
     addresses: Vec<String>,
     elsewhere: Option<Elsewhere>,
+    is_away: bool,
 }
 
 impl<D: Device> Portal<D> {
@@ -144,11 +147,14 @@ impl<D: Device> Portal<D> {
         true
     }
 
-    /// Serves a target no more. Its initiators are asked to log out, and lose their connections after `seconds`.
+    /// Serves a target no more. Initiators that have come this way are asked to log out, and lose their connections after
+    /// `seconds`; those that other portals have let in stay.
     pub fn remove(&self, name: &str, seconds: u16) -> Option<Arc<Target<D>>> {
         let mut targets = self.targets.write().unwrap_or_else(PoisonError::into_inner);
         let target = targets.remove(&name.to_ascii_lowercase())?;
-        target.ask_logout(seconds);
+        let sessions = target.sessions().into_iter();
+        let from_here = sessions.filter(|session| session.entered.portal == self.number);
+        from_here.for_each(|session| session.order(Order::AskLogout(seconds)));
         Some(target)
     }
 
@@ -165,8 +171,8 @@ impl<D: Device> Portal<D> {
     }
 }
 
-/// A number that no nexus of this process has: units may be reached by several portals.
-fn nexus_number() -> u64 {
+/// A number that no portal and no nexus of this process has: units may be reached by several portals.
+fn unique_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -181,7 +187,7 @@ impl<D: Device> Target<D> {
             portal_group: config.portal_group,
             device: config.device,
             parameters: config.parameters,
-            changing: RwLock::new(Changing { access, addresses, elsewhere: None }),
+            changing: RwLock::new(Changing { access, addresses, elsewhere: None, is_away: false }),
             sessions: Mutex::default(),
         }
     }
@@ -194,6 +200,11 @@ impl<D: Device> Target<D> {
     /// Sends initiators elsewhere, from the next login on; or no more.
     pub fn set_elsewhere(&self, elsewhere: Option<Elsewhere>) {
         self.change(|changing| changing.elsewhere = elsewhere);
+    }
+
+    /// Has initiators come again later, from the next login on; or no more.
+    pub fn set_away(&self, is_away: bool) {
+        self.change(|changing| changing.is_away = is_away);
     }
 
     /// Changes the addresses that discovery reports.
@@ -216,7 +227,16 @@ impl<D: Device> Target<D> {
 
     /// Asks all initiators to log out; connections that remain after `seconds` are closed.
     pub fn ask_logout(&self, seconds: u16) {
-        self.sessions().iter().for_each(|session| session.order(Order::AskLogout(seconds)));
+        self.order(&Order::AskLogout(seconds));
+    }
+
+    /// Ends all connections. What has no answer yet gets none: initiators send it again where they log in next.
+    pub fn disconnect(&self, why: &'static str) {
+        self.order(&Order::Close(why));
+    }
+
+    fn order(&self, order: &Order) {
+        self.sessions().iter().for_each(|session| session.order(order.clone()));
     }
 
     fn table(&self) -> MutexGuard<'_, BTreeMap<u16, Arc<Session<D>>>> {
@@ -227,6 +247,7 @@ impl<D: Device> Target<D> {
     fn begin(
         self: &Arc<Self>,
         nexus: Nexus,
+        entered: Entered,
         connections_max: u32,
         cmd_sn: u32,
     ) -> Result<Begun<D>, u16> {
@@ -252,7 +273,7 @@ impl<D: Device> Target<D> {
         let tsih = last.checked_add(1).or_else(|| (1..=u16::MAX).find(free));
         let tsih = tsih.ok_or(status::OUT_OF_RESOURCES)?;
         let target = Some(self.clone());
-        let session = Arc::new(Session::new(target, nexus, tsih, connections_max, cmd_sn));
+        let session = Arc::new(Session::new(target, nexus, entered, tsih, connections_max, cmd_sn));
         sessions.insert(tsih, session.clone());
         Ok((session, old))
     }

@@ -1,11 +1,13 @@
 //! Our initiator and our target, byte by byte: what is agreed on, where data goes, and connections that are lost.
 
 mod line;
+mod support;
 
 use bytes::BytesMut;
 use covey_iscsi::initiator::{self, Config, Done, Lost, Refusal, Request, Session};
 use covey_iscsi::negotiate::{Digest, Parameters};
-use covey_iscsi::target::{self, Access, Elsewhere, Portal};
+use covey_iscsi::scsi::{Device, Unit, Units};
+use covey_iscsi::target::{self, Access, Elsewhere, Portal, TargetConfig};
 use covey_wire::{Blame, Deposit, Landing, Machine, Payload, Segments};
 use line::{BLOCK, INITIATOR, TARGET, Toy, cdb, credentials, portal, portal_with};
 use std::pin::{Pin, pin};
@@ -14,9 +16,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 /// Two machines and the bytes between them, as the loop of the `io` crate would move them.
-struct Pair {
+struct Pair<D: Device = Toy> {
     initiator: End<initiator::Connection>,
-    target: End<target::Connection<Toy>>,
+    target: End<target::Connection<D>>,
     /// Most bytes that arrive at once.
     chunk: usize,
     /// How many bytes more arrive before the connection is lost.
@@ -85,8 +87,8 @@ impl<M> End<M> {
     }
 }
 
-impl Pair {
-    fn new(session: &Session, portal: &Arc<Portal<Toy>>) -> Pair {
+impl<D: Device> Pair<D> {
+    fn new(session: &Session, portal: &Arc<Portal<D>>) -> Pair<D> {
         let now = Instant::now();
         let initiator = initiator::Connection::new(session, [5; 32], now);
         let target = target::Connection::new(portal.clone(), "127.0.0.1:3260".into(), [7; 33], now);
@@ -489,14 +491,69 @@ fn a_connection_lost_at_any_byte_loses_and_doubles_no_write() {
 
 #[test]
 fn connections_lost_again_and_again_lose_and_double_no_write() {
-    let mut state = 1_u64;
-    let mut random = move |below: u64| {
+    let mut random = random(1);
+    for seed in 0..seeds(500) {
+        let (is_slow, chunk) = (random(2) == 1, 1 + random(3000) as usize);
+        work(seed, 6, &mut |_| 1 + random(9000) as usize, is_slow, chunk);
+    }
+}
+
+/// COVEY_SEEDS asks for more.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("COVEY_SEEDS").map_or(usual, |seeds| seeds.parse().unwrap())
+}
+
+fn random(mut state: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
-    };
-    for seed in 0..500 {
-        let (is_slow, chunk) = (random(2) == 1, 1 + random(3000) as usize);
-        work(seed, 6, &mut |_| 1 + random(9000) as usize, is_slow, chunk);
+    }
+}
+
+/// Whatever connections are lost on the way, an initiator learns that the unit has another size before any command succeeds, or
+/// that all it knew of the unit is void.
+#[test]
+fn no_change_of_a_unit_goes_unnoticed_when_connections_are_lost() {
+    const CHANGED: [(u8, u8, u8); 2] = [(6, 0x2a, 0x09), (6, 0x29, 0x00)];
+    for seed in 0..seeds(200) {
+        let mut random = random(seed * 2 + 1);
+        let store = support::Memory::new(1 << 20);
+        let unit = Arc::new(Unit::new(support::config(), store.clone(), "").unwrap());
+        let portal = Portal::new();
+        portal.add(TargetConfig {
+            name: TARGET.into(),
+            alias: None,
+            portal_group: 1,
+            device: Arc::new(Units::of(unit)),
+            access: Access::default(),
+            addresses: Vec::new(),
+            parameters: Parameters::TARGET,
+        });
+        let session = Session::new(config());
+        let mut pair = Pair::new(&session, &portal);
+        for round in 0..8 {
+            store.grow((1 << 20) + (round + 1) * 4096);
+            let mut is_told = false;
+            loop {
+                let ready = Request { cdb: [0; 16], ..read(0, 0) };
+                let mut call = Box::pin(session.command(ready));
+                let done = loop {
+                    if !pair.drive() {
+                        pair = Pair::new(&session, &portal);
+                        pair.left = 1 + random(1500) as usize;
+                    }
+                    if let Some(done) = poll(call.as_mut()) {
+                        break done.unwrap();
+                    }
+                };
+                if done.status == 0 {
+                    assert!(is_told, "seed {seed}, round {round}");
+                    break;
+                }
+                let sense = &done.sense;
+                is_told |= CHANGED.contains(&(sense[2] & 0xf, sense[12], sense[13]));
+            }
+        }
     }
 }

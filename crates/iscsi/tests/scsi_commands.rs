@@ -375,3 +375,34 @@ fn one_command_is_reported_as_the_list_has_it() {
     let unknown = bench.good(&one, &[0xa3, 0x0c, 1, 0xff, 0, 0, 0, 0, 1, 0, 0, 0], &[], 256);
     assert_eq!(unknown[1], 1);
 }
+
+/// Data that is still on its way from the file must not be half before and half after an atomic command: that one waits until
+/// the initiator has the data, and from then on nothing is lent any more.
+#[test]
+fn an_atomic_command_waits_for_data_that_was_lent() {
+    let bench = Bench::new();
+    let (one, two) = (bench.visitor(1), bench.visitor(2));
+    bench.store.state.lock().unwrap().lends = true;
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 64, 0];
+    let lent = bench.run(&one, &read, &[], 64 * 512);
+    assert!(!lent.lent.is_empty() && lent.data_in.is_in_files());
+    // Who writes is not kept waiting: only atomic commands promise anything about reads at the same time.
+    bench.good(&two, &[0x2a, 0, 0, 0, 0, 3, 0, 0, 1, 0], &[7; 512], 0);
+    let swap = command(&[0x89, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1], 1024, 0);
+    let (mut swapping, step) = bench.units.start(0, &two, swap);
+    assert!(matches!(step, Step::Collect { bytes: 1024 }));
+    let both = [[7; 512], [9; 512]].concat();
+    let Step::Store(look) = bench.units.next(&mut swapping, Input::Data(both.into())) else {
+        panic!("it compares first")
+    };
+    let covey_iscsi::store::Answer::Later(mut later) = bench.units.ask(&swapping, look) else {
+        panic!("it does not wait")
+    };
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(later.as_mut().poll(&mut context).is_pending());
+    drop(lent);
+    assert!(later.as_mut().poll(&mut context).is_ready());
+    drop((later, swapping));
+    let copied = bench.run(&one, &read, &[], 64 * 512);
+    assert!(copied.lent.is_empty() && !copied.data_in.is_in_files());
+}

@@ -35,6 +35,11 @@ impl Payload {
         self.len() == 0
     }
 
+    /// Whether its bytes are in files, and not in memory.
+    pub fn is_in_files(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
     /// The pieces in order; none of a payload that is in files.
     pub fn pieces(&self) -> &[Bytes] {
         &self.pieces

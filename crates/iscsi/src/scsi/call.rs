@@ -102,9 +102,17 @@ impl Call {
 
     /// Claims blocks: what is asked of the store from here on waits until it has them, and keeps them.
     pub(super) fn claim(&self, blocks: Range<u64>, access: Access) {
+        self.heed(access);
         let claim = Arc::new(self.unit.ranges.claim(blocks, access));
         let hold = Hold::new(claim.clone());
         *lock(&self.talk.claim) = Some((claim, hold));
+    }
+
+    /// A unit with commands that must be atomic lends no more of its file: what was lent before is waited for.
+    fn heed(&self, access: Access) {
+        if access == Access::Exclusive {
+            self.unit.lends_no_more();
+        }
     }
 
     /// The same, and the store keeps `held` with it.
@@ -114,6 +122,7 @@ impl Call {
         access: Access,
         held: impl FnOnce(Arc<Claim>) -> Arc<dyn Held>,
     ) {
+        self.heed(access);
         let claim = Arc::new(self.unit.ranges.claim(blocks, access));
         let hold = Hold::new(held(claim.clone()));
         *lock(&self.talk.claim) = Some((claim, hold));
@@ -272,9 +281,12 @@ impl Task {
     fn go_on(&mut self) -> Step {
         let work = self.work.as_mut().expect("nothing comes after the end");
         match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(completion) => {
+            Poll::Ready(mut completion) => {
                 self.work = None;
-                lock(&self.talk.claim).take();
+                let claim = lock(&self.talk.claim).take();
+                if let (Some((_, hold)), true) = (claim, completion.data_in.is_in_files()) {
+                    completion.lent = hold;
+                }
                 Step::End(completion)
             }
             Poll::Pending => match std::mem::take(&mut *lock(&self.talk.exchange)) {

@@ -110,7 +110,7 @@ pub(super) async fn read(call: &Call) -> Outcome {
 
 /// Bytes of the store, which may be in a file.
 pub(super) async fn read_bytes(call: &Call, offset: u64, bytes: u64) -> Result<Payload, Sense> {
-    match call.ask(Request::Read { offset, bytes, may_lend: true }).await? {
+    match call.ask(Request::Read { offset, bytes, may_lend: call.unit.lends() }).await? {
         Reply::Data(data) if data.len() as u64 == bytes => Ok(data),
         _ => Err(Sense::new(Key::HardwareError, code::INTERNAL_TARGET_FAILURE)),
     }

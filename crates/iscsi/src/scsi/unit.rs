@@ -10,6 +10,7 @@ use super::sense::{Key, Sense, Specific, code};
 use super::{Nexus, call::End};
 use crate::store::{Answer, Failure, Held, Hold, Request, Store};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a unit is.
@@ -40,6 +41,8 @@ pub struct Unit {
     store: Arc<dyn Store>,
     pub(super) ranges: Arc<Ranges>,
     state: Mutex<State>,
+    /// Whether what is read may be sent from the store's file, where later writes change it on its way.
+    lends: AtomicBool,
 }
 
 /// What a unit remembers.
@@ -147,7 +150,16 @@ impl Unit {
             sanitize: Sanitize::No,
             blocks,
         };
-        Ok(Unit { config, store, ranges: Arc::default(), state: Mutex::new(state) })
+        let (state, lends) = (Mutex::new(state), AtomicBool::new(true));
+        Ok(Unit { config, store, ranges: Arc::default(), state, lends })
+    }
+
+    pub(super) fn lends(&self) -> bool {
+        self.lends.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn lends_no_more(&self) {
+        self.lends.store(false, Ordering::SeqCst);
     }
 
     /// What it is.

@@ -3,8 +3,8 @@
 use super::full_feature::{FullFeature, Link};
 use super::login::{Answer, LOGIN_DATA_BYTES_MAX, Login, Progress, Success};
 use super::security::Challenge;
-use super::session::{Place, Session};
-use super::{Device, Portal, nexus_number};
+use super::session::{Entered, Place, Session};
+use super::{Device, Portal, unique_number};
 use crate::chap::CHALLENGE_BYTES;
 use crate::message::login as status;
 use crate::pdu::{self, Digests, Limits, Pdu};
@@ -147,9 +147,10 @@ impl<D: Device> Connection<D> {
     /// The login is over, but what it replaces may have to end yet.
     fn enter(&mut self, mut success: Success<D>) -> Result<(), Blame> {
         let Phase::Login(login) = &self.phase else { unreachable!("only a login is done") };
-        match join(&success) {
+        let (portal, local) = (login.portal().clone(), login.local().to_owned());
+        let entered = Entered { portal: portal.number, address: local.clone() };
+        match join(&success, entered) {
             Ok(joined) => {
-                let (portal, local) = (login.portal().clone(), login.local().to_owned());
                 success.answer.tsih = joined.place.session.tsih;
                 let entering = Entering { success, joined, portal, local };
                 self.phase = Phase::Entering(Box::new(entering));
@@ -217,15 +218,18 @@ impl<D: Device> Joined<D> {
 }
 
 /// Finds or makes the session.
-fn join<D: Device>(success: &Success<D>) -> Result<Joined<D>, u16> {
+fn join<D: Device>(success: &Success<D>, entered: Entered) -> Result<Joined<D>, u16> {
     let Answer { isid, tsih, cmd_sn, .. } = success.answer;
     let initiator: Arc<str> = success.initiator.as_str().into();
     let portal_group = success.target.as_ref().map_or(0, |target| target.portal_group);
-    let nexus = Nexus { number: nexus_number(), initiator, isid, portal_group };
+    let nexus = Nexus { number: unique_number(), initiator, isid, portal_group };
     let connections_max = success.parameters.connections_max;
     let (session, old) = match (&success.target, tsih) {
-        (None, _) => (Arc::new(Session::new(None, nexus, DISCOVERY_TSIH, 1, cmd_sn)), Vec::new()),
-        (Some(target), 0) => target.begin(nexus, connections_max, cmd_sn)?,
+        (None, _) => {
+            let session = Session::new(None, nexus, entered, DISCOVERY_TSIH, 1, cmd_sn);
+            (Arc::new(session), Vec::new())
+        }
+        (Some(target), 0) => target.begin(nexus, entered, connections_max, cmd_sn)?,
         (Some(target), tsih) => {
             let session = target.session(tsih, &success.initiator, isid);
             (session.ok_or(status::NO_SESSION)?, Vec::new())

@@ -59,7 +59,7 @@ pub(super) fn send(
     completion: Completion,
     window: Window,
 ) -> usize {
-    let Completion { status, sense, data_in, in_bytes, out_bytes } = completion;
+    let Completion { status, sense, data_in, in_bytes, out_bytes, lent: _ } = completion;
     let most = usize::try_from(expected.bytes_in).unwrap_or(usize::MAX);
     let total = data_in.len().min(most);
     let residual = match expected.is_write {

@@ -83,6 +83,9 @@ impl<D: Device> FullFeature<D> {
                 return Ok(());
             }
         };
+        if let Some(number) = exp_stat_sn(header) {
+            self.tasks.lent().acknowledged(number);
+        }
         let cmd_sn = cmd_sn(header);
         //= rfc7143#7.8
         // A PDU whose data digest is wrong MUST be answered with a Reject and discarded.
@@ -285,6 +288,7 @@ impl<D: Device> FullFeature<D> {
     /// Something has come.
     pub fn heard(&mut self, now: Instant) {
         (self.last_heard, self.is_pinged) = (now, false);
+        self.tasks.lent().heard(now);
     }
 
     pub fn deadline(&self) -> Instant {
@@ -379,6 +383,19 @@ fn cmd_sn(header: &Header) -> Option<u32> {
         | Header::TaskRequest { cmd_sn, .. }
         | Header::TextRequest { cmd_sn, .. }
         | Header::LogoutRequest { cmd_sn, .. } => Some(*cmd_sn),
+        _ => None,
+    }
+}
+
+/// The ExpStatSN of a request (4.2.2.2).
+fn exp_stat_sn(header: &Header) -> Option<u32> {
+    match header {
+        Header::NopOut { exp_stat_sn, .. }
+        | Header::ScsiCommand { exp_stat_sn, .. }
+        | Header::TaskRequest { exp_stat_sn, .. }
+        | Header::TextRequest { exp_stat_sn, .. }
+        | Header::DataOut { exp_stat_sn, .. }
+        | Header::LogoutRequest { exp_stat_sn, .. } => Some(*exp_stat_sn),
         _ => None,
     }
 }

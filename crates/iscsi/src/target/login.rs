@@ -252,6 +252,9 @@ impl<D: Device> Login<D> {
                 if let Some(elsewhere) = target.look(|it| it.elsewhere.clone()) {
                     return Err(redirect(elsewhere));
                 }
+                if target.look(|it| it.is_away) {
+                    return Err(status::UNAVAILABLE.into());
+                }
                 let access = target.look(|it| it.access.clone());
                 (Some(target), access)
             }

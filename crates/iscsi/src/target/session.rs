@@ -22,6 +22,8 @@ pub struct Session<D: Device> {
     pub target: Option<Arc<Target<D>>>,
     /// Initiator port and target port.
     pub nexus: Nexus,
+    /// Where its first connection has come in.
+    pub entered: Entered,
     /// The target's number of the session.
     pub tsih: u16,
     /// Most connections.
@@ -29,6 +31,14 @@ pub struct Session<D: Device> {
     /// What it has done.
     pub counts: Counts,
     state: Mutex<State>,
+}
+
+/// Where a session has begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entered {
+    pub(super) portal: u64,
+    /// `HOST:PORT` of the address that the initiator has come to.
+    pub address: String,
 }
 
 /// What a session has done since it began.
@@ -142,6 +152,7 @@ impl<D: Device> Session<D> {
     pub(super) fn new(
         target: Option<Arc<Target<D>>>,
         nexus: Nexus,
+        entered: Entered,
         tsih: u16,
         connections_max: u32,
         exp_cmd_sn: u32,
@@ -157,7 +168,7 @@ impl<D: Device> Session<D> {
             holders: 0,
         });
         let counts = Counts::default();
-        Session { target, nexus, tsih, connections_max, counts, state }
+        Session { target, nexus, entered, tsih, connections_max, counts, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

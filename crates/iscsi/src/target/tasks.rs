@@ -5,6 +5,7 @@ use super::connection::Wire;
 use super::data_in::{self, Expected};
 use super::data_out::{Arrived, DataOut};
 use super::full_feature::Link;
+use super::lent::Lent;
 use super::session::{Busy, Entry};
 use crate::message::{Header, Lengths, flags, reject};
 use crate::pdu::Pdu;
@@ -38,6 +39,7 @@ pub(super) struct Tasks<D: Device> {
     reading_bytes: u64,
     /// Tasks that wait for others to be aborted.
     pub aborting: Vec<(u32, u64, Vec<u64>)>,
+    lent: Lent,
     next_serial: u64,
     next_ttt: u32,
 }
@@ -46,7 +48,7 @@ impl<D: Device> Default for Tasks<D> {
     fn default() -> Self {
         let (running, waits, collecting, parked) = Default::default();
         let (asked_bytes, reading_bytes, aborting) = Default::default();
-        let (next_serial, next_ttt) = Default::default();
+        let (lent, next_serial, next_ttt) = Default::default();
         Tasks {
             running,
             waits,
@@ -55,6 +57,7 @@ impl<D: Device> Default for Tasks<D> {
             parked,
             reading_bytes,
             aborting,
+            lent,
             next_serial,
             next_ttt,
         }
@@ -196,7 +199,7 @@ impl<D: Device> Tasks<D> {
         running.state = State::Waiting;
         let serial = running.serial;
         if let Request::Read { may_lend, .. } = &mut request {
-            *may_lend &= !wire.digests.data;
+            *may_lend &= !wire.digests.data && self.lent.has_room();
         }
         let bytes = read_bytes(&request);
         let held = self.reading_bytes + wire.out.len() as u64;
@@ -341,8 +344,15 @@ impl<D: Device> Tasks<D> {
         }
         let expected = Expected { r2t_count: running.out.r2t_count(), ..running.expected };
         let out_bytes = completion.out_bytes.min(expected.bytes_out) as usize;
+        let lent = completion.lent.clone();
         let sent = data_in::send(wire, &link.parameters, itt, expected, completion, window);
         link.session.counts.add(sent, out_bytes);
+        self.lent.add(wire.stat_sn, lent);
+    }
+
+    /// What the initiator has of what was lent to it.
+    pub fn lent(&mut self) -> &mut Lent {
+        &mut self.lent
     }
 
     /// A task is no more, and has no answer.

@@ -7,7 +7,7 @@ use covey_iscsi::scsi::{
     Command, Completion, Config, Device, Input, Nexus, Step, TaskAttribute, Unit, Units,
 };
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
-use covey_wire::Payload;
+use covey_wire::{FileRange, Payload};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,6 +29,8 @@ pub struct State {
     pub log: Vec<&'static str>,
     /// What the next request ends with.
     pub failure: Option<Failure>,
+    /// Reads that may be lent are.
+    pub lends: bool,
 }
 
 impl Memory {
@@ -78,6 +80,11 @@ impl State {
             return Reply::Failed(failure);
         }
         match request {
+            Request::Read { offset, bytes, may_lend: true } if self.lends => {
+                self.log.push("lend");
+                let (file, length) = (Arc::new(()), bytes as usize);
+                return Reply::Data(Payload::of_file(FileRange { file, offset, length }));
+            }
             Request::Read { offset, bytes, .. } => {
                 self.log.push("read");
                 let data = &self.data[offset as usize..][..bytes as usize];
