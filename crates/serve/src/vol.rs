@@ -12,10 +12,12 @@
 //! and served again as it was. A volume that cannot be opened (its disk is gone, another node serves it) says so and is tried
 //! again.
 
+mod change;
 mod control;
 mod file;
 mod portals;
 mod record;
+mod standby;
 mod store;
 mod striped;
 
@@ -25,7 +27,8 @@ use covey_cluster::net::ClusterNet;
 use covey_io::os::directory::write_durably;
 use covey_iscsi::scsi::{self, Unit, Units};
 use covey_iscsi::store::Store;
-use covey_ninep::control::{Control, refuse};
+use covey_iscsi::target::Target;
+use covey_ninep::control::Control;
 use covey_ninep::namespace::Namespace;
 use covey_ninep::text::Text;
 use covey_ninep::tree::{Errno, Result};
@@ -33,14 +36,14 @@ use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::ops::Caller;
 use covey_wire::List;
 use file::FileStore;
-use portals::Portals;
-use record::{Access, Backing, Record, check_name, number};
-use std::cell::{OnceCell, RefCell};
+use portals::{Portals, sessions_text, target_of};
+use record::{Access, Backing, Record};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{Counted, Counts};
 use striped::StripedStore;
 use tokio::runtime::Runtime;
@@ -66,12 +69,19 @@ struct Volume {
     record: RefCell<Record>,
     /// Why it is not open, if so.
     opened: RefCell<std::result::Result<Opened, String>>,
+    /// What initiators log in to, at all its addresses. It has no unit while the volume is not open.
+    target: Arc<Target<Units>>,
+    /// Another node serves it, and this one would.
+    stands_by: Cell<bool>,
+    /// What was heard of that node.
+    heard: RefCell<standby::Heard>,
+    /// How often this one has said that it lives.
+    beat: Cell<u64>,
 }
 
 /// An open volume.
 #[derive(Clone)]
 struct Opened {
-    units: Arc<Units>,
     unit: Arc<Unit>,
     kept: Kept,
     counts: Arc<Counts>,
@@ -106,8 +116,7 @@ impl Volumes {
             let _inside = runtime.enter();
             Arc::new(ClusterNet::new(config.clone(), key))
         };
-        let closed = |(name, record)| (name, Rc::new(Volume::closed(record, "it is not open yet")));
-        Ok(Rc::new(Volumes {
+        let volumes = Rc::new(Volumes {
             config,
             node: node.to_owned(),
             dir: dir.to_owned(),
@@ -115,10 +124,15 @@ impl Volumes {
             net,
             turn: tokio::sync::Mutex::default(),
             fs: RefCell::default(),
-            volumes: RefCell::new(records.into_iter().map(closed).collect()),
+            volumes: RefCell::default(),
             portals: Portals::default(),
             names: OnceCell::new(),
-        }))
+        });
+        for (name, record) in records {
+            let closed = volumes.closed(&name, record, "it is not open yet");
+            volumes.volumes.borrow_mut().insert(name, closed);
+        }
+        Ok(volumes)
     }
 
     /// Binds their files at `/vol`.
@@ -169,28 +183,45 @@ impl Volumes {
 
     async fn revive(&self, name: &str) {
         let Ok(volume) = self.find(name) else { return };
+        if self.is_lost(&volume).await {
+            self.lose(name, &volume).await;
+        } else if volume.opened.borrow().is_ok() {
+            self.learn_portals(&volume).await;
+        }
         if volume.opened.borrow().is_err() {
             self.open(name, &volume).await;
         }
         let exports = volume.record.borrow().exports.clone();
         for address in exports {
-            if let Err(error) = self.serve(name, &volume, &address).await {
+            if let Err(error) = self.serve(&volume, &address).await {
                 tracing::debug!("volume {name} is not served at {address}: {error}");
             }
         }
     }
 
-    /// Opens a volume, or notes why it cannot be.
+    /// Opens a volume, or notes why it cannot be. Of one that another node serves it is known where that is.
     async fn open(&self, name: &str, volume: &Volume) {
         let record = volume.record.borrow().clone();
-        let opened = self.opened(name, &record).await;
-        if let Err(error) = &opened {
-            tracing::warn!("volume {name} cannot be opened: {error}");
+        let by_force = volume.heard.borrow().is_silent(Instant::now());
+        let opened = self.opened(name, &record, by_force).await;
+        match &opened {
+            Ok(opened) => {
+                volume.stands_by.set(false);
+                volume.heard.borrow_mut().forget();
+                volume.target.device.insert(0, opened.unit.clone());
+                self.publish(name, volume, &opened.kept).await;
+                volume.target.set_away(false);
+                volume.target.set_elsewhere(None);
+            }
+            Err(error) if error.code == Errno::EBUSY && record.backing == Backing::Striped => {
+                self.stand_by(name, volume).await;
+            }
+            Err(error) => tracing::warn!("volume {name} cannot be opened: {error}"),
         }
         *volume.opened.borrow_mut() = opened.map_err(|error| error.to_string());
     }
 
-    async fn opened(&self, name: &str, record: &Record) -> Result<Opened> {
+    async fn opened(&self, name: &str, record: &Record, by_force: bool) -> Result<Opened> {
         let counts = Arc::new(Counts::default());
         let (kept, saved) = match record.backing {
             Backing::File | Backing::Device => {
@@ -201,14 +232,7 @@ impl Volumes {
                 (Kept::File(Arc::new(Counted { store, counts: counts.clone() })), saved)
             }
             Backing::Striped => {
-                let (fs, who, path) = (self.fs().await?, own(), record.path.clone());
-                let runtime = self.runtime();
-                let opening = async move {
-                    let store = StripedStore::open(fs, who, &path, runtime).await?;
-                    let saved = store.saved().await?;
-                    Ok((store, saved))
-                };
-                let (store, saved) = self.within(opening).await?;
+                let (store, saved) = self.open_striped(name, &record.path, by_force).await?;
                 (Kept::Striped(Arc::new(Counted { store, counts: counts.clone() })), saved)
             }
         };
@@ -228,13 +252,51 @@ impl Volumes {
         };
         let unfit = |error: scsi::Unfit| Errno::because(Errno::EINVAL, error.to_string());
         let unit = Arc::new(Unit::new(config, kept.store(), &saved).map_err(unfit)?);
-        Ok(Opened { units: Arc::new(Units::of(unit.clone())), unit, kept, counts })
+        Ok(Opened { unit, kept, counts })
     }
 
-    async fn serve(&self, name: &str, volume: &Volume, address: &str) -> Result<()> {
-        let Ok(opened) = volume.opened.borrow().clone() else { return Ok(()) };
-        let access = volume.record.borrow().access.clone();
-        self.portals.serve(address, &self.iqn(name), name, &opened.units, &access).await
+    async fn open_striped(
+        &self,
+        name: &str,
+        path: &str,
+        by_force: bool,
+    ) -> Result<(StripedStore, String)> {
+        let (shared, path, runtime) = (self.fs().await?, path.to_owned(), self.runtime());
+        // A session of its own: when it is over the volume is lost, and nothing else.
+        let own_session = self.connect(name);
+        self.within(async move {
+            let who = own();
+            if !by_force {
+                striped::check_free(&shared, &who, &path).await?;
+            }
+            let fs = own_session.await?;
+            let opened = StripedStore::open(fs.clone(), who, &path, runtime, by_force).await;
+            if opened.is_err() {
+                fs.bye().await;
+            }
+            let store = opened?;
+            let saved = store.saved().await?;
+            Ok((store, saved))
+        })
+        .await
+    }
+
+    /// Serves a volume that is open, or says where it is.
+    async fn serve(&self, volume: &Volume, address: &str) -> Result<()> {
+        let is_known = volume.opened.borrow().is_ok() || volume.stands_by.get();
+        match is_known {
+            true => self.portals.serve(address, &volume.target).await,
+            false => Ok(()),
+        }
+    }
+
+    fn closed(&self, name: &str, record: Record, why: &str) -> Rc<Volume> {
+        let units = Arc::new(Units::default());
+        let target = target_of(&self.iqn(name), name, units, &record.access);
+        let opened = RefCell::new(Err(why.to_owned()));
+        let (record, stands_by) = (RefCell::new(record), Cell::new(false));
+        let (heard, beat) = Default::default();
+        Rc::new(Volume { record, opened, target, stands_by, heard, beat })
     }
 
     /// The striping client, made when it is first needed.
@@ -242,12 +304,17 @@ impl Volumes {
         if let Some(fs) = &*self.fs.borrow() {
             return Ok(fs.clone());
         }
-        let net = self.net.clone();
-        let meta = self.config.meta().name.clone();
-        let name = format!("{} /vol", self.node);
-        let options = Options { name, caching: Caching::Leases, ..Options::default() };
-        let fs = self.within(async move { Fs::connect(net, &meta, options).await }).await?;
+        let fs = self.connect("");
+        let fs = self.within(fs).await?;
         Ok(self.fs.borrow_mut().get_or_insert(fs).clone())
+    }
+
+    /// A striping client: one volume's, or the one that all share.
+    fn connect(&self, volume: &str) -> impl Future<Output = Result<Fs>> + Send + use<> {
+        let (net, meta) = (self.net.clone(), self.config.meta().name.clone());
+        let name = format!("{} /vol/{volume}", self.node);
+        let options = Options { name, caching: Caching::Leases, ..Options::default() };
+        async move { Fs::connect(net, &meta, options).await }
     }
 
     /// Does something on the volumes' own runtime.
@@ -303,208 +370,17 @@ impl Volumes {
     }
 
     fn sessions_text(&self, name: &str) -> String {
-        self.portals.sessions_text(&self.iqn(name))
+        self.find(name).map_or_else(|_| String::new(), |one| sessions_text(&one.target))
     }
 
     /// One volume as commands, and why it is not open.
     fn lines(&self, name: &str, volume: &Volume) -> String {
         let mut lines = volume.record.borrow().lines(name, volume.bytes(), false);
         if let Err(why) = &*volume.opened.borrow() {
-            lines += &format!("# closed {name} {}\n", why.replace('\n', " "));
+            let state = if volume.stands_by.get() { "stands-by" } else { "closed" };
+            lines += &format!("# {state} {name} {}\n", why.replace('\n', " "));
         }
         lines
-    }
-
-    async fn create(self: &Rc<Self>, words: Vec<String>) -> Result<()> {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let (name, mut record, size) = Record::of_words(&words)?;
-        if self.volumes.borrow().contains_key(&name) {
-            return Err(Errno::because(
-                Errno::EEXIST,
-                format!("there is a volume {name:?} already"),
-            ));
-        }
-        record.serial = serial()?;
-        if let Some(size) = size {
-            self.make(&record, checked_size(size, &record)?).await?;
-        }
-        let volume = Rc::new(Volume::closed(record, ""));
-        self.open(&name, &volume).await;
-        if let Err(why) = &*volume.opened.borrow() {
-            return Err(Errno::because(Errno::EIO, why.clone()));
-        }
-        self.volumes.borrow_mut().insert(name.clone(), volume);
-        if let Err(error) = self.save() {
-            self.volumes.borrow_mut().remove(&name);
-            return Err(error);
-        }
-        self.bind_one(&name)
-    }
-
-    async fn make(&self, record: &Record, bytes: u64) -> Result<()> {
-        match record.backing {
-            Backing::Device => refuse("a device has the size that it has"),
-            Backing::File => {
-                let path = PathBuf::from(&record.path);
-                let made = self.runtime().spawn_blocking(move || FileStore::make(&path, bytes));
-                Ok(made.await.map_err(|_| Errno::from(Errno::EIO))??)
-            }
-            Backing::Striped => {
-                let (fs, who, path) = (self.fs().await?, own(), record.path.clone());
-                self.within(async move { striped::make(&fs, &who, &path, bytes).await }).await
-            }
-        }
-    }
-
-    /// Forgets a volume, and its bytes unless they are to be kept.
-    async fn remove(&self, name: &str, keeps: bool) -> Result<()> {
-        let volume = self.find(name)?;
-        let record = volume.record.borrow().clone();
-        if !record.exports.is_empty() {
-            let why =
-                format!("volume {name} is exported; hint: `covey volume unexport {name}` first");
-            return Err(Errno::because(Errno::EBUSY, why));
-        }
-        self.volumes.borrow_mut().remove(name);
-        if let Err(error) = self.save() {
-            self.volumes.borrow_mut().insert(name.to_owned(), volume);
-            return Err(error);
-        }
-        self.unbind_one(name);
-        drop(volume);
-        let _ = std::fs::remove_file(self.dir.join(format!("{name}.state")));
-        match record.backing {
-            _ if keeps => Ok(()),
-            Backing::Device => Ok(()),
-            Backing::File => Ok(std::fs::remove_file(&record.path)?),
-            Backing::Striped => {
-                let (fs, who, path) = (self.fs().await?, own(), record.path);
-                self.within(async move { striped::remove(&fs, &who, &path).await }).await
-            }
-        }
-    }
-
-    /// A new volume with the bytes of another, which must not change meanwhile.
-    async fn copy(self: &Rc<Self>, name: &str, new: &str, path: &str) -> Result<()> {
-        check_name(new)?;
-        let volume = self.find(name)?;
-        let record = volume.record.borrow().clone();
-        if !record.exports.is_empty() {
-            let why = format!("volume {name} is exported and may change; hint: unexport it first");
-            return Err(Errno::because(Errno::EBUSY, why));
-        }
-        let from = record.path.clone();
-        match record.backing {
-            Backing::Device => return refuse("a device is not cloned"),
-            Backing::File => {
-                let to = PathBuf::from(path);
-                let copied =
-                    self.runtime().spawn_blocking(move || file::copy(Path::new(&from), &to));
-                copied.await.map_err(|_| Errno::from(Errno::EIO))??;
-            }
-            Backing::Striped => {
-                let (fs, who, to) = (self.fs().await?, own(), path.to_owned());
-                self.within(async move { striped::copy(&fs, &who, &from, &to).await }).await?;
-            }
-        }
-        let clone = Record {
-            path: path.to_owned(),
-            exports: Vec::new(),
-            access: Access::default(),
-            ..record
-        };
-        let line = clone.lines(new, None, false);
-        let words = covey_ninep::control::words(line.lines().next().unwrap_or_default())?;
-        self.create(words[1..].to_vec()).await
-    }
-
-    async fn resize(&self, name: &str, bytes: u64, may_shrink: bool) -> Result<()> {
-        let volume = self.find(name)?;
-        let bytes = checked_size(bytes, &volume.record.borrow())?;
-        let opened = volume.need()?;
-        if bytes < volume.bytes().unwrap_or(0) && !may_shrink {
-            return refuse(
-                "the volume would be shorter and lose what is at its end; hint: --shrink says that this is meant",
-            );
-        }
-        match opened.kept {
-            Kept::File(store) => {
-                let work = move || store.store.resize(bytes);
-                let resized = self.runtime().spawn_blocking(work).await;
-                Ok(resized.map_err(|_| Errno::from(Errno::EIO))??)
-            }
-            Kept::Striped(store) => {
-                self.within(async move { store.store.resize(bytes).await }).await
-            }
-        }
-    }
-
-    async fn export(&self, name: &str, address: &str) -> Result<()> {
-        let volume = self.find(name)?;
-        volume.need()?;
-        if !portals::is_local(address)?
-            && let Some(why) = volume.record.borrow().access.refuses_distance()
-        {
-            return refuse(why);
-        }
-        self.serve(name, &volume, address).await?;
-        if volume.record.borrow().exports.iter().any(|one| one == address) {
-            return Ok(());
-        }
-        volume.record.borrow_mut().exports.push(address.to_owned());
-        self.save()
-    }
-
-    fn unexport(&self, name: &str, address: Option<&str>) -> Result<()> {
-        let volume = self.find(name)?;
-        let is_meant = |one: &String| address.is_none_or(|address| one == address);
-        let gone: Vec<String> =
-            volume.record.borrow().exports.iter().filter(|one| is_meant(one)).cloned().collect();
-        if gone.is_empty() && address.is_some() {
-            return refuse(format!("volume {name} is not exported there"));
-        }
-        volume.record.borrow_mut().exports.retain(|one| !is_meant(one));
-        self.save()?;
-        gone.iter().for_each(|address| self.portals.end(address, &self.iqn(name)));
-        Ok(())
-    }
-
-    fn change_access(&self, name: &str, words: &[&str]) -> Result<()> {
-        let volume = self.find(name)?;
-        let mut access = volume.record.borrow().access.clone();
-        access.change(words)?;
-        for address in &volume.record.borrow().exports {
-            if !portals::is_local(address)?
-                && let Some(why) = access.refuses_distance()
-            {
-                return refuse(format!("volume {name} is exported at {address}: {why}"));
-            }
-        }
-        volume.record.borrow_mut().access = access.clone();
-        self.save()?;
-        self.portals.set_access(&self.iqn(name), &access);
-        Ok(())
-    }
-
-    async fn run_command(self: Rc<Self>, words: Vec<String>) -> Result<()> {
-        let _turn = self.turn.lock().await;
-        let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
-        match &borrowed[..] {
-            ["create", ..] => self.create(words[1..].to_vec()).await,
-            ["rm", name] => self.remove(name, false).await,
-            ["rm", name, "keep"] => self.remove(name, true).await,
-            ["clone", name, new, path] => self.copy(name, new, path).await,
-            ["resize", name, bytes] => self.resize(name, number(bytes)?, false).await,
-            ["resize", name, bytes, "shrink"] => self.resize(name, number(bytes)?, true).await,
-            ["export", name, address] => self.export(name, address).await,
-            ["unexport", name] => self.unexport(name, None),
-            ["unexport", name, address] => self.unexport(name, Some(address)),
-            ["acl", name, rest @ ..] => self.change_access(name, rest),
-            [other, ..] => {
-                refuse(format!("{other:?} is no command, or has other words; hint: read the file"))
-            }
-            [] => Ok(()),
-        }
     }
 }
 
@@ -517,10 +393,6 @@ impl Drop for Volumes {
 }
 
 impl Volume {
-    fn closed(record: Record, why: &str) -> Volume {
-        Volume { record: RefCell::new(record), opened: RefCell::new(Err(why.to_owned())) }
-    }
-
     fn need(&self) -> Result<Opened> {
         let because =
             |why: &String| Errno::because(Errno::EIO, format!("the volume is closed: {why}"));
@@ -552,19 +424,6 @@ fn own() -> Caller {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     Caller { uid, gid, groups: List(vec![gid]) }
-}
-
-fn serial() -> Result<String> {
-    let number: [u8; 8] = covey_io::os::random::bytes()?;
-    Ok(number.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn checked_size(bytes: u64, record: &Record) -> Result<u64> {
-    let block = u64::from(record.block_bytes);
-    match bytes != 0 && bytes.is_multiple_of(block) {
-        true => Ok(bytes),
-        false => refuse(format!("{bytes} bytes are no whole number of blocks of {block}")),
-    }
 }
 
 fn make_private(dir: &Path) -> std::io::Result<()> {

@@ -55,6 +55,7 @@ impl Commands for One {
 /// The commands there are.
 const HELP: &str = "\
 # create NAME file|device|striped PATH [size BYTES] [block 512|4096] [read-only] [removable] [write-through]
+# join NAME PATH
 # rm NAME [keep]
 # clone NAME NEW PATH
 # resize NAME BYTES [shrink]

@@ -6,7 +6,7 @@ use covey_io::os::net::{Address, Listener};
 use covey_io::os::threads::Threads;
 use covey_iscsi::negotiate::Parameters;
 use covey_iscsi::scsi::Units;
-use covey_iscsi::target::{self, Credentials, Portal, TargetConfig};
+use covey_iscsi::target::{self, Credentials, Portal, Target, TargetConfig};
 use covey_ninep::tree::{Errno, Result};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -32,33 +32,28 @@ impl Drop for Door {
     }
 }
 
+/// A volume's target, one for all addresses at which it is served: its sessions know of each other, wherever they come in.
+pub fn target_of(iqn: &str, name: &str, units: Arc<Units>, access: &Access) -> Arc<Target<Units>> {
+    Arc::new(Target::new(TargetConfig {
+        name: iqn.to_owned(),
+        alias: Some(name.to_owned()),
+        portal_group: 1,
+        device: units,
+        access: access_of(access),
+        addresses: Vec::new(),
+        parameters: Parameters::TARGET,
+    }))
+}
+
 impl Portals {
     /// Serves a target at an address, from which nothing else need be served yet.
-    pub async fn serve(
-        &self,
-        address: &str,
-        iqn: &str,
-        name: &str,
-        units: &Arc<Units>,
-        access: &Access,
-    ) -> Result<()> {
+    pub async fn serve(&self, address: &str, target: &Arc<Target<Units>>) -> Result<()> {
         let known = self.doors.borrow().get(address).map(|door| door.portal.clone());
         let portal = match known {
             Some(portal) => portal,
             None => self.open(address).await?,
         };
-        if portal.target(iqn).is_some() {
-            return Ok(());
-        }
-        portal.add(TargetConfig {
-            name: iqn.to_owned(),
-            alias: Some(name.to_owned()),
-            portal_group: 1,
-            device: units.clone(),
-            access: access_of(access),
-            addresses: Vec::new(),
-            parameters: Parameters::TARGET,
-        });
+        portal.share(target);
         Ok(())
     }
 
@@ -90,37 +85,28 @@ impl Portals {
             doors.remove(address);
         }
     }
-
-    /// Changes who may log in to a target, wherever it is served.
-    pub fn set_access(&self, iqn: &str, access: &Access) {
-        for door in self.doors.borrow().values() {
-            door.portal.target(iqn).iter().for_each(|target| target.set_access(access_of(access)));
-        }
-    }
-
-    /// The sessions of a target, a line each.
-    pub fn sessions_text(&self, iqn: &str) -> String {
-        let mut text = String::new();
-        for (address, door) in &*self.doors.borrow() {
-            let sessions = door.portal.target(iqn).map(|target| target.sessions());
-            for session in sessions.unwrap_or_default() {
-                let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
-                text += &format!(
-                    "session {} {} at {address} connections {} commands {} bytes_read {} bytes_written {}\n",
-                    session.tsih,
-                    session.nexus.initiator,
-                    session.connections(),
-                    count(&session.counts.commands),
-                    count(&session.counts.bytes_in),
-                    count(&session.counts.bytes_out),
-                );
-            }
-        }
-        text
-    }
 }
 
-fn access_of(access: &Access) -> target::Access {
+/// The sessions of a target, a line each.
+pub fn sessions_text(target: &Target<Units>) -> String {
+    let mut text = String::new();
+    for session in target.sessions() {
+        let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        text += &format!(
+            "session {} {} at {} connections {} commands {} bytes_read {} bytes_written {}\n",
+            session.tsih,
+            session.nexus.initiator,
+            session.entered.address,
+            session.connections(),
+            count(&session.counts.commands),
+            count(&session.counts.bytes_in),
+            count(&session.counts.bytes_out),
+        );
+    }
+    text
+}
+
+pub fn access_of(access: &Access) -> target::Access {
     let credentials = |(name, secret): &(String, String)| Credentials {
         name: name.clone(),
         secret: secret.clone().into_bytes(),
@@ -158,6 +144,94 @@ const THREADS_MAX: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::iscsi::disk::{Config, Disk, parse_portal};
+    use covey_iscsi::negotiate::Parameters;
+    use covey_iscsi::scsi::{self, Unit};
+    use covey_iscsi::store::{Answer, Hold, Reply, Request, Store};
+    use std::time::Duration;
+
+    struct Zeros;
+
+    impl Store for Zeros {
+        fn ask(&self, request: Request, _: Hold) -> Answer {
+            Answer::Now(match request {
+                Request::Read { bytes, .. } => Reply::Data(vec![0; bytes as usize].into()),
+                _ => Reply::Done,
+            })
+        }
+
+        fn bytes(&self) -> u64 {
+            1 << 20
+        }
+    }
+
+    const TARGET: &str = "iqn.2026-01.org.example:disk";
+
+    fn units() -> Arc<Units> {
+        let config = scsi::Config {
+            name: "disk".into(),
+            serial: "0123456789".into(),
+            target: TARGET.into(),
+            block_bytes: 512,
+            read_only: false,
+            removable: false,
+            write_cache: true,
+            portal_groups: vec![1],
+        };
+        Arc::new(Units::of(Arc::new(Unit::new(config, Arc::new(Zeros), "").unwrap())))
+    }
+
+    async fn disk(address: &str, number: u8) -> Disk {
+        let config = Config {
+            initiator: "iqn.2026-01.org.example:me".into(),
+            target: Some(TARGET.into()),
+            isid: [0x80, 0, 0, 0, 0, number],
+            chap: None,
+            mutual: None,
+            parameters: Parameters::INITIATOR,
+        };
+        let portals = vec![parse_portal(address).unwrap()];
+        Disk::connect(config, portals, 0, Duration::from_secs(10)).await.unwrap()
+    }
+
+    fn free_address() -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    }
+
+    /// Sessions of one target know of each other, whatever address they have come to: a reset at one aborts what others have
+    /// under way, and who logs in again at another address ends the session that was left behind.
+    #[test]
+    fn all_addresses_of_a_target_have_the_same_sessions() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let portals = Portals::default();
+            let target = target_of(TARGET, "disk", units(), &Access::default());
+            let addresses = [free_address(), free_address()];
+            for address in &addresses {
+                portals.serve(address, &target).await.unwrap();
+                portals.serve(address, &target).await.unwrap();
+            }
+            let first = disk(&addresses[0], 1).await;
+            let second = disk(&addresses[1], 2).await;
+            let text = sessions_text(&target);
+            for address in &addresses {
+                assert!(text.contains(&format!("at {address} ")), "{text}");
+            }
+            let numbers: Vec<u16> = target.sessions().iter().map(|one| one.tsih).collect();
+            assert_eq!(numbers.len(), 2);
+            assert_ne!(numbers[0], numbers[1]);
+            // The same initiator port at the other address: the old session is over.
+            let again = disk(&addresses[1], 1).await;
+            assert_eq!(target.sessions().len(), 2);
+            drop((first, again));
+            // An address that goes takes only those with it that have come there.
+            portals.end(&addresses[0], TARGET);
+            second.read(0, 512).await.unwrap();
+            assert_eq!(sessions_text(&target).matches(&addresses[1]).count(), 1);
+        });
+    }
 
     #[test]
     fn what_only_this_machine_reaches_is_told_apart() {

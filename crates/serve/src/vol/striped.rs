@@ -4,6 +4,7 @@
 //! node is lost for longer than its grace. What the unit saves is kept in an attribute of the file, so that whoever
 //! serves it next knows the reservations.
 
+use super::standby::Published;
 use super::store::{RUNS_MAX, begin, tile, whole};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, SetAttr};
@@ -12,7 +13,7 @@ use covey_stripe::ops::{Caller, Id, ROOT, RangeLock};
 use covey_wire::{Bytes, Name};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::runtime::Handle;
 
 /// A file of the file system as a store.
@@ -28,6 +29,10 @@ struct Shared {
     who: Caller,
     bytes: AtomicU64,
     lock: RangeLock,
+    /// The attribute for what the unit saves.
+    saved: String,
+    /// Another client has taken the file.
+    lost: AtomicBool,
     runtime: Handle,
 }
 
@@ -101,42 +106,155 @@ fn names_of(path: &str) -> Vec<Name> {
     path.split('/').filter(|name| !name.is_empty()).map(Name::from).collect()
 }
 
+/// The file of a volume.
+async fn find(fs: &Fs, who: &Caller, path: &str) -> Result<Id> {
+    let (parent, name) = parent_of(fs, who, path).await?;
+    Ok(fs.lookup(who, parent, &name).await?.id)
+}
+
+async fn attribute(fs: &Fs, who: &Caller, id: Id, name: &str) -> Result<Option<String>> {
+    match fs.getxattr(who, id, &Name::from(name)).await {
+        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
+        Err(error) if error.code == Errno::ENODATA => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn set_attribute(fs: &Fs, who: &Caller, id: Id, name: &str, text: String) -> Result<()> {
+    fs.setxattr(who, id, &Name::from(name), text.into_bytes().into(), 0).await?;
+    fs.sync(id).await
+}
+
+/// What a volume's file says of it.
+pub(super) async fn published(fs: &Fs, who: &Caller, path: &str) -> Result<Published> {
+    let id = find(fs, who, path).await?;
+    let mut published = Published {
+        record: attribute(fs, who, id, RECORD).await?.unwrap_or_default(),
+        node: attribute(fs, who, id, SERVED).await?.unwrap_or_default(),
+        beat: attribute(fs, who, id, BEAT).await?.unwrap_or_default(),
+        ..Published::default()
+    };
+    for name in fs.listxattr(who, id).await? {
+        let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+        if let Some(node) = name.strip_prefix(PORTALS) {
+            let addresses = attribute(fs, who, id, &name).await?.unwrap_or_default();
+            let addresses = addresses.split_whitespace().map(str::to_owned).collect();
+            published.portals.insert(node.to_owned(), addresses);
+        }
+    }
+    Ok(published)
+}
+
+/// Says with the file where a node serves the volume or would.
+pub(super) async fn publish_portals(
+    fs: &Fs,
+    who: &Caller,
+    path: &str,
+    node: &str,
+    addresses: Vec<String>,
+) -> Result<()> {
+    let id = find(fs, who, path).await?;
+    let (name, text) = (format!("{PORTALS}{node}"), addresses.join(" "));
+    if attribute(fs, who, id, &name).await?.unwrap_or_default() == text {
+        return Ok(());
+    }
+    set_attribute(fs, who, id, &name, text).await
+}
+
+/// EBUSY where somebody has the file of a volume.
+pub(super) async fn check_free(fs: &Fs, who: &Caller, path: &str) -> Result<()> {
+    let id = find(fs, who, path).await?;
+    match fs.getlock(id, whole_lock()).await? {
+        Some(_) => Err(taken()),
+        None => Ok(()),
+    }
+}
+
+fn whole_lock() -> RangeLock {
+    let pid = std::process::id();
+    RangeLock { exclusive: true, whole: true, start: 0, end: u64::MAX, owner: pid.into(), pid }
+}
+
+fn taken() -> Errno {
+    let why = "another node serves this volume; hint: `covey volume ls` shows which";
+    Errno::because(Errno::EBUSY, why)
+}
+
 impl StripedStore {
     /// Opens the file at `path` and takes it for this node. EBUSY where another node has it.
-    pub async fn open(fs: Fs, who: Caller, path: &str, runtime: Handle) -> Result<StripedStore> {
-        let (parent, name) = parent_of(&fs, &who, path).await?;
-        let inode = fs.lookup(&who, parent, &name).await?;
-        let file = fs.open(&who, inode.id, 6).await?;
-        let lock = RangeLock {
-            exclusive: true,
-            whole: true,
-            start: 0,
-            end: u64::MAX,
-            owner: std::process::id().into(),
-            pid: std::process::id(),
-        };
-        match fs.lock(inode.id, lock.clone(), false).await {
-            Err(error) if error.code == Errno::EAGAIN => {
-                return Err(Errno::because(
-                    Errno::EBUSY,
-                    "another node serves this volume; hint: `covey volume ls` shows which",
-                ));
-            }
+    ///
+    /// Whoever had it before may not know that it has lost it. So the file's epoch is raised: the I/O servers refuse what comes
+    /// late; that holds `by_force`, too, where a node still has the lock and has not been heard of. What was saved is kept under the epoch's number, where nobody else writes.
+    pub async fn open(
+        fs: Fs,
+        who: Caller,
+        path: &str,
+        runtime: Handle,
+        by_force: bool,
+    ) -> Result<StripedStore> {
+        let id = find(&fs, &who, path).await?;
+        let lock = whole_lock();
+        match fs.lock(id, lock.clone(), false).await {
+            Err(error) if error.code == Errno::EAGAIN && by_force => {}
+            Err(error) if error.code == Errno::EAGAIN => return Err(taken()),
             other => other?,
         }
-        let bytes = AtomicU64::new(fs.stat(inode.id).await?.inode.size);
-        let shared = Shared { fs, file, id: inode.id, who, bytes, lock, runtime: runtime.clone() };
+        fs.fence(&who, id).await?;
+        let file = fs.open(&who, id, 6).await?;
+        let inode = fs.stat(id).await?.inode;
+        file.pin()?;
+        let (bytes, saved) = (AtomicU64::new(inode.size), format!("{SAVED}.{}", inode.epoch));
+        let (lost, runtime_too) = (AtomicBool::new(false), runtime.clone());
+        let shared = Shared { fs, file, id, who, bytes, lock, saved, lost, runtime: runtime_too };
         Ok(StripedStore { shared: Arc::new(shared), runtime })
     }
 
-    /// What the unit saved last.
+    /// What was saved last, by whoever served it then. It is this node's from here on.
     pub async fn saved(&self) -> Result<String> {
-        let shared = &self.shared;
-        match shared.fs.getxattr(&shared.who, shared.id, &Name::from(SAVED)).await {
-            Ok(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-            Err(error) if error.code == Errno::ENODATA => Ok(String::new()),
-            Err(error) => Err(error),
+        let Shared { fs, who, id, saved, .. } = &*self.shared;
+        let mut last: Option<(u32, String)> = None;
+        for name in fs.listxattr(who, *id).await? {
+            let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+            let epoch = name.strip_prefix(SAVED).and_then(|rest| rest.strip_prefix('.'));
+            let Some(epoch) = epoch.and_then(|epoch| epoch.parse().ok()) else { continue };
+            if last.as_ref().is_none_or(|(other, _)| *other < epoch) {
+                last = Some((epoch, name));
+            }
         }
+        let Some((_, name)) = last else { return Ok(String::new()) };
+        let text = attribute(fs, who, *id, &name).await?.unwrap_or_default();
+        if name != *saved {
+            set_attribute(fs, who, *id, saved, text.clone()).await?;
+            fs.removexattr(who, *id, &Name::from(name.as_str())).await?;
+        }
+        Ok(text)
+    }
+
+    /// Says with the file what the volume is, and that this node serves it.
+    pub async fn publish(&self, node: &str, record: String) -> Result<()> {
+        let Shared { fs, who, id, .. } = &*self.shared;
+        for (name, text) in [(RECORD, record), (SERVED, node.to_owned())] {
+            if attribute(fs, who, *id, name).await?.as_ref() != Some(&text) {
+                set_attribute(fs, who, *id, name, text).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the file is another node's by now. Otherwise says with the file that this one lives.
+    pub async fn is_lost(&self, beat: u64) -> bool {
+        let Shared { fs, who, id, lock, file, lost, .. } = &*self.shared;
+        if file.is_taken().await.unwrap_or(false) {
+            lost.store(true, Ordering::Release);
+        }
+        let is_lost = lost.load(Ordering::Acquire);
+        if !is_lost {
+            // A lock that the metadata server has forgotten, or that a node held which did not answer any more.
+            let _ = fs.lock(*id, lock.clone(), false).await;
+            let beat = format!("{} {beat}", self.shared.saved).into_bytes();
+            let _ = fs.setxattr(who, *id, &Name::from(BEAT), beat.into(), 0).await;
+        }
+        is_lost
     }
 
     /// A number that the file has as long as it lives.
@@ -144,11 +262,23 @@ impl StripedStore {
         self.shared.id
     }
 
+    async fn check_ours(&self) -> Result<()> {
+        match self.shared.file.is_taken().await? {
+            true => Err(Errno::because(Errno::ESTALE, "another node serves this volume")),
+            false => Ok(()),
+        }
+    }
+
     /// Makes it longer or shorter.
     pub async fn resize(&self, bytes: u64) -> Result<()> {
         let shared = self.shared.clone();
+        self.check_ours().await?;
         let change = SetAttr { size: Some(bytes), ..SetAttr::default() };
-        shared.fs.setattr(&shared.who, shared.id, change).await?;
+        // To cut a file raises its epoch.
+        shared.file.unpin()?;
+        let changed = shared.fs.setattr(&shared.who, shared.id, change).await;
+        shared.file.pin()?;
+        changed?;
         shared.fs.sync(shared.id).await?;
         shared.bytes.store(bytes, Ordering::Release);
         Ok(())
@@ -157,8 +287,18 @@ impl StripedStore {
 
 impl Store for StripedStore {
     fn ask(&self, request: Request, hold: Hold) -> Answer {
-        let shared = self.shared.clone();
-        begin(&self.runtime, hold, async move { shared.answer(request).await })
+        let (shared, asked) = (self.shared.clone(), self.shared.clone());
+        let answer = begin(&self.runtime, hold, async move { shared.answer(request).await });
+        let Answer::Later(answer) = answer else { return answer };
+        Answer::Later(Box::pin(async move {
+            let reply = answer.await;
+            if asked.lost.load(Ordering::Acquire) && matches!(reply, Reply::Failed(_)) {
+                // It is the other node's to say. The connection ends as soon as this node sees that, and the
+                // initiator asks there.
+                std::future::pending::<()>().await;
+            }
+            reply
+        }))
     }
 
     fn bytes(&self) -> u64 {
@@ -172,18 +312,30 @@ impl Shared {
             Request::Read { offset, bytes, .. } => {
                 match self.file.read_at(offset, bytes as usize).await {
                     Ok(data) => whole(data, bytes),
-                    Err(error) => failed(&error, Failure::Read),
+                    Err(error) => self.failed(&error, Failure::Read),
                 }
             }
             Request::Allocated { range } => match self.extents(range).await {
                 Ok(runs) => Reply::Extents(runs),
-                Err(error) => failed(&error, Failure::Read),
+                Err(error) => self.failed(&error, Failure::Read),
             },
             change => match self.change(change).await {
                 Ok(()) => Reply::Done,
-                Err(error) => failed(&error, Failure::Write),
+                Err(error) => self.failed(&error, Failure::Write),
             },
         }
+    }
+
+    fn failed(&self, error: &Errno, otherwise: Failure) -> Reply {
+        tracing::warn!("a striped volume: {error}");
+        Reply::Failed(match error.code {
+            Errno::ENOSPC => Failure::Full,
+            Errno::ESTALE => {
+                self.lost.store(true, Ordering::Release);
+                Failure::Unreachable
+            }
+            _ => otherwise,
+        })
     }
 
     async fn change(&self, request: Request) -> Result<()> {
@@ -197,7 +349,7 @@ impl Shared {
             Request::Zero { range } => self.reshape(ZERO, range).await,
             Request::Fill { range, pattern } => self.fill(range, &pattern).await,
             Request::Save { state } => {
-                let name = Name::from(SAVED);
+                let name = Name::from(self.saved.as_str());
                 self.fs.setxattr(&self.who, self.id, &name, state, 0).await?;
                 self.fs.sync(self.id).await
             }
@@ -262,21 +414,23 @@ impl Drop for Shared {
     /// Another node may have it at once, not only when this one's session is over.
     fn drop(&mut self) {
         let (fs, id, lock) = (self.fs.clone(), self.id, self.lock.clone());
-        self.runtime.spawn(async move { fs.unlock(id, lock).await });
+        self.runtime.spawn(async move {
+            let _ = fs.unlock(id, lock).await;
+            fs.bye().await;
+        });
     }
 }
 
-fn failed(error: &Errno, otherwise: Failure) -> Reply {
-    tracing::warn!("a striped volume: {error}");
-    Reply::Failed(match error.code {
-        Errno::ENOSPC => Failure::Full,
-        Errno::ESTALE => Failure::Unreachable,
-        _ => otherwise,
-    })
-}
-
-/// The attribute with what the unit saved.
+/// The attributes with what the unit saved, each followed by the epoch in which it did.
 const SAVED: &str = "user.covey.reservations";
+/// The attribute with what the volume is.
+const RECORD: &str = "user.covey.volume";
+/// The attribute that names the node which serves it.
+const SERVED: &str = "user.covey.served";
+/// The attribute that changes as long as the node which serves it lives.
+const BEAT: &str = "user.covey.beat";
+/// The attributes with addresses, each followed by a node's name.
+const PORTALS: &str = "user.covey.portals.";
 /// How much of a file may lie with its metadata.
 const INLINE_BYTES: u64 = 16 << 10;
 /// fallocate(2): PUNCH_HOLE with KEEP_SIZE, ZERO_RANGE with KEEP_SIZE.

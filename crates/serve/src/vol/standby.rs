@@ -1,0 +1,238 @@
+//! Several nodes and one volume: one of them serves it, the others know where that is and take its place when it dies.
+//!
+//! What they must know of each other lies with the volume's file, in attributes: what the volume is (its record, with who may
+//! use it), which node serves it, and for each node the addresses at which it would. A node that stands by sends
+//! initiators to the one that serves; when it gets the file's lock it serves the volume itself.
+
+use super::record::{self, Backing, Record};
+use super::{Kept, Opened, Volume, Volumes, own, striped};
+use covey_cluster::config::Address;
+use covey_iscsi::target::Elsewhere;
+use covey_ninep::tree::Result;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What the file of a volume says of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Published {
+    /// The record's lines, addresses left out.
+    pub record: String,
+    /// The node that serves it, or did last.
+    pub node: String,
+    /// Where each node that may serve it does so.
+    pub portals: BTreeMap<String, Vec<String>>,
+    /// Changes as long as that node lives.
+    pub beat: String,
+}
+
+/// How long the node that serves a volume may be silent before another takes it: a node that is stopped keeps its lock.
+const SILENCE: Duration = Duration::from_secs(12);
+
+/// What was last heard of the node that serves a volume.
+#[derive(Debug, Default)]
+pub(super) struct Heard(Option<(String, Instant)>);
+
+impl Heard {
+    /// Its beat is this now.
+    fn note(&mut self, beat: &str, now: Instant) {
+        if self.0.as_ref().is_none_or(|(known, _)| known != beat) {
+            self.0 = Some((beat.to_owned(), now));
+        }
+    }
+
+    /// Whether it has been silent for too long.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.0.as_ref().is_some_and(|(_, at)| now.duration_since(*at) > SILENCE)
+    }
+
+    /// Somebody else serves it by now.
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Published {
+    /// Where initiators find the node that serves it.
+    fn elsewhere(&self, own: &str) -> Option<Elsewhere> {
+        let addresses = self.portals.get(&self.node).filter(|_| self.node != own)?;
+        let address = addresses.first()?.clone();
+        Some(Elsewhere { address, for_good: false })
+    }
+}
+
+impl Volumes {
+    /// Whether a volume that is open is another node's by now.
+    pub(super) async fn is_lost(&self, volume: &Volume) -> bool {
+        let kept = volume.opened.borrow().as_ref().ok().map(|opened| opened.kept.clone());
+        let Some(Kept::Striped(store)) = kept else { return false };
+        let beat = volume.beat.get() + 1;
+        volume.beat.set(beat);
+        let checked = self.within(async move { Ok(store.store.is_lost(beat).await) }).await;
+        checked.unwrap_or(false)
+    }
+
+    /// Serves a volume no more that is another node's: initiators find it there.
+    pub(super) async fn lose(&self, name: &str, volume: &Volume) {
+        tracing::warn!("volume {name}: another node has taken it over");
+        *volume.opened.borrow_mut() = Err("another node has taken it over".to_owned());
+        self.stand_by(name, volume).await;
+        // What has no answer yet gets none from here.
+        volume.target.disconnect("another node serves the volume");
+        volume.target.device.remove(0);
+    }
+
+    /// Learns from the volume's file what it is and who serves it.
+    pub(super) async fn stand_by(&self, name: &str, volume: &Volume) {
+        volume.stands_by.set(true);
+        let path = volume.record.borrow().path.clone();
+        let published = match self.published(path).await {
+            Ok(published) => published,
+            Err(error) => {
+                tracing::debug!("volume {name}: {error}");
+                volume.target.set_away(true);
+                return;
+            }
+        };
+        self.take_record(name, volume, &published);
+        take_portals(volume, &published);
+        volume.heard.borrow_mut().note(&published.beat, Instant::now());
+        let elsewhere = published.elsewhere(&self.node);
+        volume.target.set_away(elsewhere.is_none());
+        volume.target.set_elsewhere(elsewhere);
+    }
+
+    async fn published(&self, path: String) -> Result<Published> {
+        let (fs, who) = (self.fs().await?, own());
+        self.within(async move { striped::published(&fs, &who, &path).await }).await
+    }
+
+    /// Who may use the volume is what its file says; addresses are the node's own.
+    fn take_record(&self, name: &str, volume: &Volume, published: &Published) {
+        let Ok(mut records) = record::parse(&published.record) else { return };
+        let Some(found) = records.remove(name) else { return };
+        let before = volume.record.borrow().clone();
+        let now = Record { exports: before.exports.clone(), path: before.path.clone(), ..found };
+        if now == before {
+            return;
+        }
+        volume.target.set_access(super::portals::access_of(&now.access));
+        *volume.record.borrow_mut() = now;
+        if let Err(error) = self.save() {
+            tracing::warn!("the list of volumes: {error}");
+        }
+    }
+
+    /// Says with the volume's file what it is, who serves it and where.
+    pub(super) async fn publish(&self, name: &str, volume: &Volume, kept: &Kept) {
+        let Kept::Striped(store) = kept else { return };
+        let (store, node) = (store.clone(), self.node.clone());
+        let record = Record { exports: Vec::new(), ..volume.record.borrow().clone() };
+        let record = record.lines(name, None, true);
+        let told = self.within(async move { store.store.publish(&node, record).await }).await;
+        if let Err(error) = told {
+            tracing::warn!("volume {name}: its file cannot be told who serves it: {error}");
+        }
+        self.publish_portals(volume).await;
+    }
+
+    /// Says with the volume's file where this node serves it or would.
+    pub(super) async fn publish_portals(&self, volume: &Volume) {
+        let record = volume.record.borrow().clone();
+        if record.backing != Backing::Striped {
+            return;
+        }
+        let portals = record.exports.iter().map(|address| self.reachable(address)).collect();
+        let told = async {
+            let (fs, who, node) = (self.fs().await?, own(), self.node.clone());
+            let path = record.path.clone();
+            self.within(async move {
+                striped::publish_portals(&fs, &who, &path, &node, portals).await?;
+                striped::published(&fs, &who, &path).await
+            })
+            .await
+        };
+        match told.await {
+            Ok(published) => take_portals(volume, &published),
+            Err(error) => tracing::warn!("where a volume is served cannot be told: {error}"),
+        }
+    }
+
+    /// Learns where other nodes would serve a volume.
+    pub(super) async fn learn_portals(&self, volume: &Volume) {
+        let record = volume.record.borrow().clone();
+        if record.backing == Backing::Striped
+            && let Ok(published) = self.published(record.path).await
+        {
+            take_portals(volume, &published);
+        }
+    }
+
+    /// An address as others use it: of one that means all of the machine the node's own host.
+    fn reachable(&self, address: &str) -> String {
+        let Some((host, port)) = address.rsplit_once(':') else { return address.to_owned() };
+        if !["0.0.0.0", "[::]", "*"].contains(&host) {
+            return address.to_owned();
+        }
+        let own = self.config.nodes.iter().find(|node| node.name == self.node);
+        let hosts =
+            own.into_iter().flat_map(|node| &node.listen).filter_map(|listen| match listen {
+                Address::Tcp { host, .. } if !["0.0.0.0", "::", "*"].contains(&host.as_str()) => {
+                    Some(host)
+                }
+                _ => None,
+            });
+        match hosts.into_iter().next() {
+            Some(host) if host.contains(':') => format!("[{host}]:{port}"),
+            Some(host) => format!("{host}:{port}"),
+            None => address.to_owned(),
+        }
+    }
+
+    /// After a change of what is published.
+    pub(super) async fn tell(&self, name: &str, volume: &Volume) {
+        let kept = volume.opened.borrow().as_ref().ok().map(|Opened { kept, .. }| kept.clone());
+        match kept {
+            Some(kept) => self.publish(name, volume, &kept).await,
+            None => self.publish_portals(volume).await,
+        }
+    }
+}
+
+/// What discovery reports: with one node only, the address that the initiator has come to.
+fn take_portals(volume: &Volume, published: &Published) {
+    let nodes = published.portals.values().filter(|addresses| !addresses.is_empty());
+    let all: Vec<String> = match nodes.clone().count() {
+        0 | 1 => Vec::new(),
+        _ => nodes.flatten().cloned().collect(),
+    };
+    volume.target.set_addresses(all);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_silent_when_its_beat_has_not_changed_for_long() {
+        let (mut heard, begun) = (Heard::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        assert!(!heard.is_silent(at(100)), "nobody has listened yet");
+        heard.note("1", at(0));
+        heard.note("1", at(12));
+        assert!(!heard.is_silent(at(12)) && heard.is_silent(at(13)));
+        heard.note("2", at(13));
+        assert!(!heard.is_silent(at(20)) && heard.is_silent(at(26)));
+        heard.forget();
+        assert!(!heard.is_silent(at(100)));
+    }
+
+    #[test]
+    fn initiators_are_led_to_the_first_address_of_the_node_that_serves() {
+        let mut published = Published { node: "io1".into(), ..Published::default() };
+        assert_eq!(published.elsewhere("io2"), None);
+        let addresses = vec!["10.0.0.1:3260".to_owned(), "10.0.1.1:3260".to_owned()];
+        published.portals.insert("io1".into(), addresses);
+        assert_eq!(published.elsewhere("io2").unwrap().address, "10.0.0.1:3260");
+        assert_eq!(published.elsewhere("io1"), None, "it is not this node's yet");
+    }
+}
