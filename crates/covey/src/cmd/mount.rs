@@ -222,7 +222,8 @@ fn failed(mountpoint: &Path, end: &str, tail: &str) -> Error {
     error.hint("without a mount, `covey ls`, `covey cat`, `covey cp` reach the same files")
 }
 
-fn log_file(config: &Config, mountpoint: &Path) -> Result<PathBuf> {
+/// Where a mount in the background says what it has to say.
+pub fn log_file(config: &Config, mountpoint: &Path) -> Result<PathBuf> {
     let name = format!("mount-{}", mountpoint.to_string_lossy().replace('/', "%"));
     if let Some(cluster) = Cluster::of(config) {
         return Ok(cluster.log_file(&name));

@@ -1,5 +1,6 @@
 //! `covey volume`: block volumes for iSCSI initiators.
 
+mod attach;
 mod change;
 mod show;
 
@@ -47,6 +48,8 @@ enum Command {
     Clone(change::CloneOf),
     Export(change::Export),
     Unexport(change::Unexport),
+    Attach(attach::Attach),
+    Detach(attach::Detach),
     Acl(change::Acl),
     Stats(show::Stats),
 }
@@ -59,10 +62,12 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Ls(_) => show::ls(&config, context).await,
         Command::Show(args) => show::show(args, &config, context).await,
         Command::Resize(args) => change::resize(args, &config).await,
-        Command::Rm(args) => change::rm(args, &config).await,
+        Command::Rm(args) => change::rm(args, &config, context).await,
         Command::Clone(args) => change::clone_of(args, &config).await,
         Command::Export(args) => change::export(args, &config, context).await,
         Command::Unexport(args) => change::unexport(args, &config).await,
+        Command::Attach(args) => attach::attach(args, config, context).await,
+        Command::Detach(args) => attach::detach(args, &config, context).await,
         Command::Acl(args) => change::acl(args, &config).await,
         Command::Stats(args) => show::stats(args, &config, context).await,
     }
@@ -88,6 +93,8 @@ struct Volume {
     trusts_names: bool,
     /// Why it is not open, if so.
     closed: Option<String>,
+    /// Another node serves it, and this one would if that died.
+    stands_by: bool,
 }
 
 /// The volumes of all nodes that have some, by name. Nodes that do not answer are told.
@@ -104,19 +111,25 @@ async fn all(config: &Config, context: &Context) -> Vec<Volume> {
     volumes
 }
 
-/// The one volume of this name.
+/// The volume of this name, at the node that serves it.
 async fn find(config: &Config, name: &str) -> Result<Volume> {
     let mut missing = Vec::new();
+    let mut closed = None;
     for node in config.nodes.iter().filter(|node| node.store.is_some()) {
         match read_of(config, &node.name, "vol/ctl").await {
             Ok(text) => {
                 let found = parse(&text, &node.name).into_iter().find(|one| one.name == name);
-                if let Some(volume) = found {
-                    return Ok(volume);
+                match found {
+                    Some(volume) if volume.closed.is_none() => return Ok(volume),
+                    Some(volume) if closed.is_none() || !volume.stands_by => closed = Some(volume),
+                    _ => {}
                 }
             }
             Err(error) => missing.push(format!("{}: {error}", node.name)),
         }
+    }
+    if let Some(volume) = closed {
+        return Ok(volume);
     }
     let error = Error::work(format!("cannot find volume {name}: no node has it"));
     Err(match missing.is_empty() {
@@ -165,6 +178,9 @@ fn parse(text: &str, node: &str) -> Vec<Volume> {
                 of(name, &|one| one.mutual = Some((*user).to_owned()));
             }
             ["acl", name, "trust-names"] => of(name, &|one| one.trusts_names = true),
+            ["#", "stands-by", name, why @ ..] => of(name, &|one| {
+                (one.closed, one.stands_by) = (Some(why.join(" ")), true);
+            }),
             ["#", "closed", name, why @ ..] => of(name, &|one| one.closed = Some(why.join(" "))),
             _ => {}
         }

@@ -1,7 +1,11 @@
 //! Block volumes end to end: made by commands, served by a node, used by initiators that nobody here wrote.
 
+mod attach;
 mod commands;
 mod initiator;
+mod linux;
+mod qemu;
 mod suite;
 #[path = "../support/mod.rs"]
 mod support;
+mod takeover;

@@ -108,7 +108,7 @@ fn mount_as_root(
     options: &MountOptions,
 ) -> io::Result<OwnedFd> {
     let found = std::fs::metadata(target)?;
-    if !found.is_dir() {
+    if !found.is_dir() && !found.is_file() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     let device = open_device()?;

@@ -6,7 +6,9 @@ use super::sense::refused;
 use bytes::{Bytes, BytesMut};
 use covey_io::os::net::{self, Address, error_text};
 use covey_io::os::{random, run};
-use covey_iscsi::initiator::{Config, Connection, Done, Refusal, Request, Session};
+pub use covey_iscsi::initiator::{Config, Credentials};
+use covey_iscsi::initiator::{Connection, Done, Refusal, Request, Session};
+pub use covey_iscsi::negotiate::Parameters;
 use covey_wire::Payload;
 use std::cell::RefCell;
 use std::io;
@@ -64,6 +66,17 @@ impl Disk {
     /// Its size in bytes, when it was connected.
     pub fn bytes(&self) -> u64 {
         self.blocks * u64::from(self.block_bytes)
+    }
+
+    /// Its size in bytes, as it is now.
+    pub async fn measure(&self) -> io::Result<u64> {
+        let (blocks, block_bytes) = self.capacity().await?;
+        Ok(blocks * u64::from(block_bytes))
+    }
+
+    /// Why nothing can be asked of it any more, if so.
+    pub fn closed(&self) -> Option<String> {
+        self.session.closed()
     }
 
     /// Number of blocks and bytes of one, as they are now.

@@ -1,6 +1,6 @@
 //! Commands that change volumes.
 
-use super::{command, find, parse_size, path_text};
+use super::{all, command, find, parse_size, path_text};
 use crate::cmd::Context;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
@@ -91,10 +91,14 @@ pub struct CloneOf {
 /// Beyond this machine only with CHAP (`covey volume acl NAME --chap USER`), or to initiators that are
 /// named and trusted by their names.
 ///
+/// With --node another node than the one that serves a striped volume stands by: it sends initiators there, and serves the
+/// volume itself, under the same name, when that node is gone for 12 s.
+///
 /// EXAMPLES
 ///
 ///     covey volume export disk
 ///     covey volume export disk --listen 10.0.0.1:3260
+///     covey volume export disk --listen 10.0.0.2:3260 --node io2
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Export {
@@ -103,6 +107,9 @@ pub struct Export {
     /// Where to listen
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:3260")]
     listen: String,
+    /// The node that listens there; without, the one that serves the volume
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
 }
 
 /// Serve a volume no more
@@ -113,6 +120,9 @@ pub struct Unexport {
     /// Only there
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
+    /// At this node; without, the one that serves the volume
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
 }
 
 /// Say who may use a volume
@@ -202,8 +212,15 @@ pub async fn resize(args: Resize, config: &Config) -> Result<()> {
 }
 
 /// Removes a volume.
-pub async fn rm(args: Rm, config: &Config) -> Result<()> {
+pub async fn rm(args: Rm, config: &Config, context: &Context) -> Result<()> {
     let volume = find(config, &args.name).await?;
+    // Whoever stands by would serve it as soon as it is free.
+    for other in all(config, context).await {
+        if other.name == args.name && other.node != volume.node && other.stands_by {
+            command(config, &other.node, &["unexport", &args.name]).await?;
+            command(config, &other.node, &["rm", &args.name, "keep"]).await?;
+        }
+    }
     let mut words = vec!["rm", &args.name];
     words.extend(args.keep.then_some("keep"));
     command(config, &volume.node, &words).await
@@ -223,10 +240,21 @@ pub async fn clone_of(args: CloneOf, config: &Config) -> Result<()> {
 /// Serves a volume.
 pub async fn export(args: Export, config: &Config, context: &Context) -> Result<()> {
     let volume = find(config, &args.name).await?;
-    command(config, &volume.node, &["export", &args.name, &args.listen]).await?;
+    let node = match &args.node {
+        Some(node) => config.node(node)?.name.clone(),
+        None => volume.node.clone(),
+    };
+    if node != volume.node {
+        if volume.backing != "striped" {
+            let why = "it is kept on one node, and only that one can serve it";
+            return Err(Error::user(format!("cannot export volume {}: {why}", args.name)));
+        }
+        command(config, &node, &["join", &args.name, &volume.path]).await?;
+    }
+    command(config, &node, &["export", &args.name, &args.listen]).await?;
     let file = format!("vol/{}/iqn", args.name);
-    let iqn = covey_cluster::reach::read_of(config, &volume.node, &file).await?;
-    let value = serde_json::json!({ "listen": args.listen, "iqn": iqn.trim() });
+    let iqn = covey_cluster::reach::read_of(config, &node, &file).await?;
+    let value = serde_json::json!({ "listen": args.listen, "iqn": iqn.trim(), "node": node });
     context.output.result(&value, |out| {
         use std::io::Write;
         writeln!(out, "iscsi://{}/{}/0", args.listen, iqn.trim())
@@ -235,10 +263,13 @@ pub async fn export(args: Export, config: &Config, context: &Context) -> Result<
 
 /// Serves a volume no more.
 pub async fn unexport(args: Unexport, config: &Config) -> Result<()> {
-    let volume = find(config, &args.name).await?;
+    let node = match &args.node {
+        Some(node) => config.node(node)?.name.clone(),
+        None => find(config, &args.name).await?.node,
+    };
     let mut words = vec!["unexport", args.name.as_str()];
     words.extend(args.listen.as_deref());
-    command(config, &volume.node, &words).await
+    command(config, &node, &words).await
 }
 
 /// Changes who may use a volume.
@@ -274,7 +305,8 @@ pub async fn acl(args: Acl, config: &Config) -> Result<()> {
     Ok(())
 }
 
-fn secret(file: Option<&Path>) -> Result<String> {
+/// A secret from a file, or from stdin.
+pub fn secret(file: Option<&Path>) -> Result<String> {
     let text = match file {
         Some(file) => {
             std::fs::read_to_string(file).cannot(|| format!("read {}", file.display()))?

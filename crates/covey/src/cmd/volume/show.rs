@@ -38,6 +38,7 @@ pub async fn ls(config: &Config, context: &Context) -> Result<()> {
 
 fn row(volume: &Volume) -> Vec<String> {
     let exports = match (&volume.closed, volume.exports.is_empty()) {
+        _ if volume.stands_by => format!("stands by at {}", volume.exports.join(" ")),
         (Some(why), _) => format!("closed: {why}"),
         (None, true) => "-".to_owned(),
         (None, false) => volume.exports.join(" "),

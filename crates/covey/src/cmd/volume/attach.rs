@@ -1,0 +1,323 @@
+//! `covey volume attach` and `detach`: a volume as a file of this machine, by our own initiator and a FUSE mount.
+
+mod fs;
+
+use super::all;
+use crate::cmd::Context;
+use crate::cmd::cluster::{Cluster, Daemon, Process, detach as leave_terminal, mounts, spawn};
+use crate::cmd::mount::log_file;
+use crate::config::Config;
+use crate::error::{Cannot, Error, Result};
+use covey_cluster::reach::read_of;
+use covey_io::os::net::Address;
+use covey_io::os::random;
+use covey_mount::{MountOptions, local_runtime, mount_tree, unmount_on_signal};
+use covey_ninep::tree::User;
+use covey_serve::iscsi::disk::{self, Credentials, Disk, Parameters, parse_portal};
+use covey_serve::iscsi::file::DiskTree;
+use rustix::process::Signal;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long it may take beyond the patience until the file is there.
+const START_WAIT: Duration = Duration::from_secs(15);
+
+/// Make a volume a file of this machine
+///
+/// PLACE is a directory, in which the volume is the file NAME, or a file. An initiator of Covey's own is
+/// behind it: it logs in at the addresses where the volume is exported, at another one when the first is
+/// lost, and sends again what had no answer. fsync brings everything to stable storage at the
+/// target. When no address can be reached for --patience seconds, requests fail until one can be.
+///
+/// With --fs the volume's file system is mounted at PLACE instead, by a loop device (root only).
+///
+/// EXAMPLES
+///
+///     covey volume attach disk /mnt/volumes
+///     covey volume attach disk /srv/data --fs ext4 --format
+///     covey volume attach disk disk.img --portal 10.0.0.1:3260 --chap alice --secret-file secret
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Attach {
+    /// The volume
+    name: String,
+    /// A directory or a file, made if missing: with a slash at its end or --fs, a directory
+    #[arg(value_name = "PLACE")]
+    place: PathBuf,
+    /// Mount the file system of this type that the volume has
+    #[arg(long, value_name = "TYPE")]
+    fs: Option<String>,
+    /// Make that file system, if the volume has none
+    #[arg(long, requires = "fs")]
+    format: bool,
+    /// Where the target is, instead of where the volume is exported; may be given several times
+    #[arg(long, value_name = "HOST:PORT")]
+    portal: Vec<String>,
+    /// Prove USER's secret to the target
+    #[arg(long, value_name = "USER", requires = "secret_file")]
+    chap: Option<String>,
+    /// The file with the secret
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// The name that the target knows this machine by
+    #[arg(long, value_name = "IQN")]
+    initiator: Option<String>,
+    /// Refuse every change
+    #[arg(long)]
+    read_only: bool,
+    /// How long requests wait for a target that cannot be reached
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=86400))]
+    patience: u64,
+    /// Stay in the foreground
+    #[arg(long, conflicts_with = "fs")]
+    foreground: bool,
+    /// Leave the terminal's session: what an attachment in the background is started with
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+/// Take a volume's file or file system away from this machine
+#[derive(clap::Args, Debug)]
+pub struct Detach {
+    /// Where it is attached
+    #[arg(value_name = "PLACE")]
+    place: PathBuf,
+    /// Take it away now, and clean up when the last program has closed it
+    #[arg(long, short)]
+    lazy: bool,
+}
+
+/// Attaches a volume.
+pub async fn attach(args: Attach, config: Config, context: &Context) -> Result<()> {
+    let is_directory = args.place.is_dir() || args.place.to_string_lossy().ends_with('/');
+    let place =
+        std::path::absolute(&args.place).cannot(|| format!("find {}", args.place.display()))?;
+    if args.foreground {
+        if args.detached {
+            leave_terminal();
+        }
+        return in_foreground(args, config, place, is_directory, context).await;
+    }
+    // What cannot be is told before anything is made.
+    wish_of(&args, &config, context).await?;
+    if args.fs.is_some() {
+        return fs::attach(&args, &config, &place, context).await;
+    }
+    if mounts::kind_at(&place).is_some_and(|kind| kind.starts_with("fuse")) {
+        let what = format!("cannot attach at {}: something is mounted there", place.display());
+        return Err(Error::user(what).hint("`covey volume detach` takes a volume away"));
+    }
+    make_place(&place, is_directory)?;
+    in_background(&args, &config, &place).await?;
+    let file = if is_directory { place.join(&args.name) } else { place };
+    context.output.result(&serde_json::json!({ "volume": args.name, "file": file }), |out| {
+        use std::io::Write;
+        writeln!(out, "{}", file.display())
+    })
+}
+
+fn make_place(place: &Path, is_directory: bool) -> Result<()> {
+    let made = match is_directory {
+        true => std::fs::create_dir_all(place),
+        false => std::fs::File::options().create(true).append(true).open(place).map(drop),
+    };
+    made.cannot(|| format!("make {}", place.display()))
+}
+
+/// Starts the initiator in the background and waits until the file is there.
+async fn in_background(args: &Attach, config: &Config, place: &Path) -> Result<()> {
+    let config_file = std::path::absolute(&config.file).cannot(|| "find the configuration")?;
+    let mut words: Vec<OsString> = vec!["--config".into(), config_file.into()];
+    words.extend(["volume", "attach", "--foreground", "--detached"].map(OsString::from));
+    words.extend(["--patience".into(), args.patience.to_string().into()]);
+    for portal in &args.portal {
+        words.extend(["--portal".into(), portal.into()]);
+    }
+    for (flag, value) in [("--chap", &args.chap), ("--initiator", &args.initiator)] {
+        words.extend(value.iter().flat_map(|value| [flag.into(), value.into()]));
+    }
+    if let Some(file) = &args.secret_file {
+        let file = std::path::absolute(file).cannot(|| "find the secret's file")?;
+        words.extend(["--secret-file".into(), file.into()]);
+    }
+    words.extend(args.read_only.then(|| "--read-only".into()));
+    words.extend(["--".into(), args.name.as_str().into(), place.into()]);
+    let mut daemon = spawn(&words, &log_file(config, place)?, None)?;
+    wait(&mut daemon, args, place).await
+}
+
+async fn wait(daemon: &mut Daemon, args: &Attach, place: &Path) -> Result<()> {
+    let (begin, limit) = (Instant::now(), START_WAIT + Duration::from_secs(args.patience));
+    while !mounts::kind_at(place).is_some_and(|kind| kind.starts_with("fuse")) {
+        let late = begin.elapsed() > limit;
+        let late = late.then(|| format!("it was not there within {} s", limit.as_secs()));
+        if let Some(end) = daemon.ended().or(late) {
+            let _ = daemon.process.signal(Signal::TERM);
+            let tail = daemon.tail();
+            let told = tail.lines().rfind(|line| line.starts_with("covey: "));
+            let why = told.map_or(end, |line| line.trim_start_matches("covey: ").to_owned());
+            let hints = tail.lines().filter_map(|line| line.strip_prefix("hint: "));
+            return Err(hints.fold(Error::work(why), |error, hint| error.hint(hint)));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// The attachment runs on a thread of its own, because it brings its own runtime.
+async fn in_foreground(
+    args: Attach,
+    config: Config,
+    place: PathBuf,
+    is_directory: bool,
+    context: &Context,
+) -> Result<()> {
+    let wish = wish_of(&args, &config, context).await?;
+    let pid_file = Cluster::of(&config).map(|cluster| mounts::pid_file(&cluster, &place));
+    if let (Some(file), Some(mut me)) = (&pid_file, Process::now(std::process::id())) {
+        me.note = place.to_string_lossy().into_owned();
+        me.write(file)?;
+    }
+    let (done, ended) = tokio::sync::oneshot::channel();
+    let name = is_directory.then(|| args.name.clone());
+    let thread = std::thread::Builder::new().name("volume".into()).spawn(move || {
+        let _ = done.send(serve(&args, wish, name.as_deref(), &place));
+    });
+    thread.cannot(|| "start a thread")?;
+    let result = ended.await;
+    if let Some(file) = pid_file {
+        let _ = std::fs::remove_file(file);
+    }
+    result.unwrap_or_else(|_| Err(Error::work("the attachment's thread has panicked")))
+}
+
+/// How to log in, and where.
+struct Wish {
+    login: disk::Config,
+    portals: Vec<Address>,
+    patience: Duration,
+}
+
+async fn wish_of(args: &Attach, config: &Config, context: &Context) -> Result<Wish> {
+    let mut volumes = all(config, context).await;
+    volumes.retain(|volume| volume.name == args.name);
+    // Whoever serves it first, whoever stands by after.
+    volumes.sort_by_key(|volume| volume.closed.is_some());
+    let first = volumes.first().ok_or_else(|| {
+        Error::work(format!("cannot find volume {}: no node has it", args.name))
+            .hint("`covey volume ls` lists the volumes")
+    })?;
+    let iqn = read_of(config, &first.node, &format!("vol/{}/iqn", args.name)).await?;
+    let exported: Vec<String> = volumes.iter().flat_map(|one| reachable(one, config)).collect();
+    let named = if args.portal.is_empty() { exported } else { args.portal.clone() };
+    let parsed = |text: &String| {
+        parse_portal(text).ok_or_else(|| {
+            Error::user(format!("{text:?} is no address")).hint("HOST:PORT, such as 10.0.0.1:3260")
+        })
+    };
+    let portals: Vec<Address> = named.iter().map(parsed).collect::<Result<_>>()?;
+    if portals.is_empty() {
+        let error = Error::work(format!("cannot attach volume {}: it is not exported", args.name));
+        return Err(error.hint(format!("`covey volume export {}` serves it", args.name)));
+    }
+    let secret = args.secret_file.as_deref().map(|file| super::change::secret(Some(file)));
+    let chap = match (&args.chap, secret.transpose()?) {
+        (Some(user), Some(secret)) => {
+            Some(Credentials { name: user.clone(), secret: secret.into_bytes() })
+        }
+        _ => None,
+    };
+    let number: [u8; 5] = random::bytes().cannot(|| "make a number for the session")?;
+    let mut isid = [0x80; 6];
+    isid[1..].copy_from_slice(&number);
+    let login = disk::Config {
+        initiator: args.initiator.clone().unwrap_or_else(own_name),
+        target: Some(iqn.trim().to_owned()),
+        isid,
+        chap,
+        mutual: None,
+        parameters: Parameters::INITIATOR,
+    };
+    Ok(Wish { login, portals, patience: Duration::from_secs(args.patience) })
+}
+
+/// Where a volume is exported, as seen from here.
+fn reachable(volume: &super::Volume, config: &Config) -> Vec<String> {
+    let host = config.node(&volume.node).ok().and_then(|node| {
+        node.listen.iter().find_map(|listen| match listen {
+            covey_cluster::config::Address::Tcp { host, .. } => Some(host.clone()),
+            covey_cluster::config::Address::Unix(_) => None,
+        })
+    });
+    let host = host.unwrap_or_else(|| "127.0.0.1".to_owned());
+    let whole = |address: &String| match address.rsplit_once(':') {
+        Some(("0.0.0.0" | "*" | "[::]", port)) => format!("{host}:{port}"),
+        _ => address.clone(),
+    };
+    volume.exports.iter().map(whole).collect()
+}
+
+/// The name of this machine as an initiator.
+fn own_name() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    let plain = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '-' || *letter == '.';
+    format!("iqn.2026-01.io.covey:at.{}", host.chars().filter(plain).take(64).collect::<String>())
+}
+
+fn serve(args: &Attach, wish: Wish, name: Option<&str>, place: &Path) -> Result<()> {
+    let what = || format!("attach volume {} at {}", args.name, place.display());
+    let runtime = local_runtime().cannot(what)?;
+    let Wish { login, portals, patience } = wish;
+    runtime.block_on(async {
+        let connect = move || -> std::pin::Pin<Box<dyn Future<Output = _>>> {
+            let (login, portals) = (login.clone(), portals.clone());
+            Box::pin(async move { Disk::connect(login, portals, 0, patience).await })
+        };
+        let tree = DiskTree::open(Box::new(connect), name, args.read_only).await;
+        let tree = tree.map_err(|error| {
+            let name = &args.name;
+            Error::work(format!("cannot {}: {error}", what())).hint(format!(
+                "`covey volume show {name}` tells who may use it; --chap USER --secret-file FILE proves who asks"
+            ))
+        })?;
+        let target = place.to_owned();
+        let signals = std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let outcome = unmount_on_signal(&target);
+            std::process::exit(i32::from(outcome.is_err()));
+        });
+        signals.cannot(what)?;
+        let options = MountOptions {
+            fsname: format!("volume:{}", args.name),
+            allow_other: false,
+            read_only: args.read_only,
+            ..MountOptions::default()
+        };
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let me = User { uid: uid.as_raw(), gid: gid.as_raw(), groups: vec![gid.as_raw()] };
+        let root = tree.root();
+        mount_tree(Rc::new(tree.clone()), me, root, place, &options).await.cannot(what)?;
+        tree.close().await;
+        Ok(())
+    })
+}
+
+/// Takes a volume away.
+pub async fn detach(args: Detach, config: &Config, context: &Context) -> Result<()> {
+    let place =
+        std::path::absolute(&args.place).cannot(|| format!("find {}", args.place.display()))?;
+    match mounts::kind_at(&place) {
+        Some(kind) if kind.starts_with("fuse") => mounts::umount(&place, args.lazy).await?,
+        Some(_) => fs::detach(config, &place, args.lazy).await?,
+        None => {
+            let what = format!("cannot detach {}: nothing is attached there", place.display());
+            return Err(Error::user(what).hint("`findmnt -t fuse.covey` lists what is attached"));
+        }
+    }
+    context.output.result(&serde_json::json!({ "detached": place }), |out| {
+        use std::io::Write;
+        writeln!(out, "detached {}", place.display())
+    })
+}

@@ -1,0 +1,142 @@
+//! The file system on a volume: a loop device on the volume's file, mounted. The file is attached in a directory of the
+//! cluster's own, named after the place.
+
+use super::{Attach, in_background, make_place};
+use crate::cmd::Context;
+use crate::cmd::cluster::{Cluster, mounts};
+use crate::config::Config;
+use crate::error::{Cannot, Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Attaches a volume and mounts its file system at `place`.
+pub async fn attach(args: &Attach, config: &Config, place: &Path, context: &Context) -> Result<()> {
+    let kind = args.fs.as_deref().unwrap_or_default();
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::user("cannot mount a volume's file system: only root may")
+            .hint("without --fs the volume itself is a file, for every user"));
+    }
+    if !kind.bytes().all(|byte| byte.is_ascii_alphanumeric()) || kind.is_empty() {
+        return Err(Error::user(format!("{kind:?} is no type of file system")).hint("--fs ext4"));
+    }
+    let hidden = hidden(config, place)?;
+    make_place(&hidden, true)?;
+    make_place(place, true)?;
+    if mounts::kind_at(&hidden).is_some() {
+        let what = format!("cannot attach at {}: a volume is attached there", place.display());
+        return Err(Error::user(what).hint("`covey volume detach` takes it away"));
+    }
+    in_background(args, config, &hidden).await?;
+    let file = hidden.join(&args.name);
+    let device = match mount(args, kind, &file, place) {
+        Ok(device) => device,
+        Err(error) => {
+            let _ = mounts::umount(&hidden, true).await;
+            let _ = std::fs::remove_dir(&hidden);
+            return Err(error);
+        }
+    };
+    let value = serde_json::json!({ "volume": args.name, "mount": place, "device": device });
+    context.output.result(&value, |out| {
+        use std::io::Write;
+        writeln!(out, "volume {} is mounted at {} by {device}", args.name, place.display())
+    })
+}
+
+/// Makes the loop device, the file system where it is to be made, and the mount; the device.
+fn mount(args: &Attach, kind: &str, file: &Path, place: &Path) -> Result<String> {
+    let mut losetup = Command::new("losetup");
+    losetup.args(["--find", "--show"]).args(args.read_only.then_some("--read-only")).arg(file);
+    let device = run(losetup)?.trim().to_owned();
+    let mounted = format(args, kind, &device).and_then(|()| {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", kind, "-o", if args.read_only { "ro" } else { "rw" }]);
+        mount.arg(&device).arg(place);
+        run(mount)
+    });
+    match mounted {
+        Ok(_) => Ok(device),
+        Err(error) => {
+            let mut free = Command::new("losetup");
+            free.args(["--detach", &device]);
+            let _ = run(free);
+            Err(error)
+        }
+    }
+}
+
+/// Makes a file system on a device that has none.
+fn format(args: &Attach, kind: &str, device: &str) -> Result<()> {
+    let mut probe = Command::new("blkid");
+    probe.args(["-p", "-o", "value", "-s", "TYPE", device]).stdin(Stdio::null());
+    let found = probe.output().cannot(|| "start blkid")?;
+    // 2: nothing is known of what is there.
+    let is_empty = found.status.code() == Some(2);
+    match (is_empty, args.format) {
+        (false, _) => Ok(()),
+        (true, false) => {
+            let what = format!("cannot mount volume {}: it has no file system", args.name);
+            Err(Error::user(what).hint("--format makes one"))
+        }
+        (true, true) => {
+            let mut make = Command::new(format!("mkfs.{kind}"));
+            make.arg("-q").arg(device);
+            run(make).map(drop)
+        }
+    }
+}
+
+/// Takes a file system and its volume away.
+pub async fn detach(config: &Config, place: &Path, lazy: bool) -> Result<()> {
+    let hidden = hidden(config, place)?;
+    let shown = place.display();
+    if mounts::kind_at(&hidden).is_none() {
+        return Err(Error::user(format!("cannot detach {shown}: no volume is attached there"))
+            .hint("`umount` unmounts any file system"));
+    }
+    let device = device_at(place);
+    let mut umount = Command::new("umount");
+    umount.args(lazy.then_some("--lazy")).arg("--").arg(place);
+    run(umount)?;
+    if let Some(device) = device {
+        let mut free = Command::new("losetup");
+        free.args(["--detach", &device]);
+        run(free)?;
+    }
+    mounts::umount(&hidden, lazy).await?;
+    let _ = std::fs::remove_dir(&hidden);
+    Ok(())
+}
+
+/// The loop device that is mounted at `place`.
+fn device_at(place: &Path) -> Option<String> {
+    let found = covey_io::os::mount::mounted_at(place).ok()??;
+    let source = std::fs::canonicalize(format!("/sys/dev/block/{}", found.device)).ok()?;
+    let name = source.file_name()?.to_str()?.to_owned();
+    name.starts_with("loop").then(|| format!("/dev/{name}"))
+}
+
+/// Where the volume's file is while its file system is at `place`.
+fn hidden(config: &Config, place: &Path) -> Result<PathBuf> {
+    let name = place.to_string_lossy().replace('%', "%%").replace('/', "%");
+    let run = match Cluster::of(config) {
+        Some(cluster) => cluster.run_dir(),
+        None => PathBuf::from("/run/covey"),
+    };
+    Ok(std::path::absolute(run)?.join(format!("volume-{name}")))
+}
+
+/// Runs a program of the machine's to its end.
+fn run(mut command: Command) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.cannot(|| format!("start {program}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => {
+            let why = String::from_utf8_lossy(&output.stderr);
+            let why = why.trim().trim_start_matches(&format!("{program}: ")).to_owned();
+            Err(Error::work(format!("{program}: {why}")))
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Volumes as files of this machine: our own initiator behind a mount, and file systems on it.
+
+use crate::initiator::{export, free_address};
+use crate::support::bytes::noise;
+use crate::support::{Cluster, Finished, has_program, is_root, no_fuse, skip, until};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+/// A volume that is attached as a file in a directory; taken away with this.
+pub struct Attached<'a> {
+    cluster: &'a Cluster,
+    place: PathBuf,
+    name: String,
+    is_detached: bool,
+}
+
+impl<'a> Attached<'a> {
+    pub fn new(cluster: &'a Cluster, name: &str, options: &[&str]) -> Attached<'a> {
+        let place = cluster.scratch(&format!("at-{name}"));
+        std::fs::create_dir_all(&place).unwrap();
+        let words = ["volume", "attach", name, place.to_str().unwrap()];
+        cluster.covey(&[&words, options].concat());
+        Attached { cluster, place, name: name.to_owned(), is_detached: false }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.place.join(&self.name)
+    }
+
+    pub fn open(&self) -> File {
+        File::options().read(true).write(true).open(self.file()).unwrap()
+    }
+
+    pub fn detach(mut self) {
+        self.is_detached = true;
+        self.cluster.covey(&["volume", "detach", self.place.to_str().unwrap()]);
+        assert!(std::fs::read_dir(&self.place).unwrap().next().is_none());
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        if !self.is_detached {
+            let place = self.place.to_str().unwrap();
+            let _ = self.cluster.try_covey(&["volume", "detach", "--lazy", place]);
+        }
+    }
+}
+
+/// Whether FUSE may be used here; says so where it may not.
+fn may_mount() -> bool {
+    match no_fuse() {
+        None => true,
+        Some(why) => {
+            skip(why);
+            false
+        }
+    }
+}
+
+fn with_volume(create: &[&str]) -> Cluster {
+    let cluster = Cluster::up(2);
+    let begin = ["volume", "create", "disk", "--size", "64M"];
+    cluster.covey(&[&begin, create].concat());
+    cluster
+}
+
+#[test]
+fn a_volume_is_a_file_that_is_read_and_written_anywhere() {
+    if !may_mount() {
+        return;
+    }
+    let cluster = with_volume(&["--block", "4096"]);
+    cluster.refused(&["volume", "attach", "disk", "/nowhere/x"]).says(&["not exported", "export"]);
+    export(&cluster, "disk", &free_address());
+    let attached = Attached::new(&cluster, "disk", &[]);
+    let file = attached.open();
+    assert_eq!(file.metadata().unwrap().len(), 64 << 20);
+    let mut model = vec![0u8; 4 * MIB];
+    for (turn, (offset, length)) in
+        [(0, 5000), (4095, 2), (4096, 8192), (MIB - 1, MIB + 7), (3 * MIB + 11, 1)]
+            .into_iter()
+            .enumerate()
+    {
+        let data = noise(turn as u64, length);
+        file.write_all_at(&data, offset as u64).unwrap();
+        model[offset..offset + length].copy_from_slice(&data);
+    }
+    file.sync_all().unwrap();
+    let mut found = vec![0; model.len()];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert!(found == model);
+    // It ends where it ends.
+    assert_eq!(file.read_at(&mut [0; 10], 64 << 20).unwrap(), 0);
+    let beyond = file.write_at(&[1], 64 << 20).unwrap_err();
+    assert_eq!(beyond.kind(), std::io::ErrorKind::StorageFull);
+    assert!(file.set_len(5).is_err());
+    // A larger one is seen when it is opened again.
+    cluster.covey(&["volume", "resize", "disk", "80M"]);
+    assert_eq!(attached.open().metadata().unwrap().len(), 80 << 20);
+    drop(file);
+    attached.detach();
+    // As a file by itself, which nobody may change.
+    let place = cluster.scratch("alone");
+    let place = place.to_str().unwrap();
+    cluster.covey(&["volume", "attach", "disk", place, "--read-only"]);
+    let alone = std::fs::read(place).unwrap();
+    assert!(alone.len() == 80 << 20 && alone[..model.len()] == model[..]);
+    assert!(File::options().write(true).open(place).is_err());
+    cluster.covey(&["volume", "detach", place]);
+    assert_eq!(std::fs::metadata(place).unwrap().len(), 0);
+}
+
+/// A secret is needed, and a wrong one is told at once.
+#[test]
+fn who_attaches_proves_who_it_is() {
+    if !may_mount() {
+        return;
+    }
+    let cluster = with_volume(&[]);
+    let secrets = ["right", "wrong"].map(|name| cluster.scratch(name));
+    std::fs::write(&secrets[0], "not-very-secret\n").unwrap();
+    std::fs::write(&secrets[1], "not-the-secret-no\n").unwrap();
+    let [right, wrong] = secrets.each_ref().map(|path| path.to_str().unwrap());
+    cluster.covey(&["volume", "acl", "disk", "--chap", "alice", "--secret-file", right]);
+    export(&cluster, "disk", &free_address());
+    let place = cluster.scratch("place");
+    std::fs::create_dir(&place).unwrap();
+    let words = ["volume", "attach", "disk", place.to_str().unwrap()];
+    cluster.refused(&words).says(&["the target"]);
+    let proof = |file| ["--chap", "alice", "--secret-file", file];
+    cluster.refused(&[&words[..], &proof(wrong)].concat()).says(&["wrong name or secret"]);
+    let attached = Attached::new(&cluster, "disk", &proof(right));
+    attached.open().write_all_at(b"abc", 7).unwrap();
+    attached.detach();
+}
+
+/// The node is killed while it is written to and started again: programs see nothing of it but time, and what was synced is
+/// there. One that stays away costs errors, not waits without end; when it is back the file works again.
+#[test]
+fn a_target_that_dies_is_waited_for_and_not_for_ever() {
+    if !may_mount() {
+        return;
+    }
+    let file = |cluster: &Cluster| cluster.scratch("disk.img").to_str().unwrap().to_owned();
+    let cluster = Cluster::up(1);
+    let image = file(&cluster);
+    let create = ["volume", "create", "disk", "--size", "32M", "--file", &image, "--node", "io1"];
+    cluster.covey(&create);
+    export(&cluster, "disk", &free_address());
+    let attached = Attached::new(&cluster, "disk", &["--patience", "20"]);
+    let disk = attached.open();
+    for turn in 0..24u8 {
+        if turn % 8 == 3 {
+            cluster.kill("io1");
+            cluster.restart();
+        }
+        disk.write_all_at(&vec![turn + 1; MIB], u64::from(turn) << 20).unwrap();
+        disk.sync_data().unwrap();
+    }
+    let mut found = vec![0; 24 * MIB];
+    disk.read_exact_at(&mut found, 0).unwrap();
+    assert!(found.chunks(MIB).zip(1..).all(|(part, turn)| part.iter().all(|byte| *byte == turn)));
+    drop(disk);
+    attached.detach();
+
+    let attached = Attached::new(&cluster, "disk", &["--patience", "2"]);
+    let disk = attached.open();
+    cluster.kill("io1");
+    let begun = Instant::now();
+    disk.write_all_at(&[7; 4096], 0).unwrap_err();
+    disk.sync_data().unwrap_err();
+    disk.read_exact_at(&mut [0; 512], 0).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    cluster.restart();
+    until("the file's return", || disk.write_all_at(&[8; 4096], 0).is_ok());
+    disk.sync_data().unwrap();
+    drop(disk);
+    attached.detach();
+}
+
+/// A file system on a volume, by a loop device.
+#[test]
+fn a_file_system_on_a_volume_is_mounted_and_keeps_its_files() {
+    if !may_mount() {
+        return;
+    }
+    if !is_root() || !has_program("mkfs.ext4") || !has_program("losetup") {
+        return skip("needs root, e2fsprogs and mount");
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return skip("needs loop devices");
+    }
+    let cluster = with_volume(&[]);
+    export(&cluster, "disk", &free_address());
+    let place = cluster.scratch("fs");
+    let place = place.to_str().unwrap();
+    let words = ["volume", "attach", "disk", place, "--fs", "ext4"];
+    cluster.refused(&words).says(&["no file system", "--format"]);
+    cluster.covey(&[&words[..], &["--format"]].concat());
+    let data = noise(5, 3 * MIB);
+    std::fs::write(Path::new(place).join("file"), &data).unwrap();
+    cluster.refused(&words).says(&["attached there"]);
+    cluster.covey(&["volume", "detach", place]);
+    assert!(std::fs::read_dir(place).unwrap().next().is_none());
+    // What it has now is not made anew.
+    cluster.covey(&[&words[..], &["--format"]].concat());
+    assert!(std::fs::read(Path::new(place).join("file")).unwrap() == data);
+    cluster.covey(&["volume", "detach", place]);
+    let attached = Attached::new(&cluster, "disk", &[]);
+    let mut fsck = Command::new("fsck.ext4");
+    fsck.args(["-fn"]).arg(attached.file());
+    let checked: Finished = crate::support::run(fsck);
+    assert!(checked.ok, "{checked}");
+    attached.detach();
+}
