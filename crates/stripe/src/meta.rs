@@ -382,6 +382,7 @@ impl<K: Kv> Store<K> {
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
             Op::Drop { id } => self.drop_orphan(*id),
             Op::KnowStore { server, store } => self.know_store(*server, store),
+            Op::Restored {} => self.restored(),
             Op::Mend { finding } => self.mend(request, finding),
             Op::Setxattr { .. } => self.setxattr(request),
             Op::Removexattr { id, name } => self.removexattr(request, *id, name),

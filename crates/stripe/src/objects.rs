@@ -115,6 +115,8 @@ messages! {
         42 Admit { store: Name, meta: Name },
         /// the metadata server does not know this store: it serves nothing, and says why
         43 Refuse { reason: Name },
+        /// the store, which was another metadata server's, belongs to `meta` from now on; Admit follows
+        44 Adopt { store: Name, meta: Name, before: Name },
         /// a piece of a copy of the metadata, which is whole with `end`
         31 Keep { offset: u64, data: Payload, end: bool },
     }

@@ -381,6 +381,11 @@ operations! {
         /// volatile: what an I/O server held before it got the store that it has now is lost, and the
         /// server may serve again
         81 AcceptStore { server: u16 },
+        /// volatile: the store that an I/O server has belongs to this metadata server, whatever it says itself: the
+        /// metadata came back from a copy
+        83 AdoptStore { server: u16 },
+        /// server's own: the metadata is older than what the I/O servers hold
+        84 Restored {} [logged own],
         /// read: the stores of the I/O servers, in index order
         82 Stores {},
         /// sets an extended attribute; flags: see `xattr`

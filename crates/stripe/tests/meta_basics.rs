@@ -327,3 +327,19 @@ fn a_server_that_was_added_has_lost_nothing_before_it_is_met() {
     lab.reply(0, Op::KnowStore { server: 5, store: Name::EMPTY });
     assert_eq!((of(&lab, 4), of(&lab, 5)), ((Some(disk), false), (None, false)));
 }
+
+#[test]
+fn metadata_that_came_back_from_a_copy_gives_no_number_again_and_cuts_before_it_grows() {
+    let mut lab = Lab::default();
+    let old = lab.file("f").id;
+    lab.extend(old, 100);
+    lab.reply(0, Op::Restored {});
+    let new = lab.file("g").id;
+    assert!(new - old > 1 << 32, "{old} and {new}");
+    lab.truncate(old, 200);
+    let pending = lab.store.pending_cuts((0, 0), 10).unwrap();
+    let cuts: Vec<_> = pending.iter().map(|cut| (cut.id, cut.size)).collect();
+    assert_eq!(cuts, [(old, 200)], "the I/O servers may hold more than the copy knows");
+    let [again, living] = lab.replayed();
+    assert_eq!(again, living);
+}

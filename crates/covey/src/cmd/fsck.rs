@@ -24,6 +24,7 @@ use std::path::PathBuf;
 ///     covey --json fsck | jq .findings
 ///     covey fsck --store /srv/covey/meta
 ///     covey fsck --accept-loss io2   its disk was replaced: list the losses, and serve again
+///     covey fsck --adopt io2         the metadata came back from an old copy: io2's store is its own
 ///
 /// EXIT CODES
 ///
@@ -42,6 +43,10 @@ pub struct Args {
     /// serve again. First the files that had bytes there are listed by path
     #[arg(long, value_name = "NODE", conflicts_with_all = ["repair", "store"])]
     accept_loss: Option<String>,
+    /// Take the store of the I/O server NODE, which names another metadata server, for this one's: after the metadata store
+    /// was restored from a copy that an older version has made. Objects of files that the copy does not know are removed
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["repair", "store", "accept_loss"])]
+    adopt: Option<String>,
     /// Check the metadata store in DIR, whose server is stopped
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
@@ -54,6 +59,9 @@ const PASSES_MAX: usize = 8;
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     if let Some(node) = &args.accept_loss {
         return lost::accept(node, context).await;
+    }
+    if let Some(node) = &args.adopt {
+        return lost::adopt(node, context).await;
     }
     let (report, told, servers) = match &args.store {
         Some(dir) => {

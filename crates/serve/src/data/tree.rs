@@ -27,6 +27,10 @@ impl DataServer {
                 let tree = tree.clone();
                 Outcome::later(async move { tree.admit_store(store, meta).await })
             }
+            DataOp::Adopt { store, meta, before } => {
+                let tree = tree.clone();
+                Outcome::later(async move { tree.adopt_store(store, meta, before).await })
+            }
             DataOp::Refuse { reason } => Outcome::Now(Ok(tree.refuse_store(&reason))),
             DataOp::Start { client } => tree.greet(client, line),
             op => {

@@ -30,9 +30,9 @@ pub(super) enum Standing {
     Unmet,
     /// It may serve.
     Known,
-    /// It may not: the store found, and why. One that belongs to another metadata server cannot be
-    /// accepted either.
-    Unknown { found: Name, why: String, is_foreign: bool },
+    /// It may not: the store found, and why. `owner`: the other metadata server that it belongs to, or empty; such a
+    /// store is adopted, or it serves nothing.
+    Unknown { found: Name, why: String, owner: Name },
 }
 
 impl Meta {
@@ -81,7 +81,8 @@ impl Meta {
         let why = match known {
             _ if is_foreign => format!(
                 "the store of {name} holds objects of another metadata server; hint: put that one's \
-                 disk back, or read the I/O servers' stores with `covey salvage`"
+                 disk back, or read the I/O servers' stores with `covey salvage`; if this metadata is an older \
+                 copy of that server's, `covey fsck --adopt {name}`"
             ),
             Some(known) if known == store => {
                 return self.let_serve(server, store).await;
@@ -97,7 +98,8 @@ impl Meta {
         };
         tracing::error!("{why}");
         let reason = Name::from(why.as_str());
-        self.stand(server, Standing::Unknown { found: store, why, is_foreign });
+        let owner = if is_foreign { meta } else { Name::EMPTY };
+        self.stand(server, Standing::Unknown { found: store, why, owner });
         data_call(link, DataOp::Refuse { reason }).await.map(drop)
     }
 
@@ -106,7 +108,7 @@ impl Meta {
         let standing = self.stores.borrow().get(usize::from(server)).cloned();
         let refuse = |what: &str| Outcome::Now(Err(Errno::because(Errno::EINVAL, what)));
         let store = match standing {
-            Some(Standing::Unknown { found, is_foreign: false, .. }) => found,
+            Some(Standing::Unknown { found, owner, .. }) if owner.is_empty() => found,
             Some(Standing::Unknown { why, .. }) => return refuse(&why),
             Some(Standing::Known) => return refuse("its store is the one that is known"),
             Some(Standing::Unmet) => return refuse("it has not been met: it does not run"),
@@ -115,6 +117,29 @@ impl Meta {
         let meta = self.clone();
         Outcome::later(async move {
             meta.know(server, store.clone()).await?;
+            meta.let_serve(server, store).await?;
+            Ok(Reply::Done {})
+        })
+    }
+
+    /// The store that the server has is this metadata server's, although it names another: the metadata came back from a
+    /// copy that does not know who it was. What the objects have more than it knows is not mixed with what comes: see
+    /// [`Op::Restored`].
+    pub(super) fn adopt_store(self: &Rc<Self>, server: u16) -> Outcome<Reply> {
+        let standing = self.stores.borrow().get(usize::from(server)).cloned();
+        let refuse = |what: &str| Outcome::Now(Err(Errno::because(Errno::EINVAL, what)));
+        let (store, before) = match standing {
+            Some(Standing::Unknown { found, owner, .. }) if !owner.is_empty() => (found, owner),
+            _ => return refuse("its store is not another metadata server's, or it does not run"),
+        };
+        let meta = self.clone();
+        Outcome::later(async move {
+            let own = meta.journal.identity().clone();
+            meta.store_is_here().await;
+            meta.apply_own(Op::Restored {});
+            meta.know(server, store.clone()).await?;
+            let adopt = DataOp::Adopt { store: store.clone(), meta: own, before };
+            data_call(&meta.links[usize::from(server)], adopt).await?;
             meta.let_serve(server, store).await?;
             Ok(Reply::Done {})
         })

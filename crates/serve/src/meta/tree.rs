@@ -51,6 +51,7 @@ impl MetaServer {
             &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
             &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
             &Op::AcceptStore { server } => self.0.accept_store(server).map(plain),
+            &Op::AdoptStore { server } => self.0.adopt_store(server).map(plain),
             Op::Stores {} => self.0.store_states().map(plain),
             _ if self.0.must_claim(&request) => self.0.request_in_turn(connection, request),
             _ => self.0.request(request),

@@ -70,6 +70,18 @@ impl<K: Kv> Store<K> {
         Ok(done())
     }
 
+    /// The metadata came back from a copy: files, sizes and truncations made since are on the I/O servers only. As after
+    /// a loss of power no number is given again, and every file is in doubt.
+    pub(super) fn restored(&mut self) -> Result<Applied, Fault> {
+        self.counters.id_next += NUMBERS_SKIPPED;
+        self.counters.session_next += NUMBERS_SKIPPED;
+        self.losses += 1;
+        self.machine = self.machine.wrapping_add(1);
+        let losses = self.losses;
+        self.put_row(keys::LOSSES, &losses)?;
+        Ok(done())
+    }
+
     pub(super) fn store_states(&self) -> Result<Applied, Fault> {
         let stores: List<Name> = self.row(keys::STORES)?.unwrap_or_default();
         let known = stores.0.into_iter().map(|store| match store.as_bytes() == UNUSED.as_bytes() {
@@ -83,6 +95,9 @@ impl<K: Kv> Store<K> {
         Ok(Applied::Reply(Reply::Stores { stores }))
     }
 }
+
+/// More numbers than were given since the copy was made, however old it is.
+const NUMBERS_SKIPPED: u64 = 1 << 32;
 
 /// Stands for the store of an I/O server that was added and not met yet. No store is called so.
 const UNUSED: &str = "unused";

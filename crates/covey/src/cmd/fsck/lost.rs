@@ -1,4 +1,5 @@
 //! `covey fsck --accept-loss`: an I/O server's disk was replaced, and what it held is given up.
+//! `covey fsck --adopt`: the metadata came back from a copy, and an I/O server takes it for another's.
 
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
@@ -19,7 +20,7 @@ async fn accept_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
     let Reply::Stores { stores } = Access::ask(fs, Op::Stores {}).await.cannot(cannot)? else {
         return Err(Error::work(format!("cannot {}: an odd answer to Stores", cannot())));
     };
-    let server = server(&stores.0, node)?;
+    let server = server(&stores.0, node, cannot())?;
     let held = held_by(fs, server).await.cannot(cannot)?;
     // Said before it is done: afterwards nothing shows what was there.
     let files: Vec<_> = held.iter().map(json_of).collect();
@@ -38,16 +39,49 @@ async fn accept_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
     Ok(())
 }
 
+/// Lets a server serve the metadata that came back from a copy.
+pub async fn adopt(node: &str, context: &Context) -> Result<()> {
+    let session = context.session().await?;
+    let result = adopt_in(&session.fs, node, context).await;
+    session.close(result).await
+}
+
+async fn adopt_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
+    let cannot = || format!("adopt the store of {node}");
+    let Reply::Stores { stores } = Access::ask(fs, Op::Stores {}).await.cannot(cannot)? else {
+        return Err(Error::work(format!("cannot {}: an odd answer to Stores", cannot())));
+    };
+    let server = server(&stores.0, node, cannot())?;
+    let held = held_by(fs, server).await.cannot(cannot)?;
+    // All that it holds would be removed: a metadata store that was formatted anew is no copy.
+    if held.is_empty() {
+        let what = "no file of this metadata has bytes there";
+        return Err(Error::user(format!("cannot {}: {what}", cannot()))
+            .hint("restore the copy of the metadata store first, or `covey salvage` the stores"));
+    }
+    Access::ask(fs, Op::AdoptStore { server }).await.cannot(cannot)?;
+    let count = held.len();
+    context.output.result(&json!({ "node": node, "files": count }), |out| {
+        use std::io::Write;
+        writeln!(out, "{node} serves the {count} files that have bytes there")
+    })?;
+    context.output.say(
+        "what was made since the copy is removed from it, and sizes are those of the copy; `covey fsck` finds what \
+         does not fit",
+    );
+    Ok(())
+}
+
 /// The index of a server whose store is not the one that is known.
-fn server(stores: &[StoreState], node: &str) -> Result<u16> {
+fn server(stores: &[StoreState], node: &str, what: String) -> Result<u16> {
     let Some(at) = stores.iter().position(|one| one.server.as_bytes() == node.as_bytes()) else {
         let all: Vec<_> = stores.iter().map(|one| one.server.lossy()).collect();
-        return Err(Error::user(format!("cannot accept the loss of {node}: it is no I/O server"))
+        return Err(Error::user(format!("cannot {what}: it is no I/O server"))
             .hint(format!("the I/O servers are {}", all.join(", "))));
     };
     if stores[at].why.is_empty() {
-        let what = "its store is the one that it had, or it does not run";
-        return Err(Error::user(format!("cannot accept the loss of {node}: {what}"))
+        let why = "its store is the one that it had, or it does not run";
+        return Err(Error::user(format!("cannot {what}: {why}"))
             .hint("`covey status` shows the servers whose store is unknown"));
     }
     Ok(at as u16)
