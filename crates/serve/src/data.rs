@@ -220,7 +220,11 @@ impl DataTree {
                 *object.file.borrow_mut() = Some(file.clone());
                 Ok(Some(file))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !create => Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // Zeros are what was never written, not what was taken away.
+                self.must_be_here()?;
+                if create { Err(error.into()) } else { Ok(None) }
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -284,12 +288,13 @@ impl DataTree {
             DataOp::Start { .. }
             | DataOp::Meet {}
             | DataOp::Admit { .. }
+            | DataOp::Adopt { .. }
             | DataOp::Refuse { .. } => Errno::EINVAL.into(),
             DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
         }
     }
 
-    async fn cut(&self, id: Id, epoch: u32, size: u64) -> Result<DataReply> {
+    async fn cut(self: &Rc<Self>, id: Id, epoch: u32, size: u64) -> Result<DataReply> {
         let object = self.object(id);
         while object.is_cutting.get() {
             object.ended.notified().await;
@@ -323,16 +328,26 @@ impl DataTree {
 
     /// A cut is done when it is on the disk: the metadata server forgets it then, and nobody would
     /// cut again what a loss of power brings back.
-    async fn keep_cut(&self, object: &Object) -> Result<DataReply> {
-        let epoch = object.epoch.get();
+    async fn keep_cut(self: &Rc<Self>, object: &Rc<Object>) -> Result<DataReply> {
         if object.is_name_dirty.get() {
-            let path = self.path(object.id, epoch);
-            let dir = path.parent().expect("objects lie in directories").to_owned();
-            let disk = self.disk.clone();
-            task::blocking(move || disk.sync_dir(&dir)).await?;
-            object.is_name_dirty.set(object.epoch.get() != epoch);
+            // The system tells of a failure once: it is noted although whoever asked may have gone.
+            let (tree, object) = (self.clone(), object.clone());
+            task::spawn(async move { tree.sync_name(&object).await }).await??;
         }
         Ok(DataReply::Done {})
+    }
+
+    async fn sync_name(&self, object: &Object) -> Result<()> {
+        let epoch = object.epoch.get();
+        let path = self.path(object.id, epoch);
+        let dir = path.parent().expect("objects lie in directories").to_owned();
+        let disk = self.disk.clone();
+        if let Err(error) = task::blocking(move || disk.sync_dir(&dir)).await {
+            self.note_loss(object.id, &error).await;
+            return Err(error.into());
+        }
+        object.is_name_dirty.set(object.epoch.get() != epoch);
+        Ok(())
     }
 
     fn remove_all(&self, doomed: &[Doomed]) -> Result<DataReply> {
@@ -384,7 +399,9 @@ impl DataTree {
             let epoch = self.epoch_of(id);
             match self.disk.stat(&self.path(id, epoch)) {
                 Ok(stat) => objects.push(Listed { id, epoch, bytes: stat.bytes }),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    self.must_be_here()?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -394,7 +411,10 @@ impl DataTree {
     fn allocated(&self, id: Id) -> Result<DataReply> {
         let bytes = match self.disk.stat(&self.path(id, self.epoch_of(id))) {
             Ok(stat) => stat.blocks * 512,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.must_be_here()?;
+                0
+            }
             Err(error) => return Err(error.into()),
         };
         Ok(DataReply::Allocated { bytes })

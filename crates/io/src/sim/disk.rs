@@ -74,6 +74,8 @@ struct State {
     /// Syncs of dirty files that fail from now on.
     failing_syncs: u64,
     has_failed_sync: bool,
+    /// Syncs of directories that fail from now on.
+    failing_dir_syncs: u64,
     /// Looks at names until one fails.
     failing_look: Option<u64>,
     operations: u64,
@@ -115,6 +117,7 @@ impl SimDisk {
             crash_after: None,
             failing_syncs: 0,
             has_failed_sync: false,
+            failing_dir_syncs: 0,
             failing_look: None,
             operations: 0,
             starts: 1,
@@ -137,6 +140,16 @@ impl SimDisk {
         let mut state = self.lock();
         state.failing_syncs = count;
         state.has_failed_sync = false;
+    }
+
+    /// The next `count` syncs of directories fail with EIO. The one after them succeeds, as on Linux.
+    pub fn fail_dir_syncs(&self, count: u64) {
+        self.lock().failing_dir_syncs = count;
+    }
+
+    /// Whether the next sync of a directory fails.
+    pub fn fails_dir_syncs(&self) -> bool {
+        self.lock().failing_dir_syncs > 0
     }
 
     /// Whether a sync has failed since [`SimDisk::fail_syncs`] was called last, or will.
@@ -357,6 +370,10 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.change(|state, fate| {
+            if let Some(left) = state.failing_dir_syncs.checked_sub(1) {
+                state.failing_dir_syncs = left;
+                return Err(io::Error::from_raw_os_error(libc::EIO));
+            }
             if state.is_done(fate) {
                 let inside = |change: &&NameChange| {
                     change.sets.iter().any(|(path, _)| path.parent() == Some(dir))

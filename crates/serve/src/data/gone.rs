@@ -53,6 +53,7 @@ mod tests {
     use super::*;
     use covey_io::os::disk::OsDisk;
     use covey_stripe::objects::Doomed;
+    use std::rc::Rc;
     use std::sync::Arc;
 
     #[test]
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn a_cut_that_comes_after_the_removal_makes_no_object() {
         let directory = tempfile::tempdir().unwrap();
-        let tree = DataTree::open(Arc::new(OsDisk), directory.path()).unwrap();
+        let tree = Rc::new(DataTree::open(Arc::new(OsDisk), directory.path()).unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             tree.cut(7, 1, 0).await.unwrap();
@@ -92,7 +93,7 @@ mod tests {
     #[test]
     fn a_cut_that_waits_for_a_write_while_the_object_is_removed_makes_none() {
         let directory = tempfile::tempdir().unwrap();
-        let tree = DataTree::open(Arc::new(OsDisk), directory.path()).unwrap();
+        let tree = Rc::new(DataTree::open(Arc::new(OsDisk), directory.path()).unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let object = tree.object(7);

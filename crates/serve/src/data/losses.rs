@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use covey_io::sim::{DiskProfile, Rng, SimDisk};
     use covey_ninep::tree::{Tree, User, Write};
-    use covey_stripe::objects::DataReply;
+    use covey_stripe::objects::{DataOp, DataReply};
     use covey_wire::Bytes;
     use futures_util::FutureExt;
     use std::rc::Rc;
@@ -258,6 +258,33 @@ mod tests {
                 assert_eq!(rig.sync(line).await, Err(Errno::EIO));
                 assert_eq!(rig.sync(line).await, Ok(()));
             }
+        });
+    }
+
+    #[test]
+    fn a_directory_that_fails_while_a_cut_is_given_up_is_told_to_who_syncs() {
+        run(async {
+            let disk = disk();
+            let rig = Rig::new(&disk);
+            let line = rig.line(1).0;
+            rig.write(&line).await;
+            disk.fail_dir_syncs(1);
+            let cut = DataOp::Cut { id: 7, epoch: 1, size: 0 };
+            let root = Node::Root(line.clone());
+            let call = |op: &DataOp| rig.server.call(&rig.user, &root, op.encode().into()).wait();
+            let mut asked = Box::pin(call(&cut));
+            for _ in 0..1000 {
+                assert!((&mut asked).now_or_never().is_none());
+                tokio::task::yield_now().await;
+                if !disk.fails_dir_syncs() {
+                    break;
+                }
+            }
+            drop(asked);
+            call(&cut).await.unwrap();
+            let node = Node::Object(rig.server.0.object(7), Some(1), line.clone());
+            let synced = rig.server.fsync(&rig.user, &node, false).wait().await;
+            assert_eq!(synced.unwrap_err().code, Errno::EIO, "its new name may be lost");
         });
     }
 

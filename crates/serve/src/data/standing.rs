@@ -252,6 +252,42 @@ impl DataTree {
         Ok(DataReply::Done {})
     }
 
+    /// Another metadata server than before has its files here: its metadata came back from a copy.
+    pub(super) async fn adopt_store(
+        self: Rc<Self>,
+        store: Name,
+        meta: Name,
+        before: Name,
+    ) -> Result<DataReply> {
+        let standing = &self.standing;
+        if (&store, &before) != (&standing.store, &*standing.meta.borrow()) {
+            return Err(Errno::because(Errno::EINVAL, "another store is meant"));
+        }
+        let (disk, dir, owner) = (self.disk.clone(), self.objects_dir.clone(), meta.clone());
+        task::blocking(move || write(&*disk, &dir, &store, &owner)).await?;
+        *standing.meta.borrow_mut() = meta;
+        Ok(DataReply::Done {})
+    }
+
+    /// EIO, from now on, when the objects were taken away while the server runs, or something else was mounted over them.
+    pub(super) fn must_be_here(&self) -> Result<()> {
+        let identity = self.objects_dir.join(FILE);
+        match self.disk.stat(&identity) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why = format!(
+                    "{} is gone: the objects were removed, or something else is mounted there; hint: bring them back \
+                     and restart the server",
+                    identity.display()
+                );
+                tracing::error!("{why}");
+                self.standing.say(Word::Refused(why));
+                self.standing.check()
+            }
+            Err(error) => Err(error.into()),
+            Ok(_) => Ok(()),
+        }
+    }
+
     pub(super) fn refuse_store(&self, why: &Name) -> DataReply {
         self.standing.say(Word::Refused(why.lossy().into_owned()));
         DataReply::Done {}

@@ -85,6 +85,39 @@ fn a_store_whose_directories_are_gone_is_another_although_its_identity_is_left()
     });
 }
 
+#[test]
+fn objects_that_are_taken_from_a_running_server_are_not_read_as_zeros() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Arc::new(covey_io::os::disk::OsDisk);
+        let tree = Rc::new(DataTree::open(disk, directory.path()).unwrap());
+        admit(&tree, "m").await.unwrap();
+        assert!(tree.file(&tree.object(7), false).unwrap().is_none(), "it was never written");
+        std::fs::remove_dir_all(directory.path().join("objects")).unwrap();
+        for create in [false, true] {
+            let refused = tree.file(&tree.object(8), create).map(drop).unwrap_err();
+            assert_eq!(refused.code, Errno::EIO);
+        }
+        assert!(tree.standing.check().is_err(), "until it is restarted");
+    });
+}
+
+#[test]
+fn a_store_is_adopted_by_whoever_says_whose_it_was() {
+    run(async {
+        let disk = disk();
+        admit(&open(&disk), "first").await.unwrap();
+        let tree = open(&disk);
+        let adopt =
+            |before: &str| tree.clone().adopt_store(met(&tree).0, "second".into(), before.into());
+        assert_eq!(adopt("third").await.unwrap_err().code, Errno::EINVAL);
+        adopt("first").await.unwrap();
+        assert!(tree.standing.check().is_err(), "it is admitted after that");
+        admit(&tree, "second").await.unwrap();
+        assert_eq!(met(&open(&disk)).1, "second".into());
+    });
+}
+
 /// Makes the store what an older version has left: its identity lies beside the objects.
 fn put_beside(store: &Path) {
     std::fs::rename(store.join("objects/identity"), store.join("objects.identity")).unwrap();
