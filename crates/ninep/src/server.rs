@@ -50,6 +50,7 @@ use door::Stranger;
 pub use door::{Door, STRANGER_MESSAGE_BYTES_MAX, STRANGER_MESSAGES_MAX, Share};
 use fids::Fids;
 use order::Order;
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,6 +143,8 @@ pub struct Session<T: Tree> {
     door: Rc<dyn Door>,
     /// What the peer may hold.
     share: Rc<Share>,
+    /// What its share was told last that this connection holds.
+    charged: Cell<usize>,
     failure: Option<Blame>,
 }
 
@@ -177,6 +180,7 @@ impl<T: Tree> Session<T> {
             stranger: Some(Stranger::new(config.attach_by)),
             door: Rc::new(()),
             share: Rc::default(),
+            charged: Cell::new(0),
             config,
             dialect: None,
             fids: Fids::new(),
@@ -246,8 +250,12 @@ impl<T: Tree> Session<T> {
     }
 
     fn has_room(&self) -> bool {
+        let own = self.load.bytes + self.output.len();
+        let held = own + self.load.blocked_bytes;
+        self.share.charge(self.charged.replace(held), held);
         self.load.requests < REQUESTS_MAX
-            && self.load.bytes + self.output.len() < self.share.bytes()
+            && own < self.share.bytes()
+            && (own == 0 || self.share.has_room())
     }
 
     fn handle_frame(&mut self, frame: Frame) -> Result<(), Blame> {
@@ -436,5 +444,6 @@ impl<T: Tree> Machine for Session<T> {
 impl<T: Tree> Drop for Session<T> {
     fn drop(&mut self) {
         self.reset();
+        self.share.charge(self.charged.take(), 0);
     }
 }

@@ -210,3 +210,36 @@ fn a_peer_that_takes_nothing_is_given_no_more_than_its_share() {
     let clone = Message::Twalk { fid: 0, newfid: 5000, names: covey_wire::List(vec![]) };
     assert_eq!(ecode(&raw.ask(clone)), Errno::EMFILE);
 }
+
+#[test]
+fn connections_of_one_user_hold_no_more_than_their_total_whoever_came_first() {
+    let share = Rc::new(Share::with_total(1 << 20, 1 << 20));
+    let connect = || {
+        let porter = Rc::new(Porter { share: share.clone(), ..Porter::default() });
+        let mut raw = Raw::new(Rc::new(Gate::default()), Config::default());
+        raw.session = raw.session.behind(porter);
+        raw.version("9P2000.L.covey");
+        assert!(matches!(raw.ask(attach(0, NOFID)), Message::Rattach { .. }));
+        raw
+    };
+    let flushes: Vec<u8> = (0..512).flat_map(|_| bytes(&Message::Tflush { oldtag: 9 })).collect();
+    let fill = |raw: &mut Raw<Gate>| {
+        let mut fed = 0;
+        while !raw.session.is_full() && fed < 64 << 20 {
+            raw.feed_bytes(&flushes).expect("requests");
+            fed += flushes.len();
+        }
+        fed
+    };
+    let mut first = connect();
+    assert!(fill(&mut first) >= 1 << 20);
+    let mut later = connect();
+    let fed = fill(&mut later);
+    assert!(fed <= 2 * flushes.len(), "{fed} bytes were taken beyond the total");
+    // One whose answers are taken in is served nevertheless.
+    drop(later.replies());
+    assert!(matches!(later.ask(Message::Tflush { oldtag: 9 }), Message::Rflush {}));
+    drop(first);
+    drop(later.replies());
+    assert!(fill(&mut later) >= 1 << 19, "its room is another's now");
+}

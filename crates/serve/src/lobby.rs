@@ -13,6 +13,7 @@ use covey_ninep::server::{Door, Share};
 use covey_ninep::tree::{Errno, Peer, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ struct Limits {
 struct State {
     /// By the order in which they came.
     strangers: BTreeMap<u64, Stranger>,
-    users: HashMap<u32, Account>,
+    known: HashMap<Origin, Account>,
     last: u64,
 }
 
@@ -69,11 +70,29 @@ enum Origin {
     Unknown,
 }
 
-/// One user's connections.
-#[derive(Default)]
+impl fmt::Display for Origin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::User(uid) => write!(out, "user {uid}"),
+            Origin::Machine(address) => write!(out, "machine {address}"),
+            Origin::Unknown => out.write_str("an unknown place"),
+        }
+    }
+}
+
+/// One user's connections, or those of one machine that has only a token to show.
 struct Account {
     connections: usize,
     share: Rc<Share>,
+}
+
+impl Default for Account {
+    fn default() -> Account {
+        Account {
+            connections: 0,
+            share: Rc::new(Share::with_total(Share::BYTES_MAX, USER_BYTES_MAX)),
+        }
+    }
 }
 
 impl Lobby {
@@ -112,7 +131,7 @@ impl Lobby {
         }
         let name = peer.name.clone();
         let (lobby, standing) = (self.clone(), Cell::new(Standing::Stranger { asked: false }));
-        Rc::new(Guest { lobby, number, name, standing })
+        Rc::new(Guest { lobby, number, from, name, standing })
     }
 
     fn is_trusted(&self, uid: u32) -> bool {
@@ -156,10 +175,10 @@ impl State {
         }
     }
 
-    fn add_user(&mut self, uid: u32, limit: usize) -> Result<Rc<Share>> {
-        let account = self.users.entry(uid).or_default();
+    fn add_known(&mut self, from: Origin, limit: usize) -> Result<Rc<Share>> {
+        let account = self.known.entry(from).or_default();
         if account.connections >= limit {
-            let what = format!("user {uid} has {limit} connections already");
+            let what = format!("{from} has {limit} connections already");
             return Err(Errno::because(Errno::EMFILE, what));
         }
         account.connections += 1;
@@ -167,11 +186,11 @@ impl State {
         Ok(account.share.clone())
     }
 
-    fn remove_user(&mut self, uid: u32) {
-        let Some(account) = self.users.get_mut(&uid) else { return };
+    fn remove_known(&mut self, from: Origin) {
+        let Some(account) = self.known.get_mut(&from) else { return };
         account.connections -= 1;
         match account.connections {
-            0 => drop(self.users.remove(&uid)),
+            0 => drop(self.known.remove(&from)),
             _ => account.divide(),
         }
     }
@@ -187,6 +206,7 @@ impl Account {
 pub struct Guest {
     lobby: Rc<Lobby>,
     number: u64,
+    from: Origin,
     name: String,
     standing: Cell<Standing>,
 }
@@ -197,8 +217,8 @@ enum Standing {
     Stranger {
         asked: bool,
     },
-    /// Counted under this user.
-    User(u32),
+    /// Counted with others from there.
+    Known,
     Trusted,
 }
 
@@ -236,9 +256,9 @@ impl Door for Guest {
         let mut state = self.lobby.state.borrow_mut();
         let uid = peer.uid.filter(|uid| !peer.has_key && !self.lobby.is_trusted(*uid));
         let (standing, share) = match uid {
-            Some(uid) => {
-                let share = state.add_user(uid, self.lobby.limits.user_connections)?;
-                (Standing::User(uid), share)
+            Some(_) => {
+                let share = state.add_known(self.from, self.lobby.limits.user_connections)?;
+                (Standing::Known, share)
             }
             None => (Standing::Trusted, self.lobby.trusted.clone()),
         };
@@ -266,8 +286,8 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let mut state = self.lobby.state.borrow_mut();
         state.strangers.remove(&self.number);
-        if let Standing::User(uid) = self.standing.get() {
-            state.remove_user(uid);
+        if matches!(self.standing.get(), Standing::Known) {
+            state.remove_known(self.from);
         }
     }
 }
@@ -368,7 +388,22 @@ mod tests {
         assert!(waiting(&lobby).is_empty());
         drop(few);
         user(1000).expect("they have gone");
-        assert!(lobby.state.borrow().users.is_empty());
+        assert!(lobby.state.borrow().known.is_empty());
+    }
+
+    #[test]
+    fn who_has_only_a_token_is_counted_by_machine() {
+        let lobby = lobby();
+        let holder = |address| {
+            let guest = lobby.enter(&from(None, address));
+            guest.admit(&peer(Some(65_534), false)).map(|_| guest)
+        };
+        let all: Vec<_> = (0..3).map(|_| holder("10.0.0.1").expect("within the limit")).collect();
+        let refused = holder("10.0.0.1").map(drop).expect_err("one too many");
+        assert!(refused.to_string().contains("machine 10.0.0.1"), "{refused}");
+        holder("10.0.0.2").expect("another machine boots");
+        drop(all);
+        holder("10.0.0.1").expect("they have gone");
     }
 
     #[test]
@@ -376,7 +411,9 @@ mod tests {
         let mut state = State::default();
         let mut shares = Vec::new();
         for count in 1..=USER_CONNECTIONS_MAX {
-            shares.push(state.add_user(5, USER_CONNECTIONS_MAX).expect("within the limit"));
+            shares.push(
+                state.add_known(Origin::User(5), USER_CONNECTIONS_MAX).expect("within the limit"),
+            );
             let total: usize = shares.iter().map(|share| share.bytes()).sum();
             assert!(total <= USER_BYTES_MAX, "{count} connections: {total}");
             // Any message must fit.

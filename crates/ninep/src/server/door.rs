@@ -21,27 +21,47 @@ pub const STRANGER_MESSAGE_BYTES_MAX: u32 = 8 << 10;
 pub const STRANGER_MESSAGES_MAX: u32 = 64;
 
 /// What a connection may hold in the memory of the server. Connections of one user share one, and it
-/// shrinks as they become more.
+/// shrinks as they become more. What they hold is counted together: the share is what each may have, the
+/// total what all may, whoever came first.
 #[derive(Debug)]
-pub struct Share(Cell<usize>);
+pub struct Share {
+    bytes: Cell<usize>,
+    held: Cell<usize>,
+    held_max: usize,
+}
 
 impl Share {
     /// The greatest share, in bytes: what a connection gets whose user has few.
     pub const BYTES_MAX: usize = 64 << 20;
 
-    /// A share of so many bytes.
+    /// A share of so many bytes for each connection.
     pub fn new(bytes: usize) -> Share {
-        Share(Cell::new(bytes))
+        Share::with_total(bytes, usize::MAX)
+    }
+
+    /// The same, of which all connections together hold at most `held_max`.
+    pub fn with_total(bytes: usize, held_max: usize) -> Share {
+        Share { bytes: Cell::new(bytes), held: Cell::new(0), held_max }
+    }
+
+    /// A connection that held `before` holds `now`, in bytes.
+    pub(super) fn charge(&self, before: usize, now: usize) {
+        self.held.set(self.held.get() - before + now);
+    }
+
+    /// Whether the connections together may hold more. One that holds nothing may always be served.
+    pub(super) fn has_room(&self) -> bool {
+        self.held.get() < self.held_max
     }
 
     /// Changes it for all connections that have it. What they hold above it they keep, and get no more.
     pub fn set(&self, bytes: usize) {
-        self.0.set(bytes);
+        self.bytes.set(bytes);
     }
 
     /// Payload that was received, is asked for or is to be sent, in bytes.
     pub fn bytes(&self) -> usize {
-        self.0.get()
+        self.bytes.get()
     }
 
     /// Output that the loop holds, in bytes.
@@ -137,7 +157,10 @@ impl<T: Tree> Session<T> {
     /// An attach has succeeded.
     pub(super) fn let_in(&mut self, peer: &Peer) -> Result<()> {
         if self.stranger.is_some() {
-            self.share = self.door.admit(peer)?;
+            let share = self.door.admit(peer)?;
+            // What the stranger held is counted with the rest from the next message on.
+            self.charged.set(0);
+            self.share = share;
             self.stranger = None;
         }
         Ok(())

@@ -104,22 +104,25 @@ impl<T: Tree> Session<T> {
     ) -> Result<Started<T::Node>> {
         let mut peer = self.peer.clone();
         let mut known = peer.clone();
+        let mut has_proven = peer.has_key;
         if afid != NOFID {
             let auth = self.fids.auth(afid).ok_or(Errno::EBADF)?;
             if !auth.server.is_proven() || auth.uname != uname || auth.n_uname != n_uname {
                 let what = format!("afid {afid} has not proven the key for {uname}");
                 return Err(Errno::because(Errno::EACCES, what));
             }
-            known.has_key = true;
+            has_proven = true;
             match self.config.guest.filter(|_| auth.is_guest) {
                 Some(guest) => {
                     guest.check_tree(&aname)?;
                     (peer.uid, uname) = (Some(guest.uid), Name::EMPTY);
+                    // Counted as a user: a token is in many hands.
+                    known = peer.clone();
                 }
-                None => peer.has_key = true,
+                None => (peer.has_key, known.has_key) = (true, true),
             }
         }
-        if self.config.require_key && !known.has_key {
+        if self.config.require_key && !has_proven {
             return Err(Errno::because(Errno::EACCES, "the cluster key must be proven first"));
         }
         self.check_new(fid)?;
