@@ -7,22 +7,28 @@
 
 use covey_cluster::net::dial_user_server;
 use covey_io::os::net::Address;
+use covey_io::task;
 use covey_ninep::client::Conn;
 use covey_ninep::control::{Commands, Control, refuse};
 use covey_ninep::import::{Import, root_of};
 use covey_ninep::namespace::Namespace;
 use covey_ninep::tree::{Errno, Outcome, Result, User};
+use rustix::fs::{FileType, Mode, OFlags};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 /// The devices, as they are called below `/cell`.
 const DEVICES: [&str; 5] = ["r", "U", "R", "p", "l"];
 /// Hosts on one node.
 const HOSTS_MAX: usize = 256;
+/// Those of one user.
+const USERS_HOSTS_MAX: usize = 64;
 
 /// Binds `/cell` in a node's namespace.
 pub fn bind(names: &Rc<Namespace>) -> Result<()> {
@@ -39,6 +45,7 @@ struct Registry {
 /// A host that has announced itself.
 struct Known {
     socket: String,
+    place: Place,
     owner: u32,
     /// Its end is the end of this.
     conn: Conn,
@@ -54,9 +61,8 @@ impl Registry {
             for host in hosts.iter() {
                 names.union(&path, Rc::new(import(host, device)))?;
             }
-            if hosts.is_empty() {
-                names.bind(&path, Rc::new(Namespace::folder()))?;
-            }
+            // For users who see none of them.
+            names.union(&path, Rc::new(Namespace::folder()))?;
         }
         Ok(())
     }
@@ -65,13 +71,37 @@ impl Registry {
         self.names.upgrade().map_or(Ok(()), |names| self.show(&names))
     }
 
-    async fn add(self: Rc<Self>, socket: String, owner: u32) -> Result<()> {
-        if self.hosts.borrow().len() >= HOSTS_MAX {
-            let what = format!("{HOSTS_MAX} hosts are here, the limit of a node");
-            return Err(Errno::because(Errno::ENOSPC, what));
+    /// One user leaves room for others.
+    fn must_have_room(&self, owner: u32) -> Result<()> {
+        let hosts = self.hosts.borrow();
+        let own = hosts.iter().filter(|host| host.owner == owner).count();
+        if own < USERS_HOSTS_MAX && hosts.len() < HOSTS_MAX {
+            return Ok(());
         }
-        let conn = dial_user_server(&address(&socket)?, "/cell", owner, owner).await?;
-        let known = Rc::new(Known { socket, owner, conn });
+        let what = format!(
+            "{own} of {} hosts are user {owner}'s; the limits of a node are {USERS_HOSTS_MAX} for a user and {HOSTS_MAX}",
+            hosts.len()
+        );
+        Err(Errno::because(Errno::ENOSPC, what))
+    }
+
+    async fn add(self: Rc<Self>, socket: String, owner: u32) -> Result<()> {
+        self.must_have_room(owner)?;
+        let path = PathBuf::from(&socket);
+        let place = task::blocking(move || Place::find(&path, owner)).await?;
+        let place =
+            place.map_err(|what| Errno::because(Errno::EACCES, format!("{socket}: {what}")))?;
+        let address = place.address()?;
+        let dialed = dial_user_server(&address, "/cell", owner, owner);
+        let Some(conn) = task::timeout(PATIENCE, dialed).await else {
+            return Err(Errno::because(
+                Errno::ETIMEDOUT,
+                format!("{socket}: the host does not answer"),
+            ));
+        };
+        let known = Rc::new(Known { socket, place, owner, conn: conn? });
+        // Others have come while it was asked.
+        self.must_have_room(owner)?;
         self.hosts.borrow_mut().push(known.clone());
         let registry = self.clone();
         tokio::task::spawn_local(async move {
@@ -86,9 +116,37 @@ impl Registry {
     }
 }
 
-fn address(socket: &str) -> Result<Address> {
-    let parsed = format!("unix!{socket}").parse::<Address>();
-    parsed.map_err(|error| Errno::because(Errno::EINVAL, error.to_string()))
+/// A host's socket, held: names that lead to it may lead elsewhere later, or to a file system that does not answer.
+struct Place(OwnedFd);
+
+impl Place {
+    /// The socket at a path, if it belongs to the user: nobody has the node talk to what is not his. May block, for as
+    /// long as whatever the path leads through.
+    fn find(path: &Path, uid: u32) -> io::Result<std::result::Result<Place, &'static str>> {
+        if !path.is_absolute() {
+            return Ok(Err("not a path from the root"));
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = rustix::fs::open(path, flags, Mode::empty())?;
+        // Whoever connects to it asks its file system again.
+        if ANSWERED_BY_OTHERS.contains(&(rustix::fs::fstatfs(&place)?.f_type as i64)) {
+            return Ok(Err(
+                "its file system is another process's or machine's; hint: put it below /tmp or /run",
+            ));
+        }
+        let found = rustix::fs::fstat(&place)?;
+        let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+        Ok(match (is_socket, found.st_uid == uid) {
+            (true, true) => Ok(Place(place)),
+            (false, _) => Err("no socket"),
+            (_, false) => Err("the socket belongs to another user"),
+        })
+    }
+
+    fn address(&self) -> Result<Address> {
+        let parsed = format!("unix!/proc/self/fd/{}", self.0.as_raw_fd()).parse::<Address>();
+        parsed.map_err(|error| Errno::because(Errno::EINVAL, error.to_string()))
+    }
 }
 
 /// A device of a host: each user of the node enters it as himself.
@@ -96,14 +154,18 @@ fn import(host: &Rc<Known>, device: &'static str) -> Import {
     let conns = Rc::<RefCell<HashMap<u32, Conn>>>::default();
     let host = host.clone();
     let connect = move |user: &User| {
+        // Others see nothing of it, as if it were not there: it could make them wait, or lie to them.
+        let is_trusted = host.owner == 0 || host.owner == user.uid || user.uid == 0;
         let (host, conns, uid) = (host.clone(), conns.clone(), user.uid);
         let known = conns.borrow().get(&uid).filter(|conn| !conn.is_lost()).cloned();
         let connected = async move {
+            if !is_trusted {
+                return Err(Errno::ENOENT.into());
+            }
             let conn = match known {
                 Some(conn) => conn,
                 None => {
-                    let address = address(&host.socket)?;
-                    let aname = format!("/cell/{device}");
+                    let (address, aname) = (host.place.address()?, format!("/cell/{device}"));
                     dial_user_server(&address, &aname, host.owner, uid).await?
                 }
             };
@@ -129,9 +191,6 @@ impl Commands for HostCommands {
         let ["host", socket] = words else {
             return refuse("the command is: host SOCKET").into();
         };
-        if let Err(error) = check_owner(Path::new(socket), user.uid) {
-            return Err(error).into();
-        }
         Outcome::later(self.0.clone().add((*socket).to_owned(), user.uid))
     }
 
@@ -141,17 +200,18 @@ impl Commands for HostCommands {
     }
 }
 
-/// EACCES unless the socket belongs to the user: nobody has the node talk to what is not his.
-fn check_owner(socket: &Path, uid: u32) -> Result<()> {
-    let refused =
-        |what: &str| Errno::because(Errno::EACCES, format!("{}: {what}", socket.display()));
-    if !socket.is_absolute() {
-        return Err(refused("not a path from the root"));
-    }
-    let found = std::fs::symlink_metadata(socket)?;
-    match (found.file_type().is_socket(), found.uid() == uid) {
-        (true, true) => Ok(()),
-        (false, _) => Err(refused("no socket")),
-        (_, false) => Err(refused("the socket belongs to another user")),
-    }
-}
+/// How long a host has to say who it is.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// FUSE, NFS, SMB (three of them), 9P, AFS (two) and Ceph: their files answer when somebody else does.
+const ANSWERED_BY_OTHERS: [i64; 9] = [
+    0x6573_5546,
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x5346_414f,
+    0x6b41_4653,
+    0x00c3_6400,
+];

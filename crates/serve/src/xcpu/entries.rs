@@ -94,9 +94,14 @@ impl Files {
         self.act(open)?.write_all_at(data, offset)
     }
 
-    /// The program, to be read.
+    /// The program, to be read. What else its user has put in its place is refused, and nobody waits for it.
     pub fn open_program(&self) -> io::Result<DataFile> {
-        self.act(|| DataFile::new(File::open(self.dir.join("exec"))?))
+        let path = self.dir.join("exec");
+        let file = self.act(|| File::options().read(true).custom_flags(FLAGS).open(path))?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("a session's program is a regular file"));
+        }
+        DataFile::new(file)
     }
 
     /// Deepest first: a directory may be one that nothing can be changed in.
@@ -149,3 +154,27 @@ fn list_below(dir: &Path, below: &[u8], entries: &mut Vec<Entry>) -> io::Result<
 
 /// A link in a file's place is none of the session's files, and a FIFO would make its reader wait.
 const FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_user_puts_in_the_programs_place_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let user = User { uid, gid: rustix::process::getegid().as_raw(), groups: Vec::new() };
+        let files = Files { dir: dir.path().to_owned(), user };
+        let exec = dir.path().join("exec");
+        // Nobody ever writes to it.
+        rustix::fs::mknodat(rustix::fs::CWD, &exec, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .unwrap();
+        assert!(files.open_program().is_err());
+        fs::remove_file(&exec).unwrap();
+        std::os::unix::fs::symlink("/bin/sh", &exec).unwrap();
+        assert!(files.open_program().is_err());
+        fs::remove_file(&exec).unwrap();
+        fs::write(&exec, "#!/bin/sh").unwrap();
+        files.open_program().unwrap();
+    }
+}
