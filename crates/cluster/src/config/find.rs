@@ -1,6 +1,6 @@
 //! Which `covey.toml` is meant, and where the embedded cluster of this machine lives.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, reason};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -38,12 +38,35 @@ impl Place {
     /// Refuses a file that was only found, and that another user made or may change.
     pub(super) fn check_owner(&self, meta: &Metadata) -> Result<()> {
         let Place::Found(file) = self else { return Ok(()) };
-        self.check(meta.uid(), meta.mode(), rustix::process::geteuid().as_raw()).map_err(|why| {
-            Error::config(format!("cannot trust {}: {why}", file.display())).hint(format!(
-                "it says who gets your files; if it is right, name it: --config {0} or COVEY_CONFIG={0}",
-                file.display()
-            ))
-        })
+        let own = rustix::process::geteuid().as_raw();
+        self.check(meta.uid(), meta.mode(), own).map_err(|why| untrusted(file, &why))
+    }
+
+    /// Refuses a name that was only found, and that another user made: a link leads to a file that is trusted, but
+    /// whose choice it is to use that one is the link's owner's. `meta`: of the file that was opened.
+    pub(super) fn check_name(&self, meta: &Metadata) -> Result<()> {
+        let Place::Found(file) = self else { return Ok(()) };
+        let own = rustix::process::geteuid().as_raw();
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        for name in file.ancestors() {
+            let found = match name.symlink_metadata() {
+                Ok(found) => found,
+                Err(error) => return Err(untrusted(&file, &reason(&error))),
+            };
+            if found.is_symlink() && found.uid() != 0 && found.uid() != own {
+                let owner = found.uid();
+                let why = format!(
+                    "{} is a link that user {owner} made, neither root nor you",
+                    name.display()
+                );
+                return Err(untrusted(&file, &why));
+            }
+            let is_same = (found.dev(), found.ino()) == (meta.dev(), meta.ino());
+            if name == file && !found.is_symlink() && !is_same {
+                return Err(untrusted(&file, "it was replaced while it was opened"));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, owner: u32, mode: u32, own: u32) -> std::result::Result<(), String> {
@@ -56,6 +79,13 @@ impl Place {
             true => Ok(()),
         }
     }
+}
+
+fn untrusted(file: &Path, why: &str) -> Error {
+    Error::config(format!("cannot trust {}: {why}", file.display())).hint(format!(
+        "it says who gets your files; if it is right, name it: --config {0} or COVEY_CONFIG={0}",
+        file.display()
+    ))
 }
 
 /// The configuration file: the one named, else the first that exists of the working directory's,
@@ -132,5 +162,31 @@ mod tests {
         assert!(check(1001, 0o600).is_err_and(|why| why.contains("user 1001")));
         assert!(check(1000, 0o664).is_err_and(|why| why.contains("0664")));
         assert!(check(0, 0o646).is_err());
+    }
+
+    #[test]
+    fn a_link_that_leads_to_a_trusted_file_must_be_trusted_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("real.toml"), dir.path().join("covey.toml"));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let meta = file.metadata().unwrap();
+        let check = |name: &std::path::Path| Place::Found(name.to_owned()).check_name(&meta);
+        check(&file).unwrap();
+        check(&link).unwrap();
+        let below = dir.path().join("below");
+        std::os::unix::fs::symlink(dir.path(), &below).unwrap();
+        check(&below.join("covey.toml")).unwrap();
+        std::fs::write(dir.path().join("other.toml"), "").unwrap();
+        assert!(check(&dir.path().join("other.toml")).is_err(), "it is another file by now");
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: a_link_that_leads_to_a_trusted_file: giving links away is for root");
+            return;
+        }
+        std::os::unix::fs::lchown(&link, Some(12_345), None).unwrap();
+        let refused = check(&link).unwrap_err().to_string();
+        assert!(refused.contains("user 12345"), "{refused}");
+        std::os::unix::fs::lchown(&below, Some(12_345), None).unwrap();
+        check(&below.join("real.toml")).unwrap_err();
     }
 }

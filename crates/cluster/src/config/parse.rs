@@ -51,6 +51,7 @@ fn read(place: &Place) -> Result<String> {
     let open = options.read(true).open(file).map_err(unreadable)?;
     let meta = open.metadata().map_err(unreadable)?;
     place.check_owner(&meta)?;
+    place.check_name(&meta)?;
     if meta.len() > FILE_BYTES_MAX {
         let length = meta.len();
         return Err(failed(format!("it is {length} bytes, limit is {FILE_BYTES_MAX}")));
