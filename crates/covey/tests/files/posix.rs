@@ -265,6 +265,36 @@ for round in range(2):
 "#;
 
 #[test]
+fn a_strangers_fallocate_takes_privilege_away_and_is_not_refused() {
+    if !is_root() || !has_program("python3") {
+        return crate::support::skip("needs root and python3");
+    }
+    let mut cluster = Cluster::up(1);
+    let Some(mount) = cluster.mount_with(&["--allow-other"]) else { return };
+    python(&mount, ALLOCATING, &[]);
+}
+
+const ALLOCATING: &str = r#"
+import ctypes, os, stat
+libc = ctypes.CDLL(None, use_errno=True)
+def fallocate(fd, how):
+    if libc.fallocate(fd, how, ctypes.c_long(0), ctypes.c_long(8192)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def mode(path): return oct(stat.S_IMODE(os.stat(path).st_mode))
+os.chmod(".", 0o777)
+for how in [0, 3, 0x10]: # Allocate, punch, zero.
+    for before, after in [(0o6777, "0o777"), (0o4666, "0o666"), (0o777, "0o777")]:
+        with open("f", "w") as file: file.write("x" * 10000)
+        os.chmod("f", before)
+        os.seteuid(1234)
+        fd = os.open("f", os.O_RDWR)
+        fallocate(fd, how)
+        os.close(fd)
+        os.seteuid(0)
+        assert mode("f") == after, (how, oct(before), mode("f"))
+"#;
+
+#[test]
 fn a_file_handle_of_one_mount_leads_to_the_file_on_another() {
     if !is_root() || !has_program("python3") {
         return crate::support::skip("needs root and python3");

@@ -9,6 +9,7 @@ use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
 use covey_stripe::client::Stat;
+use covey_stripe::meta::without_privilege;
 use covey_stripe::ops::{Caller, Id, Inode, Nanos, seconds_of};
 use covey_wire::Name;
 use std::time::Duration;
@@ -46,7 +47,14 @@ impl<F: Files> Session<F> {
                 self.files.setattr(who, header.nodeid, set.clone()).await
             }
         };
-        let stat = self.as_caller(header, as_asked).await?;
+        let stat = match self.as_caller(header, as_asked).await {
+            // The kernel begins a change of the file's ranges so where a stranger's takes privilege away, and leaves
+            // that to us: fallocate(2) does it.
+            Err(error) if error.code == Errno::EPERM && set == SetAttr::default() => {
+                self.files.stat(header.nodeid).await?
+            }
+            stat => stat?,
+        };
         Ok(self.attr_out(&stat))
     }
 
@@ -168,7 +176,7 @@ impl<F: Files> Session<F> {
 
     fn note_privilege(&self, inode: &Inode) {
         let mut privileged = locked(&self.privileged);
-        if without_privilege(inode.mode) != inode.mode {
+        if inode.mode & S_IFMT == S_IFREG && inode.mode & (S_ISUID | S_ISGID) != 0 {
             privileged.insert(inode.id);
         } else if !privileged.is_empty() {
             privileged.remove(&inode.id);
@@ -178,26 +186,25 @@ impl<F: Files> Session<F> {
     /// Before a write by somebody who is not root: takes the file's privilege bits away, if it had
     /// any when the kernel last heard of it. The metadata server does so for what it is asked to do
     /// by that user, but does not hear of each write.
-    pub(super) async fn drop_privilege(&self, id: Id) -> Result<()> {
+    pub(super) async fn drop_privilege(&self, header: &Header, id: Id) -> Result<()> {
         if !locked(&self.privileged).contains(&id) {
             return Ok(());
         }
-        let mode = without_privilege(self.files.stat(id).await?.inode.mode) & 0o7777;
-        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        let inode = self.files.stat(id).await?.inode;
+        // A file of the writer's group that nobody of it executes keeps its mark for locking.
+        let left = async |who: &Caller| Ok(without_privilege(who, inode.mode, inode.gid));
+        let mode = self.as_caller(header, left).await?;
+        if mode == inode.mode {
+            return Ok(());
+        }
+        let set = SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() };
         self.files.setattr(&Caller::default(), id, set).await?;
-        locked(&self.privileged).remove(&id);
+        if mode & S_ISGID == 0 {
+            locked(&self.privileged).remove(&id);
+        }
         self.kernel.forget_attributes(id);
         Ok(())
     }
-}
-
-/// The mode without set-user-id, and without set-group-id where that is no mark for locking.
-fn without_privilege(mode: u32) -> u32 {
-    if mode & S_IFMT != S_IFREG {
-        return mode;
-    }
-    let group_runs = mode & 0o010 != 0;
-    mode & !(S_ISUID | if group_runs { S_ISGID } else { 0 })
 }
 
 fn attr(inode: &Inode, blocks: u64) -> Attr {
@@ -331,13 +338,6 @@ const S_ISGID: u32 = 0o2000;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_write_takes_privilege_but_not_the_mark_for_mandatory_locks() {
-        assert_eq!(without_privilege(0o106_755), 0o100_755);
-        assert_eq!(without_privilege(0o106_745), 0o102_745);
-        assert_eq!(without_privilege(0o042_755), 0o042_755);
-    }
 
     #[test]
     fn only_a_bare_truncation_may_be_granted_by_the_handle() {

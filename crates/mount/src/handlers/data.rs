@@ -79,7 +79,7 @@ impl<F: Files> Session<F> {
         let (open, id) = (self.open.find(fh)?, header.nodeid);
         let file = &open.file;
         if write_flags & write::KILL_SUIDGID != 0 {
-            self.drop_privilege(id).await?;
+            self.drop_privilege(header, id).await?;
         }
         match open.usage {
             usage if usage.gathers() => locked(&self.pages).write(id),

@@ -36,7 +36,7 @@ impl<F: Files> Session<F> {
             return Err(Errno::EBADF.into());
         }
         if header.uid != 0 {
-            self.drop_privilege(header.nodeid).await?;
+            self.drop_privilege(header, header.nodeid).await?;
         }
         self.behind.settle(header.nodeid).await;
         let allocating =
@@ -64,7 +64,7 @@ impl<F: Files> Session<F> {
             return Err(Errno::EBADF.into());
         }
         if header.uid != 0 {
-            self.drop_privilege(nodeid_out).await?;
+            self.drop_privilege(header, nodeid_out).await?;
         }
         self.behind.settle(header.nodeid).await;
         self.behind.settle(nodeid_out).await;
