@@ -15,6 +15,7 @@ use crate::settings::settings;
 use covey_cluster::config::Place;
 use covey_cluster::error::Cannot;
 use covey_cluster::{config, error};
+use covey_io::os::users::GROUPS_MAX;
 use covey_ninep::tree::Errno;
 use covey_stripe::client::{Fs, Opened, Options};
 use covey_stripe::ops::Caller;
@@ -156,17 +157,33 @@ pub fn end() {
 
 /// On whose behalf this process acts at this moment.
 pub fn caller() -> Caller {
-    let mut groups = [0; GROUPS_MAX];
-    // SAFETY: plain system calls; the buffer has the length that is passed.
-    let (uid, gid, count) = unsafe {
-        let count = libc::getgroups(GROUPS_MAX as i32, groups.as_mut_ptr());
-        (libc::geteuid(), libc::getegid(), count.max(0) as usize)
-    };
-    let mut groups = groups[..count].to_vec();
+    let mut groups = groups();
+    // SAFETY: plain system calls without arguments.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
     if !groups.contains(&gid) {
         groups.insert(0, gid);
     }
+    // What a message cannot count is left out.
+    groups.truncate(GROUPS_MAX);
     Caller { uid, gid, groups: List(groups) }
+}
+
+/// All groups of this process beside the effective one, however many they are.
+fn groups() -> Vec<u32> {
+    let mut groups = vec![0; GROUPS_FEW];
+    loop {
+        // SAFETY: the buffer has the length that is told.
+        let count = unsafe { libc::getgroups(groups.len() as i32, groups.as_mut_ptr()) };
+        match usize::try_from(count) {
+            Ok(count) => {
+                groups.truncate(count);
+                return groups;
+            }
+            // Linux's NGROUPS_MAX ends it: there are more than the buffer has room for.
+            Err(_) if groups.len() <= GROUPS_MAX => groups.resize(groups.len() * 4, 0),
+            Err(_) => return Vec::new(),
+        }
+    }
 }
 
 /// The client's lock, for the time of a fork.
@@ -362,5 +379,5 @@ impl Wake for Parker {
 
 /// How long the metadata server may take to hear that we end.
 const BYE_PATIENCE: Duration = Duration::from_millis(500);
-/// Most supplementary groups that are sent.
-const GROUPS_MAX: usize = 256;
+/// Supplementary groups that are asked for first: as many as most processes have.
+const GROUPS_FEW: usize = 64;

@@ -3,7 +3,7 @@
 //! A DIR of ours is a box that C never looks into. Its entries come a page at a time and end where the
 //! directory ended when the listing began, so a listing of a directory that grows comes to an end.
 
-use crate::boundary::{Result, export, is_inside, refuse, serve, serve_or, set_errno};
+use crate::boundary::{Result, errno, export, is_inside, refuse, serve, serve_or, set_errno};
 use crate::client::{caller, client, wait};
 use crate::open::Open;
 use crate::opening::open_place;
@@ -149,14 +149,22 @@ export! { failing(libc::EIO) fn readdir_r | readdir64_r(dir: *mut DIR, entry: *m
     match find(dir) {
         // SAFETY: the program's own stream.
         None => unsafe { real::readdir_r()(dir, entry, result) },
-        Some(stream) => serve(|| {
+        // The number of the error is what it answers, not -1.
+        Some(stream) => match serve(|| {
             let found = locked(&stream).next()?;
             // SAFETY: the program's own memory; the entry found lives as long as the stream.
             unsafe {
                 *result = if found.is_null() { found } else { entry.write(*found); entry };
             }
             Ok(0)
-        }),
+        }) {
+            0 => 0,
+            _ => {
+                // SAFETY: the program's own memory.
+                unsafe { *result = std::ptr::null_mut() };
+                errno()
+            }
+        },
     }
 } }
 

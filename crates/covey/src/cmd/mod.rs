@@ -260,6 +260,7 @@ impl Session {
 }
 
 fn caller() -> Result<Caller> {
+    use covey_io::os::users::GROUPS_MAX;
     use rustix::process::{getegid, geteuid, getgroups};
     let gid = getegid().as_raw();
     let mut groups: Vec<u32> = getgroups()
@@ -270,5 +271,6 @@ fn caller() -> Result<Caller> {
     if !groups.contains(&gid) {
         groups.insert(0, gid);
     }
+    groups.truncate(GROUPS_MAX);
     Ok(Caller { uid: geteuid().as_raw(), gid, groups: List(groups) })
 }

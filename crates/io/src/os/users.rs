@@ -99,7 +99,7 @@ fn account(name: &CStr, uid: u32, gid: u32) -> io::Result<Account> {
 
 fn groups_of(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
     let mut groups = vec![0; 64];
-    while groups.len() <= GROUPS_MAX {
+    loop {
         let mut count = groups.len() as i32;
         // SAFETY: `groups` has room for `count` ids, and the name is a string.
         let done =
@@ -108,18 +108,21 @@ fn groups_of(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
             groups.truncate(count as usize);
             return Ok(groups);
         }
+        if groups.len() == GROUPS_MAX {
+            let what = format!("user {name:?} is in more than {GROUPS_MAX} groups");
+            return Err(io::Error::other(what));
+        }
         // `count` is now what it needs, or on some systems what it was.
-        groups.resize((count as usize).max(groups.len() * 2), 0);
+        groups.resize((count as usize).max(groups.len() * 2).min(GROUPS_MAX), 0);
     }
-    Err(io::Error::other(format!("user {name:?} is in more than {GROUPS_MAX} groups")))
 }
 
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 /// More users than this are not remembered at once.
 const KNOWN_MAX: usize = 4096;
 const BUFFER_BYTES_MAX: usize = 1 << 20;
-/// Linux's NGROUPS_MAX.
-const GROUPS_MAX: usize = 65_536;
+/// One less than Linux's NGROUPS_MAX: a message counts them with 16 bits.
+pub const GROUPS_MAX: usize = 65_535;
 
 #[cfg(test)]
 mod tests {
