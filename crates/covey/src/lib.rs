@@ -106,5 +106,42 @@ fn start_log(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
     let filter = tracing_subscriber::EnvFilter::try_from_env("COVEY_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let writer = || OneLine(std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).init();
+}
+
+/// Writes what is said at once as one line: a name in it may come from a stranger, who would write lines of his own.
+struct OneLine<W>(W);
+
+impl<W: std::io::Write> std::io::Write for OneLine<W> {
+    fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
+        let text = event.strip_suffix(b"\n").unwrap_or(event);
+        let mut line = Vec::with_capacity(event.len());
+        for &byte in text {
+            match byte {
+                b'\n' => line.extend(b"\\n"),
+                b'\r' => line.extend(b"\\r"),
+                byte => line.push(byte),
+            }
+        }
+        line.extend(&event[text.len()..]);
+        self.0.write_all(&line)?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    #[test]
+    fn an_event_is_one_line_whatever_a_stranger_calls_himself() {
+        let mut log = super::OneLine(Vec::new());
+        log.write_all(b"user x\nmeta serves /fs\r is unknown\n").unwrap();
+        assert_eq!(log.0, b"user x\\nmeta serves /fs\\r is unknown\n");
+    }
 }

@@ -213,7 +213,8 @@ fn a_peer_that_takes_nothing_is_given_no_more_than_its_share() {
 
 #[test]
 fn connections_of_one_user_hold_no_more_than_their_total_whoever_came_first() {
-    let share = Rc::new(Share::with_total(1 << 20, 1 << 20));
+    const TOTAL: usize = 32 << 10;
+    let share = Rc::new(Share::with_total(1 << 20, TOTAL));
     let connect = || {
         let porter = Rc::new(Porter { share: share.clone(), ..Porter::default() });
         let mut raw = Raw::new(Rc::new(Gate::default()), Config::default());
@@ -232,7 +233,7 @@ fn connections_of_one_user_hold_no_more_than_their_total_whoever_came_first() {
         fed
     };
     let mut first = connect();
-    assert!(fill(&mut first) >= 1 << 20);
+    assert!(fill(&mut first) >= TOTAL);
     let mut later = connect();
     let fed = fill(&mut later);
     assert!(fed <= 2 * flushes.len(), "{fed} bytes were taken beyond the total");
@@ -241,5 +242,5 @@ fn connections_of_one_user_hold_no_more_than_their_total_whoever_came_first() {
     assert!(matches!(later.ask(Message::Tflush { oldtag: 9 }), Message::Rflush {}));
     drop(first);
     drop(later.replies());
-    assert!(fill(&mut later) >= 1 << 19, "its room is another's now");
+    assert!(fill(&mut later) >= TOTAL, "its room is another's now");
 }

@@ -73,7 +73,7 @@ fn asked_uid(attach: &Attach) -> Result<Option<u32>> {
     }
     match users::by_name(&name)? {
         Some(account) => Ok(Some(account.uid)),
-        None => Err(Errno::because(Errno::EACCES, format!("no user is called {name} here"))),
+        None => Err(Errno::because(Errno::EACCES, format!("no user is called {name:?} here"))),
     }
 }
 

@@ -144,8 +144,14 @@ fn start_node(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon>
         "--detached".into(),
     ];
     let place = Lab::around().map(|lab| enter::find(&lab, &lab.plan()?, &node.name)).transpose()?;
-    let daemon = spawn(&arguments, &cluster.log_file(&node.name), place)?;
-    daemon.process.write(&cluster.pid_file(&node.name))?;
+    let mut daemon = spawn(&arguments, &cluster.log_file(&node.name), place)?;
+    let pid_file = cluster.pid_file(&node.name);
+    if let Err(error) = daemon.process.write(&pid_file) {
+        // Nobody could stop what is not written down.
+        daemon.kill();
+        let cannot = || format!("start node {}: cannot write {}", node.name, pid_file.display());
+        return Err(error).cannot(cannot);
+    }
     Ok(daemon)
 }
 

@@ -258,6 +258,45 @@ fn objects_survive_a_metadata_server_whose_disk_was_replaced() {
     }
 }
 
+#[test]
+fn a_metadata_store_from_before_the_identities_is_restored_and_its_servers_are_adopted() {
+    let mut cluster = filled();
+    let (meta, copy) = (cluster.store("meta"), cluster.scratch("copy"));
+    cluster.down();
+    let copied = Command::new("cp").arg("-a").arg(&meta).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let mut kv = Kv::open(&copy.join("meta"), NO_LIMIT).unwrap();
+    assert!(kv.delete(b"sstores").unwrap() && kv.delete(b"gidentity").unwrap());
+    kv.checkpoint().unwrap();
+    drop(kv);
+    cluster.restart();
+    let local = cluster.scratch("local");
+    fs::write(&local, content(77)).unwrap();
+    cluster.covey(&["cp", local.to_str().unwrap(), ":/newer"]);
+    cluster.refused(&["fsck", "--adopt", "io1"]).says(&["io1", "store"]);
+    cluster.down();
+    fs::remove_dir_all(&meta).unwrap();
+    fs::rename(&copy, &meta).unwrap();
+    cluster.restart();
+    for node in ["io1", "io2", "io3"] {
+        until("it is refused", || state(&cluster, node) == "unknown store");
+        cluster.refused(&["fsck", "--accept-loss", node]);
+        assert!(cluster.covey(&["status"]).contains(&format!("covey fsck --adopt {node}")));
+        cluster.covey(&["fsck", "--adopt", node]);
+        until("it serves again", || state(&cluster, node) == "up");
+    }
+    assert_eq!(unreadable(&cluster), BTreeSet::new());
+    // What is made now is nothing of what was made after the copy.
+    fs::write(&local, content(78)).unwrap();
+    cluster.covey(&["cp", local.to_str().unwrap(), ":/again"]);
+    let out = cluster.scratch("again");
+    cluster.covey(&["cp", ":/again", out.to_str().unwrap()]);
+    assert!(fs::read(&out).unwrap() == content(78));
+    cluster.down();
+    cluster.restart();
+    assert_eq!(unreadable(&cluster), BTreeSet::new(), "they have been adopted for good");
+}
+
 /// A mount that goes with its test.
 struct Mounted(std::path::PathBuf);
 

@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,19 @@ impl Process {
     pub fn write(&self, file: &Path) -> io::Result<()> {
         let text = format!("{} {} {}\n{}\n", self.pid, self.started, self.boot, self.note);
         let new = file.with_extension("pid.new");
-        std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file))
+        let written = std::fs::write(&new, &text).and_then(|()| std::fs::rename(&new, file));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&new);
+        }
+        match written {
+            // Where the disk is full there is the room of the one before.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && file.exists() => {
+                let old = std::fs::File::options().write(true).open(file)?;
+                old.write_all_at(text.as_bytes(), 0)?;
+                old.set_len(text.len() as u64)
+            }
+            written => written,
+        }
     }
 
     /// Whether that very process still runs. One that has ended and was not yet waited for does
