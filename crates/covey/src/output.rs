@@ -43,15 +43,12 @@ impl Output {
         plain: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
     ) -> Result<()> {
         let mut text = Vec::new();
-        match self.json {
-            true => {
-                serde_json::to_writer_pretty(&mut text, value)?;
-                text.push(b'\n');
-            }
-            false => {
-                plain(&mut text)?;
-                return write_out(&quote::lines(&text));
-            }
+        if self.json {
+            serde_json::to_writer_pretty(&mut text, value)?;
+            text.push(b'\n');
+        } else {
+            plain(&mut text)?;
+            return write_out(&quote::lines(&text));
         }
         write_out(&text)
     }
@@ -76,9 +73,10 @@ impl Output {
             return;
         }
         HAS_TOLD.store(true, Ordering::Relaxed);
-        let mut text = match self.json {
-            true => format!("{}\n", error.json()),
-            false => format!("covey: {}\n", quote::talk(&error.message)),
+        let mut text = if self.json {
+            format!("{}\n", error.json())
+        } else {
+            format!("covey: {}\n", quote::talk(&error.message))
         };
         if !self.json {
             error
@@ -99,9 +97,10 @@ impl Output {
 
     /// Says what is being done, where there is a terminal to say it on.
     pub fn spinner(&self) -> ProgressBar {
-        match self.json || !std::io::stderr().is_terminal() {
-            true => ProgressBar::hidden(),
-            false => ProgressBar::new_spinner(),
+        if self.json || !std::io::stderr().is_terminal() {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new_spinner()
         }
     }
 

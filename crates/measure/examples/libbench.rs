@@ -94,9 +94,10 @@ impl Bench {
         let transfer = |offset| {
             let data = data.clone();
             async move {
-                match writes {
-                    true => file.write_at(offset, Payload::from(data)).await?,
-                    false => whole(file.read_at(offset, CHUNK).await?, CHUNK)?,
+                if writes {
+                    file.write_at(offset, Payload::from(data)).await?
+                } else {
+                    whole(file.read_at(offset, CHUNK).await?, CHUNK)?
                 }
                 anyhow::Ok(())
             }
@@ -133,9 +134,10 @@ impl Bench {
                     let names = [Name::from(&name[..])];
                     let opened = self.fs.open_read(&self.who, dir, &names, READ, PAGE as u32);
                     let opened = opened.await?;
-                    match opened.is_whole() {
-                        true => whole(opened.data.into(), PAGE)?,
-                        false => whole(opened.file.read_at(0, PAGE).await?, PAGE)?,
+                    if opened.is_whole() {
+                        whole(opened.data.into(), PAGE)?
+                    } else {
+                        whole(opened.file.read_at(0, PAGE).await?, PAGE)?
                     }
                 }
                 other => bail!("cannot run {other}: there is no such test"),
@@ -172,9 +174,10 @@ async fn random(
                 state ^= state >> 7;
                 state ^= state << 17;
                 let offset = state % pages * PAGE as u64;
-                match writes {
-                    true => file.write_at(offset, Payload::from(data.clone())).await?,
-                    false => whole(file.read_at(offset, PAGE).await?, PAGE)?,
+                if writes {
+                    file.write_at(offset, Payload::from(data.clone())).await?
+                } else {
+                    whole(file.read_at(offset, PAGE).await?, PAGE)?
                 }
                 operations += 1;
             }

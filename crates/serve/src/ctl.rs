@@ -84,10 +84,13 @@ fn run(words: &[&str], watches: &[Rc<Watch>], meta: &Meta<'_>) -> Result<()> {
             (meta.reset)();
             Ok(())
         }
-        ["copy"] => match (meta.copy)() {
-            true => Ok(()),
-            false => refuse("copy: this node is not the metadata server"),
-        },
+        ["copy"] => {
+            if (meta.copy)() {
+                Ok(())
+            } else {
+                refuse("copy: this node is not the metadata server")
+            }
+        }
         [command @ ("slow" | "reset" | "copy"), ..] => {
             refuse(format!("{command} has {} words after it; hint: read the file", words.len() - 1))
         }

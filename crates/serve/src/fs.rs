@@ -148,9 +148,10 @@ impl Tree for FsTree {
         let (who, id) = (caller(user), node.id);
         let writes = self.writers.has(who.uid, id);
         later!(self, fs, {
-            match writes {
-                true => fs.setattr_open(&who, id, set).await.map(|_| ()),
-                false => fs.setattr(&who, id, set).await.map(|_| ()),
+            if writes {
+                fs.setattr_open(&who, id, set).await.map(|_| ())
+            } else {
+                fs.setattr(&who, id, set).await.map(|_| ())
             }
         })
     }
@@ -216,9 +217,10 @@ impl Tree for FsTree {
         write.received(|offset, data| {
             Outcome::later(async move {
                 let (count, data) = (data.len() as u32, Payload::from(data));
-                match open.append {
-                    true => open.file.append(data).await.map(|_| count),
-                    false => open.file.write_at(offset, data).await.map(|()| count),
+                if open.append {
+                    open.file.append(data).await.map(|_| count)
+                } else {
+                    open.file.write_at(offset, data).await.map(|()| count)
                 }
             })
         })
@@ -303,12 +305,13 @@ impl Tree for FsTree {
                 return fs.unlock(id, range).await.map(|()| LockStatus::Success);
             }
             open.will_lock(&range);
-            let locked = match lock.wait {
-                false => fs.lock(id, range, false).await,
+            let locked = if lock.wait {
                 // The client asks again.
-                true => timeout(LOCK_WAIT_MAX, fs.lock(id, range, true))
+                timeout(LOCK_WAIT_MAX, fs.lock(id, range, true))
                     .await
-                    .unwrap_or(Err(Errno::EAGAIN.into())),
+                    .unwrap_or(Err(Errno::EAGAIN.into()))
+            } else {
+                fs.lock(id, range, false).await
             };
             match locked {
                 Ok(()) => Ok(LockStatus::Success),

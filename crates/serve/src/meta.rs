@@ -191,10 +191,7 @@ impl Meta {
     }
 
     fn now_or_later(self: &Rc<Self>, act: Deferred) {
-        match self.is_store_here() {
-            true => act(self),
-            false => self.deferred.borrow_mut().push(act),
-        }
+        if self.is_store_here() { act(self) } else { self.deferred.borrow_mut().push(act) }
     }
 
     /// Lets a checkpoint have the store. Clients are kept waiting, not hanging: their connections
@@ -386,10 +383,7 @@ impl Meta {
                 Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
             Applied::Reply(reply) => {
-                let grant = match is_repeated {
-                    true => 0,
-                    false => self.leases.grant(session, op, &reply),
-                };
+                let grant = if is_repeated { 0 } else { self.leases.grant(session, op, &reply) };
                 let dir = if grant > 0 { self.store_mut().changed_dir(op) } else { None };
                 let answer = Answer { reply, grant, dir };
                 if !self.journal.is_behind() {

@@ -140,19 +140,21 @@ fn build(
     net: Arc<ClusterNet>,
 ) -> anyhow::Result<(Rc<tree::Node>, Namespace)> {
     let store = || node.store.clone().context("a node with a role has a store");
-    let data = match node.is(Role::Data) {
-        true => Some(data::DataServer(Rc::new(data::DataTree::open(Arc::new(OsDisk), &store()?)?))),
-        false => None,
+    let data = if node.is(Role::Data) {
+        Some(data::DataServer(Rc::new(data::DataTree::open(Arc::new(OsDisk), &store()?)?)))
+    } else {
+        None
     };
     let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
     let neighbours = net.clone();
-    let meta = match node.is(Role::Meta) {
-        true => Some(meta::MetaServer(meta::Meta::start(
+    let meta = if node.is(Role::Meta) {
+        Some(meta::MetaServer(meta::Meta::start(
             meta::journal::Media::open(&store()?.join("meta"))?,
             &servers,
             net.clone(),
-        )?)),
-        false => None,
+        )?))
+    } else {
+        None
     };
     let name = format!("{} /fs", node.name);
     let options = Options { name, caching: Caching::Leases, ..Options::default() };
@@ -209,9 +211,10 @@ fn describe(node: &Node, address: &Address) -> String {
     if node.is(Role::Boot) {
         what.push("/boot");
     }
-    let who = match address.is_local() {
-        true => "users of this machine (kernel credentials)",
-        false => "holders of the cluster key",
+    let who = if address.is_local() {
+        "users of this machine (kernel credentials)"
+    } else {
+        "holders of the cluster key"
     };
     format!("{} at {address} to {who}", what.join(" "))
 }

@@ -60,11 +60,15 @@ impl Observer<Stream> for Conversation {
                 Some(pid) if is_alone => follower.alone(pid),
                 _ => follower.crowd(),
             },
-            (Clients::Programs, Shared { front: Some(front), .. }) => match is_alone {
-                true => front
-                    .alone(self.number, || self.pid.map_or_else(|| stream.incoming_cpu(), cpu_of)),
-                false => front.crowd(),
-            },
+            (Clients::Programs, Shared { front: Some(front), .. }) => {
+                if is_alone {
+                    front.alone(self.number, || {
+                        self.pid.map_or_else(|| stream.incoming_cpu(), cpu_of)
+                    })
+                } else {
+                    front.crowd()
+                }
+            }
             _ => {}
         });
     }

@@ -23,13 +23,12 @@ fn a_write_that_does_not_reach_every_server_leaves_no_size() {
         let file = made.unwrap().1;
         world.net.set_mute("io1", true);
         let bytes = INLINE + SINGLE + 3 * STRIP;
-        let written = match is_list {
-            false => world.run(file.write_at(0, vec![1; bytes].into())),
-            true => {
-                let half = bytes as u64 / 2;
-                let runs = [0, half].map(|offset| Run::one(offset, half));
-                world.run(file.write_list(&runs, vec![1; 2 * half as usize].into()))
-            }
+        let written = if is_list {
+            let half = bytes as u64 / 2;
+            let runs = [0, half].map(|offset| Run::one(offset, half));
+            world.run(file.write_list(&runs, vec![1; 2 * half as usize].into()))
+        } else {
+            world.run(file.write_at(0, vec![1; bytes].into()))
         };
         assert_eq!(written.unwrap_err().code, Errno::EIO);
         let Reply::Node { inode } = world.meta.ask(Op::Getattr { id: file.id() }) else {

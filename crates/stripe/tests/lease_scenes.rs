@@ -31,12 +31,11 @@ impl Scene {
     /// A change by the session: its claim, if it has to wait.
     fn change(&mut self, session: u64, leases: &[Lease]) -> Option<Claim> {
         let mut claim = self.leases.begin_claim(session);
-        match self.leases.add(&mut claim, leases, self.now) {
-            true => Some(claim),
-            false => {
-                self.leases.end_claim(claim, self.now);
-                None
-            }
+        if self.leases.add(&mut claim, leases, self.now) {
+            Some(claim)
+        } else {
+            self.leases.end_claim(claim, self.now);
+            None
         }
     }
 

@@ -152,9 +152,10 @@ impl Tree for Memory {
     fn make(&self, user: &Rc<User>, _: &Node, name: Name, make: Make, _: u32) -> Outcome<Qid> {
         Outcome::now(|| {
             let (mode, _) = make.into_mode_and_target();
-            match mode & S_IFMT == S_IFREG {
-                true => Ok(qid(&self.add(user, name, mode)?.attr.borrow())),
-                false => Err(Errno::because(Errno::EPERM, "regions lie in one directory")),
+            if mode & S_IFMT == S_IFREG {
+                Ok(qid(&self.add(user, name, mode)?.attr.borrow()))
+            } else {
+                Err(Errno::because(Errno::EPERM, "regions lie in one directory"))
             }
         })
     }

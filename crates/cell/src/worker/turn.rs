@@ -250,9 +250,10 @@ impl<G: Ground> Worker<G> {
         }
         let pointer = place.pointer.checked_add(copy.at)?;
         let local = Span::new(copy.local.address, bytes);
-        let done = match copy.is_read {
-            true => self.ground.fetch(place.mapping, pointer, local),
-            false => self.ground.put(local, place.mapping, pointer),
+        let done = if copy.is_read {
+            self.ground.fetch(place.mapping, pointer, local)
+        } else {
+            self.ground.put(local, place.mapping, pointer)
         };
         Some(done.map(|()| bytes))
     }
@@ -264,15 +265,12 @@ impl<G: Ground> Worker<G> {
             Ok(file) => file.fid.clone(),
             Err(error) => return Ok(self.failed(cor, error)),
         };
-        let (op, after) = match copy.is_read {
-            true => {
-                let op = ops::read(&fid, copy.at, copy.local.bytes, false);
-                (op, After::Data { to: copy.local, moved })
-            }
-            false => {
-                let op = ops::write(&fid, copy.at, self.ground.take(copy.local), false);
-                (op, After::Written { count: copy.local.bytes, moved })
-            }
+        let (op, after) = if copy.is_read {
+            let op = ops::read(&fid, copy.at, copy.local.bytes, false);
+            (op, After::Data { to: copy.local, moved })
+        } else {
+            let op = ops::write(&fid, copy.at, self.ground.take(copy.local), false);
+            (op, After::Written { count: copy.local.bytes, moved })
         };
         let result = self.wait_for(op)?;
         self.conclude(cor, result, after)

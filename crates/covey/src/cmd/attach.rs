@@ -96,9 +96,8 @@ pub(super) fn labels(found: &[Found]) -> BTreeMap<u32, String> {
         .collect();
     let shares = |name: &str| ranks.iter().filter(|(_, node)| *node == name).count() > 1;
     let is_shared = ranks.iter().any(|(_, node)| shares(node));
-    let label = |(rank, node): &(u32, &str)| match is_shared {
-        true => (*rank, format!("{node}/{rank}")),
-        false => (*rank, (*node).to_owned()),
+    let label = |(rank, node): &(u32, &str)| {
+        if is_shared { (*rank, format!("{node}/{rank}")) } else { (*rank, (*node).to_owned()) }
     };
     ranks.iter().map(label).collect()
 }

@@ -223,10 +223,8 @@ struct ServeArgs {
 
 async fn serve(args: ServeArgs) -> Result<()> {
     let ServeArgs { dir, listen, token } = args;
-    let listen = match listen.is_empty() {
-        true => vec![Address::tcp("127.0.0.1", PORT_DEFAULT)],
-        false => listen,
-    };
+    let listen =
+        if listen.is_empty() { vec![Address::tcp("127.0.0.1", PORT_DEFAULT)] } else { listen };
     let token = match token {
         Some(file) => {
             let text = std::fs::read_to_string(&file);

@@ -124,10 +124,7 @@ async fn run_workers(args: Run, context: &Context) -> Result<()> {
         return Err(Error::work("cannot run workers: there is no libcovey-cell.so beside covey")
             .hint("COVEY_CELL_LIBRARY names it where it lies elsewhere"));
     }
-    let node = match args.alone {
-        true => None,
-        false => node(&args, context).await?,
-    };
+    let node = if args.alone { None } else { node(&args, context).await? };
     let wish = Wish {
         workers: args.workers,
         program,

@@ -47,9 +47,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     for path in args.paths.iter().map(|path| inside(path)) {
         let inode = session.find("change the owner of", &path, follow).await;
         let Some(inode) = failures.take(inode, context) else { continue };
-        let entries = match args.recursive {
-            true => tree::list(&session, "list", (path, inode), &mut failures, context).await,
-            false => vec![(path, inode)],
+        let entries = if args.recursive {
+            tree::list(&session, "list", (path, inode), &mut failures, context).await
+        } else {
+            vec![(path, inode)]
         };
         let (session, set) = (&session, &set);
         let results = tree::each(entries, |(path, inode)| {

@@ -109,9 +109,10 @@ async fn set_all(
     for path in args.paths.iter().map(|path| inside(path)) {
         let inode = session.find("set the consistency mode of", &path, Follow::Last).await;
         let Some(inode) = failures.take(inode, context) else { continue };
-        let entries = match args.recursive {
-            true => tree::list(session, "list", (path, inode), failures, context).await,
-            false => vec![(path, inode)],
+        let entries = if args.recursive {
+            tree::list(session, "list", (path, inode), failures, context).await
+        } else {
+            vec![(path, inode)]
         };
         let has_mode =
             |(_, inode): &(Vec<u8>, Inode)| is_kind(inode, kind::FILE) || is_kind(inode, kind::DIR);

@@ -124,12 +124,11 @@ async fn stop(name: &str, process: &Process, output: &Output) -> Result<()> {
         STOP_WAIT.as_secs()
     ));
     process.signal(Signal::KILL)?;
-    match process.wait(STOP_WAIT).await {
-        true => Ok(()),
-        false => {
-            Err(Error::work(format!("cannot end {name}: pid {} does not go away", process.pid))
-                .hint("it waits inside the kernel, mostly for a disk: `dmesg` may say which"))
-        }
+    if process.wait(STOP_WAIT).await {
+        Ok(())
+    } else {
+        Err(Error::work(format!("cannot end {name}: pid {} does not go away", process.pid))
+            .hint("it waits inside the kernel, mostly for a disk: `dmesg` may say which"))
     }
 }
 

@@ -43,9 +43,10 @@ pub async fn run(args: Args, _context: &Context) -> Result<()> {
         let told = Err::<(), _>(error).cannot(|| format!("export {}", dir.display()));
         told.expect_err("it was an error").hint("run as its owner, or let this user read it")
     })?;
-    let listen = match args.listen.is_empty() {
-        true => vec![Address::tcp("127.0.0.1", crate::config::PORT_DEFAULT)],
-        false => args.listen,
+    let listen = if args.listen.is_empty() {
+        vec![Address::tcp("127.0.0.1", crate::config::PORT_DEFAULT)]
+    } else {
+        args.listen
     };
     if let Some(open) = listen.iter().find(|address| !address.is_local()) {
         return Err(Error::user(format!(
@@ -59,11 +60,12 @@ pub async fn run(args: Args, _context: &Context) -> Result<()> {
     .await;
     let is_busy = served.as_ref().is_err_and(is_address_in_use);
     let result = served.cannot(|| format!("export {}", dir.display()));
-    match is_busy {
-        true => result.map_err(|error| {
+    if is_busy {
+        result.map_err(|error| {
             error.hint("name another place: --listen tcp!127.0.0.1!PORT, or unix!PATH")
-        }),
-        false => result,
+        })
+    } else {
+        result
     }
 }
 

@@ -97,9 +97,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 fn refuse_overwrite(args: &Args) -> Result<()> {
-    match args.output != Path::new("-") && args.output.exists() && !args.force {
-        true => Err(exists(&args.output)),
-        false => Ok(()),
+    if args.output != Path::new("-") && args.output.exists() && !args.force {
+        Err(exists(&args.output))
+    } else {
+        Ok(())
     }
 }
 
@@ -238,9 +239,10 @@ fn write(args: &Args, text: &str) -> Result<()> {
     let file = &args.output;
     let mut options = std::fs::File::options();
     options.write(true).truncate(true);
-    match args.force {
-        true => options.create(true),
-        false => options.create_new(true),
+    if args.force {
+        options.create(true)
+    } else {
+        options.create_new(true)
     };
     let mut out = match options.open(file) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {

@@ -90,9 +90,10 @@ fn elsewhere(node: &Node, is_all: bool) -> Error {
         "cannot format the store of {name} here: {name} listens at {}, which is not this machine",
         at.join(" ")
     );
-    let run = match is_all {
-        true => format!("`covey init` on each machine formats its own; {name}'s is elsewhere"),
-        false => format!("run `covey init --node {name}` on {name}"),
+    let run = if is_all {
+        format!("`covey init` on each machine formats its own; {name}'s is elsewhere")
+    } else {
+        format!("run `covey init --node {name}` on {name}")
     };
     Error::user(why).hint(run).hint("--here, if this is its machine all the same")
 }

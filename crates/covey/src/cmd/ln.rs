@@ -58,15 +58,13 @@ async fn link(args: &Args, session: &Session) -> Result<Vec<u8>> {
         }
     }
     let (fs, who) = (&session.fs, &session.who);
-    match args.symbolic {
-        true => fs
-            .make(who, parent, &name, kind::SYMLINK | 0o777, 0, Name::from(target))
+    if args.symbolic {
+        fs.make(who, parent, &name, kind::SYMLINK | 0o777, 0, Name::from(target))
             .await
-            .cannot(what)?,
-        false => {
-            let inode = session.find("link to", &inside(&args.target), Follow::NotLast).await?;
-            fs.link(who, inode.id, parent, &name).await.cannot(what)?
-        }
+            .cannot(what)?
+    } else {
+        let inode = session.find("link to", &inside(&args.target), Follow::NotLast).await?;
+        fs.link(who, inode.id, parent, &name).await.cannot(what)?
     };
     Ok(link)
 }

@@ -103,10 +103,8 @@ async fn gather(
 }
 
 fn write(args: &Args, groups: Vec<Group>, context: &Context) -> Result<()> {
-    let json: Vec<_> = match context.output.json {
-        true => groups.iter().flat_map(group_json).collect(),
-        false => Vec::new(),
-    };
+    let json: Vec<_> =
+        if context.output.json { groups.iter().flat_map(group_json).collect() } else { Vec::new() };
     context.output.result(&json, |out| {
         let named = args.recursive || args.paths.len() > 1;
         for (index, group) in groups.iter().enumerate() {
@@ -116,12 +114,13 @@ fn write(args: &Args, groups: Vec<Group>, context: &Context) -> Result<()> {
             if let (true, Some(path)) = (named, &group.path) {
                 out.extend([&quote::name(path), &b":\n"[..]].concat());
             }
-            match args.long {
-                true => write_long(args, group, out),
-                false => group
+            if args.long {
+                write_long(args, group, out)
+            } else {
+                group
                     .entries
                     .iter()
-                    .for_each(|(name, _)| out.extend([&quote::name(name), &b"\n"[..]].concat())),
+                    .for_each(|(name, _)| out.extend([&quote::name(name), &b"\n"[..]].concat()))
             }
         }
         Ok(())

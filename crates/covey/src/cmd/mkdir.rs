@@ -39,9 +39,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let usual = 0o777 & !umask();
     let mut made = Vec::new();
     for path in args.paths.iter().map(|path| inside(path)) {
-        let result = match args.parents {
-            true => make_all(&session, &path, usual, args.mode.unwrap_or(usual)).await,
-            false => make(&session, &path, args.mode.unwrap_or(usual)).await,
+        let result = if args.parents {
+            make_all(&session, &path, usual, args.mode.unwrap_or(usual)).await
+        } else {
+            make(&session, &path, args.mode.unwrap_or(usual)).await
         };
         made.extend(failures.take(result, context).map(|()| text(&path)));
     }

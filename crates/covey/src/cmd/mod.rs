@@ -222,22 +222,20 @@ impl Context {
         let fs = covey_cluster::connect_fs(&config, false, Caching::Nothing)
             .await
             .cannot(|| format!("connect to cluster {}", config.name))
-            .map_err(|error| match error.hints.is_empty() {
-                true => hint_at_connect(error),
-                false => error,
-            })?;
+            .map_err(|error| if error.hints.is_empty() { hint_at_connect(error) } else { error })?;
         Ok(Session { fs, who: caller()? })
     }
 }
 
 fn hint_at_connect(error: Error) -> Error {
-    match error.message.contains("permission denied") {
-        true => error
+    if error.message.contains("permission denied") {
+        error
             .hint("root and the user who runs the servers may; others go through a mount")
-            .hint("or through a node's /fs: `covey 9p ls unix!SOCKET /fs`, see `covey status`"),
-        false => error
+            .hint("or through a node's /fs: `covey 9p ls unix!SOCKET /fs`, see `covey status`")
+    } else {
+        error
             .hint("`covey ping` shows which servers answer")
-            .hint("`covey up` starts the cluster of this machine"),
+            .hint("`covey up` starts the cluster of this machine")
     }
 }
 

@@ -106,9 +106,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 fn default_mountpoint() -> Option<PathBuf> {
-    match rustix::process::geteuid().is_root() {
-        true => Some("/mnt/covey".into()),
-        false => std::env::var_os("HOME").map(|home| PathBuf::from(home).join("covey")),
+    if rustix::process::geteuid().is_root() {
+        Some("/mnt/covey".into())
+    } else {
+        std::env::var_os("HOME").map(|home| PathBuf::from(home).join("covey"))
     }
 }
 
@@ -213,11 +214,12 @@ fn failed(mountpoint: &Path, end: &str, tail: &str) -> Error {
     let error = hints.fold(Error::work(message), |error, hint| error.hint(hint));
     let is_forbidden =
         tail.contains("/dev/fuse") && tail.to_lowercase().contains("permission denied");
-    let error = match is_forbidden {
-        true => error.hint(
+    let error = if is_forbidden {
+        error.hint(
             "FUSE is not permitted to users here: root may allow it with `chmod 666 /dev/fuse`",
-        ),
-        false => error,
+        )
+    } else {
+        error
     };
     error.hint("without a mount, `covey ls`, `covey cat`, `covey cp` reach the same files")
 }

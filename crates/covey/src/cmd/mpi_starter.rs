@@ -272,12 +272,11 @@ impl Starter {
 
     /// A rank has said something; nothing is its end.
     fn received(&mut self, connection: u64, data: Vec<u8>) {
-        match data.is_empty() {
-            true => {
-                self.pmi.closed(connection);
-                self.ranks.remove(&connection);
-            }
-            false => self.pmi.handle_input(connection, &data),
+        if data.is_empty() {
+            self.pmi.closed(connection);
+            self.ranks.remove(&connection);
+        } else {
+            self.pmi.handle_input(connection, &data)
         }
         self.pump();
     }

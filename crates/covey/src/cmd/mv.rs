@@ -78,8 +78,7 @@ async fn move_one(args: &Args, session: &Session, from: &[u8], to: &[u8]) -> Res
     let moved = session.fs.rename(&session.who, parent, &name, to_parent, &to_name, flags).await;
     let exists = matches!(&moved, Err(errno) if errno.code == Errno::EEXIST);
     let moved = moved.cannot(|| format!("move {} to {}", shown(from), shown(to)));
-    moved.map_err(|error| match exists && args.no_clobber {
-        true => error.hint("without -n it is replaced"),
-        false => error,
+    moved.map_err(|error| {
+        if exists && args.no_clobber { error.hint("without -n it is replaced") } else { error }
     })
 }

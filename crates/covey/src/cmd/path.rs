@@ -67,10 +67,7 @@ pub fn text(path: &[u8]) -> String {
 
 /// A name below a directory's path.
 pub fn below(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    match dir.ends_with(b"/") {
-        true => [dir, name].concat(),
-        false => [dir, b"/", name].concat(),
-    }
+    if dir.ends_with(b"/") { [dir, name].concat() } else { [dir, b"/", name].concat() }
 }
 
 /// The last name of a path, `None` for the root and for paths that end in `.` or `..`.
@@ -88,9 +85,10 @@ impl Session {
         let ends_in_slash = path.len() > 1 && path.ends_with(b"/");
         let follow = if ends_in_slash { Follow::Last } else { follow };
         let inode = Walk::new(self).run(ROOT, path, follow).await?;
-        match ends_in_slash && !is_kind(&inode, kind::DIR) {
-            true => Err(Errno::ENOTDIR.into()),
-            false => Ok(inode),
+        if ends_in_slash && !is_kind(&inode, kind::DIR) {
+            Err(Errno::ENOTDIR.into())
+        } else {
+            Ok(inode)
         }
     }
 
@@ -104,9 +102,10 @@ impl Session {
         let trimmed = path.trim_ascii_end_slashes();
         let parent = &trimmed[..trimmed.len() - name.len()];
         let dir = Walk::new(self).run(ROOT, parent, Follow::Last).await?;
-        match is_kind(&dir, kind::DIR) {
-            true => Ok((dir.id, name.into())),
-            false => Err(Errno::ENOTDIR.into()),
+        if is_kind(&dir, kind::DIR) {
+            Ok((dir.id, name.into()))
+        } else {
+            Err(Errno::ENOTDIR.into())
         }
     }
 

@@ -34,9 +34,10 @@ pub struct Args {
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
-    let nodes: Vec<&Node> = match args.nodes.is_empty() {
-        true => config.nodes.iter().collect(),
-        false => args.nodes.iter().map(|name| config.node(name)).collect::<Result<_>>()?,
+    let nodes: Vec<&Node> = if args.nodes.is_empty() {
+        config.nodes.iter().collect()
+    } else {
+        args.nodes.iter().map(|name| config.node(name)).collect::<Result<_>>()?
     };
     let answers = join_all(nodes.iter().map(|node| ask(&config, node))).await;
     let value: Vec<_> =

@@ -125,9 +125,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         provenance: Provenance::here(),
     };
     context.output.result(&found, |out| found.tell(out))?;
-    match is_interrupted {
-        true => Err(Error::work("cannot reproduce all of it: interrupted")),
-        false => measured_anything(&found),
+    if is_interrupted {
+        Err(Error::work("cannot reproduce all of it: interrupted"))
+    } else {
+        measured_anything(&found)
     }
 }
 

@@ -61,9 +61,10 @@ pub fn mode(mode: u32) -> String {
 /// A time in UTC: `2026-11-21 07:31:05`, with nine more digits when `exact`.
 pub fn time(nanos: Nanos, exact: bool) -> String {
     let (seconds, fraction) = seconds_of(nanos);
-    match exact {
-        true => format!("{}:{:02}.{fraction:09} UTC", utc(seconds), seconds.rem_euclid(60)),
-        false => utc(seconds),
+    if exact {
+        format!("{}:{:02}.{fraction:09} UTC", utc(seconds), seconds.rem_euclid(60))
+    } else {
+        utc(seconds)
     }
 }
 
@@ -84,9 +85,10 @@ pub fn parse_time(text: &str) -> Result<Nanos, String> {
 
 /// A name with what follows it in long listings: a link's target.
 pub fn name_and_target(name: &[u8], inode: &Inode) -> Vec<u8> {
-    match is_kind(inode, kind::SYMLINK) {
-        true => [&quote::name(name), &b" -> "[..], &quote::name(inode.target.as_bytes())].concat(),
-        false => quote::name(name).into_owned(),
+    if is_kind(inode, kind::SYMLINK) {
+        [&quote::name(name), &b" -> "[..], &quote::name(inode.target.as_bytes())].concat()
+    } else {
+        quote::name(name).into_owned()
     }
 }
 

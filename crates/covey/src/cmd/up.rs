@@ -92,10 +92,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     };
     drop(lock);
     tell(&cluster, &config, &started, mounted.as_deref(), context)?;
-    match args.foreground {
-        true => stay(&cluster, &config, context).await,
-        false => Ok(()),
-    }
+    if args.foreground { stay(&cluster, &config, context).await } else { Ok(()) }
 }
 
 /// Starts what does not run, all at once, then waits for each. What this call started and cannot be
@@ -236,9 +233,10 @@ fn tell(
         use std::io::Write;
         let (count, dir) = (config.data().count(), cluster.dir.display());
         let what = if started.is_empty() { "was up already" } else { "is up" };
-        let servers = match config.meta().is(Role::Data) {
-            true => format!("{count} I/O servers, one of them the metadata server too"),
-            false => format!("{count} I/O servers and a metadata server"),
+        let servers = if config.meta().is(Role::Data) {
+            format!("{count} I/O servers, one of them the metadata server too")
+        } else {
+            format!("{count} I/O servers and a metadata server")
         };
         writeln!(out, "cluster {} {what}: {servers}, in {dir}\n", config.name)?;
         let rows: Vec<_> = config.nodes.iter().map(|node| row(cluster, node)).collect();

@@ -10,25 +10,24 @@ use std::sync::OnceLock;
 /// A name for a person who may copy it: `$'a\nb'` where it would not be seen as it is, off a terminal the
 /// name itself.
 pub fn name(name: &[u8]) -> Cow<'_, [u8]> {
-    match is_terminal() {
-        true => quoted(name),
-        false => Cow::Borrowed(name),
-    }
+    if is_terminal() { quoted(name) } else { Cow::Borrowed(name) }
 }
 
 /// The same of text.
 pub fn text(name: &str) -> Cow<'_, str> {
-    match is_terminal() && !is_plain(name, |_| false) {
-        true => Cow::Owned(quote(name.as_bytes())),
-        false => Cow::Borrowed(name),
+    if is_terminal() && !is_plain(name, |_| false) {
+        Cow::Owned(quote(name.as_bytes()))
+    } else {
+        Cow::Borrowed(name)
     }
 }
 
 /// Text of several lines for a terminal: whatever control characters it holds are shown, not sent.
 pub fn lines(text: &[u8]) -> Cow<'_, [u8]> {
-    match is_terminal() {
-        true => harmless(text, |control| matches!(control, '\n' | '\t')),
-        false => Cow::Borrowed(text),
+    if is_terminal() {
+        harmless(text, |control| matches!(control, '\n' | '\t'))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 
@@ -105,10 +104,7 @@ fn harmless(text: &[u8], passes: impl Fn(char) -> bool) -> Cow<'_, [u8]> {
     let mut out = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
         for one in chunk.valid().chars() {
-            match is_harmful(one) && !passes(one) {
-                true => escape(one, &mut out),
-                false => out.push(one),
-            }
+            if is_harmful(one) && !passes(one) { escape(one, &mut out) } else { out.push(one) }
         }
         octal(chunk.invalid(), &mut out);
     }

@@ -28,10 +28,8 @@ fn unaligned_records_of_four_writers_on_two_mounts_are_all_right() {
                 start.wait();
                 // From both ends, so that writers extend the file in different places.
                 let mine = (0..RECORDS).filter(|record| record % WRITERS == writer);
-                let order: Vec<usize> = match writer < 2 {
-                    true => mine.collect(),
-                    false => mine.rev().collect(),
-                };
+                let order: Vec<usize> =
+                    if writer < 2 { mine.collect() } else { mine.rev().collect() };
                 for record in order {
                     let at = record * RECORD;
                     file.write_all_at(&wanted[at..at + RECORD], at as u64).expect("a write");

@@ -80,10 +80,7 @@ impl Round {
     }
 
     fn add_writer(&mut self, is_mounted: bool) {
-        let mount = match is_mounted && self.can_mount {
-            true => self.cluster.mount(),
-            false => None,
-        };
+        let mount = if is_mounted && self.can_mount { self.cluster.mount() } else { None };
         self.can_mount &= mount.is_some() || !is_mounted;
         let name = format!("w{}", self.names.len());
         let log = crate::campaign::log_path(&self.cluster.scratch(""), &name);

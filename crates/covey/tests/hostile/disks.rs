@@ -45,12 +45,11 @@ fn unreadable(cluster: &Cluster) -> BTreeSet<String> {
         let path = format!("/dir/f{index}");
         let _ = fs::remove_file(&out);
         let done = cluster.try_covey(&["cp", &format!(":{path}"), out.to_str().unwrap()]);
-        match done.ok {
-            true => assert!(fs::read(&out).unwrap() == content(index), "{path} reads as garbage"),
-            false => {
-                assert!(done.stderr.contains("io2"), "{done}");
-                refused.insert(path);
-            }
+        if done.ok {
+            assert!(fs::read(&out).unwrap() == content(index), "{path} reads as garbage")
+        } else {
+            assert!(done.stderr.contains("io2"), "{done}");
+            refused.insert(path);
         }
     }
     refused

@@ -111,9 +111,10 @@ fn ordinary_programs_do_without_a_mount_what_they_do_on_a_local_directory() {
     for (program, script) in
         [("sh", "programs.sh"), ("bash", "programs.sh"), ("python3", "programs.py")]
     {
-        match has_program(program) {
-            true => assert_alike(on_both(&cluster, program, Some(script), program)),
-            false => skip(format!("needs {program}")),
+        if has_program(program) {
+            assert_alike(on_both(&cluster, program, Some(script), program))
+        } else {
+            skip(format!("needs {program}"))
         }
     }
 }

@@ -105,9 +105,10 @@ fn messages_by_tcp_stand_beside_a_bare_socket() {
     for what in ["pingpong-8", "pingpong-65536", "stream-64", "stream-1048576"] {
         is_told(&told, "tcp", what, "Covey");
     }
-    match has_program("iperf3") {
-        true => is_told(&told, "tcp", "stream-1048576", "iperf3"),
-        false => skip("needs iperf3"),
+    if has_program("iperf3") {
+        is_told(&told, "tcp", "stream-1048576", "iperf3")
+    } else {
+        skip("needs iperf3")
     }
 }
 

@@ -161,8 +161,9 @@ fn ip(arguments: &[&str]) -> Result<String, String> {
     let path = std::env::var("PATH").unwrap_or_default();
     command.args(arguments).env("PATH", format!("{path}:/usr/sbin:/sbin"));
     let done = run(command);
-    match done.ok {
-        true => Ok(done.stdout),
-        false => Err(format!("ip {}: {}", arguments.join(" "), done.stderr.trim())),
+    if done.ok {
+        Ok(done.stdout)
+    } else {
+        Err(format!("ip {}: {}", arguments.join(" "), done.stderr.trim()))
     }
 }

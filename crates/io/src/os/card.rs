@@ -149,11 +149,10 @@ pub fn set_offloads(name: &str, on: bool) -> io::Result<()> {
     let switched = SWITCHES.map(|switch| ethtool(name, &mut [switch, on.into()]));
     // Some cards refuse some of them; one must have worked.
     let [first, ..] = &switched;
-    match switched.iter().any(Result::is_ok) {
-        true => Ok(()),
-        false => Err(io::Error::from(
-            first.as_ref().map_or_else(io::Error::kind, |()| io::ErrorKind::Other),
-        )),
+    if switched.iter().any(Result::is_ok) {
+        Ok(())
+    } else {
+        Err(io::Error::from(first.as_ref().map_or_else(io::Error::kind, |()| io::ErrorKind::Other)))
     }
 }
 

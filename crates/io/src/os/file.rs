@@ -200,10 +200,7 @@ fn append_full(
 
 /// A large allocation must not be held for a few bytes at the end of a file.
 fn trimmed(buffer: Vec<u8>, length: usize) -> Bytes {
-    match buffer.len() < length / 2 {
-        true => Bytes::copy_from_slice(&buffer),
-        false => Bytes::from(buffer),
-    }
+    if buffer.len() < length / 2 { Bytes::copy_from_slice(&buffer) } else { Bytes::from(buffer) }
 }
 
 /// One read into the spare room of `buffer`, of up to `length` bytes.

@@ -183,9 +183,10 @@ impl Log {
         // The older ones have just given their space back: this one takes it before somebody else does. Where
         // that fails, the next append tells.
         let _ = self.reserve(1);
-        match is_in_doubt(&*self.disk, &self.dir) {
-            true => self.disk.remove(&self.dir.join(DOUBT)),
-            false => Ok(()),
+        if is_in_doubt(&*self.disk, &self.dir) {
+            self.disk.remove(&self.dir.join(DOUBT))
+        } else {
+            Ok(())
         }
     }
 

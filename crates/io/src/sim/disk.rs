@@ -279,9 +279,10 @@ impl State {
     }
 
     fn parent_exists(&self, path: &Path) -> io::Result<()> {
-        match path.parent().is_some_and(|dir| self.dirs.contains(dir)) {
-            true => Ok(()),
-            false => Err(ErrorKind::NotFound.into()),
+        if path.parent().is_some_and(|dir| self.dirs.contains(dir)) {
+            Ok(())
+        } else {
+            Err(ErrorKind::NotFound.into())
         }
     }
 
@@ -312,9 +313,10 @@ impl Disk for SimDisk {
             }
             (Err(_), _) => self.change(|state, fate| {
                 state.parent_exists(path)?;
-                match state.is_done(fate) {
-                    true => Ok(state.create(path)),
-                    false => Err(ErrorKind::Interrupted.into()),
+                if state.is_done(fate) {
+                    Ok(state.create(path))
+                } else {
+                    Err(ErrorKind::Interrupted.into())
                 }
             })?,
         };

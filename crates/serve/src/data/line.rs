@@ -28,9 +28,10 @@ impl Line {
 
     /// Refuses what comes late on a connection that its client has given up.
     pub(super) fn admit(&self) -> Result<()> {
-        match self.is_over.get() {
-            false => Ok(()),
-            true => Err(Errno::because(Errno::ESTALE, "its client has a newer connection")),
+        if self.is_over.get() {
+            Err(Errno::because(Errno::ESTALE, "its client has a newer connection"))
+        } else {
+            Ok(())
         }
     }
 }

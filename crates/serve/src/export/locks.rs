@@ -71,9 +71,10 @@ impl Locks {
                 None if kind == LockKind::Unlock => return Ok(None),
                 None => Rc::new(OwnerLocks { file: open()?, held: RefCell::default() }),
             };
-            Ok(match self.try_set(&node.0, &owner, &lock, kind, &locks)? {
-                true => None,
-                false => Some((kind, locks)),
+            Ok(if self.try_set(&node.0, &owner, &lock, kind, &locks)? {
+                None
+            } else {
+                Some((kind, locks))
             })
         };
         match begin() {

@@ -23,9 +23,10 @@ pub(super) struct Who {
 
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.can_switch {
-            true => f.write_str("to every local user, with that user's own rights"),
-            false => write!(f, "to user {} and root, with the rights of user {0}", self.uid),
+        if self.can_switch {
+            f.write_str("to every local user, with that user's own rights")
+        } else {
+            write!(f, "to user {} and root, with the rights of user {0}", self.uid)
         }
     }
 }
@@ -64,10 +65,7 @@ impl Who {
 
     /// Which extended attributes a user may reach: all of them only as root of a server that is root.
     pub fn xattr_rights(&self, user: &User) -> XattrRights {
-        match self.uid == 0 && user.uid == 0 {
-            true => XattrRights::All,
-            false => XattrRights::OfUsers,
-        }
+        if self.uid == 0 && user.uid == 0 { XattrRights::All } else { XattrRights::OfUsers }
     }
 
     /// Whether the user's writes leave privilege bits as they are: root's, of a server that is root.
@@ -154,9 +152,10 @@ pub(super) fn names_below<'a>(dir: &Path, aname: &'a [u8]) -> Result<Vec<&'a [u8
         _ => aname,
     };
     let names: Vec<_> = below.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
-    match names.iter().any(|name| *name == b"." || *name == b".." || name.contains(&0)) {
-        true => Err(Errno::because(Errno::EINVAL, "the tree's name is no plain path")),
-        false => Ok(names),
+    if names.iter().any(|name| *name == b"." || *name == b".." || name.contains(&0)) {
+        Err(Errno::because(Errno::EINVAL, "the tree's name is no plain path"))
+    } else {
+        Ok(names)
     }
 }
 

@@ -531,9 +531,8 @@ pub(super) fn replay(
 fn applied_before(map: &Rows, generation: u64) -> Result<u64> {
     let bytes = map.get(APPLIED)?.unwrap_or_default();
     let row = bytes.split_first_chunk::<8>().zip(bytes.last_chunk::<8>());
-    Ok(row.map_or(0, |((of, _), count)| match u64::from_le_bytes(*of) == generation {
-        true => u64::from_le_bytes(*count),
-        false => 0,
+    Ok(row.map_or(0, |((of, _), count)| {
+        if u64::from_le_bytes(*of) == generation { u64::from_le_bytes(*count) } else { 0 }
     }))
 }
 

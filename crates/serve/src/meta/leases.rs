@@ -48,12 +48,13 @@ impl LeaseTable {
     /// Grants what an answer tells of; 0 when it is not to be remembered.
     pub fn grant(&self, session: u64, op: &Op, reply: &Reply) -> u64 {
         let mut leases = self.leases.borrow_mut();
-        match session == 0 || !leases.listens(session) {
-            true => 0,
-            false => match told(op, reply) {
+        if session == 0 || !leases.listens(session) {
+            0
+        } else {
+            match told(op, reply) {
                 told if told.is_empty() => 0,
                 told => leases.grant(session, &told, task::now()),
-            },
+            }
         }
     }
 }

@@ -115,9 +115,10 @@ impl Meta {
 
     /// Refuses what is done for a session on a connection that does not speak for it.
     pub(super) fn must_speak_for(&self, connection: &Connection, session: u64) -> Result<()> {
-        match self.sessions.borrow().owners.get(&session) == Some(&connection.number) {
-            true => Ok(()),
-            false => Err(Errno::because(Errno::ESTALE, "the session has a newer connection")),
+        if self.sessions.borrow().owners.get(&session) == Some(&connection.number) {
+            Ok(())
+        } else {
+            Err(Errno::because(Errno::ESTALE, "the session has a newer connection"))
         }
     }
 

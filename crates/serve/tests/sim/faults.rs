@@ -199,10 +199,8 @@ impl Storm {
     }
 
     fn reset(&self, lab: &Lab, client: usize, server: NodeId) {
-        let other = match lab.chance(700) {
-            true => lab.cluster.clients[client],
-            false => lab.cluster.meta.node,
-        };
+        let other =
+            if lab.chance(700) { lab.cluster.clients[client] } else { lab.cluster.meta.node };
         note(|| format!("a connection between machines {other} and {server} is reset"));
         lab.cluster.control.reset_one(other, server);
     }
@@ -251,9 +249,10 @@ impl Storm {
     }
 
     async fn disk(&self, lab: &Lab, node: NodeId) {
-        let pace = match lab.chance(700) {
-            true => Pace::Slow,
-            false => Pace::Hung(Duration::from_secs(lab.below(40))),
+        let pace = if lab.chance(700) {
+            Pace::Slow
+        } else {
+            Pace::Hung(Duration::from_secs(lab.below(40)))
         };
         note(|| format!("the disk of machine {node} is {pace:?}"));
         lab.cluster.control.set_pace(node, pace);

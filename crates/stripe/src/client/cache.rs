@@ -222,9 +222,10 @@ impl Cache {
         let mut state = self.lock();
         state.revoked = state.revoked.max(number);
         for lease in leases {
-            match lease.place {
-                true => state.known(lease.id).into_iter().for_each(Known::forget_place),
-                false => state.known(lease.id).into_iter().for_each(Known::forget),
+            if lease.place {
+                state.known(lease.id).into_iter().for_each(Known::forget_place)
+            } else {
+                state.known(lease.id).into_iter().for_each(Known::forget)
             }
         }
     }

@@ -182,9 +182,10 @@ impl Link {
         let Some(conn) = state.up.take_if(|conn| conn.is_lost()) else { return };
         state.dead = conn.died_silent();
         state.down_since = Some(self.net.now());
-        state.reason = match state.dead {
-            true => "it has been silent for too long".into(),
-            false => "connection lost".into(),
+        state.reason = if state.dead {
+            "it has been silent for too long".into()
+        } else {
+            "connection lost".into()
         };
         state.announce();
     }

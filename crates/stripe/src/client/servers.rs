@@ -38,9 +38,10 @@ impl Servers {
     /// Asks again when a striping names one that is not known.
     pub async fn meet(&self, striping: &Striping, session: &Session) -> Result<()> {
         let known = self.links.read().expect("no holder panics").len();
-        match striping.servers.0.iter().all(|&index| usize::from(index) < known) {
-            true => Ok(()),
-            false => self.ask_again(session).await,
+        if striping.servers.0.iter().all(|&index| usize::from(index) < known) {
+            Ok(())
+        } else {
+            self.ask_again(session).await
         }
     }
 

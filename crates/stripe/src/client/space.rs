@@ -64,10 +64,7 @@ impl File {
         let mut at = offset;
         while at < end {
             let shift = |at: u64| at - offset + to_offset;
-            let data = match source.sparse {
-                true => self.next(at, false, end).await?,
-                false => at,
-            };
+            let data = if source.sparse { self.next(at, false, end).await? } else { at };
             if data > at {
                 to.make_hole(shift(at), shift(data)).await?;
                 at = data;

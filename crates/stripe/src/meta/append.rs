@@ -92,9 +92,10 @@ impl<K: Kv> Store<K> {
         for reserved in self.reserved(id)? {
             // One that the size covers already (a write beyond it did that) holds nobody up.
             blocked |= !reserved.done && reserved.end > stored.inode.size;
-            match reserved.done && !blocked {
-                true => self.raise(stored, reserved.end),
-                false => left.push(reserved),
+            if reserved.done && !blocked {
+                self.raise(stored, reserved.end)
+            } else {
+                left.push(reserved)
             }
         }
         left.retain(|reserved| !(reserved.done && reserved.end <= stored.inode.size));
@@ -159,9 +160,10 @@ impl<K: Kv> Store<K> {
     }
 
     fn put_reserved(&mut self, id: Id, reserved: Vec<Reserved>) -> Result<(), Fault> {
-        match reserved.is_empty() {
-            true => self.delete(&keys::appends(id)).map(|_| ()),
-            false => self.put_row(&keys::appends(id), &List(reserved)),
+        if reserved.is_empty() {
+            self.delete(&keys::appends(id)).map(|_| ())
+        } else {
+            self.put_row(&keys::appends(id), &List(reserved))
         }
     }
 }

@@ -63,10 +63,7 @@ impl<K: Kv> Store<K> {
         let awaits_cut =
             cut.is_some() || (asked.has(set::SIZE) && self.is_cut_pending(id, epoch)?);
         let reply = Reply::Node { inode: stored.inode };
-        Ok(match awaits_cut {
-            true => Applied::AfterCut { id, epoch, reply },
-            false => Applied::Reply(reply),
-        })
+        Ok(if awaits_cut { Applied::AfterCut { id, epoch, reply } } else { Applied::Reply(reply) })
     }
 
     /// What chown(2) asks that names neither owner nor group: as with any other, the power of a
@@ -354,9 +351,10 @@ pub(super) fn check_end(end: u64) -> Result<(), Fault> {
 }
 
 fn must_own(caller: &Caller, inode: &Inode) -> Result<(), Fault> {
-    match caller.owns(inode) {
-        true => Ok(()),
-        false => refuse(Errno::EPERM, format!("uid {} does not own file {}", caller.uid, inode.id)),
+    if caller.owns(inode) {
+        Ok(())
+    } else {
+        refuse(Errno::EPERM, format!("uid {} does not own file {}", caller.uid, inode.id))
     }
 }
 

@@ -138,9 +138,10 @@ impl<K: Kv> Store<K> {
         let row = self.inline_row(inode.id)?;
         let kept = row.slice(..row.len().min(size as usize));
         inode.inline = kept.len() as u32;
-        match kept.is_empty() {
-            true => self.delete(&keys::inline(inode.id)).map(drop),
-            false => self.put_row(&keys::inline(inode.id), &Payload::from(kept)),
+        if kept.is_empty() {
+            self.delete(&keys::inline(inode.id)).map(drop)
+        } else {
+            self.put_row(&keys::inline(inode.id), &Payload::from(kept))
         }
     }
 

@@ -234,10 +234,11 @@ impl Leases {
         let held = held.filter_map(|held| {
             let others = held.by.iter().filter(|holder| holder.session != claim.session);
             let until = others.map(|holder| holder.until).filter(|&until| now < until).max();
-            match held.claims.iter().all(|&turn| turn >= claim.turn) {
-                true => until,
+            if held.claims.iter().all(|&turn| turn >= claim.turn) {
+                until
+            } else {
                 // Operations on one file keep their order.
-                false => until.max(Some(now + LEASE_TIME)),
+                until.max(Some(now + LEASE_TIME))
             }
         });
         held.max().max(self.quiet_until.filter(|&until| now < until))

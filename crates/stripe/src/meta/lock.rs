@@ -35,9 +35,10 @@ impl<K: Kv> Store<K> {
             Err(refusal) => return refuse_lock(&refusal, id),
         };
         self.grant(taken.ended);
-        match taken.held {
-            true => Ok(done()),
-            false => Ok(Applied::Wait(self.wait_for(request.session, id, Awaited::Lock))),
+        if taken.held {
+            Ok(done())
+        } else {
+            Ok(Applied::Wait(self.wait_for(request.session, id, Awaited::Lock)))
         }
     }
 

@@ -118,9 +118,10 @@ impl<K: Kv> Store<K> {
         let census = self.census.take();
         self.check_row(&key, value, &mut page)?;
         self.census = census;
-        match page.findings.0.iter().any(|found| found.class == finding.class) {
-            true => Ok(()),
-            false => changed(),
+        if page.findings.0.iter().any(|found| found.class == finding.class) {
+            Ok(())
+        } else {
+            changed()
         }
     }
 
@@ -152,10 +153,8 @@ impl<K: Kv> Store<K> {
         let named: Named = self.existing_row(parent, name)?;
         let listed = self.peek::<Listed>(&keys::cookie(parent, named.cookie))?.found();
         let is_free = listed.is_none_or(|listed| listed.name == *name);
-        let cookie = match is_free && named.cookie >= COOKIE_FIRST {
-            true => named.cookie,
-            false => dir.cookie_next,
-        };
+        let cookie =
+            if is_free && named.cookie >= COOKIE_FIRST { named.cookie } else { dir.cookie_next };
         dir.cookie_next = dir.cookie_next.max(cookie.saturating_add(1));
         dir.inode.version += 1;
         self.put_entry(parent, name, &inode, cookie)?;

@@ -129,9 +129,10 @@ pub(super) fn touched(inode: &mut Inode, now: Nanos) {
 }
 
 pub(super) fn must_be_dir(inode: &Inode) -> Result<(), Fault> {
-    match inode.is_dir() {
-        true => Ok(()),
-        false => refuse(Errno::ENOTDIR, format!("file {} is not a directory", inode.id)),
+    if inode.is_dir() {
+        Ok(())
+    } else {
+        refuse(Errno::ENOTDIR, format!("file {} is not a directory", inode.id))
     }
 }
 

@@ -74,9 +74,10 @@ impl<K: Kv> Store<K> {
             complete &= self.list(&mut page, parent, after, u64::MAX)?;
         }
         complete &= ahead > 0;
-        let contents = match content {
-            true => self.contents(inode.iter().chain(after_of(&page.entries, cookie)))?,
-            false => Vec::new(),
+        let contents = if content {
+            self.contents(inode.iter().chain(after_of(&page.entries, cookie)))?
+        } else {
+            Vec::new()
         };
         let (entries, contents) = (List(page.entries), List(contents));
         Ok(Applied::Reply(Reply::Found { dir, inode, entries, complete, contents }))

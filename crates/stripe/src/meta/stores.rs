@@ -84,10 +84,10 @@ impl<K: Kv> Store<K> {
 
     pub(super) fn store_states(&self) -> Result<Applied, Fault> {
         let stores: List<Name> = self.row(keys::STORES)?.unwrap_or_default();
-        let known = stores.0.into_iter().map(|store| match store.as_bytes() == UNUSED.as_bytes() {
-            true => Name::EMPTY,
-            false => store,
-        });
+        let known = stores
+            .0
+            .into_iter()
+            .map(|store| if store.as_bytes() == UNUSED.as_bytes() { Name::EMPTY } else { store });
         let known = known.chain(std::iter::repeat(Name::EMPTY));
         let servers = self.servers().iter().cloned();
         let state = |(server, known)| StoreState { server, known, ..StoreState::default() };

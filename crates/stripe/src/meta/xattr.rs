@@ -236,9 +236,10 @@ fn may_see(caller: &Caller, inode: &Inode, space: Space, name: &Name) -> Result<
 
 fn may_change(caller: &Caller, inode: &Inode, space: Space) -> Result<(), Fault> {
     if space != Space::User {
-        return match caller.is_root() {
-            true => Ok(()),
-            false => refuse(Errno::EPERM, "only root sets attributes that are not user.*"),
+        return if caller.is_root() {
+            Ok(())
+        } else {
+            refuse(Errno::EPERM, "only root sets attributes that are not user.*")
         };
     }
     if !takes_user_attributes(inode) {

@@ -309,9 +309,10 @@ impl Meta {
             Applied::Reply(reply) => {
                 let told = told(&op, &reply);
                 let now = self.net.now_time();
-                let grant = match told.is_empty() || is_repeated {
-                    true => 0,
-                    false => self.state.borrow_mut().leases.grant(session, &told, now),
+                let grant = if told.is_empty() || is_repeated {
+                    0
+                } else {
+                    self.state.borrow_mut().leases.grant(session, &told, now)
                 };
                 let dir = self.state.borrow().store.changed_dir(&op).filter(|_| grant > 0);
                 Outcome::Now(Ok(Answer { reply, grant, dir }))

@@ -64,10 +64,7 @@ impl Before {
 /// The configuration of the cluster in its directory, made and formatted if there is none.
 pub async fn make(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Made> {
     let is_new = !cluster.exists();
-    let found = match is_new {
-        true => format(cluster, shape, output).await?,
-        false => cluster.config()?,
-    };
+    let found = if is_new { format(cluster, shape, output).await? } else { cluster.config()? };
     let fitted = fit(cluster, found.clone(), shape);
     let before = match &fitted {
         _ if is_new => Before::Nothing,
@@ -242,14 +239,15 @@ fn own_socket_dir(socket: &Path) -> Result<()> {
     let dir = socket.parent().unwrap_or(Path::new("/"));
     make_dir(dir, 0o755)?;
     let meta = std::fs::symlink_metadata(dir).cannot(|| format!("look at {}", dir.display()))?;
-    match meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() {
-        true => Ok(()),
-        false => Err(Error::work(format!(
+    if meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw() {
+        Ok(())
+    } else {
+        Err(Error::work(format!(
             "cannot use {} for sockets: it belongs to uid {}",
             dir.display(),
             meta.uid()
         ))
-        .hint("run as the owner of the cluster's directory, or choose another with --dir")),
+        .hint("run as the owner of the cluster's directory, or choose another with --dir"))
     }
 }
 

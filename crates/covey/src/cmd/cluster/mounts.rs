@@ -59,12 +59,13 @@ pub async fn umount(mountpoint: &Path, lazy: bool) -> Result<()> {
     }
     let why = reasons.first().cloned().unwrap_or_default();
     let error = Error::work(format!("cannot unmount {}: {why}", mountpoint.display()));
-    Err(match why.contains("busy") {
-        true => error.hint(format!(
+    Err(if why.contains("busy") {
+        error.hint(format!(
             "`fuser -vm {}` shows who uses it; --lazy lets go of it anyway",
             mountpoint.display()
-        )),
-        false => error.hint("only root and the user who mounted may unmount"),
+        ))
+    } else {
+        error.hint("only root and the user who mounted may unmount")
     })
 }
 
@@ -82,10 +83,7 @@ async fn run(program: &str, mountpoint: &Path, lazy: bool) -> std::result::Resul
         Ok(Err(error)) => return Err(format!("{program}: {}", crate::error::reason(&error))),
         Ok(Ok(output)) => output,
     };
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(last_words(program, &output.stderr)),
-    }
+    if output.status.success() { Ok(()) } else { Err(last_words(program, &output.stderr)) }
 }
 
 fn last_words(program: &str, stderr: &[u8]) -> String {

@@ -46,9 +46,10 @@ impl Source {
     /// All of a file of `size` bytes that is small enough to be written with its creation; else
     /// nothing.
     pub async fn small(&self, size: u64, is_sparse: bool) -> Result<Payload> {
-        match size <= INLINE_BYTES_DEFAULT.into() && !is_sparse {
-            true => self.read(0, size).await,
-            false => Ok(Payload::default()),
+        if size <= INLINE_BYTES_DEFAULT.into() && !is_sparse {
+            self.read(0, size).await
+        } else {
+            Ok(Payload::default())
         }
     }
 

@@ -307,9 +307,10 @@ impl<'a> Copier<'a> {
     }
 
     async fn directory(&self, job: Job, meta: Meta) -> Result<Vec<Job>> {
-        let mode = match self.options.preserve {
-            true => meta.permissions(),
-            false => meta.permissions() & !self.options.umask & 0o1777,
+        let mode = if self.options.preserve {
+            meta.permissions()
+        } else {
+            meta.permissions() & !self.options.umask & 0o1777
         };
         // Until everything is in it, it must be ours to write.
         let made = self.make_dir(&job.to, mode | 0o700).await?;
@@ -399,12 +400,15 @@ impl<'a> Copier<'a> {
         match made {
             Made::Local(path) => {
                 let (dir, meta) = (path.clone(), meta.clone());
-                let set = move || match preserve {
-                    true => meta.set_local(&std::fs::File::open(&dir)?, is_root),
-                    false => std::fs::set_permissions(
-                        &dir,
-                        std::os::unix::fs::PermissionsExt::from_mode(meta.permissions()),
-                    ),
+                let set = move || {
+                    if preserve {
+                        meta.set_local(&std::fs::File::open(&dir)?, is_root)
+                    } else {
+                        std::fs::set_permissions(
+                            &dir,
+                            std::os::unix::fs::PermissionsExt::from_mode(meta.permissions()),
+                        )
+                    }
                 };
                 local::blocking(set)
                     .await

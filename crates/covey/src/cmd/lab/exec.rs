@@ -87,9 +87,10 @@ async fn execute(which: &Which, node: &str, words: &[OsString]) -> Result<()> {
 fn no_program(program: &str, node: &str, error: &std::io::Error) -> Error {
     let error =
         Error::work(format!("cannot run {program} on {node}: {}", crate::error::reason(error)));
-    match program.contains(' ') {
-        true => error.hint("give the program and its arguments as words of their own"),
-        false => error.hint("nodes have this machine's programs: is it installed here?"),
+    if program.contains(' ') {
+        error.hint("give the program and its arguments as words of their own")
+    } else {
+        error.hint("nodes have this machine's programs: is it installed here?")
     }
 }
 

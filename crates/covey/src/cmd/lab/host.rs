@@ -67,12 +67,11 @@ pub fn set(lab: &Lab, node: &str, pairs: &[(String, String)]) -> Result<()> {
     command.args(["lab", "host", &card.interface]);
     command.args(pairs.iter().flat_map(|(key, value)| [key, value]));
     let done = command.output().cannot(|| format!("change node {node}"))?;
-    match done.status.success() {
-        true => remember(lab, node, pairs),
-        false => {
-            let why = String::from_utf8_lossy(&done.stderr).trim().to_string();
-            Err(Error::work(format!("cannot change node {node}: {why}")))
-        }
+    if done.status.success() {
+        remember(lab, node, pairs)
+    } else {
+        let why = String::from_utf8_lossy(&done.stderr).trim().to_string();
+        Err(Error::work(format!("cannot change node {node}: {why}")))
     }
 }
 
@@ -132,9 +131,10 @@ fn buffers(most: u64) -> Result<()> {
 
 fn bytes(text: &str) -> std::result::Result<u64, String> {
     let bytes = crate::config::size::parse(text)?;
-    match (2048..=1 << 30).contains(&bytes) {
-        true => Ok(bytes),
-        false => Err(format!("`{text}` is outside the limits: 2 KiB to 1 GiB")),
+    if (2048..=1 << 30).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("`{text}` is outside the limits: 2 KiB to 1 GiB"))
     }
 }
 

@@ -27,12 +27,11 @@ pub struct FloorArgs {
 /// Keeps a lab.
 pub fn run(args: &KeepArgs) -> Result<()> {
     let lab = Lab::at(args.dir.clone());
-    match args.first {
-        true => keeper::run(&lab),
-        false => {
-            let pid = keeper::prepare(&lab)?;
-            crate::output::write_out(format!("{pid}\n").as_bytes())
-        }
+    if args.first {
+        keeper::run(&lab)
+    } else {
+        let pid = keeper::prepare(&lab)?;
+        crate::output::write_out(format!("{pid}\n").as_bytes())
     }
 }
 

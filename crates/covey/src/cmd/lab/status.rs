@@ -92,12 +92,11 @@ pub fn nodes(out: &mut Vec<u8>, lab: &Lab, plan: &Plan, set: &host::Set) -> std:
             vec![name.clone(), cards.join("  "), faults.join(", ")]
         })
         .collect();
-    match set.is_empty() {
-        false => table(out, &["NODE", "CARDS", "FAULTS"], &rows),
-        true => {
-            let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row[..2].to_vec()).collect();
-            table(out, &["NODE", "CARDS"], &rows);
-        }
+    if set.is_empty() {
+        let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row[..2].to_vec()).collect();
+        table(out, &["NODE", "CARDS"], &rows);
+    } else {
+        table(out, &["NODE", "CARDS", "FAULTS"], &rows)
     }
     Ok(())
 }

@@ -264,9 +264,10 @@ fn tell(lab: &Lab, plan: &Plan, floor: Option<Floor>, context: &Context) -> Resu
             )?;
             status::machine_lines(out, profile, floor)?;
         }
-        let name = match lab.name == covey_lab::state::NAME_DEFAULT {
-            true => String::new(),
-            false => format!("--name {} ", lab.name),
+        let name = if lab.name == covey_lab::state::NAME_DEFAULT {
+            String::new()
+        } else {
+            format!("--name {} ", lab.name)
         };
         writeln!(out, "\ntry:\n  covey lab exec {name}n1 -- ping -c 3 n{}", plan.nodes.len())?;
         writeln!(out, "  covey lab exec {name}n1 -- covey up")?;

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 /// The lines of an interval: operations, clients and times that had any, and the counters as they are.
 pub fn between(before: &Lines, after: &Lines) -> Lines {
     let lines = after.iter().filter_map(|(name, values)| {
-        let values = match values.contains_key("count") {
-            true => of_line(before.get(name), values)?,
-            false => values.clone(),
+        let values = if values.contains_key("count") {
+            of_line(before.get(name), values)?
+        } else {
+            values.clone()
         };
         Some((name.clone(), values))
     });

@@ -107,9 +107,10 @@ pub struct Args {
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
     let bytes = crate::config::size::parse(text)?;
-    match (64..=BYTES_MAX).contains(&bytes) {
-        true => Ok(bytes),
-        false => Err(format!("`{text}` is outside the limits: 64 B to 256 MiB")),
+    if (64..=BYTES_MAX).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("`{text}` is outside the limits: 64 B to 256 MiB"))
     }
 }
 
@@ -200,9 +201,10 @@ fn save(args: &Args, report: &Report) -> Result<()> {
 
 fn spinner(context: &Context) -> indicatif::ProgressBar {
     use std::io::IsTerminal;
-    match context.output.json || !std::io::stderr().is_terminal() {
-        true => indicatif::ProgressBar::hidden(),
-        false => indicatif::ProgressBar::new_spinner(),
+    if context.output.json || !std::io::stderr().is_terminal() {
+        indicatif::ProgressBar::hidden()
+    } else {
+        indicatif::ProgressBar::new_spinner()
     }
 }
 

@@ -38,9 +38,10 @@ pub struct Through {
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
     let bytes = crate::config::size::parse(text)?;
-    match (64..=BYTES_MAX).contains(&bytes) {
-        true => Ok(bytes),
-        false => Err(format!("`{text}` is outside the limits: 64 B to 256 MiB")),
+    if (64..=BYTES_MAX).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("`{text}` is outside the limits: 64 B to 256 MiB"))
     }
 }
 

@@ -121,12 +121,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let report = measured.await?;
     bar.finish_and_clear();
     context.output.result(&report, |out| tell::all(out, &report))?;
-    match report.figures.is_empty() {
-        false => Ok(()),
-        true => {
-            Err(Error::work("nothing could be measured")
-                .hint("`covey uzura bench --json` says why"))
-        }
+    if report.figures.is_empty() {
+        Err(Error::work("nothing could be measured").hint("`covey uzura bench --json` says why"))
+    } else {
+        Ok(())
     }
 }
 
@@ -196,9 +194,10 @@ impl Run<'_> {
         let floors = floors(plan, stop, &mut self.figures);
         self.keep(floors);
         if part == Part::Tcp {
-            let iperf = match iperf::is_installed() {
-                true => iperf::measure(plan, &mut self.figures),
-                false => Err(Error::work("iperf3 is not installed")),
+            let iperf = if iperf::is_installed() {
+                iperf::measure(plan, &mut self.figures)
+            } else {
+                Err(Error::work("iperf3 is not installed"))
             };
             self.keep(iperf);
         }

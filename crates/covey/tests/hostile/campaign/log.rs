@@ -170,10 +170,7 @@ pub fn expected(text: &str, certain: Certain) -> Expected {
             known.gone.extend(leaving.drain(..).flat_map(|file| file.names));
         }
         if let Some(file) = step(&mut live, &act, was_done, is_certain) {
-            match is_certain {
-                true => known.gone.extend(file.names),
-                false => leaving.push(file),
-            }
+            if is_certain { known.gone.extend(file.names) } else { leaving.push(file) }
         }
     }
     known.files = live.into_values().chain(leaving).collect();

@@ -67,9 +67,10 @@ impl Stream {
         Ok(match self {
             Stream::Tcp(stream) => {
                 let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
-                match peer.ip().to_canonical().is_loopback() {
-                    true => FarEnd::Loopback(peer, local),
-                    false => FarEnd::Away,
+                if peer.ip().to_canonical().is_loopback() {
+                    FarEnd::Loopback(peer, local)
+                } else {
+                    FarEnd::Away
                 }
             }
             Stream::Unix(stream) => FarEnd::User(credentials::peer(stream)?.uid),

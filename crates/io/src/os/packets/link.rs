@@ -105,10 +105,7 @@ impl Link {
         self.out.frame(&prefix(head, payload.bytes as usize)?, head, 0);
         self.out.span(token, payload);
         self.flush();
-        match self.out.take_sent(token) {
-            true => Ok(Transfer::Done),
-            false => Ok(Transfer::Started),
-        }
+        if self.out.take_sent(token) { Ok(Transfer::Done) } else { Ok(Transfer::Started) }
     }
 
     fn make_room(&mut self) -> Result<(), Refused> {

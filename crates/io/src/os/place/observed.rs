@@ -102,10 +102,11 @@ impl<S: run::Stream, O: Observer<S> + Unpin> run::Stream for Observed<S, O> {
         input: &mut BytesMut,
         bytes_max: usize,
     ) -> Poll<io::Result<Arrived>> {
-        match self.places() {
+        if self.places() {
             // Through shared memory nobody is woken, and nothing is won by moving to the peer's CPU.
-            true => self.stream.poll_receive(context, input, bytes_max),
-            false => run::read_into(self, context, input, bytes_max),
+            self.stream.poll_receive(context, input, bytes_max)
+        } else {
+            run::read_into(self, context, input, bytes_max)
         }
     }
 

@@ -174,10 +174,11 @@ extern "C" fn abort(
     _: Option<OpCallback>,
     _: *mut c_void,
 ) -> c_int {
-    let why = match message.is_null() {
-        true => String::new(),
+    let why = if message.is_null() {
+        String::new()
+    } else {
         // SAFETY: the message is a string with its end.
-        false => unsafe { CStr::from_ptr(message) }.to_string_lossy().trim_end().to_owned(),
+        unsafe { CStr::from_ptr(message) }.to_string_lossy().trim_end().to_owned()
     };
     // SAFETY: the process is null or the library's for this call.
     let rank = unsafe { proc.as_ref() }.map_or(0, |proc| proc.rank);
@@ -202,13 +203,11 @@ extern "C" fn fence(
         unsafe { libc::free(data.cast()) };
     }
     let Some(answer) = callback else { return ERROR };
-    let ranks = match procs.is_null() {
-        true => Vec::new(),
+    let ranks = if procs.is_null() {
+        Vec::new()
+    } else {
         // SAFETY: so many processes stand there, for this call.
-        false => unsafe { std::slice::from_raw_parts(procs, count) }
-            .iter()
-            .map(|proc| proc.rank)
-            .collect(),
+        unsafe { std::slice::from_raw_parts(procs, count) }.iter().map(|proc| proc.rank).collect()
     };
     let ranks = if ranks.contains(&RANK_WILDCARD) { Vec::new() } else { ranks };
     send(Event::Fence { ranks, data: brought, done: Done { answer, object: object.addr() } });
@@ -233,9 +232,10 @@ extern "C" fn direct_modex(
 }
 
 fn copied(data: *const c_char, count: usize) -> Vec<u8> {
-    match data.is_null() || count == 0 {
-        true => Vec::new(),
+    if data.is_null() || count == 0 {
+        Vec::new()
+    } else {
         // SAFETY: so many bytes stand there, for this call.
-        false => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) }.to_vec(),
+        unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) }.to_vec()
     }
 }

@@ -72,12 +72,13 @@ functions! {
 fn symbol(handle: *mut c_void, name: &CStr) -> io::Result<*mut c_void> {
     // SAFETY: the handle is open, and the name has its end.
     let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
-    match address.is_null() {
-        false => Ok(address),
-        true => Err(io::Error::other(format!(
+    if address.is_null() {
+        Err(io::Error::other(format!(
             "libpmix has no {}: it is older than 4",
             name.to_string_lossy()
-        ))),
+        )))
+    } else {
+        Ok(address)
     }
 }
 

@@ -313,9 +313,10 @@ impl MappedFile {
     pub fn new(file: BorrowedFd<'_>, bytes: u64) -> io::Result<MappedFile> {
         let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
         let access = rustix::fs::fcntl_getfl(file)? & rustix::fs::OFlags::RWMODE;
-        let protection = match access == rustix::fs::OFlags::RDONLY {
-            true => ProtFlags::READ,
-            false => ProtFlags::READ | ProtFlags::WRITE,
+        let protection = if access == rustix::fs::OFlags::RDONLY {
+            ProtFlags::READ
+        } else {
+            ProtFlags::READ | ProtFlags::WRITE
         };
         let map = Map::new(file, bytes, protection)?;
         let watch = watch(&map)?;

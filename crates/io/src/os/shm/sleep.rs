@@ -194,10 +194,7 @@ impl Waiter {
         }
         // From here on each wait yields or sleeps.
         self.rounds = ROUNDS - 1;
-        match waited < self.patience.spin + self.patience.yield_ {
-            true => Pace::Yield,
-            false => Pace::Sleep,
-        }
+        if waited < self.patience.spin + self.patience.yield_ { Pace::Yield } else { Pace::Sleep }
     }
 
     #[cold]

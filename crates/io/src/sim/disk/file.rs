@@ -255,10 +255,10 @@ impl SimFile {
     pub fn new(disk: &SimDisk, inode: u64) -> SimFile {
         let state = disk.lock();
         // A failure that nobody has reported is reported to who comes later, too.
-        let known = state.inodes.get(&inode).map_or(0, |inode| match inode.is_reported {
-            true => inode.failures,
-            false => inode.failures - 1,
-        });
+        let known = state
+            .inodes
+            .get(&inode)
+            .map_or(0, |inode| if inode.is_reported { inode.failures } else { inode.failures - 1 });
         drop(state);
         SimFile { disk: disk.clone(), inode, failures_known: AtomicU64::new(known) }
     }

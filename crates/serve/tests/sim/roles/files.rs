@@ -195,9 +195,10 @@ impl Files {
             Ok((span, found)) => (span, found),
             Err((span, _)) => (span, None),
         };
-        let checked = match for_hole {
-            true => file.history.check_hole(offset, found, span),
-            false => file.history.check_data(offset, found, span),
+        let checked = if for_hole {
+            file.history.check_hole(offset, found, span)
+        } else {
+            file.history.check_data(offset, found, span)
         };
         lab.check(&what, checked);
     }

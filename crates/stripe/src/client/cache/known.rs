@@ -130,9 +130,10 @@ impl Names {
             self.is_complete = false;
         }
         // That a name of a complete directory is not there goes without saying.
-        match id.is_none() && self.is_complete {
-            true => drop(self.entries.remove(name)),
-            false => drop(self.entries.insert(name.clone(), id)),
+        if id.is_none() && self.is_complete {
+            drop(self.entries.remove(name))
+        } else {
+            drop(self.entries.insert(name.clone(), id))
         }
         has_room
     }

@@ -31,9 +31,10 @@ impl OpenFile {
         if who.is_root() || state.writer == *who {
             return;
         }
-        state.writer = match state.writer.is_root() {
-            true => who.clone(),
-            false => Caller { uid: NOBODY, gid: NOBODY, ..Caller::default() },
+        state.writer = if state.writer.is_root() {
+            who.clone()
+        } else {
+            Caller { uid: NOBODY, gid: NOBODY, ..Caller::default() }
         };
     }
 

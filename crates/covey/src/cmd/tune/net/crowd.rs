@@ -51,11 +51,10 @@ pub async fn run(args: &Args, to: &str, context: &Context) -> Result<()> {
         rows_of(out, std::slice::from_ref(&found));
         tell_verdict(out, &found.verdict)
     })?;
-    match was_interrupted {
-        false => Ok(()),
-        true => {
-            Err(Error::work(format!("cannot measure the crowd to {to} to the end: {INTERRUPTED}")))
-        }
+    if was_interrupted {
+        Err(Error::work(format!("cannot measure the crowd to {to} to the end: {INTERRUPTED}")))
+    } else {
+        Ok(())
     }
 }
 
@@ -102,9 +101,10 @@ pub fn measure(
         found.outside_cpus = environment.outside_cpus;
         found.steal = environment.steal;
     }
-    let verdict = match stop.is_asked() {
-        true => Verdict::NotTrustworthy(INTERRUPTED.to_string()),
-        false => crowd(&found),
+    let verdict = if stop.is_asked() {
+        Verdict::NotTrustworthy(INTERRUPTED.to_string())
+    } else {
+        crowd(&found)
     };
     Ok(CrowdReport { crowd: found, verdict })
 }

@@ -18,10 +18,8 @@ pub fn measure(args: &Args, to: &str, context: &Context) -> Result<Report> {
     let watch = Watch::begin();
     let taken = probe::taken(peer);
     // Whom the blocks would reach is chance then.
-    let parts = match taken.is_empty() {
-        true => Parts::measure(args, to, peer, context)?,
-        false => Parts::default(),
-    };
+    let parts =
+        if taken.is_empty() { Parts::measure(args, to, peer, context)? } else { Parts::default() };
     let (environment, usage) = watch.end_with_usage();
     let Parts { outcome, streams, held, written } = parts;
     let mut ends = streams.as_ref().map_or(Vec::new(), |streams| streams.ends.clone());
@@ -100,9 +98,10 @@ fn report(
     environment: covey_measure::environment::Environment,
     failure: Option<String>,
 ) -> Report {
-    let verdict = match failure.is_some() && evidence.stalled.is_none() {
-        true => Verdict::NotTrustworthy("the measurement broke off".to_string()),
-        false => diagnose(&evidence),
+    let verdict = if failure.is_some() && evidence.stalled.is_none() {
+        Verdict::NotTrustworthy("the measurement broke off".to_string())
+    } else {
+        diagnose(&evidence)
     };
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Report {

@@ -190,9 +190,10 @@ pub fn said_no(lab: &Lab, from: &str, stop: &Stop, stderr: &[u8]) -> Error {
     let said: serde_json::Value = serde_json::from_slice(stderr).unwrap_or_default();
     let message = said["error"]["message"].as_str().map(str::to_string);
     let message = message.unwrap_or_else(|| String::from_utf8_lossy(stderr).trim().to_string());
-    let message = match message.is_empty() {
-        true => format!("cannot measure: {}", why_ended(lab, from, stop)),
-        false => format!("{message} (on {from})"),
+    let message = if message.is_empty() {
+        format!("cannot measure: {}", why_ended(lab, from, stop))
+    } else {
+        format!("{message} (on {from})")
     };
     let hints = said["error"]["hints"].as_array().into_iter().flatten();
     hints.filter_map(|hint| hint.as_str()).fold(Error::work(message), Error::hint)

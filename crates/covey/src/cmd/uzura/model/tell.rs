@@ -114,10 +114,7 @@ fn of_rdma(out: &mut Vec<u8>, computed: &Computed, is_papers: bool) -> Result<()
         })
         .collect();
     table(out, &["STAGE", ">MODEL", ">PAPER", ""], &rows);
-    let paper = match is_papers && computed.block_bytes == 4096 {
-        true => " (the paper: 1.02)",
-        false => "",
-    };
+    let paper = if is_papers && computed.block_bytes == 4096 { " (the paper: 1.02)" } else { "" };
     writeln!(
         out,
         "\n{} GB/s{paper}, as fast as the {} lets them through; a block alone takes {} us",

@@ -136,9 +136,10 @@ impl Channel {
         match self.state.arrived.pop_front()? {
             Arrival::Lies(index, from) => {
                 let bytes = from.bytes as usize;
-                let room = match bytes <= landing.wanted() {
-                    true => Fetched::into_place(std::mem::take(landing), bytes),
-                    false => Fetched::pooled(&self.pool, bytes),
+                let room = if bytes <= landing.wanted() {
+                    Fetched::into_place(std::mem::take(landing), bytes)
+                } else {
+                    Fetched::pooled(&self.pool, bytes)
                 };
                 let fetched = self.fetch(room, index, from)?;
                 Some(self.land_fetched(landing, fetched))
