@@ -1,0 +1,193 @@
+//! The proof of the cluster key.
+
+use crate::pair::gate::Gate;
+use crate::pair::raw::{Raw, attach, ecode};
+use crate::pair::*;
+use covey_ninep::auth;
+use covey_ninep::client::CallError;
+use covey_ninep::message::{Message, NOFID, NONUNAME, Number, Qid};
+use covey_ninep::server::{Config, Guest};
+use covey_ninep::tree::Errno;
+use std::rc::Rc;
+
+const KEY: [u8; 32] = [1; 32];
+const OTHER: [u8; 32] = [2; 32];
+const NONCE: [u8; 32] = [3; 32];
+
+fn config(key: Option<[u8; 32]>) -> Config {
+    Config { key, nonce: [4; 32], require_key: true, ..Config::default() }
+}
+
+fn enter(
+    server: Option<[u8; 32]>,
+    client: Option<[u8; 32]>,
+) -> (Result<Qid, CallError>, Vec<String>) {
+    let gate = Gate::default();
+    let mut pair = Pair::raw(Rc::new(gate.clone()), Default::default(), config(server));
+    let conn = pair.conn.clone();
+    pair.run(conn.version()).unwrap();
+    let result = pair.run(conn.auth_and_attach(0, "root", Some(0), "/data", client, NONCE));
+    (result, gate.log())
+}
+
+fn refused(result: Result<Qid, CallError>) -> u32 {
+    match result {
+        Err(CallError::Errno(errno)) => errno.code,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn both_sides_with_the_key_meet() {
+    let (result, log) = enter(Some(KEY), Some(KEY));
+    assert!(result.is_ok(), "{result:?}");
+    assert_eq!(log, ["key true", "attach /data"]);
+}
+
+#[test]
+fn neither_a_wrong_key_nor_none_gets_in() {
+    for client in [Some(OTHER), None] {
+        let (result, log) = enter(Some(KEY), client);
+        assert_eq!(refused(result), Errno::EACCES);
+        assert_eq!(log, [""; 0], "the tree was asked");
+    }
+}
+
+/// A guest with its key at a server that has both.
+fn visit(uname: &str, aname: &str, key: [u8; 32]) -> (Result<Qid, CallError>, Vec<String>) {
+    let gate = Gate::default();
+    let guest = Guest { uname: "image", key: OTHER, aname: "/boot", uid: 65534 };
+    let config = Config { guest: Some(guest), ..config(Some(KEY)) };
+    let mut pair = Pair::raw(Rc::new(gate.clone()), Default::default(), config);
+    let conn = pair.conn.clone();
+    pair.run(conn.version()).unwrap();
+    (pair.run(conn.auth_and_attach(0, uname, None, aname, Some(key), NONCE)), gate.log())
+}
+
+#[test]
+fn a_guest_gets_into_one_tree_and_has_not_the_key() {
+    for aname in ["/boot", "/boot node id"] {
+        let (result, log) = visit("image", aname, OTHER);
+        assert!(result.is_ok(), "{result:?}");
+        assert_eq!(log, ["key false", &format!("attach {aname}")]);
+    }
+    for aname in ["", "/", "/data", "/boot/..", "/booty", "/data /boot", " /boot"] {
+        let (result, log) = visit("image", aname, OTHER);
+        assert_eq!(refused(result), Errno::EACCES, "{aname}");
+        assert_eq!(log, [""; 0], "the tree was asked for {aname}");
+    }
+}
+
+#[test]
+fn a_guests_key_is_not_the_clusters_nor_the_other_way_round() {
+    for (uname, key) in [("root", OTHER), ("image", KEY), ("image", NONCE), ("images", OTHER)] {
+        let (result, log) = visit(uname, "/boot", key);
+        assert_eq!(refused(result), Errno::EACCES, "{uname}");
+        assert_eq!(log, [""; 0], "the tree was asked for {uname}");
+    }
+    assert!(visit("root", "/data", KEY).0.is_ok());
+}
+
+#[test]
+fn a_client_with_a_key_turns_away_from_a_server_without_one() {
+    assert_eq!(refused(enter(None, Some(KEY)).0), Errno::EACCES);
+}
+
+#[test]
+fn a_client_finds_out_a_server_that_only_pretends() {
+    let nonce_server_and_nonsense = [9; 64];
+    let error = auth::prove(&KEY, &NONCE, &nonce_server_and_nonsense).unwrap_err();
+    assert_eq!(error.code, Errno::EACCES);
+    assert_eq!(auth::prove(&KEY, &NONCE, &[9; 31]).unwrap_err().code, Errno::EACCES);
+}
+
+#[test]
+fn the_proofs_are_those_of_the_specification() {
+    // HMAC-SHA256 of the label and the two nonces, computed with another implementation.
+    let mut server = auth::Server::new(KEY, [4; 32]);
+    server.write(&NONCE).unwrap();
+    let answer = server.read(0, 99).unwrap();
+    assert_eq!(answer[..32], [4; 32]);
+    assert_eq!(hex(&answer[32..]), SERVER_PROOF);
+    assert_eq!(hex(&auth::prove(&KEY, &NONCE, &answer).unwrap()), CLIENT_PROOF);
+}
+
+#[test]
+fn parts_may_come_in_pieces_but_not_run_over() {
+    let mut server = auth::Server::new(KEY, [4; 32]);
+    assert_eq!(server.read(0, 64).unwrap_err().code, Errno::EINVAL);
+    server.write(&NONCE[..10]).unwrap();
+    assert_eq!(server.write(&NONCE).unwrap_err().code, Errno::EINVAL);
+    server.write(&NONCE[10..]).unwrap();
+    let answer = server.read(0, 64).unwrap();
+    assert_eq!(server.read(60, 64).unwrap(), answer[60..]);
+    let proof = auth::prove(&KEY, &NONCE, &answer).unwrap();
+    server.write(&proof[..31]).unwrap();
+    assert!(!server.is_proven());
+    server.write(&proof[31..]).unwrap();
+    assert!(server.is_proven());
+}
+
+/// A server that requires the key, after Tauth and the nonce on afid 5: its answer.
+fn challenged() -> (Raw<Gate>, Vec<u8>) {
+    let mut raw = Raw::new(Rc::new(Gate::default()), config(Some(KEY)));
+    raw.version("9P2000.L");
+    let (uname, aname, n_uname) = ("root".into(), "".into(), Number(NONUNAME));
+    let reply = raw.ask(Message::Tauth { afid: 5, uname, aname, n_uname });
+    assert!(matches!(reply, Message::Rauth { aqid } if aqid.kind == Qid::AUTH));
+    raw.ask(write(5, 0, &NONCE));
+    match raw.ask(read(5, 0, 64)) {
+        Message::Rread { data } => (raw, data.into_bytes().to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_authentication_file_that_saw_a_wrong_proof_is_dead() {
+    let (mut raw, answer) = challenged();
+    let proof = auth::prove(&KEY, &NONCE, &answer).unwrap();
+    let mut wrong = proof.to_vec();
+    wrong[31] ^= 1;
+    assert_eq!(ecode(&raw.ask(write(5, 32, &wrong))), Errno::EACCES);
+    assert_eq!(ecode(&raw.ask(write(5, 32, &proof))), Errno::EACCES);
+    assert_eq!(ecode(&raw.ask(attach(0, 5))), Errno::EACCES);
+}
+
+#[test]
+fn an_attach_needs_the_proof_and_the_name_it_was_made_for() {
+    let (mut raw, answer) = challenged();
+    assert_eq!(ecode(&raw.ask(attach(0, 5))), Errno::EACCES);
+    let proof = auth::prove(&KEY, &NONCE, &answer).unwrap();
+    assert_eq!(ecode(&raw.ask(write(5, 32, &proof))), 0);
+    let (uname, aname, n_uname) = ("other".into(), "".into(), Number(NONUNAME));
+    let other = Message::Tattach { fid: 0, afid: 5, uname, aname, n_uname };
+    assert_eq!(ecode(&raw.ask(other)), Errno::EACCES);
+    assert!(matches!(raw.ask(attach(0, 5)), Message::Rattach { .. }));
+    assert_eq!(ecode(&raw.ask(attach(1, NOFID))), Errno::EACCES);
+    assert_eq!(ecode(&raw.ask(attach(1, 0))), Errno::EBADF);
+}
+
+#[test]
+fn a_server_without_a_key_answers_tauth_as_diods_clients_expect() {
+    let mut raw = Raw::new(Rc::new(Gate::default()), Config::default());
+    raw.version("9P2000.L");
+    let (uname, aname, n_uname) = ("root".into(), "".into(), Number(0));
+    let reply = raw.ask(Message::Tauth { afid: 5, uname, aname, n_uname });
+    assert_eq!(ecode(&reply), Errno::ENOENT);
+    assert!(matches!(raw.ask(attach(0, NOFID)), Message::Rattach { .. }));
+}
+
+#[test]
+fn an_authentication_file_is_no_file() {
+    let (mut raw, _) = challenged();
+    assert_eq!(ecode(&raw.ask(walk(5, 6, &["x"]))), Errno::EBADF);
+    assert_eq!(ecode(&raw.ask(open(5, 0))), Errno::EBADF);
+    assert!(matches!(raw.ask(Message::Tclunk { fid: 5 }), Message::Rclunk {}));
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const SERVER_PROOF: &str = "1f667f455ced386b3516cd849a606688f0ec934e85e1aea4f3e8b6514da42a03";
+const CLIENT_PROOF: &str = "9baaed5a55ebce0317d5cfacb249359ebd3a05068735a628e7dd17b3daa607f5";

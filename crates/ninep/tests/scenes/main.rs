@@ -1,0 +1,23 @@
+//! Scenes in virtual time: what both machines do, message by message.
+
+mod auth;
+mod bare;
+mod classic;
+mod control;
+mod deposit;
+mod errors;
+mod flush;
+mod import;
+mod landing;
+mod lending;
+mod lifecycle;
+mod list;
+mod liveness;
+mod malformed;
+mod memory;
+mod namespace;
+mod order;
+mod pair;
+mod strangers;
+mod union;
+mod xattr;

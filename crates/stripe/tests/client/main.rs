@@ -1,0 +1,11 @@
+//! The client against servers in memory, in virtual time.
+
+mod lab;
+mod lease_model;
+mod lease_scenes;
+mod leases;
+mod model;
+mod rights;
+mod scenes;
+mod space;
+mod writes;

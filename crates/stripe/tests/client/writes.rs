@@ -1,0 +1,112 @@
+//! Writes that end in the middle.
+
+use crate::lab::*;
+use covey_ninep::tree::Errno;
+use covey_stripe::client::Net;
+use covey_stripe::list::Run;
+use covey_stripe::ops::{Op, ROOT, Reply};
+use futures_util::future::{Either, select};
+use std::time::Duration;
+
+#[test]
+fn a_write_that_does_not_reach_every_server_leaves_no_size() {
+    for (mut world, is_list) in [
+        (World::new(1), false),
+        (World::new(2), true),
+        (World::progressive(3), false),
+        (World::progressive(4), true),
+    ] {
+        let fs = world.client(false);
+        let made = world.run(fs.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+        let file = made.unwrap().1;
+        world.net.set_mute("io1", true);
+        let bytes = INLINE + SINGLE + 3 * STRIP;
+        let written = if is_list {
+            let half = bytes as u64 / 2;
+            let runs = [0, half].map(|offset| Run::one(offset, half));
+            world.run(file.write_list(&runs, vec![1; 2 * half as usize].into()))
+        } else {
+            world.run(file.write_at(0, vec![1; bytes].into()))
+        };
+        assert_eq!(written.unwrap_err().code, Errno::EIO);
+        let Reply::Node { inode } = world.meta.ask(Op::Getattr { id: file.id() }) else {
+            panic!("no such file");
+        };
+        assert_eq!(inode.size, 0, "{} strips are not there", bytes / STRIP);
+    }
+}
+
+#[test]
+fn an_append_whose_session_was_given_up_is_not_taken_for_done() {
+    let mut world = World::new(5);
+    let fs = world.client(true);
+    let made = world.run(fs.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let file = made.unwrap().1;
+    // It has its place, and its data is on the way, when the session and with it the place are gone.
+    (0..SERVERS).for_each(|at| world.net.set_down(&data_name(at), true));
+    let mut append = Box::pin(file.append(vec![1; 10].into()));
+    let while_down = world.net.sleep(Duration::from_millis(200));
+    assert!(matches!(world.run(select(append.as_mut(), while_down)), Either::Right(_)));
+    assert!(world.meta.log.borrow().contains(&"Reserve"));
+    world.meta.forget_sessions();
+    world.cut_all("meta");
+    (0..SERVERS).for_each(|at| world.net.set_down(&data_name(at), false));
+    assert_eq!(world.run(append).unwrap_err().code, Errno::EIO);
+}
+
+/// A node that was stopped for long, and does not know that another has its file by now, changes nothing any more: neither what
+/// lies with the metadata nor what lies on an I/O server, whether it asks for the new epoch or not.
+#[test]
+fn who_has_pinned_a_file_that_was_taken_over_never_writes_it_again() {
+    let mut world = World::progressive(6);
+    let (old, new) = (world.client(true), world.client(true));
+    let made = world.run(old.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let file = made.unwrap().1;
+    let bytes = INLINE + SINGLE + 3 * STRIP;
+    world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
+    file.pin().unwrap();
+    world.run(file.write_at(0, vec![2; bytes].into())).unwrap();
+    // What its own client does is its own.
+    file.unpin().unwrap();
+    let shorter = covey_ninep::tree::SetAttr {
+        size: Some(bytes as u64 - 10),
+        ..covey_ninep::tree::SetAttr::default()
+    };
+    world.run(old.setattr(&root(), file.id(), shorter)).unwrap();
+    file.pin().unwrap();
+    world.run(file.write_at(0, vec![2; bytes].into())).unwrap();
+
+    assert!(!world.run(file.is_taken()).unwrap());
+    world.run(new.fence(&root(), file.id())).unwrap();
+    let taken = world.run(new.open(&root(), file.id(), 6)).unwrap();
+    assert!(world.run(file.is_taken()).unwrap() && !world.run(taken.is_taken()).unwrap());
+    for offset in [0, INLINE, INLINE + SINGLE, bytes - 1] {
+        let late = world.run(file.write_at(offset as u64, vec![3; 1].into()));
+        assert_eq!(late.unwrap_err().code, Errno::ESTALE, "at {offset}");
+        let late = world.run(file.read_at(offset as u64, 1));
+        assert_eq!(late.unwrap_err().code, Errno::ESTALE, "at {offset}");
+    }
+    world.run(old.stat(file.id())).unwrap();
+    assert!(world.run(file.write_at(0, vec![3; bytes].into())).is_err(), "it has looked");
+    let found = world.run(taken.read_at(0, bytes)).unwrap();
+    assert!(found.into_bytes().iter().all(|byte| *byte == 2));
+    world.run(taken.write_at(0, vec![4; bytes].into())).unwrap();
+}
+
+/// The epoch is raised for those that are there, and nobody waits longer for the others than for dead servers.
+#[test]
+fn a_file_is_fenced_while_an_io_server_is_dead() {
+    let mut world = World::progressive(7);
+    let (old, new) = (world.client(false), world.client(false));
+    let made = world.run(old.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let file = made.unwrap().1;
+    let bytes = INLINE + SINGLE + 3 * STRIP;
+    world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
+    file.pin().unwrap();
+    world.net.set_down("io1", true);
+    world.run(new.fence(&root(), file.id())).unwrap();
+    assert!(world.run(file.write_at(0, vec![3; bytes].into())).is_err());
+    world.net.set_down("io1", false);
+    let late = world.run(file.write_at(INLINE as u64, vec![3; 10].into()));
+    assert_eq!(late.unwrap_err().code, Errno::ESTALE);
+}

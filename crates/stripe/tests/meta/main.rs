@@ -1,0 +1,15 @@
+//! The metadata store, operation by operation.
+
+mod appends;
+mod basics;
+mod inline;
+mod lab;
+mod locks;
+mod model;
+mod permissions;
+mod readdir;
+mod refusals;
+mod rename;
+mod sessions;
+mod sizes;
+mod xattrs;

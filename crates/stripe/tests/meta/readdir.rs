@@ -1,0 +1,126 @@
+//! Listings: pages, positions, and directories that change under them.
+
+use crate::lab::*;
+use covey_stripe::meta::mode;
+use covey_stripe::ops::*;
+use covey_wire::Field;
+
+fn filled(count: usize) -> Lab {
+    let mut lab = Lab::default();
+    for index in 0..count {
+        lab.file(&format!("f{index:03}"));
+    }
+    lab
+}
+
+#[test]
+fn dots_come_first_and_have_fixed_places() {
+    let mut lab = Lab::default();
+    let dir = lab.mkdir(ROOT, "d").id;
+    let (entries, end, limit) = lab.page(dir, 0, 0, 4096);
+    let seen: Vec<_> = entries.iter().map(|e| (e.cookie, &*e.name.lossy() == ".", e.id)).collect();
+    assert_eq!(seen, [(1, true, dir), (2, false, ROOT)]);
+    assert_eq!((end, limit), (true, 2));
+    assert_eq!(lab.page(dir, 1, limit, 4096).0.len(), 1);
+    assert_eq!(lab.page(dir, 2, limit, 4096).0.len(), 0);
+}
+
+#[test]
+fn entries_come_in_the_order_they_were_made_whatever_the_page() {
+    let mut lab = filled(100);
+    let names: Vec<_> = (0..100).map(|index| format!("f{index:03}")).collect();
+    for bytes_max in [1, 30, 100, 1000, 1 << 20] {
+        let listed: Vec<_> = lab.list(ROOT, bytes_max).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(listed, names, "in pages of {bytes_max} bytes");
+    }
+}
+
+#[test]
+fn a_page_holds_what_fits_and_one_entry_at_least() {
+    let mut lab = filled(20);
+    let (entries, end, _) = lab.page(ROOT, 2, 0, 100);
+    let size: usize = entries.iter().map(|entry| entry.size(())).sum();
+    assert!(size <= 100 && size + entries[0].size(()) > 100, "{size} bytes");
+    assert!(!end);
+    assert_eq!(lab.page(ROOT, 2, 0, 0).0.len(), 1);
+}
+
+#[test]
+fn entries_tell_their_type_and_with_plus_their_inode() {
+    let mut lab = Lab::default();
+    lab.mkdir(ROOT, "d");
+    let file = lab.file("f");
+    let reply =
+        lab.reply(0, Op::Readdir { id: ROOT, cookie: 2, limit: 0, bytes_max: 4096, plus: true });
+    let Reply::Entries { entries, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(entries.0.iter().map(|entry| entry.kind).collect::<Vec<_>>(), [4, 8]);
+    assert_eq!(entries.0[1].inode.as_ref(), Some(&file));
+    assert_eq!(
+        lab.code(0, Op::Readdir { id: file.id, cookie: 0, limit: 0, bytes_max: 9, plus: false }),
+        Errno::ENOTDIR
+    );
+}
+
+#[test]
+fn what_is_made_or_renamed_during_a_listing_does_not_prolong_it() {
+    let mut lab = filled(50);
+    let (mut after, mut limit, mut seen) = (2, 0, Vec::new());
+    loop {
+        let (entries, end, last) = lab.page(ROOT, after, limit, 200);
+        limit = last;
+        for entry in &entries {
+            after = entry.cookie;
+            let name = entry.name.lossy().into_owned();
+            lab.rename(ROOT, &name, ROOT, &format!("{name}.done"), 0);
+            lab.file(&format!("{name}.new"));
+            seen.push(name);
+        }
+        if end {
+            break;
+        }
+    }
+    let names: Vec<_> = (0..50).map(|index| format!("f{index:03}")).collect();
+    assert_eq!(seen, names);
+    assert_eq!(lab.list(ROOT, 4096).len(), 100);
+}
+
+#[test]
+fn removing_everything_page_by_page_removes_everything() {
+    let mut lab = filled(100);
+    let (mut after, mut limit) = (0, 0);
+    loop {
+        let (entries, end, last) = lab.page(ROOT, after, limit, 300);
+        limit = last;
+        for entry in entries {
+            after = entry.cookie;
+            if entry.cookie > 2 {
+                assert_eq!(lab.unlink(ROOT, &entry.name.lossy()), 0);
+            }
+        }
+        if end {
+            break;
+        }
+    }
+    assert_eq!(lab.stat(ROOT).size, 0);
+    assert!(lab.list(ROOT, 4096).is_empty());
+}
+
+#[test]
+fn a_name_that_is_replaced_keeps_its_place_and_is_seen_once() {
+    let mut lab = filled(10);
+    let before = lab.list(ROOT, 4096);
+    lab.file("new");
+    assert_eq!(lab.rename(ROOT, "new", ROOT, "f003", 0), 0);
+    assert_eq!(lab.list(ROOT, 4096), before);
+}
+
+#[test]
+fn places_are_not_used_again() {
+    let mut lab = filled(3);
+    let last = lab.list(ROOT, 4096)[2].1;
+    lab.unlink(ROOT, "f002");
+    lab.save();
+    lab.crash();
+    lab.create(ROOT, "again", mode::FIFO);
+    assert_eq!(lab.list(ROOT, 4096)[2].1, last + 1);
+}
