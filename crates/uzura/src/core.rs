@@ -5,7 +5,8 @@ use crate::api::{Completion, Config, Local, Stats};
 use crate::direct::is_done;
 use crate::forms::Forms;
 use crate::matching::{Body, Posted, Unexpected};
-use crate::ops::{NONE, Ops, Ready, State, What};
+use crate::numbers::{OpIndex, Wire};
+use crate::ops::{Ops, Ready, State, What};
 use crate::order::Types;
 use crate::packet::{Head, PLAIN, VERSION, order_of};
 use crate::peers::{ENVELOPE_BYTES, Job, PeerState};
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 
 /// What a peer says of a message that waits.
 struct Waiting {
-    op: u32,
+    op: Wire,
     slot: u16,
     bytes: u64,
     address: u64,
@@ -35,9 +36,9 @@ pub(crate) struct Core<M> {
     pub early: Unexpected,
     pub peers: Vec<PeerState>,
     /// Peers that have something to be sent.
-    pub queue: Vec<u32>,
+    pub queue: Vec<Peer>,
     /// Receives that got a message whose sender waits, by their wire numbers, and the messages.
-    pub matched: VecDeque<(u32, Ready)>,
+    pub matched: VecDeque<(Wire, Ready)>,
     pub completions: VecDeque<Completion>,
     pub stats: Stats,
 }
@@ -63,8 +64,8 @@ impl<M: Memory> Core<M> {
 
     /// The peer, if it is alive.
     #[inline]
-    pub fn peer(&mut self, peer: u32) -> Result<&mut PeerState, Fault> {
-        let state = self.peers.get_mut(peer as usize).ok_or(Fault::NoPeer)?;
+    pub fn peer(&mut self, peer: Peer) -> Result<&mut PeerState, Fault> {
+        let state = self.peers.get_mut(peer.0 as usize).ok_or(Fault::NoPeer)?;
         if state.alive { Ok(state) } else { Err(Fault::PeerDead) }
     }
 
@@ -129,7 +130,7 @@ impl<M: Memory> Core<M> {
 
     /// Puts bytes of a message, from `at` on, where its receive wants them. What there is no room for is dropped.
     #[inline]
-    pub fn deliver(&mut self, index: u32, mut at: u64, mut bytes: &[u8]) {
+    pub fn deliver(&mut self, index: OpIndex, mut at: u64, mut bytes: &[u8]) {
         let op = &self.ops[index];
         let (ahead, local, room) = (op.ahead, op.local, op.wanted.saturating_sub(at));
         bytes = &bytes[..bytes.len().min(room as usize)];
@@ -145,7 +146,7 @@ impl<M: Memory> Core<M> {
         }
     }
 
-    fn deliver_header(&mut self, index: u32, at: u64, bytes: &[u8]) {
+    fn deliver_header(&mut self, index: OpIndex, at: u64, bytes: &[u8]) {
         let more = self.ops[index].more.as_ref();
         let header = more.and_then(|more| more.place.as_ref()).map(|place| place.header);
         let Some(part) = header.and_then(|span| span.part(at, bytes.len() as u64)) else { return };
@@ -156,7 +157,7 @@ impl<M: Memory> Core<M> {
 
     /// A receive got a message of this many bytes.
     #[inline]
-    pub fn matched(&mut self, index: u32, peer: u32, tag: u64, bytes: u64) {
+    pub fn matched(&mut self, index: OpIndex, peer: Peer, tag: u64, bytes: u64) {
         let op = &mut self.ops[index];
         if bytes > op.bytes {
             op.fault = Some(Fault::Truncated);
@@ -168,24 +169,24 @@ impl<M: Memory> Core<M> {
 
     /// Ends an operation and tells it.
     #[inline]
-    pub fn complete(&mut self, index: u32) {
+    pub fn complete(&mut self, index: OpIndex) {
         let completion = self.end(index);
         self.completions.push_back(completion);
     }
 
     /// Ends an operation with a fault and tells it.
-    pub fn fail(&mut self, index: u32, fault: Fault) {
+    pub fn fail(&mut self, index: OpIndex, fault: Fault) {
         self.ops[index].fault.get_or_insert(fault);
         self.complete(index);
     }
 
     /// Ends an operation.
     #[inline]
-    pub fn end(&mut self, index: u32) -> Completion {
+    pub fn end(&mut self, index: OpIndex) -> Completion {
         let op = &self.ops[index];
         let is_request = !matches!(op.what, What::Send | What::Receive);
         if is_request && op.state == State::Moving {
-            let peer = &mut self.peers[op.peer as usize];
+            let peer = &mut self.peers[op.peer.0 as usize];
             peer.requests -= 1;
         }
         if op.more.is_some() {
@@ -196,8 +197,8 @@ impl<M: Memory> Core<M> {
 
     /// The peer has something to be sent: it is looked at in the next poll.
     #[inline]
-    pub fn enqueue(&mut self, peer: u32) {
-        let state = &mut self.peers[peer as usize];
+    pub fn enqueue(&mut self, peer: Peer) {
+        let state = &mut self.peers[peer.0 as usize];
         if !state.is_queued {
             state.is_queued = true;
             self.queue.push(peer);
@@ -206,8 +207,8 @@ impl<M: Memory> Core<M> {
 
     /// A message of the peer takes no room here any more.
     #[inline]
-    pub fn give_back(&mut self, peer: u32, cost: u64) {
-        let state = &mut self.peers[peer as usize];
+    pub fn give_back(&mut self, peer: Peer, cost: u64) {
+        let state = &mut self.peers[peer.0 as usize];
         state.owed += cost;
         if state.owed >= self.config.window_bytes / 4 {
             self.enqueue(peer);
@@ -216,12 +217,12 @@ impl<M: Memory> Core<M> {
 
     /// A peer that breaks the rules is let go, as if it were dead.
     #[cold]
-    pub fn violation(&mut self, peer: u32) {
-        self.dead(Peer(peer));
+    pub fn violation(&mut self, peer: Peer) {
+        self.dead(peer);
     }
 
     #[inline]
-    fn eager(&mut self, peer: u32, tag: u64, payload: &[u8], types: Option<Types>) {
+    fn eager(&mut self, peer: Peer, tag: u64, payload: &[u8], types: Option<Types>) {
         let cost = payload.len() as u64 + ENVELOPE_BYTES;
         if let Some(index) = self.posted.take(&mut self.ops, peer, tag, payload) {
             self.matched(index, peer, tag, payload.len() as u64);
@@ -241,12 +242,12 @@ impl<M: Memory> Core<M> {
     }
 
     #[inline]
-    fn ready(&mut self, peer: u32, tag: u64, waiting: Waiting, payload: &[u8]) {
+    fn ready(&mut self, peer: Peer, tag: u64, waiting: Waiting, payload: &[u8]) {
         let Waiting { op, slot, bytes, address } = waiting;
         if payload.len() as u64 > bytes {
             return self.violation(peer);
         }
-        let state = &self.peers[peer as usize];
+        let state = &self.peers[peer.0 as usize];
         let form = state.known.find(slot);
         if state.is_foreign && form.is_err() {
             // Its elements would stay unknown.
@@ -271,9 +272,9 @@ impl<M: Memory> Core<M> {
     }
 
     /// Makes room for a message that nobody has received yet. A sender keeps to its window.
-    fn hold(&mut self, peer: u32, cost: u64) -> bool {
+    fn hold(&mut self, peer: Peer, cost: u64) -> bool {
         let window = self.config.window_bytes;
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer.0 as usize];
         if state.held + state.owed + cost > window {
             self.violation(peer);
             return false;
@@ -285,7 +286,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// Bytes for an operation of ours: a receive, or one that reads from the peer.
-    fn data(&mut self, peer: u32, wire: u32, at: u64, payload: &[u8]) {
+    fn data(&mut self, peer: Peer, wire: Wire, at: u64, payload: &[u8]) {
         let Some(index) = self.awaited(peer, wire, at, payload.len()) else { return };
         let op = &self.ops[index];
         let (local, before) = (op.local, op.more.as_ref().and_then(|more| more.before));
@@ -304,7 +305,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// The operation that such bytes are for. One that has ended is no matter: its bytes are dropped.
-    fn awaited(&mut self, peer: u32, wire: u32, at: u64, bytes: usize) -> Option<u32> {
+    fn awaited(&mut self, peer: Peer, wire: Wire, at: u64, bytes: usize) -> Option<OpIndex> {
         let index = self.ops.of_wire(wire, peer)?;
         let op = &self.ops[index];
         let wants = matches!(op.what, What::Receive | What::Get | What::Fetch(_) | What::Swap);
@@ -312,7 +313,7 @@ impl<M: Memory> Core<M> {
         (wants && op.state == State::Moving && end <= op.wanted).then_some(index)
     }
 
-    fn arrived(&mut self, index: u32, bytes: u64) {
+    fn arrived(&mut self, index: OpIndex, bytes: u64) {
         let op = &mut self.ops[index];
         op.moved += bytes;
         if op.moved >= op.wanted {
@@ -320,7 +321,7 @@ impl<M: Memory> Core<M> {
         }
     }
 
-    fn ack(&mut self, peer: u32, wire: u32, fault: u8) {
+    fn ack(&mut self, peer: Peer, wire: Wire, fault: u8) {
         let Some(index) = self.ops.of_wire(wire, peer) else { return };
         let op = &mut self.ops[index];
         let fits = match op.what {
@@ -338,7 +339,7 @@ impl<M: Memory> Core<M> {
         self.complete(index);
     }
 
-    fn pull(&mut self, peer: u32, wire: u32, into: u32, bytes: u64) {
+    fn pull(&mut self, peer: Peer, wire: Wire, into: Wire, bytes: u64) {
         let Some(index) = self.ops.of_wire(wire, peer) else { return };
         let op = &mut self.ops[index];
         let header = op.ahead;
@@ -349,13 +350,13 @@ impl<M: Memory> Core<M> {
         (op.moved, op.wanted) = (header, bytes.max(header));
         let generation = op.generation;
         let job = Job::Message { op: index, generation, into, at: header };
-        self.peers[peer as usize].jobs.push_back(job);
+        self.peers[peer.0 as usize].jobs.push_back(job);
         self.enqueue(peer);
     }
 
-    fn hello(&mut self, peer: u32, version: u8, order: u8, window: u64) {
+    fn hello(&mut self, peer: Peer, version: u8, order: u8, window: u64) {
         let ours = self.config.order;
-        let state = &mut self.peers[peer as usize];
+        let state = &mut self.peers[peer.0 as usize];
         let Some(order) = order_of(order) else { return self.violation(peer) };
         if version != VERSION || state.open || window < WINDOW_BYTES_MIN {
             return self.violation(peer);
@@ -365,8 +366,8 @@ impl<M: Memory> Core<M> {
     }
 
     /// A short message whose elements are told. A slot without a layout is none that the peer may name.
-    fn typed_eager(&mut self, peer: u32, tag: u64, (slot, header): (u16, u16), payload: &[u8]) {
-        let form = self.peers[peer as usize].known.find(slot);
+    fn typed_eager(&mut self, peer: Peer, tag: u64, (slot, header): (u16, u16), payload: &[u8]) {
+        let form = self.peers[peer.0 as usize].known.find(slot);
         match form {
             Ok(Some(form)) if slot != PLAIN => {
                 let types = Types { form, at: header.into() };
@@ -377,7 +378,7 @@ impl<M: Memory> Core<M> {
     }
 
     #[cold]
-    fn other(&mut self, peer: u32, head: Head, payload: &[u8]) {
+    fn other(&mut self, peer: Peer, head: Head, payload: &[u8]) {
         match head {
             Head::Hello { version, order, window } => self.hello(peer, version, order, window),
             Head::Typed { tag, types, header } => {
@@ -385,12 +386,12 @@ impl<M: Memory> Core<M> {
             }
             Head::Pull { op, into, bytes } => self.pull(peer, op, into, bytes),
             Head::Credit { bytes } => {
-                let state = &mut self.peers[peer as usize];
+                let state = &mut self.peers[peer.0 as usize];
                 state.room = state.room.saturating_add(bytes);
                 self.enqueue(peer);
             }
             Head::Define { slot, at, total } => {
-                if !self.peers[peer as usize].known.define(slot, at, total, payload) {
+                if !self.peers[peer.0 as usize].known.define(slot, at, total, payload) {
                     self.violation(peer);
                 }
             }
@@ -402,29 +403,29 @@ impl<M: Memory> Core<M> {
 impl<M: Memory> Sink for Core<M> {
     fn joined(&mut self, peer: Peer) {
         while self.peers.len() <= peer.0 as usize {
-            let next = self.peers.len() as u32;
+            let next = Peer(self.peers.len() as u32);
             let mut state = PeerState::new();
-            state.alive = next == peer.0;
+            state.alive = next == peer;
             self.peers.push(state);
         }
         self.peers[peer.0 as usize].alive = true;
-        self.enqueue(peer.0);
+        self.enqueue(peer);
     }
 
     #[inline]
     fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]) {
-        if self.peer(peer.0).is_err() {
+        if self.peer(peer).is_err() {
             return;
         }
         match Head::decode(head) {
-            Some(Head::Eager { tag }) => self.eager(peer.0, tag, payload, None),
-            Some(Head::Data { op, at }) => self.data(peer.0, op, at, payload),
+            Some(Head::Eager { tag }) => self.eager(peer, tag, payload, None),
+            Some(Head::Data { op, at }) => self.data(peer, op, at, payload),
             Some(Head::Ready { op, slot, tag, bytes, address }) => {
-                self.ready(peer.0, tag, Waiting { op, slot, bytes, address }, payload);
+                self.ready(peer, tag, Waiting { op, slot, bytes, address }, payload);
             }
-            Some(Head::Ack { op, fault }) => self.ack(peer.0, op, fault),
-            Some(head) => self.other(peer.0, head, payload),
-            None => self.violation(peer.0),
+            Some(Head::Ack { op, fault }) => self.ack(peer, op, fault),
+            Some(head) => self.other(peer, head, payload),
+            None => self.violation(peer),
         }
     }
 
@@ -435,7 +436,7 @@ impl<M: Memory> Sink for Core<M> {
 
     fn place(&mut self, peer: Peer, head: &[u8], bytes: usize) -> Option<Span> {
         let Some(Head::Data { op, at }) = Head::decode(head) else { return None };
-        let index = self.awaited(peer.0, op, at, bytes)?;
+        let index = self.awaited(peer, op, at, bytes)?;
         let op = &self.ops[index];
         let is_plain = matches!(op.what, What::Receive | What::Get) && op.local.form.is_none();
         let at = at.checked_sub(op.ahead).filter(|_| is_plain)?;
@@ -444,14 +445,14 @@ impl<M: Memory> Sink for Core<M> {
 
     fn placed(&mut self, peer: Peer, head: &[u8], bytes: usize) {
         let Some(Head::Data { op, at }) = Head::decode(head) else { return };
-        if let Some(index) = self.awaited(peer.0, op, at, bytes) {
+        if let Some(index) = self.awaited(peer, op, at, bytes) {
             self.arrived(index, bytes as u64);
         }
     }
 
     fn sent(&mut self, token: u64) {
-        let peer = self.ops.peer_of(token as u32);
-        let Some(index) = self.ops.of_wire(token as u32, peer) else { return };
+        let wire = Wire::of_token(token);
+        let Some(index) = self.ops.of_wire(wire, self.ops.peer_of(wire)) else { return };
         let op = &mut self.ops[index];
         op.posted = op.posted.saturating_sub(1);
         if op.posted == 0 && op.state == State::Moving && op.moved >= op.wanted {
@@ -460,7 +461,7 @@ impl<M: Memory> Sink for Core<M> {
     }
 
     fn lends(&self, peer: Peer, message: u32, span: Span) -> bool {
-        let Some(index) = self.ops.of_wire(message, peer.0) else { return false };
+        let Some(index) = self.ops.of_wire(Wire(message), peer) else { return false };
         let op = &self.ops[index];
         let is_there = op.what == What::Send && op.state == State::Announced;
         let at = span.address.checked_sub(op.local.span.address);
@@ -469,7 +470,7 @@ impl<M: Memory> Sink for Core<M> {
     }
 
     fn done(&mut self, token: u64, result: Result<(), Refused>) {
-        let wire = token as u32;
+        let wire = Wire::of_token(token);
         let peer = self.ops.peer_of(wire);
         let Some(index) = self.ops.of_wire(wire, peer) else { return };
         let op = &mut self.ops[index];
@@ -497,13 +498,13 @@ impl<M: Memory> Sink for Core<M> {
     }
 
     fn dead(&mut self, peer: Peer) {
-        let Ok(state) = self.peer(peer.0) else { return };
+        let Ok(state) = self.peer(peer) else { return };
         let (held, is_foreign) = (state.held, state.is_foreign);
         *state = PeerState { alive: false, held, is_foreign, ..PeerState::new() };
         // Messages that wait stay in their order: who receives one of them learns that it is lost, and does not get
         // a later one in its place.
-        let concerned: Vec<u32> =
-            self.ops.live().filter(|index| self.ops[*index].peer == peer.0).collect();
+        let concerned: Vec<OpIndex> =
+            self.ops.live().filter(|index| self.ops[*index].peer == peer).collect();
         for index in concerned {
             if self.ops[index].state == State::Posted {
                 self.posted.remove(&mut self.ops, index);
@@ -522,6 +523,3 @@ impl<M: Memory> Sink for Core<M> {
 
 /// Less would not let the longest header pass.
 pub(crate) const WINDOW_BYTES_MIN: u64 = 4 << 10;
-
-/// Whoever has no peer yet.
-pub(crate) const NOBODY: u32 = NONE;

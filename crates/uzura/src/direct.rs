@@ -6,6 +6,7 @@ use crate::Fault;
 use crate::api::Local;
 use crate::core::Core;
 use crate::forms::Committed;
+use crate::numbers::Wire;
 use crate::serve::whole;
 use covey_layout::{Strips, View, ViewMut};
 use covey_wire::transport::{OneCopy, Refused, Transfer};
@@ -44,7 +45,7 @@ pub(crate) struct Fetch {
     /// What the transport is to call it.
     pub token: u64,
     /// What its sender calls it.
-    pub message: u32,
+    pub message: Wire,
 }
 
 impl Far {
@@ -106,7 +107,7 @@ impl<M: Memory> Core<M> {
         }
         let into = local.span.part(at, far.bytes).ok_or(Fault::OutOfRange)?;
         self.stats.bytes_copied += far.bytes;
-        match transport.fetch(fetch.token, far.peer, fetch.message, from, into) {
+        match transport.fetch(fetch.token, far.peer, fetch.message.0, from, into) {
             Ok(Transfer::Started) => Ok(Fetched::Later),
             result => is_done(result).map(Fetched::of),
         }

@@ -50,8 +50,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// A peer that the transport has met, and nobody was told of yet, is told of now.
     #[inline]
-    fn know(&mut self, peer: u32) {
-        if self.core.peers.len() <= peer as usize {
+    fn know(&mut self, peer: Peer) {
+        if self.core.peers.len() <= peer.0 as usize {
             self.transport.poll(0, &mut self.core);
         }
     }
@@ -98,8 +98,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         what: Local,
         context: u64,
     ) -> Result<Started, Fault> {
-        self.know(to.0);
-        self.start_send(to.0, tag, header, what, context)
+        self.know(to);
+        self.start_send(to, tag, header, what, context)
     }
 
     /// Receives a message: the first one of those that fit, by this source and tag, in the order in which they were sent.
@@ -124,7 +124,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     pub fn probe(&mut self, from: Source, tag: Tag) -> Option<Probe> {
         let early = &self.core.early;
         let early = early.look(early.find(from, tag, |_| true)?);
-        Some(Probe { peer: Peer(early.peer), tag: early.tag, bytes: early.body.bytes() })
+        Some(Probe { peer: early.peer, tag: early.tag, bytes: early.body.bytes() })
     }
 
     /// Cancels what has not begun: a receive without a message, anything else that no packet has left for. True: its
@@ -136,7 +136,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             State::Posted => core.posted.remove(&mut core.ops, index),
             State::Waiting => {
                 let peer = core.ops[index].peer;
-                core.peers[peer as usize].backlog.retain(|waiting| *waiting != index);
+                core.peers[peer.0 as usize].backlog.retain(|waiting| *waiting != index);
             }
             State::Announced | State::Moving | State::Away => return false,
         }
@@ -186,7 +186,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// Whether it is only peers that this waits for: nothing of ours is left to be tried again.
     pub fn is_idle(&self) -> bool {
         self.core.completions.is_empty()
-            && self.core.queue.iter().all(|peer| !self.core.peers[*peer as usize].is_full)
+            && self.core.queue.iter().all(|peer| !self.core.peers[peer.0 as usize].is_full)
     }
 
     /// What was counted so far.

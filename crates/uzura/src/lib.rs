@@ -40,6 +40,7 @@ mod fault;
 mod forms;
 mod matching;
 pub mod model;
+mod numbers;
 mod ops;
 mod order;
 mod packet;

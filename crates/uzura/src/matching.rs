@@ -5,25 +5,27 @@
 //! too, and in one list in the order in which they came, for receives with wildcards.
 
 use crate::api::{Source, Tag};
-use crate::ops::{NONE, Ops, Ready};
+use crate::numbers::{ANYBODY, OpIndex};
+use crate::ops::{Ops, Ready};
 use crate::order::Types;
+use covey_wire::Peer;
 
-/// A list of operations, linked through them.
+/// A list of operations or of messages, linked through them.
 #[derive(Clone, Copy, Debug)]
-struct List {
-    first: u32,
-    last: u32,
+struct List<I> {
+    first: I,
+    last: I,
 }
 
-const EMPTY: List = List { first: NONE, last: NONE };
+const EMPTY: List<OpIndex> = List { first: OpIndex::NONE, last: OpIndex::NONE };
 
 /// Receives without a message.
 #[derive(Debug)]
 pub(crate) struct Posted {
-    exact: Vec<List>,
-    wild: List,
+    exact: Vec<List<OpIndex>>,
+    wild: List<OpIndex>,
     /// Those that look at headers.
-    rules: List,
+    rules: List<OpIndex>,
     posted: u64,
 }
 
@@ -34,29 +36,29 @@ impl Posted {
 
     /// Adds a receive, whose source and tag are set.
     #[inline]
-    pub fn add(&mut self, ops: &mut Ops, index: u32) {
+    pub fn add(&mut self, ops: &mut Ops, index: OpIndex) {
         self.posted += 1;
         ops[index].order = self.posted;
         let list = self.list(ops, index);
         match list.last {
-            NONE => list.first = index,
+            OpIndex::NONE => list.first = index,
             last => ops[last].next = index,
         }
         list.last = index;
-        ops[index].next = NONE;
+        ops[index].next = OpIndex::NONE;
     }
 
     /// Takes the receive that a message is for.
     #[inline]
-    pub fn take(&mut self, ops: &mut Ops, peer: u32, tag: u64, header: &[u8]) -> Option<u32> {
-        if self.rules.first != NONE
+    pub fn take(&mut self, ops: &mut Ops, peer: Peer, tag: u64, header: &[u8]) -> Option<OpIndex> {
+        if self.rules.first != OpIndex::NONE
             && let Some(found) = self.rule(ops, peer, tag, header)
         {
             return Some(found);
         }
         let bucket = bucket(peer, tag);
         let exact = find(ops, self.exact[bucket], peer, tag);
-        if self.wild.first != NONE
+        if self.wild.first != OpIndex::NONE
             && let Some((before, wild)) = find(ops, self.wild, peer, tag)
             && exact.is_none_or(|(_, exact)| ops[wild].order < ops[exact].order)
         {
@@ -69,9 +71,9 @@ impl Posted {
     }
 
     #[cold]
-    fn rule(&mut self, ops: &mut Ops, peer: u32, tag: u64, header: &[u8]) -> Option<u32> {
-        let (mut before, mut at) = (NONE, self.rules.first);
-        while at != NONE {
+    fn rule(&mut self, ops: &mut Ops, peer: Peer, tag: u64, header: &[u8]) -> Option<OpIndex> {
+        let (mut before, mut at) = (OpIndex::NONE, self.rules.first);
+        while at != OpIndex::NONE {
             if fits(ops, at, peer, tag) && follows(ops, at, header) {
                 unlink(ops, &mut self.rules, before, at);
                 return Some(at);
@@ -82,10 +84,10 @@ impl Posted {
     }
 
     /// Takes a receive back.
-    pub fn remove(&mut self, ops: &mut Ops, index: u32) {
+    pub fn remove(&mut self, ops: &mut Ops, index: OpIndex) {
         let list = self.list(ops, index);
-        let (mut before, mut at) = (NONE, list.first);
-        while at != NONE && at != index {
+        let (mut before, mut at) = (OpIndex::NONE, list.first);
+        while at != OpIndex::NONE && at != index {
             (before, at) = (at, ops[at].next);
         }
         if at == index {
@@ -94,11 +96,11 @@ impl Posted {
     }
 
     #[inline]
-    fn list(&mut self, ops: &Ops, index: u32) -> &mut List {
+    fn list(&mut self, ops: &Ops, index: OpIndex) -> &mut List<OpIndex> {
         let op = &ops[index];
         if op.more.as_ref().is_some_and(|more| more.place.is_some()) {
             &mut self.rules
-        } else if op.peer == NONE || op.ignore != 0 {
+        } else if op.peer == ANYBODY || op.ignore != 0 {
             &mut self.wild
         } else {
             &mut self.exact[bucket(op.peer, op.tag)]
@@ -107,9 +109,9 @@ impl Posted {
 }
 
 #[inline]
-fn find(ops: &Ops, list: List, peer: u32, tag: u64) -> Option<(u32, u32)> {
-    let (mut before, mut at) = (NONE, list.first);
-    while at != NONE {
+fn find(ops: &Ops, list: List<OpIndex>, peer: Peer, tag: u64) -> Option<(OpIndex, OpIndex)> {
+    let (mut before, mut at) = (OpIndex::NONE, list.first);
+    while at != OpIndex::NONE {
         if fits(ops, at, peer, tag) {
             return Some((before, at));
         }
@@ -119,12 +121,12 @@ fn find(ops: &Ops, list: List, peer: u32, tag: u64) -> Option<(u32, u32)> {
 }
 
 #[inline]
-fn fits(ops: &Ops, index: u32, peer: u32, tag: u64) -> bool {
+fn fits(ops: &Ops, index: OpIndex, peer: Peer, tag: u64) -> bool {
     let op = &ops[index];
-    (op.peer == peer || op.peer == NONE) && (op.tag ^ tag) & !op.ignore == 0
+    (op.peer == peer || op.peer == ANYBODY) && (op.tag ^ tag) & !op.ignore == 0
 }
 
-fn follows(ops: &Ops, index: u32, header: &[u8]) -> bool {
+fn follows(ops: &Ops, index: OpIndex, header: &[u8]) -> bool {
     let place = ops[index].more.as_ref().and_then(|more| more.place.as_ref());
     place.is_some_and(|place| follows_form(&place.mask, &place.value, header))
 }
@@ -137,10 +139,10 @@ pub(crate) fn follows_form(mask: &[u8], value: &[u8], message: &[u8]) -> bool {
 }
 
 #[inline]
-fn unlink(ops: &mut Ops, list: &mut List, before: u32, at: u32) {
+fn unlink(ops: &mut Ops, list: &mut List<OpIndex>, before: OpIndex, at: OpIndex) {
     let next = ops[at].next;
     match before {
-        NONE => list.first = next,
+        OpIndex::NONE => list.first = next,
         before => ops[before].next = next,
     }
     if list.last == at {
@@ -151,16 +153,16 @@ fn unlink(ops: &mut Ops, list: &mut List, before: u32, at: u32) {
 /// A message that nobody has received yet.
 #[derive(Debug)]
 pub(crate) struct Early {
-    pub peer: u32,
+    pub peer: Peer,
     pub tag: u64,
     pub body: Body,
     /// What the sender was charged for it.
     pub cost: u64,
     /// The elements of a short one, where its sender told them.
     pub types: Option<Types>,
-    before: u32,
-    after: u32,
-    next: u32,
+    before: EarlyIndex,
+    after: EarlyIndex,
+    next: EarlyIndex,
 }
 
 /// What is there of it.
@@ -194,13 +196,24 @@ impl Body {
     }
 }
 
+/// A message's place among those that nobody has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EarlyIndex(u32);
+
+impl EarlyIndex {
+    /// No message: the end of a list.
+    const NONE: EarlyIndex = EarlyIndex(u32::MAX);
+}
+
+const NO_MESSAGE: List<EarlyIndex> = List { first: EarlyIndex::NONE, last: EarlyIndex::NONE };
+
 /// Messages without a receive.
 #[derive(Debug)]
 pub(crate) struct Unexpected {
     all: Vec<Early>,
-    free: Vec<u32>,
-    buckets: Vec<List>,
-    order: List,
+    free: Vec<EarlyIndex>,
+    buckets: Vec<List<EarlyIndex>>,
+    order: List<EarlyIndex>,
     /// Buffers to be used again.
     spare: Vec<Vec<u8>>,
 }
@@ -210,14 +223,14 @@ impl Unexpected {
         Unexpected {
             all: Vec::new(),
             free: Vec::new(),
-            buckets: vec![EMPTY; BUCKETS],
-            order: EMPTY,
+            buckets: vec![NO_MESSAGE; BUCKETS],
+            order: NO_MESSAGE,
             spare: Vec::new(),
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.order.first == NONE
+        self.order.first == EarlyIndex::NONE
     }
 
     /// A buffer with these bytes.
@@ -235,42 +248,56 @@ impl Unexpected {
         }
     }
 
-    pub fn add(&mut self, peer: u32, tag: u64, body: Body, cost: u64, types: Option<Types>) {
+    pub fn add(&mut self, peer: Peer, tag: u64, body: Body, cost: u64, types: Option<Types>) {
         let before = self.order.last;
-        let early = Early { peer, tag, body, cost, types, before, after: NONE, next: NONE };
+        let early = Early {
+            peer,
+            tag,
+            body,
+            cost,
+            types,
+            before,
+            after: EarlyIndex::NONE,
+            next: EarlyIndex::NONE,
+        };
         let index = match self.free.pop() {
             Some(index) => {
-                self.all[index as usize] = early;
+                self.all[index.0 as usize] = early;
                 index
             }
             None => {
                 self.all.push(early);
-                self.all.len() as u32 - 1
+                EarlyIndex(self.all.len() as u32 - 1)
             }
         };
         match self.order.last {
-            NONE => self.order.first = index,
-            last => self.all[last as usize].after = index,
+            EarlyIndex::NONE => self.order.first = index,
+            last => self.all[last.0 as usize].after = index,
         }
         self.order.last = index;
         let list = &mut self.buckets[bucket(peer, tag)];
         match list.last {
-            NONE => list.first = index,
-            last => self.all[last as usize].next = index,
+            EarlyIndex::NONE => list.first = index,
+            last => self.all[last.0 as usize].next = index,
         }
         list.last = index;
     }
 
     /// The first message that fits, and of which `is_it` is true.
-    pub fn find(&self, from: Source, tag: Tag, is_it: impl Fn(&Early) -> bool) -> Option<u32> {
+    pub fn find(
+        &self,
+        from: Source,
+        tag: Tag,
+        is_it: impl Fn(&Early) -> bool,
+    ) -> Option<EarlyIndex> {
         let by_bucket = match from {
-            Source::From(peer) if tag.ignore == 0 => Some(bucket(peer.0, tag.value)),
+            Source::From(peer) if tag.ignore == 0 => Some(bucket(peer, tag.value)),
             _ => None,
         };
         let mut at = by_bucket.map_or(self.order.first, |at| self.buckets[at].first);
-        while at != NONE {
-            let early = &self.all[at as usize];
-            let is_from = from == Source::Any || from == Source::From(covey_wire::Peer(early.peer));
+        while at != EarlyIndex::NONE {
+            let early = &self.all[at.0 as usize];
+            let is_from = from == Source::Any || from == Source::From(early.peer);
             if is_from && tag.takes(early.tag) && is_it(early) {
                 return Some(at);
             }
@@ -279,45 +306,45 @@ impl Unexpected {
         None
     }
 
-    pub fn look(&self, index: u32) -> &Early {
-        &self.all[index as usize]
+    pub fn look(&self, index: EarlyIndex) -> &Early {
+        &self.all[index.0 as usize]
     }
 
     /// Takes a message out.
-    pub fn take(&mut self, index: u32) -> Early {
+    pub fn take(&mut self, index: EarlyIndex) -> Early {
         let gone = Early {
-            peer: NONE,
+            peer: ANYBODY,
             tag: 0,
             body: Body::Free,
             cost: 0,
             types: None,
-            before: NONE,
-            after: NONE,
-            next: NONE,
+            before: EarlyIndex::NONE,
+            after: EarlyIndex::NONE,
+            next: EarlyIndex::NONE,
         };
-        let early = std::mem::replace(&mut self.all[index as usize], gone);
+        let early = std::mem::replace(&mut self.all[index.0 as usize], gone);
         match early.before {
-            NONE => self.order.first = early.after,
-            before => self.all[before as usize].after = early.after,
+            EarlyIndex::NONE => self.order.first = early.after,
+            before => self.all[before.0 as usize].after = early.after,
         }
         match early.after {
-            NONE => self.order.last = early.before,
-            after => self.all[after as usize].before = early.before,
+            EarlyIndex::NONE => self.order.last = early.before,
+            after => self.all[after.0 as usize].before = early.before,
         }
         self.unlink(index, &early);
         self.free.push(index);
         early
     }
 
-    fn unlink(&mut self, index: u32, early: &Early) {
+    fn unlink(&mut self, index: EarlyIndex, early: &Early) {
         let list = &mut self.buckets[bucket(early.peer, early.tag)];
-        let (mut before, mut at) = (NONE, list.first);
+        let (mut before, mut at) = (EarlyIndex::NONE, list.first);
         while at != index {
-            (before, at) = (at, self.all[at as usize].next);
+            (before, at) = (at, self.all[at.0 as usize].next);
         }
         match before {
-            NONE => list.first = early.next,
-            before => self.all[before as usize].next = early.next,
+            EarlyIndex::NONE => list.first = early.next,
+            before => self.all[before.0 as usize].next = early.next,
         }
         if list.last == index {
             list.last = before;
@@ -326,8 +353,8 @@ impl Unexpected {
 }
 
 #[inline]
-fn bucket(peer: u32, tag: u64) -> usize {
-    let mix = (tag ^ u64::from(peer) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn bucket(peer: Peer, tag: u64) -> usize {
+    let mix = (tag ^ u64::from(peer.0) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mix >> (64 - BUCKETS.ilog2())) as usize
 }
 
@@ -339,9 +366,9 @@ mod tests {
     use super::*;
     use crate::api::Local;
     use crate::ops::{State, What};
-    use covey_wire::Span;
+    use covey_wire::{Peer, Span};
 
-    fn post(ops: &mut Ops, posted: &mut Posted, peer: u32, tag: u64, ignore: u64) -> u32 {
+    fn post(ops: &mut Ops, posted: &mut Posted, peer: Peer, tag: u64, ignore: u64) -> OpIndex {
         let local = Local::bytes(Span::default());
         let index = ops.add(What::Receive, peer, 0, local).expect("there is room");
         (ops[index].tag, ops[index].ignore, ops[index].state) = (tag, ignore, State::Posted);
@@ -352,12 +379,12 @@ mod tests {
     #[test]
     fn receives_are_served_in_the_order_in_which_they_were_posted_wildcards_or_not() {
         let (mut ops, mut posted) = (Ops::new(100), Posted::new());
-        let first = post(&mut ops, &mut posted, 1, 7, 0);
-        let anybody = post(&mut ops, &mut posted, NONE, 7, 0);
-        let second = post(&mut ops, &mut posted, 1, 7, 0);
-        let any_tag = post(&mut ops, &mut posted, 1, 0, u64::MAX);
-        let third = post(&mut ops, &mut posted, 1, 7, 0);
-        let mut take = |peer, tag| posted.take(&mut ops, peer, tag, &[]);
+        let first = post(&mut ops, &mut posted, Peer(1), 7, 0);
+        let anybody = post(&mut ops, &mut posted, ANYBODY, 7, 0);
+        let second = post(&mut ops, &mut posted, Peer(1), 7, 0);
+        let any_tag = post(&mut ops, &mut posted, Peer(1), 0, u64::MAX);
+        let third = post(&mut ops, &mut posted, Peer(1), 7, 0);
+        let mut take = |peer, tag| posted.take(&mut ops, Peer(peer), tag, &[]);
         assert_eq!(take(2, 8), None);
         for expected in [first, anybody, second, any_tag, third] {
             assert_eq!(take(1, 7), Some(expected));
@@ -368,24 +395,25 @@ mod tests {
     #[test]
     fn one_that_is_taken_back_leaves_the_others_in_their_order() {
         let (mut ops, mut posted) = (Ops::new(100), Posted::new());
-        let all: Vec<u32> = (0..5).map(|_| post(&mut ops, &mut posted, 1, 7, 0)).collect();
+        let all: Vec<OpIndex> =
+            (0..5).map(|_| post(&mut ops, &mut posted, Peer(1), 7, 0)).collect();
         for gone in [all[4], all[0], all[2]] {
             posted.remove(&mut ops, gone);
         }
-        let last = post(&mut ops, &mut posted, 1, 7, 0);
+        let last = post(&mut ops, &mut posted, Peer(1), 7, 0);
         for expected in [all[1], all[3], last] {
-            assert_eq!(posted.take(&mut ops, 1, 7, &[]), Some(expected));
+            assert_eq!(posted.take(&mut ops, Peer(1), 7, &[]), Some(expected));
         }
-        assert_eq!(posted.take(&mut ops, 1, 7, &[]), None);
+        assert_eq!(posted.take(&mut ops, Peer(1), 7, &[]), None);
     }
 
     #[test]
     fn early_messages_are_found_by_any_criterion_in_the_order_in_which_they_came() {
         let mut early = Unexpected::new();
         for (peer, tag) in [(1, 7), (2, 7), (1, 8), (1, 7)] {
-            early.add(peer, tag, Body::Whole(vec![early.all.len() as u8]), 1, None);
+            early.add(Peer(peer), tag, Body::Whole(vec![early.all.len() as u8]), 1, None);
         }
-        let from = |peer| Source::From(covey_wire::Peer(peer));
+        let from = |peer| Source::From(Peer(peer));
         let mut take = |from, tag| {
             let found = early.find(from, tag, |_| true)?;
             Some(early.take(found).body.begin()[0])

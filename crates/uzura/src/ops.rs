@@ -2,6 +2,7 @@
 
 use crate::api::{Completion, Key, Local, OpId, Remote};
 use crate::forms::Committed;
+use crate::numbers::{ANYBODY, GENERATION_MAX, OPERATIONS_MAX, OpIndex, Wire};
 use crate::order::Types;
 use covey_layout::Op as Combine;
 use covey_wire::{Peer, Span};
@@ -36,20 +37,17 @@ pub(crate) enum State {
     Away,
 }
 
-/// No operation, no entry: the end of a list.
-pub(crate) const NONE: u32 = u32::MAX;
-
 /// An operation. What receiving a short message takes comes first.
 #[derive(Debug)]
 pub(crate) struct Op {
     pub what: What,
     pub state: State,
     pub generation: u16,
-    /// Whose message or memory; [`NONE`] for anybody's.
-    pub peer: u32,
+    /// Whose message or memory; [`ANYBODY`] for anybody's.
+    pub peer: Peer,
     pub tag: u64,
     pub ignore: u64,
-    pub next: u32,
+    pub next: OpIndex,
     pub order: u64,
     pub context: u64,
     pub local: Local,
@@ -65,7 +63,7 @@ pub(crate) struct Op {
     /// writes that it was posted for.
     pub posted: u32,
     /// What the peer calls its own half of it.
-    pub theirs: u32,
+    pub theirs: Wire,
     pub fault: Option<crate::Fault>,
     pub more: Option<Box<More>>,
 }
@@ -101,7 +99,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     /// The sender's operation.
-    pub op: u32,
+    pub op: Wire,
     pub bytes: u64,
     /// Its first bytes.
     pub header: Vec<u8>,
@@ -122,31 +120,31 @@ impl Ready {
 #[derive(Debug)]
 pub(crate) struct Ops {
     all: Vec<Op>,
-    free: Vec<u32>,
+    free: Vec<OpIndex>,
     max: usize,
 }
 
 impl Ops {
     pub fn new(max: usize) -> Ops {
-        Ops { all: Vec::new(), free: Vec::new(), max: max.min(INDEX_MAX) }
+        Ops { all: Vec::new(), free: Vec::new(), max: max.min(OPERATIONS_MAX) }
     }
 
     /// Adds an operation; `None` when there are too many.
     #[inline]
-    pub fn add(&mut self, what: What, peer: u32, context: u64, local: Local) -> Option<u32> {
+    pub fn add(&mut self, what: What, peer: Peer, context: u64, local: Local) -> Option<OpIndex> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => self.grow(local)?,
         };
-        let op = &mut self.all[index as usize];
+        let op = &mut self.all[index.place()];
         (op.what, op.peer, op.context, op.local) = (what, peer, context, local);
-        (op.state, op.tag, op.ignore, op.next) = (State::Waiting, 0, 0, NONE);
+        (op.state, op.tag, op.ignore, op.next) = (State::Waiting, 0, 0, OpIndex::NONE);
         (op.bytes, op.ahead, op.moved, op.wanted, op.posted) = (0, 0, 0, 0, 0);
         Some(index)
     }
 
     #[cold]
-    fn grow(&mut self, local: Local) -> Option<u32> {
+    fn grow(&mut self, local: Local) -> Option<OpIndex> {
         if self.all.len() >= self.max {
             return None;
         }
@@ -154,10 +152,10 @@ impl Ops {
             what: What::Free,
             state: State::Waiting,
             generation: 0,
-            peer: NONE,
+            peer: ANYBODY,
             tag: 0,
             ignore: 0,
-            next: NONE,
+            next: OpIndex::NONE,
             order: 0,
             context: 0,
             local,
@@ -166,17 +164,17 @@ impl Ops {
             moved: 0,
             wanted: 0,
             posted: 0,
-            theirs: 0,
+            theirs: Wire::default(),
             fault: None,
             more: None,
         });
-        Some(self.all.len() as u32 - 1)
+        Some(OpIndex::new(self.all.len() - 1))
     }
 
     /// Ends an operation: its number means nothing any more.
     #[inline]
-    pub fn remove(&mut self, index: u32) -> Completion {
-        let op = &mut self.all[index as usize];
+    pub fn remove(&mut self, index: OpIndex) -> Completion {
+        let op = &mut self.all[index.place()];
         op.what = What::Free;
         op.generation = op.generation.wrapping_add(1) & GENERATION_MAX;
         let result = op.fault.take().map_or(Ok(()), Err);
@@ -184,65 +182,60 @@ impl Ops {
             op.more = None;
         }
         self.free.push(index);
-        Completion {
-            context: op.context,
-            result,
-            peer: Peer(op.peer),
-            tag: op.tag,
-            bytes: op.bytes,
-        }
+        Completion { context: op.context, result, peer: op.peer, tag: op.tag, bytes: op.bytes }
     }
 
     /// What a peer calls it.
     #[inline]
-    pub fn wire(&self, index: u32) -> u32 {
-        index | u32::from(self.all[index as usize].generation) << INDEX_BITS
+    pub fn wire(&self, index: OpIndex) -> Wire {
+        Wire::of(index, self[index].generation)
     }
 
     /// The operation that a peer means, if it is still under way and its own.
     #[inline]
-    pub fn of_wire(&self, wire: u32, peer: u32) -> Option<u32> {
-        let index = wire & INDEX_MASK;
-        let op = self.all.get(index as usize)?;
+    pub fn of_wire(&self, wire: Wire, peer: Peer) -> Option<OpIndex> {
+        let index = wire.index();
+        let op = self.all.get(index.place())?;
         let is_it = op.what != What::Free && op.peer == peer;
-        (is_it && u32::from(op.generation) == wire >> INDEX_BITS).then_some(index)
+        (is_it && op.generation == wire.generation()).then_some(index)
     }
 
     /// What our user calls it.
-    pub fn id(&self, index: u32) -> OpId {
-        OpId(u64::from(self.wire(index)))
+    pub fn id(&self, index: OpIndex) -> OpId {
+        OpId(self.wire(index).token())
     }
 
     /// The operation that our user means.
-    pub fn of_id(&self, id: OpId) -> Option<u32> {
-        let wire = id.0 as u32;
+    pub fn of_id(&self, id: OpId) -> Option<OpIndex> {
+        let wire = Wire::of_token(id.0);
         self.of_wire(wire, self.peer_of(wire))
     }
 
     /// Whose operation it is.
-    pub fn peer_of(&self, wire: u32) -> u32 {
-        self.all.get((wire & INDEX_MASK) as usize).map_or(NONE, |op| op.peer)
+    pub fn peer_of(&self, wire: Wire) -> Peer {
+        self.all.get(wire.index().place()).map_or(ANYBODY, |op| op.peer)
     }
 
     /// All that are under way.
-    pub fn live(&self) -> impl Iterator<Item = u32> {
-        (0..self.all.len() as u32).filter(|index| self.all[*index as usize].what != What::Free)
+    pub fn live(&self) -> impl Iterator<Item = OpIndex> {
+        let live = self.all.iter().enumerate().filter(|(_, op)| op.what != What::Free);
+        live.map(|(place, _)| OpIndex::new(place))
     }
 }
 
-impl std::ops::Index<u32> for Ops {
+impl std::ops::Index<OpIndex> for Ops {
     type Output = Op;
 
     #[inline]
-    fn index(&self, index: u32) -> &Op {
-        &self.all[index as usize]
+    fn index(&self, index: OpIndex) -> &Op {
+        &self.all[index.place()]
     }
 }
 
-impl std::ops::IndexMut<u32> for Ops {
+impl std::ops::IndexMut<OpIndex> for Ops {
     #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut Op {
-        &mut self.all[index as usize]
+    fn index_mut(&mut self, index: OpIndex) -> &mut Op {
+        &mut self.all[index.place()]
     }
 }
 
@@ -258,8 +251,3 @@ impl Op {
         Some((remote.key, remote.at))
     }
 }
-
-const INDEX_BITS: u32 = 20;
-const INDEX_MAX: usize = 1 << INDEX_BITS;
-const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-const GENERATION_MAX: u16 = (1 << (32 - INDEX_BITS)) - 1;

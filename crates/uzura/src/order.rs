@@ -9,10 +9,11 @@ use crate::Fault;
 use crate::api::Local;
 use crate::core::Core;
 use crate::forms::Committed;
+use crate::numbers::OpIndex;
 use crate::ops::What;
 use crate::packet::PLAIN;
 use covey_layout::Signature;
-use covey_wire::Memory;
+use covey_wire::{Memory, Peer};
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -45,8 +46,8 @@ fn typed(form: &Rc<Committed>) -> bool {
 impl<M: Memory> Core<M> {
     /// Whether what comes from this peer has the other byte order.
     #[inline]
-    pub fn is_foreign(&self, peer: u32) -> bool {
-        self.peers.get(peer as usize).is_some_and(|state| state.is_foreign)
+    pub fn is_foreign(&self, peer: Peer) -> bool {
+        self.peers.get(peer.0 as usize).is_some_and(|state| state.is_foreign)
     }
 
     /// The layout of a local side, if it says something of elements.
@@ -57,7 +58,7 @@ impl<M: Memory> Core<M> {
 
     /// Which elements a message of such a peer has, now that it has its receive: those that one of the two sides names.
     #[cold]
-    pub fn settle(&mut self, index: u32, theirs: Option<Types>) {
+    pub fn settle(&mut self, index: OpIndex, theirs: Option<Types>) {
         let op = &self.ops[index];
         let (at, wanted) = (op.ahead, op.wanted);
         let ours = self.typed(&op.local).ok().flatten().map(|form| Types { form, at });
@@ -78,7 +79,7 @@ impl<M: Memory> Core<M> {
     /// Which elements a one-sided operation with such a peer has: those that one of its sides names.
     pub fn settle_request(
         &mut self,
-        index: u32,
+        index: OpIndex,
         remote: Option<&Rc<Committed>>,
     ) -> Result<Option<Rc<Committed>>, Fault> {
         let op = &self.ops[index];
@@ -103,7 +104,7 @@ impl<M: Memory> Core<M> {
 
     /// Turns what an operation of ours has brought.
     #[cold]
-    pub fn turn(&mut self, index: u32) {
+    pub fn turn(&mut self, index: OpIndex) {
         let op = &mut self.ops[index];
         let Some(more) = op.more.as_mut() else { return };
         let Some(types) = more.types.take() else { return };
@@ -154,13 +155,13 @@ impl<M: Memory> Core<M> {
     /// Packed bytes from `at` on, of `total`, in our order. `types` is the slot of their elements.
     pub fn turned<'a>(
         &self,
-        peer: u32,
+        peer: Peer,
         types: u16,
         total: u64,
         at: u64,
         bytes: &'a [u8],
     ) -> Result<Cow<'a, [u8]>, Fault> {
-        let state = &self.peers[peer as usize];
+        let state = &self.peers[peer.0 as usize];
         if types == PLAIN || !state.is_foreign {
             return Ok(bytes.into());
         }

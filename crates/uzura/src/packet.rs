@@ -1,5 +1,6 @@
 //! The heads of packets: a kind and its fields in order, little-endian. `docs/protocol/uzura.md` says what they mean.
 
+use crate::numbers::Wire;
 use covey_layout::ByteOrder;
 use covey_wire::transport::HEAD_BYTES_MAX;
 
@@ -71,27 +72,27 @@ heads! {
     /// A message. Payload: all of it.
     2 Eager { tag: u64 }
     /// A message that waits. Payload: its header.
-    3 Ready { op: u32, slot: u16, tag: u64, bytes: u64, address: u64 }
+    3 Ready { op: Wire, slot: u16, tag: u64, bytes: u64, address: u64 }
     /// Asks for the rest of such a message, up to `bytes` of it.
-    4 Pull { op: u32, into: u32, bytes: u64 }
+    4 Pull { op: Wire, into: Wire, bytes: u64 }
     /// Bytes for an operation, from its packed offset `at` on. Payload: the bytes.
-    5 Data { op: u32, at: u64 }
+    5 Data { op: Wire, at: u64 }
     /// An operation of the receiver of this has ended, well where `fault` is 0.
-    6 Ack { op: u32, fault: u8 }
+    6 Ack { op: Wire, fault: u8 }
     /// The sender of this holds so many bytes of messages less.
     7 Credit { bytes: u64 }
     /// A part of a layout's description. Payload: its bytes.
     8 Define { slot: u16, at: u32, total: u32 }
     /// Writes to registered memory. Payload: packed bytes from `packed` on.
-    9 Put { op: u32, last: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
+    9 Put { op: Wire, last: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
     /// Combines with registered memory. Payload: the same.
-    10 Accumulate { op: u32, last: u8, what: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
+    10 Accumulate { op: Wire, last: u8, what: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
     /// The same, and what was there comes back.
-    11 Fetch { op: u32, what: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
+    11 Fetch { op: Wire, what: u8, slot: u16, types: u16, key: u64, at: u64, packed: u64, total: u64 }
     /// Compares registered memory with the first half of the payload, and replaces it by the second.
-    12 Swap { op: u32, slot: u16, types: u16, key: u64, at: u64 }
+    12 Swap { op: Wire, slot: u16, types: u16, key: u64, at: u64 }
     /// Asks for registered memory.
-    13 Get { op: u32, slot: u16, key: u64, at: u64, total: u64 }
+    13 Get { op: Wire, slot: u16, key: u64, at: u64, total: u64 }
     /// A message whose elements are told: those of a layout, behind so many bytes of header.
     14 Typed { tag: u64, types: u16, header: u16 }
 }
@@ -126,7 +127,8 @@ mod tests {
     fn heads_are_these_bytes() {
         let eager = Head::Eager { tag: 0x0102 };
         assert_eq!(*eager.encode(), [2, 2, 1, 0, 0, 0, 0, 0, 0]);
-        let ready = Head::Ready { op: 7, slot: PLAIN, tag: 1, bytes: 0x1_0000, address: 0x7f00 };
+        let ready =
+            Head::Ready { op: Wire(7), slot: PLAIN, tag: 1, bytes: 0x1_0000, address: 0x7f00 };
         #[rustfmt::skip]
         assert_eq!(*ready.encode(), [
             3, 7, 0, 0, 0, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,
@@ -139,8 +141,16 @@ mod tests {
             assert_eq!(*hello.encode(), [1, 1, byte, 0, 0, 16, 0, 0, 0, 0, 0]);
         }
         assert_eq!(order_of(2), None);
-        let put =
-            Head::Put { op: 1, last: 1, slot: 2, types: PLAIN, key: 3, at: 4, packed: 5, total: 6 };
+        let put = Head::Put {
+            op: Wire(1),
+            last: 1,
+            slot: 2,
+            types: PLAIN,
+            key: 3,
+            at: 4,
+            packed: 5,
+            total: 6,
+        };
         assert_eq!(put.encode().len(), 42);
         assert_eq!(put.encode()[..10], [9, 1, 0, 0, 0, 1, 2, 0, 0xff, 0xff]);
         let typed = Head::Typed { tag: 1, types: 2, header: 3 };
@@ -153,15 +163,15 @@ mod tests {
         let heads = [
             Head::Hello { version: 1, order: 0, window: 9 },
             Head::Eager { tag: u64::MAX },
-            Head::Ready { op: 1, slot: 2, tag: 3, bytes: 4, address: 5 },
-            Head::Pull { op: 1, into: 2, bytes: 3 },
-            Head::Data { op: 9, at: 10 },
-            Head::Ack { op: 9, fault: 3 },
+            Head::Ready { op: Wire(1), slot: 2, tag: 3, bytes: 4, address: 5 },
+            Head::Pull { op: Wire(1), into: Wire(2), bytes: 3 },
+            Head::Data { op: Wire(9), at: 10 },
+            Head::Ack { op: Wire(9), fault: 3 },
             Head::Credit { bytes: 5 },
             Head::Define { slot: 63, at: 1, total: 2 },
-            Head::Put { op: 1, last: 0, slot: 2, types: 3, key, at, packed, total },
+            Head::Put { op: Wire(1), last: 0, slot: 2, types: 3, key, at, packed, total },
             Head::Accumulate {
-                op: 1,
+                op: Wire(1),
                 last: 0,
                 what: 11,
                 slot: 2,
@@ -171,9 +181,9 @@ mod tests {
                 packed,
                 total,
             },
-            Head::Fetch { op: 1, what: 11, slot: 2, types: 3, key, at, packed, total },
-            Head::Swap { op: 1, slot: 2, types: 3, key, at },
-            Head::Get { op: 1, slot: 2, key, at, total },
+            Head::Fetch { op: Wire(1), what: 11, slot: 2, types: 3, key, at, packed, total },
+            Head::Swap { op: Wire(1), slot: 2, types: 3, key, at },
+            Head::Get { op: Wire(1), slot: 2, key, at, total },
             Head::Typed { tag: 1, types: 2, header: 256 },
         ];
         for head in heads {

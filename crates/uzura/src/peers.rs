@@ -1,6 +1,7 @@
 //! What an engine knows of each peer, and what waits to be sent to it.
 
 use crate::forms::{Committed, Known, Told};
+use crate::numbers::{OpIndex, Wire};
 use crate::packet::Head;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -21,7 +22,7 @@ pub(crate) struct PeerState {
     pub held: u64,
     pub owed: u64,
     /// Operations that wait for room, in order.
-    pub backlog: VecDeque<u32>,
+    pub backlog: VecDeque<OpIndex>,
     /// Long transfers, each a packet at a time.
     pub jobs: VecDeque<Job>,
     pub replies: VecDeque<Reply>,
@@ -105,10 +106,10 @@ pub(crate) struct Telling {
 #[derive(Debug)]
 pub(crate) enum Job {
     /// The body of a message, for a receive of the peer.
-    Message { op: u32, generation: u16, into: u32, at: u64 },
+    Message { op: OpIndex, generation: u16, into: Wire, at: u64 },
     /// The bytes of a put, an accumulate or a fetch.
     Update {
-        op: u32,
+        op: OpIndex,
         generation: u16,
         form: Option<Rc<Committed>>,
         types: Option<Rc<Committed>>,
@@ -121,7 +122,7 @@ pub(crate) enum Job {
 /// What a get of the peer asked for.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub op: u32,
+    pub op: Wire,
     pub key: u64,
     pub place: u64,
     pub form: Option<Rc<Committed>>,

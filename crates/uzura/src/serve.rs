@@ -5,10 +5,11 @@ use crate::Fault;
 use crate::api::Rights;
 use crate::core::Core;
 use crate::forms::Committed;
+use crate::numbers::Wire;
 use crate::packet::{Head, PLAIN};
 use crate::peers::{Answer, Job, REPLIES_MAX, REPLY_BYTES_MAX, REQUESTS_MAX};
 use covey_layout::{Layout, Op, View, ViewMut};
-use covey_wire::{Memory, Span};
+use covey_wire::{Memory, Peer, Span};
 use std::rc::Rc;
 
 /// Memory of ours that a peer's request is about.
@@ -31,7 +32,7 @@ struct Named {
 
 impl<M: Memory> Core<M> {
     /// A request of a peer, for our memory.
-    pub fn serve(&mut self, peer: u32, request: Head, payload: &[u8]) {
+    pub fn serve(&mut self, peer: Peer, request: Head, payload: &[u8]) {
         match request {
             Head::Put { op, last, slot, types, key, at, packed, total } => {
                 let named = Named { slot, types, key, at, total };
@@ -63,7 +64,7 @@ impl<M: Memory> Core<M> {
         }
     }
 
-    fn answer(&mut self, peer: u32, op: u32, last: u8, result: Result<(), Fault>) {
+    fn answer(&mut self, peer: Peer, op: Wire, last: u8, result: Result<(), Fault>) {
         if last != 0 || result.is_err() {
             let fault = result.map_or_else(Fault::number, |()| 0);
             self.reply(peer, Head::Ack { op, fault }, Vec::new());
@@ -72,8 +73,8 @@ impl<M: Memory> Core<M> {
 
     fn answer_with(
         &mut self,
-        peer: u32,
-        op: u32,
+        peer: Peer,
+        op: Wire,
         at: u64,
         bytes: Vec<u8>,
         result: Result<(), Fault>,
@@ -85,8 +86,8 @@ impl<M: Memory> Core<M> {
     }
 
     /// Answers a peer. One that asks and never takes the answers is let go.
-    pub fn reply(&mut self, peer: u32, head: Head, bytes: Vec<u8>) {
-        let state = &mut self.peers[peer as usize];
+    pub fn reply(&mut self, peer: Peer, head: Head, bytes: Vec<u8>) {
+        let state = &mut self.peers[peer.0 as usize];
         state.reply(head, bytes);
         if state.replies.len() > REPLIES_MAX || state.reply_bytes > REPLY_BYTES_MAX {
             return self.violation(peer);
@@ -94,8 +95,8 @@ impl<M: Memory> Core<M> {
         self.enqueue(peer);
     }
 
-    fn place_of(&mut self, peer: u32, named: Named, right: Rights) -> Result<Place, Fault> {
-        let form = self.peers[peer as usize].known.find(named.slot)?;
+    fn place_of(&mut self, peer: Peer, named: Named, right: Rights) -> Result<Place, Fault> {
+        let form = self.peers[peer.0 as usize].known.find(named.slot)?;
         self.translate(form, named.key, named.at, named.total, right)
     }
 
@@ -116,7 +117,7 @@ impl<M: Memory> Core<M> {
         Ok(Place { span, origin: hull.0.unsigned_abs() as usize, form })
     }
 
-    fn put_here(&mut self, peer: u32, named: Named, at: u64, bytes: &[u8]) -> Result<(), Fault> {
+    fn put_here(&mut self, peer: Peer, named: Named, at: u64, bytes: &[u8]) -> Result<(), Fault> {
         let place = self.place_of(peer, named, Rights::WRITE)?;
         self.stats.bytes_copied += bytes.len() as u64;
         let bytes = self.turned(peer, named.types, named.total, at, bytes)?;
@@ -149,7 +150,7 @@ impl<M: Memory> Core<M> {
 
     fn combine_here(
         &mut self,
-        peer: u32,
+        peer: Peer,
         named: Named,
         what: u8,
         at: u64,
@@ -180,7 +181,7 @@ impl<M: Memory> Core<M> {
 
     fn swap_here(
         &mut self,
-        peer: u32,
+        peer: Peer,
         named: Named,
         payload: &[u8],
         before: &mut [u8],
@@ -196,7 +197,7 @@ impl<M: Memory> Core<M> {
         if *before == *expected { self.write_place(&place, 0, &new) } else { Ok(()) }
     }
 
-    fn read_here(&mut self, peer: u32, op: u32, named: Named) {
+    fn read_here(&mut self, peer: Peer, op: Wire, named: Named) {
         let place = self.place_of(peer, named, Rights::READ);
         let form = match place {
             Ok(place) => place.form,
@@ -204,7 +205,7 @@ impl<M: Memory> Core<M> {
         };
         let Named { key, at: place, total, .. } = named;
         let answer = Answer { op, key, place, form, at: 0, total };
-        let jobs = &mut self.peers[peer as usize].jobs;
+        let jobs = &mut self.peers[peer.0 as usize].jobs;
         jobs.push_back(Job::Answer(answer));
         let answers = jobs.iter().filter(|job| matches!(job, Job::Answer(_))).count();
         if answers > REQUESTS_MAX as usize {

@@ -3,9 +3,9 @@
 use super::Engine;
 use crate::Fault;
 use crate::api::{Completion, HEADER_BYTES_MAX, Local, OpId, Rule, Source, Started, Tag};
-use crate::core::NOBODY;
 use crate::direct::{Far, Fetch, Fetched};
-use crate::matching::{Body, follows_form};
+use crate::matching::{Body, EarlyIndex, follows_form};
+use crate::numbers::{ANYBODY, OpIndex};
 use crate::ops::{Place, Ready, State, What};
 use crate::packet::{Head, PLAIN};
 use crate::peers::ENVELOPE_BYTES;
@@ -16,7 +16,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     #[inline]
     pub(super) fn start_send(
         &mut self,
-        to: u32,
+        to: Peer,
         tag: u64,
         header: &[u8],
         what: Local,
@@ -29,7 +29,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if self.core.peer(to)?.is_clear_and_alike()
             && self.send_now(to, tag, header, &what, bytes, PLAIN)?
         {
-            let peer = Peer(to);
+            let peer = to;
             return Ok(Started::Done(Completion { context, result: Ok(()), peer, tag, bytes }));
         }
         let core = &mut self.core;
@@ -37,14 +37,15 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let op = &mut core.ops[index];
         (op.tag, op.bytes, op.ahead) = (tag, bytes, header.len() as u64);
         let id = core.ops.id(index);
-        if core.peers[to as usize].is_clear() && self.announce_now(to, index, tag, header, bytes) {
+        if core.peers[to.0 as usize].is_clear() && self.announce_now(to, index, tag, header, bytes)
+        {
             return Ok(Started::Pending(id));
         }
         let core = &mut self.core;
         if !header.is_empty() {
             core.ops[index].more().header.extend_from_slice(header);
         }
-        core.peers[to as usize].backlog.push_back(index);
+        core.peers[to.0 as usize].backlog.push_back(index);
         self.pump_now(to);
         Ok(Started::Pending(id))
     }
@@ -53,7 +54,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     #[inline]
     pub(super) fn send_now(
         &mut self,
-        to: u32,
+        to: Peer,
         tag: u64,
         header: &[u8],
         what: &Local,
@@ -63,7 +64,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let core = &mut self.core;
         let cost = bytes + ENVELOPE_BYTES;
         let max = core.config.eager_bytes_max.min(self.transport.packet_bytes_max());
-        if bytes > max as u64 || core.peers[to as usize].room < cost {
+        if bytes > max as u64 || core.peers[to.0 as usize].room < cost {
             return Ok(false);
         }
         let head = if types == PLAIN {
@@ -71,7 +72,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         } else {
             Head::Typed { tag, types, header: header.len() as u16 }.encode()
         };
-        let (peer, total) = (Peer(to), bytes as usize);
+        let (peer, total) = (to, bytes as usize);
         let sent = if what.form.is_none() {
             let transport = &mut self.transport;
             core.memory.read(what.span, |body| {
@@ -94,7 +95,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         };
         match sent {
             Ok(()) => {
-                core.peers[to as usize].room -= cost;
+                core.peers[to.0 as usize].room -= cost;
                 core.stats.eager += 1;
                 core.stats.bytes_copied += bytes;
                 Ok(true)
@@ -129,12 +130,12 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     #[inline]
-    fn source(&mut self, from: Source) -> Result<u32, Fault> {
+    fn source(&mut self, from: Source) -> Result<Peer, Fault> {
         match from {
-            Source::Any => Ok(NOBODY),
+            Source::Any => Ok(ANYBODY),
             Source::From(peer) => {
-                self.know(peer.0);
-                self.core.peer(peer.0).map(|_| peer.0)
+                self.know(peer);
+                self.core.peer(peer).map(|_| peer)
             }
         }
     }
@@ -169,14 +170,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// Receives a message that came before.
     fn receive_early(
         &mut self,
-        early: u32,
+        early: EarlyIndex,
         into: Local,
         room: u64,
         place: Option<Place>,
         context: u64,
     ) -> Result<Started, Fault> {
         let core = &mut self.core;
-        let index = core.ops.add(What::Receive, NOBODY, context, into).ok_or(Fault::Busy)?;
+        let index = core.ops.add(What::Receive, ANYBODY, context, into).ok_or(Fault::Busy)?;
         let early = core.early.take(early);
         let op = &mut core.ops[index];
         op.bytes = room;
@@ -193,7 +194,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             core.settle(index, types);
         }
         core.stats.unexpected_bytes -= early.cost;
-        let state = &mut core.peers[early.peer as usize];
+        let state = &mut core.peers[early.peer.0 as usize];
         state.held = state.held.saturating_sub(early.cost);
         core.give_back(early.peer, early.cost);
         match early.body {
@@ -229,7 +230,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Gets the rest of a message whose sender waits: out of its memory, or by asking for it.
-    fn fetch_body(&mut self, index: u32, ready: &Ready) -> Option<Completion> {
+    fn fetch_body(&mut self, index: OpIndex, ready: &Ready) -> Option<Completion> {
         let core = &mut self.core;
         let header = ready.header.len() as u64;
         core.deliver(index, 0, &ready.header);
@@ -265,15 +266,15 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Reads the rest of a message right from its sender's memory, if that can be done.
-    fn reach(&mut self, index: u32, ready: &Ready, header: u64) -> Result<Fetched, Fault> {
+    fn reach(&mut self, index: OpIndex, ready: &Ready, header: u64) -> Result<Fetched, Fault> {
         let op = &self.core.ops[index];
-        let (ahead, local, peer) = (op.ahead, op.local, Peer(op.peer));
+        let (ahead, local, peer) = (op.ahead, op.local, op.peer);
         let body = op.wanted.saturating_sub(header);
         if body == 0 {
             return Ok(Fetched::Whole);
         }
         let is_whole = op.wanted == ready.bytes || ready.form.is_none();
-        let is_alike = !self.core.is_foreign(peer.0);
+        let is_alike = !self.core.is_foreign(peer);
         let Some(origin) = ready.address.filter(|_| is_whole && is_alike && ahead <= header) else {
             return Ok(Fetched::Not);
         };
@@ -283,7 +284,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let far = Far { peer, origin, form: ready.form.clone(), bytes: body };
         let at = header - ahead;
         let fetched = if far.form.is_none() && local.form.is_none() {
-            let fetch = Fetch { token: self.core.ops.wire(index).into(), message: ready.op };
+            let fetch = Fetch { token: self.core.ops.wire(index).token(), message: ready.op };
             self.core.fetch_far(&mut self.transport, fetch, &far, &local, at)?
         } else {
             Fetched::of(self.core.read_far(&mut self.transport, &far, &local, at)?)

@@ -24,7 +24,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes == 0 {
             return Ok(done(&to, bytes, context));
         }
-        if !self.core.is_foreign(to.peer.0)
+        if !self.core.is_foreign(to.peer)
             && let Some(far) = self.enter(&to, form, bytes, Rights::WRITE)?
             && let Some(begun) = self.begin_here(What::Put, from, to, &far, context)?
         {
@@ -40,7 +40,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes == 0 {
             return Ok(done(&from, bytes, context));
         }
-        if !self.core.is_foreign(from.peer.0)
+        if !self.core.is_foreign(from.peer)
             && let Some(far) = self.enter(&from, form, bytes, Rights::READ)?
             && let Some(begun) = self.begin_here(What::Get, into, from, &far, context)?
         {
@@ -152,8 +152,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         bytes: u64,
         is_written: bool,
     ) -> Result<Option<Rc<Committed>>, Fault> {
-        self.know(remote.peer.0);
-        self.core.peer(remote.peer.0)?;
+        self.know(remote.peer);
+        self.core.peer(remote.peer)?;
         let Some(form) = remote.form else { return Ok(None) };
         let form = self.core.forms.find(form)?;
         if form.plan.size() != bytes {
@@ -207,14 +207,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         more: impl FnOnce(&mut crate::ops::Op),
     ) -> Result<Started, Fault> {
         let core = &mut self.core;
-        let peer = remote.peer.0;
+        let peer = remote.peer;
         let index = core.ops.add(what, peer, context, local).ok_or(Fault::Busy)?;
         let op = &mut core.ops[index];
         (op.bytes, op.wanted) = (bytes, bytes);
         op.more().remote = Some(remote);
         more(op);
         let id = core.ops.id(index);
-        core.peers[peer as usize].backlog.push_back(index);
+        core.peers[peer.0 as usize].backlog.push_back(index);
         self.pump_now(peer);
         Ok(Started::Pending(id))
     }

@@ -7,6 +7,7 @@ use crate::Fault;
 use crate::api::{Local, Remote, Started};
 use crate::core::Core;
 use crate::direct::Far;
+use crate::numbers::OpIndex;
 use crate::ops::{State, What};
 use covey_wire::transport::{Refused, Transfer};
 use covey_wire::{Memory, Span, Transport};
@@ -30,11 +31,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     ) -> Result<Option<Started>, Fault> {
         let Some(pieces) = self.core.pieces(&local, far)? else { return Ok(None) };
         let peer = remote.peer;
-        let index = self.core.ops.add(what, peer.0, context, local).ok_or(Fault::Busy)?;
+        let index = self.core.ops.add(what, peer, context, local).ok_or(Fault::Busy)?;
         let op = &mut self.core.ops[index];
         (op.bytes, op.wanted, op.state) = (far.bytes, far.bytes, State::Away);
         op.more().remote = Some(remote);
-        let token = u64::from(self.core.ops.wire(index));
+        let token = self.core.ops.wire(index).token();
         for Piece { ours, theirs } in pieces {
             let posted = match what {
                 What::Get => self.transport.read(token, peer, &theirs, ours),
@@ -62,7 +63,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 impl<M: Memory> Core<M> {
     /// One of the reads or writes of an operation has ended.
     #[cold]
-    pub fn posted_ended(&mut self, index: u32, result: Result<(), Refused>) {
+    pub fn posted_ended(&mut self, index: OpIndex, result: Result<(), Refused>) {
         let op = &mut self.ops[index];
         op.posted = op.posted.saturating_sub(1);
         if result.is_err() {
@@ -74,7 +75,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// Nothing of an operation is the transport's any more: it is done, or the peer is asked.
-    fn posted_all_ended(&mut self, index: u32) {
+    fn posted_all_ended(&mut self, index: OpIndex) {
         let op = &mut self.ops[index];
         let peer = op.peer;
         if !op.more().is_refused {
@@ -85,7 +86,7 @@ impl<M: Memory> Core<M> {
         if self.peer(peer).is_err() {
             return self.fail(index, Fault::PeerDead);
         }
-        self.peers[peer as usize].backlog.push_back(index);
+        self.peers[peer.0 as usize].backlog.push_back(index);
         self.enqueue(peer);
     }
 

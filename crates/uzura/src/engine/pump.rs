@@ -5,6 +5,7 @@ use super::Engine;
 use crate::Fault;
 use crate::api::Local;
 use crate::forms::{Committed, ENTRIES_MAX};
+use crate::numbers::{OpIndex, Wire};
 use crate::ops::{State, What};
 use crate::packet::{self, Head, PLAIN, VERSION};
 use crate::peers::{Answer, ENVELOPE_BYTES, FETCH_BYTES_MAX, Job, REQUESTS_MAX, Telling};
@@ -37,7 +38,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         self.transport.gather(true);
         for at in 0..count {
             let peer = self.core.queue[at];
-            self.core.peers[peer as usize].is_queued = false;
+            self.core.peers[peer.0 as usize].is_queued = false;
             done += self.pump_now(peer);
         }
         self.core.queue.drain(..count);
@@ -47,21 +48,21 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// Sends what can be sent to one peer, which is tried again in the next poll if that is not all. Says how much was
     /// done.
-    pub(super) fn pump_now(&mut self, peer: u32) -> usize {
+    pub(super) fn pump_now(&mut self, peer: Peer) -> usize {
         let done = self.pump(peer);
-        if self.core.peers[peer as usize].has_work(self.core.config.window_bytes / 4) {
+        if self.core.peers[peer.0 as usize].has_work(self.core.config.window_bytes / 4) {
             self.core.enqueue(peer);
         }
         done
     }
 
     /// Sends what can be sent to one peer. Says how much was done.
-    fn pump(&mut self, peer: u32) -> usize {
+    fn pump(&mut self, peer: Peer) -> usize {
         let mut done = 0;
         if self.core.peer(peer).is_err() {
             return 0;
         }
-        self.core.peers[peer as usize].is_full = false;
+        self.core.peers[peer.0 as usize].is_full = false;
         loop {
             let before = done;
             for what in [Self::first, Self::replies, Self::backlog, Self::job] {
@@ -69,7 +70,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                     More | Finished => done += 1,
                     Waits => {}
                     Full => {
-                        self.core.peers[peer as usize].is_full = true;
+                        self.core.peers[peer.0 as usize].is_full = true;
                         return done;
                     }
                 }
@@ -84,9 +85,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// The first packet, and room that is given back.
-    fn first(&mut self, peer: u32) -> Step {
+    fn first(&mut self, peer: Peer) -> Step {
         let window = self.core.config.window_bytes;
-        let state = &self.core.peers[peer as usize];
+        let state = &self.core.peers[peer.0 as usize];
         if !state.said_hello {
             let order = packet::number_of(self.core.config.order);
             let head = Head::Hello { version: VERSION, order, window };
@@ -100,11 +101,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Answers a peer with a head alone, at once where nothing waits before.
-    pub(super) fn answer(&mut self, peer: u32, head: Head) {
-        let state = &self.core.peers[peer as usize];
+    pub(super) fn answer(&mut self, peer: Peer, head: Head) {
+        let state = &self.core.peers[peer.0 as usize];
         let is_next = state.replies.is_empty() && state.said_hello;
         if !is_next || self.plain(peer, head, &[], |_| ()) == Full {
-            self.core.peers[peer as usize].reply(head, Vec::new());
+            self.core.peers[peer.0 as usize].reply(head, Vec::new());
             self.pump_now(peer);
         }
     }
@@ -112,21 +113,21 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// Sends a packet of known bytes.
     fn plain(
         &mut self,
-        peer: u32,
+        peer: Peer,
         head: Head,
         bytes: &[u8],
         then: impl FnOnce(&mut crate::peers::PeerState),
     ) -> Step {
         let fill = |room: &mut [u8]| room.copy_from_slice(bytes);
-        let sent = self.transport.send(Peer(peer), &head.encode(), bytes.len(), fill);
+        let sent = self.transport.send(peer, &head.encode(), bytes.len(), fill);
         let step = self.sent(peer, sent);
         if step == Finished {
-            then(&mut self.core.peers[peer as usize]);
+            then(&mut self.core.peers[peer.0 as usize]);
         }
         step
     }
 
-    fn sent(&mut self, peer: u32, sent: Result<(), Refused>) -> Step {
+    fn sent(&mut self, peer: Peer, sent: Result<(), Refused>) -> Step {
         match sent {
             Ok(()) => Finished,
             Err(Refused::Full) => Full,
@@ -137,19 +138,21 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
     }
 
-    fn replies(&mut self, peer: u32) -> Step {
-        let Some(reply) = self.core.peers[peer as usize].replies.pop_front() else { return Waits };
+    fn replies(&mut self, peer: Peer) -> Step {
+        let Some(reply) = self.core.peers[peer.0 as usize].replies.pop_front() else {
+            return Waits;
+        };
         let bytes = reply.bytes.len();
         let step = self.plain(peer, reply.head, &reply.bytes, |state| state.reply_bytes -= bytes);
         if step == Full {
-            self.core.peers[peer as usize].replies.push_front(reply);
+            self.core.peers[peer.0 as usize].replies.push_front(reply);
         }
         step
     }
 
     /// The first operation of those that wait.
-    fn backlog(&mut self, peer: u32) -> Step {
-        let state = &self.core.peers[peer as usize];
+    fn backlog(&mut self, peer: Peer) -> Step {
+        let state = &self.core.peers[peer.0 as usize];
         let (true, Some(&index)) = (state.open, state.backlog.front()) else { return Waits };
         let begun = match self.core.ops[index].what {
             What::Send => self.begin_send(peer, index),
@@ -157,13 +160,13 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         };
         match begun {
             Ok(Finished) => {
-                self.core.peers[peer as usize].backlog.pop_front();
+                self.core.peers[peer.0 as usize].backlog.pop_front();
                 Finished
             }
             Ok(step) => step,
             Err(fault) => {
                 // A dead peer has no backlog any more, and its operations are ended.
-                if self.core.peers[peer as usize].backlog.pop_front() == Some(index) {
+                if self.core.peers[peer.0 as usize].backlog.pop_front() == Some(index) {
                     self.core.fail(index, fault);
                 }
                 Finished
@@ -171,7 +174,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
     }
 
-    fn begin_send(&mut self, peer: u32, index: u32) -> Result<Step, Fault> {
+    fn begin_send(&mut self, peer: Peer, index: OpIndex) -> Result<Step, Fault> {
         let op = &mut self.core.ops[index];
         let (tag, bytes) = (op.tag, op.bytes);
         let header = op.more.as_mut().map_or(Vec::new(), |more| std::mem::take(&mut more.header));
@@ -193,8 +196,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     #[inline]
     pub(super) fn announce_now(
         &mut self,
-        peer: u32,
-        index: u32,
+        peer: Peer,
+        index: OpIndex,
         tag: u64,
         header: &[u8],
         bytes: u64,
@@ -220,8 +223,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// Sends a message, or says that it is there.
     fn announce(
         &mut self,
-        peer: u32,
-        index: u32,
+        peer: Peer,
+        index: OpIndex,
         tag: u64,
         header: &[u8],
         bytes: u64,
@@ -235,7 +238,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             return Ok(Finished);
         }
         let cost = header.len() as u64 + ENVELOPE_BYTES;
-        let room = self.core.peers[peer as usize].room;
+        let room = self.core.peers[peer.0 as usize].room;
         if room < cost {
             return Ok(Waits);
         }
@@ -247,7 +250,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let (mut slot, mut address) = (PLAIN, local.span.address.wrapping_add(local.origin));
         if self.core.is_foreign(peer) {
             (slot, address) = (types, u64::MAX);
-        } else if !self.transport.is_reachable(Peer(peer)) {
+        } else if !self.transport.is_reachable(peer) {
             address = u64::MAX;
         } else if let Some(form) = form {
             match self.tell(peer, &form) {
@@ -267,7 +270,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Tells a peer of the other byte order which elements a message has: the slot of their layout.
-    fn types_of(&mut self, peer: u32, local: &Local) -> Result<Result<u16, Step>, Fault> {
+    fn types_of(&mut self, peer: Peer, local: &Local) -> Result<Result<u16, Step>, Fault> {
         if !self.core.is_foreign(peer) {
             return Ok(Ok(PLAIN));
         }
@@ -278,7 +281,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// The slots of a request's layout and of that of its elements, which the peer must have.
     fn slots_of(
         &mut self,
-        peer: u32,
+        peer: Peer,
         form: Option<&Rc<Committed>>,
         types: Option<&Rc<Committed>>,
     ) -> Result<Result<(u16, u16), Step>, Fault> {
@@ -288,7 +291,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
         // The second may have taken the first one's place, which then takes another one.
         for _ in 0..=both.len() {
-            let told = &self.core.peers[peer as usize].told;
+            let told = &self.core.peers[peer.0 as usize].told;
             let slot =
                 |form: Option<&Rc<Committed>>| form.map_or(Some(PLAIN), |form| told.slot(form.id));
             if let Some(slots) = slot(form).zip(slot(types)) {
@@ -306,12 +309,12 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// Sees to it that the peer has a layout: its slot, or none when it is too large to be sent. As an error what the
     /// description waits for.
-    fn tell(&mut self, peer: u32, form: &Rc<Committed>) -> Result<Option<u16>, Step> {
-        if let Some(slot) = self.core.peers[peer as usize].told.slot(form.id) {
+    fn tell(&mut self, peer: Peer, form: &Rc<Committed>) -> Result<Option<u16>, Step> {
+        if let Some(slot) = self.core.peers[peer.0 as usize].told.slot(form.id) {
             return Ok(Some(slot));
         }
         let Some(encoded) = form.encoded() else { return Ok(None) };
-        let state = &mut self.core.peers[peer as usize];
+        let state = &mut self.core.peers[peer.0 as usize];
         if state.telling.as_ref().is_none_or(|telling| telling.id != form.id) {
             // One that was broken off is begun anew when it is needed.
             let Some((slot, clear)) = state.told.choose(form.layout.entries()) else {
@@ -320,7 +323,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             state.telling = Some(Telling { id: form.id, slot, clear, at: 0 });
         }
         loop {
-            let state = &mut self.core.peers[peer as usize];
+            let state = &mut self.core.peers[peer.0 as usize];
             let Some(Telling { slot, at, clear, .. }) = &state.telling else { return Err(Waits) };
             let (slot, at) = (*slot, *at);
             if let Some(&other) = clear.last() {
@@ -347,7 +350,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 step => return Err(step),
             }
             if at + chunk == encoded.len() {
-                let state = &mut self.core.peers[peer as usize];
+                let state = &mut self.core.peers[peer.0 as usize];
                 state.telling = None;
                 state.told.set(slot, form.id, form.layout.entries());
                 return Ok(Some(slot));
@@ -355,8 +358,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
     }
 
-    fn begin_request(&mut self, peer: u32, index: u32) -> Result<Step, Fault> {
-        if self.core.peers[peer as usize].requests >= REQUESTS_MAX {
+    fn begin_request(&mut self, peer: Peer, index: OpIndex) -> Result<Step, Fault> {
+        if self.core.peers[peer.0 as usize].requests >= REQUESTS_MAX {
             return Ok(Waits);
         }
         let op = &self.core.ops[index];
@@ -387,18 +390,18 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             _ => {
                 let generation = self.core.ops[index].generation;
                 let job = Job::Update { op: index, generation, form, types, at: 0 };
-                self.core.peers[peer as usize].jobs.push_back(job);
+                self.core.peers[peer.0 as usize].jobs.push_back(job);
                 Finished
             }
         };
         if step == Finished {
             self.core.ops[index].state = State::Moving;
-            self.core.peers[peer as usize].requests += 1;
+            self.core.peers[peer.0 as usize].requests += 1;
         }
         Ok(step)
     }
 
-    fn swap(&mut self, peer: u32, index: u32, head: Head) -> Result<Step, Fault> {
+    fn swap(&mut self, peer: Peer, index: OpIndex, head: Head) -> Result<Step, Fault> {
         let op = &self.core.ops[index];
         let new = op.more.as_ref().and_then(|more| more.new).ok_or(Fault::NoSuch)?;
         let (local, bytes) = (op.local, op.bytes as usize);
@@ -410,8 +413,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// A packet of the first transfer; then it is the next one's turn.
-    fn job(&mut self, peer: u32) -> Step {
-        let Some(mut job) = self.core.peers[peer as usize].jobs.pop_front() else { return Waits };
+    fn job(&mut self, peer: Peer) -> Step {
+        let Some(mut job) = self.core.peers[peer.0 as usize].jobs.pop_front() else { return Waits };
         let step = match &mut job {
             Job::Message { op, generation, into, at } => {
                 if !self.is_live(*op, *generation) {
@@ -437,12 +440,12 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         step
     }
 
-    fn is_live(&self, index: u32, generation: u16) -> bool {
+    fn is_live(&self, index: OpIndex, generation: u16) -> bool {
         let op = &self.core.ops[index];
         op.what != What::Free && op.generation == generation
     }
 
-    fn message_part(&mut self, peer: u32, index: u32, into: u32, at: &mut u64) -> Step {
+    fn message_part(&mut self, peer: Peer, index: OpIndex, into: Wire, at: &mut u64) -> Step {
         let op = &self.core.ops[index];
         let (local, ahead, end) = (op.local, op.ahead, op.wanted);
         let left = end.saturating_sub(*at);
@@ -451,13 +454,13 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let posted = (self.transport.post_bytes_max() as u64).min(left);
         let (sent, bytes) = if local.form.is_none() && posted > most {
             let Some(part) = local.span.part(*at - ahead, posted) else { return Waits };
-            let token = u64::from(self.core.ops.wire(index));
-            (self.transport.post(token, Peer(peer), &head, part), posted)
+            let token = self.core.ops.wire(index).token();
+            (self.transport.post(token, peer, &head, part), posted)
         } else {
             let bytes = left.min(most);
             let (core, mut fault) = (&mut self.core, None);
             core.stats.bytes_copied += bytes;
-            let sent = self.transport.send(Peer(peer), &head, bytes as usize, |room| {
+            let sent = self.transport.send(peer, &head, bytes as usize, |room| {
                 fault = core.take(&local, *at - ahead, room).err();
             });
             if let Some(fault) = fault {
@@ -485,8 +488,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     fn update_part(
         &mut self,
-        peer: u32,
-        index: u32,
+        peer: Peer,
+        index: OpIndex,
         form: Option<&Rc<Committed>>,
         types: Option<&Rc<Committed>>,
         at: &mut u64,
@@ -532,7 +535,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let (core, mut fault) = (&mut self.core, None);
         let bytes = (end - packed) as usize;
         core.stats.bytes_copied += bytes as u64;
-        let sent = self.transport.send(Peer(peer), &head.encode(), bytes, |room| {
+        let sent = self.transport.send(peer, &head.encode(), bytes, |room| {
             fault = core.take(&local, packed, room).err();
         });
         if let Some(fault) = fault {
@@ -547,7 +550,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
     }
 
-    fn answer_part(&mut self, peer: u32, answer: &mut Answer) -> Step {
+    fn answer_part(&mut self, peer: Peer, answer: &mut Answer) -> Step {
         let left = answer.total - answer.at;
         let bytes = left.min(self.transport.packet_bytes_max() as u64);
         let core = &mut self.core;
@@ -555,7 +558,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let mut sent = Ok(());
         if fault.is_none() {
             let head = Head::Data { op: answer.op, at: answer.at }.encode();
-            sent = self.transport.send(Peer(peer), &head, bytes as usize, |room| {
+            sent = self.transport.send(peer, &head, bytes as usize, |room| {
                 fault = core.answer_part(answer, room).err();
             });
         }
