@@ -582,3 +582,6 @@ fn replay_one(store: &mut Store<Rows>, record: &[u8]) -> io::Result<()> {
     })?;
     store.replay(&request).map_err(|error| io::Error::other(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;
