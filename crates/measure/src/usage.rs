@@ -5,6 +5,7 @@
 //! its keeper, the measuring programs, and whatever else runs on a node, which is known by its network
 //! namespace. Outside, all processes are this host's.
 
+use covey_io::os::process::stat;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -135,24 +136,12 @@ fn processes() -> HashMap<u32, Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some((pid, process(&stat)?))
+        let stat = stat(pid)?;
+        let of_children = (stat.cutime + stat.cstime).max(0).cast_unsigned();
+        let (parent, ticks) = (stat.ppid.cast_unsigned(), stat.utime + stat.stime);
+        Some((pid, Process { name: stat.comm, parent, ticks, of_children }))
     })
     .collect()
-}
-
-/// A line of `/proc/PID/stat`; the name may hold anything but ends at the last parenthesis.
-fn process(stat: &str) -> Option<Process> {
-    let (head, rest) = stat.rsplit_once(") ")?;
-    let name = head.split_once('(')?.1.to_string();
-    let words: Vec<&str> = rest.split(' ').collect();
-    let number = |index: usize| words.get(index)?.parse::<u64>().ok();
-    Some(Process {
-        name,
-        parent: number(1)? as u32,
-        ticks: number(11)? + number(12)?,
-        of_children: number(13)? + number(14)?,
-    })
 }
 
 /// A program of this node that does not measure.
@@ -212,11 +201,9 @@ mod tests {
                     intr 5\n";
         assert_eq!(cpus(stat), Some(Cpus { count: 2, idle: 405, interrupts: 7, steal: 3 }));
         assert_eq!(cpus("nothing"), None);
-        let line = "42 (a) b (c) S 7 42 42 0 -1 0 1 2 3 4 50 60 8 9 20 0 1 0 100";
-        let found = process(line).unwrap();
-        assert_eq!(found.name, "a) b (c");
-        assert_eq!((found.parent, found.ticks, found.of_children), (7, 110, 17));
-        assert_eq!(process("42 (half"), None);
+        let all = processes();
+        let me = &all[&std::process::id()];
+        assert_eq!(me.parent, std::os::unix::process::parent_id());
     }
 
     #[test]

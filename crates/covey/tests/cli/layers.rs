@@ -271,7 +271,7 @@ pub(crate) fn workspace() -> PathBuf {
     here.ancestors().nth(2).expect("crates/covey lies in the workspace").to_owned()
 }
 
-fn crates() -> Vec<PathBuf> {
+pub(crate) fn crates() -> Vec<PathBuf> {
     let parent = workspace().join("crates");
     let entries = fs::read_dir(&parent).expect("crates/ can be read");
     let folders = entries.map(|entry| entry.expect("an entry").path());
@@ -289,11 +289,11 @@ fn ruled() -> Vec<(PathBuf, &'static Rule)> {
         .collect()
 }
 
-fn name_of(folder: &Path) -> String {
+pub(crate) fn name_of(folder: &Path) -> String {
     folder.file_name().expect("a folder has a name").to_string_lossy().into_owned()
 }
 
-fn manifest(folder: &Path) -> toml::Table {
+pub(crate) fn manifest(folder: &Path) -> toml::Table {
     let file = folder.join("Cargo.toml");
     read(&file).parse().unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
@@ -329,12 +329,11 @@ fn ours(package: &str) -> Option<String> {
     }
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(folder) else { return found };
     for path in entries.map(|entry| entry.expect("an entry").path()) {
-        let name = path.file_name().expect("an entry has a name");
-        if path.is_dir() && name != "target" {
+        if path.is_dir() {
             found.extend(sources(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);

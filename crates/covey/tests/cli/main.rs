@@ -2,6 +2,7 @@
 
 mod cluster;
 mod config;
+mod dependencies;
 mod docs;
 mod files;
 mod genconfig;

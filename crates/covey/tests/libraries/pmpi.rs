@@ -3,8 +3,10 @@
 
 use crate::support::libraries::{built, source};
 use crate::support::{Finished, has_program, run, run_within, skip};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -26,15 +28,8 @@ impl Mpi {
             skip(format!("needs {compiler}"));
             return None;
         }
-        let dir = TempDir::new().expect("a directory");
-        let mut build = Command::new(source("crates/capi/mpi/pmpi/build"));
-        build.arg("-o").arg(dir.path()).arg(&compiler);
-        build.env("COVEY_LIB", built("covey-capi", "libcovey_capi.a"));
-        let done = run(build);
-        assert!(done.ok && !done.stderr.contains("warning"), "{done}");
-        let shim = PathBuf::from(done.stdout.trim());
-        assert!(shim.ends_with(format!("libcovey-pmpi-{name}.so")), "{done}");
-        Some(Mpi { name, dir, shim })
+        let shim = shim(name, &compiler);
+        Some(Mpi { name, dir: TempDir::new().expect("a directory"), shim })
     }
 
     /// Compiles a program of the tests; None where there is no such compiler.
@@ -98,6 +93,26 @@ impl Mpi {
             .filter_map(|line| line.split(words).next()?.rsplit([' ', '(']).next()?.parse().ok());
         before.collect()
     }
+}
+
+/// The shim for a library, built once for all tests.
+fn shim(name: &'static str, compiler: &str) -> PathBuf {
+    static BUILT: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built_before = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(shim) = built_before.get(name) {
+        return shim.clone();
+    }
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pmpi");
+    std::fs::create_dir_all(&dir).expect("cargo has made the directory above");
+    let mut build = Command::new(source("crates/capi/mpi/pmpi/build"));
+    build.arg("-o").arg(&dir).arg(compiler);
+    build.env("COVEY_LIB", built("covey-capi", "libcovey_capi.a"));
+    let done = run(build);
+    assert!(done.ok && !done.stderr.contains("warning"), "{done}");
+    let shim = PathBuf::from(done.stdout.trim());
+    assert!(shim.ends_with(format!("libcovey-pmpi-{name}.so")), "{done}");
+    built_before.insert(name, shim.clone());
+    shim
 }
 
 /// Everything goes through the shim, however small it is.

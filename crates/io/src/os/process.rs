@@ -1,5 +1,7 @@
 //! A process that can be named again later without mistaking another for it.
 
+use procfs_core::FromRead;
+use procfs_core::process::Stat;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -22,7 +24,7 @@ pub struct Process {
 impl Process {
     /// The process that has this number now.
     pub fn now(pid: u32) -> Option<Process> {
-        let (_, started) = state_and_start(pid)?;
+        let started = stat(pid)?.starttime;
         Some(Process { pid, started, boot: boot_id(), note: String::new() })
     }
 
@@ -59,10 +61,8 @@ impl Process {
     /// Whether that very process still runs. One that has ended and was not yet waited for does
     /// not.
     pub fn is_alive(&self) -> bool {
-        let ended = |state| matches!(state, 'Z' | 'X');
-        state_and_start(self.pid)
-            .is_some_and(|(state, started)| started == self.started && !ended(state))
-            && self.boot == boot_id()
+        let runs = |now: Stat| now.starttime == self.started && !matches!(now.state, 'Z' | 'X');
+        stat(self.pid).is_some_and(runs) && self.boot == boot_id()
     }
 
     /// Sends a signal to that very process: the descriptor is taken before the check.
@@ -102,14 +102,9 @@ pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize>
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
-/// The state letter and start time. The command's name may hold blanks and brackets: count from the
-/// end of it.
-fn state_and_start(pid: u32) -> Option<(char, u64)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut words = text.rsplit_once(") ")?.1.split(' ');
-    let state = words.next()?.chars().next()?;
-    // Field 22 of proc_pid_stat(5); `state` was field 3.
-    Some((state, words.nth(18)?.parse().ok()?))
+/// What the kernel tells of a process or thread, if there is one of this number.
+pub fn stat(number: u32) -> Option<Stat> {
+    Stat::from_file(format!("/proc/{number}/stat")).ok()
 }
 
 /// Which boot of which machine this is.
@@ -150,6 +145,17 @@ mod tests {
         assert!(runtime.block_on(wait));
         assert!(process.signal(Signal::KILL).is_ok());
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_found_whatever_its_name_is() {
+        // The name may hold blanks, brackets, and bytes that are no text.
+        let numbers = (4..=52).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
+        let line = [b"12 (a) \xff ( c)) S ", numbers.as_bytes(), b"\n"].concat();
+        let stat = Stat::from_read(line.as_slice()).unwrap();
+        assert_eq!((stat.pid, stat.state, stat.ppid), (12, 'S', 4));
+        assert_eq!((stat.starttime, stat.processor), (22, Some(39)));
+        assert!(Stat::from_read(&b"12 (short) S 1 2"[..]).is_err());
     }
 
     #[test]

@@ -5,7 +5,6 @@ use crate::error::{Cannot, Error, Result};
 use covey_measure::html::{self, graphs};
 use covey_measure::results::Results;
 use covey_plot::chart::{Look, Size};
-use covey_plot::png;
 use std::path::{Path, PathBuf};
 
 /// Make a report of measurements: one HTML file, or its graphs as SVG and PNG
@@ -58,10 +57,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             match look {
                 Look::File => write(&file.with_extension("svg"), svg.as_bytes(), &mut written)?,
                 _ => {
-                    let dots = png::of_svg(&svg);
-                    let dots =
-                        dots.map_err(|why| Error::work(format!("cannot draw a PNG: {why}")))?;
-                    write(&file.with_extension("png"), &dots, &mut written)?;
+                    write(&file.with_extension("png"), &dots_of(&svg)?, &mut written)?;
                 }
             }
         }
@@ -70,6 +66,18 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         use std::io::Write;
         written.iter().try_for_each(|file| writeln!(out, "{}", file.display()))
     })
+}
+
+#[cfg(feature = "png")]
+fn dots_of(svg: &str) -> Result<Vec<u8>> {
+    let dots = covey_plot::png::of_svg(svg);
+    dots.map_err(|why| Error::work(format!("cannot draw a PNG: {why}")))
+}
+
+#[cfg(not(feature = "png"))]
+fn dots_of(_: &str) -> Result<Vec<u8>> {
+    Err(Error::user("cannot draw a PNG: this program was built without the feature `png`")
+        .hint("--svg writes the same graphs"))
 }
 
 fn write(file: &Path, bytes: &[u8], written: &mut Vec<PathBuf>) -> Result<()> {

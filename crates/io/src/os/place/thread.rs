@@ -1,5 +1,6 @@
 //! Where threads run: their CPUs, their policy, and what they were given at the start.
 
+use crate::os::process::stat;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io;
@@ -7,14 +8,7 @@ use std::sync::OnceLock;
 
 /// The CPU where a thread of any process on this machine ran last.
 pub fn cpu_of(tid: u32) -> Option<usize> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    processor(&stat)
-}
-
-/// Field 39, counted from behind the name, which may hold anything.
-fn processor(stat: &str) -> Option<usize> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(36)?.parse().ok()
+    stat(tid)?.processor?.try_into().ok()
 }
 
 /// A thread of a process that is a front and has joined its caller.
@@ -168,13 +162,6 @@ const THREADS_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_processor_is_found_behind_any_name() {
-        let fields = (4..60).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
-        assert_eq!(processor(&format!("12 (a) b ( c)) S {fields}")), Some(39));
-        assert_eq!(processor("12 (short) S 1 2"), None);
-    }
 
     #[test]
     fn those_that_want_to_run_are_counted() {

@@ -1,5 +1,6 @@
 //! All processes that came of this one.
 
+use crate::os::process::stat;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
 use std::fs;
@@ -38,14 +39,9 @@ fn processes() -> HashMap<u32, Seen> {
     numbers.filter_map(|pid| Some((pid, look(pid)?))).collect()
 }
 
-/// Fields 4 and 22 of proc_pid_stat(5), counted from the end of the name, which may hold anything.
 fn look(pid: u32) -> Option<Seen> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let end = text.windows(2).rposition(|two| two == b") ")?;
-    let text = std::str::from_utf8(&text[end + 2..]).ok()?;
-    let mut words = text.split(' ');
-    let parent = words.nth(1)?.parse().ok()?;
-    Some(Seen { parent, started: words.nth(17)?.parse().ok()? })
+    let stat = stat(pid)?;
+    Some(Seen { parent: stat.ppid.cast_unsigned(), started: stat.starttime })
 }
 
 fn is_below(pid: u32, above: u32, processes: &HashMap<u32, Seen>) -> bool {
