@@ -131,9 +131,9 @@ impl Names {
         }
         // That a name of a complete directory is not there goes without saying.
         if id.is_none() && self.is_complete {
-            drop(self.entries.remove(name))
+            self.entries.remove(name);
         } else {
-            drop(self.entries.insert(name.clone(), id))
+            self.entries.insert(name.clone(), id);
         }
         has_room
     }
