@@ -116,7 +116,7 @@ fn a_command_that_cannot_be_done_says_why() {
         ("signal FOO\n", "there is no signal \"FOO\""),
         ("type odd\n", "normal or persistent"),
         ("frobnicate\n", "there is no command \"frobnicate\""),
-        ("exec a b\n", "usage: exec [PATH]"),
+        ("exec a b\n", "usage: exec [PATH | in NAME]"),
     ] {
         let text = session.refused(command);
         assert!(text.contains("# last error: ") && text.contains(why), "{command}: {text}");
