@@ -188,8 +188,12 @@ impl Volumes {
         } else if volume.opened.borrow().is_ok() {
             self.learn_portals(&volume).await;
         }
-        if volume.opened.borrow().is_err() {
-            self.open(name, &volume).await;
+        let is_open = volume.opened.borrow().is_ok();
+        let may_try = volume.heard.borrow().may_try(Instant::now());
+        match (is_open, may_try) {
+            (true, _) => {}
+            (false, true) => self.open(name, &volume).await,
+            (false, false) => self.stand_by(name, &volume).await,
         }
         let exports = volume.record.borrow().exports.clone();
         for address in exports {

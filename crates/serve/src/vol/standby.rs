@@ -27,27 +27,45 @@ pub(super) struct Published {
 
 /// How long the node that serves a volume may be silent before another takes it: a node that is stopped keeps its lock.
 const SILENCE: Duration = Duration::from_secs(12);
+/// The one that is found at once, one that may have begun before the lock was given back, and one after that.
+const BEATS_DUE: u8 = 3;
 
 /// What was last heard of the node that serves a volume.
 #[derive(Debug, Default)]
-pub(super) struct Heard(Option<(String, Instant)>);
+pub(super) struct Heard {
+    beat: Option<(String, Instant)>,
+    /// Beats to be heard before this node tries to have the volume: it was taken from it by force, and the lock that it
+    /// gives back is the other's once that one has asked for it again.
+    due: u8,
+}
 
 impl Heard {
     /// Its beat is this now.
     fn note(&mut self, beat: &str, now: Instant) {
-        if self.0.as_ref().is_none_or(|(known, _)| known != beat) {
-            self.0 = Some((beat.to_owned(), now));
+        if self.beat.as_ref().is_none_or(|(known, _)| known != beat) {
+            self.beat = Some((beat.to_owned(), now));
+            self.due = self.due.saturating_sub(1);
         }
     }
 
     /// Whether it has been silent for too long.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
-        self.0.as_ref().is_some_and(|(_, at)| now.duration_since(*at) > SILENCE)
+        self.beat.as_ref().is_some_and(|(_, at)| now.duration_since(*at) > SILENCE)
     }
 
-    /// Somebody else serves it by now.
+    /// Whether this node may try to have the volume.
+    pub(super) fn may_try(&self, now: Instant) -> bool {
+        self.due == 0 || self.is_silent(now)
+    }
+
+    /// Another node has taken the volume from this one.
+    fn lose(&mut self) {
+        *self = Heard { beat: None, due: BEATS_DUE };
+    }
+
+    /// This node serves it by now.
     pub(super) fn forget(&mut self) {
-        self.0 = None;
+        *self = Heard::default();
     }
 }
 
@@ -75,6 +93,7 @@ impl Volumes {
     pub(super) async fn lose(&self, name: &str, volume: &Volume) {
         tracing::warn!("volume {name}: another node has taken it over");
         *volume.opened.borrow_mut() = Err("another node has taken it over".to_owned());
+        volume.heard.borrow_mut().lose();
         self.stand_by(name, volume).await;
         // What has no answer yet gets none from here.
         volume.target.disconnect("another node serves the volume");
@@ -224,6 +243,21 @@ mod tests {
         assert!(!heard.is_silent(at(20)) && heard.is_silent(at(26)));
         heard.forget();
         assert!(!heard.is_silent(at(100)));
+    }
+
+    #[test]
+    fn a_node_that_has_lost_a_volume_lets_the_other_one_have_the_lock_first() {
+        let (mut heard, begun) = (Heard::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        assert!(heard.may_try(at(0)), "nobody has taken it");
+        heard.lose();
+        for (second, beat) in [(0, "1"), (1, "1"), (2, "2")] {
+            heard.note(beat, at(second));
+            assert!(!heard.may_try(at(second)));
+        }
+        assert!(heard.may_try(at(15)), "the other one is silent");
+        heard.note("3", at(16));
+        assert!(heard.may_try(at(16)) && !heard.is_silent(at(16)));
     }
 
     #[test]
