@@ -3,7 +3,7 @@
 //! Who has not logged in is a stranger, as in the [`lobby`](crate::lobby): of those only a limited number is there at a time, few of
 //! them from one machine, and each for as long as a login may take.
 //!
-//! [`disk`] is the other end: a unit of some target as a disk; [`file`] makes a file of it.
+//! [`disk`] is the other end: a unit of some target as a disk; [`mod@file`] makes a file of it.
 
 pub mod disk;
 pub mod file;
