@@ -85,8 +85,9 @@ report() {
 }
 
 report_fs() {
-    local systems="raw mount library gluster moose"
-    [ "$suite" = fs ] || systems="raw mount gluster moose"
+    local older=${before:+before} older_library=${before:+before-library}
+    local systems="raw mount $older library $older_library gluster moose"
+    [ "$suite" = fs ] || systems="raw mount $older gluster moose"
     echo "$((bytes >> 20)) MiB streamed, $files files."
     [ "$suite" = disk ] || table "MB/s, one stream" tcp loopback
     table "MB/s, 1 MiB at a time" "write overwrite read" "$systems"
@@ -107,9 +108,10 @@ report_disk() {
 }
 
 report_export() {
+    local older=${before:+before}
     table "requests per s" \
-        "getattr-1 getattr-16 getattr-64 walk-1 walk-16 walk-64 read4k-1 read4k-16 read4k-64" "export diod floor"
-    table "MB/s" "read64k-4 write64k-4" "export diod floor"
+        "getattr-1 getattr-16 getattr-64 walk-1 walk-16 walk-64 read4k-1 read4k-16 read4k-64" "export $older diod floor"
+    table "MB/s" "read64k-4 write64k-4" "export $older diod floor"
     server_cpu
     echo
     echo "One client over loopback TCP, the same for all; the number is the requests in flight. A walk is Twalk"
@@ -119,15 +121,24 @@ report_export() {
 
 # The server's share: what the client needs is the same for all.
 server_cpu() {
-    awk '
+    awk -v systems="export ${before:+before} diod floor" '
         { key = $1 SUBSEP $2; ticks[key] += $7; operations[key] += $3; if (!seen[$2]++) order[++tests] = $2 }
         function us(server, test,    key) {
             key = server SUBSEP test
             return operations[key] ? sprintf("%.2f", ticks[key] * 1e4 / operations[key]) : "-"
         }
         END {
-            print "\n| server CPU, us per request | export | diod | floor |\n|---|--:|--:|--:|"
-            for (t = 1; t <= tests; t++) printf "| %s | %s | %s | %s |\n", order[t], us("export", order[t]), us("diod", order[t]), us("floor", order[t])
+            columns = split(systems, name, " ")
+            printf "\n| server CPU, us per request |"
+            for (c = 1; c <= columns; c++) printf " %s |", name[c]
+            printf "\n|---|"
+            for (c = 1; c <= columns; c++) printf "--:|"
+            print ""
+            for (t = 1; t <= tests; t++) {
+                printf "| %s |", order[t]
+                for (c = 1; c <= columns; c++) printf " %s |", us(name[c], order[t])
+                print ""
+            }
         }' "$results"
 }
 

@@ -30,7 +30,11 @@ round_of_fs() {
     measure loopback tcp "" "$dir/fsbench" loopback $((2 << 30))
     through_directory raw "$dir/raw" ""
     [ -z "$mount_pids" ] || through_directory mount "$dir/mnt" "$covey_pids $mount_pids"
-    through_library "$1" "$covey_pids"
+    through_library library "$covey_lib" "$COVEY_CONFIG" "$1" "$covey_pids"
+    if [ -n "$before" ]; then
+        [ -z "$before_mount_pids" ] || through_directory before "$dir/before-mnt" "$before_pids $before_mount_pids"
+        through_library before-library "$(dirname "$before")/examples/libbench" "$dir/before/covey.toml" "$1" "$before_pids"
+    fi
     [ -z "$gluster_pids" ] || through_directory gluster "$dir/gluster/mnt" "$gluster_pids"
     [ -z "$moose_pids" ] || through_directory moose "$dir/moose/mnt" "$moose_pids"
 }
@@ -45,6 +49,7 @@ round_of_disk() {
 
 round_of_export() {
     through_9p export "$export_port" / "$export_pid"
+    [ -z "$before" ] || through_9p before "$before_export_port" / "$before_export_pid"
     [ -z "$diod_pid" ] || through_9p diod "$diod_port" "$dir/served" "$diod_pid"
     through_9p floor "$floor_port" / "$floor_pid"
 }
@@ -96,20 +101,20 @@ through_directory() {
 }
 
 through_library() {
-    local round=$1 pids=$2 lib=("$covey_lib" "$COVEY_CONFIG")
-    [ -x "$covey_lib" ] || return 0
-    measure library write "$pids" "${lib[@]}" write "stream-$round" "$bytes"
-    measure library overwrite "$pids" "${lib[@]}" overwrite "stream-$round" "$bytes"
-    measure library read "$pids" "${lib[@]}" read "stream-$round" "$bytes"
-    measure library randread-direct-1 "$pids" "${lib[@]}" randread "stream-$round" "$bytes" "$seconds" 1
-    measure library randread-direct-4 "$pids" "${lib[@]}" randread "stream-$round" "$bytes" "$seconds" 4
-    measure library randwrite-direct-1 "$pids" "${lib[@]}" randwrite "stream-$round" "$bytes" "$seconds" 1
-    measure library create "$pids" "${lib[@]}" create "empty-$round" "$files"
-    measure library stat "$pids" "${lib[@]}" stat "empty-$round" "$files"
-    measure library unlink "$pids" "${lib[@]}" unlink "empty-$round" "$files"
-    measure library smallwrite "$pids" "${lib[@]}" smallwrite "small-$round" "$files"
-    measure library smallread "$pids" "${lib[@]}" smallread "small-$round" "$files"
-    "$covey" rm -rf "/stream-$round" "/empty-$round" "/small-$round"
+    local system=$1 lib=("$2" "$3") config=$3 round=$4 pids=$5
+    [ -x "$2" ] || return 0
+    measure "$system" write "$pids" "${lib[@]}" write "stream-$round" "$bytes"
+    measure "$system" overwrite "$pids" "${lib[@]}" overwrite "stream-$round" "$bytes"
+    measure "$system" read "$pids" "${lib[@]}" read "stream-$round" "$bytes"
+    measure "$system" randread-direct-1 "$pids" "${lib[@]}" randread "stream-$round" "$bytes" "$seconds" 1
+    measure "$system" randread-direct-4 "$pids" "${lib[@]}" randread "stream-$round" "$bytes" "$seconds" 4
+    measure "$system" randwrite-direct-1 "$pids" "${lib[@]}" randwrite "stream-$round" "$bytes" "$seconds" 1
+    measure "$system" create "$pids" "${lib[@]}" create "empty-$round" "$files"
+    measure "$system" stat "$pids" "${lib[@]}" stat "empty-$round" "$files"
+    measure "$system" unlink "$pids" "${lib[@]}" unlink "empty-$round" "$files"
+    measure "$system" smallwrite "$pids" "${lib[@]}" smallwrite "small-$round" "$files"
+    measure "$system" smallread "$pids" "${lib[@]}" smallread "small-$round" "$files"
+    COVEY_CONFIG=$config "$covey" rm -rf "/stream-$round" "/empty-$round" "/small-$round"
 }
 
 # A 9P server, asked by one and the same client.

@@ -3,6 +3,10 @@
 
 covey_pids=
 mount_pids=
+before_pids=
+before_mount_pids=
+before_export_pid=
+before_export_port=
 gluster_pids=
 moose_pids=
 diod_pid=
@@ -77,26 +81,49 @@ wait_for_port() {
 }
 
 start_covey() {
-    local file pid
-    "$covey" up -n 4 --dir "$dir/cluster" --mount "$dir/mnt" >"$dir/up.log" 2>&1 || { cat "$dir/up.log" >&2 && exit 1; }
+    start_cluster "$covey" "$dir/cluster" "$dir/mnt"
+    covey_pids=$server_pids
+    mount_pids=$own_mount_pids
     export COVEY_CONFIG=$dir/cluster/covey.toml
     covey_lib=$(dirname "$covey")/examples/libbench
     [ -x "$covey_lib" ] || left_out+=("the library: examples/libbench is not built")
-    for file in "$dir"/cluster/run/*.pid; do
+    [ -n "$mount_pids" ] || left_out+=("the mount: FUSE is not permitted here")
+    [ -n "$before" ] || return 0
+    mkdir "$dir/before-mnt"
+    start_cluster "$before" "$dir/before" "$dir/before-mnt"
+    before_pids=$server_pids
+    before_mount_pids=$own_mount_pids
+}
+
+# start_cluster COVEY DIR MOUNT: the processes it has are in server_pids and own_mount_pids.
+start_cluster() {
+    local file pid
+    server_pids= own_mount_pids=
+    "$1" up -n 4 --dir "$2" --mount "$3" >"$2.log" 2>&1 || { cat "$2.log" >&2 && exit 1; }
+    for file in "$2"/run/*.pid; do
         read -r pid _ <"$file"
         case $file in
-        */mount-*) mount_pids+=" $pid" ;;
-        *) covey_pids+=" $pid" ;;
+        */mount-*) own_mount_pids+=" $pid" ;;
+        *) server_pids+=" $pid" ;;
         esac
     done
-    [ -n "$mount_pids" ] || left_out+=("the mount: FUSE is not permitted here")
+}
+
+start_export_of() {
+    "$1" export "$dir/served" --listen "tcp!127.0.0.1!$2" >"$3" 2>&1 &
+    started_pid=$!
+    wait_for_port "$2" || { cat "$3" >&2 && exit 1; }
 }
 
 start_9p() {
     export_port=$(free_port)
-    "$covey" export "$dir/served" --listen "tcp!127.0.0.1!$export_port" >"$dir/export.log" 2>&1 &
-    export_pid=$!
-    wait_for_port "$export_port" || { cat "$dir/export.log" >&2 && exit 1; }
+    start_export_of "$covey" "$export_port" "$dir/export.log"
+    export_pid=$started_pid
+    if [ -n "$before" ]; then
+        before_export_port=$(free_port)
+        start_export_of "$before" "$before_export_port" "$dir/before-export.log"
+        before_export_pid=$started_pid
+    fi
     start_diod
     floor_port=$(free_port)
     "$dir/ninefloor" "$floor_port" "$dir/served/file" 2>"$dir/floor.log" &
@@ -108,10 +135,13 @@ stop_all() {
     local code=$? pid
     trap - EXIT ERR
     set +e
-    for pid in $export_pid $diod_pid $floor_pid; do kill "$pid" 2>/dev/null; done
+    for pid in $export_pid $before_export_pid $diod_pid $floor_pid; do kill "$pid" 2>/dev/null; done
     case $suite in
     clients) stop_machines ;;
-    fs | cp | disk) "$covey" down --dir "$dir/cluster" >/dev/null 2>&1 ;;
+    fs | cp | disk)
+        "$covey" down --dir "$dir/cluster" >/dev/null 2>&1
+        [ -z "$before" ] || "$before" down --dir "$dir/before" >/dev/null 2>&1
+        ;;
     esac
     stop_peers
     sleep 0.5
