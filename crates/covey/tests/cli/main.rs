@@ -1,4 +1,4 @@
-//! What the command line does by itself, without a cluster, and the project's rules of form.
+//! What the command line does by itself, without a cluster or in a lab, and the project's rules of form.
 
 mod cluster;
 mod config;
@@ -9,6 +9,9 @@ mod genconfig;
 mod home;
 mod keygen;
 mod layers;
+mod measure;
 mod packaging;
 mod reference;
+#[path = "../support/mod.rs"]
+mod support;
 mod uzura;

@@ -3,8 +3,6 @@
 mod lab;
 mod report;
 mod reproduce;
-#[path = "../support/mod.rs"]
-mod support;
 mod tune;
 mod tune_app;
 mod tune_disk;
