@@ -1,10 +1,12 @@
 //! Errors that speak to a person: what could not be done, why, and what to type next.
 //!
 //! The kind decides the exit code. A message reads `cannot X: reason`; hints are whole suggestions.
-//! Code below the command line answers `anyhow` errors; one that holds an [`Error`] keeps its kind
-//! and hints on the way up.
+//! This is the one error of the crate: what a server answered keeps its number. Other crates answer
+//! `anyhow` errors; one that holds an [`Error`] keeps its kind and hints on the way up.
 
+use covey_ninep::client::CallError;
 use covey_ninep::tree::Errno;
+use covey_stripe::client;
 use std::fmt;
 
 /// What every command answers.
@@ -59,6 +61,10 @@ pub struct Error {
     pub message: String,
     /// What to try, each a line of its own.
     pub hints: Vec<String>,
+    /// The number that a server answered with, as in errno(3).
+    code: Option<u32>,
+    /// The message is a reason only: it does not say yet what could not be done.
+    is_bare: bool,
 }
 
 impl Error {
@@ -89,11 +95,12 @@ impl Error {
 
     /// An operation on a path of the file system failed.
     pub fn errno(what: impl fmt::Display, errno: Errno) -> Self {
-        let error = if says_all(errno.code) {
+        let mut error = if says_all(errno.code) {
             Error::work(format!("cannot {what}: {}", errno.text()))
         } else {
             Error::work(format!("cannot {what}: {errno}"))
         };
+        error.code = Some(errno.code);
         match errno_hint(errno.code) {
             Some(hint) => error.hint(hint),
             None => error,
@@ -108,7 +115,18 @@ impl Error {
     }
 
     fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error { kind, message: message.into(), hints: Vec::new() }
+        let (hints, code, is_bare) = (Vec::new(), None, false);
+        Error { kind, message: message.into(), hints, code, is_bare }
+    }
+
+    /// The number that a server answered with, as in errno(3); none where nobody was asked.
+    pub fn code(&self) -> Option<u32> {
+        self.code
+    }
+
+    /// What a server said, or why none did, without what was being done.
+    pub(crate) fn bare(code: u32, reason: impl Into<String>) -> Self {
+        Error { code: Some(code), is_bare: true, ..Error::work(reason) }
     }
 
     /// The error as the JSON that goes to stderr.
@@ -126,6 +144,24 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Self {
+        Error::bare(errno.code, errno.to_string())
+    }
+}
+
+impl From<CallError> for Error {
+    fn from(error: CallError) -> Self {
+        Errno::from(error).into()
+    }
+}
+
+impl From<client::Error> for Error {
+    fn from(error: client::Error) -> Self {
+        Errno::from(error).into()
+    }
+}
 
 impl From<anyhow::Error> for Error {
     fn from(error: anyhow::Error) -> Self {
@@ -182,10 +218,28 @@ impl<T> Cannot<T> for std::result::Result<T, Errno> {
     }
 }
 
+impl<T> Cannot<T> for client::Result<T> {
+    fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| Error::errno(what(), error.into()))
+    }
+}
+
+/// An error that names what could not be done stays as it is.
+impl<T> Cannot<T> for Result<T> {
+    fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|mut error| {
+            if std::mem::take(&mut error.is_bare) {
+                error.message = format!("cannot {}: {}", what(), error.message);
+            }
+            error
+        })
+    }
+}
+
 impl<T> Cannot<T> for anyhow::Result<T> {
     fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
         self.map_err(|error| match error.downcast::<Error>() {
-            Ok(own) => own,
+            Ok(own) => Err::<T, _>(own).cannot(what).err().expect("it is an error"),
             Err(other) => {
                 let why = format!("{other:#}");
                 if why.starts_with("cannot ") {

@@ -19,19 +19,20 @@ pub mod reach;
 pub mod tuned;
 
 use config::Config;
-use covey_stripe::client::{Caching, Fs, Handover, Opened, Options};
+use covey_stripe::client::{self, Caching, Fs, Handover, Opened, Options};
+use error::{Error, Result};
 use net::ClusterNet;
 use std::sync::Arc;
 
 /// A client of the cluster's file system. Its connections run on the runtime that this is called in.
-pub async fn connect(config: &Config, options: Options) -> anyhow::Result<Fs> {
+pub async fn connect(config: &Config, options: Options) -> Result<Fs> {
     let key = key::read(config)?;
     let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
-    Ok(Fs::connect(net, &config.meta().name, options).await?)
+    Fs::connect(net, &config.meta().name, options).await.map_err(|error| unconnected(config, error))
 }
 
 /// A client of the cluster's file system.
-pub async fn connect_fs(config: &Config, hard: bool, caching: Caching) -> anyhow::Result<Fs> {
+pub async fn connect_fs(config: &Config, hard: bool, caching: Caching) -> Result<Fs> {
     let name = format!("pid {}", std::process::id());
     connect(config, Options { hard, name, caching, ..Options::default() }).await
 }
@@ -41,8 +42,21 @@ pub async fn resume(
     config: &Config,
     options: Options,
     before: &Handover,
-) -> anyhow::Result<(Fs, Vec<Opened>)> {
+) -> Result<(Fs, Vec<Opened>)> {
     let key = key::read(config)?;
     let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
-    Ok(Fs::resume(net, &config.meta().name, options, before).await?)
+    let resumed = Fs::resume(net, &config.meta().name, options, before).await;
+    resumed.map_err(|error| unconnected(config, error))
+}
+
+fn unconnected(config: &Config, error: client::Error) -> Error {
+    let is_shut_out = error.is_shut_out() || matches!(error, client::Error::Denied(_));
+    let told = Error::work(format!("cannot connect to cluster {}: {error}", config.name));
+    if is_shut_out {
+        told.hint("root and the user who runs the servers may; others go through a mount")
+            .hint("or through a node's /fs: `covey 9p ls unix!SOCKET /fs`, see `covey status`")
+    } else {
+        told.hint("`covey ping` shows which servers answer")
+            .hint("`covey up` starts the cluster of this machine")
+    }
 }

@@ -259,8 +259,13 @@ async fn dial_as(
     (trust, user): (Trust, Option<u32>),
 ) -> Result<Conn> {
     let broken = |error: std::io::Error| {
+        // A socket that this user may not use. EACCES is a server's answer to the key.
+        let code = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Errno::EPERM,
+            _ => Errno::EIO,
+        };
         // The words name the address.
-        Errno::because(Errno::EIO, covey_io::os::net::error_text(&error))
+        Errno::because(code, covey_io::os::net::error_text(&error))
     };
     let stream = connect(address, CONNECT_PATIENCE).await.map_err(broken)?;
     let far_end = stream.far_end().map_err(broken)?;

@@ -1,8 +1,8 @@
 //! How a node is reached: a sign of life, its text files, its control file.
 
 use crate::config::{Config, Role};
+use crate::error::{Error, Result};
 use crate::{key, net};
-use anyhow::bail;
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
@@ -56,7 +56,7 @@ impl StoreWord {
 }
 
 /// Asks a node for a sign of life.
-pub async fn ping(config: &Config, name: &str) -> anyhow::Result<PingReport> {
+pub async fn ping(config: &Config, name: &str) -> Result<PingReport> {
     const ROUNDS: usize = 5;
     let conn = dial_root(config, name).await?;
     let mut latency = Duration::MAX;
@@ -92,7 +92,7 @@ fn metadata_space(text: &str) -> Option<(u64, u64)> {
 }
 
 /// Reads a text file of a node's root.
-async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
+async fn read_text(conn: &Conn, name: &str) -> Result<String> {
     let fid = open_root_file(conn, name, 0).await?;
     let mut text = Vec::new();
     loop {
@@ -100,14 +100,18 @@ async fn read_text(conn: &Conn, name: &str) -> anyhow::Result<String> {
         match conn.call(read).await? {
             Message::Rread { data } if data.is_empty() => break,
             Message::Rread { data } => text.extend_from_slice(&data.into_bytes()),
-            other => bail!("Tread was answered with {}", other.name()),
+            other => return Err(odd(&other)),
         }
     }
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+fn odd(reply: &Message) -> Error {
+    Errno::because(Errno::EPROTO, format!("Tread was answered with {}", reply.name())).into()
+}
+
 /// Opens a file by its path from the root.
-async fn open_root_file(conn: &Conn, name: &str, flags: u32) -> anyhow::Result<u32> {
+async fn open_root_file(conn: &Conn, name: &str, flags: u32) -> Result<u32> {
     let fid = conn.fid();
     let names = List(name.split('/').map(Name::from).collect());
     let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
@@ -118,18 +122,13 @@ async fn open_root_file(conn: &Conn, name: &str, flags: u32) -> anyhow::Result<u
 }
 
 /// A connection to a node's root, by the first of its addresses that answers.
-async fn dial_root(config: &Config, name: &str) -> anyhow::Result<Conn> {
+async fn dial_root(config: &Config, name: &str) -> Result<Conn> {
     Ok(net::dial_node(config, name, "/", key::read(config)?).await?)
 }
 
 /// Writes a command to one of a node's control files, by its path from the root. If it is refused, the error has the
 /// reason in the node's words.
-pub async fn write_control(
-    config: &Config,
-    name: &str,
-    file: &str,
-    command: &str,
-) -> anyhow::Result<()> {
+pub async fn write_control(config: &Config, name: &str, file: &str, command: &str) -> Result<()> {
     const WRITE: u32 = 1;
     let conn = dial_root(config, name).await?;
     let fid = open_root_file(&conn, file, WRITE).await?;
@@ -142,22 +141,22 @@ pub async fn write_control(
     // The line that was refused is repeated in front of the reason.
     let reason = last.map(|last| last.split_once(": ").map_or(last, |(_, reason)| reason));
     match reason {
-        Some(reason) => bail!("{reason}"),
-        None => Err(Errno::from(error).into()),
+        Some(reason) => Err(Error::bare(Errno::from(error).code, reason)),
+        None => Err(error.into()),
     }
 }
 
 /// A text file of a node's root.
-pub async fn read_of(config: &Config, name: &str, file: &str) -> anyhow::Result<String> {
+pub async fn read_of(config: &Config, name: &str, file: &str) -> Result<String> {
     read_text(&dial_root(config, name).await?, file).await
 }
 
 /// Writes a command to a node's control file.
-pub async fn write_ctl(config: &Config, name: &str, command: &str) -> anyhow::Result<()> {
+pub async fn write_ctl(config: &Config, name: &str, command: &str) -> Result<()> {
     const WRITE: u32 = 1;
     let conn = dial_root(config, name).await?;
     let fid = open_root_file(&conn, "ctl", WRITE).await?;
     let data = covey_wire::Payload::from(format!("{command}\n").into_bytes());
-    conn.call(Message::Twrite { fid, offset: 0, data }).await.map_err(Errno::from)?;
+    conn.call(Message::Twrite { fid, offset: 0, data }).await?;
     Ok(())
 }

@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
-use covey_stripe::client::{Caching, File, Fs};
+use covey_stripe::client::{Caching, File, Fs, Taken, access};
 use covey_stripe::ops::{Caller, ROOT, StripingHint};
 use covey_wire::{Bytes, Name, Payload};
 use std::cell::{Cell, RefCell};
@@ -97,7 +97,7 @@ async fn files(fs: &Fs, client: usize, victim: u16) -> Result<(File, File)> {
     let (mut on, mut off) = (None, None);
     for number in 0.. {
         let name = Name::from(format!("f{number}"));
-        let (inode, file) = fs.create(&who, dir, &name, 0o644, true, 6).await?;
+        let (inode, file) = fs.create(&who, dir, &name, 0o644, Taken::Refuse, access::BOTH).await?;
         let striping = inode.striping.context("a file has a striping")?;
         let place = if striping.servers.0.contains(&victim) { &mut on } else { &mut off };
         if place.is_none() {

@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
-use covey_stripe::client::{Caching, File, Fs};
+use covey_stripe::client::{Caching, File, Fs, Taken};
 use covey_stripe::list::Run;
 use covey_stripe::ops::{Caller, Id, ROOT};
 use covey_wire::{Bytes, Name, Payload};
@@ -80,7 +80,11 @@ async fn measure() -> Result<()> {
 
 impl Bench {
     async fn create(&self, dir: Id, name: &str) -> Result<File> {
-        Ok(self.fs.create(&self.who, dir, &Name::from(name), 0o644, false, READ | WRITE).await?.1)
+        Ok(self
+            .fs
+            .create(&self.who, dir, &Name::from(name), 0o644, Taken::Open, READ | WRITE)
+            .await?
+            .1)
     }
 
     async fn open(&self, dir: Id, name: &str) -> Result<File> {
@@ -126,8 +130,15 @@ impl Bench {
                 "smallwrite" => {
                     let (name, data) = (Name::from(&name[..]), Payload::from(data.clone()));
                     let access = READ | WRITE;
-                    let made =
-                        self.fs.create_write(&self.who, dir, &name, 0o644, false, access, data);
+                    let made = self.fs.create_write(
+                        &self.who,
+                        dir,
+                        &name,
+                        0o644,
+                        Taken::Open,
+                        access,
+                        data,
+                    );
                     made.await?.file.flush().await?;
                 }
                 "smallread" => {

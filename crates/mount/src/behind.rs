@@ -10,8 +10,7 @@
 //! A run that cannot be written is lost; the next write, fsync or close of the file tells, once.
 
 use super::files::Files;
-use covey_ninep::tree::Errno;
-use covey_stripe::client::Result;
+use covey_ninep::tree::{Errno, Result};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, Payload};
 use std::collections::{HashMap, VecDeque};

@@ -3,8 +3,8 @@
 
 mod stripe;
 
-use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::client::{Forget, Page, Result, Space, Stat};
+use covey_ninep::tree::{Errno, Result, SetAttr};
+use covey_stripe::client::{Forget, Page, Space, Stat, Taken};
 use covey_stripe::ops::{Caller, Consistency, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
 use std::future::Future;
@@ -42,14 +42,14 @@ pub trait Files: Send + Sync + 'static {
         id: Id,
         set: SetAttr,
     ) -> impl Future<Output = Result<Stat>>;
-    /// `access`: 4 read, 2 write. Not exclusive, an existing file is opened.
+    /// `access`: 4 read, 2 write.
     fn create(
         &self,
         who: &Caller,
         parent: Id,
         name: &Name,
         mode: u32,
-        exclusive: bool,
+        taken: Taken,
         access: u8,
     ) -> impl Future<Output = Result<(Inode, Self::File)>>;
     fn make(

@@ -31,6 +31,12 @@ impl From<Errno> for Stop {
     }
 }
 
+impl From<covey_stripe::client::Error> for Stop {
+    fn from(error: covey_stripe::client::Error) -> Stop {
+        Stop::Errno(error.into())
+    }
+}
+
 impl From<u32> for Stop {
     fn from(code: u32) -> Self {
         Stop::Errno(code.into())

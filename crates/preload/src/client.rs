@@ -106,7 +106,7 @@ pub fn wait_for<T>(client: &Client, call: impl Future<Output = T>) -> T {
 /// Runs a call to its end. The library bounds its wait, except on hard clients, where a signal ends it.
 pub fn wait<T>(
     client: &Client,
-    call: impl Future<Output = std::result::Result<T, Errno>>,
+    call: impl Future<Output = covey_stripe::client::Result<T>>,
 ) -> Result<T> {
     if settings().hard {
         wait_until(client, call, Ends::BySignal)
@@ -119,14 +119,14 @@ pub fn wait<T>(
 /// handler asks for the call to go on. The caller holds nothing, so that the handler may call us.
 pub fn wait_or_signal<T>(
     client: &Client,
-    call: impl Future<Output = std::result::Result<T, Errno>>,
+    call: impl Future<Output = covey_stripe::client::Result<T>>,
 ) -> Result<T> {
     wait_until(client, call, Ends::BySignalOutside)
 }
 
 fn wait_until<T>(
     client: &Client,
-    call: impl Future<Output = std::result::Result<T, Errno>>,
+    call: impl Future<Output = covey_stripe::client::Result<T>>,
     ends: Ends,
 ) -> Result<T> {
     run_call(&client.runtime, call, ends).unwrap_or(Err(Errno::EINTR.into())).map_err(Stop::from)

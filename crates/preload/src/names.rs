@@ -7,6 +7,7 @@ use crate::place::{Place, Where, by_path, locate};
 use crate::walk::{Follow, resolve};
 use crate::{real, table};
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
+use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::Id;
 use covey_wire::Name;
 use libc::{
@@ -78,7 +79,10 @@ fn make_node(place: &Place, mode: mode_t, device: dev_t) -> Result<c_int> {
     }
     let (parent, name) = resolve(place, Follow::NotLast)?.vacancy()?;
     let client = client()?;
-    wait(&client, client.create(&caller(), parent, &name, masked(mode), true, 0))?;
+    wait(
+        &client,
+        client.create(&caller(), parent, &name, masked(mode), Taken::Refuse, access::NONE),
+    )?;
     Ok(0)
 }
 

@@ -9,7 +9,7 @@ use crate::report::COUNTS;
 use crate::walk::{Follow, Found, resolve};
 use crate::{real, table};
 use covey_ninep::tree::SetAttr;
-use covey_stripe::client::File;
+use covey_stripe::client::{File, Taken};
 use covey_stripe::ops::Inode;
 use libc::{c_char, c_int, mode_t};
 
@@ -56,7 +56,8 @@ fn create(
     };
     let (client, who) = (client()?, caller());
     let access = needed(flags);
-    let creating = client.create(&who, found.parent, name, masked(mode), exclusive, access);
+    let taken = Taken::unless(exclusive);
+    let creating = client.create(&who, found.parent, name, masked(mode), taken, access);
     let (inode, file) = wait(&client, creating)?;
     cut_if_asked(inode, Some(file), flags)
 }

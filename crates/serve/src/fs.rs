@@ -13,7 +13,7 @@ use covey_ninep::tree::{
     Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Result,
     SetAttr, SetXattr, Statfs, Time, Tree, User, Write, Written,
 };
-use covey_stripe::client::{File, Fs, Stat};
+use covey_stripe::client::{File, Fs, Stat, Taken};
 use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock, seconds_of, xattr};
 use covey_wire::{Bytes, List, Name, Payload};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -149,10 +149,11 @@ impl Tree for FsTree {
         let writes = self.writers.has(who.uid, id);
         later!(self, fs, {
             if writes {
-                fs.setattr_open(&who, id, set).await.map(|_| ())
+                fs.setattr_open(&who, id, set).await?;
             } else {
-                fs.setattr(&who, id, set).await.map(|_| ())
+                fs.setattr(&who, id, set).await?;
             }
+            Ok(())
         })
     }
 
@@ -181,8 +182,8 @@ impl Tree for FsTree {
     ) -> Outcome<Opened<Node>> {
         let (who, dir, writers) = (creator(user, gid), dir.id, self.writers.clone());
         later!(self, fs, {
-            let exclusive = flags & O_EXCL != 0;
-            let (inode, file) = fs.create(&who, dir, &name, mode, exclusive, access(flags)).await?;
+            let taken = Taken::unless(flags & O_EXCL != 0);
+            let (inode, file) = fs.create(&who, dir, &name, mode, taken, access(flags)).await?;
             if flags & O_TRUNC != 0 && inode.size > 0 {
                 let cut = SetAttr { size: Some(0), ..SetAttr::default() };
                 fs.setattr_open(&who, inode.id, cut).await?;
@@ -218,10 +219,11 @@ impl Tree for FsTree {
             Outcome::later(async move {
                 let (count, data) = (data.len() as u32, Payload::from(data));
                 if open.append {
-                    open.file.append(data).await.map(|_| count)
+                    open.file.append(data).await?;
                 } else {
-                    open.file.write_at(offset, data).await.map(|()| count)
+                    open.file.write_at(offset, data).await?;
                 }
+                Ok(count)
             })
         })
     }
@@ -262,22 +264,22 @@ impl Tree for FsTree {
 
     fn link(&self, user: &Rc<User>, node: &Node, dir: &Node, name: Name) -> Outcome<()> {
         let (who, id, dir) = (caller(user), node.id, dir.id);
-        later!(self, fs, { fs.link(&who, id, dir, &name).await.map(|_| ()) })
+        later!(self, fs, { Ok(fs.link(&who, id, dir, &name).await.map(drop)?) })
     }
 
     fn rename(&self, user: &Rc<User>, from: &Node, old: Name, to: &Node, new: Name) -> Outcome<()> {
         let (who, from, to) = (caller(user), from.id, to.id);
-        later!(self, fs, { fs.rename(&who, from, &old, to, &new, 0).await })
+        later!(self, fs, { Ok(fs.rename(&who, from, &old, to, &new, 0).await?) })
     }
 
     fn unlink(&self, user: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
         let (who, dir) = (caller(user), dir.id);
-        later!(self, fs, { fs.unlink(&who, dir, &name, is_dir).await })
+        later!(self, fs, { Ok(fs.unlink(&who, dir, &name, is_dir).await?) })
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
-        Outcome::later(async move { open.file.fsync().await })
+        Outcome::later(async move { Ok(open.file.fsync().await?) })
     }
 
     fn statfs(&self, _: &Rc<User>, _: &Node) -> Outcome<Statfs> {
@@ -302,7 +304,8 @@ impl Tree for FsTree {
         let Some(open) = node.open.clone() else { return Errno::EBADF.into() };
         later!(self, fs, {
             if release {
-                return fs.unlock(id, range).await.map(|()| LockStatus::Success);
+                fs.unlock(id, range).await?;
+                return Ok(LockStatus::Success);
             }
             open.will_lock(&range);
             let locked = if lock.wait {
@@ -315,8 +318,8 @@ impl Tree for FsTree {
             };
             match locked {
                 Ok(()) => Ok(LockStatus::Success),
-                Err(error) if error.code == Errno::EAGAIN => Ok(LockStatus::Blocked),
-                Err(error) => Err(error),
+                Err(error) if error.code() == Errno::EAGAIN => Ok(LockStatus::Blocked),
+                Err(error) => Err(error.into()),
             }
         })
     }
@@ -347,12 +350,12 @@ impl Tree for FsTree {
 
     fn list_xattrs(&self, user: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {
         let (who, id) = (caller(user), node.id);
-        later!(self, fs, { fs.listxattr(&who, id).await })
+        later!(self, fs, { Ok(fs.listxattr(&who, id).await?) })
     }
 
     fn xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<Bytes> {
         let (who, id) = (caller(user), node.id);
-        later!(self, fs, { fs.getxattr(&who, id, &name).await })
+        later!(self, fs, { Ok(fs.getxattr(&who, id, &name).await?) })
     }
 
     fn set_xattr(
@@ -369,12 +372,12 @@ impl Tree for FsTree {
             SetXattr::Create => xattr::CREATE,
             SetXattr::Replace => xattr::REPLACE,
         };
-        later!(self, fs, { fs.setxattr(&who, id, &name, value, flags).await })
+        later!(self, fs, { Ok(fs.setxattr(&who, id, &name, value, flags).await?) })
     }
 
     fn remove_xattr(&self, user: &Rc<User>, node: &Node, name: Name) -> Outcome<()> {
         let (who, id) = (caller(user), node.id);
-        later!(self, fs, { fs.removexattr(&who, id, &name).await })
+        later!(self, fs, { Ok(fs.removexattr(&who, id, &name).await?) })
     }
 
     fn user_name(&self, uid: u32) -> Name {

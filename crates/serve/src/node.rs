@@ -161,7 +161,7 @@ fn build(
     let meta_name = config.meta().name.clone();
     let connect: fs::Connect = Rc::new(move || {
         let (net, meta, options) = (net.clone(), meta_name.clone(), options.clone());
-        Box::pin(async move { Fs::connect(net, &meta, options).await })
+        Box::pin(async move { Ok(Fs::connect(net, &meta, options).await?) })
     });
     let users = Rc::new(who::Users::of_this_process());
     let fs = fs::FsTree::new(connect, users.clone());

@@ -314,7 +314,10 @@ impl Volumes {
     }
 
     /// A striping client: one volume's, or the one that all share.
-    fn connect(&self, volume: &str) -> impl Future<Output = Result<Fs>> + Send + use<> {
+    fn connect(
+        &self,
+        volume: &str,
+    ) -> impl Future<Output = covey_stripe::client::Result<Fs>> + Send + use<> {
         let (net, meta) = (self.net.clone(), self.config.meta().name.clone());
         let name = format!("{} /vol/{volume}", self.node);
         let options = Options { name, caching: Caching::Leases, ..Options::default() };
@@ -324,9 +327,10 @@ impl Volumes {
     /// Does something on the volumes' own runtime.
     async fn within<T: Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T>> + Send + 'static,
+        work: impl Future<Output = covey_stripe::client::Result<T>> + Send + 'static,
     ) -> Result<T> {
-        self.runtime().spawn(work).await.unwrap_or_else(|_| Err(Errno::EIO.into()))
+        let done = self.runtime().spawn(work).await;
+        Ok(done.unwrap_or_else(|_| Err(Errno::EIO.into()))?)
     }
 
     fn runtime(&self) -> tokio::runtime::Handle {

@@ -25,6 +25,8 @@ mod text;
 pub use lost::{Held, Path, bytes_on, held_by};
 pub use text::{describe, paths_in_words};
 
+use crate::error::Error;
+pub use crate::error::Result;
 use crate::objects::{DataOp, DataReply};
 use crate::ops::check::{Class, Finding, Severity};
 use crate::ops::{Id, Op, Reply};
@@ -33,9 +35,6 @@ use covey_wire::Name;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
-
-/// What every step answers.
-pub type Result<T> = std::result::Result<T, Errno>;
 
 /// What is checked: the servers of a running cluster, or a store that nobody serves.
 pub trait Access {
@@ -205,7 +204,7 @@ impl<A: Access> Check<'_, A> {
     fn note_unasked(&mut self, server: u16, result: Result<()>) -> Result<()> {
         match result {
             // The metadata server is needed for everything; without an I/O server the rest goes on.
-            Err(error) if error.code == Errno::EIO => {
+            Err(error) if error.code() == Errno::EIO => {
                 let name = self.servers[usize::from(server)].clone();
                 if !self.report.unasked.iter().any(|(other, _)| *other == name) {
                     self.report.unasked.push((name, error.to_string()));
@@ -222,6 +221,6 @@ fn finding(class: Class, id: Id) -> Finding {
     Finding { class: class as u8, id, name: Name::EMPTY, ..Finding::default() }
 }
 
-fn odd(what: &str) -> Errno {
-    Errno::because(Errno::EPROTO, format!("an odd answer to {what}"))
+fn odd(what: &str) -> Error {
+    Error::Odd(format!("an odd answer to {what}"))
 }

@@ -34,13 +34,17 @@ pub use session::{Forget, Handover, Held, Opened};
 pub use small::{Created, Opening};
 pub use space::fallocate;
 
+pub use crate::error::{Away, Error, Result};
+pub use crate::meta::access;
+
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{
     Caller, Consistency, DirEntry, Id, Inode, Nanos, Op, RangeLock, Reply, StripingHint, nanos_of,
     set,
 };
+use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
-use covey_ninep::tree::{Errno, SetAttr, SetTime, Statfs, Time};
+use covey_ninep::tree::{self, Errno, SetAttr, SetTime, Statfs, Time};
 use covey_wire::{List, Name};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
@@ -52,9 +56,6 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// What every call answers.
-pub type Result<T> = std::result::Result<T, Errno>;
-
 /// A future without a name.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -62,7 +63,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub trait Net: Send + Sync + 'static {
     /// Connects to a server, proves what must be proven, and attaches to the named tree (`/meta` or
     /// `/data`); answers a handle whose machine is being driven, with fid 0 at the tree's root.
-    fn dial(&self, server: &str, aname: &str) -> BoxFuture<Result<covey_ninep::client::Conn>>;
+    fn dial(&self, server: &str, aname: &str) -> BoxFuture<tree::Result<Conn>>;
     /// The clock.
     fn now(&self) -> Instant;
     /// Completes after `time`.
@@ -117,6 +118,26 @@ pub struct Page {
     pub end: bool,
     /// The last cookie in use when the listing began; hand it to the next call.
     pub limit: u64,
+}
+
+/// What a creation does where the name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It fails with EEXIST.
+    Refuse,
+    /// It opens what is there.
+    Open,
+}
+
+impl Taken {
+    /// As O_EXCL says it.
+    pub fn unless(exclusive: bool) -> Taken {
+        if exclusive { Taken::Refuse } else { Taken::Open }
+    }
+
+    pub(crate) fn is_exclusive(self) -> bool {
+        self == Taken::Refuse
+    }
 }
 
 /// What a file system has and uses.
@@ -260,7 +281,7 @@ impl Fs {
         let before = self.shared.session.inode_now(id).await?.epoch;
         match self.change(who, Op::Fence { id }).await {
             // An I/O server that does not answer hears of it before it serves again.
-            Err(error) if error.code == Errno::EIO => {
+            Err(error) if error.code() == Errno::EIO => {
                 let is_raised = self.shared.session.inode_now(id).await?.epoch > before;
                 if is_raised { Ok(()) } else { Err(error) }
             }
@@ -290,14 +311,14 @@ impl Fs {
         Ok(self.with_blocks(inode).await)
     }
 
-    /// Creates (or, not exclusive, opens) a regular file. `access`: 4 read, 2 write.
+    /// Creates a regular file and opens it, for [`access`].
     pub async fn create(
         &self,
         who: &Caller,
         parent: Id,
         name: &Name,
         mode: u32,
-        exclusive: bool,
+        taken: Taken,
         access: u8,
     ) -> Result<(Inode, File)> {
         let op = Op::Create {
@@ -307,7 +328,7 @@ impl Fs {
             gid: who.gid,
             rdev: 0,
             target: Name::EMPTY,
-            exclusive,
+            exclusive: taken.is_exclusive(),
             open: true,
             access,
         };

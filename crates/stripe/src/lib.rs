@@ -54,6 +54,7 @@
 pub mod check;
 pub mod client;
 pub mod distribution;
+mod error;
 pub mod kv;
 pub mod list;
 pub mod meta;

@@ -6,6 +6,7 @@ use super::{Context, Session, mkdir, mv};
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::SetAttr;
+use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::ROOT;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -104,8 +105,11 @@ async fn from_stdin(session: &Session, path: &[u8], umask: u32, context: &Contex
     let what = || format!("write :{}", shown(path));
     let (dir, name) = session.resolve_parent(path).await.cannot(what)?;
     let mode = 0o666 & !umask;
-    let (inode, file) =
-        session.fs.create(&session.who, dir, &name, mode, false, 2).await.cannot(what)?;
+    let (inode, file) = session
+        .fs
+        .create(&session.who, dir, &name, mode, Taken::Open, access::WRITE)
+        .await
+        .cannot(what)?;
     if inode.size > 0 {
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
         session.fs.setattr(&session.who, inode.id, empty).await.cannot(what)?;

@@ -53,7 +53,7 @@ async fn link(args: &Args, session: &Session) -> Result<Vec<u8>> {
     let (parent, name) = session.resolve_parent(&link).await.cannot(what)?;
     if args.force {
         match session.fs.unlink(&session.who, parent, &name, false).await {
-            Err(error) if error.code != Errno::ENOENT => return Err(error).cannot(what),
+            Err(error) if error.code() != Errno::ENOENT => return Err(error).cannot(what),
             _ => {}
         }
     }

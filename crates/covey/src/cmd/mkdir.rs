@@ -85,7 +85,7 @@ async fn make_if_missing(session: &Session, path: &[u8], mode: u32) -> Result<()
                 Errno::EEXIST.into(),
             ));
         }
-        Err(error) if error.code != Errno::ENOENT => {
+        Err(error) if error.code() != Errno::ENOENT => {
             return Err(error).cannot(|| format!("make directory {}", shown(path)));
         }
         Err(_) => {}

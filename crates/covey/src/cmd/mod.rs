@@ -63,7 +63,7 @@ mod volume;
 mod wait;
 
 use crate::config::{Config, find, load_found};
-use crate::error::{Cannot, Error, Result};
+use crate::error::{Cannot, Result};
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand};
 use covey_stripe::client::{Caching, Fs};
@@ -219,23 +219,8 @@ impl Context {
     /// Connects to the file system as the user who runs the command.
     pub async fn session(&self) -> Result<Session> {
         let config = self.config()?;
-        let fs = covey_cluster::connect_fs(&config, false, Caching::Nothing)
-            .await
-            .cannot(|| format!("connect to cluster {}", config.name))
-            .map_err(|error| if error.hints.is_empty() { hint_at_connect(error) } else { error })?;
+        let fs = covey_cluster::connect_fs(&config, false, Caching::Nothing).await?;
         Ok(Session { fs, who: caller()? })
-    }
-}
-
-fn hint_at_connect(error: Error) -> Error {
-    if error.message.contains("permission denied") {
-        error
-            .hint("root and the user who runs the servers may; others go through a mount")
-            .hint("or through a node's /fs: `covey 9p ls unix!SOCKET /fs`, see `covey status`")
-    } else {
-        error
-            .hint("`covey ping` shows which servers answer")
-            .hint("`covey up` starts the cluster of this machine")
     }
 }
 

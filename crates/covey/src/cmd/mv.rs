@@ -66,7 +66,7 @@ async fn move_all(args: &Args, session: &Session, context: &Context) -> Result<(
 pub async fn is_dir(session: &Session, path: &[u8]) -> Result<bool> {
     match session.resolve(path, Follow::Last).await {
         Ok(inode) => Ok(is_kind(&inode, kind::DIR)),
-        Err(error) if error.code == Errno::ENOENT => Ok(false),
+        Err(error) if error.code() == Errno::ENOENT => Ok(false),
         Err(error) => Err(error).cannot(|| format!("look at {}", shown(path))),
     }
 }
@@ -76,7 +76,7 @@ async fn move_one(args: &Args, session: &Session, from: &[u8], to: &[u8]) -> Res
     let (to_parent, to_name) = session.find_parent("move to", to).await?;
     let flags = if args.no_clobber { rename::NOREPLACE } else { 0 };
     let moved = session.fs.rename(&session.who, parent, &name, to_parent, &to_name, flags).await;
-    let exists = matches!(&moved, Err(errno) if errno.code == Errno::EEXIST);
+    let exists = matches!(&moved, Err(errno) if errno.code() == Errno::EEXIST);
     let moved = moved.cannot(|| format!("move {} to {}", shown(from), shown(to)));
     moved.map_err(|error| {
         if exists && args.no_clobber { error.hint("without -n it is replaced") } else { error }

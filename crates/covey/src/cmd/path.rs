@@ -7,6 +7,7 @@
 use super::Session;
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
+use covey_stripe::client::Error::Odd;
 use covey_stripe::ops::{Id, Inode, ROOT};
 use covey_wire::Name;
 use std::collections::VecDeque;
@@ -77,7 +78,7 @@ pub fn last_name(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// Why a path led nowhere, and how: for the error of the command that wanted it.
-pub type Found<T> = std::result::Result<T, Errno>;
+pub type Found<T> = covey_stripe::client::Result<T>;
 
 impl Session {
     /// The inode at a path.
@@ -129,16 +130,13 @@ impl Session {
             let Some(last) = page.entries.last() else { return Ok(entries) };
             // A server that goes backwards would keep us here for ever.
             if last.cookie <= cookie {
-                return Err(Errno::because(Errno::EPROTO, "the directory's cookies do not grow"));
+                return Err(Odd("the directory's cookies do not grow".into()));
             }
             cookie = last.cookie;
             for entry in page.entries {
                 // A name with a slash would lead elsewhere when it is used as a path.
                 if entry.name.is_empty() || entry.name.as_bytes().contains(&b'/') {
-                    return Err(Errno::because(
-                        Errno::EPROTO,
-                        "the directory holds an impossible name",
-                    ));
+                    return Err(Odd("the directory holds an impossible name".into()));
                 }
                 if !matches!(entry.name.as_bytes(), b"." | b"..") {
                     let inode = entry.inode.ok_or_else(|| {
@@ -225,8 +223,8 @@ impl<'a> Walk<'a> {
         let names: Vec<Name> = self.ahead.iter().take(WALK_MAX).cloned().collect();
         match self.session.fs.walk(&self.session.who, dir, &names).await {
             Ok(nodes) if nodes.len() <= names.len() => Ok(nodes),
-            Ok(_) => Err(Errno::because(Errno::EPROTO, "a walk went further than asked")),
-            Err(error) if error.code == Errno::ENOTDIR && names.len() > 1 => {
+            Ok(_) => Err(Odd("a walk went further than asked".into())),
+            Err(error) if error.code() == Errno::ENOTDIR && names.len() > 1 => {
                 self.session.fs.walk(&self.session.who, dir, &names[..1]).await
             }
             Err(error) => Err(error),

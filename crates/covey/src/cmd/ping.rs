@@ -98,17 +98,14 @@ pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport
     }
 }
 
-fn silence(error: &anyhow::Error) -> Silence {
+fn silence(error: &Error) -> Silence {
     // Such as a key that is not there: nobody was asked anything.
-    if let Some(own) = error.downcast_ref::<Error>() {
-        return Silence { kind: SilenceKind::NotAsked, reason: own.message.clone() };
-    }
-    let errno = error.downcast_ref::<Errno>().map(|error| error.code);
-    let kind = match errno {
-        Some(Errno::EACCES | Errno::EPERM) => SilenceKind::Refused,
-        _ => SilenceKind::Dead,
+    let kind = match error.code() {
+        None => SilenceKind::NotAsked,
+        Some(Errno::EACCES) => SilenceKind::Refused,
+        Some(_) => SilenceKind::Dead,
     };
-    Silence { kind, reason: format!("{error:#}") }
+    Silence { kind, reason: error.message.clone() }
 }
 
 /// What the answers come to.
@@ -179,12 +176,12 @@ mod tests {
 
     #[test]
     fn a_server_that_was_not_asked_or_refuses_is_not_called_dead() {
-        let said = |errors: &[anyhow::Error]| {
+        let said = |errors: &[Error]| {
             let all: Vec<_> = errors.iter().map(silence).collect();
             verdict(3, all.iter()).map_err(|error| error.message)
         };
         let (dead, refused) = (Errno::from(Errno::EIO), Errno::from(Errno::EACCES));
-        let no_key = || Error::config("cannot read the key /k: no such file or directory").into();
+        let no_key = || Error::config("cannot read the key /k: no such file or directory");
         assert_eq!(said(&[]), Ok(()));
         assert_eq!(said(&[dead.clone().into()]), Err("cannot reach 1 of 3 servers".into()));
         let keyless =

@@ -64,10 +64,10 @@ async fn remove(
     let found = async {
         let (parent, name) = session.resolve_parent(path).await?;
         let inode = session.fs.lookup(&session.who, parent, &name).await?;
-        Ok::<_, Errno>((parent, name, inode))
+        Ok::<_, covey_stripe::client::Error>((parent, name, inode))
     };
     let (parent, name, inode) = match found.await {
-        Err(error) if args.force && error.code == Errno::ENOENT => return Ok(false),
+        Err(error) if args.force && error.code() == Errno::ENOENT => return Ok(false),
         other => other.cannot(what)?,
     };
     match (is_kind(&inode, kind::DIR), args.recursive) {
@@ -114,7 +114,7 @@ fn remove_tree<'a>(
         for (name, result) in gone.await {
             // Someone else may remove the same tree.
             let result = match result {
-                Err(error) if error.code == Errno::ENOENT => Ok(()),
+                Err(error) if error.code() == Errno::ENOENT => Ok(()),
                 other => other,
             };
             all &= failures

@@ -109,7 +109,7 @@ async fn read(config: &Config, names: &[String], file: &str) -> Result<Vec<(Stri
     for name in names {
         let text = covey_cluster::reach::read_of(config, name, file).await;
         let text = text.map_err(|error| {
-            let code = error.downcast_ref::<Errno>().map(|errno| errno.code);
+            let code = error.code();
             let told = Err::<(), _>(error).cannot(|| format!("read /{file} of {name}"));
             hint_at_owner(told.expect_err("it was an error"), code)
         });
@@ -123,8 +123,8 @@ fn parsed(all: &[(String, String)]) -> Vec<(String, Lines)> {
 }
 
 /// 9P2000.L carries no reason.
-fn refused(error: anyhow::Error, command: &str, name: &str) -> Error {
-    let code = error.downcast_ref::<Errno>().map(|errno| errno.code);
+fn refused(error: Error, command: &str, name: &str) -> Error {
+    let code = error.code();
     let told = Err::<(), _>(error).cannot(|| format!("set {command:?} at {name}"));
     let told = told.expect_err("it was an error");
     match code {

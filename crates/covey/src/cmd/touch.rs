@@ -4,6 +4,7 @@ use super::path::{Failures, Follow, Found, inside, shown, text};
 use super::{Context, Session, mkdir, show};
 use crate::error::{Cannot, Result};
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
+use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::{Inode, Nanos, seconds_of};
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
@@ -76,8 +77,8 @@ pub fn system_time(time: Nanos) -> SystemTime {
 
 async fn touch(args: &Args, session: &Session, path: &[u8], mode: u32, set: &SetAttr) -> Found<()> {
     let (inode, is_new) = match session.resolve(path, Follow::Last).await {
-        Err(error) if error.code == Errno::ENOENT && args.no_create => return Ok(()),
-        Err(error) if error.code == Errno::ENOENT => (make(session, path, mode).await?, true),
+        Err(error) if error.code() == Errno::ENOENT && args.no_create => return Ok(()),
+        Err(error) if error.code() == Errno::ENOENT => (make(session, path, mode).await?, true),
         other => (other?, false),
     };
     if is_new && args.date.is_none() {
@@ -89,6 +90,7 @@ async fn touch(args: &Args, session: &Session, path: &[u8], mode: u32, set: &Set
 /// Makes an empty file; one that someone made meanwhile is as good.
 pub async fn make(session: &Session, path: &[u8], mode: u32) -> Found<Inode> {
     let (parent, name) = session.resolve_parent(path).await?;
-    let (inode, _file) = session.fs.create(&session.who, parent, &name, mode, false, 2).await?;
+    let (inode, _file) =
+        session.fs.create(&session.who, parent, &name, mode, Taken::Open, access::WRITE).await?;
     Ok(inode)
 }

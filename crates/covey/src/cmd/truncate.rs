@@ -48,8 +48,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 
 async fn truncate(args: &Args, session: &Session, path: &[u8], mode: u32) -> Found<()> {
     let inode = match session.resolve(path, Follow::Last).await {
-        Err(error) if error.code == Errno::ENOENT && args.no_create => return Ok(()),
-        Err(error) if error.code == Errno::ENOENT => touch::make(session, path, mode).await?,
+        Err(error) if error.code() == Errno::ENOENT && args.no_create => return Ok(()),
+        Err(error) if error.code() == Errno::ENOENT => touch::make(session, path, mode).await?,
         other => other?,
     };
     let set = SetAttr { size: Some(args.size), ..SetAttr::default() };

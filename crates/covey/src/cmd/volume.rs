@@ -9,7 +9,6 @@ use crate::config::{Config, size};
 use crate::error::{Error, Result};
 use covey_cluster::reach::{read_of, write_control};
 use covey_ninep::control::{quote, words};
-use covey_ninep::tree::Errno;
 use std::path::PathBuf;
 
 /// Make disks of the cluster's space, and serve them to machines by iSCSI
@@ -144,10 +143,7 @@ async fn command(config: &Config, node: &str, words: &[&str]) -> Result<()> {
     let done = write_control(config, node, "vol/ctl", &line.join(" ")).await;
     done.map_err(|error| {
         // A hint that the node gives is one of ours.
-        let text = match error.downcast_ref::<Errno>() {
-            Some(errno) => errno.to_string(),
-            None => error.to_string(),
-        };
+        let text = error.message;
         let (why, hint) = match text.split_once("; hint: ") {
             Some((why, hint)) => (why.to_owned(), Some(hint.to_owned())),
             None => (text, None),

@@ -1,8 +1,8 @@
 //! The striping client as a file system to mount.
 
 use super::Files;
-use covey_ninep::tree::SetAttr;
-use covey_stripe::client::{File, Forget, Fs, Page, Result, Space, Stat};
+use covey_ninep::tree::{Result, SetAttr};
+use covey_stripe::client::{File, Forget, Fs, Page, Space, Stat, Taken};
 use covey_stripe::ops::{Caller, Consistency, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
 use std::time::Duration;
@@ -27,19 +27,19 @@ impl Files for Fs {
     }
 
     async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
-        Fs::lookup(self, who, parent, name).await
+        Ok(Fs::lookup(self, who, parent, name).await?)
     }
 
     async fn stat(&self, id: Id) -> Result<Stat> {
-        Fs::stat(self, id).await
+        Ok(Fs::stat(self, id).await?)
     }
 
     async fn setattr(&self, who: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
-        Fs::setattr(self, who, id, set).await
+        Ok(Fs::setattr(self, who, id, set).await?)
     }
 
     async fn setattr_open(&self, who: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
-        Fs::setattr_open(self, who, id, set).await
+        Ok(Fs::setattr_open(self, who, id, set).await?)
     }
 
     async fn create(
@@ -48,10 +48,10 @@ impl Files for Fs {
         parent: Id,
         name: &Name,
         mode: u32,
-        exclusive: bool,
+        taken: Taken,
         access: u8,
     ) -> Result<(Inode, File)> {
-        Fs::create(self, who, parent, name, mode, exclusive, access).await
+        Ok(Fs::create(self, who, parent, name, mode, taken, access).await?)
     }
 
     async fn make(
@@ -63,15 +63,15 @@ impl Files for Fs {
         rdev: u64,
         target: Name,
     ) -> Result<Inode> {
-        Fs::make(self, who, parent, name, mode, rdev, target).await
+        Ok(Fs::make(self, who, parent, name, mode, rdev, target).await?)
     }
 
     async fn open(&self, who: &Caller, id: Id, access: u8) -> Result<File> {
-        Fs::open(self, who, id, access).await
+        Ok(Fs::open(self, who, id, access).await?)
     }
 
     async fn unlink(&self, who: &Caller, parent: Id, name: &Name, dir: bool) -> Result<()> {
-        Fs::unlink(self, who, parent, name, dir).await
+        Ok(Fs::unlink(self, who, parent, name, dir).await?)
     }
 
     async fn rename(
@@ -83,11 +83,11 @@ impl Files for Fs {
         to_name: &Name,
         flags: u32,
     ) -> Result<()> {
-        Fs::rename(self, who, parent, name, to, to_name, flags).await
+        Ok(Fs::rename(self, who, parent, name, to, to_name, flags).await?)
     }
 
     async fn link(&self, who: &Caller, id: Id, parent: Id, name: &Name) -> Result<Inode> {
-        Fs::link(self, who, id, parent, name).await
+        Ok(Fs::link(self, who, id, parent, name).await?)
     }
 
     async fn readdir(
@@ -99,7 +99,7 @@ impl Files for Fs {
         bytes_max: u32,
         plus: bool,
     ) -> Result<Page> {
-        Fs::readdir(self, who, id, cookie, limit, bytes_max, plus).await
+        Ok(Fs::readdir(self, who, id, cookie, limit, bytes_max, plus).await?)
     }
 
     async fn tmpfile(
@@ -109,7 +109,7 @@ impl Files for Fs {
         mode: u32,
         access: u8,
     ) -> Result<(Inode, File)> {
-        Fs::tmpfile(self, who, parent, mode, access).await
+        Ok(Fs::tmpfile(self, who, parent, mode, access).await?)
     }
 
     async fn fallocate(
@@ -120,7 +120,7 @@ impl Files for Fs {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        file.fallocate(who, mode, offset, length).await
+        Ok(file.fallocate(who, mode, offset, length).await?)
     }
 
     async fn copy(
@@ -131,19 +131,19 @@ impl Files for Fs {
         to_offset: u64,
         length: u64,
     ) -> Result<u64> {
-        from.copy(offset, to, to_offset, length).await
+        Ok(from.copy(offset, to, to_offset, length).await?)
     }
 
     async fn set_consistency(&self, who: &Caller, id: Id, mode: Option<Consistency>) -> Result<()> {
-        Fs::set_consistency(self, who, id, mode).await
+        Ok(Fs::set_consistency(self, who, id, mode).await?)
     }
 
     async fn getxattr(&self, who: &Caller, id: Id, name: &Name) -> Result<Bytes> {
-        Fs::getxattr(self, who, id, name).await
+        Ok(Fs::getxattr(self, who, id, name).await?)
     }
 
     async fn listxattr(&self, who: &Caller, id: Id) -> Result<Vec<Name>> {
-        Fs::listxattr(self, who, id).await
+        Ok(Fs::listxattr(self, who, id).await?)
     }
 
     async fn setxattr(
@@ -154,54 +154,54 @@ impl Files for Fs {
         value: Bytes,
         flags: u32,
     ) -> Result<()> {
-        Fs::setxattr(self, who, id, name, value, flags).await
+        Ok(Fs::setxattr(self, who, id, name, value, flags).await?)
     }
 
     async fn removexattr(&self, who: &Caller, id: Id, name: &Name) -> Result<()> {
-        Fs::removexattr(self, who, id, name).await
+        Ok(Fs::removexattr(self, who, id, name).await?)
     }
 
     async fn space(&self) -> Result<Space> {
-        Fs::space(self).await
+        Ok(Fs::space(self).await?)
     }
 
     async fn sync(&self, id: Id) -> Result<()> {
-        Fs::sync(self, id).await
+        Ok(Fs::sync(self, id).await?)
     }
 
     async fn lock(&self, id: Id, lock: RangeLock, wait: bool) -> Result<()> {
-        Fs::lock(self, id, lock, wait).await
+        Ok(Fs::lock(self, id, lock, wait).await?)
     }
 
     async fn unlock(&self, id: Id, lock: RangeLock) -> Result<()> {
-        Fs::unlock(self, id, lock).await
+        Ok(Fs::unlock(self, id, lock).await?)
     }
 
     async fn getlock(&self, id: Id, lock: RangeLock) -> Result<Option<RangeLock>> {
-        Fs::getlock(self, id, lock).await
+        Ok(Fs::getlock(self, id, lock).await?)
     }
 
     async fn read_at(&self, file: &File, offset: u64, count: usize) -> Result<Payload> {
-        file.read_at(offset, count).await
+        Ok(file.read_at(offset, count).await?)
     }
 
     async fn write_at(&self, file: &File, offset: u64, data: Payload) -> Result<()> {
-        file.write_at(offset, data).await
+        Ok(file.write_at(offset, data).await?)
     }
 
     async fn append(&self, file: &File, data: Payload) -> Result<u64> {
-        file.append(data).await
+        Ok(file.append(data).await?)
     }
 
     async fn fsync(&self, file: &File) -> Result<()> {
-        file.fsync().await
+        Ok(file.fsync().await?)
     }
 
     async fn flush(&self, file: &File) -> Result<()> {
-        file.flush().await
+        Ok(file.flush().await?)
     }
 
     async fn seek(&self, file: &File, offset: u64, hole: bool) -> Result<u64> {
-        file.seek(offset, hole).await
+        Ok(file.seek(offset, hole).await?)
     }
 }

@@ -7,6 +7,7 @@ use crate::abi::{Header, Text};
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::{Caller, Id, Inode, rename};
 use covey_wire::{Field, Name};
 use std::time::Duration;
@@ -64,8 +65,9 @@ impl<F: Files> Session<F> {
         }
         let (parent, name, mode) = (header.nodeid, checked(name)?, mode & 0o7777);
         self.look_for_setgid(header, mode);
-        let making =
-            async |who: &Caller| self.files.create(who, parent, &name, mode, true, 0).await;
+        let making = async |who: &Caller| {
+            self.files.create(who, parent, &name, mode, Taken::Refuse, access::NONE).await
+        };
         let (inode, _closed_at_once) = self.as_caller(header, making).await?;
         Ok(self.entry_out(parent, &name, &inode))
     }
@@ -83,7 +85,7 @@ impl<F: Files> Session<F> {
         let then = self.behind.now();
         self.look_for_setgid(header, mode);
         let making = async |who: &Caller| {
-            self.files.create(who, parent, &name, mode, exclusive, access).await
+            self.files.create(who, parent, &name, mode, Taken::unless(exclusive), access).await
         };
         let (mut inode, file) = self.as_caller(header, making).await?;
         inode = self.settled(inode, then).await?;

@@ -1,8 +1,8 @@
 //! A file system in memory, as simple as can be: what the mount is tried over.
 
 use covey_mount::Files;
-use covey_ninep::tree::{Errno, SetAttr, SetTime};
-use covey_stripe::client::{Page, Result, Space, Stat, fallocate};
+use covey_ninep::tree::{Errno, Result, SetAttr, SetTime};
+use covey_stripe::client::{Page, Space, Stat, Taken, fallocate};
 use covey_stripe::ops::{Caller, DirEntry, Id, Inode, RangeLock, nanos_of, rename};
 use covey_wire::{Bytes, Name, Payload};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -343,12 +343,12 @@ impl Files for Model {
         parent: Id,
         name: &Name,
         mode: u32,
-        exclusive: bool,
+        taken: Taken,
         _access: u8,
     ) -> Result<(Inode, ModelFile)> {
         let mut state = self.state();
         let id = match state.child(parent, name) {
-            Ok(_) if exclusive => return Err(Errno::EEXIST.into()),
+            Ok(_) if taken == Taken::Refuse => return Err(Errno::EEXIST.into()),
             Ok(id) => id,
             Err(_) => {
                 let id = state.add(who, S_IFREG | mode, 0, Name::EMPTY);

@@ -8,6 +8,7 @@ use anyhow::Context;
 use covey_io::os::log::Log;
 use covey_ninep::tree::Errno;
 use covey_stripe::check::{Access, Result};
+use covey_stripe::client::Error;
 use covey_stripe::meta::{Applied, Store};
 use covey_stripe::objects::{DataOp, DataReply};
 use covey_stripe::ops::{Caller, Op, Reply, Request};
@@ -52,10 +53,10 @@ impl Offline {
         self.store.borrow_mut().take_work();
         match applied {
             Applied::Reply(Reply::Error { code, reason }) => {
-                Err(Errno::because(code, reason.lossy().into_owned()))
+                Err(Error::because(code, reason.lossy().into_owned()))
             }
             Applied::Reply(reply) | Applied::AfterCut { reply, .. } => Ok(reply),
-            Applied::Fatal(error) => Err(error),
+            Applied::Fatal(error) => Err(error.into()),
             Applied::Wait(_) => Err(Errno::EAGAIN.into()),
         }
     }
@@ -71,7 +72,7 @@ impl Access for Offline {
     }
 
     async fn data(&self, _: u16, _: DataOp) -> Result<DataReply> {
-        Err(Errno::because(Errno::EIO, "no I/O server is asked"))
+        Err(Error::because(Errno::EIO, "no I/O server is asked"))
     }
 
     fn servers(&self) -> Vec<String> {

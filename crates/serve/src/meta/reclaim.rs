@@ -151,7 +151,7 @@ impl Meta {
             async move { data_call(self.link(server)?, op).await }
         });
         // All of them, even when one fails: a dead server must not keep the others from their epoch.
-        join_all(cuts).await.into_iter().try_for_each(|cut| cut.map(|_| ()))
+        Ok(join_all(cuts).await.into_iter().try_for_each(|cut| cut.map(|_| ()))?)
     }
 
     /// Queues the removal of a file's objects.
@@ -203,10 +203,10 @@ impl Meta {
         }
         let asks = by_server.into_iter().map(|(server, objects)| async move {
             data_call(self.link(server)?, DataOp::Remove { objects: List(objects) }).await?;
-            Ok::<u16, Errno>(server)
+            Ok::<u16, covey_stripe::client::Error>(server)
         });
         let answered = join_all(asks).await;
-        let done: Vec<u16> = answered.into_iter().filter_map(Result::ok).collect();
+        let done: Vec<u16> = answered.into_iter().filter_map(|answer| answer.ok()).collect();
         let mut failed = Vec::new();
         for (id, epoch, striping) in chunk {
             if striping.servers.0.iter().all(|server| done.contains(server)) {

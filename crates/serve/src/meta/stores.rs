@@ -66,14 +66,14 @@ impl Meta {
             }
             Ok(_) => return Err(Errno::because(Errno::EPROTO, "an odd answer to Meet")),
             // An older version, whose stores cannot be told apart. It is used from now on.
-            Err(error) if error.code == Errno::EINVAL => {
+            Err(error) if error.code() == Errno::EINVAL => {
                 if self.is_unused(server).await? {
                     self.know(server, Name::EMPTY).await?;
                 }
                 self.stand(server, Standing::Known);
                 return Ok(());
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         let is_foreign = !meta.is_empty() && meta != *self.journal.identity();
         let known = self.store_known(server).await?;
@@ -100,7 +100,8 @@ impl Meta {
         let reason = Name::from(why.as_str());
         let owner = if is_foreign { meta } else { Name::EMPTY };
         self.stand(server, Standing::Unknown { found: store, why, owner });
-        data_call(link, DataOp::Refuse { reason }).await.map(drop)
+        data_call(link, DataOp::Refuse { reason }).await?;
+        Ok(())
     }
 
     /// The loss of what the server held before is accepted: it serves from the store that it has.

@@ -8,7 +8,7 @@ use super::standby::Published;
 use super::store::{RUNS_MAX, begin, tile, whole};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::client::{File, Fs};
+use covey_stripe::client::{Error, File, Fs, Result, Taken, access};
 use covey_stripe::ops::{Caller, Id, ROOT, RangeLock};
 use covey_wire::{Bytes, Name};
 use std::ops::Range;
@@ -36,13 +36,11 @@ struct Shared {
     runtime: Handle,
 }
 
-type Result<T> = std::result::Result<T, Errno>;
-
 /// Makes a file of `bytes`, with no place on any server. EEXIST where there is one.
 pub async fn make(fs: &Fs, who: &Caller, path: &str, bytes: u64) -> Result<()> {
     make_directories(fs, who, path).await?;
     let (parent, name) = parent_of(fs, who, path).await?;
-    let (inode, file) = fs.create(who, parent, &name, 0o600, true, 6).await?;
+    let (inode, file) = fs.create(who, parent, &name, 0o600, Taken::Refuse, access::BOTH).await?;
     fs.setattr(who, inode.id, SetAttr { size: Some(bytes), ..SetAttr::default() }).await?;
     file.fsync().await?;
     fs.sync(parent).await
@@ -61,7 +59,7 @@ async fn make_directories(fs: &Fs, who: &Caller, path: &str) -> Result<()> {
                 fs.sync(parent).await?;
                 inode.id
             }
-            Err(error) if error.code == Errno::EEXIST => fs.lookup(who, parent, &name).await?.id,
+            Err(error) if error.code() == Errno::EEXIST => fs.lookup(who, parent, &name).await?.id,
             Err(error) => return Err(error),
         };
     }
@@ -97,7 +95,7 @@ async fn parent_of(fs: &Fs, who: &Caller, path: &str) -> Result<(Id, Name)> {
     let name = names.pop().ok_or(Errno::EINVAL)?;
     let inodes = fs.walk(who, ROOT, &names).await?;
     if inodes.len() < names.len() {
-        return Err(Errno::because(Errno::ENOENT, format!("{path}: its directory is not there")));
+        return Err(Error::because(Errno::ENOENT, format!("{path}: its directory is not there")));
     }
     Ok((inodes.last().map_or(ROOT, |inode| inode.id), name))
 }
@@ -115,7 +113,7 @@ async fn find(fs: &Fs, who: &Caller, path: &str) -> Result<Id> {
 async fn attribute(fs: &Fs, who: &Caller, id: Id, name: &str) -> Result<Option<String>> {
     match fs.getxattr(who, id, &Name::from(name)).await {
         Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
-        Err(error) if error.code == Errno::ENODATA => Ok(None),
+        Err(error) if error.code() == Errno::ENODATA => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -175,9 +173,9 @@ fn whole_lock() -> RangeLock {
     RangeLock { exclusive: true, whole: true, start: 0, end: u64::MAX, owner: pid.into(), pid }
 }
 
-fn taken() -> Errno {
+fn taken() -> Error {
     let why = "another node serves this volume; hint: `covey volume ls` shows which";
-    Errno::because(Errno::EBUSY, why)
+    Error::because(Errno::EBUSY, why)
 }
 
 impl StripedStore {
@@ -195,8 +193,8 @@ impl StripedStore {
         let id = find(&fs, &who, path).await?;
         let lock = whole_lock();
         match fs.lock(id, lock.clone(), false).await {
-            Err(error) if error.code == Errno::EAGAIN && by_force => {}
-            Err(error) if error.code == Errno::EAGAIN => return Err(taken()),
+            Err(error) if error.code() == Errno::EAGAIN && by_force => {}
+            Err(error) if error.code() == Errno::EAGAIN => return Err(taken()),
             other => other?,
         }
         fs.fence(&who, id).await?;
@@ -264,7 +262,7 @@ impl StripedStore {
 
     async fn check_ours(&self) -> Result<()> {
         match self.shared.file.is_taken().await? {
-            true => Err(Errno::because(Errno::ESTALE, "another node serves this volume")),
+            true => Err(Error::because(Errno::ESTALE, "another node serves this volume")),
             false => Ok(()),
         }
     }
@@ -326,9 +324,9 @@ impl Shared {
         }
     }
 
-    fn failed(&self, error: &Errno, otherwise: Failure) -> Reply {
+    fn failed(&self, error: &Error, otherwise: Failure) -> Reply {
         tracing::warn!("a striped volume: {error}");
-        Reply::Failed(match error.code {
+        Reply::Failed(match error.code() {
             Errno::ENOSPC => Failure::Full,
             Errno::ESTALE => {
                 self.lost.store(true, Ordering::Release);
@@ -404,7 +402,7 @@ impl Shared {
     async fn next(&self, offset: u64, hole: bool, end: u64) -> Result<u64> {
         match self.file.seek(offset, hole).await {
             Ok(found) => Ok(found.min(end)),
-            Err(error) if error.code == Errno::ENXIO => Ok(end),
+            Err(error) if error.code() == Errno::ENXIO => Ok(end),
             Err(error) => Err(error),
         }
     }

@@ -9,6 +9,7 @@ use covey_ninep::tree::{Errno, Peer, Result, Tree};
 use covey_serve::data::{DataServer, DataTree};
 use covey_serve::meta::journal::{DurableMap, Media, Rows};
 use covey_serve::meta::{Meta, MetaServer};
+use covey_stripe::client::Error;
 use covey_stripe::kv::Kv;
 use covey_stripe::meta::Store;
 use covey_stripe::ops::StripingHint;
@@ -214,6 +215,6 @@ async fn serve<T: Tree + 'static>(tree: Rc<T>) {
 }
 
 /// Whether an error says that something was out of reach, rather than wrong.
-pub fn is_away(error: &Errno) -> bool {
-    matches!(error.code, Errno::EIO | Errno::ENOSPC)
+pub fn is_away(error: &Error) -> bool {
+    matches!(error.code(), Errno::EIO | Errno::ENOSPC)
 }

@@ -5,7 +5,8 @@ use super::history::Span;
 use super::roles::Role;
 use covey_io::sim::{NodeId, Rng, note};
 use covey_io::task;
-use covey_ninep::tree::{Errno, Result};
+use covey_ninep::tree::Errno;
+use covey_stripe::client::{Error, Result};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -75,9 +76,9 @@ impl Lab {
                 note(|| format!("< {what}"));
                 Ok((span, Some(answer)))
             }
-            Err(error) if answers.contains(&error.code) => {
+            Err(error) if answers.contains(&error.code()) => {
                 note(|| format!("< {what}: {error}"));
-                Err((span, error.code))
+                Err((span, error.code()))
             }
             Err(error) => {
                 note(|| format!("! {what}: {error}"));
@@ -88,17 +89,17 @@ impl Lab {
         }
     }
 
-    fn must_be_excused(&self, what: &str, error: &Errno, began: Instant) {
+    fn must_be_excused(&self, what: &str, error: &Error, began: Instant) {
         /// How long after everything is whole again something may still fail.
         const AFTERMATH: Duration = Duration::from_secs(12);
         let is_aftermath = self.healed_at.get().is_none_or(|at| began < at + AFTERMATH);
         // Whatever is full, things can be removed.
         let removes = ["Unlink(", "Rmdir(", "unlink it"].iter().any(|text| what.contains(text));
-        assert!(!removes || error.code != Errno::ENOSPC, "{what}: {error}, on a full store");
+        assert!(!removes || error.code() != Errno::ENOSPC, "{what}: {error}, on a full store");
         // A file whose name was lost with the power, before anybody had synced it.
-        let is_gone = error.code == Errno::ESTALE && self.losses.get() > 0;
+        let is_gone = error.code() == Errno::ESTALE && self.losses.get() > 0;
         // Told by the first fsync since, however late that is.
-        let is_told_lost = error.reason.contains("may be lost") && self.losses.get() > 0;
+        let is_told_lost = matches!(error, Error::Unsynced { .. }) && self.losses.get() > 0;
         let is_excused =
             self.has_faults && ((is_aftermath && is_away(error)) || is_gone || is_told_lost);
         assert!(is_excused, "{what}: {error}, and nothing excuses it");

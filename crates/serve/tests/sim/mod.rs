@@ -22,7 +22,7 @@ pub mod roles;
 use cluster::Cluster;
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
-use covey_stripe::client::{Fs, Options};
+use covey_stripe::client::{Fs, Options, Taken, access};
 use covey_stripe::distribution;
 use covey_stripe::ops::{ROOT, StripingHint};
 use covey_wire::List;
@@ -201,7 +201,7 @@ fn striping(rng: &mut Rng, servers: usize) -> StripingHint {
 async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
     const S_IFDIR: u32 = 0o040000;
     let file = async |text: &str| {
-        let made = fs.create(&root(), ROOT, &name(text), 0o644, true, 6).await;
+        let made = fs.create(&root(), ROOT, &name(text), 0o644, Taken::Refuse, access::BOTH).await;
         made.expect("nothing is broken yet").0.id
     };
     let dir = async |text: &str| {

@@ -7,7 +7,7 @@ use covey_io::disk::{Disk, Open};
 use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
-use covey_stripe::client::Fs;
+use covey_stripe::client::{Fs, Taken, access};
 use covey_stripe::ops::{ROOT, RangeLock, StripingHint};
 use std::io::IoSlice;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn a_client_goes_twice() {
     let (sender, locked) = tokio::sync::oneshot::channel();
     cluster.control.boot(client, async move {
         let fs = sim::connect("holder").await;
-        let made = fs.create(&root(), ROOT, &name("f"), 0o644, true, 6).await;
+        let made = fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH).await;
         let file = made.expect("nothing is broken").0.id;
         fs.lock(file, range(), false).await.expect("nobody else has it");
         sender.send(file).expect("somebody waits for it");
@@ -53,7 +53,7 @@ pub fn a_client_goes_twice() {
         break_off(&cluster);
         task::sleep(Duration::from_secs(2)).await;
         let refused = other.lock(file, range(), false).await;
-        assert_eq!(refused.expect_err("it is locked").code, 11);
+        assert_eq!(refused.expect_err("it is locked").code(), 11);
         unbreak(&cluster);
     })
     .expect("it ends");
@@ -72,7 +72,7 @@ pub fn a_server_is_added_late() {
         cluster.listed.set(2);
         cluster.boot(cluster.meta.node);
         let fs = sim::connect("one").await;
-        let made = fs.create(&root(), ROOT, &name("f"), 0o644, true, 6).await;
+        let made = fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH).await;
         let (inode, file) = made.expect("the metadata server is there");
         let servers = inode.striping.expect("it is striped").servers.0;
         let strip = |server| servers.iter().position(|&at| at == server).expect("both") as u64;
@@ -102,7 +102,11 @@ pub fn a_write_rests_on_a_lost_size(seed: u64) -> bool {
     let (sim, cluster, _) = small(seed);
     sim.run(Duration::from_secs(300), async move {
         let (one, two) = (sim::connect("one").await, sim::connect("two").await);
-        let file = one.create(&root(), ROOT, &name("f"), 0o644, true, 6).await.unwrap().1;
+        let file = one
+            .create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH)
+            .await
+            .unwrap()
+            .1;
         one.sync(ROOT).await.unwrap();
         file.fsync().await.unwrap();
         let other = two.open(&root(), file.id(), 6).await.unwrap();
@@ -190,7 +194,7 @@ pub fn a_full_map(seed: u64) {
                 Err(error) => break error,
             }
         };
-        assert_eq!(refused.code, 28, "{refused}");
+        assert_eq!(refused.code(), 28, "{refused}");
         fs.sync(ROOT).await.expect("a full map can be synced");
         // Time for the checkpoint of an idle server.
         task::sleep(Duration::from_secs(4)).await;
@@ -216,7 +220,12 @@ pub fn a_link_outlives_the_power(seed: u64) -> bool {
     let (sim, cluster, _) = small(seed);
     sim.run(Duration::from_secs(300), async move {
         let fs = sim::connect("one").await;
-        let id = fs.create(&root(), ROOT, &name("a"), 0o644, true, 6).await.unwrap().0.id;
+        let id = fs
+            .create(&root(), ROOT, &name("a"), 0o644, Taken::Refuse, access::BOTH)
+            .await
+            .unwrap()
+            .0
+            .id;
         fs.sync(ROOT).await.unwrap();
         fs.rename(&root(), ROOT, &name("a"), ROOT, &name("b"), 0).await.unwrap();
         let found = fs.lookup(&root(), ROOT, &name("b")).await.unwrap();

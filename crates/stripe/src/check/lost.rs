@@ -74,7 +74,7 @@ pub async fn paths<A: Access>(
                 Ok(Reply::Entries { entries, end, .. }) => (entries.0, end),
                 Ok(_) => return Err(odd("Readdir")),
                 // Removed since, or a name that leads nowhere.
-                Err(error) if matches!(error.code, Errno::ENOENT | Errno::ENOTDIR) => break,
+                Err(error) if matches!(error.code(), Errno::ENOENT | Errno::ENOTDIR) => break,
                 Err(error) => return Err(error),
             };
             cookie = entries.last().map_or(cookie, |entry| entry.cookie);

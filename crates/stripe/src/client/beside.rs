@@ -4,11 +4,11 @@
 //! server grants meanwhile, an open or a place for an append, must not get lost on the way: it is
 //! asked for by a task of its own, which gives it back when nobody takes it.
 
-use super::{Net, Result};
+use super::{Error, Net, Result};
 use covey_ninep::tree::Errno;
-use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use futures_channel::oneshot;
+use std::future::Future;
+use std::sync::{Arc, Weak};
 
 /// Tells the work whether anybody still waits for it.
 #[derive(Clone)]
@@ -22,7 +22,8 @@ impl Asker {
 }
 
 /// Runs `work` beside everything else and waits for its result. When the wait is dropped the work
-/// goes on, and its result is dropped.
+/// goes on, and its result is dropped. A task that ends early, as tasks of a runtime that ends do, is
+/// an error.
 pub async fn beside<T, F>(net: &dyn Net, work: impl FnOnce(Asker) -> F) -> Result<T>
 where
     T: Send + 'static,
@@ -30,67 +31,13 @@ where
 {
     let waits = Arc::new(());
     let work = work(Asker(Arc::downgrade(&waits)));
-    let place = Arc::new(Place(Mutex::new(Inner { state: State::Running, waker: None })));
-    let promise = Promise(place.clone());
+    let (promise, result) = oneshot::channel();
     net.spawn(Box::pin(async move {
-        let result = work.await;
-        promise.0.put(State::Done(result));
+        // Where nobody takes it, it is dropped here.
+        let _ = promise.send(work.await);
     }));
-    let result = poll_fn(|context| {
-        let mut inner = place.lock();
-        match std::mem::replace(&mut inner.state, State::Taken) {
-            State::Running => {
-                inner.state = State::Running;
-                inner.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-            State::Done(result) => Poll::Ready(result),
-            State::Taken => Poll::Ready(Err(Errno::because(Errno::EIO, "the client is ending"))),
-        }
-    })
-    .await;
+    let ended = |_| Error::because(Errno::EIO, "the client is ending");
+    let result = result.await.map_err(ended)?;
     drop(waits);
     result
-}
-
-struct Place<T>(Mutex<Inner<T>>);
-
-struct Inner<T> {
-    state: State<T>,
-    waker: Option<Waker>,
-}
-
-enum State<T> {
-    Running,
-    Done(Result<T>),
-    /// Taken, or never to come.
-    Taken,
-}
-
-impl<T> Place<T> {
-    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, state: State<T>) {
-        let waker = {
-            let mut inner = self.lock();
-            inner.state = state;
-            inner.waker.take()
-        };
-        waker.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// The task's hold on the place: a task that ends early, as tasks of a runtime that ends do, must
-/// not leave anyone waiting.
-struct Promise<T>(Arc<Place<T>>);
-
-impl<T> Drop for Promise<T> {
-    fn drop(&mut self) {
-        let is_running = matches!(self.0.lock().state, State::Running);
-        if is_running {
-            self.0.put(State::Taken);
-        }
-    }
 }

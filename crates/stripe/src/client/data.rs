@@ -1,10 +1,10 @@
 //! I/O servers: how a connection to one begins, and what is asked of it as a whole.
 
-use super::{BoxFuture, Link, Net, Options, Result, Start};
+use super::{BoxFuture, Error, Link, Net, Options, Result, Start};
 use crate::objects::{DataOp, DataReply};
 use covey_ninep::client::{CallError, Conn};
 use covey_ninep::message::Message;
-use covey_ninep::tree::Errno;
+use covey_ninep::tree::{self, Errno};
 use covey_wire::Payload;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A link to an I/O server's objects. `client` tells clients that write apart.
 pub fn data_link(net: Arc<dyn Net>, server: &str, options: Options, client: u64) -> Arc<Link> {
     let clock = net.clone();
-    let greet = move |conn: Conn| -> BoxFuture<Result<Start>> {
+    let greet = move |conn: Conn| -> BoxFuture<tree::Result<Start>> {
         let clock = clock.clone();
         Box::pin(async move {
             let body = Payload::from(DataOp::Start { client }.encode());
@@ -48,18 +48,18 @@ pub async fn data_call(link: &Arc<Link>, op: DataOp) -> Result<DataReply> {
         match conn.call(Message::Tcall { fid: 0, body }).await {
             Ok(Message::Rcall { body }) => {
                 let reply = DataReply::decode(body.into_bytes());
-                let reply = reply.map_err(|b| Errno::because(Errno::EPROTO, b.to_string()))?;
+                let reply = reply.map_err(|b| Error::Odd(b.to_string()))?;
                 return match reply {
                     DataReply::Error { code, reason } => {
-                        Err(Errno::because(code, reason.lossy().into_owned()))
+                        Err(Error::because(code, reason.lossy().into_owned()))
                     }
                     other => Ok(other),
                 };
             }
             Ok(other) => {
-                return Err(Errno::because(Errno::EPROTO, format!("Tcall got {}", other.name())));
+                return Err(Error::Odd(format!("Tcall got {}", other.name())));
             }
-            Err(CallError::Lost(why)) if link.is_over(started) => return Err(link.lost_error(&why)),
+            Err(CallError::Lost(why)) if link.is_over(started) => return Err(link.lost(why)),
             Err(CallError::Lost(_)) => {}
             Err(error) => return Err(error.into()),
         }

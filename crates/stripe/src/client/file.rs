@@ -24,7 +24,7 @@ mod space;
 use super::beside::Asker;
 use super::link::Link;
 use super::session::{Session, unexpected};
-use super::{BoxFuture, Result, Shared};
+use super::{BoxFuture, Error, Result, Shared};
 use crate::distribution::{self, Distribution, Map};
 use crate::ops::{Caller, Id, InlinePiece, Inode, Op, Reply, Striping};
 use covey_ninep::tree::Errno;
@@ -146,7 +146,7 @@ impl OpenFile {
             let (epoch, limit) = (self.lock().epoch, self.payload_max());
             match self.read_once(fs, offset, offset.saturating_add(count as u64), epoch).await {
                 Err(error) if self.was_too_large(&error, limit) => {}
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 other => return other,
@@ -192,7 +192,7 @@ impl OpenFile {
     pub async fn write(&self, fs: &Shared, offset: u64, data: Payload) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= i64::MAX as u64);
         let end = end.ok_or_else(|| {
-            Errno::because(Errno::EFBIG, format!("a write of {} bytes at {offset}", data.len()))
+            Error::because(Errno::EFBIG, format!("a write of {} bytes at {offset}", data.len()))
         })?;
         if data.is_empty() {
             return Ok(());
@@ -212,7 +212,7 @@ impl OpenFile {
                     return Ok(());
                 }
                 Err(error) if self.was_too_large(&error, limit) => {}
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 Err(error) => return Err(error),
@@ -301,7 +301,7 @@ impl OpenFile {
                     self.wrote(fs, epoch, offset + length, true);
                     return Ok(offset);
                 }
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 Err(error) => return Err(error),
@@ -323,7 +323,7 @@ impl OpenFile {
             let limit = self.payload_max();
             match self.write_all(fs, offset, data, epoch, None).await {
                 Err(error) if self.was_too_large(&error, limit) => {}
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(error @ Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                     if self.lock().epoch != epoch {
                         return Err(error);
@@ -390,9 +390,7 @@ impl OpenFile {
         drop(owed);
         self.meet_restart(fs).await?;
         if std::mem::take(&mut self.lock().is_told_lost) {
-            let what = "the metadata server's machine has started anew, and what was written \
-                before and not synced may be lost";
-            return Err(Errno::because(Errno::EIO, what));
+            return Err(Error::Unsynced { server: None });
         }
         Ok(())
     }
@@ -428,8 +426,8 @@ impl OpenFile {
 
     /// Whether a request of at most `limit` bytes was refused because its connection, a new one,
     /// takes less: then it is made again.
-    fn was_too_large(&self, error: &Errno, limit: u32) -> bool {
-        error.code == Errno::E2BIG && self.payload_max() < limit
+    fn was_too_large(&self, error: &Error, limit: u32) -> bool {
+        error.code() == Errno::E2BIG && self.payload_max() < limit
     }
 
     /// A metadata server whose machine has started anew may have lost sizes, appends and truncations
@@ -472,7 +470,7 @@ impl OpenFile {
         }
         if self.links[0].is_over(started) {
             let what = "an I/O server has not heard of the file's truncation yet";
-            return Err(Errno::because(Errno::EIO, what));
+            return Err(Error::because(Errno::EIO, what));
         }
         // Most often the cut is on its way; a server that lost it with its power needs it again. A
         // failure is no answer to the request itself, which is tried until its time is over.

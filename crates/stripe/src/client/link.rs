@@ -8,10 +8,10 @@
 //!
 //! One task per link dials and watches; nobody else does, so a link never has two connections.
 
-use super::{BoxFuture, Net, Options, Result};
+use super::{Away, BoxFuture, Error, Net, Options, Result};
 use covey_ninep::client::Conn;
 use covey_ninep::message::{IOHDRSZ, MSIZE_DEFAULT};
-use covey_ninep::tree::Errno;
+use covey_ninep::tree;
 use futures_util::future::{Either, select};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// What is done with a fresh connection before anyone may use it. Answers which start of its machine
 /// the server runs in.
-pub type Greet = Box<dyn Fn(Conn) -> BoxFuture<Result<Start>> + Send + Sync>;
+pub type Greet = Box<dyn Fn(Conn) -> BoxFuture<tree::Result<Start>> + Send + Sync>;
 
 /// A start of a server's machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +55,7 @@ struct State {
     is_tended: bool,
     down_since: Option<Instant>,
     dead: bool,
-    reason: String,
+    why: Away,
     changes: u64,
     waiters: Vec<Waker>,
 }
@@ -115,7 +115,7 @@ impl Link {
                 }
                 self.tend(&mut state);
                 if !self.options.hard && (self.counts_as_dead(&state) || self.is_over(started)) {
-                    return Err(self.dead_error(&state));
+                    return Err(self.down(&state));
                 }
                 let since = state.down_since.map_or(started, |since| since.min(started));
                 (state.changes, since + self.options.dead_after)
@@ -143,8 +143,13 @@ impl Link {
     }
 
     /// The error of a request that a lost connection ended for good.
-    pub fn lost_error(&self, why: &str) -> Errno {
-        Errno::because(Errno::EIO, format!("server {}: {why}", self.server))
+    pub fn lost(&self, why: String) -> Error {
+        Error::Lost { server: self.server.clone(), why }
+    }
+
+    /// The error of a request that a live server has not answered within `limit`.
+    pub fn slow(&self, limit: Duration) -> Error {
+        Error::Slow { server: self.server.clone(), limit }
     }
 
     async fn changed_or_over(&self, seen: u64, end: Instant) {
@@ -172,9 +177,8 @@ impl Link {
         state.dead || state.down_since.is_some_and(away)
     }
 
-    fn dead_error(&self, state: &State) -> Errno {
-        let why = if state.reason.is_empty() { "no answer" } else { &state.reason };
-        Errno::because(Errno::EIO, format!("server {} is not reachable: {why}", self.server))
+    fn down(&self, state: &State) -> Error {
+        Error::Down { server: self.server.clone(), why: state.why.clone() }
     }
 
     /// Notes that the connection has ended, whoever sees it first.
@@ -182,11 +186,7 @@ impl Link {
         let Some(conn) = state.up.take_if(|conn| conn.is_lost()) else { return };
         state.dead = conn.died_silent();
         state.down_since = Some(self.net.now());
-        state.reason = if state.dead {
-            "it has been silent for too long".into()
-        } else {
-            "connection lost".into()
-        };
+        state.why = if state.dead { Away::Silent } else { Away::Lost };
         state.announce();
     }
 
@@ -198,7 +198,7 @@ impl Link {
         self.net.spawn(Box::pin(tend(Arc::downgrade(self), self.net.clone())));
     }
 
-    async fn dial_once(&self) -> Result<(Conn, Start)> {
+    async fn dial_once(&self) -> tree::Result<(Conn, Start)> {
         let conn = self.net.dial(&self.server, &self.aname).await?;
         let start = match &self.greet {
             Some(greet) => greet(conn.clone()).await?,
@@ -218,9 +218,9 @@ impl Link {
         state.announce();
     }
 
-    fn dial_failed(&self, error: &Errno) {
+    fn dial_failed(&self, error: tree::Errno) {
         let mut state = self.lock();
-        state.reason = error.to_string();
+        state.why = Away::Dial(error);
         if !state.dead && self.counts_as_dead(&state) {
             state.dead = true;
             state.announce();
@@ -259,7 +259,7 @@ async fn tend(link: Weak<Link>, net: Arc<dyn Net>) {
                 held.look(&mut held.lock());
                 pause = REDIAL_FIRST;
             }
-            Err(error) => held.dial_failed(&error),
+            Err(error) => held.dial_failed(error),
         }
         net.sleep(pause).await;
         pause = (pause * 2).min(REDIAL_MAX);

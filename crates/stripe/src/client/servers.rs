@@ -2,7 +2,7 @@
 //! metadata server, which has to be started anew for it, then names more than it did.
 
 use super::session::Session;
-use super::{Link, Net, Options, Result, data_link, unexpected};
+use super::{Error, Link, Net, Options, Result, data_link, unexpected};
 use crate::ops::{Caller, Op, Reply, Striping};
 use covey_ninep::tree::Errno;
 use std::sync::{Arc, RwLock};
@@ -50,7 +50,7 @@ impl Servers {
         let links = self.links.read().expect("no holder panics");
         links.get(usize::from(index)).cloned().ok_or_else(|| {
             let what = format!("no I/O server has index {index}: there are {}", links.len());
-            Errno::because(Errno::EIO, what)
+            Error::because(Errno::EIO, what)
         })
     }
 

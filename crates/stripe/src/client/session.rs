@@ -13,12 +13,12 @@ mod memory;
 use super::beside::{Asker, beside};
 use super::cache::Cache;
 use super::link::{Link, Start};
-use super::{BoxFuture, Net, Options, Result};
+use super::{BoxFuture, Error, Net, Options, Result};
 use crate::meta::{access, may};
 use crate::ops::{Answer, Caller, Id, Inode, Op, RangeLock, Reply, Request};
 use covey_ninep::client::{Call, CallError, Conn};
 use covey_ninep::message::Message;
-use covey_ninep::tree::Errno;
+use covey_ninep::tree::{self, Errno};
 use covey_wire::{Field, Name, Payload, Reader};
 use futures_util::future::select;
 pub use handover::{Handover, Held};
@@ -54,22 +54,6 @@ pub struct Session {
     tells: AtomicBool,
 }
 
-/// Why a request has no reply.
-enum Failure {
-    /// The server said no, or it is of no use to ask again.
-    Refused(Errno),
-    /// The server is away for too long: whether it was done is not known.
-    Away(Errno),
-}
-
-impl From<Failure> for Errno {
-    fn from(failure: Failure) -> Errno {
-        match failure {
-            Failure::Refused(errno) | Failure::Away(errno) => errno,
-        }
-    }
-}
-
 /// A request as often as it is sent.
 struct Task {
     caller: Caller,
@@ -88,22 +72,14 @@ impl Task {
     }
 
     /// Whether the server may have done it although it has failed here: an answer was lost.
-    fn may_be_done(&self, failure: &Failure) -> bool {
-        match failure {
-            Failure::Away(_) => true,
-            Failure::Refused(_) => failure.may_pass() && self.sent > 1,
-        }
+    fn may_be_done(&self, error: &Error) -> bool {
+        error.is_away() || (may_pass(error) && self.sent > 1)
     }
 }
 
-impl Failure {
-    /// Whether the same request may be answered later: the server is away, or its disk is full.
-    fn may_pass(&self) -> bool {
-        match self {
-            Failure::Away(_) => true,
-            Failure::Refused(error) => error.code == Errno::ENOSPC,
-        }
-    }
+/// Whether the same request may be answered later: the server is away, or its disk is full.
+fn may_pass(error: &Error) -> bool {
+    error.is_away() || matches!(error, Error::Full(_))
 }
 
 /// A place for an append, until it is committed. While it is held its number is open, and greetings
@@ -135,9 +111,12 @@ impl Session {
     fn with(net: Arc<dyn Net>, server: &str, options: Options, memory: Memory) -> Session {
         let memory = Arc::new(memory);
         let greeted = memory.clone();
-        let greet = move |conn: Conn| -> BoxFuture<Result<Start>> {
+        let greet = move |conn: Conn| -> BoxFuture<tree::Result<Start>> {
             let memory = greeted.clone();
-            Box::pin(async move { memory.greet(&conn).await.map(|()| Start::default()) })
+            Box::pin(async move {
+                memory.greet(&conn).await?;
+                Ok(Start::default())
+            })
         };
         let dead_after = options.dead_after;
         let cache = Arc::new(Cache::new(options.caching));
@@ -174,7 +153,7 @@ impl Session {
     pub async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
         let now = self.net.now();
         if let Some(known) = self.cache.lookup(who, parent, name, now) {
-            return known;
+            return Ok(known?);
         }
         let (ahead, content) = self.cache.ahead(parent, now);
         match self.ask(who, Op::Lookup { parent, name: name.clone(), ahead, content }).await? {
@@ -341,11 +320,12 @@ impl Session {
                 Ok(answered) if self.memory.locked(id, &lock, answered.greetings) => break,
                 // A greeting that has begun since did not tell of it.
                 Ok(_) => self.memory.unlocked(id, &lock),
-                Err(Failure::Refused(error)) => {
-                    claim.range = None;
+                Err(error) => {
+                    if !error.is_away() {
+                        claim.range = None;
+                    }
                     return Err(error);
                 }
-                Err(Failure::Away(error)) => return Err(error),
             }
         }
         claim.range = None;
@@ -378,13 +358,13 @@ impl Session {
                 Ok(Place { caller: task.caller, id, offset, length, epoch, change: task.change })
             }
             Ok(answered) => Err(unexpected(&answered.reply)),
-            Err(failure) => {
+            Err(error) => {
                 // It may have been granted by an answer that was lost.
-                if task.may_be_done(&failure) {
+                if task.may_be_done(&error) {
                     task.asker = None;
                     self.settle(task, None);
                 }
-                Err(failure.into())
+                Err(error)
             }
         }
     }
@@ -396,11 +376,11 @@ impl Session {
         let mut task = self.commit_task(&caller, reserve.as_ref(), commit);
         match self.send(&mut task).await {
             Ok(_) => Ok(()),
-            Err(failure) => {
-                if failure.may_pass() {
+            Err(error) => {
+                if may_pass(&error) {
                     self.settle(task, reserve);
                 }
-                Err(failure.into())
+                Err(error)
             }
         }
     }
@@ -425,17 +405,17 @@ impl Session {
         self.net.spawn(Box::pin(settle(Arc::downgrade(self), self.net.clone(), task, reserve)));
     }
 
-    async fn send(&self, task: &mut Task) -> std::result::Result<Answered, Failure> {
+    async fn send(&self, task: &mut Task) -> Result<Answered> {
         let started = self.link.now();
         loop {
-            let (_, conn) = self.link.conn(started).await.map_err(Failure::Away)?;
+            let (_, conn) = self.link.conn(started).await?;
             // What was sent may be done: it goes on to its end, or an append would leave a hole.
             if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
-                return Err(Failure::Refused(Errno::because(Errno::EINTR, "nobody waits for it")));
+                return Err(Error::because(Errno::EINTR, "nobody waits for it"));
             }
             if task.op.minds_opens() && !self.memory.say_opens(&conn) && !conn.is_lost() {
                 let what = "too many requests are on their way";
-                return Err(Failure::Refused(Errno::because(Errno::EAGAIN, what)));
+                return Err(Error::because(Errno::EAGAIN, what));
             }
             self.memory.pay(&conn);
             let seq = task.change.as_ref().map_or(0, |change| change.seq);
@@ -447,18 +427,17 @@ impl Session {
             let way = OnTheWay::new(&self.cache, &request.op, self.net.now());
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Error { code, reason }, .. }) => {
-                    let error = Errno::because(code, reason.lossy().into_owned());
-                    return Err(Failure::Refused(error));
+                    return Err(Error::because(code, reason.lossy().into_owned()));
                 }
                 Ok(answer) => {
                     way.arrived(&request.op, &answer, self.net.now());
                     return Ok(Answered { reply: answer.reply, greetings });
                 }
                 Err(CallError::Lost(why)) if self.link.is_over(started) => {
-                    return Err(Failure::Away(self.link.lost_error(&why)));
+                    return Err(self.link.lost(why));
                 }
                 Err(CallError::Lost(_)) => {}
-                Err(error) => return Err(Failure::Refused(error.into())),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -474,7 +453,7 @@ async fn settle(
     loop {
         let Some(session) = session.upgrade() else { return };
         match (session.send(&mut task).await, &task.op) {
-            (Err(failure), _) if failure.may_pass() => {
+            (Err(error), _) if may_pass(&error) => {
                 drop(session);
                 net.sleep(SETTLE_PAUSE).await;
             }
@@ -548,13 +527,11 @@ impl Change {
 
     /// It may be sent again within its session only: another one does not know it and would do it
     /// twice.
-    fn note_sent(&mut self, session: u64) -> std::result::Result<(), Failure> {
+    fn note_sent(&mut self, session: u64) -> Result<()> {
         if *self.sent_in.get_or_insert(session) == session {
             return Ok(());
         }
-        let what = "the metadata server has given up this client's session meanwhile; whether it \
-            was done is not known";
-        Err(Failure::Refused(Errno::because(Errno::EIO, what)))
+        Err(Error::Forgotten)
     }
 }
 
@@ -571,8 +548,8 @@ fn may_open(caller: &Caller, inode: &Inode, wanted: u8) -> bool {
 }
 
 /// A reply that does not fit its request: the server is broken or newer.
-pub fn unexpected(reply: &Reply) -> Errno {
-    Errno::because(Errno::EPROTO, format!("metadata server answered {}", reply.name()))
+pub fn unexpected(reply: &Reply) -> Error {
+    Error::Odd(format!("metadata server answered {}", reply.name()))
 }
 
 fn body(request: &Request) -> Payload {

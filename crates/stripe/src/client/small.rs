@@ -1,7 +1,7 @@
 //! Small files in one round trip: create with the first data, open with the first data.
 
 use super::session::unexpected;
-use super::{File, Fs, Result};
+use super::{File, Fs, Result, Taken};
 use crate::distribution::INLINE_BYTES_DEFAULT;
 use crate::ops::{Caller, Id, Inode, Op, Reply};
 use covey_wire::{Bytes, List, Name, Payload};
@@ -38,7 +38,7 @@ impl Opening {
 }
 
 impl Fs {
-    /// Creates a regular file (or, not exclusive, finds it) and opens it. When it is new, all of
+    /// Creates a regular file, or finds it, and opens it. When it is new, all of
     /// `data` is written: with one request to the metadata server where it lies with the metadata.
     #[allow(clippy::too_many_arguments)] // They are those of a creation, and the data.
     pub async fn create_write(
@@ -47,7 +47,7 @@ impl Fs {
         parent: Id,
         name: &Name,
         mode: u32,
-        exclusive: bool,
+        taken: Taken,
         access: u8,
         data: Payload,
     ) -> Result<Created> {
@@ -59,7 +59,7 @@ impl Fs {
             name: name.clone(),
             mode: mode & 0o7777,
             gid: who.gid,
-            exclusive,
+            exclusive: taken.is_exclusive(),
             access,
             data: data.slice(..first).into(),
         };

@@ -1,6 +1,6 @@
 //! Space within files and copies between them.
 
-use super::{File, Result};
+use super::{Error, File, Result};
 use crate::objects::Reshape;
 use crate::ops::Caller;
 use covey_ninep::tree::Errno;
@@ -35,7 +35,7 @@ impl File {
             ZERO_KEEP => Reshape::ZeroKeep,
             _ => {
                 let what = format!("fallocate mode {mode:#x} is not supported");
-                return Err(Errno::because(Errno::EOPNOTSUPP, what));
+                return Err(Error::because(Errno::EOPNOTSUPP, what));
             }
         };
         if length == 0 {
@@ -57,7 +57,7 @@ impl File {
     pub async fn copy(&self, offset: u64, to: &File, to_offset: u64, length: u64) -> Result<u64> {
         let apart = offset.abs_diff(to_offset) >= length;
         if self.id() == to.id() && !apart {
-            return Err(Errno::because(Errno::EINVAL, "the ranges overlap"));
+            return Err(Error::because(Errno::EINVAL, "the ranges overlap"));
         }
         let source = self.data()?.fresh(&self.handle.shared).await?;
         let end = offset.saturating_add(length.min(COPY_BYTES_MAX)).min(source.size);
@@ -85,7 +85,7 @@ impl File {
     async fn next(&self, offset: u64, hole: bool, end: u64) -> Result<u64> {
         match self.seek(offset, hole).await {
             Ok(found) => Ok(found.min(end)),
-            Err(error) if error.code == Errno::ENXIO => Ok(end),
+            Err(error) if error.code() == Errno::ENXIO => Ok(end),
             Err(error) => Err(error),
         }
     }
@@ -100,7 +100,7 @@ impl File {
             if count > 0 {
                 to.write_at(at - from + to_offset, data).await?;
             }
-            Ok::<(u64, u64), Errno>((wanted, count))
+            Ok::<(u64, u64), Error>((wanted, count))
         });
         let mut copied = 0;
         for (wanted, count) in try_join_all(pieces).await? {

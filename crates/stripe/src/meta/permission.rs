@@ -29,6 +29,8 @@ pub mod access {
     pub const READ: u8 = 4;
     pub const WRITE: u8 = 2;
     pub const EXECUTE: u8 = 1;
+    pub const BOTH: u8 = READ | WRITE;
+    pub const NONE: u8 = 0;
 }
 
 impl Inode {

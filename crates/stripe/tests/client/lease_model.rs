@@ -6,7 +6,7 @@
 
 use crate::lab::*;
 use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::client::{Fs, Result};
+use covey_stripe::client::{Error, Fs, Result, Taken, access};
 use covey_stripe::ops::{Id, Inode, Op as MetaOp, ROOT, Reply};
 use futures_util::future::join_all;
 use proptest::prelude::*;
@@ -91,9 +91,10 @@ async fn act(fs: &Fs, dirs: &[Id], op: Op) -> Result<()> {
     let who = root();
     let name = |at: usize| name(NAMES[at]);
     match op {
-        Op::Create { dir, name: at } => {
-            fs.create(&who, dirs[dir], &name(at), 0o644, true, 6).await.map(drop)
-        }
+        Op::Create { dir, name: at } => fs
+            .create(&who, dirs[dir], &name(at), 0o644, Taken::Refuse, access::BOTH)
+            .await
+            .map(drop),
         Op::Mkdir { dir, name: at } => {
             fs.make(&who, dirs[dir], &name(at), DIR, 0, name(0)).await.map(drop)
         }
@@ -177,7 +178,7 @@ where
     F: Future<Output = Result<Inode>>,
 {
     world.meta.watch(question);
-    let found = world.run(asked).map_err(|error| error.code);
+    let found = world.run(asked).map_err(|error| error.code());
     let truths = world.meta.watched();
     let is_true = truths.iter().any(|truth| said(truth) == found.as_ref().map_err(|code| *code));
     assert!(is_true, "{what}: {found:?}, not {truths:?}");
@@ -232,7 +233,7 @@ fn run(seed: u64, rounds: &[Round]) {
             let all = async move {
                 for op in ops {
                     let done = act(fs, &dirs, *op).await;
-                    let is_known = |error: &Errno| error.code != Errno::EPROTO;
+                    let is_known = |error: &Error| error.code() != Errno::EPROTO;
                     assert!(done.as_ref().err().is_none_or(is_known), "{op:?}: {done:?}");
                 }
             };

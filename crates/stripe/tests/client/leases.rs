@@ -1,6 +1,7 @@
 //! Scenes of a client that remembers under leases: when what it knows is no longer so.
 
 use crate::lab::*;
+use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::{Op, ROOT, Reply};
 use std::task::Poll;
 use std::time::Duration;
@@ -10,7 +11,8 @@ fn what_is_asked_right_after_a_write_in_place_is_not_remembered_without_its_time
     let mut world = World::new(1);
     let (fs, other) = (world.client(true), world.client(true));
     let (who, f, g) = (root(), name("f"), name("g"));
-    let (inode, file) = world.run(fs.create(&who, ROOT, &f, 0o644, true, 6)).unwrap();
+    let (inode, file) =
+        world.run(fs.create(&who, ROOT, &f, 0o644, Taken::Refuse, access::BOTH)).unwrap();
     world.run(file.write_at(0, vec![1; 100].into())).unwrap();
     world.rest(Duration::from_secs(3));
     // With a lease of somebody else's, changes take their turn, and questions overtake them.
@@ -40,7 +42,7 @@ fn an_answer_that_is_given_again_tells_of_then_and_not_of_now() {
         assert!(!world.run(sent));
         world.event(Event::Cut { conn: 0, delivered: true });
         let made = world.run(other.lookup(&who, ROOT, &d)).expect("it was made").id;
-        world.run(other.create(&who, made, &x, 0o644, true, 6)).unwrap();
+        world.run(other.create(&who, made, &x, 0o644, Taken::Refuse, access::BOTH)).unwrap();
         // The client that made it comes back, and listens for what is taken back from it. The other's leases are over
         // by then: while they rest nothing is granted anyway.
         world.rest(Duration::from_millis(2000 + 10 * rounds));

@@ -6,7 +6,7 @@
 
 use crate::lab::*;
 use covey_ninep::tree::SetAttr;
-use covey_stripe::client::{File, Fs, Result};
+use covey_stripe::client::{File, Fs, Result, Taken, access};
 use covey_stripe::list::Run;
 use covey_stripe::ops::ROOT;
 use futures_util::future::{Either, join_all, select};
@@ -381,7 +381,8 @@ impl Lab {
         let mut ids = Vec::new();
         for at in 0..FILES {
             let (who, text) = (root(), name(&format!("f{at}")));
-            let made = world.run(fs[0].create(&who, ROOT, &text, 0o644, true, 6));
+            let made =
+                world.run(fs[0].create(&who, ROOT, &text, 0o644, Taken::Refuse, access::BOTH));
             ids.push(made.unwrap().0.id);
         }
         let (mut clients, ghosts) = (Vec::new(), vec![Vec::new(); FILES]);

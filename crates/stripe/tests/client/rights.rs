@@ -2,7 +2,7 @@
 
 use crate::lab::*;
 use covey_ninep::tree::SetAttr;
-use covey_stripe::client::{File, Fs};
+use covey_stripe::client::{File, Fs, Taken, access};
 use covey_stripe::list::Run;
 use covey_stripe::ops::{Caller, Id, ROOT};
 use covey_wire::List;
@@ -18,7 +18,8 @@ fn user(uid: u32) -> Caller {
 /// A program of root's that everybody may write, larger than what lies with its metadata.
 fn program(world: &mut World, fs: &Fs) -> Id {
     let (who, name) = (root(), name("program"));
-    let (inode, file) = world.run(fs.create(&who, ROOT, &name, 0o777, true, 6)).unwrap();
+    let (inode, file) =
+        world.run(fs.create(&who, ROOT, &name, 0o777, Taken::Refuse, access::BOTH)).unwrap();
     world.run(file.write_at(0, vec![1; 4 * STRIP].into())).unwrap();
     inode.id
 }

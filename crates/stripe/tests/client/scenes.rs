@@ -2,6 +2,8 @@
 
 use crate::lab::*;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
+use covey_stripe::client::Taken::{Open, Refuse};
+use covey_stripe::client::access::BOTH;
 use covey_stripe::client::{File, Fs};
 use covey_stripe::distribution;
 use covey_stripe::list::Run;
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 fn create(world: &mut World, fs: &Fs, text: &str) -> (Inode, File) {
     let (who, name) = (root(), name(text));
-    world.run(fs.create(&who, ROOT, &name, 0o644, true, 6)).unwrap()
+    world.run(fs.create(&who, ROOT, &name, 0o644, Refuse, BOTH)).unwrap()
 }
 
 fn read(world: &mut World, file: &File) -> Vec<u8> {
@@ -67,10 +69,10 @@ fn a_server_that_fell_silent_is_refused_at_once_until_it_is_back() {
     world.net.set_mute("io0", true);
     world.net.set_mute("io1", true);
     world.net.set_mute("io2", true);
-    assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code, Errno::EIO);
+    assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code(), Errno::EIO);
     let begun = world.net.now_time();
     for _ in 0..5 {
-        assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code, Errno::EIO);
+        assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code(), Errno::EIO);
     }
     assert_eq!(world.net.now_time(), begun);
     (0..SERVERS).for_each(|at| world.net.set_mute(&data_name(at), false));
@@ -90,7 +92,7 @@ fn a_request_waits_for_a_server_that_is_down_no_longer_than_since_it_went() {
     }
     world.rest(Duration::from_millis(2000));
     let begun = world.net.now_time();
-    assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code, Errno::EIO);
+    assert_eq!(world.run(file.read_at(0, 10)).unwrap_err().code(), Errno::EIO);
     assert!(world.net.now_time() - begun <= Duration::from_millis(1100));
 }
 
@@ -114,7 +116,7 @@ fn a_mutation_of_a_forgotten_session_fails_rather_than_run_twice() {
     };
     let made = world.meta.log.borrow().iter().filter(|op| **op == "Create").count();
     assert_eq!(made, 1, "it was sent once");
-    assert_eq!(result.unwrap_err().code, Errno::EIO);
+    assert_eq!(result.unwrap_err().code(), Errno::EIO);
 }
 
 #[test]
@@ -146,7 +148,8 @@ fn an_open_that_is_dropped_on_the_way_is_given_back() {
         let opened = world.run(for_rounds(rounds, fs.open(&who, inode.id, 4)));
         drop(opened);
         let made = name("g");
-        let created = world.run(for_rounds(rounds, fs.create(&who, ROOT, &made, 0o644, true, 6)));
+        let created =
+            world.run(for_rounds(rounds, fs.create(&who, ROOT, &made, 0o644, Refuse, BOTH)));
         drop(created);
         world.rest(Duration::from_millis(100));
         assert_eq!(world.meta.open_files(), 0, "after {rounds} rounds");
@@ -183,7 +186,7 @@ fn an_append_whose_place_was_granted_unheard_holds_nobody_up() {
     assert!(world.run(for_rounds(1, append.as_mut())).is_none());
     world.net.set_down("meta", true);
     (0..2).for_each(|_| world.event(Event::Cut { conn: 0, delivered: true }));
-    assert_eq!(world.run(append).unwrap_err().code, Errno::EIO);
+    assert_eq!(world.run(append).unwrap_err().code(), Errno::EIO);
     world.net.set_down("meta", false);
     world.rest(Duration::from_secs(1));
     world.run(theirs.append(vec![2; 10].into())).unwrap();
@@ -225,7 +228,7 @@ fn a_restarted_server_is_told_what_is_open_and_locked() {
     world.rest(Duration::from_secs(30));
     assert_eq!(read(&mut world, &file), [5; 100]);
     let refused = world.run(b.lock(other.id, lock(5, 5), false)).unwrap_err();
-    assert_eq!(refused.code, Errno::EAGAIN);
+    assert_eq!(refused.code(), Errno::EAGAIN);
     world.run(a.unlock(other.id, lock(0, u64::MAX))).unwrap();
     world.run(b.lock(other.id, lock(5, 5), false)).unwrap();
     drop(file);
@@ -376,7 +379,7 @@ fn a_write_that_fits_no_file_is_refused() {
     let end = i64::MAX as u64;
     for offset in [end, end - 1, u64::MAX - 1] {
         let refused = world.run(file.write_at(offset, vec![1; 2].into())).unwrap_err();
-        assert_eq!(refused.code, Errno::EFBIG);
+        assert_eq!(refused.code(), Errno::EFBIG);
     }
     assert_eq!(world.run(file.read_at(u64::MAX, 10)).unwrap().len(), 0);
     world.run(file.write_at(end, Vec::new().into())).unwrap();
@@ -424,8 +427,8 @@ fn a_list_ends_at_the_end_of_the_file() {
     let mut into = [1; 6];
     assert_eq!(world.run(file.read_list_into(&backwards, &mut into)).unwrap(), 6);
     let error = world.run(file.read_list_into(&backwards, &mut into[1..])).unwrap_err();
-    assert_eq!(error.code, Errno::EINVAL);
-    assert_eq!(world.run(file.write_list(&backwards, vec![1].into())).unwrap_err().code, 22);
+    assert_eq!(error.code(), Errno::EINVAL);
+    assert_eq!(world.run(file.write_list(&backwards, vec![1].into())).unwrap_err().code(), 22);
     assert!(world.run(file.read_list(&[])).unwrap().is_empty());
 }
 
@@ -490,7 +493,7 @@ fn a_small_file_costs_one_request_to_make_and_one_to_read() {
     let (who, text) = (root(), name("f"));
     let data: Vec<u8> = (0..16 << 10).map(|at| at as u8).collect();
     world.meta.log.borrow_mut().clear();
-    let made = fs.create_write(&who, ROOT, &text, 0o644, true, 6, data.clone().into());
+    let made = fs.create_write(&who, ROOT, &text, 0o644, Refuse, BOTH, data.clone().into());
     let made = world.run(made).unwrap();
     world.run(made.file.flush()).unwrap();
     let names = std::slice::from_ref(&text);
@@ -502,14 +505,14 @@ fn a_small_file_costs_one_request_to_make_and_one_to_read() {
     // One byte more is on an I/O server, too.
     let text = name("g");
     let more = [&data[..], b"x"].concat();
-    let made = fs.create_write(&who, ROOT, &text, 0o644, true, 6, more.clone().into());
+    let made = fs.create_write(&who, ROOT, &text, 0o644, Refuse, BOTH, more.clone().into());
     let made = world.run(made).unwrap();
     assert_eq!(read(&mut world, &made.file), more);
     let opened = fs.open_read(&who, ROOT, std::slice::from_ref(&text), 4, u32::MAX);
     let opened = world.run(opened).unwrap();
     assert!(!opened.is_whole() && opened.data == data);
     // What is there is found, and not written.
-    let again = fs.create_write(&who, ROOT, &text, 0o644, false, 6, b"new".to_vec().into());
+    let again = fs.create_write(&who, ROOT, &text, 0o644, Open, BOTH, b"new".to_vec().into());
     let again = world.run(again).unwrap();
     assert!(!again.is_new && read(&mut world, &again.file) == more);
 }
@@ -541,7 +544,8 @@ fn servers_that_take_small_messages_only_are_given_small_ones() {
         let (who, text) = (root(), name("f"));
         // The first connections take large ones, those after a restart do not.
         let data: Vec<u8> = (0..300_000u32).map(|at| (at / 3) as u8).collect();
-        let made = fs.create_write(&who, ROOT, &text, 0o644, true, 6, data[..1000].to_vec().into());
+        let made =
+            fs.create_write(&who, ROOT, &text, 0o644, Refuse, BOTH, data[..1000].to_vec().into());
         let file = world.run(made).unwrap().file;
         world.run(file.write_at(0, data.clone().into())).unwrap();
         world.msize = msize;
@@ -572,7 +576,7 @@ fn nobody_waits_for_the_leases_of_who_has_said_goodbye() {
     world.run(one.bye());
     world.run(two.unlink(&who, ROOT, &name("f"), false)).unwrap();
     assert_eq!(world.net.now_time(), begun, "nothing but time would have ended the lease");
-    let gone = world.run(one.inode(known.id)).map_err(|error| error.code);
+    let gone = world.run(one.inode(known.id)).map_err(|error| error.code());
     assert!(gone.is_err(), "nothing is answered from memory after the end");
 }
 
@@ -676,7 +680,7 @@ fn what_small_files_hold_comes_with_their_names_when_they_are_read() {
     let texts: Vec<String> = (0..60).map(|at| format!("f{at:02}")).collect();
     for (at, text) in texts.iter().enumerate() {
         let (data, called) = (vec![at as u8; 50 + at], name(text));
-        world.run(one.create_write(&who, ROOT, &called, 0o644, true, 6, data.into())).unwrap();
+        world.run(one.create_write(&who, ROOT, &called, 0o644, Refuse, BOTH, data.into())).unwrap();
     }
     for round in 0..2 {
         world.meta.log.borrow_mut().clear();

@@ -3,7 +3,7 @@
 use crate::lab::*;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
-use covey_stripe::client::{File, Fs};
+use covey_stripe::client::{File, Fs, Taken, access};
 use covey_stripe::list::Run;
 use covey_stripe::ops::{Id, ROOT};
 use futures_util::future::join;
@@ -16,7 +16,8 @@ fn zeros_within_a_size_do_not_bring_back_what_a_truncation_cuts_meanwhile() {
             let mut world = World::progressive(seed);
             let (one, two) = (world.client(true), world.client(true));
             let (who, size) = (root(), Some(30));
-            let made = world.run(one.create(&who, ROOT, &name("f"), 0o644, true, 6));
+            let made =
+                world.run(one.create(&who, ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
             let file = made.unwrap().1;
             world.run(file.write_at(0, vec![7; 300].into())).unwrap();
             let cut = two.setattr(&who, file.id(), SetAttr { size, ..SetAttr::default() });
@@ -35,7 +36,8 @@ fn zeros_within_a_size_do_not_bring_back_what_a_truncation_cuts_meanwhile() {
 fn space_is_taken_where_a_file_lies_with_its_metadata() {
     let mut world = World::progressive(7);
     let (fs, who) = (world.client(true), root());
-    let (inode, file) = world.run(fs.create(&who, ROOT, &name("f"), 0o644, true, 6)).unwrap();
+    let (inode, file) =
+        world.run(fs.create(&who, ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH)).unwrap();
     world.run(file.fallocate(&who, KEEP_SIZE, 0, 1000)).unwrap();
     let stat = world.run(fs.stat(inode.id)).unwrap();
     assert_eq!((stat.inode.size, stat.inode.inline), (0, 1000));
@@ -60,7 +62,7 @@ fn space_is_taken_where_a_file_lies_with_its_metadata() {
 fn written_backwards(world: &mut World, between: impl FnOnce(&mut World, &Fs, Id)) -> (Fs, File) {
     const PIECE: u64 = 10 << 10;
     let (one, two) = (world.client(true), world.client(true));
-    let made = world.run(one.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let made = world.run(one.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
     let file = made.unwrap().1;
     let mut between = Some(between);
     for at in (0..8).rev() {
@@ -133,7 +135,7 @@ fn a_file_that_others_punch_cut_or_stretch_meanwhile_keeps_its_mark() {
 fn an_append_that_fails_leaves_a_hole_and_not_a_loss() {
     let mut world = World::new(5);
     let (fs, other) = (world.client(false), world.client(true));
-    let made = world.run(fs.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let made = world.run(fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
     let file = made.unwrap().1;
     world.run(file.append(vec![1; 100].into())).unwrap();
     assert!(!is_sparse(&mut world, &other, &file));

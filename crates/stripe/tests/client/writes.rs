@@ -2,7 +2,7 @@
 
 use crate::lab::*;
 use covey_ninep::tree::Errno;
-use covey_stripe::client::Net;
+use covey_stripe::client::{Net, Taken, access};
 use covey_stripe::list::Run;
 use covey_stripe::ops::{Op, ROOT, Reply};
 use futures_util::future::{Either, select};
@@ -17,7 +17,8 @@ fn a_write_that_does_not_reach_every_server_leaves_no_size() {
         (World::progressive(4), true),
     ] {
         let fs = world.client(false);
-        let made = world.run(fs.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+        let made =
+            world.run(fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
         let file = made.unwrap().1;
         world.net.set_mute("io1", true);
         let bytes = INLINE + SINGLE + 3 * STRIP;
@@ -28,7 +29,7 @@ fn a_write_that_does_not_reach_every_server_leaves_no_size() {
         } else {
             world.run(file.write_at(0, vec![1; bytes].into()))
         };
-        assert_eq!(written.unwrap_err().code, Errno::EIO);
+        assert_eq!(written.unwrap_err().code(), Errno::EIO);
         let Reply::Node { inode } = world.meta.ask(Op::Getattr { id: file.id() }) else {
             panic!("no such file");
         };
@@ -40,7 +41,7 @@ fn a_write_that_does_not_reach_every_server_leaves_no_size() {
 fn an_append_whose_session_was_given_up_is_not_taken_for_done() {
     let mut world = World::new(5);
     let fs = world.client(true);
-    let made = world.run(fs.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let made = world.run(fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
     let file = made.unwrap().1;
     // It has its place, and its data is on the way, when the session and with it the place are gone.
     (0..SERVERS).for_each(|at| world.net.set_down(&data_name(at), true));
@@ -51,7 +52,7 @@ fn an_append_whose_session_was_given_up_is_not_taken_for_done() {
     world.meta.forget_sessions();
     world.cut_all("meta");
     (0..SERVERS).for_each(|at| world.net.set_down(&data_name(at), false));
-    assert_eq!(world.run(append).unwrap_err().code, Errno::EIO);
+    assert_eq!(world.run(append).unwrap_err().code(), Errno::EIO);
 }
 
 /// A node that was stopped for long, and does not know that another has its file by now, changes nothing any more: neither what
@@ -60,7 +61,14 @@ fn an_append_whose_session_was_given_up_is_not_taken_for_done() {
 fn who_has_pinned_a_file_that_was_taken_over_never_writes_it_again() {
     let mut world = World::progressive(6);
     let (old, new) = (world.client(true), world.client(true));
-    let made = world.run(old.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let made = world.run(old.create(
+        &root(),
+        ROOT,
+        &name("f"),
+        0o644,
+        Taken::Refuse,
+        access::READ | access::WRITE,
+    ));
     let file = made.unwrap().1;
     let bytes = INLINE + SINGLE + 3 * STRIP;
     world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
@@ -82,9 +90,9 @@ fn who_has_pinned_a_file_that_was_taken_over_never_writes_it_again() {
     assert!(world.run(file.is_taken()).unwrap() && !world.run(taken.is_taken()).unwrap());
     for offset in [0, INLINE, INLINE + SINGLE, bytes - 1] {
         let late = world.run(file.write_at(offset as u64, vec![3; 1].into()));
-        assert_eq!(late.unwrap_err().code, Errno::ESTALE, "at {offset}");
+        assert_eq!(late.unwrap_err().code(), Errno::ESTALE, "at {offset}");
         let late = world.run(file.read_at(offset as u64, 1));
-        assert_eq!(late.unwrap_err().code, Errno::ESTALE, "at {offset}");
+        assert_eq!(late.unwrap_err().code(), Errno::ESTALE, "at {offset}");
     }
     world.run(old.stat(file.id())).unwrap();
     assert!(world.run(file.write_at(0, vec![3; bytes].into())).is_err(), "it has looked");
@@ -98,7 +106,14 @@ fn who_has_pinned_a_file_that_was_taken_over_never_writes_it_again() {
 fn a_file_is_fenced_while_an_io_server_is_dead() {
     let mut world = World::progressive(7);
     let (old, new) = (world.client(false), world.client(false));
-    let made = world.run(old.create(&root(), ROOT, &name("f"), 0o644, true, 6));
+    let made = world.run(old.create(
+        &root(),
+        ROOT,
+        &name("f"),
+        0o644,
+        Taken::Refuse,
+        access::READ | access::WRITE,
+    ));
     let file = made.unwrap().1;
     let bytes = INLINE + SINGLE + 3 * STRIP;
     world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
@@ -108,5 +123,5 @@ fn a_file_is_fenced_while_an_io_server_is_dead() {
     assert!(world.run(file.write_at(0, vec![3; bytes].into())).is_err());
     world.net.set_down("io1", false);
     let late = world.run(file.write_at(INLINE as u64, vec![3; 10].into()));
-    assert_eq!(late.unwrap_err().code, Errno::ESTALE);
+    assert_eq!(late.unwrap_err().code(), Errno::ESTALE);
 }

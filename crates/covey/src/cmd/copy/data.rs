@@ -112,7 +112,7 @@ impl Source {
             }
             Source::Covey { file, name, .. } => match covey_data(file, offset).await {
                 Ok(run) => Ok(Some(run)),
-                Err(error) if error.code == Errno::ENXIO => Ok(None),
+                Err(error) if error.code() == Errno::ENXIO => Ok(None),
                 Err(error) => Err(error).cannot(|| format!("read {name}")),
             },
         }
@@ -124,7 +124,7 @@ fn local_data(file: &std::fs::File, offset: u64) -> rustix::io::Result<(u64, u64
     Ok((start, seek(file, SeekFrom::Hole(start))?))
 }
 
-async fn covey_data(file: &File, offset: u64) -> std::result::Result<(u64, u64), Errno> {
+async fn covey_data(file: &File, offset: u64) -> covey_stripe::client::Result<(u64, u64)> {
     let start = file.seek(offset, false).await?;
     Ok((start, file.seek(start, true).await?))
 }

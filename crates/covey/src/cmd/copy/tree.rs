@@ -8,6 +8,7 @@ use super::{local, stream};
 use crate::error::{Cannot, Error, Result};
 use covey_io::os::file::DataFile;
 use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::{Id, Inode};
 use covey_wire::Name;
 use covey_wire::Payload;
@@ -215,9 +216,20 @@ impl<'a> Copier<'a> {
             Place::Covey { path, dir, name: entry } => {
                 let (fs, who) = (&self.session.fs, &self.session.who);
                 let session = self.session.clone();
-                match fs.create_write(who, *dir, entry, mode, true, 2, small.clone()).await {
+                match fs
+                    .create_write(
+                        who,
+                        *dir,
+                        entry,
+                        mode,
+                        Taken::Refuse,
+                        access::WRITE,
+                        small.clone(),
+                    )
+                    .await
+                {
                     Ok(made) => return Ok(Sink::Covey { session, file: made.file, name }),
-                    Err(error) if error.code == Errno::EEXIST => {}
+                    Err(error) if error.code() == Errno::EEXIST => {}
                     Err(error) => return Err(error).cannot(|| format!("write {name}")),
                 }
                 // Bytes that are written anyway need not be freed before.
@@ -291,7 +303,7 @@ impl<'a> Copier<'a> {
                 let (fs, who) = (&self.session.fs, &self.session.who);
                 let mode = kind::SYMLINK | 0o777;
                 let made = match fs.make(who, *dir, name, mode, 0, meta.target.clone()).await {
-                    Err(error) if error.code == Errno::EEXIST => {
+                    Err(error) if error.code() == Errno::EEXIST => {
                         fs.unlink(who, *dir, name, false).await.cannot(what)?;
                         fs.make(who, *dir, name, mode, 0, meta.target.clone()).await.cannot(what)?
                     }
@@ -380,7 +392,7 @@ impl<'a> Copier<'a> {
                 };
                 let id = match made {
                     Ok(inode) => inode.id,
-                    Err(error) if error.code == Errno::EEXIST => {
+                    Err(error) if error.code() == Errno::EEXIST => {
                         let there = self.session.resolve(path, Follow::Last).await.cannot(what)?;
                         if !is_kind(&there, kind::DIR) {
                             return Err(Error::errno(what(), Errno::EEXIST.into()));

@@ -3,7 +3,7 @@
 use super::log::Act;
 use crate::support::bytes::noise;
 use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::client::{File, Fs, Options};
+use covey_stripe::client::{Error, File, Fs, Options, Taken, access};
 use covey_stripe::ops::{Caller, Id, ROOT};
 use covey_wire::{Bytes, Name, Payload};
 use std::fs;
@@ -53,7 +53,7 @@ impl Way {
             let name = Name::from(name);
             let dir = match fs.make(&who, ROOT, &name, 0o040_755, 0, Name::EMPTY).await {
                 Ok(inode) => inode.id,
-                Err(error) if error.code == Errno::EEXIST => {
+                Err(error) if error.code() == Errno::EEXIST => {
                     fs.lookup(&who, ROOT, &name)
                         .await
                         .map_err(|e| io::Error::other(e.to_string()))?
@@ -72,7 +72,7 @@ impl Way {
             Way::Mount { root, dir } => on_mount(root, dir, act),
             Way::Library { runtime, fs, who, dir } => runtime
                 .block_on(by_library(fs, who, *dir, act))
-                .map_err(|error| io::Error::from_raw_os_error(error.code as i32)),
+                .map_err(|error| io::Error::from_raw_os_error(error.code() as i32)),
         }
     }
 
@@ -94,7 +94,7 @@ impl Way {
                     }
                     Ok(bytes)
                 })
-                .map_err(|error: Errno| io::Error::from_raw_os_error(error.code as i32)),
+                .map_err(|error: Error| io::Error::from_raw_os_error(error.code() as i32)),
         };
         match found {
             Ok(bytes) => Ok(Some(bytes)),
@@ -129,16 +129,16 @@ fn on_mount(root: &Path, dir: &Path, act: &Act) -> io::Result<()> {
     }
 }
 
-async fn by_library(fs: &Fs, who: &Caller, dir: Id, act: &Act) -> Result<(), Errno> {
+async fn by_library(fs: &Fs, who: &Caller, dir: Id, act: &Act) -> Result<(), Error> {
     let name = Name::from(act.name());
-    let open = async || -> Result<File, Errno> {
+    let open = async || -> Result<File, Error> {
         let inode = fs.lookup(who, dir, &name).await?;
         fs.open(who, inode.id, 6).await
     };
     let data = |seed: u64, length: usize| Payload::from(Bytes::from(noise(seed, length)));
     match act {
         Act::Create { seed, length, .. } => {
-            let (_, file) = fs.create(who, dir, &name, 0o644, true, 6).await?;
+            let (_, file) = fs.create(who, dir, &name, 0o644, Taken::Refuse, access::BOTH).await?;
             file.write_at(0, data(*seed, *length)).await
         }
         Act::Write { seed, offset, length, .. } => {
@@ -158,7 +158,8 @@ async fn by_library(fs: &Fs, who: &Caller, dir: Id, act: &Act) -> Result<(), Err
         Act::Unlink { .. } => fs.unlink(who, dir, &name, false).await,
         Act::Fsync { .. } => open().await?.fsync().await,
         Act::Shared { record } => {
-            let (_, log) = fs.create(who, ROOT, &Name::from(SHARED), 0o666, false, 6).await?;
+            let (_, log) =
+                fs.create(who, ROOT, &Name::from(SHARED), 0o666, Taken::Open, access::BOTH).await?;
             log.append(Payload::from(line_of(record))).await.map(drop)
         }
     }

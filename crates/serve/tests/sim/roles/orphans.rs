@@ -2,7 +2,7 @@
 
 use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
-use covey_stripe::client::Fs;
+use covey_stripe::client::{Fs, Taken, access};
 use covey_stripe::ops::Id;
 use covey_wire::Payload;
 use std::cell::Cell;
@@ -25,7 +25,7 @@ impl Orphans {
         let text = name(format!("orphan{}.{number}", self.client));
         let doubts = self.doubts.get();
         let who = root();
-        let create = fs.create(&who, self.dir, &text, 0o644, true, 6);
+        let create = fs.create(&who, self.dir, &text, 0o644, Taken::Refuse, access::BOTH);
         let Some((_, file)) = lab.attempt(format!("create {}", text.lossy()), create).await.1
         else {
             return;

@@ -3,8 +3,7 @@
 use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
 use crate::sim::names::{Answer, Names, Op, Path};
-use covey_ninep::tree::Result;
-use covey_stripe::client::Fs;
+use covey_stripe::client::{Fs, Result, Taken, access};
 use covey_stripe::ops::{Id, Inode};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -87,7 +86,9 @@ impl PrivateNames {
         };
         match op {
             Op::Create(path) => {
-                let made = fs.create(&who, dir(path), &text(path), 0o644, true, 6).await?;
+                let made = fs
+                    .create(&who, dir(path), &text(path), 0o644, Taken::Refuse, access::BOTH)
+                    .await?;
                 Ok(is(&made.0))
             }
             Op::Mkdir(path) => {

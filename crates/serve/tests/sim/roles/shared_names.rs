@@ -4,8 +4,8 @@ use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
 use crate::sim::linear::{self, Answer, Event, Op};
 use covey_io::task;
-use covey_ninep::tree::{Result, SetAttr};
-use covey_stripe::client::Fs;
+use covey_ninep::tree::SetAttr;
+use covey_stripe::client::{Fs, Result, Taken, access};
 use covey_stripe::ops::Id;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -84,7 +84,8 @@ impl SharedNames {
         let text = |number: &u8| name(format!("s{number}"));
         match op {
             Op::Create(at) => {
-                let made = fs.create(&who, dir, &text(at), 0o644, true, 6).await?;
+                let made =
+                    fs.create(&who, dir, &text(at), 0o644, Taken::Refuse, access::BOTH).await?;
                 Ok(Answer::Is(made.0.id))
             }
             Op::Unlink(at) => fs.unlink(&who, dir, &text(at), false).await.map(|()| Answer::Done),

@@ -60,7 +60,7 @@ impl OpenFile {
                 Ok(Reply::Inline { inode, data }) => (inode, data.into_bytes()),
                 Ok(other) => return Err(unexpected(&other)),
                 // A new connection takes less.
-                Err(error) if error.code == Errno::EOVERFLOW && count > data_bytes_max(fs) => {
+                Err(error) if error.code() == Errno::EOVERFLOW && count > data_bytes_max(fs) => {
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -102,7 +102,9 @@ impl OpenFile {
                 Ok(Reply::Node { inode }) => self.refresh(&inode),
                 Ok(other) => return Err(unexpected(&other)),
                 // A new connection takes less.
-                Err(error) if error.code == Errno::E2BIG && most > data_bytes_max(fs) as usize => {
+                Err(error)
+                    if error.code() == Errno::E2BIG && most > data_bytes_max(fs) as usize =>
+                {
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -155,7 +157,7 @@ impl OpenFile {
                 Ok(Some(offset))
             }
             Ok(other) => Err(unexpected(&other)),
-            Err(error) if matches!(error.code, Errno::ERANGE | Errno::E2BIG) => Ok(None),
+            Err(error) if matches!(error.code(), Errno::ERANGE | Errno::E2BIG) => Ok(None),
             Err(error) => Err(error),
         }
     }

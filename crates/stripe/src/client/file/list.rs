@@ -1,7 +1,7 @@
 //! List I/O: noncontiguous ranges, each server with one request for all that it has of them.
 
 use super::inline::Growth;
-use super::{Counted, OpenFile};
+use super::{Counted, Error, OpenFile};
 use crate::client::{Result, Shared};
 use crate::distribution::INLINE;
 use crate::list::{self, Batch, Extent, Run};
@@ -30,7 +30,7 @@ impl OpenFile {
                     return Ok(ends.max().unwrap_or(0));
                 }
                 Err(error) if self.was_too_large(&error, limit) => {}
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 Err(error) => return Err(error),
@@ -74,7 +74,7 @@ impl OpenFile {
         };
         match self.io(fs, batch.slot, epoch, request).await? {
             Message::Rread { data } | Message::Rreadlist { data } => Ok(data.into_bytes()),
-            other => Err(Errno::because(Errno::EPROTO, format!("Treadlist got {}", other.name()))),
+            other => Err(Error::Odd(format!("Treadlist got {}", other.name()))),
         }
     }
 
@@ -101,7 +101,7 @@ impl OpenFile {
                     return Ok(());
                 }
                 Err(error) if self.was_too_large(&error, limit) => {}
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 Err(error) => return Err(error),
@@ -156,7 +156,7 @@ impl OpenFile {
                 Message::Rwrite { count } | Message::Rwritelist { count } => u64::from(count),
                 other => {
                     let what = format!("Twritelist got {}", other.name());
-                    return Err(Errno::because(Errno::EPROTO, what));
+                    return Err(Error::Odd(what));
                 }
             };
             done += count;
@@ -195,5 +195,5 @@ fn check_length(extent: Extent, bytes: usize) -> Result<()> {
         return Ok(());
     }
     let what = format!("runs of {} bytes for {bytes} bytes of data", extent.total);
-    Err(Errno::because(Errno::EINVAL, what))
+    Err(Error::because(Errno::EINVAL, what))
 }

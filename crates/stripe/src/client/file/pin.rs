@@ -1,7 +1,7 @@
 //! Files that are somebody's own: once another client has raised the epoch they are lost.
 
 use super::{OpenFile, State};
-use crate::client::Result;
+use crate::client::{Error, Result};
 use crate::ops::Inode;
 use covey_ninep::tree::Errno;
 
@@ -38,7 +38,7 @@ impl OpenFile {
     pub fn check_ours(&self) -> Result<()> {
         match self.lock().pinned {
             Pinned::Taken => {
-                Err(Errno::because(Errno::ESTALE, "another client has taken the file over"))
+                Err(Error::because(Errno::ESTALE, "another client has taken the file over"))
             }
             _ => Ok(()),
         }

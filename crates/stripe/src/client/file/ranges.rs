@@ -1,6 +1,6 @@
 //! Contiguous ranges: one request for each slot, whatever lies between.
 
-use super::{Counted, OpenFile};
+use super::{Counted, Error, OpenFile};
 use crate::client::{Result, Shared};
 use crate::distribution::{self, Part};
 use covey_ninep::message::Message;
@@ -31,7 +31,7 @@ impl OpenFile {
             .await?;
         match reply {
             Message::Rread { data } => Ok(data.into_bytes()),
-            other => Err(Errno::because(Errno::EPROTO, format!("Tread got {}", other.name()))),
+            other => Err(Error::Odd(format!("Tread got {}", other.name()))),
         }
     }
 
@@ -68,7 +68,7 @@ impl OpenFile {
                 Message::Rwrite { count } => done += u64::from(count),
                 other => {
                     let what = format!("Twrite got {}", other.name());
-                    return Err(Errno::because(Errno::EPROTO, what));
+                    return Err(Error::Odd(what));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Requests on the objects: fids, deadlines, and another try on a new connection.
 
 use super::OpenFile;
-use crate::client::{Result, Shared, Start};
+use crate::client::{Error, Result, Shared, Start};
 use crate::objects;
 use covey_ninep::client::{Call, CallError, Conn, Fid};
 use covey_ninep::message::Message;
@@ -44,7 +44,7 @@ impl OpenFile {
             let sync = |fid| Message::Tfsync { fid, datasync: 0 };
             match self.io(fs, slot, epoch, sync).await {
                 // What a truncation has left is to be synced all the same.
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 Err(error) => return Err(error),
@@ -55,9 +55,7 @@ impl OpenFile {
         let held = &mut state.slots[slot];
         if std::mem::take(&mut held.is_lost) {
             // Told once, as by Linux: the next fsync speaks of what is written from now on.
-            let what = "its machine has started anew, and what was written before and not synced \
-                may be lost";
-            return Err(self.links[slot].lost_error(what));
+            return Err(Error::Unsynced { server: Some(self.links[slot].server().to_owned()) });
         }
         held.synced = written.max(held.synced);
         Ok(())
@@ -111,8 +109,7 @@ impl OpenFile {
                 Some(time) => match select(answer, fs.net.sleep(time)).await {
                     Either::Left((result, _)) => result,
                     Either::Right(_) => {
-                        let why = format!("alive, but no answer within {} s", time.as_secs());
-                        return Err(link.lost_error(&why));
+                        return Err(link.slow(time));
                     }
                 },
             };
@@ -124,21 +121,21 @@ impl OpenFile {
                     return Ok(reply);
                 }
                 Err(CallError::Lost(why)) if link.is_over(started) => {
-                    return Err(link.lost_error(&why));
+                    return Err(link.lost(why));
                 }
                 Err(CallError::Lost(_)) => {}
                 Err(error) => {
-                    let error = Errno::from(error);
-                    if error.code == Errno::ESTALE || error.code == Errno::EBADF {
+                    let error = Error::from(error);
+                    if matches!(error.code(), Errno::ESTALE | Errno::EBADF) {
                         self.forget_fid(slot, fid);
                     }
                     // EBADF: someone else's opening of this fid failed. Ours may not, and a program
                     // must not hear that its own descriptor is bad.
-                    if error.code != Errno::EBADF {
+                    if error.code() != Errno::EBADF {
                         return Err(error);
                     }
                     if link.is_over(started) {
-                        return Err(link.lost_error("the object was not opened in time"));
+                        return Err(link.lost("the object was not opened in time".into()));
                     }
                 }
             }

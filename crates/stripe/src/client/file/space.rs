@@ -5,7 +5,7 @@
 //! logical range is one physical range on each slot, however long it is.
 
 use super::inline::Growth;
-use super::{Counted, OpenFile};
+use super::{Counted, Error, OpenFile};
 use crate::client::session::unexpected;
 use crate::client::{Result, Shared, data_call};
 use crate::distribution::Distribution;
@@ -30,7 +30,7 @@ impl OpenFile {
         loop {
             let epoch = self.lock().epoch;
             match self.reshape_once(fs, who, how, offset, end, epoch).await {
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 other => return other,
@@ -82,7 +82,7 @@ impl OpenFile {
         loop {
             let epoch = self.lock().epoch;
             match self.mark(fs, &self.writer(), epoch, end).await {
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 other => return other.map(|_| ()),
@@ -162,7 +162,7 @@ impl OpenFile {
                         false => Err(Errno::ENXIO.into()),
                     };
                 }
-                Err(error) if error.code == Errno::ESTALE => {
+                Err(Error::Stale(_)) => {
                     self.learn_epoch(fs, epoch, started).await?;
                 }
                 Err(error) => return Err(error),
@@ -211,14 +211,11 @@ impl OpenFile {
         let Some(time) = link.io_deadline() else { return asked.await };
         match select(pin!(asked), fs.net.sleep(time)).await {
             Either::Left((reply, _)) => reply,
-            Either::Right(_) => {
-                let why = format!("alive, but no answer within {} s", time.as_secs());
-                Err(link.lost_error(&why))
-            }
+            Either::Right(_) => Err(link.slow(time)),
         }
     }
 }
 
-fn odd(reply: &DataReply) -> Errno {
-    Errno::because(Errno::EPROTO, format!("a data server answered {}", reply.name()))
+fn odd(reply: &DataReply) -> Error {
+    Error::Odd(format!("a data server answered {}", reply.name()))
 }

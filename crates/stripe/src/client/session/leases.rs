@@ -134,7 +134,7 @@ impl Listener {
                 Err(CallError::Lost(_)) => return Ok(()),
                 Err(CallError::Errno(error)) => return Err(error),
                 Ok(Answer { reply: Reply::Error { code, .. }, .. }) => return Err(code.into()),
-                Ok(Answer { reply, .. }) => return Err(unexpected(&reply)),
+                Ok(Answer { reply, .. }) => return Err(unexpected(&reply).into()),
                 Err(_) => return Ok(()),
             }
         }

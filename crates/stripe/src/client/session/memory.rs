@@ -2,7 +2,7 @@
 //! has lost them.
 
 use super::handover::{Handover, Held};
-use super::{call, unexpected};
+use super::{Error, call, unexpected};
 use crate::client::Result;
 use crate::meta::access;
 use crate::ops::{Caller, Id, Op, RangeLock, Reply, Request};
@@ -113,7 +113,7 @@ impl Memory {
         let mut state = self.lock();
         if state.reserves_open.len() >= APPENDS_MAX {
             let reason = format!("this client has {APPENDS_MAX} appends under way");
-            return Err(Errno::because(Errno::EAGAIN, reason));
+            return Err(Error::because(Errno::EAGAIN, reason));
         }
         state.reserves_open.insert(seq);
         Ok(())
@@ -279,14 +279,14 @@ impl Memory {
         let name = Name::from(self.name.as_str());
         let (files, appends) = (List(files.to_vec()), List(appends));
         request.op = Op::Hello { session: request.session, files, appends, name };
-        let knows = match call(conn, &request).await.map_err(Errno::from)?.reply {
+        let knows = match call(conn, &request).await?.reply {
             Reply::Session { session, boot, machine, .. } => {
                 let mut state = self.lock();
                 (state.session, state.boot, state.machine) = (session, boot, machine);
                 (session, boot)
             }
             Reply::Error { code, reason } => {
-                return Err(Errno::because(code, reason.lossy().into_owned()));
+                return Err(Error::because(code, reason.lossy().into_owned()));
             }
             other => return Err(unexpected(&other)),
         };
@@ -312,10 +312,10 @@ impl Memory {
         {
             let told = Op::StillOpen { files: List(now.to_vec()) };
             let (request, _) = self.request(0, &Caller::default(), told);
-            match call(conn, &request).await.map_err(Errno::from)?.reply {
+            match call(conn, &request).await?.reply {
                 Reply::Done {} => files = rest,
                 Reply::Error { code, reason } => {
-                    return Err(Errno::because(code, reason.lossy().into_owned()));
+                    return Err(Error::because(code, reason.lossy().into_owned()));
                 }
                 other => return Err(unexpected(&other)),
             }
@@ -328,7 +328,7 @@ impl Memory {
         for (id, lock) in locks {
             let op = Op::Lock { id, lock: lock.clone(), wait: false, again: true };
             let (request, _) = self.request(0, &Caller::default(), op);
-            if let Reply::Error { .. } = call(conn, &request).await.map_err(Errno::from)?.reply {
+            if let Reply::Error { .. } = call(conn, &request).await?.reply {
                 // Somebody else has it by now, or the file is gone.
                 self.unlocked(id, &lock);
             }
@@ -441,7 +441,7 @@ mod tests {
         assert!(seqs.iter().all(|&seq| memory.reserves(seq).is_ok()));
         let late = memory.next_seq();
         let refused = memory.reserves(late).expect_err("there are enough");
-        assert_eq!(refused.code, Errno::EAGAIN);
+        assert_eq!(refused.code(), Errno::EAGAIN);
         assert!(refused.to_string().contains("4096 appends under way"), "{refused}");
         memory.close_seq(seqs[7]);
         assert!(memory.reserves(late).is_ok());

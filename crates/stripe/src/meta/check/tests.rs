@@ -244,7 +244,9 @@ impl Access for Lab {
 
 fn answer(reply: Reply) -> check::Result<Reply> {
     match reply {
-        Reply::Error { code, reason } => Err(Errno::because(code, reason.lossy().into_owned())),
+        Reply::Error { code, reason } => {
+            Err(Errno::because(code, reason.lossy().into_owned()).into())
+        }
         other => Ok(other),
     }
 }
