@@ -39,6 +39,7 @@
 
 mod accumulate;
 mod bounds;
+mod describe;
 mod element;
 mod error;
 #[allow(unsafe_code)]

@@ -72,6 +72,7 @@ impl Case {
         self.check_bounds();
         let plan = Plan::new(&self.layout, self.count).expect("it is small");
         self.check_wire(&plan);
+        self.check_description(&plan);
         self.check_runs(&plan);
         self.check_pack(&plan);
         let distinct = self.bytes.iter().collect::<HashSet<_>>().len() == self.bytes.len();
@@ -108,6 +109,19 @@ impl Case {
         assert_eq!(back, self.layout);
         assert_eq!(&Plan::new(&back, self.count).expect("it is small"), plan);
         assert_eq!(back.encode().expect("it is small"), bytes);
+    }
+
+    /// The shortest description of the same bytes is one, goes over the wire, and is no longer.
+    fn check_description(&self, plan: &Plan) {
+        let (first, short) = plan.describe().expect("it is small");
+        let bytes = short.encode().expect("it is small");
+        let back = Layout::decode(bytes.into()).expect("it was encoded");
+        let again = Plan::new(&back, 1).expect("it is small");
+        let runs: Vec<Run> = again.runs(0..again.size()).expect("within").collect();
+        let found: Vec<i64> = self.expand(&runs).into_iter().map(|at| at + first).collect();
+        assert_eq!(found, self.bytes);
+        assert_eq!(again.run_count(), plan.run_count());
+        assert!(self.bytes.first().is_none_or(|at| *at == first));
     }
 
     fn check_runs(&mut self, plan: &Plan) {
