@@ -2,7 +2,8 @@
 //!
 //! Pieces that lie close together, as those of a column do, are read with one system call for
 //! what they span and picked out of it: a call costs more than to read a few hundred bytes that nobody
-//! wants. Writes go piece by piece: what lies between belongs to others.
+//! wants. Where a write cannot wait, and so nothing comes between, what lies between close pieces is read and
+//! written back with them; else writes go piece by piece.
 
 use super::{DataFile, FileKind};
 use crate::disk::Piece;
@@ -16,6 +17,11 @@ use std::sync::atomic::Ordering;
 const PIECES_NOW_MAX: usize = 16 * 1024;
 /// Bytes that nobody wants between two pieces which are read together.
 const GAP_MAX: u64 = 1024;
+/// The same for pieces that are written together: these bytes are read and written. Less than a page, so that no page
+/// is taken that the pieces do not touch.
+const WRITE_GAP_MAX: u64 = 512;
+/// So many pieces are worth a read.
+const WRITTEN_TOGETHER_MIN: usize = 4;
 /// Bytes read with one call to be picked from.
 const WINDOW_MAX: u64 = 256 * 1024;
 
@@ -45,11 +51,12 @@ impl DataFile {
         Ok(read_pieces(self.as_fd(), pieces, ReadWriteFlags::empty())?)
     }
 
-    /// Writes a list if that cannot block; see [`DataFile::write_list_blocking`].
+    /// Writes a list if that cannot block; see [`DataFile::write_list_blocking`]. Bytes between the pieces may be
+    /// written as they were found, so the caller is the file's only writer.
     pub fn write_list_now(&self, pieces: &[Piece], data: &[u8]) -> io::Result<Option<usize>> {
         match self.kind() {
             FileKind::Memory if pieces.len() <= PIECES_NOW_MAX => {
-                self.write_list_blocking(pieces, data).map(Some)
+                write_windows(self.as_fd(), pieces, data).map(Some)
             }
             _ => Ok(None),
         }
@@ -58,17 +65,76 @@ impl DataFile {
     /// Writes the pieces from `data`, which has their bytes one after another. The count is short
     /// only when something failed after a part was written.
     pub fn write_list_blocking(&self, pieces: &[Piece], data: &[u8]) -> io::Result<usize> {
-        let mut done = 0;
-        for &(offset, bytes) in pieces {
-            let piece = data.get(done..done + bytes as usize).ok_or(Errno::INVAL)?;
-            match write_piece(self.as_fd(), offset, piece) {
-                (count, None) => done += count,
-                (count, Some(_)) if done + count > 0 => return Ok(done + count),
-                (_, Some(error)) => return Err(error.into()),
-            }
+        match write_each(self.as_fd(), pieces, data) {
+            (0, Some(error)) => Err(error.into()),
+            (count, _) => Ok(count),
         }
-        Ok(done)
     }
+}
+
+/// Writes pieces that lie close together with one call.
+fn write_windows(file: BorrowedFd<'_>, pieces: &[Piece], data: &[u8]) -> io::Result<usize> {
+    let (mut done, mut spare, mut rest) = (0, Vec::new(), pieces);
+    while !rest.is_empty() {
+        let (window, behind) = rest.split_at(window_length(rest, WRITE_GAP_MAX));
+        rest = behind;
+        let data = &data[done.min(data.len())..];
+        let (count, error) = if window.len() < WRITTEN_TOGETHER_MIN {
+            write_each(file, window, data)
+        } else {
+            write_window(file, window, data, &mut spare)
+        };
+        done += count;
+        match error {
+            Some(error) if done == 0 => return Err(error.into()),
+            Some(_) => return Ok(done),
+            None => {}
+        }
+    }
+    Ok(done)
+}
+
+/// Writes all that pieces in file order span. How much of the pieces was written, and why no more.
+fn write_window(
+    file: BorrowedFd<'_>,
+    window: &[Piece],
+    data: &[u8],
+    spare: &mut Vec<u8>,
+) -> (usize, Option<Errno>) {
+    let (start, (last, last_bytes)) = (window[0].0, window[window.len() - 1]);
+    spare.resize((last + u64::from(last_bytes) - start) as usize, 0);
+    match read_at(file, start, spare, ReadWriteFlags::empty()) {
+        Ok(got) => spare[got..].fill(0),
+        Err(error) => return (0, Some(error)),
+    }
+    let mut at = 0;
+    for &(offset, bytes) in window {
+        let Some(piece) = data.get(at..at + bytes as usize) else {
+            return (0, Some(Errno::INVAL));
+        };
+        spare[(offset - start) as usize..][..piece.len()].copy_from_slice(piece);
+        at += piece.len();
+    }
+    let (count, error) = write_piece(file, start, spare);
+    let end = start + count as u64;
+    let whole = |&(offset, bytes): &Piece| end.saturating_sub(offset).min(bytes.into()) as usize;
+    (window.iter().map(whole).sum(), error)
+}
+
+/// Writes one piece after another. How much was written, and why no more.
+fn write_each(file: BorrowedFd<'_>, pieces: &[Piece], data: &[u8]) -> (usize, Option<Errno>) {
+    let mut done = 0;
+    for &(offset, bytes) in pieces {
+        let Some(piece) = data.get(done..done + bytes as usize) else {
+            return (done, Some(Errno::INVAL));
+        };
+        let (count, error) = write_piece(file, offset, piece);
+        done += count;
+        if error.is_some() {
+            return (done, error);
+        }
+    }
+    (done, None)
 }
 
 /// How much was written, and why no more.
@@ -96,7 +162,7 @@ fn read_pieces(
     let mut spare = Vec::new();
     let mut rest = pieces;
     while let Some(&(start, _)) = rest.first() {
-        let (window, behind) = rest.split_at(window_length(rest));
+        let (window, behind) = rest.split_at(window_length(rest, GAP_MAX));
         rest = behind;
         let bytes: usize = window.iter().map(|&(_, bytes)| bytes as usize).sum();
         let into = &mut out[at..at + bytes];
@@ -119,14 +185,14 @@ fn read_pieces(
 }
 
 /// How many of the first pieces are worth being read together: those that follow one another
-/// closely.
-fn window_length(pieces: &[Piece]) -> usize {
+/// closely, with at most `gap_max` bytes between them.
+fn window_length(pieces: &[Piece], gap_max: u64) -> usize {
     let start = pieces[0].0;
     let follows = |pair: &[Piece]| {
         let ((before, bytes), (next, next_bytes)) = (pair[0], pair[1]);
         let end = before.saturating_add(u64::from(bytes));
         next >= end
-            && next - end <= GAP_MAX
+            && next - end <= gap_max
             && next.saturating_add(u64::from(next_bytes)).saturating_sub(start) <= WINDOW_MAX
     };
     1 + pieces.windows(2).take_while(|pair| follows(pair)).count()
@@ -219,6 +285,47 @@ mod tests {
         assert_eq!(file.write_list_now(&pieces, b"abcdefghi").unwrap(), Some(9));
         assert_eq!(file.read_now(0, 99).unwrap().unwrap(), &b"..abc.....de......fghi"[..]);
         assert_eq!(file.read_list_now(&pieces).unwrap().unwrap(), &b"abcdefghi"[..]);
+    }
+
+    #[test]
+    fn lists_write_what_a_byte_by_byte_toy_writes() {
+        let mut toy: Vec<u8> = (0..200_000u32).map(|at| ((at * 11) >> 4) as u8).collect();
+        let file = file("/dev/shm", &toy);
+        let far = 1 + WRITE_GAP_MAX;
+        let lists: [Vec<Piece>; 6] = [
+            (0..2000).map(|row| (row * 100, 8)).collect(),
+            (0..50).map(|row| (17 + row * (8 + WRITE_GAP_MAX), 8)).collect(),
+            (0..50).map(|row| (3 + row * (8 + far), 8)).collect(),
+            // Over the end, beyond it, backwards, and one upon another.
+            (0..500).map(|row| (199_000 + row * 10, 7)).collect(),
+            (0..9).map(|row| (4000 - row * 90, 30)).collect(),
+            (0..9).map(|row| (5000 + row * 10, 30)).collect(),
+        ];
+        for (list, pieces) in lists.iter().enumerate() {
+            let bytes = pieces.iter().map(|&(_, bytes)| bytes as usize).sum::<usize>();
+            let data: Vec<u8> = (0..bytes).map(|at| (at * 7 + list) as u8).collect();
+            let mut rest = &data[..];
+            for &(at, bytes) in pieces {
+                let (piece, left) = rest.split_at(bytes as usize);
+                let end = at as usize + piece.len();
+                toy.resize(toy.len().max(end), 0);
+                toy[at as usize..end].copy_from_slice(piece);
+                rest = left;
+            }
+            assert_eq!(file.write_list_now(pieces, &data).unwrap(), Some(bytes));
+            let found = file.read_now(0, toy.len() + 1).unwrap().unwrap();
+            assert!(found == toy, "list {list}");
+        }
+        assert!(file.write_list_now(&lists[0], &[0; 100]).is_err());
+    }
+
+    #[test]
+    fn no_page_is_taken_that_no_piece_touches() {
+        let file = file("/dev/shm", b"");
+        let pieces: Vec<Piece> = (0..40).map(|row| (row * 20_000, 8)).collect();
+        assert_eq!(file.write_list_now(&pieces, &[1; 320]).unwrap(), Some(320));
+        let blocks = rustix::fs::fstat(file.file()).unwrap().st_blocks;
+        assert_eq!(blocks, 40 * 8);
     }
 
     #[test]
