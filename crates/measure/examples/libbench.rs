@@ -16,8 +16,8 @@
 
 use anyhow::{Context, Result, bail};
 use covey_stripe::client::{Caching, File, Fs, Taken};
-use covey_stripe::list::Run;
 use covey_stripe::ops::{Caller, Id, ROOT};
+use covey_stripe::view::View;
 use covey_wire::{Bytes, Name, Payload};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::path::Path;
@@ -212,11 +212,11 @@ async fn columns(
     let data = noise((ELEMENT * ROWS) as usize);
     while begun.elapsed() < limit {
         let offset = at % (bytes - ROWS * stride);
-        let run = Run { offset, bytes: ELEMENT, stride, count: ROWS };
+        let column = View::column(offset, ELEMENT, stride, ROWS).context("a column")?;
         let rows = (0..ROWS).map(|row| offset + row * stride);
         match test {
-            "readlist" => drop(file.read_list(&[run]).await?),
-            "writelist" => file.write_list(&[run], data.clone()).await?,
+            "readlist" => drop(file.read_view(&column).await?),
+            "writelist" => file.write_view(&column, data.clone()).await?,
             "readloop" => {
                 let reads = rows.map(|offset| file.read_at(offset, ELEMENT as usize));
                 futures_util::future::try_join_all(reads).await?;

@@ -1,7 +1,6 @@
 //! Cutting the stream of a connection into messages, for both machines.
 
 use crate::message::{Dialect, HEADER_BYTES, Message};
-use crate::runs;
 use crate::tree::Result as Answer;
 use covey_wire::{Blame, Bytes, BytesMut, FileRange, Loan, Reader, Segments};
 
@@ -142,8 +141,8 @@ pub(crate) fn weight(request: &Message, msize: u32) -> usize {
     match request {
         Message::Twrite { data, .. } => data.len(),
         Message::Tcall { body, .. } => body.len(),
-        Message::Twritelist { data, .. } => data.len(),
-        Message::Treadlist { runs, .. } => runs::total(&runs.0).min(msize.into()) as usize,
+        Message::Twriteview { view, data, .. } => view.len() + data.len(),
+        Message::Treadview { view, count, .. } => view.len() + (*count).min(msize) as usize,
         Message::Tread { count, .. } | Message::Treaddir { count, .. } => {
             (*count).min(msize) as usize
         }

@@ -9,11 +9,10 @@
 
 use crate::client::{Conn, Fid};
 use crate::message::{DirEntry, Message, Qid};
-use crate::runs::Run;
 use crate::server::valid;
 use crate::tree::{
     Attach, Attr, Data, Entry, Errno, Incoming, Lock, LockStatus, Make, Opened, Outcome, Read,
-    Result, S_IFMT, SetAttr, SetTime, SetXattr, Statfs, Time, Tree, User, Write, Written,
+    Result, S_IFMT, SetAttr, SetTime, SetXattr, Statfs, Time, Tree, User, View, Write, Written,
 };
 use covey_wire::{Bytes, List, Name};
 use std::future::Future;
@@ -296,16 +295,19 @@ impl Tree for Import {
         })
     }
 
-    fn read_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
-        let request = move |fid| Message::Treadlist { fid, runs: List(runs) };
+    fn read_view(&self, _: &Rc<User>, node: &Node, view: View) -> Outcome<Bytes> {
+        let View { start, end, bytes: count, body } = view;
+        let request = move |fid| Message::Treadview { fid, start, end, count, view: body.into() };
         node.ask(request, |reply| match reply {
-            Message::Rreadlist { data } => Ok(data.into_bytes()),
+            Message::Rreadview { data } => Ok(data.into_bytes()),
             other => Err(odd(&other)),
         })
     }
 
-    fn write_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>, data: Bytes) -> Outcome<u32> {
-        let request = move |fid| Message::Twritelist { fid, runs: List(runs), data: data.into() };
+    fn write_view(&self, _: &Rc<User>, node: &Node, view: View, data: Bytes) -> Outcome<u32> {
+        let View { start, end, body, .. } = view;
+        let (view, data) = (body.into(), data.into());
+        let request = move |fid| Message::Twriteview { fid, start, end, view, data };
         node.ask(request, count)
     }
 
@@ -454,7 +456,7 @@ fn same(fid: &Fid, other: &Fid) -> Result<u32> {
 
 fn count(reply: Message) -> Result<u32> {
     match reply {
-        Message::Rwrite { count } | Message::Rwritelist { count } => Ok(count),
+        Message::Rwrite { count } | Message::Rwriteview { count } => Ok(count),
         other => Err(odd(&other)),
     }
 }

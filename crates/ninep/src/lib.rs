@@ -69,7 +69,6 @@ pub mod import;
 pub mod memory;
 pub mod message;
 pub mod namespace;
-pub mod runs;
 pub mod server;
 pub mod text;
 pub mod tree;

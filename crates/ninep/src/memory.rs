@@ -9,7 +9,7 @@ use crate::{message::Qid, tree::*};
 use covey_wire::{Bytes, Name};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
-use std::{iter::successors, rc::Rc, rc::Weak};
+use std::{iter::successors, ops::Range, rc::Rc, rc::Weak};
 
 /// The tree. `MemoryTree::default()` has an empty root.
 pub struct MemoryTree {
@@ -134,6 +134,37 @@ impl Tree for MemoryTree {
         self.put(dir, name, &node).map(|()| node.qid()).into()
     }
 
+    fn read_view(&self, _: &Rc<User>, node: &Node, view: View) -> Outcome<Bytes> {
+        Outcome::now(|| {
+            let data = node.data.borrow();
+            let (mut all, mut end) = (Vec::new(), 0);
+            for range in pieces(&view)? {
+                let there = range.start.min(data.len())..range.end.min(data.len());
+                let next = all.len() + range.len();
+                end = if there.is_empty() { end } else { all.len() + there.len() };
+                all.extend_from_slice(&data[there]);
+                all.resize(next, 0);
+            }
+            all.truncate(end);
+            Ok(all.into())
+        })
+    }
+
+    fn write_view(&self, _: &Rc<User>, node: &Node, view: View, mut data: Bytes) -> Outcome<u32> {
+        Outcome::now(|| {
+            let pieces = pieces(&view)?;
+            let end = pieces.iter().map(|range| range.end).max().unwrap_or(0);
+            let size = node.data.borrow().len();
+            node.resize(end.max(size) as u64)?;
+            for range in pieces {
+                let piece = data.split_to(range.len());
+                node.data.borrow_mut()[range].copy_from_slice(&piece);
+            }
+            node.attr.borrow_mut().change_content(self.now());
+            Ok(view.bytes)
+        })
+    }
+
     fn read(&self, _: &Rc<User>, node: &Node, mut read: Read<'_>) -> Data {
         let (offset, count) = (read.offset as usize, read.count as usize);
         let copy = |out: &mut Vec<u8>| {
@@ -247,6 +278,23 @@ impl Tree for MemoryTree {
             .ok_or(Errno::ENODATA.into())
             .into()
     }
+}
+
+/// The ranges of a view, which is described here by a list of them: `offset[8] bytes[4]`.
+fn pieces(view: &View) -> Result<Vec<Range<usize>>> {
+    let (all, rest) = view.body.as_chunks::<12>();
+    let range = |&[a, b, c, d, e, f, g, h, i, j, k, l]: &[u8; 12]| {
+        let start = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let end = start.checked_add(u32::from_le_bytes([i, j, k, l]).into())?;
+        let is_within = view.start <= start && end <= view.end;
+        is_within.then_some(start as usize..end as usize)
+    };
+    let ranges: Option<Vec<_>> = all.iter().map(range).collect();
+    let ranges = ranges.filter(|ranges| {
+        let bytes: usize = ranges.iter().map(Range::len).sum();
+        rest.is_empty() && bytes == view.bytes as usize
+    });
+    ranges.ok_or(Errno::EINVAL.into())
 }
 
 /// Most extended attributes of one file.

@@ -12,7 +12,6 @@ mod stat;
 pub use entry::DirEntry;
 pub use stat::{Extension, Stat, dm};
 
-use crate::runs::Run;
 use covey_wire::{Blame, Field, List, Name, Payload, Reader, Segments, messages, record};
 
 /// What a Tag field holds when there is none (Tversion).
@@ -43,7 +42,7 @@ pub enum Dialect {
     Unix,
     /// `9P2000.L`, Linux's.
     Linux,
-    /// `9P2000.L.covey1`: .L and the extension messages of this table.
+    /// `9P2000.L.covey2`: .L and the extension messages of this table.
     Covey,
 }
 
@@ -58,7 +57,7 @@ impl Dialect {
             Dialect::Plan9 => "9P2000",
             Dialect::Unix => "9P2000.u",
             Dialect::Linux => "9P2000.L",
-            Dialect::Covey => "9P2000.L.covey1",
+            Dialect::Covey => "9P2000.L.covey2",
         }
     }
 
@@ -269,12 +268,12 @@ messages! {
         /// Covey: an operation of the tree's own, carried as bytes both ways
         200 Tcall { fid: u32, body: Payload },
         201 Rcall { body: Payload },
-        /// Covey: data of many ranges out of an open fid
-        202 Treadlist { fid: u32, runs: List<Run> },
-        203 Rreadlist { data: Payload },
-        /// Covey: data into many ranges of an open fid
-        204 Twritelist { fid: u32, runs: List<Run>, data: Payload },
-        205 Rwritelist { count: u32 },
+        /// Covey: scattered data out of an open fid: `count` bytes, all of them between `start` and `end`
+        206 Treadview { fid: u32, start: u64, end: u64, count: u32, view: Payload },
+        207 Rreadview { data: Payload },
+        /// Covey: scattered data into an open fid
+        208 Twriteview { fid: u32, start: u64, end: u64, view: Payload, data: Payload },
+        209 Rwriteview { count: u32 },
     }
 }
 
@@ -289,7 +288,7 @@ impl Message {
             out.extend_from_slice(&tag.to_le_bytes());
         };
         match self {
-            Message::Rread { data } | Message::Rreaddir { data } | Message::Rreadlist { data } => {
+            Message::Rread { data } | Message::Rreaddir { data } | Message::Rreadview { data } => {
                 out.small(header);
                 put_payload(data, out);
             }
@@ -312,11 +311,13 @@ impl Message {
                 });
                 put_payload(data, out);
             }
-            Message::Twritelist { fid, runs, data } => {
+            Message::Twriteview { fid, start, end, view, data } => {
                 out.small(|out| {
                     header(out);
                     out.extend_from_slice(&fid.to_le_bytes());
-                    runs.put(dialect, out);
+                    out.extend_from_slice(&start.to_le_bytes());
+                    out.extend_from_slice(&end.to_le_bytes());
+                    view.put(dialect, out);
                 });
                 put_payload(data, out);
             }

@@ -28,10 +28,9 @@ pub use file::{File, Handle};
 pub use part::Part;
 
 use crate::message::Qid;
-use crate::runs::Run;
 use crate::tree::{
     Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Result,
-    SetAttr, SetXattr, Statfs, Tree, User, Write, Written,
+    SetAttr, SetXattr, Statfs, Tree, User, View, Write, Written,
 };
 use covey_wire::{Bytes, Name};
 use file::{for_each_method, number};

@@ -21,13 +21,12 @@ mod lock;
 
 pub use attr::*;
 pub use bell::Bell;
-pub use data::{Data, Filled, Incoming, Read, Write, Written};
+pub use data::{Data, Filled, Incoming, Read, View, Write, Written};
 pub use directory::Directory;
 pub use errno::{Errno, Result};
 pub use lock::{Lock, LockStatus};
 
 use crate::message::Qid;
-use crate::runs::{self, Run};
 use covey_wire::{Bytes, Name};
 use std::future::Future;
 use std::pin::Pin;
@@ -253,28 +252,22 @@ pub trait Tree: 'static {
         Errno::EOPNOTSUPP.into()
     }
 
-    /// The bytes of many ranges, one after another in the order of the runs, which were checked. What
-    /// lies beyond the end of the file reads as zeros, and the answer ends with the last byte that
-    /// was there: see [`crate::runs::Gathered`]. The default reads one piece after another.
-    fn read_list(&self, user: &Rc<User>, node: &Self::Node, runs: Vec<Run>) -> Outcome<Bytes> {
-        runs::read_each(&runs, |offset, count| {
-            self.read(user, node, Read::bytes(offset, count)).into_outcome()
-        })
+    /// The bytes that a view names, one after another: `view.bytes` of them, less those at the end that lie beyond the
+    /// end of the file; zeros stand for the others.
+    fn read_view(&self, user: &Rc<User>, node: &Self::Node, view: View) -> Outcome<Bytes> {
+        Errno::EOPNOTSUPP.into()
     }
 
-    /// Writes many ranges from `data`, which has the bytes of all runs; answers how many bytes in
-    /// that order are written. Where runs overlap either may win. The default writes one piece after
-    /// another.
-    fn write_list(
+    /// Writes what a view names from `data`, which has `view.bytes` bytes; answers how many of them, in that order, are
+    /// written. Where the view names a byte twice either may win.
+    fn write_view(
         &self,
         user: &Rc<User>,
         node: &Self::Node,
-        runs: Vec<Run>,
+        view: View,
         data: Bytes,
     ) -> Outcome<u32> {
-        runs::write_each(&runs, data, |offset, data| {
-            self.write(user, node, Write::bytes(offset, data)).into_outcome()
-        })
+        Errno::EOPNOTSUPP.into()
     }
 
     /// Entries after `cookie` (0: from the start, with `.` and `..`), of at most `bytes_max` in all

@@ -11,7 +11,7 @@ use crate::open::Open;
 use crate::report::COUNTS;
 use crate::table;
 use covey_ninep::tree::Errno;
-use covey_stripe::list::Run;
+use covey_stripe::view::View;
 use libc::{c_int, iovec, off_t, size_t, ssize_t};
 
 /// A place in a file, as in `covey-preload.h`.
@@ -31,13 +31,21 @@ pub struct Piece {
 
 /// Reads all pieces; answers how many bytes each got: fewer than asked at the end of the file only.
 pub fn read(open: &Open, pieces: &[Piece]) -> Result<Vec<usize>> {
-    let (client, file) = open.to_read()?;
-    let runs = runs(pieces);
-    // What lies beyond the end reads as zeros within a list: the size tells it apart.
-    let both = futures_util::future::try_join(file.read_list(&runs), client.inode(open.id()));
-    let (data, inode) = wait(&client, both)?;
-    let mut rest = data;
     let mut counts = Vec::with_capacity(pieces.len());
+    for pieces in pieces.chunks(PIECES_MAX) {
+        read_some(open, pieces, &mut counts)?;
+    }
+    count(pieces);
+    COUNTS.read_bytes.add(counts.iter().sum::<usize>() as u64);
+    Ok(counts)
+}
+
+fn read_some(open: &Open, pieces: &[Piece], counts: &mut Vec<usize>) -> Result<()> {
+    let (client, file) = open.to_read()?;
+    let view = view(pieces)?;
+    // What lies beyond the end reads as zeros within a list: the size tells it apart.
+    let both = futures_util::future::try_join(file.read_view(&view), client.inode(open.id()));
+    let (mut rest, inode) = wait(&client, both)?;
     for piece in pieces {
         let there =
             inode.size.saturating_sub(piece.offset).min(piece.span.length() as u64) as usize;
@@ -47,60 +55,39 @@ pub fn read(open: &Open, pieces: &[Piece]) -> Result<Vec<usize>> {
         // SAFETY: the program's own spans.
         unsafe { given(&bytes.into(), &[piece.span]) };
     }
-    count(pieces);
-    COUNTS.read_bytes.add(counts.iter().sum::<usize>() as u64);
-    Ok(counts)
+    Ok(())
 }
 
 /// Writes all pieces.
 pub fn write(open: &Open, pieces: &[Piece]) -> Result<()> {
     let (client, file) = open.to_write()?;
-    let total: usize = pieces.iter().map(|piece| piece.span.length()).sum();
-    let mut data = Vec::with_capacity(total);
-    for piece in pieces.iter().filter(|piece| piece.span.length() > 0) {
-        // SAFETY: the program's own spans.
-        data.extend_from_slice(unsafe {
-            std::slice::from_raw_parts(piece.span.base(), piece.span.length())
-        });
+    for pieces in pieces.chunks(PIECES_MAX) {
+        let total: usize = pieces.iter().map(|piece| piece.span.length()).sum();
+        let mut data = Vec::with_capacity(total);
+        for piece in pieces.iter().filter(|piece| piece.span.length() > 0) {
+            // SAFETY: the program's own spans.
+            data.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(piece.span.base(), piece.span.length())
+            });
+        }
+        wait(&client, file.write_view(&view(pieces)?, data.into()))?;
     }
-    wait(&client, file.write_list(&runs(pieces), data.into()))?;
     if open.flags() & (libc::O_DSYNC | libc::O_SYNC) != 0 {
         wait(&client, file.fsync())?;
     }
     count(pieces);
-    COUNTS.written_bytes.add(total as u64);
+    COUNTS.written_bytes.add(pieces.iter().map(|piece| piece.span.length() as u64).sum());
     Ok(())
 }
 
-/// The pieces as few runs: equal ones at equal distances are one.
-fn runs(pieces: &[Piece]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for piece in pieces.iter().filter(|piece| piece.span.length() > 0) {
-        let (offset, bytes) = (piece.offset, piece.span.length() as u64);
-        if !runs.last_mut().is_some_and(|run| lengthen(run, offset, bytes)) {
-            runs.push(Run::one(offset, bytes));
-        }
-    }
-    runs
+/// The pieces as a view: what of them has a pattern is found there.
+fn view(pieces: &[Piece]) -> Result<View> {
+    let range = |piece: &Piece| (piece.offset, piece.span.length() as u64);
+    Ok(View::of_ranges(pieces.iter().map(range))?)
 }
 
-/// Adds a piece to a run, if it goes on like that.
-fn lengthen(run: &mut Run, offset: u64, bytes: u64) -> bool {
-    if run.bytes != bytes {
-        return false;
-    }
-    let stride = match run.count {
-        1 => offset.checked_sub(run.offset).filter(|stride| *stride >= bytes),
-        _ => Some(run.stride),
-    };
-    let Some(stride) = stride else { return false };
-    let goes_on = stride.checked_mul(run.count).and_then(|far| far.checked_add(run.offset));
-    if goes_on != Some(offset) {
-        return false;
-    }
-    (run.stride, run.count) = (stride, run.count + 1);
-    true
-}
+/// So many pieces make a view; longer lists are several.
+const PIECES_MAX: usize = 128 * 1024;
 
 fn count(pieces: &[Piece]) {
     COUNTS.lists.add(1);
@@ -228,17 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn equal_pieces_at_equal_distances_become_one_run() {
+    fn pieces_without_bytes_are_in_no_view() {
         let piece = |offset, length| Piece { offset, span: span(1, length) };
-        let list =
-            [piece(0, 4), piece(10, 4), piece(20, 4), piece(24, 4), piece(40, 8), piece(3, 8)];
-        let wanted = [
-            Run { offset: 0, bytes: 4, stride: 10, count: 3 },
-            Run::one(24, 4),
-            Run::one(40, 8),
-            Run::one(3, 8),
-        ];
-        assert_eq!(runs(&list), wanted);
+        let list = [piece(9, 4), piece(70, 0), piece(20, 4), piece(3, 8)];
+        let view = view(&list).expect("it is small");
+        let ranges: Vec<_> = view.ranges().collect();
+        assert_eq!(ranges, [(9, 13), (20, 24), (3, 11)]);
     }
 
     #[test]

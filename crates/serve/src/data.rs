@@ -12,7 +12,6 @@
 
 mod gone;
 mod line;
-mod list;
 mod losses;
 #[cfg(test)]
 mod refusals;
@@ -20,6 +19,7 @@ mod space;
 mod standing;
 mod syncs;
 mod tree;
+mod view;
 
 pub mod copy;
 

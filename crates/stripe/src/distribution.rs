@@ -169,10 +169,19 @@ impl Distribution for Map {
 /// newer or damaged metadata store can hold.
 pub fn of(striping: &Striping) -> Result<Map, Errno> {
     let slots = striping.servers.0.len();
-    check::check_numbers(striping.kind, striping.strip_bytes, &striping.params.0, slots)
-        .map_err(|what| Errno::because(Errno::EIO, format!("damaged layout: {what}")))?;
-    let (strip, params) = (striping.strip_bytes, &striping.params.0[..]);
-    Ok(match (striping.kind, params) {
+    of_numbers(striping.kind, striping.strip_bytes, &striping.params.0, slots)
+        .map_err(|what| Errno::because(Errno::EIO, format!("damaged striping: {what}")))
+}
+
+/// The distribution of a kind over `slots` servers, or why there is none.
+pub(crate) fn of_numbers(
+    kind: u8,
+    strip: u32,
+    params: &[u32],
+    slots: usize,
+) -> Result<Map, String> {
+    check::check_numbers(kind, strip, params, slots)?;
+    Ok(match (kind, params) {
         (VARSTRIP, strips) => {
             let strips = strips.as_chunks::<2>().0;
             Map::Var(Varstrip::new(strips.iter().map(|&[slot, bytes]| (slot, bytes)), slots))

@@ -56,7 +56,7 @@ pub mod client;
 pub mod distribution;
 mod error;
 pub mod kv;
-pub mod list;
 pub mod meta;
 pub mod objects;
 pub mod ops;
+pub mod view;

@@ -17,6 +17,7 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("ninep_client", ninep::client),
     ("ninep_entries", ninep::entries),
     ("stripe_ops", stripe::ops),
+    ("stripe_view", stripe::view),
     ("stripe_store", stripe::store),
     ("data_ops", stripe::data_ops),
     ("fuse_requests", fuse::requests),

@@ -1,9 +1,12 @@
 //! The metadata and data servers' own operations.
 
+use covey_layout::{Element, Layout};
+use covey_ninep::tree::View as Asked;
 use covey_stripe::kv::MemoryKv;
 use covey_stripe::meta::Store;
 use covey_stripe::objects::{self, DataOp, DataReply};
-use covey_stripe::ops::{StripingHint, Op, Reply, Request};
+use covey_stripe::ops::{Op, Reply, Request, StripingHint};
+use covey_stripe::view::{self, PIECES_MAX};
 use covey_wire::{Bytes, Field, Reader};
 
 /// What decodes is encoded to the same bytes.
@@ -62,6 +65,52 @@ pub fn data_ops(data: &[u8]) {
     }
 }
 
+/// A view of an object: `start[8] end[8] bytes[4]` and the body. It is refused with words, or its pieces are what was
+/// announced.
+pub fn view(data: &[u8]) {
+    let Some((head, body)) = data.split_first_chunk::<20>() else { return };
+    let number = |from: usize| {
+        let bytes = head[from..].first_chunk().copied();
+        u64::from_le_bytes(bytes.unwrap_or_default())
+    };
+    let bytes = u32::from_le_bytes([head[16], head[17], head[18], head[19]]);
+    let body = Bytes::copy_from_slice(body);
+    let asked = Asked { start: number(0), end: number(8), bytes, body };
+    match view::walk(&asked) {
+        Ok(pieces) => {
+            assert!(pieces.len() <= PIECES_MAX);
+            let total: u64 = pieces.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
+            assert_eq!(total, u64::from(bytes));
+            let is_within = |&(at, bytes): &(u64, u32)| {
+                asked.start <= at && at + u64::from(bytes) <= asked.end && bytes > 0
+            };
+            assert!(pieces.iter().all(is_within));
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// A view of each kind of striping, and of an object.
+fn views() -> Vec<Vec<u8>> {
+    let layout = Layout::hvector(9, 8, 32, &Layout::element(Element::Byte));
+    let layout = layout.and_then(|layout| layout.encode()).expect("it is small");
+    let stripings: [(u8, &[u32]); 5] =
+        [(1, &[]), (2, &[]), (3, &[0, 16, 1, 48]), (4, &[2, 1]), (5, &[16, 64])];
+    let view = |(kind, params): (u8, &[u32])| {
+        let mut out = [0u64.to_le_bytes(), 1000u64.to_le_bytes()].concat();
+        out.extend_from_slice(&if kind == 2 { 72u32 } else { 40 }.to_le_bytes());
+        out.push(kind);
+        16u32.put((), &mut out);
+        (params.len() as u16).put((), &mut out);
+        params.iter().for_each(|param| param.put((), &mut out));
+        [if kind == 2 { 1u16 } else { 3 }, 0].iter().for_each(|number| number.put((), &mut out));
+        [0, u64::MAX, 0, 72].iter().for_each(|number: &u64| number.put((), &mut out));
+        out.extend_from_slice(&layout);
+        out
+    };
+    stripings.into_iter().map(view).collect()
+}
+
 /// Short sessions with a metadata store, and one of each small operation of a data server.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let request = |seq, op| {
@@ -85,6 +134,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     ];
     let mut found: Vec<_> = ops.iter().map(|op| ("stripe_ops", op.clone())).collect();
     found.push(("stripe_store", ops.concat()));
+    found.extend(views().into_iter().map(|view| ("stripe_view", view)));
     for op in [DataOp::Allocated { id: 1 }, DataOp::Objects { after: 0, count: 9 }] {
         found.push(("data_ops", op.encode()));
     }

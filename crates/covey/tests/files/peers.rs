@@ -66,7 +66,7 @@ fn the_plain_client_settles_for_what_diod_speaks() {
     assert_eq!(fs::read(served.path().join("new")).unwrap(), b"hello");
     assert!(at(&["rm"], "/new").ok && !served.path().join("new").exists());
     assert!(at(&["--dialect", "9P2000.L", "ls"], "/").ok);
-    for other in ["9P2000.u", "9P2000", "9P2000.L.covey1"] {
+    for other in ["9P2000.u", "9P2000", "9P2000.L.covey2"] {
         let refused = at(&["--dialect", other, "ls"], "/");
         assert!(!refused.ok && refused.stderr.contains("server speaks no"), "{refused}");
     }
@@ -104,7 +104,7 @@ fn an_export_is_used_in_every_dialect() {
     export.arg("export").arg(&dir).args(["--listen", &address]);
     let _server = Server(export.stdout(Stdio::null()).spawn().unwrap());
     until("the export", || client(&["ls", &address, "/"]).ok);
-    for dialect in ["9P2000", "9P2000.u", "9P2000.L", "9P2000.L.covey1"] {
+    for dialect in ["9P2000", "9P2000.u", "9P2000.L", "9P2000.L.covey2"] {
         let at = |verb: &[&str], path: &str| {
             client(&[&["--dialect", dialect], verb, &[&address, path]].concat())
         };

@@ -81,7 +81,7 @@ mount -t 9p -o trans=unix,version=9p2000,msize=65536,cache=none,uname=root /mnt/
 common /mnt/p /mnt/served
 plain /mnt/p
 umount /mnt/p || fail "umount 9P2000"
-for dialect in 9P2000 9P2000.u 9P2000.L 9P2000.L.covey1; do
+for dialect in 9P2000 9P2000.u 9P2000.L 9P2000.L.covey2; do
     "$covey" 9p --dialect $dialect ls -l 'unix!/mnt/socket' / > /mnt/words 2>&1 || fail "9p in $dialect"
     grep -q ' b$' /mnt/words || { fail "9p ls in $dialect"; cat /mnt/words; }
     "$covey" 9p --dialect $dialect cat 'unix!/mnt/socket' /big | cmp - /mnt/random || fail "9p cat in $dialect"

@@ -2,10 +2,9 @@
 //! through one virtual call to the part's own code; nothing is boxed for them.
 
 use crate::message::Qid;
-use crate::runs::Run;
 use crate::tree::{
     Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, SetAttr, SetXattr,
-    Statfs, Tree, User, Write, Written,
+    Statfs, Tree, User, View, Write, Written,
 };
 use covey_wire::{Bytes, Name};
 use std::any::Any;
@@ -23,9 +22,9 @@ macro_rules! for_each_method {
                 let _ = (name, make, gid);
                 Errno::EROFS.into()
             };
-            read_list(runs: Vec<Run>) -> Bytes = { let _ = runs; Errno::EISDIR.into() };
-            write_list(runs: Vec<Run>, data: Bytes) -> u32 = {
-                let _ = (runs, data);
+            read_view(view: View) -> Bytes = { let _ = view; Errno::EISDIR.into() };
+            write_view(view: View, data: Bytes) -> u32 = {
+                let _ = (view, data);
                 Errno::EISDIR.into()
             };
             readdir(cookie: u64, bytes_max: u32) -> Vec<Entry> = {

@@ -40,10 +40,10 @@ pub(super) enum Then<N> {
     Write {
         count: u32,
     },
-    ReadList {
+    ReadView {
         count: u32,
     },
-    WriteList {
+    WriteView {
         count: u32,
     },
     Readdir {
@@ -133,12 +133,12 @@ impl<T: Tree> Session<T> {
             (Then::Write { count }, Answer::Count(written)) => {
                 Ok(Message::Rwrite { count: written.min(count) })
             }
-            (Then::ReadList { count }, Answer::Data(mut data)) => {
+            (Then::ReadView { count }, Answer::Data(mut data)) => {
                 data.truncate(count as usize);
-                Ok(Message::Rreadlist { data: data.into() })
+                Ok(Message::Rreadview { data: data.into() })
             }
-            (Then::WriteList { count }, Answer::Count(written)) => {
-                Ok(Message::Rwritelist { count: written.min(count) })
+            (Then::WriteView { count }, Answer::Count(written)) => {
+                Ok(Message::Rwriteview { count: written.min(count) })
             }
             (Then::Readdir { bytes_max }, Answer::Entries(list)) => attr::entries(list, bytes_max),
             (Then::Getattr { request_mask }, Answer::Attr(attr)) => {

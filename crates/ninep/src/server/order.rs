@@ -7,7 +7,6 @@
 
 use super::start::LOCK_WAIT;
 use crate::message::{Message, NOFID};
-use crate::runs::{self, Run};
 use std::collections::HashMap;
 
 /// What a request does with a fid.
@@ -77,7 +76,7 @@ pub(super) fn may_change_data(request: &Message) -> bool {
     !matches!(
         request,
         Tread { .. }
-            | Treadlist { .. }
+            | Treadview { .. }
             | Tgetattr { .. }
             | Tstat { .. }
             | Twalk { .. }
@@ -120,8 +119,12 @@ impl Claims {
             Twrite { fid, offset, ref data } => {
                 one(fid, self::data(true, offset, data.len() as u64))
             }
-            Treadlist { fid, ref runs } => one(fid, list(false, &runs.0)),
-            Twritelist { fid, ref runs, .. } => one(fid, list(true, &runs.0)),
+            Treadview { fid, start, end, .. } => {
+                one(fid, Access::Data { write: false, start, end })
+            }
+            Twriteview { fid, start, end, .. } => {
+                one(fid, Access::Data { write: true, start, end })
+            }
             Tcall { fid, .. } => one(fid, Access::Call),
             Tfsync { fid, .. } => one(fid, Access::Sync),
             Tlock { fid, flags, .. } if flags & LOCK_WAIT != 0 => one(fid, Access::WaitForLock),
@@ -183,12 +186,6 @@ fn two(first: (u32, Access), second: (u32, Access)) -> Claims {
 
 fn data(write: bool, offset: u64, count: u64) -> Access {
     Access::Data { write, start: offset, end: offset.saturating_add(count) }
-}
-
-/// All of the range that the runs lie in.
-fn list(write: bool, runs: &[Run]) -> Access {
-    let (start, end) = runs::span(runs);
-    Access::Data { write, start, end }
 }
 
 /// The lanes.

@@ -9,8 +9,7 @@ use crate::auth;
 use crate::message::{
     IOHDRSZ, Message, NAME_BYTES_MAX, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX,
 };
-use crate::runs::{self, Run};
-use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User, Write};
+use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User, View, Write};
 use covey_wire::{Bytes, List, Name, RANGE_BYTES_MIN};
 use std::rc::Rc;
 
@@ -40,8 +39,15 @@ impl<T: Tree> Session<T> {
             Tremove { fid } => self.start_remove(fid),
             Tread { fid, offset, count } => self.start_read(fid, offset, count),
             Twrite { fid, offset, data } => self.start_write(fid, offset, data.into_bytes()),
-            Treadlist { fid, runs } => self.start_read_list(fid, runs.0),
-            Twritelist { fid, runs, data } => self.start_write_list(fid, runs.0, data.into_bytes()),
+            Treadview { fid, start, end, count, view } => {
+                let view = View { start, end, bytes: count, body: view.into_bytes() };
+                self.start_read_view(fid, view)
+            }
+            Twriteview { fid, start, end, view, data } => {
+                let (body, data) = (view.into_bytes(), data.into_bytes());
+                let view = View { start, end, bytes: data.len() as u32, body };
+                self.start_write_view(fid, view, data)
+            }
             Tcall { fid, body } => self.ask(fid, Then::Call, |tree, file| {
                 tree.call(&file.user, &file.node, body.into_bytes())
             }),
@@ -220,27 +226,22 @@ impl<T: Tree> Session<T> {
         Ok(Started::Asked(written.into_outcome().into(), Then::Write { count }))
     }
 
-    fn start_read_list(&mut self, fid: u32, list: Vec<Run>) -> Result<Started<T::Node>> {
+    fn start_read_view(&mut self, fid: u32, view: View) -> Result<Started<T::Node>> {
+        let (count, limit) = (view.bytes, self.payload_max());
+        if count > limit {
+            let what = format!("a view of {count} bytes, limit is {limit}");
+            return Err(Errno::because(Errno::E2BIG, what));
+        }
         let file = self.fids.readable(fid)?;
-        let count = runs::check(&list, self.payload_max())?;
-        let asked = self.tree.read_list(&file.user, &file.node, list).into();
-        Ok(Started::Asked(asked, Then::ReadList { count }))
+        let asked = self.tree.read_view(&file.user, &file.node, view).into();
+        Ok(Started::Asked(asked, Then::ReadView { count }))
     }
 
-    fn start_write_list(
-        &mut self,
-        fid: u32,
-        list: Vec<Run>,
-        data: Bytes,
-    ) -> Result<Started<T::Node>> {
+    fn start_write_view(&mut self, fid: u32, view: View, data: Bytes) -> Result<Started<T::Node>> {
         let file = self.fids.writable(fid)?;
-        let count = runs::check(&list, self.payload_max())?;
-        if count as usize != data.len() {
-            let what = format!("{} bytes of data for runs of {count} bytes", data.len());
-            return Err(Errno::because(Errno::EINVAL, what));
-        }
-        let asked = self.tree.write_list(&file.user, &file.node, list, data).into();
-        Ok(Started::Asked(asked, Then::WriteList { count }))
+        let count = view.bytes;
+        let asked = self.tree.write_view(&file.user, &file.node, view, data).into();
+        Ok(Started::Asked(asked, Then::WriteView { count }))
     }
 
     fn start_open(&mut self, request: Message) -> Result<Started<T::Node>> {

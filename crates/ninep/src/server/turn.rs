@@ -147,7 +147,7 @@ impl<T: Tree> Session<T> {
         let fids = &self.fids;
         let can_block = claims.can_block(|fid| fids.mode(fid));
         // A read that waits for a blocking file holds nothing yet.
-        let is_read = matches!(then, Then::Read { .. } | Then::ReadList { .. });
+        let is_read = matches!(then, Then::Read { .. } | Then::ReadView { .. });
         let weight = if can_block && is_read { 0 } else { weight };
         if can_block && !self.load.has_room_to_block(weight, self.share.bytes()) {
             // Backpressure cannot help here: what would end these waits may be behind them.

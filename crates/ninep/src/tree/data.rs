@@ -31,6 +31,20 @@ struct Reply<'a> {
     output: &'a mut Segments,
 }
 
+/// Scattered data of a file, described in bytes whose meaning the tree defines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// No byte of it lies before this one.
+    pub start: u64,
+    /// Nor at this one or behind it. Requests keep their order by this range, so a tree refuses a view
+    /// that reaches out of it.
+    pub end: u64,
+    /// Bytes of data, at most a message's payload. A tree refuses a view that has more or fewer.
+    pub bytes: u32,
+    /// The description.
+    pub body: Bytes,
+}
+
 /// The answer to a [`Read`].
 pub enum Data {
     /// These bytes. More than were asked for are cut off.

@@ -7,11 +7,9 @@
 
 use covey_ninep::message::Message::*;
 use covey_ninep::message::{Dialect, Extension, Message, NOFID, NONUNAME, Number, Qid, Stat, dm};
-use covey_ninep::runs::Run;
 use covey_wire::List;
 
 pub const TAG: u16 = 0x0102;
-const RUN: Run = Run { offset: 2, bytes: 3, stride: 8, count: 5 };
 const QID: Qid = Qid { kind: Qid::DIR, version: 1, path: 2 };
 
 /// Dialect, message and its bytes in hexadecimal.
@@ -376,26 +374,26 @@ pub fn golden() -> Vec<(Dialect, Message, &'static str)> {
         (Dialect::Covey, Rcall { body: b"re".to_vec().into() }, "0d000000c90201020000007265"),
         (
             Dialect::Covey,
-            Treadlist { fid: 1, runs: List(vec![RUN]) },
-            "25000000ca0201010000000100020000000000000003000000080000000000000005000000",
+            Treadview { fid: 1, start: 2, end: 9, count: 5, view: b"vw".to_vec().into() },
+            "25000000ce0201010000000200000000000000090000000000000005000000020000007677",
         ),
         (
             Dialect::Covey,
-            Rreadlist { data: b"abc".to_vec().into() },
-            "0e000000cb020103000000616263",
+            Rreadview { data: b"abc".to_vec().into() },
+            "0e000000cf020103000000616263",
         ),
         (
             Dialect::Covey,
-            Twritelist {
+            Twriteview {
                 fid: 1,
-                runs: List(vec![RUN, Run::one(9, 1)]),
+                start: 2,
+                end: 9,
+                view: b"vw".to_vec().into(),
                 data: b"abc".to_vec().into(),
             },
-            "44000000cc0201010000000200020000000000000003000000080000000000000005000000\
-             090000000000000001000000010000000000000001000000\
-             03000000616263",
+            "28000000d00201010000000200000000000000090000000000000002000000767703000000616263",
         ),
-        (Dialect::Covey, Rwritelist { count: 3 }, "0b000000cd020103000000"),
+        (Dialect::Covey, Rwriteview { count: 3 }, "0b000000d1020103000000"),
     ]
 }
 

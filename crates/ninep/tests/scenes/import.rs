@@ -165,10 +165,19 @@ fn long_data_and_lists_pass_in_order() {
     assert_eq!(short.into_bytes(), &b"\0\x01\x02abc\x06\x07"[..]);
     let all = all.into_bytes();
     assert_eq!((&all[..6], &all[6..]), (&b"xyzabc"[..], &long[6..]));
-    let runs = vec![covey_ninep::runs::Run { offset: 0, bytes: 1, stride: 2, count: 3 }];
-    match chain.ask(Message::Treadlist { fid, runs: covey_wire::List(runs) }) {
-        Ok(Message::Rreadlist { data }) => assert_eq!(data.into_bytes(), &b"xzb"[..]),
-        other => panic!("no Rreadlist: {other:?}"),
+    let ranges = [0u64, 2, 4].map(|at| [&at.to_le_bytes()[..], &1u32.to_le_bytes()].concat());
+    let view: covey_wire::Payload = ranges.concat().into();
+    let (start, end) = (0, 5);
+    let read = Message::Treadview { fid, start, end, count: 3, view: view.clone() };
+    match chain.ask(read.clone()) {
+        Ok(Message::Rreadview { data }) => assert_eq!(data.into_bytes(), &b"xzb"[..]),
+        other => panic!("no Rreadview: {other:?}"),
+    }
+    let write = Message::Twriteview { fid, start, end, view, data: b"123".to_vec().into() };
+    assert_eq!(chain.ask(write), Ok(Message::Rwriteview { count: 3 }));
+    match chain.ask(read) {
+        Ok(Message::Rreadview { data }) => assert_eq!(data.into_bytes(), &b"123"[..]),
+        other => panic!("no Rreadview: {other:?}"),
     }
 }
 

@@ -39,12 +39,13 @@ fn a_version_is_settled_at_the_best_that_both_know() {
         let mut raw = Raw::new(Rc::new(Gate::default()), server::Config::default());
         raw.version(version).1
     };
-    for known in ["9P2000", "9P2000.u", "9P2000.L", "9P2000.L.covey1"] {
+    for known in ["9P2000", "9P2000.u", "9P2000.L", "9P2000.L.covey2"] {
         assert_eq!(answer(known), known);
     }
     for (asked, settled) in [
-        ("9P2000.L.covey2", "9P2000.L"),
-        ("9P2000.L.covey1.x", "9P2000.L.covey1"),
+        ("9P2000.L.covey1", "9P2000.L"),
+        ("9P2000.L.covey3", "9P2000.L"),
+        ("9P2000.L.covey2.x", "9P2000.L.covey2"),
         ("9P2000.u.x.y", "9P2000.u"),
         ("9P2000.e", "9P2000"),
         ("9P2000.", "9P2000"),
@@ -328,11 +329,11 @@ fn met(answers: &[(u32, &str)]) -> Result<Dialect, CallError> {
 #[test]
 fn a_client_takes_coveys_dialect_else_l_and_nothing_less() {
     let m = MSIZE_DEFAULT;
-    assert_eq!(met(&[(m, "9P2000.L.covey1")]), Ok(Dialect::Covey));
+    assert_eq!(met(&[(m, "9P2000.L.covey2")]), Ok(Dialect::Covey));
     assert_eq!(met(&[(m, "9P2000.L")]), Ok(Dialect::Linux));
     assert_eq!(met(&[(m, "unknown"), (8192, "9P2000.L")]), Ok(Dialect::Linux));
     assert!(matches!(met(&[(m, "9P2000"), (m, "unknown")]), Err(CallError::Lost(_))));
-    assert!(matches!(met(&[(m, "unknown"), (m, "9P2000.L.covey1")]), Err(CallError::Lost(_))));
+    assert!(matches!(met(&[(m, "unknown"), (m, "9P2000.L.covey2")]), Err(CallError::Lost(_))));
 }
 
 #[test]

@@ -286,14 +286,12 @@ fn every_fid_of_a_part_is_clunked_once() {
 }
 
 #[test]
-fn a_short_write_to_a_part_that_is_one_file_and_a_list_of_reads_work_as_well() {
+fn a_part_that_is_one_file_refuses_writes_and_views() {
     let mut pair = Pair::attached(house().names);
     let zone = pair.open_at("time/zone", 0).unwrap();
-    let runs = vec![covey_ninep::runs::Run { offset: 0, bytes: 1, stride: 2, count: 2 }];
-    match pair.call(Message::Treadlist { fid: zone, runs: covey_wire::List(runs) }) {
-        Ok(Message::Rreadlist { data }) => assert_eq!(data.into_bytes(), &b"UC"[..]),
-        other => panic!("no Rreadlist: {other:?}"),
-    }
+    let view = covey_wire::Payload::default();
+    let view = Message::Treadview { fid: zone, start: 0, end: 0, count: 0, view };
+    assert_eq!(code(pair.call(view)), Errno::EOPNOTSUPP);
     assert_eq!(code(pair.call(write(zone, 0, b"x"))), Errno::EBADF);
 }
 

@@ -3,8 +3,7 @@
 use super::*;
 use covey_io::sim::{DiskProfile, Rng, SimDisk};
 use covey_ninep::message::Qid;
-use covey_ninep::runs::Run;
-use covey_ninep::tree::{Read, SetAttr, Tree, User, Write};
+use covey_ninep::tree::{Read, SetAttr, Tree, User, View, Write};
 use covey_stripe::objects::Reshape;
 use covey_wire::Name;
 use std::pin::Pin;
@@ -71,6 +70,11 @@ macro_rules! rows {
     };
 }
 
+/// Nothing that could be decoded.
+fn no_view() -> View {
+    View { start: 0, end: 0, bytes: 0, body: Bytes::new() }
+}
+
 const REFUSALS: &[Row] = rows! {
     "a name that is no object's" ENOENT |rig| rig.walk("passwd").wait().await;
     "an object that was never written" ENOENT |rig| rig.walk("0000000000000007").wait().await;
@@ -85,10 +89,16 @@ const REFUSALS: &[Row] = rows! {
         rig.cut(1).await?;
         rig.server.read(&rig.user, &rig.object(0), Read::bytes(0, 10)).into_outcome().wait().await
     };
-    "a list at an epoch that is over" ESTALE |rig| {
+    "a view at an epoch that is over" ESTALE |rig| {
         rig.cut(1).await?;
-        let runs = vec![Run { offset: 0, bytes: 1, stride: 1, count: 1 }];
-        rig.server.read_list(&rig.user, &rig.object(0), runs).wait().await
+        rig.server.read_view(&rig.user, &rig.object(0), no_view()).wait().await
+    };
+    "a view that is none" EINVAL |rig| {
+        rig.write(&rig.object(0)).await?;
+        rig.server.read_view(&rig.user, &rig.object(0), no_view()).wait().await
+    };
+    "a view that is none, to be written" EINVAL |rig| {
+        rig.server.write_view(&rig.user, &rig.object(0), no_view(), Bytes::new()).wait().await
     };
     "a write at an epoch that is over" ESTALE |rig| {
         rig.cut(1).await?;
@@ -138,11 +148,11 @@ const REFUSALS: &[Row] = rows! {
         rig.server.read(&rig.user, &rig.root(), Read::bytes(0, 1)).into_outcome().wait().await
     };
     "a write to the directory" EISDIR |rig| rig.write(&rig.root()).await;
-    "a list of the directory" EISDIR |rig| {
-        rig.server.read_list(&rig.user, &rig.root(), Vec::new()).wait().await
+    "a view of the directory" EISDIR |rig| {
+        rig.server.read_view(&rig.user, &rig.root(), no_view()).wait().await
     };
-    "a list to the directory" EISDIR |rig| {
-        rig.server.write_list(&rig.user, &rig.root(), Vec::new(), Bytes::new()).wait().await
+    "a view to the directory" EISDIR |rig| {
+        rig.server.write_view(&rig.user, &rig.root(), no_view(), Bytes::new()).wait().await
     };
     "a listing of an object" ENOTDIR |rig| {
         rig.server.readdir(&rig.user, &rig.object(0), 0, 1000).wait().await

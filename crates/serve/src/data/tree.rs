@@ -5,10 +5,9 @@ use super::line::{Line, Node, id_of, qid, root_qid};
 use crate::watch::Request;
 use covey_io::disk::{self, FileStat};
 use covey_ninep::message::Qid;
-use covey_ninep::runs::Run;
 use covey_ninep::tree::{
     self, Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, SetAttr, Statfs, Time, Tree,
-    User, Write, Written,
+    User, View, Write, Written,
 };
 use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
 use covey_wire::{Bytes, Name};
@@ -165,17 +164,17 @@ impl Tree for DataServer {
         })
     }
 
-    fn read_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
+    fn read_view(&self, _: &Rc<User>, node: &Node, view: View) -> Outcome<Bytes> {
         match node {
-            Node::Object(object, epoch, _) => self.0.read_list(object, *epoch, &runs),
+            Node::Object(object, epoch, _) => self.0.read_view(object, *epoch, &view),
             Node::Root(_) => Errno::EISDIR.into(),
         }
     }
 
-    fn write_list(&self, _: &Rc<User>, node: &Node, runs: Vec<Run>, data: Bytes) -> Outcome<u32> {
+    fn write_view(&self, _: &Rc<User>, node: &Node, view: View, data: Bytes) -> Outcome<u32> {
         match node {
             Node::Object(object, epoch, line) => {
-                self.0.write_list(object, *epoch, line, runs, data)
+                self.0.write_view(object, *epoch, line, &view, data)
             }
             Node::Root(_) => Errno::EISDIR.into(),
         }

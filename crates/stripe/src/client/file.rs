@@ -14,12 +14,12 @@
 
 mod dense;
 mod inline;
-mod list;
 mod pin;
 mod privilege;
 mod ranges;
 mod slots;
 mod space;
+mod view;
 
 use super::beside::Asker;
 use super::link::Link;
@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 pub struct OpenFile {
     id: Id,
     map: Map,
+    striping: Striping,
     links: Vec<Arc<Link>>,
     /// It was set-user-ID or set-group-ID in `State::version`.
     is_privileged: AtomicBool,
@@ -113,7 +114,8 @@ impl OpenFile {
             pinned: pin::Pinned::default(),
         };
         let (is_privileged, state) = (AtomicBool::default(), Mutex::new(state));
-        Ok(OpenFile { id: inode.id, map, links, is_privileged, state })
+        let striping = striping.clone();
+        Ok(OpenFile { id: inode.id, map, striping, links, is_privileged, state })
     }
 
     /// Takes in fresher attributes.

@@ -7,8 +7,8 @@ use super::beside::beside;
 use super::file::OpenFile;
 use super::session::Opened;
 use super::{Fs, Result, Shared};
-use crate::list::{self, Run};
 use crate::ops::{Caller, Consistency, Id, Inode, Op, Striping};
+use crate::view::View;
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Payload};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,27 +134,27 @@ impl File {
         self.to_write().await?.write(&self.handle.shared, offset, data).await
     }
 
-    /// The bytes of many ranges, one after another in the order of `runs`: each server is asked
-    /// once for all that it has of them (or once per message, where that is more than one holds).
-    /// What lies beyond the end of the file is left out at the end of the answer, and reads as zeros
-    /// before it.
-    pub async fn read_list(&self, runs: &[Run]) -> Result<Bytes> {
-        let mut data = vec![0; list::extent(runs)?.total];
-        let there = self.read_list_into(runs, &mut data).await?;
+    /// The bytes that a view names, one after another: each server is asked once for all that it has of
+    /// them (or once per message, where that is more than one holds). What lies beyond the end of the
+    /// file is left out at the end of the answer, and reads as zeros before it.
+    pub async fn read_view(&self, view: &View) -> Result<Bytes> {
+        let bytes = usize::try_from(view.bytes()).map_err(|_| Errno::from(Errno::EFBIG))?;
+        let mut data = vec![0; bytes];
+        let there = self.read_view_into(view, &mut data).await?;
         data.truncate(there);
         Ok(data.into())
     }
 
-    /// As `read_list`, into memory that has exactly the bytes of all runs; how many of them, from the
-    /// front, are not beyond the end of the file. After an error nothing is changed.
-    pub async fn read_list_into(&self, runs: &[Run], into: &mut [u8]) -> Result<usize> {
-        self.data()?.read_list(&self.handle.shared, runs, into).await
+    /// As `read_view`, into memory that has exactly the view's bytes; how many of them, from the front,
+    /// are not beyond the end of the file. After an error nothing is changed.
+    pub async fn read_view_into(&self, view: &View, into: &mut [u8]) -> Result<usize> {
+        self.data()?.read_view(&self.handle.shared, view, into).await
     }
 
-    /// Writes many ranges from `data`, which has exactly the bytes of all runs, one after another; done
-    /// when every later read anywhere sees them. Where ranges overlap either may win.
-    pub async fn write_list(&self, runs: &[Run], data: Bytes) -> Result<()> {
-        self.to_write().await?.write_list(&self.handle.shared, runs, data).await
+    /// Writes what a view names from `data`, which has exactly its bytes; done when every later read
+    /// anywhere sees them. Where the view names a byte twice either may win.
+    pub async fn write_view(&self, view: &View, data: Bytes) -> Result<()> {
+        self.to_write().await?.write_view(&self.handle.shared, view, data).await
     }
 
     /// All of `data` at the end, whoever else appends; answers where it went.

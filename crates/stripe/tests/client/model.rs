@@ -7,8 +7,8 @@
 use crate::lab::*;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{File, Fs, Result, Taken, access};
-use covey_stripe::list::Run;
 use covey_stripe::ops::ROOT;
+use covey_stripe::view::View;
 use futures_util::future::{Either, join_all, select};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,13 +34,13 @@ enum Op {
         count: usize,
     },
     /// `pieces` of `count` bytes with `gap` bytes between them.
-    ReadList {
+    ReadView {
         offset: usize,
         count: usize,
         gap: usize,
         pieces: usize,
     },
-    WriteList {
+    WriteView {
         offset: usize,
         count: usize,
         gap: usize,
@@ -89,10 +89,10 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (offset(), count()).prop_map(|(offset, count)| Op::Write { offset, count }),
         4 => (offset(), count()).prop_map(|(offset, count)| Op::Read { offset, count }),
         2 => list().prop_map(|(offset, count, gap, pieces)| {
-            Op::WriteList { offset, count, gap, pieces }
+            Op::WriteView { offset, count, gap, pieces }
         }),
         2 => list().prop_map(|(offset, count, gap, pieces)| {
-            Op::ReadList { offset, count, gap, pieces }
+            Op::ReadView { offset, count, gap, pieces }
         }),
         2 => count().prop_map(|count| Op::Append { count }),
         2 => offset().prop_map(|size| Op::Truncate { size }),
@@ -224,7 +224,7 @@ fn in_order(before: usize, changes: &[Change], order: &[(usize, bool)]) -> Optio
     for (at, &(index, grows)) in order.iter().enumerate() {
         let change = &changes[index];
         match change.op {
-            Op::Write { .. } | Op::WriteList { .. } => {
+            Op::Write { .. } | Op::WriteView { .. } => {
                 for (offset, count) in written(change.op) {
                     put(&mut bytes, offset, count, index, change.is_done, grows);
                 }
@@ -281,8 +281,8 @@ fn put(bytes: &mut Vec<u8>, offset: usize, count: usize, index: usize, done: boo
 fn ranges(op: Op) -> Vec<(usize, usize)> {
     match op {
         Op::Read { offset, count } | Op::Write { offset, count } => vec![(offset, count)],
-        Op::ReadList { offset, count, gap, pieces }
-        | Op::WriteList { offset, count, gap, pieces } => {
+        Op::ReadView { offset, count, gap, pieces }
+        | Op::WriteView { offset, count, gap, pieces } => {
             (0..pieces).map(|at| (offset + at * (count + gap), count)).collect()
         }
         _ => Vec::new(),
@@ -297,18 +297,14 @@ fn last_end(op: Op) -> usize {
     ranges(op).last().map_or(0, |&(offset, count)| offset + count)
 }
 
-fn run(op: Op) -> Run {
-    let (Op::ReadList { offset, count, gap, pieces }
-    | Op::WriteList { offset, count, gap, pieces }) = op
+fn view(op: Op) -> View {
+    let (Op::ReadView { offset, count, gap, pieces }
+    | Op::WriteView { offset, count, gap, pieces }) = op
     else {
-        panic!("{op:?} is no list");
+        panic!("{op:?} is no view");
     };
-    Run {
-        offset: offset as u64,
-        bytes: count as u64,
-        stride: (count + gap) as u64,
-        count: pieces as u64,
-    }
+    let (offset, stride) = (offset as u64, (count + gap) as u64);
+    View::column(offset, count as u64, stride, pieces as u64).unwrap()
 }
 
 async fn act(fs: &Fs, file: &mut Option<File>, op: Op, byte: u8) -> Result<Seen> {
@@ -321,9 +317,9 @@ async fn act(fs: &Fs, file: &mut Option<File>, op: Op, byte: u8) -> Result<Seen>
             open.write_at(offset as u64, vec![byte; count].into()).await?;
             Seen::Nothing
         }
-        Op::ReadList { .. } => Seen::Bytes(open.read_list(&[run(op)]).await?.to_vec()),
-        Op::WriteList { count, pieces, .. } => {
-            open.write_list(&[run(op)], vec![byte; count * pieces].into()).await?;
+        Op::ReadView { .. } => Seen::Bytes(open.read_view(&view(op)).await?.to_vec()),
+        Op::WriteView { count, pieces, .. } => {
+            open.write_view(&view(op), vec![byte; count * pieces].into()).await?;
             Seen::Nothing
         }
         Op::Append { count } => Seen::Offset(open.append(vec![byte; count].into()).await?),
@@ -465,7 +461,7 @@ impl Lab {
 }
 
 fn is_change(op: Op) -> bool {
-    matches!(op, Op::Write { .. } | Op::WriteList { .. } | Op::Append { .. } | Op::Truncate { .. })
+    matches!(op, Op::Write { .. } | Op::WriteView { .. } | Op::Append { .. } | Op::Truncate { .. })
 }
 
 /// Where an append competes with a write beyond the end or with a cut for the same place, nothing is
@@ -479,10 +475,10 @@ fn tamed(steps: &[Step], content: &[Vec<u8>]) -> Vec<Step> {
             Op::Write { offset, count } if appends(step.file) && offset + count > end => {
                 Op::Read { offset, count }
             }
-            op @ Op::WriteList { offset, count, gap, pieces }
+            op @ Op::WriteView { offset, count, gap, pieces }
                 if appends(step.file) && last_end(op) > end =>
             {
-                Op::ReadList { offset, count, gap, pieces }
+                Op::ReadView { offset, count, gap, pieces }
             }
             Op::Truncate { size } if appends(step.file) && size > end => Op::Stat,
             other => other,
@@ -516,7 +512,7 @@ fn check_seen(op: Op, seen: &Seen, before: &[u8], changes: &[Change], ghosts: &[
     let outcomes = Outcomes::new(before, &maybe, ghosts);
     let states = &outcomes.states;
     match (op, seen) {
-        (Op::Read { .. } | Op::ReadList { .. }, Seen::Bytes(read)) => {
+        (Op::Read { .. } | Op::ReadView { .. }, Seen::Bytes(read)) => {
             let places: Vec<usize> =
                 ranges(op).into_iter().flat_map(|(at, count)| at..at + count).collect();
             let fits = |size: &usize| places.iter().filter(|at| *at < size).count() == read.len();

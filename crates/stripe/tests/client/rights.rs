@@ -3,8 +3,8 @@
 use crate::lab::*;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{File, Fs, Taken, access};
-use covey_stripe::list::Run;
 use covey_stripe::ops::{Caller, Id, ROOT};
+use covey_stripe::view::View;
 use covey_wire::List;
 use std::time::Duration;
 
@@ -57,8 +57,8 @@ fn a_write_takes_privilege_away_at_once_unless_root_writes() {
     world.run(other.append(vec![3; 10].into())).unwrap();
     assert_eq!(mode(&mut world, &fs, id), PLAIN);
     chmod(&mut world, &fs, id);
-    let run = Run { offset: 5, bytes: 3, stride: 5, count: 2 };
-    world.run(other.write_list(&[run], vec![3; 6].into())).unwrap();
+    let view = View::column(5, 3, 5, 2).unwrap();
+    world.run(other.write_view(&view, vec![3; 6].into())).unwrap();
     assert_eq!(mode(&mut world, &fs, id), PLAIN);
     chmod(&mut world, &fs, id);
     world.run(other.fallocate(&user(7), 0, 0, 10)).unwrap();

@@ -6,8 +6,8 @@ use covey_stripe::client::Taken::{Open, Refuse};
 use covey_stripe::client::access::BOTH;
 use covey_stripe::client::{File, Fs};
 use covey_stripe::distribution;
-use covey_stripe::list::Run;
 use covey_stripe::ops::{Id, Inode, Op, ROOT, RangeLock, Reply, StripingHint};
+use covey_stripe::view::View;
 use covey_wire::List;
 use futures_util::future::{join, join_all};
 use std::future::poll_fn;
@@ -395,41 +395,42 @@ fn stat_size(world: &World, id: Id) -> u64 {
 }
 
 #[test]
-fn a_list_reaches_each_server_as_one_request() {
+fn a_view_reaches_each_server_as_one_request() {
     let mut world = World::new(31);
     let fs = world.client(false);
     let (_, file) = create(&mut world, &fs, "f");
-    let lists =
-        |world: &World| world.data.iter().map(|data| data.lists.get()).collect::<Vec<usize>>();
-    let column = Run { offset: 100, bytes: 8, stride: 256, count: 6 * STRIP as u64 / 256 };
-    let data: Vec<u8> = (0..column.total()).map(|at| at as u8).collect();
-    world.run(file.write_list(&[column], data.clone().into())).unwrap();
-    assert_eq!(lists(&world), [1, 1, 1]);
-    assert_eq!(world.run(file.read_list(&[column])).unwrap(), data);
-    assert_eq!(lists(&world), [2, 2, 2]);
+    let views =
+        |world: &World| world.data.iter().map(|data| data.views.get()).collect::<Vec<usize>>();
+    let count = 6 * STRIP as u64 / 256;
+    let column = View::column(100, 8, 256, count).unwrap();
+    let data: Vec<u8> = (0..column.bytes()).map(|at| at as u8).collect();
+    world.run(file.write_view(&column, data.clone().into())).unwrap();
+    assert_eq!(views(&world), [1, 1, 1]);
+    assert_eq!(world.run(file.read_view(&column)).unwrap(), data);
+    assert_eq!(views(&world), [2, 2, 2]);
     // The file ends with the last piece; what lies between the pieces are zeros.
     let all = read(&mut world, &file);
-    assert_eq!(all.len() as u64, 100 + 256 * (column.count - 1) + 8);
+    assert_eq!(all.len() as u64, 100 + 256 * (count - 1) + 8);
     let sum = |bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>();
     assert_eq!(sum(&all), sum(&data));
 }
 
 #[test]
-fn a_list_ends_at_the_end_of_the_file() {
+fn a_view_ends_at_the_end_of_the_file() {
     let mut world = World::new(32);
     let fs = world.client(false);
     let (_, file) = create(&mut world, &fs, "f");
     world.run(file.write_at(0, vec![7; STRIP + 10].into())).unwrap();
-    let column = Run { offset: 0, bytes: 4, stride: STRIP as u64 - 1, count: 4 };
-    assert_eq!(world.run(file.read_list(&[column])).unwrap(), [7; 8][..]);
-    let backwards = [Run::one(STRIP as u64 + 8, 4), Run::one(3, 2)];
-    assert_eq!(world.run(file.read_list(&backwards)).unwrap(), [7, 7, 0, 0, 7, 7][..]);
+    let column = View::column(0, 4, STRIP as u64 - 1, 4).unwrap();
+    assert_eq!(world.run(file.read_view(&column)).unwrap(), [7; 8][..]);
+    let backwards = View::of_ranges([(STRIP as u64 + 8, 4), (3, 2)]).unwrap();
+    assert_eq!(world.run(file.read_view(&backwards)).unwrap(), [7, 7, 0, 0, 7, 7][..]);
     let mut into = [1; 6];
-    assert_eq!(world.run(file.read_list_into(&backwards, &mut into)).unwrap(), 6);
-    let error = world.run(file.read_list_into(&backwards, &mut into[1..])).unwrap_err();
+    assert_eq!(world.run(file.read_view_into(&backwards, &mut into)).unwrap(), 6);
+    let error = world.run(file.read_view_into(&backwards, &mut into[1..])).unwrap_err();
     assert_eq!(error.code(), Errno::EINVAL);
-    assert_eq!(world.run(file.write_list(&backwards, vec![1].into())).unwrap_err().code(), 22);
-    assert!(world.run(file.read_list(&[])).unwrap().is_empty());
+    assert_eq!(world.run(file.write_view(&backwards, vec![1].into())).unwrap_err().code(), 22);
+    assert!(world.run(file.read_view(&View::of_ranges([]).unwrap())).unwrap().is_empty());
 }
 
 /// A hint of each kind, small enough that a few strips go round.
@@ -453,7 +454,7 @@ fn hints() -> Vec<StripingHint> {
 }
 
 #[test]
-fn a_list_is_written_and_read_over_every_kind_of_layout() {
+fn a_view_is_written_and_read_over_every_kind_of_striping() {
     for (seed, hint) in hints().into_iter().enumerate() {
         let kind = hint.kind;
         let mut world = World::with_hint(60 + seed as u64, hint);
@@ -461,15 +462,15 @@ fn a_list_is_written_and_read_over_every_kind_of_layout() {
         let (_, file) = create(&mut world, &fs, "f");
         let mut toy: Vec<u8> = (0..20_000u32).map(|at| (at / 7) as u8).collect();
         world.run(file.write_at(0, toy.clone().into())).unwrap();
-        let column = Run { offset: 90, bytes: 9, stride: 250, count: 90 };
-        let data: Vec<u8> = (0..column.total()).map(|at| at as u8).collect();
-        world.run(file.write_list(&[column], data.clone().into())).unwrap();
+        let column = View::column(90, 9, 250, 90).unwrap();
+        let data: Vec<u8> = (0..column.bytes()).map(|at| at as u8).collect();
+        world.run(file.write_view(&column, data.clone().into())).unwrap();
         for row in 0..90 {
             let at = 90 + row * 250;
             toy.resize(toy.len().max(at + 9), 0);
             toy[at..at + 9].copy_from_slice(&data[row * 9..row * 9 + 9]);
         }
-        assert_eq!(world.run(file.read_list(&[column])).unwrap(), data, "kind {kind}");
+        assert_eq!(world.run(file.read_view(&column)).unwrap(), data, "kind {kind}");
         assert!(read(&mut world, &file) == toy, "kind {kind}");
         assert_eq!(world.run(file.append(vec![5; 3000].into())).unwrap(), toy.len() as u64);
         toy.resize(toy.len() + 3000, 5);
@@ -555,11 +556,11 @@ fn servers_that_take_small_messages_only_are_given_small_ones() {
         let other: Vec<u8> = data.iter().rev().copied().collect();
         world.run(file.write_at(0, other.clone().into())).unwrap();
         assert!(read(&mut world, &file) == other, "msize {msize}");
-        let column = Run { offset: 7, bytes: 100, stride: 211, count: 1000 };
-        let list = world.run(file.read_list(&[column])).unwrap();
+        let column = View::column(7, 100, 211, 1000).unwrap();
+        let list = world.run(file.read_view(&column)).unwrap();
         let rows = (0..1000).flat_map(|row| other[7 + row * 211..][..100].to_vec());
         assert!(list == rows.collect::<Vec<u8>>(), "msize {msize}");
-        world.run(file.write_list(&[column], list.clone())).unwrap();
+        world.run(file.write_view(&column, list.clone())).unwrap();
         assert!(read(&mut world, &file) == other, "msize {msize}");
     }
 }

@@ -4,8 +4,8 @@ use crate::lab::*;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use covey_stripe::client::{File, Fs, Taken, access};
-use covey_stripe::list::Run;
 use covey_stripe::ops::{Id, ROOT};
+use covey_stripe::view::View;
 use futures_util::future::join;
 use std::time::Duration;
 
@@ -90,9 +90,9 @@ fn a_file_written_out_of_order_has_no_holes_after_a_flush() {
         let lists = [[(100, 50), (200, 50)], [(0, 100), (150, 50)]];
         for list in lists {
             assert!(!is_sparse(&mut world, &other, &file) || list == lists[1]);
-            let runs = list.map(|(at, bytes)| Run::one(size + at, bytes));
-            let bytes = runs.iter().map(|run| run.bytes as usize).sum();
-            world.run(file.write_list(&runs, vec![1; bytes].into())).unwrap();
+            let view = View::of_ranges(list.map(|(at, bytes)| (size + at, bytes))).unwrap();
+            let bytes = view.bytes() as usize;
+            world.run(file.write_view(&view, vec![1; bytes].into())).unwrap();
         }
         assert!(is_sparse(&mut world, &other, &file));
         world.run(file.flush()).unwrap();

@@ -3,8 +3,8 @@
 use crate::lab::*;
 use covey_ninep::tree::Errno;
 use covey_stripe::client::{Net, Taken, access};
-use covey_stripe::list::Run;
 use covey_stripe::ops::{Op, ROOT, Reply};
+use covey_stripe::view::View;
 use futures_util::future::{Either, select};
 use std::time::Duration;
 
@@ -24,8 +24,9 @@ fn a_write_that_does_not_reach_every_server_leaves_no_size() {
         let bytes = INLINE + SINGLE + 3 * STRIP;
         let written = if is_list {
             let half = bytes as u64 / 2;
-            let runs = [0, half].map(|offset| Run::one(offset, half));
-            world.run(file.write_list(&runs, vec![1; 2 * half as usize].into()))
+            // Half of it behind the other half.
+            let view = View::of_ranges([half, 0].map(|offset| (offset, half))).unwrap();
+            world.run(file.write_view(&view, vec![1; 2 * half as usize].into()))
         } else {
             world.run(file.write_at(0, vec![1; bytes].into()))
         };

@@ -1,13 +1,13 @@
 //! Reads, writes, truncations, fallocates and fsyncs of files that all clients share; of single ranges and
 //! of lists.
 
-use super::{Role, Run as Work, repeat, root};
+use super::{Role, Run, repeat, root};
 use crate::sim::history::{History, Kind};
 use crate::sim::lab::Lab;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{File, Fs};
-use covey_stripe::list::Run;
 use covey_stripe::ops::Id;
+use covey_stripe::view::View;
 use covey_wire::Payload;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub struct Files {
 }
 
 impl Role for Files {
-    fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Work {
+    fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
         Box::pin(async move {
             let mut open = BTreeMap::new();
             let most = Duration::from_millis(600);
@@ -50,7 +50,7 @@ impl Role for Files {
         self.files.iter().for_each(|file| file.history.lost_power());
     }
 
-    fn settle(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Work {
+    fn settle(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
         Box::pin(async move {
             for file in self.files.iter() {
                 let (_, open) = lab.attempt("open".into(), fs.open(&root(), file.id, 6)).await;
@@ -63,17 +63,19 @@ impl Role for Files {
     }
 }
 
-/// Some pieces, of `length` bytes together, with gaps between them.
-fn pieces(lab: &Lab, offset: u64, length: u64) -> Run {
+/// First byte and length.
+type Ranges = Vec<(u64, u64)>;
+
+/// Some ranges, of `length` bytes together, with gaps between them.
+fn pieces(lab: &Lab, offset: u64, length: u64) -> Ranges {
     let count = 1 + lab.below(6);
     let bytes = length.div_ceil(count);
     let stride = bytes + lab.below(if lab.chance(500) { 100 } else { 10_000 });
-    Run { offset, bytes, stride, count }
+    (0..count).map(|at| (offset + at * stride, bytes)).collect()
 }
 
-fn ranges(run: &Run) -> impl Iterator<Item = (u64, u64)> + use<> {
-    let run = *run;
-    (0..run.count).map(move |at| (run.offset + at * run.stride, run.bytes))
+fn view(ranges: &[(u64, u64)]) -> View {
+    View::of_ranges(ranges.iter().copied()).expect("it is small")
 }
 
 impl Files {
@@ -94,9 +96,9 @@ impl Files {
             0..12 if file.is_reshaped => self.reshape(lab, file, &handle, offset, length).await,
             67..71 if file.is_reshaped => self.seek(lab, file, &handle, offset).await,
             0..32 => self.write(lab, file, &handle, offset, length).await,
-            32..40 => self.write_list(lab, file, &handle, pieces(lab, offset, length)).await,
+            32..40 => self.write_view(lab, file, &handle, pieces(lab, offset, length)).await,
             40..67 => self.read(lab, file, &handle, offset, length).await,
-            67..75 => self.read_list(lab, file, &handle, pieces(lab, offset, length)).await,
+            67..75 => self.read_view(lab, file, &handle, pieces(lab, offset, length)).await,
             75..82 => self.size(lab, fs, file).await,
             82..88 if file.is_truncated => self.truncate(lab, fs, file, offset).await,
             82..94 => self.fsync(lab, file, &handle).await,
@@ -123,23 +125,29 @@ impl Files {
         }
     }
 
-    /// A list is many writes, which are all done when the call returns.
-    async fn write_list(&self, lab: &Lab, file: &Shared, open: &File, run: Run) {
+    /// A view is many writes, which are all done when the call returns. In file order it is a column,
+    /// else a list.
+    async fn write_view(&self, lab: &Lab, file: &Shared, open: &File, mut ranges: Ranges) {
         let history = &file.history;
-        let begin = |(offset, length)| history.begin(self.client, Kind::Write { offset, length });
-        let begun: Vec<_> = ranges(&run).map(begin).collect();
+        let turned = if lab.chance(500) { 0 } else { lab.below(ranges.len() as u64) as usize };
+        ranges.rotate_left(turned);
+        let begin =
+            |&(offset, length): &_| history.begin(self.client, Kind::Write { offset, length });
+        let begun: Vec<_> = ranges.iter().map(begin).collect();
         let data: Vec<u8> = begun.iter().flat_map(|&begun| history.bytes(begun)).collect();
-        let what = format!("{} write list {begun:?} {run:?}", file.name);
-        if let (_, Some(())) = lab.attempt(what, open.write_list(&[run], data.into())).await {
+        let what = format!("{} write view {begun:?} {ranges:?}", file.name);
+        let view = view(&ranges);
+        if let (_, Some(())) = lab.attempt(what, open.write_view(&view, data.into())).await {
             begun.into_iter().for_each(|begun| history.done(begun));
         }
     }
 
-    async fn read_list(&self, lab: &Lab, file: &Shared, open: &File, run: Run) {
-        let what = format!("{} read list {run:?}", file.name);
-        let (span, read) = lab.attempt(what.clone(), open.read_list(&[run])).await;
+    async fn read_view(&self, lab: &Lab, file: &Shared, open: &File, ranges: Ranges) {
+        let what = format!("{} read view {ranges:?}", file.name);
+        let view = view(&ranges);
+        let (span, read) = lab.attempt(what.clone(), open.read_view(&view)).await;
         let Some(mut bytes) = read else { return };
-        for (offset, length) in ranges(&run) {
+        for (offset, length) in ranges {
             let piece = bytes.split_to(bytes.len().min(length as usize));
             lab.check(&what, file.history.check_read(offset, length, &piece, span));
         }

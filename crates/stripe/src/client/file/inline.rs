@@ -6,9 +6,8 @@ use crate::client::beside::Asker;
 use crate::client::session::unexpected;
 use crate::client::{Result, Shared};
 use crate::distribution::Distribution;
-use crate::list::Batch;
 use crate::ops::{Caller, InlinePiece, Op, Reply};
-use covey_ninep::runs;
+use crate::view::Batch;
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, BytesMut, List, Payload};
 
@@ -118,7 +117,7 @@ impl OpenFile {
         }
     }
 
-    /// The inline part of a list to be written.
+    /// The inline part of a view to be written.
     pub(super) async fn write_inline_batches(
         &self,
         fs: &Shared,
@@ -127,8 +126,8 @@ impl OpenFile {
         growth: Growth,
         data: &Bytes,
     ) -> Result<()> {
-        let pieces = batches.iter().flat_map(|batch| runs::pieces(&batch.runs));
-        let piece = |(offset, bytes)| InlinePiece { offset: offset as u32, bytes };
+        let pieces = batches.iter().flat_map(|batch| &batch.pieces);
+        let piece = |&(offset, bytes): &(u64, u32)| InlinePiece { offset: offset as u32, bytes };
         let pieces: Vec<_> = pieces.map(piece).collect();
         let mut all = BytesMut::new();
         for batch in batches {

@@ -1,10 +1,10 @@
 //! An I/O server: objects with epochs, in memory.
 
 use covey_ninep::message::Qid;
-use covey_ninep::runs::{self, Run};
 use covey_ninep::tree::*;
 use covey_stripe::objects::{self, DataOp, DataReply};
 use covey_stripe::ops::Id;
+use covey_stripe::view;
 use covey_wire::{Bytes, Name};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,8 +16,9 @@ pub struct Objects {
     /// How many writes were brought to stable storage, and how many there were.
     pub synced: Cell<usize>,
     pub writes: Cell<usize>,
-    /// How many lists were read or written.
-    pub lists: Cell<usize>,
+    /// How many views were read or written, and the most bytes that described one.
+    pub views: Cell<usize>,
+    pub view_bytes_max: Cell<usize>,
     /// Opened objects that were not clunked.
     pub fids: Cell<isize>,
 }
@@ -65,6 +66,11 @@ impl Objects {
         let run = rest[data..].iter().position(|&byte| byte == 0).unwrap_or(rest.len() - data);
         let data = offset + data;
         DataReply::Extent { data: data as u64, hole: (data + run) as u64 }
+    }
+
+    fn note(&self, view: &View) {
+        self.views.set(self.views.get() + 1);
+        self.view_bytes_max.set(self.view_bytes_max.get().max(view.body.len()));
     }
 
     fn admit(&self, id: Id, epoch: u32) -> Result<()> {
@@ -134,23 +140,42 @@ impl Tree for DataServer {
         self.0.admit(id, epoch).map(write).into()
     }
 
-    fn read_list(&self, user: &Rc<User>, node: &Node, runs: Vec<Run>) -> Outcome<Bytes> {
-        self.0.lists.set(self.0.lists.get() + 1);
-        runs::read_each(&runs, |offset, count| {
-            self.read(user, node, Read::bytes(offset, count)).into_outcome()
+    fn read_view(&self, user: &Rc<User>, node: &Node, view: View) -> Outcome<Bytes> {
+        self.0.note(&view);
+        Outcome::now(|| {
+            let (mut all, mut end) = (Vec::new(), 0);
+            for (offset, bytes) in view::walk(&view)? {
+                let Data::Bytes(read) = self.read(user, node, Read::bytes(offset, bytes)) else {
+                    return Err(Errno::ESTALE.into());
+                };
+                let next = all.len() + bytes as usize;
+                end = if read.is_empty() { end } else { all.len() + read.len() };
+                all.extend_from_slice(&read);
+                all.resize(next, 0);
+            }
+            all.truncate(end);
+            Ok(all.into())
         })
     }
 
-    fn write_list(
+    fn write_view(
         &self,
         user: &Rc<User>,
         node: &Node,
-        runs: Vec<Run>,
-        data: Bytes,
+        view: View,
+        mut data: Bytes,
     ) -> Outcome<u32> {
-        self.0.lists.set(self.0.lists.get() + 1);
-        runs::write_each(&runs, data, |offset, data| {
-            self.write(user, node, Write::bytes(offset, data)).into_outcome()
+        self.0.note(&view);
+        Outcome::now(|| {
+            for (offset, bytes) in view::walk(&view)? {
+                let piece = data.split_to(bytes as usize);
+                let written = self.write(user, node, Write::bytes(offset, piece));
+                match written.into_outcome() {
+                    Outcome::Now(written) => written?,
+                    Outcome::Later(_) => unreachable!("it is in memory"),
+                };
+            }
+            Ok(view.bytes)
         })
     }
 

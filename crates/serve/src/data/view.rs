@@ -1,28 +1,32 @@
-//! List I/O on an object: many pieces with one request, and one turn in its order.
+//! Scattered data of an object: the layout is walked here, and its pieces are read or written with one request
+//! and one turn in its order.
 
 use super::{DataTree, Line, Object, Writing};
 use covey_io::disk::{self, DiskFile, Piece};
 use covey_io::task;
-use covey_ninep::runs::{self, Run};
-use covey_ninep::tree::Outcome;
+use covey_ninep::tree::{Outcome, View};
+use covey_stripe::view;
 use covey_wire::Bytes;
 use std::rc::Rc;
 use std::sync::Arc;
 
 impl DataTree {
-    pub(super) fn read_list(
+    pub(super) fn read_view(
         &self,
         object: &Object,
         epoch: Option<u32>,
-        runs: &[Run],
+        view: &View,
     ) -> Outcome<Bytes> {
         let file = match self.to_read(object, epoch) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(Bytes::new())),
             Err(error) => return Outcome::Now(Err(error)),
         };
-        self.count_read(runs::total(runs));
-        let pieces: Vec<Piece> = runs::pieces(runs).collect();
+        let pieces = match view::walk(view) {
+            Ok(pieces) => pieces,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        self.count_read(view.bytes.into());
         match file.read_list_now(&pieces) {
             Ok(Some(bytes)) => Outcome::Now(Ok(bytes)),
             Ok(None) => Outcome::later(async move { Ok(disk::read_list(file, pieces).await?) }),
@@ -30,35 +34,55 @@ impl DataTree {
         }
     }
 
-    pub(super) fn write_list(
+    pub(super) fn write_view(
         self: &Rc<Self>,
         object: &Rc<Object>,
         epoch: Option<u32>,
         line: &Rc<Line>,
-        runs: Vec<Run>,
+        view: &View,
         data: Bytes,
     ) -> Outcome<u32> {
-        let (start, end) = runs::span(&runs);
+        match view::walk(view) {
+            Ok(pieces) => self.write_pieces(object, epoch, line, pieces, data),
+            Err(error) => Outcome::Now(Err(error)),
+        }
+    }
+
+    fn write_pieces(
+        self: &Rc<Self>,
+        object: &Rc<Object>,
+        epoch: Option<u32>,
+        line: &Rc<Line>,
+        pieces: Vec<Piece>,
+        data: Bytes,
+    ) -> Outcome<u32> {
+        let (start, end) = span(&pieces);
         if object.is_writing(start, end) {
             let (tree, object, line) = (self.clone(), object.clone(), line.clone());
             return Outcome::later(async move {
                 while object.is_writing(start, end) {
                     object.ended.notified().await;
                 }
-                tree.write_list(&object, epoch, &line, runs, data).wait().await
+                tree.write_pieces(&object, epoch, &line, pieces, data).wait().await
             });
         }
         let file = match self.file_to_write(object, epoch, line, data.len() as u64) {
             Ok(file) => file,
             Err(error) => return Outcome::Now(Err(error)),
         };
-        let pieces: Vec<Piece> = runs::pieces(&runs).collect();
         match file.write_list_now(&pieces, &data) {
             Ok(Some(count)) => Outcome::Now(Ok(count as u32)),
             Ok(None) => in_pool(Writing::begin(object, start, end), file, pieces, data),
             Err(error) => Outcome::Now(Err(error.into())),
         }
     }
+}
+
+/// The range that all pieces lie in: first byte and end.
+fn span(pieces: &[Piece]) -> (u64, u64) {
+    let start = pieces.iter().map(|(offset, _)| *offset).min().unwrap_or(0);
+    let end = pieces.iter().map(|(offset, bytes)| offset + u64::from(*bytes)).max();
+    (start, end.unwrap_or(0))
 }
 
 /// The task goes on, and keeps its range, when the wait is dropped.

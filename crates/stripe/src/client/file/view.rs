@@ -1,0 +1,245 @@
+//! Views of a file: each server with one request for all that it has of one.
+
+use super::inline::Growth;
+use super::{Counted, Error, OpenFile};
+use crate::client::{Result, Shared};
+use crate::distribution::INLINE;
+use crate::view::{self, Batch, View};
+use covey_ninep::message::Message;
+use covey_ninep::tree::{Errno, View as Asked};
+use covey_wire::{Bytes, BytesMut, Payload};
+use futures_util::future::try_join_all;
+
+impl OpenFile {
+    /// Reads a view; see [`crate::client::File::read_view_into`].
+    pub async fn read_view(&self, fs: &Shared, view: &View, into: &mut [u8]) -> Result<usize> {
+        check_length(view, into.len())?;
+        let started = fs.net.now();
+        loop {
+            let (epoch, limit) = (self.lock().epoch, self.payload_max());
+            match self.read_view_once(fs, view, epoch).await {
+                Ok((batches, data)) => {
+                    into.fill(0);
+                    for (batch, data) in batches.iter().zip(data) {
+                        batch.scatter(&data, into);
+                    }
+                    let places = batches.iter().flat_map(|batch| &batch.places);
+                    let ends = places.map(|&(at, bytes)| at + bytes as usize);
+                    return Ok(ends.max().unwrap_or(0));
+                }
+                Err(error) if self.was_too_large(&error, limit) => {}
+                Err(Error::Stale(_)) => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn read_view_once(
+        &self,
+        fs: &Shared,
+        view: &View,
+        epoch: u32,
+    ) -> Result<(Vec<Batch>, Vec<Bytes>)> {
+        let mut size = self.lock().size;
+        let mut head = Bytes::new();
+        let (start, end) = view.extent();
+        if start < self.inline_bytes() {
+            (size, head) = self.read_inline(fs, start, end).await?;
+        } else if end > size {
+            size = self.ask_size(&fs.session).await?;
+        }
+        let batches = view::plan(&self.map, &self.striping, view, size, self.payload_max());
+        let head = &head;
+        let reads = batches.iter().map(|batch| async move {
+            match batch.slot {
+                INLINE => Ok(pick(batch, head, start)),
+                _ => self.read_batch(fs, view, batch, size, epoch).await,
+            }
+        });
+        let data = try_join_all(reads).await?;
+        if self.lock().epoch != epoch {
+            return Err(Errno::ESTALE.into());
+        }
+        Ok((batches, data))
+    }
+
+    async fn read_batch(
+        &self,
+        fs: &Shared,
+        view: &View,
+        batch: &Batch,
+        size: u64,
+        epoch: u32,
+    ) -> Result<Bytes> {
+        let asked = batch.only.is_none().then(|| batch.asked(view, &self.striping, size));
+        let request = |fid| match (batch.only, &asked) {
+            (_, Some(Asked { start, end, bytes, body })) => {
+                let (start, end, count, view) = (*start, *end, *bytes, body.clone().into());
+                Message::Treadview { fid, start, end, count, view }
+            }
+            (only, None) => {
+                let (offset, count) = only.unwrap_or_default();
+                Message::Tread { fid, offset, count }
+            }
+        };
+        match self.io(fs, batch.slot, epoch, request).await? {
+            Message::Rread { data } | Message::Rreadview { data } => Ok(data.into_bytes()),
+            other => Err(Error::Odd(format!("Treadview got {}", other.name()))),
+        }
+    }
+
+    /// Writes a view; see [`crate::client::File::write_view`].
+    pub async fn write_view(&self, fs: &Shared, view: &View, data: Bytes) -> Result<()> {
+        check_length(view, data.len())?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let started = fs.net.now();
+        let (start, end) = view.extent();
+        loop {
+            let limit = self.payload_max();
+            let (size, epoch) = self.size_and_epoch();
+            let batches = view::plan(&self.map, &self.striping, view, u64::MAX, limit);
+            // Where there is more than one piece it is not worth knowing what lies between.
+            let hole = start > size || !view.is_one();
+            let growth = self.growth(start, end, size, hole);
+            self.begin_write(epoch, growth.is_some_and(|growth| growth.hole));
+            match self.write_batches(fs, view, &batches, epoch, growth, &data).await {
+                Ok(()) => {
+                    self.wrote_ranges(epoch, view.ranges().take(RANGES_REMEMBERED));
+                    self.wrote(fs, epoch, end, growth.is_some());
+                    return Ok(());
+                }
+                Err(error) if self.was_too_large(&error, limit) => {}
+                Err(Error::Stale(_)) => {
+                    self.learn_epoch(fs, epoch, started).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn write_batches(
+        &self,
+        fs: &Shared,
+        view: &View,
+        batches: &[Batch],
+        epoch: u32,
+        growth: Option<Growth>,
+        data: &Bytes,
+    ) -> Result<()> {
+        let (inline, striped): (Vec<Batch>, Vec<Batch>) =
+            batches.iter().cloned().partition(|batch| batch.slot == INLINE);
+        let writes = striped.iter().map(|batch| self.write_batch(fs, view, batch, epoch, data));
+        let end = growth.map_or(0, |growth| growth.end);
+        if !striped.is_empty() {
+            self.begin_beyond(fs, epoch, end).await?;
+        }
+        try_join_all(writes).await?;
+        if inline.is_empty() {
+            return self.extend(fs, epoch, growth).await;
+        }
+        let growth = growth.unwrap_or(Growth { end: 0, hole: false });
+        self.write_inline_batches(fs, &inline, epoch, growth, data).await
+    }
+
+    async fn write_batch(
+        &self,
+        fs: &Shared,
+        view: &View,
+        batch: &Batch,
+        epoch: u32,
+        data: &Bytes,
+    ) -> Result<()> {
+        let _counted = Counted { file: self, slot: batch.slot };
+        let data = batch.gather(data);
+        let mut done = self.write_first(fs, view, batch, epoch, data.clone()).await?;
+        if done < batch.bytes {
+            let pieces = match batch.only {
+                Some(only) => vec![only],
+                None if batch.pieces.is_empty() => {
+                    view::walk(&batch.asked(view, &self.striping, u64::MAX))?
+                }
+                None => batch.pieces.clone(),
+            };
+            let data = data.into_bytes();
+            while done < batch.bytes {
+                let rest = view::behind(&pieces, done, self.payload_max());
+                let bytes = data.slice(done as usize..(done + rest.bytes) as usize);
+                done += self.write_asked(fs, batch.slot, epoch, &rest, bytes.into()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All of a batch with one request; how much of it was written.
+    async fn write_first(
+        &self,
+        fs: &Shared,
+        view: &View,
+        batch: &Batch,
+        epoch: u32,
+        data: Payload,
+    ) -> Result<u32> {
+        let Some((offset, _)) = batch.only else {
+            let asked = batch.asked(view, &self.striping, u64::MAX);
+            return self.write_asked(fs, batch.slot, epoch, &asked, data).await;
+        };
+        let request = |fid| Message::Twrite { fid, offset, data: data.clone() };
+        written(self.io(fs, batch.slot, epoch, request).await?)
+    }
+
+    async fn write_asked(
+        &self,
+        fs: &Shared,
+        slot: usize,
+        epoch: u32,
+        asked: &Asked,
+        data: Payload,
+    ) -> Result<u32> {
+        let Asked { start, end, ref body, .. } = *asked;
+        let request = |fid| {
+            let (view, data) = (body.clone().into(), data.clone());
+            Message::Twriteview { fid, start, end, view, data }
+        };
+        written(self.io(fs, slot, epoch, request).await?)
+    }
+}
+
+fn written(reply: Message) -> Result<u32> {
+    match reply {
+        Message::Rwrite { count: 0 } | Message::Rwriteview { count: 0 } => {
+            Err(Errno::ENOSPC.into())
+        }
+        Message::Rwrite { count } | Message::Rwriteview { count } => Ok(count),
+        other => {
+            let what = format!("Twriteview got {}", other.name());
+            Err(Error::Odd(what))
+        }
+    }
+}
+
+/// The batch's bytes out of the inline bytes from `start` on.
+fn pick(batch: &Batch, inline: &Bytes, start: u64) -> Bytes {
+    let mut data = BytesMut::with_capacity(batch.bytes as usize);
+    for &(offset, bytes) in &batch.pieces {
+        let next = data.len() + bytes as usize;
+        let there = inline.get((offset - start) as usize..).unwrap_or_default();
+        data.extend_from_slice(&there[..there.len().min(bytes as usize)]);
+        data.resize(next, 0);
+    }
+    data.freeze()
+}
+
+/// Ranges of a view that a file is told of: see [`super::dense`].
+const RANGES_REMEMBERED: usize = 256;
+
+fn check_length(view: &View, bytes: usize) -> Result<()> {
+    if view.bytes() == bytes as u64 {
+        return Ok(());
+    }
+    let what = format!("a view of {} bytes for {bytes} bytes of data", view.bytes());
+    Err(Error::because(Errno::EINVAL, what))
+}
