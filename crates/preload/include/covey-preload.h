@@ -35,6 +35,21 @@ ssize_t covey_readx(int fd, const struct iovec *iov, size_t iov_count,
 ssize_t covey_writex(int fd, const struct iovec *iov, size_t iov_count,
                      const struct covey_xtvec *xtv, size_t xtv_count);
 
+/* Reads `bytes` bytes through a view of a file: a layout (docs/protocol/layout.md has the encoding) that is
+ * repeated from byte `origin` of the file on, an extent apart. `from` counts the view's bytes. Each server gets
+ * the layout, and one request. Answers the bytes read, fewer only at the end of the file; -1 and errno when it
+ * failed: EBADF for a file that is not Covey's. */
+ssize_t covey_read_view(int fd, const void *layout, size_t layout_bytes, uint64_t origin, uint64_t from,
+                        void *memory, size_t bytes);
+
+/* Writes as covey_read_view reads. All bytes, or -1 and errno: then any of them may have been written. */
+ssize_t covey_write_view(int fd, const void *layout, size_t layout_bytes, uint64_t origin, uint64_t from,
+                         const void *memory, size_t bytes);
+
+/* 1 for a layout of `size` bytes and this extent that names its bytes in file order and none twice, not
+ * even where it is repeated; else 0. */
+int covey_is_view(const void *layout, size_t layout_bytes, uint64_t size, uint64_t extent);
+
 /* Whether a descriptor is an open file of Covey's. */
 int covey_is_ours(int fd);
 

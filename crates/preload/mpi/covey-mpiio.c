@@ -1,35 +1,29 @@
-/* List I/O for MPI programs: MPI-IO through a view, as lists that reach each server in one request.
+/* Views for MPI programs: MPI-IO through a view, with one request to each server.
  *
  *     mpicc -shared -fPIC -O2 -o libcovey-mpiio.so covey-mpiio.c
  *     mpiexec -n 4 env LD_PRELOAD="libcovey-mpiio.so libcovey-preload.so" ./program
  *
  * It stands before the MPI library by MPI's own profiling interface, so it is compiled with the mpicc of
  * the library that the program uses. Independent and collective reads and writes of files that
- * libcovey-preload.so serves are turned into covey_readx and covey_writex: the file type is flattened
- * once, when the view is set, and memory is packed by MPI. Nobody reads before it writes, and no lock is
- * taken. Everything else goes on to the MPI library: other files, atomic mode, other data
- * representations than "native", shared file pointers, nonblocking calls, and types that it does not
- * know. COVEY_PRELOAD_REPORT=1 makes the preload library count the lists. */
+ * libcovey-preload.so serves are carried out by covey_read_view and covey_write_view: the file type is
+ * described once, when the view is set; the description goes to the servers, which walk it; memory is
+ * packed by MPI. Nobody reads before it writes, and no lock is taken. Everything else goes on to the MPI
+ * library: other files, atomic mode, other data representations than "native", shared file pointers,
+ * nonblocking calls, and types that cannot be described or whose data is not in file order.
+ * COVEY_PRELOAD_REPORT=1 makes the preload library count the calls. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-struct place {
-    uint64_t offset, length;
-};
-
-struct iovec_like {
-    void *base;
-    size_t length;
-};
-
-typedef ssize_t list_call(int, const struct iovec_like *, size_t, const struct place *, size_t);
+typedef ssize_t read_call(int, const void *, size_t, uint64_t, uint64_t, void *, size_t);
+typedef ssize_t write_call(int, const void *, size_t, uint64_t, uint64_t, const void *, size_t);
 
 /* An open file, and the view that this process has on it. */
 struct file {
@@ -40,17 +34,16 @@ struct file {
     MPI_Offset disp;
     /* Bytes of an etype; 0 while the view is not one of ours. */
     int unit;
-    /* The view's pieces in one tile, in file order, and the tile's size in the file and in data. */
-    struct place *pieces;
-    size_t count;
-    uint64_t extent, size;
+    /* The file type as a layout: docs/protocol/layout.md. */
+    unsigned char *layout;
+    size_t layout_bytes;
 };
 
 static struct file *files;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* More pieces than this in one tile stay with the MPI library. */
-enum { PIECES_MAX = 1 << 20 };
+/* Longer descriptions stay with the MPI library. */
+enum { LAYOUT_BYTES_MAX = 1 << 20 };
 
 static struct file *find(MPI_File handle)
 {
@@ -62,58 +55,79 @@ static struct file *find(MPI_File handle)
     return file;
 }
 
-/* ---- flattening ---- */
+/* ---- describing ---- */
 
-struct flat {
-    struct place *pieces;
+/* A layout as it is written. Nodes are numbered from 0; a node uses those before it. */
+struct layout {
+    unsigned char *bytes;
     size_t count, room;
-    int failed;
+    int nodes, failed;
 };
 
-static void add(struct flat *flat, int64_t offset, uint64_t length)
+static void put(struct layout *out, uint64_t number, int bytes)
 {
-    if (flat->failed || length == 0)
+    if (out->failed)
         return;
-    if (offset < 0 || flat->count >= PIECES_MAX) {
-        flat->failed = 1;
-        return;
-    }
-    struct place *last = flat->count ? &flat->pieces[flat->count - 1] : NULL;
-    if (last && last->offset + last->length == (uint64_t)offset) {
-        last->length += length;
-        return;
-    }
-    if (flat->count == flat->room) {
-        flat->room = flat->room ? 2 * flat->room : 64;
-        struct place *more = realloc(flat->pieces, flat->room * sizeof *more);
+    if (out->count + 8 > out->room) {
+        size_t room = out->room ? 2 * out->room : 256;
+        unsigned char *more = room <= LAYOUT_BYTES_MAX ? realloc(out->bytes, room) : NULL;
         if (!more) {
-            flat->failed = 1;
+            out->failed = 1;
             return;
         }
-        flat->pieces = more;
+        out->bytes = more, out->room = room;
     }
-    flat->pieces[flat->count++] = (struct place){(uint64_t)offset, length};
+    for (int i = 0; i < bytes; i++)
+        out->bytes[out->count++] = (unsigned char)(number >> (8 * i));
 }
 
-static void flatten(struct flat *flat, MPI_Datatype type, int64_t at);
+static int begun(struct layout *out, int kind)
+{
+    out->failed |= out->nodes >= UINT16_MAX;
+    put(out, (uint64_t)kind, 1);
+    return out->nodes++;
+}
 
-/* `count` of a type, one extent after the other. */
-static void repeat(struct flat *flat, MPI_Datatype type, int64_t at, int64_t count)
+/* `count` copies of a node, `stride` bytes apart. */
+static int repeated(struct layout *out, int inner, uint64_t count, int64_t stride)
+{
+    int node = begun(out, 2);
+    put(out, count, 8), put(out, 1, 8), put(out, (uint64_t)stride, 8), put(out, (uint64_t)inner, 2);
+    return node;
+}
+
+static int resized(struct layout *out, int inner, int64_t lower, int64_t extent)
+{
+    int node = begun(out, 6);
+    put(out, (uint64_t)lower, 8), put(out, (uint64_t)extent, 8), put(out, (uint64_t)inner, 2);
+    return node;
+}
+
+/* One node at a displacement. */
+static int placed(struct layout *out, int inner, int64_t at)
+{
+    int node = begun(out, 4);
+    put(out, 1, 8), put(out, 1, 4), put(out, (uint64_t)at, 8), put(out, (uint64_t)inner, 2);
+    return node;
+}
+
+static int bytes(struct layout *out, uint64_t count)
+{
+    int byte = begun(out, 1);
+    put(out, 0, 1);
+    int node = begun(out, 2);
+    put(out, 1, 8), put(out, count, 8), put(out, 0, 8), put(out, (uint64_t)byte, 2);
+    return node;
+}
+
+static int describe(struct layout *out, MPI_Datatype type);
+
+/* A type with the bounds that the MPI library gives it: whatever stands in a row is an extent apart. */
+static int bounded(struct layout *out, MPI_Datatype type)
 {
     MPI_Aint lower, extent;
-    int size;
     MPI_Type_get_extent(type, &lower, &extent);
-    MPI_Type_size(type, &size);
-    if (lower == 0 && size == extent) {
-        int integers, addresses, types, combiner;
-        MPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-        if (combiner == MPI_COMBINER_NAMED) {
-            add(flat, at, (uint64_t)size * count);
-            return;
-        }
-    }
-    for (int64_t i = 0; i < count && !flat->failed; i++)
-        flatten(flat, type, at + i * extent);
+    return resized(out, describe(out, type), lower, extent);
 }
 
 static void release(MPI_Datatype type)
@@ -124,107 +138,180 @@ static void release(MPI_Datatype type)
         MPI_Type_free(&type);
 }
 
-static void subarray(struct flat *flat, const int *n, MPI_Datatype type, int64_t at)
+static int subarray(struct layout *out, const int *n, MPI_Datatype type)
 {
     int dims = n[0], order = n[1 + 3 * dims];
     const int *sizes = n + 1, *parts = n + 1 + dims, *starts = n + 1 + 2 * dims;
     MPI_Aint lower, extent;
     MPI_Type_get_extent(type, &lower, &extent);
-    int index[64] = {0};
-    if (dims > 64) {
-        flat->failed = 1;
-        return;
-    }
+    int node = describe(out, type);
+    int64_t stride = extent, start = 0;
     /* The dimension in which neighbours lie side by side is the last in C, the first in Fortran. */
-    int inner = order == MPI_ORDER_C ? dims - 1 : 0, step = order == MPI_ORDER_C ? -1 : 1;
-    for (int d = 0; d < dims; d++)
-        if (parts[d] == 0)
-            return;
-    for (;;) {
-        int64_t place = 0, weight = 1;
-        for (int i = 0, d = inner; i < dims; i++, d += step) {
-            place += weight * (starts[d] + index[d]);
-            weight *= sizes[d];
-        }
-        repeat(flat, type, at + place * extent, parts[inner]);
-        int d = inner, i = 1;
-        for (; i < dims; i++) {
-            d += step;
-            if (++index[d] < parts[d])
-                break;
-            index[d] = 0;
-        }
-        if (i >= dims || flat->failed)
-            return;
+    for (int i = 0; i < dims; i++) {
+        int d = order == MPI_ORDER_C ? dims - 1 - i : i;
+        node = repeated(out, node, (uint64_t)parts[d], stride);
+        if (__builtin_mul_overflow(stride, starts[d], &(int64_t){0}) ||
+            __builtin_add_overflow(start, stride * starts[d], &start) ||
+            __builtin_mul_overflow(stride, sizes[d], &stride))
+            out->failed = 1;
     }
+    return resized(out, placed(out, node, start), lower, stride);
 }
 
-static void flatten(struct flat *flat, MPI_Datatype type, int64_t at)
+/* The list of an indexed type: `length` copies, or one for each block, at displacements in bytes. */
+struct blocks {
+    int count;
+    const int *lengths;
+    int length;
+    const int *scaled;
+    const MPI_Aint *plain;
+    MPI_Aint extent;
+};
+
+static int listed(struct layout *out, int inner, const struct blocks *of)
 {
-    int integers, addresses, types, combiner;
+    int node = begun(out, 3);
+    put(out, (uint64_t)of->count, 4);
+    for (int i = 0; i < of->count; i++) {
+        int64_t at = of->scaled ? (int64_t)of->scaled[i] * of->extent : of->plain[i];
+        put(out, (uint64_t)(of->lengths ? of->lengths[i] : of->length), 8), put(out, (uint64_t)at, 8);
+    }
+    put(out, (uint64_t)inner, 2);
+    return node;
+}
+
+static int structure(struct layout *out, const int *n, const MPI_Aint *a, const MPI_Datatype *t)
+{
+    int *inner = calloc(n[0] + 1, sizeof *inner);
+    if (!inner) {
+        out->failed = 1;
+        return 0;
+    }
+    for (int i = 0; i < n[0] && !out->failed; i++)
+        inner[i] = bounded(out, t[i]);
+    int node = begun(out, 5);
+    put(out, (uint64_t)n[0], 4);
+    for (int i = 0; i < n[0]; i++)
+        put(out, (uint64_t)n[1 + i], 8), put(out, (uint64_t)a[i], 8), put(out, (uint64_t)inner[i], 2);
+    free(inner);
+    return node;
+}
+
+/* A value and an int, as a struct of C. */
+static int pair(struct layout *out, MPI_Datatype type, int size, MPI_Aint extent)
+{
+    const struct {
+        MPI_Datatype type;
+        size_t second;
+    } known[] = {
+        {MPI_SHORT_INT, offsetof(struct { short first; int second; }, second)},
+        {MPI_LONG_INT, offsetof(struct { long first; int second; }, second)},
+        {MPI_DOUBLE_INT, offsetof(struct { double first; int second; }, second)},
+        {MPI_LONG_DOUBLE_INT, offsetof(struct { long double first; int second; }, second)},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].type == type) {
+            int first = bytes(out, (uint64_t)size - sizeof(int)), second = bytes(out, sizeof(int));
+            int node = begun(out, 5);
+            put(out, 2, 4);
+            put(out, 1, 8), put(out, 0, 8), put(out, (uint64_t)first, 2);
+            put(out, 1, 8), put(out, known[i].second, 8), put(out, (uint64_t)second, 2);
+            return resized(out, node, 0, extent);
+        }
+    out->failed = 1;
+    return 0;
+}
+
+/* Writes a type as a node, behind those it uses; answers its number. */
+static int describe(struct layout *out, MPI_Datatype type)
+{
+    int integers, addresses, types, combiner, node = 0;
+    MPI_Aint lower = 0, extent = 0;
+    if (out->failed)
+        return 0;
     MPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
     if (combiner == MPI_COMBINER_NAMED) {
         int size;
         MPI_Type_size(type, &size);
-        add(flat, at, size);
-        return;
+        MPI_Type_get_extent(type, &lower, &extent);
+        /* A pair may have a hole in it. */
+        if (size != extent)
+            return pair(out, type, size, extent);
+        return bytes(out, (uint64_t)size);
     }
     int *n = calloc(integers + 1, sizeof *n);
     MPI_Aint *a = calloc(addresses + 1, sizeof *a);
     MPI_Datatype *t = calloc(types + 1, sizeof *t);
     if (!n || !a || !t || MPI_Type_get_contents(type, integers, addresses, types, n, a, t) != MPI_SUCCESS) {
-        flat->failed = 1;
+        out->failed = 1;
         free(n), free(a), free(t);
-        return;
+        return 0;
     }
-    MPI_Aint lower = 0, extent = 0;
     if (types > 0)
         MPI_Type_get_extent(t[0], &lower, &extent);
+    struct blocks blocks = {n[0], n + 1, 0, NULL, a, extent};
     switch (combiner) {
     case MPI_COMBINER_DUP:
+        node = describe(out, t[0]);
+        break;
     case MPI_COMBINER_RESIZED:
-        flatten(flat, t[0], at);
+        node = resized(out, describe(out, t[0]), a[0], a[1]);
         break;
     case MPI_COMBINER_CONTIGUOUS:
-        repeat(flat, t[0], at, n[0]);
+        node = repeated(out, describe(out, t[0]), (uint64_t)n[0], extent);
         break;
     case MPI_COMBINER_VECTOR:
-        for (int i = 0; i < n[0] && !flat->failed; i++)
-            repeat(flat, t[0], at + (int64_t)i * n[2] * extent, n[1]);
+        node = repeated(out, describe(out, t[0]), (uint64_t)n[1], extent);
+        node = repeated(out, node, (uint64_t)n[0], (int64_t)n[2] * extent);
         break;
     case MPI_COMBINER_HVECTOR:
-        for (int i = 0; i < n[0] && !flat->failed; i++)
-            repeat(flat, t[0], at + i * (int64_t)a[0], n[1]);
+        node = repeated(out, describe(out, t[0]), (uint64_t)n[1], extent);
+        node = repeated(out, node, (uint64_t)n[0], a[0]);
         break;
     case MPI_COMBINER_INDEXED:
-        for (int i = 0; i < n[0] && !flat->failed; i++)
-            repeat(flat, t[0], at + (int64_t)n[1 + n[0] + i] * extent, n[1 + i]);
+        blocks.scaled = n + 1 + n[0];
+        node = listed(out, bounded(out, t[0]), &blocks);
         break;
     case MPI_COMBINER_HINDEXED:
-        for (int i = 0; i < n[0] && !flat->failed; i++)
-            repeat(flat, t[0], at + a[i], n[1 + i]);
+        node = listed(out, bounded(out, t[0]), &blocks);
         break;
     case MPI_COMBINER_INDEXED_BLOCK:
-        for (int i = 0; i < n[0] && !flat->failed; i++)
-            repeat(flat, t[0], at + (int64_t)n[2 + i] * extent, n[1]);
-        break;
+        blocks.scaled = n + 2;
+        /* fall through */
     case MPI_COMBINER_HINDEXED_BLOCK:
-        for (int i = 0; i < n[0] && !flat->failed; i++)
-            repeat(flat, t[0], at + a[i], n[1]);
+        blocks.lengths = NULL, blocks.length = n[1];
+        node = listed(out, bounded(out, t[0]), &blocks);
         break;
     case MPI_COMBINER_STRUCT:
-        for (int i = 0; i < n[0] && !flat->failed; i++)
-            repeat(flat, t[i], at + a[i], n[1 + i]);
+        node = structure(out, n, a, t);
         break;
     case MPI_COMBINER_SUBARRAY:
-        subarray(flat, n, t[0], at);
+        node = subarray(out, n, t[0]);
         break;
     default:
-        flat->failed = 1;
+        out->failed = 1;
     }
     for (int i = 0; i < types; i++)
         release(t[i]);
     free(n), free(a), free(t);
+    return node;
+}
+
+/* The whole layout of a type; false for one that cannot be described, or whose data is not in file order. */
+static int layout_of(struct layout *out, MPI_Datatype type)
+{
+    int (*is_view)(const void *, size_t, uint64_t, uint64_t) =
+        (int (*)(const void *, size_t, uint64_t, uint64_t))dlsym(RTLD_DEFAULT, "covey_is_view");
+    MPI_Aint lower, extent;
+    int size;
+    MPI_Type_size(type, &size);
+    MPI_Type_get_extent(type, &lower, &extent);
+    put(out, 1, 1), put(out, 0, 2);
+    bounded(out, type);
+    if (out->failed || !is_view)
+        return 0;
+    out->bytes[1] = (unsigned char)out->nodes, out->bytes[2] = (unsigned char)(out->nodes >> 8);
+    return is_view(out->bytes, out->count, (uint64_t)size, (uint64_t)extent) == 1;
 }
 
 /* Takes a view, or leaves it to the MPI library. */
@@ -232,103 +319,58 @@ static void take_view(struct file *file, MPI_Offset disp, MPI_Datatype etype, MP
 {
     MPI_Aint lower, extent;
     int unit, size;
-    struct flat flat = {0};
-    free(file->pieces);
-    file->pieces = NULL;
+    struct layout layout = {0};
+    free(file->layout);
+    file->layout = NULL;
     file->unit = 0;
     MPI_Type_size(etype, &unit);
     MPI_Type_size(filetype, &size);
     MPI_Type_get_extent(filetype, &lower, &extent);
     if (strcmp(how, "native") != 0 || lower < 0 || unit <= 0 || size <= 0 || extent <= 0)
         return;
-    flatten(&flat, filetype, 0);
-    /* Data goes to the file in the order of the type: only types in file order are taken. */
-    for (size_t i = 1; i < flat.count && !flat.failed; i++)
-        flat.failed = flat.pieces[i].offset < flat.pieces[i - 1].offset + flat.pieces[i - 1].length;
-    if (flat.failed) {
-        free(flat.pieces);
+    if (!layout_of(&layout, filetype)) {
+        free(layout.bytes);
         return;
     }
     file->disp = disp;
-    file->pieces = flat.pieces;
-    file->count = flat.count;
-    file->extent = (uint64_t)extent;
-    file->size = (uint64_t)size;
+    file->layout = layout.bytes;
+    file->layout_bytes = layout.count;
     file->unit = unit;
 }
 
-/* The places of `bytes` bytes from an offset in etypes on; NULL when there are too many. */
-static struct place *places(const struct file *file, MPI_Offset offset, uint64_t bytes, size_t *count)
-{
-    uint64_t from = (uint64_t)offset * file->unit;
-    uint64_t tile = from / file->size, within = from % file->size;
-    size_t at = 0, room = 0;
-    struct place *list = NULL;
-    *count = 0;
-    while (within >= file->pieces[at].length)
-        within -= file->pieces[at++].length;
-    while (bytes > 0) {
-        uint64_t start = file->disp + tile * file->extent + file->pieces[at].offset + within;
-        uint64_t length = file->pieces[at].length - within;
-        length = length < bytes ? length : bytes;
-        if (*count && list[*count - 1].offset + list[*count - 1].length == start) {
-            list[*count - 1].length += length;
-        } else {
-            if (*count == room) {
-                room = room ? 2 * room : 64;
-                struct place *more = *count < PIECES_MAX ? realloc(list, room * sizeof *list) : NULL;
-                if (!more) {
-                    free(list);
-                    return NULL;
-                }
-                list = more;
-            }
-            list[(*count)++] = (struct place){start, length};
-        }
-        bytes -= length;
-        within = 0;
-        if (++at == file->count)
-            at = 0, tile++;
-    }
-    return list;
-}
-
-/* Moves data through the view as one list. 0 when the MPI library has to do it, 1 done, -1 failed. */
+/* Moves data through the view with one call. 0 when the MPI library has to do it, 1 done, -1 failed. */
 static int move(MPI_File handle, MPI_Offset offset, void *data, int count, MPI_Datatype type, MPI_Status *status, int writes)
 {
-    static list_call *readx, *writex;
+    static read_call *read_view;
+    static write_call *write_view;
     struct file *file = find(handle);
     int atomic = 0, size;
     if (!file || !file->unit || offset < 0)
         return 0;
-    if (!readx) {
-        writex = (list_call *)dlsym(RTLD_DEFAULT, "covey_writex");
-        readx = (list_call *)dlsym(RTLD_DEFAULT, "covey_readx");
+    if (!read_view) {
+        write_view = (write_call *)dlsym(RTLD_DEFAULT, "covey_write_view");
+        read_view = (read_call *)dlsym(RTLD_DEFAULT, "covey_read_view");
     }
     MPI_File_get_atomicity(handle, &atomic);
     MPI_Type_size(type, &size);
     uint64_t bytes = (uint64_t)size * count;
-    if (atomic || !readx || !writex || bytes > INT32_MAX || bytes % file->unit)
+    if (atomic || !read_view || !write_view || bytes > INT32_MAX || bytes % file->unit)
         return 0;
-    size_t list_count = 0;
-    struct place *list = bytes ? places(file, offset, bytes, &list_count) : NULL;
     char *packed = malloc(bytes + 1);
-    if ((bytes && !list) || !packed) {
-        free(list), free(packed);
+    if (!packed)
         return 0;
-    }
     int position = 0, room = (int)bytes;
-    struct iovec_like memory = {packed, bytes};
-    ssize_t done;
-    if (writes) {
+    uint64_t from = (uint64_t)offset * file->unit;
+    ssize_t done = 0;
+    if (bytes && writes) {
         MPI_Pack(data, count, type, packed, room, &position, MPI_COMM_SELF);
-        done = bytes ? writex(file->fd, &memory, 1, list, list_count) : 0;
-    } else {
-        done = bytes ? readx(file->fd, &memory, 1, list, list_count) : 0;
+        done = write_view(file->fd, file->layout, file->layout_bytes, file->disp, from, packed, bytes);
+    } else if (bytes) {
+        done = read_view(file->fd, file->layout, file->layout_bytes, file->disp, from, packed, bytes);
         if (done == (ssize_t)bytes)
             MPI_Unpack(packed, room, &position, data, count, type, MPI_COMM_SELF);
     }
-    free(list), free(packed);
+    free(packed);
     if (done < 0)
         return -1;
     if (done < (ssize_t)bytes)
@@ -406,7 +448,7 @@ int MPI_File_close(MPI_File *handle)
     if (gone) {
         close(gone->fd);
         MPI_Comm_free(&gone->comm);
-        free(gone->pieces);
+        free(gone->layout);
         free(gone);
     }
     return PMPI_File_close(handle);

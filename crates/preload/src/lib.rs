@@ -56,5 +56,6 @@ mod stats;
 mod stdio;
 mod table;
 mod temporary;
+mod views;
 mod walk;
 mod xattrs;

@@ -14,7 +14,7 @@ enum Way {
     Mount,
     /// The preload library.
     Library,
-    /// The preload library, and the shim that makes views lists.
+    /// The preload library, and the shim that sends views as they are.
     Lists(PathBuf),
 }
 
@@ -108,8 +108,8 @@ fn without_a_mount(mpi: Mpi) {
     every_way(&cluster, mpi, &format!("{PREFIX}/f"), &Way::Library);
 }
 
-/// All data goes as lists, but for atomic mode and shared pointers, which alone take locks.
-fn as_lists(mpi: Mpi) {
+/// All data goes as views, but for atomic mode and shared pointers, which alone take locks.
+fn as_views(mpi: Mpi) {
     let cluster = Cluster::up(3);
     let Some(shim) = shim(&cluster, mpi) else { return };
     let Some(said) = every_way(&cluster, mpi, &format!("{PREFIX}/f"), &Way::Lists(shim)) else {
@@ -125,13 +125,13 @@ fn as_lists(mpi: Mpi) {
 }
 
 #[test]
-fn views_of_mpich_reach_the_servers_as_lists() {
-    as_lists(Mpi::Mpich);
+fn views_of_mpich_reach_the_servers_as_they_are() {
+    as_views(Mpi::Mpich);
 }
 
 #[test]
-fn views_of_open_mpi_reach_the_servers_as_lists() {
-    as_lists(Mpi::Ompio);
+fn views_of_open_mpi_reach_the_servers_as_they_are() {
+    as_views(Mpi::Ompio);
 }
 
 #[test]
