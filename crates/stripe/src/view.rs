@@ -26,7 +26,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-pub use deal::{PIECES_MAX, STEPS_MAX, walk};
+pub use deal::{STEPS_MAX, walk};
 pub use plan::{Batch, Place};
 pub(crate) use plan::{behind, plan};
 
@@ -40,6 +40,9 @@ pub type Piece = (u64, u32);
 
 /// Most entries of a layout that a server walks: see [`Layout::entries`].
 pub const ENTRIES_MAX: u64 = 64 * 1024;
+
+/// Most levels of a layout that a server walks: each of them may be passed at every step.
+pub const DEPTH_MAX: usize = 16;
 
 /// Some bytes of a file, in an order.
 #[derive(Clone, Debug)]
@@ -66,7 +69,9 @@ impl View {
         let Some(extent) = within(origin.into(), (low, high)) else {
             return Err(too_far(origin, (low, high)));
         };
-        let short = plan.describe().ok().filter(|(_, short)| short.entries() <= ENTRIES_MAX);
+        let is_walked =
+            |short: &Layout| short.entries() <= ENTRIES_MAX && short.depth() <= DEPTH_MAX;
+        let short = plan.describe().ok().filter(|(_, short)| is_walked(short));
         let layout = short.and_then(|(_, short)| short.encode().ok()).map(Bytes::from);
         let range = 0..plan.size();
         let first = plan.runs(range.clone()).map_err(refused)?.next().map_or(0, |run| run.offset);

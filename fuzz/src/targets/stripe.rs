@@ -6,7 +6,7 @@ use covey_stripe::kv::MemoryKv;
 use covey_stripe::meta::Store;
 use covey_stripe::objects::{self, DataOp, DataReply};
 use covey_stripe::ops::{Op, Reply, Request, StripingHint};
-use covey_stripe::view::{self, PIECES_MAX};
+use covey_stripe::view::{self, STEPS_MAX};
 use covey_wire::{Bytes, Field, Reader};
 
 /// What decodes is encoded to the same bytes.
@@ -78,7 +78,7 @@ pub fn view(data: &[u8]) {
     let asked = Asked { start: number(0), end: number(8), bytes, body };
     match view::walk(&asked) {
         Ok(pieces) => {
-            assert!(pieces.len() <= PIECES_MAX);
+            assert!(pieces.len() as u64 <= STEPS_MAX);
             let total: u64 = pieces.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
             assert_eq!(total, u64::from(bytes));
             let is_within = |&(at, bytes): &(u64, u32)| {

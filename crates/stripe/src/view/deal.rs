@@ -1,15 +1,14 @@
 //! The walk: a layout's runs, cut where they pass from one slot to the next.
 
 use super::head::Head;
-use super::{ENTRIES_MAX, Piece, View, refused, too_far, within};
+use super::{DEPTH_MAX, ENTRIES_MAX, Piece, View, refused, too_far, within};
 use crate::distribution::{self, Distribution, Spot};
 use covey_layout::{Plan, Run, Runs};
 use covey_ninep::tree::{Errno, Result, View as Asked};
 
-/// Most pieces of an object that one request may name.
-pub const PIECES_MAX: usize = 128 * 1024;
-/// Most steps of a walk in one request, with those to other slots' pieces: they take the server's time.
-pub const STEPS_MAX: u64 = 512 * 1024;
+/// Most steps of a walk in one request, with those to other slots' pieces. They take some milliseconds, in which nobody
+/// else is served.
+pub const STEPS_MAX: u64 = 128 * 1024;
 
 /// The slot of what lies behind the limit.
 pub(super) const BEYOND: usize = usize::MAX - 1;
@@ -89,13 +88,16 @@ impl<D: Distribution> Iterator for Deal<'_, D> {
 
 /// The pieces of an object that a peer's view names, in the order of its data.
 ///
-/// Takes at most [`STEPS_MAX`] steps and memory for [`PIECES_MAX`] pieces, whatever the view says. EINVAL for what
+/// Takes at most [`STEPS_MAX`] steps and memory for as many pieces, whatever the view says. EINVAL for what
 /// makes no sense, has another number of bytes than was announced or reaches out of its range, E2BIG for what is over a
 /// limit, EFBIG for offsets that no file has.
 pub fn walk(view: &Asked) -> Result<Vec<Piece>> {
     let (head, layout) = Head::split(&view.body)?;
     if layout.entries() > ENTRIES_MAX {
         return Err(too_much(layout.entries(), "entries", ENTRIES_MAX));
+    }
+    if layout.depth() > DEPTH_MAX {
+        return Err(too_much(layout.depth() as u64, "levels", DEPTH_MAX as u64));
     }
     let invalid = |what| Errno::because(Errno::EINVAL, what);
     let (slots, slot) = (usize::from(head.slots), usize::from(head.slot));
@@ -157,9 +159,6 @@ impl Found {
         {
             *length += bytes;
             return Ok(());
-        }
-        if self.pieces.len() >= PIECES_MAX {
-            return Err(too_much(PIECES_MAX as u64 + 1, "pieces", PIECES_MAX as u64));
         }
         self.pieces.push((physical, bytes));
         Ok(())

@@ -1,6 +1,6 @@
 //! Which requests a view takes: those of one slot follow each other in its packed bytes.
 
-use super::deal::{BEYOND, Deal, PIECES_MAX, STEPS_MAX, Step};
+use super::deal::{BEYOND, Deal, STEPS_MAX, Step};
 use super::head::Head;
 use super::{Piece, View};
 use crate::distribution::{Distribution, INLINE};
@@ -31,9 +31,6 @@ pub struct Batch {
     packed: (u64, u64),
     /// Steps at its begin.
     steps: u64,
-    /// Pieces of the object, and the end of the last one.
-    count: usize,
-    end: u64,
 }
 
 impl Batch {
@@ -47,8 +44,6 @@ impl Batch {
             range: (u64::MAX, 0),
             packed: (packed, packed),
             steps,
-            count: 0,
-            end: 0,
         }
     }
 
@@ -66,8 +61,6 @@ impl Batch {
         if is_listed {
             push_piece(&mut self.pieces, physical, bytes);
         }
-        self.count += usize::from(self.count == 0 || self.end != physical);
-        self.end = physical + step.bytes;
         self.bytes += bytes;
         self.range = (self.range.0.min(physical), self.range.1.max(physical + step.bytes));
         self.packed.1 = step.packed + step.bytes;
@@ -236,7 +229,7 @@ fn room(batch: &Batch, room: u64, is_listed: bool, steps: u64) -> u64 {
     let is_full = if is_listed {
         batch.pieces.len() >= LISTED_MAX
     } else {
-        batch.count >= PIECES_MAX || steps - batch.steps >= STEPS_MAX / 2
+        steps - batch.steps >= STEPS_MAX / 2
     };
     let list = if is_listed { (listed + 1) * PIECE_BYTES + LIST_BYTES } else { 0 };
     if is_full { 0 } else { room.saturating_sub(u64::from(batch.bytes) + list) }

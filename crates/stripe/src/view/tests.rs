@@ -148,7 +148,7 @@ fn a_view_is_cut_into_messages() {
     let one = simple(65536, 1);
     let long = View::of_ranges([(0, 3 << 20)]).unwrap();
     assert_eq!(planned(&one, &long, u64::MAX, MIB).len(), 4);
-    let most = PIECES_MAX as u64;
+    let most = STEPS_MAX / 2;
     for (count, batches) in [(most, 1), (most + 1, 2)] {
         let tiny = View::column(0, 1, 3, count).unwrap();
         assert_eq!(planned(&one, &tiny, u64::MAX, MIB).len(), batches);
@@ -228,6 +228,33 @@ fn what_a_peer_may_not_ask_is_refused_from_both_sides() {
         (asked.start, asked.end) = (head.origin, OFFSET_MAX);
     };
     assert_eq!(ask(&at_the_end), Ok(4));
+    // Backwards, and twice the same: within the file it is as good as anything else.
+    let strided = |by: i64, origin: u64| {
+        let byte = byte.clone();
+        move |head: &mut Head, layout: &mut Layout, asked: &mut Asked| {
+            *layout = Layout::hvector(4, 8, by, &byte).unwrap();
+            (head.origin, asked.end) = (origin, 100);
+        }
+    };
+    assert_eq!(ask(&strided(-16, 48)), Ok(4));
+    assert_eq!(ask(&strided(-16, 47)), Err(Errno::EFBIG));
+    assert_eq!(ask(&strided(-16, 93)), Err(Errno::EINVAL));
+    assert_eq!(ask(&strided(4, 0)), Ok(4));
+    assert_eq!(ask(&strided(0, 0)), Ok(4));
+    assert_eq!(ask(&strided(-(1 << 57), 0)), Err(Errno::EFBIG));
+    let nested = |levels: usize| {
+        let inner = Layout::hvector(2, 1, 3, &byte).unwrap();
+        let outer =
+            |inner: Layout, level: u32| Layout::hvector(2, 1, 3i64.pow(level), &inner).unwrap();
+        let nest = (2..levels as u32).fold(inner, outer);
+        assert_eq!(nest.depth(), levels);
+        move |head: &mut Head, layout: &mut Layout, asked: &mut Asked| {
+            *layout = nest.clone();
+            (head.to, head.limit, asked.bytes) = (nest.size(), 0, 0);
+        }
+    };
+    assert_eq!(ask(&nested(DEPTH_MAX)), Ok(0));
+    assert_eq!(ask(&nested(DEPTH_MAX + 1)), Err(Errno::E2BIG));
     let spread = |count: u64| {
         let byte = byte.clone();
         move |head: &mut Head, layout: &mut Layout, asked: &mut Asked| {
@@ -235,8 +262,8 @@ fn what_a_peer_may_not_ask_is_refused_from_both_sides() {
             (head.to, asked.bytes, asked.end) = (count, count as u32, 2 * count);
         }
     };
-    assert_eq!(ask(&spread(PIECES_MAX as u64)), Ok(PIECES_MAX));
-    assert_eq!(ask(&spread(PIECES_MAX as u64 + 1)), Err(Errno::E2BIG));
+    assert_eq!(ask(&spread(STEPS_MAX)), Ok(STEPS_MAX as usize));
+    assert_eq!(ask(&spread(STEPS_MAX + 1)), Err(Errno::E2BIG));
     // Nothing of it is there: what counts is the walk.
     let past = |count: u64| {
         let byte = byte.clone();
