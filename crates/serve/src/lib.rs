@@ -29,6 +29,7 @@ pub mod node;
 pub mod place;
 pub mod stats;
 pub mod tree;
+pub mod views;
 pub mod vol;
 pub mod watch;
 pub mod xcpu;

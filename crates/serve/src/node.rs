@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
-use crate::{accept, boot, data, fs, identity as who, lobby, meta, place, tree, vol, xcpu};
+use crate::{accept, boot, data, fs, identity as who, lobby, meta, place, tree, views, vol, xcpu};
 use anyhow::{Context, bail};
 use covey_cluster::key::read as read_key;
 use covey_cluster::net::{self, ClusterNet};
@@ -94,6 +94,7 @@ pub async fn serve_with(
     let msize = Some(covey_cluster::tuned::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let (parts, names) = build(&config, &node, net.clone())?;
+    views::bind(&names, &config, &net)?;
     let xcpu = match starter {
         Some(starter) => Some(xcpu::bind(&names, starter, name, net)?),
         None => None,

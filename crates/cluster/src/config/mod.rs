@@ -74,6 +74,19 @@ pub struct Config {
     pub user: Option<String>,
     /// The nodes in the file's order.
     pub nodes: Vec<Node>,
+    /// Nodes that are shown together.
+    pub views: Vec<View>,
+}
+
+/// Nodes that every node shows as `/view/NAME`, of this cluster or of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its name, unique in the cluster.
+    pub name: String,
+    /// Which nodes; none is all of them.
+    pub nodes: Vec<String>,
+    /// The file of the other cluster.
+    pub cluster: Option<PathBuf>,
 }
 
 /// One node: a process of `covey serve`.

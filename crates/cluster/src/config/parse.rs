@@ -1,6 +1,6 @@
 //! From the text of `covey.toml` to a checked [`Config`], or to all that is wrong with it.
 
-use super::{Address, Config, Node, Place, Role, VERSION, check, parse_strip};
+use super::{Address, Config, Node, Place, Role, VERSION, View, check, hostlist, parse_strip};
 use crate::error::{Error, Result, reason};
 use serde::Deserialize;
 use std::io::Read;
@@ -87,6 +87,16 @@ struct File {
     cluster: Cluster,
     #[serde(default)]
     node: Vec<RawNode>,
+    #[serde(default)]
+    view: Vec<RawView>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawView {
+    name: Spanned<String>,
+    nodes: Option<Spanned<String>>,
+    cluster: Option<Spanned<PathBuf>>,
 }
 
 #[derive(Deserialize)]
@@ -183,7 +193,9 @@ fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -
         check::absolute("key_file", key_file.get_ref(), lines.of(key_file), problems);
     }
     let node_lines: Vec<_> = raw.node.iter().map(|node| lines.of(&node.name)).collect();
-    let nodes = raw.node.into_iter().map(|node| convert_node(node, lines, problems)).collect();
+    let nodes: Vec<Node> =
+        raw.node.into_iter().map(|node| convert_node(node, lines, problems)).collect();
+    let views = convert_views(raw.view, &nodes, lines, problems);
     let config = Config {
         file: file.to_path_buf(),
         is_named: true,
@@ -193,6 +205,7 @@ fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -
         key_file: raw.cluster.key_file.map(Spanned::into_inner),
         user: raw.cluster.user.map(Spanned::into_inner),
         nodes,
+        views,
     };
     check::whole(&config, &node_lines, problems);
     config
@@ -205,6 +218,50 @@ fn strip(raw: Option<&Spanned<String>>, lines: &Lines, problems: &mut Vec<Proble
         problems.push(Problem { line: lines.of(raw), message: format!("strip: {message}"), hint });
     };
     parse_strip(raw.get_ref()).map_err(wrong).ok()
+}
+
+fn convert_views(
+    raw: Vec<RawView>,
+    nodes: &[Node],
+    lines: &Lines,
+    problems: &mut Vec<Problem>,
+) -> Vec<View> {
+    let mut views: Vec<View> = Vec::new();
+    for view in raw {
+        let (line, name) = (lines.of(&view.name), view.name.into_inner());
+        let mut problem = |message: String, hint: &str| {
+            let message = format!("view {name}: {message}");
+            problems.push(Problem { line, message, hint: hint.into() });
+        };
+        if !check::is_name(&name) {
+            problem("that is not a name".into(), "letters, digits, `-`, `_` and `.`");
+        }
+        if views.iter().any(|other| other.name == name) {
+            problem("it is there twice".into(), "give each view a name of its own");
+        }
+        let list = view.nodes.map(Spanned::into_inner).unwrap_or_default();
+        let members = hostlist::expand(&list).unwrap_or_else(|why| {
+            problem(format!("nodes: {why}"), "nodes = \"node[1-4],login\"");
+            Vec::new()
+        });
+        let is_known = |member: &&String| nodes.iter().any(|node| node.name == **member);
+        match (&view.cluster, members.iter().find(|member| !is_known(member))) {
+            (None, Some(member)) => problem(
+                format!("no node is called {member}"),
+                "name nodes of this file, or the other cluster's file: cluster = \"/PATH\"",
+            ),
+            (Some(cluster), _) if !cluster.get_ref().is_absolute() => {
+                problem(
+                    "cluster is no absolute path".into(),
+                    "cluster = \"/etc/covey/other.toml\"",
+                );
+            }
+            _ => {}
+        }
+        let cluster = view.cluster.map(Spanned::into_inner);
+        views.push(View { name, nodes: members, cluster });
+    }
+    views
 }
 
 fn convert_node(raw: RawNode, lines: &Lines, problems: &mut Vec<Problem>) -> Node {

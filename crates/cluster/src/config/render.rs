@@ -1,6 +1,6 @@
 //! Writes a configuration as the file that [`super::parse`] reads.
 
-use super::{Config, Node, Role, STRIP_BYTES_DEFAULT, VERSION, size};
+use super::{Config, Node, Role, STRIP_BYTES_DEFAULT, VERSION, View, size};
 use std::fmt::Write;
 
 /// The text of `covey.toml`.
@@ -10,6 +10,9 @@ pub fn render(config: &Config) -> String {
     let _ = write_cluster(&mut text, config);
     config.nodes.iter().for_each(|node| {
         let _ = write_node(&mut text, node);
+    });
+    config.views.iter().for_each(|view| {
+        let _ = write_view(&mut text, view);
     });
     text
 }
@@ -63,6 +66,17 @@ fn write_node(text: &mut String, node: &Node) -> std::fmt::Result {
     writeln!(text, "listen = [{}]", list(node.listen.iter().map(ToString::to_string).collect()))?;
     match &node.store {
         Some(store) => writeln!(text, "store = {}", quoted(&store.to_string_lossy())),
+        None => Ok(()),
+    }
+}
+
+fn write_view(text: &mut String, view: &View) -> std::fmt::Result {
+    writeln!(text, "\n[[view]]\nname = {}", quoted(&view.name))?;
+    if !view.nodes.is_empty() {
+        writeln!(text, "nodes = {}", quoted(&view.nodes.join(",")))?;
+    }
+    match &view.cluster {
+        Some(file) => writeln!(text, "cluster = {}", quoted(&file.to_string_lossy())),
         None => Ok(()),
     }
 }

@@ -218,6 +218,7 @@ fn lay_out(plan: &Plan, file: &Path) -> Result<Config> {
         user: None,
         is_named: true,
         nodes,
+        views: Vec::new(),
     };
     config.key_file = config.needs_key().then(|| plan.key_file.clone());
     Ok(config)

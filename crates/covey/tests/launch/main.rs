@@ -10,3 +10,4 @@ mod slurm;
 mod spread;
 #[path = "../support/mod.rs"]
 mod support;
+mod views;

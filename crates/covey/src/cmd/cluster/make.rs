@@ -154,6 +154,7 @@ fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
         user: None,
         is_named: true,
         nodes: names.enumerate().map(node).collect(),
+        views: Vec::new(),
     })
 }
 
@@ -201,6 +202,7 @@ fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
         user: None,
         is_named: true,
         nodes: (0..servers).map(node).collect(),
+        views: Vec::new(),
     })
 }
 

@@ -33,8 +33,8 @@ impl Parcel {
     }
 
     fn add(&mut self, kind: EntryKind, name: &[u8], path: &Path, mode: u32) -> Result<()> {
-        let meta = fs::metadata(path).cannot(|| format!("look at {}", path.display()))?;
-        self.put(Entry { kind, path: name.to_owned(), mode, bytes: meta.len() }, path)
+        let bytes = readable(path)?;
+        self.put(Entry { kind, path: name.to_owned(), mode, bytes }, path)
     }
 
     fn put(&mut self, entry: Entry, path: &Path) -> Result<()> {
@@ -63,7 +63,7 @@ impl Parcel {
                 fs::symlink_metadata(&path).cannot(|| format!("look at {}", path.display()))?;
             let (kind, bytes) = match meta.file_type() {
                 kind if kind.is_dir() => (EntryKind::Directory, 0),
-                kind if kind.is_file() => (EntryKind::File, meta.len()),
+                kind if kind.is_file() => (EntryKind::File, readable(&path)?),
                 kind if kind.is_symlink() => {
                     let target =
                         fs::read_link(&path).cannot(|| format!("read {}", path.display()))?;
@@ -91,6 +91,12 @@ impl Parcel {
         let manifest = Manifest { entries: self.entries, ..Manifest::default() };
         Rc::new(Closed { manifest: Rc::new(manifest), paths: self.paths })
     }
+}
+
+/// The length of a file that can be read: that it cannot is no node's fault, and is said before any is asked.
+fn readable(path: &Path) -> Result<u64> {
+    let file = File::open(path).cannot(|| format!("read {}", path.display()))?;
+    Ok(file.metadata().cannot(|| format!("look at {}", path.display()))?.len())
 }
 
 struct Closed {

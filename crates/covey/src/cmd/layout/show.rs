@@ -261,6 +261,7 @@ mod tests {
             user: None,
             is_named: true,
             nodes: (0..count).map(node).collect(),
+            views: Vec::new(),
         }
     }
 
