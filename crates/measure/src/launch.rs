@@ -12,7 +12,7 @@ use covey_io::task;
 use covey_lab::profile::Profile;
 use covey_launch::spawn::flow::{Later, Net, Source, hand_over};
 use covey_launch::spawn::manifest::{Entry, EntryKind, Manifest};
-use covey_launch::spawn::message::{Hash, hash};
+use covey_launch::spawn::message::{Hash, Turn, hash};
 use covey_ninep::client::{Conn, Fid};
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
@@ -79,7 +79,8 @@ pub fn simulate(spread: Spread, profile: &Profile) -> Result<Took> {
                 kept.borrow_mut().clone_from(&sessions);
                 let net: Rc<dyn Net> = Rc::new(SimNet);
                 let source: Rc<dyn Source> = Rc::new(Whole::new(source));
-                let failures = hand_over(net, source, sessions, spread.fan_out).await;
+                let failures =
+                    hand_over(net, source, sessions, spread.fan_out, &Turn::first(0)).await;
                 let took = task::now() - began;
                 match failures.first() {
                     Some(failure) => Err(format!("{}: {}", failure.destination, failure.reason)),

@@ -239,8 +239,8 @@ fn convert_views(
         if views.iter().any(|other| other.name == name) {
             problem("it is there twice".into(), "give each view a name of its own");
         }
-        let list = view.nodes.map(Spanned::into_inner).unwrap_or_default();
-        let members = hostlist::expand(&list).unwrap_or_else(|why| {
+        let listed = view.nodes.map(|list| hostlist::expand(list.get_ref()));
+        let members = listed.unwrap_or_else(|| Ok(Vec::new())).unwrap_or_else(|why| {
             problem(format!("nodes: {why}"), "nodes = \"node[1-4],login\"");
             Vec::new()
         });

@@ -5,6 +5,7 @@ use super::root::Sessions;
 use super::transfer::Transfer;
 use super::words;
 use crate::spawn::Failure;
+use crate::spawn::message::Turn;
 use covey_ninep::control::refuse;
 use covey_ninep::tree::{Bell, Errno, Outcome, Result, User};
 use std::cell::{Cell, RefCell};
@@ -32,6 +33,10 @@ pub struct Session {
     pub(super) failures: RefCell<Vec<Failure>>,
     /// What comes from another node.
     pub(super) incoming: RefCell<Weak<Transfer>>,
+    /// The last attempt to send it, and whether its files are being made now.
+    pub(super) turn: RefCell<Option<Turn>>,
+    pub(super) is_receiving: Cell<bool>,
+    pub(super) received: Bell,
     /// Of what comes from another node some is missing.
     pub(super) is_partial: Cell<bool>,
     state: RefCell<State>,
@@ -92,6 +97,9 @@ impl Session {
             cloned: Bell::default(),
             failures: RefCell::default(),
             incoming: RefCell::default(),
+            turn: RefCell::default(),
+            is_receiving: Cell::new(false),
+            received: Bell::default(),
             is_partial: Cell::new(false),
             state: RefCell::new(State::Initializing),
             changed: Bell::default(),

@@ -4,7 +4,7 @@ use super::host::{Host, Place};
 use super::state::{Session, gone};
 use crate::spawn::flow::{Later, Source, spread};
 use crate::spawn::manifest::Manifest;
-use crate::spawn::message::{Hash, Question, encode_failures, hash};
+use crate::spawn::message::{Hash, Question, Turn, encode_failures, hash};
 use crate::spawn::{destinations, square_root};
 use covey_ninep::control::refuse;
 use covey_ninep::tree::{Bell, Errno, Outcome, Result};
@@ -23,6 +23,7 @@ pub(super) struct Transfer {
     arrived: Bell,
     fan_out: usize,
     rest: Vec<String>,
+    turn: Turn,
 }
 
 impl Source for Rc<Transfer> {
@@ -143,7 +144,9 @@ impl Session {
             let transfer = Rc::new(session.whole().await?);
             let count = all.len();
             let source: Rc<dyn Source> = Rc::new(transfer);
-            let failures = spread(host.net(&session.owner), source, all, fan_out).await;
+            let net = host.net(&session.owner);
+            let turn = Turn::first(net.unique());
+            let failures = spread(net, source, all, fan_out, &turn).await;
             let shown: Vec<_> = failures.iter().take(FAILURES_SHOWN).collect();
             let words: Vec<_> =
                 shown.iter().map(|one| format!("{}: {}", one.destination, one.reason)).collect();
@@ -193,6 +196,7 @@ impl Session {
             arrived: Bell::default(),
             fan_out: 0,
             rest: Vec::new(),
+            turn: Turn::first(0),
         })
     }
 
@@ -209,8 +213,8 @@ impl Session {
         };
         let (session, host, transfer) = (self.clone(), host.clone(), transfer.clone());
         match question {
-            Question::Begin { fan_out, rest, manifest } => Outcome::later(async move {
-                let begun = session.receive(manifest, fan_out, rest).await?;
+            Question::Begin { fan_out, rest, turn, manifest } => Outcome::later(async move {
+                let begun = session.receive(manifest, (fan_out, rest), turn).await?;
                 *transfer.borrow_mut() = Some(begun);
                 Ok(Bytes::new())
             }),
@@ -229,21 +233,32 @@ impl Session {
                 let current = session.current(&transfer)?;
                 let (rest, fan_out) = (current.rest.clone(), current.fan_out);
                 let source: Rc<dyn Source> = Rc::new(current.clone());
-                let failures = spread(host.net(&session.owner), source, rest, fan_out).await;
+                let net = host.net(&session.owner);
+                let failures = spread(net, source, rest, fan_out, &current.turn).await;
                 current.complete().await;
                 Ok(encode_failures(&failures))
             }),
         }
     }
 
-    /// Begins to receive; what an earlier node above has begun is forgotten.
+    /// Begins to receive; what an earlier node above has begun is forgotten. One after the other: files that are made
+    /// are empty.
     async fn receive(
         self: &Rc<Self>,
         manifest: Manifest,
-        fan_out: usize,
-        rest: Vec<String>,
+        (fan_out, rest): (usize, Vec<String>),
+        turn: Turn,
     ) -> Result<Rc<Transfer>> {
+        let session = self.clone();
+        self.received.wait(move || (!session.is_receiving.get()).then_some(())).await;
+        let _receiving = Receiving::begin(self);
         self.check_new()?;
+        let before = self.turn.replace(None);
+        let is_late = before.as_ref().is_some_and(|before| turn.is_superseded_by(before));
+        *self.turn.borrow_mut() = if is_late { before } else { Some(turn.clone()) };
+        if is_late {
+            return Err(superseded());
+        }
         for (text, new) in [(&self.argv, &manifest.argv), (&self.env, &manifest.env)] {
             let mut copy = Vec::new();
             super::buffer::write(&mut copy, 0, new)?;
@@ -263,6 +278,7 @@ impl Session {
             arrived: Bell::default(),
             fan_out,
             rest,
+            turn,
         });
         *self.incoming.borrow_mut() = Rc::downgrade(&transfer);
         self.finish(&transfer).await?;
@@ -276,7 +292,7 @@ impl Session {
         };
         match self.incoming.borrow().upgrade() {
             Some(current) if Rc::ptr_eq(&current, &transfer) => Ok(transfer),
-            _ => Err(Errno::because(Errno::ECANCELED, "another node sends the session now")),
+            _ => Err(superseded()),
         }
     }
 
@@ -292,6 +308,27 @@ impl Session {
         self.is_partial.set(false);
         Ok(())
     }
+}
+
+/// While a session's files are made for what comes, nobody else makes them.
+struct Receiving(Rc<Session>);
+
+impl Receiving {
+    fn begin(session: &Rc<Session>) -> Receiving {
+        session.is_receiving.set(true);
+        Receiving(session.clone())
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.0.is_receiving.set(false);
+        self.0.received.ring();
+    }
+}
+
+fn superseded() -> Errno {
+    Errno::because(Errno::ECANCELED, "another node sends the session now")
 }
 
 /// How many failures an error names; the control file has all.

@@ -5,7 +5,7 @@
 //! what is left, served from here again from the first chunk.
 
 use super::manifest::Manifest;
-use super::message::{Hash, Question, decode_failures};
+use super::message::{Hash, Question, Turn, decode_failures};
 use super::{Failure, groups};
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::Bytes;
@@ -25,6 +25,9 @@ pub trait Net: 'static {
 
     /// Completes after `time`.
     fn sleep(&self, time: Duration) -> Later<()>;
+
+    /// A number that no other spread has.
+    fn unique(&self) -> u64;
 }
 
 /// The control file of a session on another node. Dropping it ends what was asked of it.
@@ -42,15 +45,16 @@ pub trait Source: 'static {
     fn chunk(&self, index: usize) -> Later<Result<(Hash, Bytes)>>;
 }
 
-/// Gives every destination a copy; answers who got none, and why.
+/// Gives every destination a copy, as the part `turn` of a spread; answers who got none, and why.
 pub async fn spread(
     net: Rc<dyn Net>,
     source: Rc<dyn Source>,
     destinations: Vec<String>,
     fan_out: usize,
+    turn: &Turn,
 ) -> Vec<Failure> {
     let branches = groups(&destinations, fan_out).map(|(head, rest)| {
-        branch(net.clone(), source.clone(), head.clone(), rest.to_vec(), fan_out)
+        branch(net.clone(), source.clone(), head.clone(), rest.to_vec(), fan_out, turn)
     });
     join_all(branches).await.into_iter().flatten().collect()
 }
@@ -61,9 +65,10 @@ pub async fn hand_over(
     source: Rc<dyn Source>,
     destinations: Vec<String>,
     fan_out: usize,
+    turn: &Turn,
 ) -> Vec<Failure> {
     match destinations.split_first() {
-        Some((head, rest)) => branch(net, source, head.clone(), rest.to_vec(), fan_out).await,
+        Some((head, rest)) => branch(net, source, head.clone(), rest.to_vec(), fan_out, turn).await,
         None => Vec::new(),
     }
 }
@@ -75,10 +80,11 @@ async fn branch(
     mut head: String,
     mut rest: Vec<String>,
     fan_out: usize,
+    turn: &Turn,
 ) -> Vec<Failure> {
     let mut failures = Vec::new();
-    loop {
-        match serve(&net, &source, &head, &rest, fan_out).await {
+    for failed in 0.. {
+        match serve(&net, &source, (&head, &rest), fan_out, turn.after(failed)).await {
             Ok(below) => {
                 failures.extend(below);
                 return failures;
@@ -90,20 +96,21 @@ async fn branch(
         }
         head = rest.remove(0);
     }
+    failures
 }
 
 /// Serves one node, which serves the rest; answers who of them got no copy.
 async fn serve(
     net: &Rc<dyn Net>,
     source: &Rc<dyn Source>,
-    head: &str,
-    rest: &[String],
+    (head, rest): (&str, &[String]),
     fan_out: usize,
+    turn: Turn,
 ) -> Result<Vec<Failure>> {
     let below = within(net, net.reach(head)).await?;
     let manifest = (*source.manifest()).clone();
     let chunks = manifest.chunks();
-    let begin = Question::Begin { fan_out, rest: rest.to_vec(), manifest };
+    let begin = Question::Begin { fan_out, rest: rest.to_vec(), turn, manifest };
     within(net, below.ask(begin.encode())).await?;
     let mut report = pin!(below.ask(Question::Report.encode()));
     let sent = pin!(send(net, source, &*below, chunks));
@@ -167,6 +174,6 @@ async fn within<T: 'static>(net: &Rc<dyn Net>, answer: Later<Result<T>>) -> Resu
 
 /// Chunks on their way to one node: while one is written there, another travels. More would fill the port with
 /// chunks for one group while the others wait, at each hop.
-pub const WINDOW: usize = 2;
+pub const WINDOW: usize = 3;
 /// How long a node may take to accept a chunk, with a window of others before it.
 pub const PATIENCE: Duration = Duration::from_secs(10);

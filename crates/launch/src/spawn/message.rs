@@ -21,6 +21,51 @@ pub fn hash(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
+/// An attempt to bring a session to a node. A node that was taken for dead may go on later: what it then sends to those
+/// below it must not take the place of what another has brought them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Which spread: another number each time.
+    pub spread: u64,
+    /// At each level from the first node, how many heads had failed before.
+    pub attempts: Vec<u32>,
+}
+
+impl Turn {
+    /// The beginning of a spread.
+    pub fn first(spread: u64) -> Turn {
+        Turn { spread, attempts: Vec::new() }
+    }
+
+    /// That of the level below, after so many heads that failed.
+    #[must_use]
+    pub fn after(&self, failed: u32) -> Turn {
+        let mut attempts = self.attempts.clone();
+        attempts.push(failed);
+        Turn { spread: self.spread, attempts }
+    }
+
+    /// Whether this is what the other has superseded, or the other itself.
+    pub fn is_superseded_by(&self, other: &Turn) -> bool {
+        self.spread == other.spread && self.attempts <= other.attempts
+    }
+
+    fn text(&self) -> String {
+        let attempts: Vec<String> = self.attempts.iter().map(u32::to_string).collect();
+        format!("{} {}", self.spread, attempts.join(" "))
+    }
+
+    fn read(text: &str) -> Option<Turn> {
+        let mut numbers = text.split(' ').filter(|word| !word.is_empty());
+        let spread = numbers.next()?.parse().ok()?;
+        let attempts = numbers.map(|word| word.parse().ok()).collect::<Option<Vec<u32>>>()?;
+        (attempts.len() <= LEVELS_MAX).then_some(Turn { spread, attempts })
+    }
+}
+
+/// A chain, at its longest.
+const LEVELS_MAX: usize = super::DESTINATIONS_MAX + 2;
+
 /// A question to the node below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
@@ -30,6 +75,8 @@ pub enum Question {
         fan_out: usize,
         /// Whom the node below serves in turn: `NODE/SESSION`.
         rest: Vec<String>,
+        /// Which attempt of which spread it is.
+        turn: Turn,
         /// What comes.
         manifest: Manifest,
     },
@@ -50,9 +97,10 @@ impl Question {
     /// Its bytes.
     pub fn encode(&self) -> Bytes {
         match self {
-            Question::Begin { fan_out, rest, manifest } => {
+            Question::Begin { fan_out, rest, turn, manifest } => {
                 let mut words = vec![b"spread".to_vec(), fan_out.to_string().into()];
                 words.push(rest.join(",").into());
+                words.push(turn.text().into());
                 words.extend(manifest.encode());
                 manifest::join(&words).into()
             }
@@ -86,11 +134,12 @@ impl Question {
 
 fn begin(body: &[u8]) -> Result<Question> {
     let words = manifest::split(body)?;
-    let [first, fan_out, rest, manifest @ ..] = &words[..] else { return odd() };
+    let [first, fan_out, rest, turn, manifest @ ..] = &words[..] else { return odd() };
     let fan_out = String::from_utf8_lossy(fan_out).parse();
     let (b"spread", Ok(fan_out)) = (&first[..], fan_out) else { return odd() };
     let rest = super::destinations(&String::from_utf8_lossy(rest))?;
-    Ok(Question::Begin { fan_out, rest, manifest: Manifest::decode(manifest)? })
+    let Some(turn) = Turn::read(&String::from_utf8_lossy(turn)) else { return odd() };
+    Ok(Question::Begin { fan_out, rest, turn, manifest: Manifest::decode(manifest)? })
 }
 
 fn odd<T>() -> Result<T> {
@@ -127,14 +176,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_later_attempt_supersedes_those_before_it_at_every_level() {
+        let first = Turn::first(1);
+        let (dead, below) = (first.after(0), first.after(0).after(4));
+        let (next, beside) = (first.after(1), first.after(1).after(0));
+        for old in [&dead, &below] {
+            for new in [&next, &beside] {
+                assert!(old.is_superseded_by(new) && !new.is_superseded_by(old));
+            }
+        }
+        assert!(below.is_superseded_by(&below), "it comes once");
+        assert!(!below.is_superseded_by(&Turn::first(2).after(9)), "another spread");
+    }
+
+    #[test]
     fn questions_are_read_back() {
         let questions = [
             Question::Begin {
                 fan_out: 3,
                 rest: vec!["a/1".into(), "b/22".into()],
+                turn: Turn::first(7).after(0).after(3),
                 manifest: Manifest { id: "1/2".into(), ..Manifest::default() },
             },
-            Question::Begin { fan_out: 1, rest: vec![], manifest: Manifest::default() },
+            Question::Begin {
+                fan_out: 1,
+                rest: vec![],
+                turn: Turn::first(u64::MAX),
+                manifest: Manifest::default(),
+            },
             Question::Chunk { index: 7, hash: hash(b"quail"), data: Bytes::from_static(b"quail") },
             Question::Report,
         ];

@@ -18,6 +18,7 @@ use covey_wire::{Bytes, List, Name};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Machines `n0`, `n1`, ..., each with sessions.
@@ -191,6 +192,11 @@ impl Net for SimNet {
 
     fn sleep(&self, time: Duration) -> Later<()> {
         Box::pin(task::sleep(time))
+    }
+
+    fn unique(&self) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
     }
 }
 

@@ -1,6 +1,7 @@
 //! How the launcher reaches sessions on other nodes: as their user, for whom this node vouches.
 
 use covey_cluster::net::ClusterNet;
+use covey_io::os::random;
 use covey_io::task;
 use covey_launch::spawn::flow::{Below, Later, Net};
 use covey_launch::spawn::parts;
@@ -34,6 +35,11 @@ impl Net for UserNet {
 
     fn sleep(&self, time: Duration) -> Later<()> {
         Box::pin(task::sleep(time))
+    }
+
+    fn unique(&self) -> u64 {
+        // Without randomness two spreads of one process may look alike: a late sender is then not told from a new one.
+        random::bytes().map_or(u64::from(std::process::id()), u64::from_le_bytes)
     }
 }
 

@@ -5,7 +5,9 @@
 //! their copies from the first of them there.
 
 use super::tree::Session;
+use covey_io::os::random;
 use covey_launch::spawn::flow::{self, Below, Later, Net, Source};
+use covey_launch::spawn::message::Turn;
 use covey_ninep::client::Fid;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result};
@@ -62,10 +64,12 @@ async fn to_nodes(
     let sessions = firsts.iter().map(|session| (name(session), session.clone())).collect();
     let net: Rc<dyn Net> = Rc::new(Reached(sessions));
     let names = firsts.iter().map(|session| name(session)).collect();
-    let failed = flow::hand_over(net.clone(), source.clone(), names, fan_out).await;
+    let turn = Turn::first(net.unique());
+    let (tree, direct) = (turn.after(0), turn.after(1));
+    let failed = flow::hand_over(net.clone(), source.clone(), names, fan_out, &tree).await;
     let names: Vec<String> = failed.into_iter().map(|failure| failure.destination).collect();
     let (count, mut last) = (names.len().max(1), HashMap::new());
-    for failure in flow::spread(net, source.clone(), names, count).await {
+    for failure in flow::spread(net, source.clone(), names, count, &direct).await {
         last.insert(failure.destination, failure.reason);
     }
     last
@@ -129,6 +133,11 @@ impl Net for Reached {
 
     fn sleep(&self, time: Duration) -> Later<()> {
         Box::pin(tokio::time::sleep(time))
+    }
+
+    fn unique(&self) -> u64 {
+        // Without randomness two spreads of one process may look alike: a late sender is then not told from a new one.
+        random::bytes().map_or(u64::from(std::process::id()), u64::from_le_bytes)
     }
 }
 
