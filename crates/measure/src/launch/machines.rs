@@ -204,16 +204,8 @@ struct Ctl(Rc<Fid>);
 
 impl Below for Ctl {
     fn ask(&self, question: Bytes) -> Later<Result<Bytes>> {
-        let fid = self.0.clone();
-        let call = fid.conn().call(Message::Tcall { fid: fid.number(), body: question.into() });
-        Box::pin(async move {
-            let reply = call.await;
-            drop(fid);
-            match reply? {
-                Message::Rcall { body } => Ok(body.into_bytes()),
-                _ => Err(Errno::EPROTO.into()),
-            }
-        })
+        let answer = self.0.ask(question);
+        Box::pin(async move { Ok(answer.await?) })
     }
 }
 

@@ -3,6 +3,9 @@
 use super::Conn;
 use super::session::Result;
 use crate::message::Message;
+use crate::tree::Errno;
+use covey_wire::Bytes;
+use std::rc::Rc;
 
 /// A fid number, taken when made. When dropped, Tclunk is sent and the number is used again once
 /// that is answered, whether or not the server knew the fid: so it may be dropped at any point of a
@@ -27,6 +30,24 @@ impl Fid {
     /// The connection.
     pub fn conn(&self) -> &Conn {
         &self.conn
+    }
+
+    /// Asks the file a question (Tcall). The request is sent now, so questions arrive in the order of the calls; the fid
+    /// is kept until the answer is here.
+    pub fn ask(self: &Rc<Fid>, question: Bytes) -> impl Future<Output = Result<Bytes>> + use<> {
+        let fid = self.clone();
+        let call = fid.conn.call(Message::Tcall { fid: fid.number, body: question.into() });
+        async move {
+            let reply = call.await;
+            drop(fid);
+            match reply? {
+                Message::Rcall { body } => Ok(body.into_bytes()),
+                other => {
+                    let what = format!("the server answered with {}", other.name());
+                    Err(Errno::because(Errno::EPROTO, what).into())
+                }
+            }
+        }
     }
 
     /// Clunks it and answers what the server says: an extended attribute is set only now. Dropped before

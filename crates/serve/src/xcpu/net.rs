@@ -65,20 +65,8 @@ impl Control {
 
 impl Below for Control {
     fn ask(&self, question: Bytes) -> Later<Result<Bytes>> {
-        let fid = self.0.clone();
-        // On its way now, in the order in which questions are asked.
-        let call = fid.conn().call(Message::Tcall { fid: fid.number(), body: question.into() });
-        Box::pin(async move {
-            let reply = call.await;
-            drop(fid);
-            match reply? {
-                Message::Rcall { body } => Ok(body.into_bytes()),
-                other => {
-                    let what = format!("the node answered with {}", other.name());
-                    Err(Errno::because(Errno::EPROTO, what))
-                }
-            }
-        })
+        let answer = self.0.ask(question);
+        Box::pin(async move { Ok(answer.await?) })
     }
 }
 
