@@ -20,7 +20,8 @@ pub(super) fn truncate(text: &mut Vec<u8>, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn check(bytes: u64) -> Result<()> {
+/// E2BIG beyond [`BYTES_MAX`].
+pub(super) fn check(bytes: u64) -> Result<()> {
     match bytes <= BYTES_MAX {
         true => Ok(()),
         false => Err(Errno::because(

@@ -163,6 +163,8 @@ impl SessionFile {
         match (self.kind, self.buffer()) {
             (_, Some(text)) => {
                 self.session.check_new()?;
+                buffer::check(bytes)?;
+                self.session.check_text(text.borrow().len(), bytes)?;
                 buffer::truncate(&mut text.borrow_mut(), bytes)
             }
             (Kind::Exec, _) if bytes == 0 => {
@@ -181,9 +183,11 @@ impl SessionFile {
         }
         self.session.check_new()?;
         let text = self.buffer().ok_or(Errno::EOPNOTSUPP)?;
-        let mut text = text.borrow_mut();
-        let offset = if open.is_append { text.len() as u64 } else { offset };
-        buffer::write(&mut text, offset, data)
+        let before = text.borrow().len();
+        let offset = if open.is_append { before as u64 } else { offset };
+        buffer::check(offset.saturating_add(data.len() as u64))?;
+        self.session.check_text(before, offset + data.len() as u64)?;
+        buffer::write(&mut text.borrow_mut(), offset, data)
     }
 }
 

@@ -25,11 +25,13 @@ pub struct Limits {
     pub sessions_per_user: usize,
     /// In all.
     pub sessions: usize,
+    /// Arguments and environments of one user's sessions together, before one becomes longer than 16 KiB.
+    pub text_bytes_per_user: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { sessions_per_user: 1024, sessions: 8192 }
+        Limits { sessions_per_user: 1024, sessions: 8192, text_bytes_per_user: 64 << 20 }
     }
 }
 
@@ -48,6 +50,8 @@ pub struct Xcpu {
 pub(super) trait Sessions {
     /// The environment that all sessions begin with.
     fn env(&self) -> Vec<u8>;
+    /// EDQUOT when a text of `bytes` bytes in place of one of `before` is more than its user may have here.
+    fn check_text(&self, uid: u32, before: usize, bytes: usize) -> Result<()>;
     /// Takes away the session that was wiped.
     fn forget(&self, number: u64);
 }
@@ -55,6 +59,23 @@ pub(super) trait Sessions {
 impl Sessions for Xcpu {
     fn env(&self) -> Vec<u8> {
         self.env.borrow().clone()
+    }
+
+    fn check_text(&self, uid: u32, before: usize, bytes: usize) -> Result<()> {
+        if bytes <= SHORT_BYTES || bytes <= before {
+            return Ok(());
+        }
+        let table = self.table.borrow();
+        let own = table.values().filter(|session| session.owner.uid == uid);
+        let all: usize = own.map(|session| session.text_bytes()).sum();
+        let limit = self.limits.text_bytes_per_user;
+        if all - before + bytes <= limit {
+            return Ok(());
+        }
+        let what = format!(
+            "arguments and environments of user {uid} have {limit} bytes here, which is the limit; hint: wipe some sessions"
+        );
+        Err(Errno::because(Errno::EDQUOT, what))
     }
 
     fn forget(&self, number: u64) {
@@ -114,7 +135,7 @@ impl Xcpu {
 
     fn check_limits(&self, owner: &User) -> Result<()> {
         let table = self.table.borrow();
-        let Limits { sessions, sessions_per_user } = self.limits;
+        let Limits { sessions, sessions_per_user, .. } = self.limits;
         if table.len() >= sessions {
             let what = format!("the node has {sessions} sessions, which is its limit");
             return Err(Errno::because(Errno::EDQUOT, what));
@@ -330,7 +351,7 @@ struct RootCommands(Rc<Xcpu>);
 impl Commands for RootCommands {
     fn text(&self) -> String {
         let xcpu = &self.0;
-        let Limits { sessions, sessions_per_user } = xcpu.limits;
+        let Limits { sessions, sessions_per_user, .. } = xcpu.limits;
         let now = xcpu.table.borrow().len();
         format!(
             "# {now} sessions; at most {sessions}, and {sessions_per_user} of one user\n{}\
@@ -377,5 +398,7 @@ fn only_within<T>(attach: &Attach) -> Result<T> {
 const QID: Qid = Qid { kind: Qid::FILE, version: 0, path: 1 };
 /// A number and the end of its line.
 const NUMBER_BYTES_MAX: u64 = 21;
+/// Texts up to this length are held by the number of sessions alone.
+const SHORT_BYTES: usize = 16 << 10;
 /// A state is a word or two.
 const STATE_BYTES_MAX: usize = 1024;

@@ -5,7 +5,7 @@ use super::root::Sessions;
 use super::transfer::Transfer;
 use super::words;
 use crate::spawn::Failure;
-use crate::spawn::message::Turn;
+use crate::spawn::message::{Hash, Turn};
 use covey_ninep::control::refuse;
 use covey_ninep::tree::{Bell, Errno, Outcome, Result, User};
 use std::cell::{Cell, RefCell};
@@ -37,6 +37,8 @@ pub struct Session {
     pub(super) turn: RefCell<Option<Turn>>,
     pub(super) is_receiving: Cell<bool>,
     pub(super) received: Bell,
+    /// Of what came from another node, when all of it is here.
+    pub(super) sum: Cell<Option<Hash>>,
     /// Of what comes from another node some is missing.
     pub(super) is_partial: Cell<bool>,
     state: RefCell<State>,
@@ -100,6 +102,7 @@ impl Session {
             turn: RefCell::default(),
             is_receiving: Cell::new(false),
             received: Bell::default(),
+            sum: Cell::default(),
             is_partial: Cell::new(false),
             state: RefCell::new(State::Initializing),
             changed: Bell::default(),
@@ -116,6 +119,16 @@ impl Session {
     /// The id of the job that it is a part of, as written to `id`.
     pub fn id(&self) -> String {
         self.id.borrow().clone()
+    }
+
+    pub(super) fn text_bytes(&self) -> usize {
+        self.argv.borrow().len() + self.env.borrow().len()
+    }
+
+    /// Whether its user may have a text of `bytes` bytes in place of one of `before`.
+    pub(super) fn check_text(&self, before: usize, bytes: u64) -> Result<()> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.all.upgrade().map_or(Ok(()), |all| all.check_text(self.owner.uid, before, bytes))
     }
 
     fn become_(&self, state: State) {

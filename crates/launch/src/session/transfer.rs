@@ -4,7 +4,7 @@ use super::host::{Host, Place};
 use super::state::{Session, gone};
 use crate::spawn::flow::{Later, Source, spread};
 use crate::spawn::manifest::Manifest;
-use crate::spawn::message::{Hash, Question, Turn, encode_failures, hash};
+use crate::spawn::message::{Hash, Question, Turn, encode_failures, hash, sum};
 use crate::spawn::{destinations, square_root};
 use covey_ninep::control::refuse;
 use covey_ninep::tree::{Bell, Errno, Outcome, Result};
@@ -238,6 +238,10 @@ impl Session {
                 current.complete().await;
                 Ok(encode_failures(&failures))
             }),
+            Question::Sum => match self.sum.get() {
+                Some(sum) => Ok(Bytes::copy_from_slice(&sum)).into(),
+                None => Err(Errno::because(Errno::EAGAIN, "its copy is not whole")).into(),
+            },
         }
     }
 
@@ -262,11 +266,13 @@ impl Session {
         for (text, new) in [(&self.argv, &manifest.argv), (&self.env, &manifest.env)] {
             let mut copy = Vec::new();
             super::buffer::write(&mut copy, 0, new)?;
+            self.check_text(text.borrow().len(), copy.len() as u64)?;
             *text.borrow_mut() = copy;
         }
         self.set_id(&manifest.id)?;
         self.directory.borrow_mut().clone_from(&manifest.directory);
         self.is_partial.set(true);
+        self.sum.set(None);
         self.place.make_entries(&manifest.entries).wait().await?;
         let chunks = manifest.chunks();
         let transfer = Rc::new(Transfer {
@@ -306,6 +312,8 @@ impl Session {
         }
         self.place.finish_entries(&transfer.manifest.entries).wait().await?;
         self.is_partial.set(false);
+        let chunks: Option<Vec<Hash>> = transfer.hashes.borrow().iter().copied().collect();
+        self.sum.set(chunks.map(|chunks| sum(&transfer.manifest, &chunks)));
         Ok(())
     }
 }

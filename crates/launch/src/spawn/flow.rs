@@ -5,12 +5,13 @@
 //! what is left, served from here again from the first chunk.
 
 use super::manifest::Manifest;
-use super::message::{Hash, Question, Turn, decode_failures};
+use super::message::{Hash, Question, Turn, decode_failures, sum};
 use super::{Failure, groups};
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::Bytes;
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::cell::RefCell;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
@@ -70,6 +71,75 @@ pub async fn hand_over(
     match destinations.split_first() {
         Some((head, rest)) => branch(net, source, head.clone(), rest.to_vec(), fan_out, turn).await,
         None => Vec::new(),
+    }
+}
+
+/// The same, and asks each node that was served what it has: one that got other bytes from the node above it has failed.
+pub async fn hand_over_checked(
+    net: Rc<dyn Net>,
+    source: Rc<dyn Source>,
+    destinations: Vec<String>,
+    fan_out: usize,
+    turn: &Turn,
+) -> Vec<Failure> {
+    if destinations.len() < 2 {
+        // Nothing was passed on.
+        return hand_over(net, source, destinations, fan_out, turn).await;
+    }
+    let source = Rc::new(Recorded::new(source));
+    let mut failures =
+        hand_over(net.clone(), source.clone(), destinations.clone(), fan_out, turn).await;
+    let is_served = |name: &&String| failures.iter().all(|failure| failure.destination != **name);
+    let served = destinations.iter().filter(is_served);
+    let Some(expected) = source.sum() else { return failures };
+    let checked = join_all(served.map(|name| check(&net, name, &expected))).await;
+    failures.extend(checked.into_iter().flatten());
+    failures
+}
+
+async fn check(net: &Rc<dyn Net>, name: &str, expected: &Hash) -> Option<Failure> {
+    let asked = async {
+        let below = within(net, net.reach(name)).await?;
+        let sum = within(net, below.ask(Question::Sum.encode())).await?;
+        match sum[..] == expected[..] {
+            true => Ok(()),
+            false => Err(Errno::because(Errno::EIO, "a node before it passed on other bytes")),
+        }
+    };
+    asked.await.err().map(|error| Failure::new(name, &error))
+}
+
+/// A source of which it is known what it gave.
+struct Recorded {
+    source: Rc<dyn Source>,
+    hashes: Rc<RefCell<Vec<Option<Hash>>>>,
+}
+
+impl Recorded {
+    fn new(source: Rc<dyn Source>) -> Recorded {
+        let hashes = vec![None; source.manifest().chunks()];
+        Recorded { source, hashes: Rc::new(RefCell::new(hashes)) }
+    }
+
+    /// None while there are chunks that nobody has asked for.
+    fn sum(&self) -> Option<Hash> {
+        let chunks: Option<Vec<Hash>> = self.hashes.borrow().iter().copied().collect();
+        Some(sum(&self.source.manifest(), &chunks?))
+    }
+}
+
+impl Source for Recorded {
+    fn manifest(&self) -> Rc<Manifest> {
+        self.source.manifest()
+    }
+
+    fn chunk(&self, index: usize) -> Later<Result<(Hash, Bytes)>> {
+        let (chunk, hashes) = (self.source.chunk(index), self.hashes.clone());
+        Box::pin(async move {
+            let (hash, data) = chunk.await?;
+            hashes.borrow_mut()[index] = Some(hash);
+            Ok((hash, data))
+        })
     }
 }
 
@@ -177,3 +247,6 @@ async fn within<T: 'static>(net: &Rc<dyn Net>, answer: Later<Result<T>>) -> Resu
 pub const WINDOW: usize = 3;
 /// How long a node may take to accept a chunk, with a window of others before it.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

@@ -91,6 +91,16 @@ pub enum Question {
     },
     /// Who of the rest was not served, and why.
     Report,
+    /// What it has, as [`sum`] makes it. Asked by the root: the hash of a chunk comes by the same nodes as the chunk.
+    Sum,
+}
+
+/// One hash of what is spread: of the manifest, and of the hashes of its chunks.
+pub fn sum(manifest: &Manifest, chunks: &[Hash]) -> Hash {
+    let mut sum = Sha256::new();
+    sum.update(hash(&manifest::join(&manifest.encode())));
+    chunks.iter().for_each(|chunk| sum.update(chunk));
+    sum.finalize().into()
 }
 
 impl Question {
@@ -113,6 +123,7 @@ impl Question {
                 out.into()
             }
             Question::Report => Bytes::from_static(&[REPORT]),
+            Question::Sum => Bytes::from_static(&[SUM]),
         }
     }
 
@@ -120,6 +131,7 @@ impl Question {
     pub fn decode(body: Bytes) -> Result<Question> {
         match body.first() {
             Some(&REPORT) if body.len() == 1 => Ok(Question::Report),
+            Some(&SUM) if body.len() == 1 => Ok(Question::Sum),
             Some(&CHUNK) => {
                 let Some((number, rest)) = body[1..].split_first_chunk() else { return odd() };
                 let Some((hash, _)) = rest.split_first_chunk() else { return odd() };
@@ -169,6 +181,7 @@ pub fn decode_failures(body: &[u8]) -> Result<Vec<Failure>> {
 /// No text begins with these.
 const CHUNK: u8 = 1;
 const REPORT: u8 = 2;
+const SUM: u8 = 3;
 const CHUNK_HEAD: usize = 1 + 8 + 32;
 
 #[cfg(test)]
@@ -206,6 +219,7 @@ mod tests {
             },
             Question::Chunk { index: 7, hash: hash(b"quail"), data: Bytes::from_static(b"quail") },
             Question::Report,
+            Question::Sum,
         ];
         for question in questions {
             assert_eq!(Question::decode(question.encode()).unwrap(), question);

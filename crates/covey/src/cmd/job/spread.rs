@@ -9,7 +9,6 @@ use covey_io::os::random;
 use covey_launch::spawn::flow::{self, Below, Later, Net, Source};
 use covey_launch::spawn::message::Turn;
 use covey_ninep::client::Fid;
-use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::Bytes;
 use futures_util::future::join_all;
@@ -66,7 +65,7 @@ async fn to_nodes(
     let names = firsts.iter().map(|session| name(session)).collect();
     let turn = Turn::first(net.unique());
     let (tree, direct) = (turn.after(0), turn.after(1));
-    let failed = flow::hand_over(net.clone(), source.clone(), names, fan_out, &tree).await;
+    let failed = flow::hand_over_checked(net.clone(), source.clone(), names, fan_out, &tree).await;
     let names: Vec<String> = failed.into_iter().map(|failure| failure.destination).collect();
     let (count, mut last) = (names.len().max(1), HashMap::new());
     for failure in flow::spread(net, source.clone(), names, count, &direct).await {
@@ -146,17 +145,8 @@ struct Control(Rc<Fid>);
 
 impl Below for Control {
     fn ask(&self, question: Bytes) -> Later<Result<Bytes>> {
-        let fid = self.0.clone();
-        // On its way now, in the order in which questions are asked.
-        let call = fid.conn().call(Message::Tcall { fid: fid.number(), body: question.into() });
-        Box::pin(async move {
-            let reply = call.await;
-            drop(fid);
-            match reply? {
-                Message::Rcall { body } => Ok(body.into_bytes()),
-                other => Err(crate::cmd::ninep::unexpected(&other)),
-            }
-        })
+        let answer = self.0.ask(question);
+        Box::pin(async move { Ok(answer.await?) })
     }
 }
 
