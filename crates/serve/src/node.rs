@@ -96,7 +96,7 @@ pub async fn serve_with(
     let (parts, names) = build(&config, &node, net.clone())?;
     views::bind(&names, &config, &net)?;
     let xcpu = match starter {
-        Some(starter) => Some(xcpu::bind(&names, starter, name, net)?),
+        Some(starter) => Some(xcpu::bind(&names, starter, &node, net)?),
         None => None,
     };
     if let (true, Some(store)) = (node.is(Role::Boot), &node.store) {

@@ -4,6 +4,7 @@
 //! directory `N` below the node's scratch directory, owned by its user: `N/exec` is the program, `N/fs` where
 //! it starts. Another `N` is for memory that is shared by files. Programs are started and ended by [`covey_io::os::spawn`].
 
+mod emulated;
 mod entries;
 mod job;
 mod net;
@@ -12,6 +13,7 @@ mod procs;
 mod scratch;
 
 use crate::tree::is_owner;
+use covey_cluster::config::{Emulated, Node as NodeConfig};
 use covey_cluster::net::ClusterNet;
 use covey_io::os::cgroup::Cgroups;
 use covey_io::os::credentials;
@@ -26,11 +28,11 @@ use scratch::Scratch;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Binds the sessions of the node called `node`. What they run ends with this process, however that ends.
+/// Binds the sessions of a node. What they run ends with this process, however that ends.
 pub fn bind(
     names: &Namespace,
     starter: Starter,
-    node: &str,
+    node: &NodeConfig,
     net: Arc<ClusterNet>,
 ) -> anyhow::Result<Rc<Xcpu>> {
     let (xcpu, tree) = sessions(starter, node, net)?;
@@ -40,15 +42,16 @@ pub fn bind(
 
 fn sessions(
     starter: Starter,
-    node: &str,
+    node: &NodeConfig,
     net: Arc<ClusterNet>,
 ) -> anyhow::Result<(Rc<Xcpu>, Rc<Namespace>)> {
     let host = Node(Rc::new(World {
         starter,
         net,
-        scratch: Scratch::open(node)?,
-        memory: Scratch::memory(node),
-        cgroups: Cgroups::make(&format!("covey-{node}-{}", std::process::id())),
+        scratch: Scratch::open(&node.name)?,
+        memory: Scratch::memory(&node.name),
+        cgroups: Cgroups::make(&format!("covey-{}-", node.name)),
+        emulated: node.emulated.clone(),
     }));
     Ok(Xcpu::new(Rc::new(host), Limits::default())?)
 }
@@ -62,6 +65,7 @@ pub(crate) struct World {
     memory: Option<Scratch>,
     /// Or why there are none.
     cgroups: std::result::Result<Cgroups, String>,
+    emulated: Option<Emulated>,
 }
 
 struct Node(Rc<World>);
@@ -70,7 +74,11 @@ impl Host for Node {
     fn arch(&self) -> String {
         let name = rustix::system::uname();
         let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
-        format!("{}/{}", word(name.sysname()), word(name.machine()))
+        let machine = match &self.0.emulated {
+            Some(Emulated { arch, .. }) => arch.clone(),
+            None => word(name.machine()),
+        };
+        format!("{}/{machine}", word(name.sysname()))
     }
 
     fn procs(&self) -> Outcome<Bytes> {
@@ -101,10 +109,14 @@ impl Host for Node {
     }
 
     fn about(&self) -> String {
-        match &self.0.cgroups {
+        let mut text = match &self.0.cgroups {
             Ok(_) => "# a control group for each session\n".to_owned(),
             Err(why) => format!("# no control groups: {why}\n"),
+        };
+        if let Some(Emulated { arch, emulator }) = &self.0.emulated {
+            text += &format!("# programs of {arch} are emulated by {}\n", emulator.display());
         }
+        text
     }
 
     fn net(&self, user: &Rc<User>) -> Rc<dyn Net> {

@@ -100,6 +100,17 @@ pub struct Node {
     pub listen: Vec<Address>,
     /// Where it keeps objects and metadata: set for every node that has a role that needs it.
     pub store: Option<PathBuf>,
+    /// It runs programs of another architecture, by an emulator.
+    pub emulated: Option<Emulated>,
+}
+
+/// Programs of another architecture on a machine that has none of that kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emulated {
+    /// As `uname -m` calls it there: `s390x`.
+    pub arch: String,
+    /// The program that runs one program of that architecture: qemu's, for its user mode.
+    pub emulator: PathBuf,
 }
 
 /// What a node does besides serving `/fs`.

@@ -1,6 +1,8 @@
 //! From the text of `covey.toml` to a checked [`Config`], or to all that is wrong with it.
 
-use super::{Address, Config, Node, Place, Role, VERSION, View, check, hostlist, parse_strip};
+use super::{
+    Address, Config, Emulated, Node, Place, Role, VERSION, View, check, hostlist, parse_strip,
+};
 use crate::error::{Error, Result, reason};
 use serde::Deserialize;
 use std::io::Read;
@@ -118,6 +120,8 @@ struct RawNode {
     roles: Vec<Spanned<String>>,
     listen: Vec<Spanned<String>>,
     store: Option<Spanned<PathBuf>>,
+    arch: Option<Spanned<String>>,
+    emulator: Option<Spanned<PathBuf>>,
 }
 
 /// Checks the text of a file; `file` is for messages. Never answers an empty list of problems.
@@ -266,6 +270,7 @@ fn convert_views(
 
 fn convert_node(raw: RawNode, lines: &Lines, problems: &mut Vec<Problem>) -> Node {
     let name = raw.name.get_ref().clone();
+    let emulated = convert_emulated((raw.arch, raw.emulator), &name, lines, problems);
     let mut problem = |line, message: String, hint: &str| {
         problems.push(Problem {
             line,
@@ -303,5 +308,30 @@ fn convert_node(raw: RawNode, lines: &Lines, problems: &mut Vec<Problem>) -> Nod
     if let Some(store) = &raw.store {
         check::absolute(&format!("node {name}: store"), store.get_ref(), store_line, problems);
     }
-    Node { name: raw.name.into_inner(), roles, listen, store: raw.store.map(Spanned::into_inner) }
+    let store = raw.store.map(Spanned::into_inner);
+    Node { name: raw.name.into_inner(), roles, listen, store, emulated }
+}
+
+fn convert_emulated(
+    raw: (Option<Spanned<String>>, Option<Spanned<PathBuf>>),
+    name: &str,
+    lines: &Lines,
+    problems: &mut Vec<Problem>,
+) -> Option<Emulated> {
+    let line = match &raw {
+        (Some(arch), _) => lines.of(arch),
+        (None, Some(emulator)) => lines.of(emulator),
+        (None, None) => return None,
+    };
+    let (Some(arch), Some(emulator)) = raw else {
+        problems.push(Problem {
+            line,
+            message: format!("node {name}: arch and emulator belong together"),
+            hint: "arch = \"s390x\" and emulator = \"/usr/bin/qemu-s390x-static\"; neither for what the machine is".into(),
+        });
+        return None;
+    };
+    let what = format!("node {name}: emulator");
+    check::absolute(&what, emulator.get_ref(), lines.of(&emulator), problems);
+    Some(Emulated { arch: arch.into_inner(), emulator: emulator.into_inner() })
 }

@@ -1,6 +1,6 @@
 //! Writes a configuration as the file that [`super::parse`] reads.
 
-use super::{Config, Node, Role, STRIP_BYTES_DEFAULT, VERSION, View, size};
+use super::{Config, Emulated, Node, Role, STRIP_BYTES_DEFAULT, VERSION, View, size};
 use std::fmt::Write;
 
 /// The text of `covey.toml`.
@@ -64,8 +64,14 @@ fn write_node(text: &mut String, node: &Node) -> std::fmt::Result {
     writeln!(text, "\n[[node]]\nname = {}", quoted(&node.name))?;
     writeln!(text, "roles = [{}]", list(roles))?;
     writeln!(text, "listen = [{}]", list(node.listen.iter().map(ToString::to_string).collect()))?;
-    match &node.store {
-        Some(store) => writeln!(text, "store = {}", quoted(&store.to_string_lossy())),
+    if let Some(store) = &node.store {
+        writeln!(text, "store = {}", quoted(&store.to_string_lossy()))?;
+    }
+    match &node.emulated {
+        Some(Emulated { arch, emulator }) => {
+            writeln!(text, "# Its programs are emulated.\narch = {}", quoted(arch))?;
+            writeln!(text, "emulator = {}", quoted(&emulator.to_string_lossy()))
+        }
         None => Ok(()),
     }
 }

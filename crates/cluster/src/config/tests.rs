@@ -53,6 +53,7 @@ fn a_rendered_file_reads_back_the_same() {
         roles: vec![],
         listen: vec![Address::tcp("login", 1)],
         store: None,
+        emulated: Some(Emulated { arch: "s390x".into(), emulator: "/usr/bin/qemu-s390x".into() }),
     });
     config.nodes[0].store = Some("/data/we \"quote\" \\ these".into());
     assert_eq!(read(&render(&config)), Ok(config));
@@ -76,6 +77,7 @@ fn every_mistake_names_its_line_and_what_is_wrong() {
         ("tcp!node2!5640", "tcp!node1!5640", Some(15), "is also an address of node1"),
         ("tcp!node2!5640", "tcp!node2", Some(17), "is not an address"),
         ("/var/lib/covey/node2", "data", Some(18), "`data` is not an absolute path"),
+        ("roles = [\"data\"]", "arch = \"s390x\"\nroles = [\"data\"]", Some(16), "belong together"),
         ("/var/lib/covey/node2", "/a/../b", Some(18), "is not an absolute path"),
         ("store = \"/var/lib/covey/node2\"\n", "", Some(15), "store is missing"),
         ("store = \"/var/lib/covey/node2\"", "shop = \"/x\"", Some(18), "unknown field `shop`"),

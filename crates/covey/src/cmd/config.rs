@@ -30,6 +30,13 @@ use std::path::{Path, PathBuf};
 ///     roles = ["meta", "data", "launch"]  metadata server (exactly one node), I/O server, starts programs
 ///     listen = ["unix!/run/covey/node1.sock", "tcp!node1!5640"]
 ///     store = "/var/lib/covey/node1"
+///     arch = "s390x"               a node whose programs are emulated: of this architecture,
+///     emulator = "/usr/bin/qemu-s390x-static"  by this program
+///
+///     [[view]]                     nodes that every node shows as /view/NAME
+///     name = "lab"
+///     nodes = "z[1-4]"             [default: all]
+///     cluster = "/etc/covey/lab.toml"  of another cluster [default: this one]
 ///
 /// It is the same on every node. The order of the I/O servers is their index in the layout of
 /// files: add new ones at the end.

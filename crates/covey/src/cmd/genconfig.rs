@@ -231,6 +231,7 @@ fn node(plan: &Plan, host: &str, mut roles: Vec<Role>) -> Node {
     Node {
         name: host.to_string(),
         listen: vec![Address::Unix(socket.into()), Address::tcp(host, plan.port)],
+        emulated: None,
         store,
         roles,
     }

@@ -19,14 +19,17 @@ pub struct Cgroup {
 }
 
 impl Cgroups {
-    /// Makes a group below this process's own, called `name`. Says why that cannot be done.
-    pub fn make(name: &str) -> Result<Cgroups, String> {
+    /// Makes a group below this process's own, called `prefix` and the process's number, and removes those of that name
+    /// whose processes have ended. Says why that cannot be done.
+    pub fn make(prefix: &str) -> Result<Cgroups, String> {
         let mounts =
             fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
         let mount = mount(&mounts).ok_or("no cgroup2 file system is mounted")?;
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
-        let dir = Path::new(mount).join(own).join(name);
+        let above = Path::new(mount).join(own);
+        sweep(&above, prefix, |pid| Path::new("/proc").join(pid).exists());
+        let dir = above.join(format!("{prefix}{}", std::process::id()));
         match fs::create_dir(&dir) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -42,14 +45,33 @@ impl Cgroups {
     /// A group in it.
     pub fn group(&self, name: &str) -> io::Result<Cgroup> {
         let dir = self.dir.join(name);
-        fs::create_dir(&dir)?;
+        // All of them may have been removed while they were empty.
+        fs::create_dir_all(&dir)?;
         Ok(Cgroup { dir })
     }
 }
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.dir);
+        remove(&self.dir);
+    }
+}
+
+/// Removes a group and those in it, as far as no process is there.
+fn remove(dir: &Path) {
+    let within = fs::read_dir(dir).into_iter().flatten().flatten();
+    within.for_each(|group| drop(fs::remove_dir(group.path())));
+    let _ = fs::remove_dir(dir);
+}
+
+/// Removes the groups of processes that were killed: nobody else does.
+fn sweep(above: &Path, prefix: &str, is_alive: impl Fn(&str) -> bool) {
+    for group in fs::read_dir(above).into_iter().flatten().flatten() {
+        let name = group.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.strip_prefix(prefix)) else { continue };
+        if pid.bytes().all(|letter| letter.is_ascii_digit()) && !is_alive(pid) {
+            remove(&group.path());
+        }
     }
 }
 
@@ -84,6 +106,19 @@ fn mount(mounts: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_groups_of_processes_that_have_ended_are_removed() {
+        let above = tempfile::tempdir().unwrap();
+        let names = ["n-1-7", "n-1-8", "n-1-x", "n-17-7", "n-1-9"];
+        names.iter().for_each(|name| fs::create_dir(above.path().join(name)).unwrap());
+        fs::create_dir(above.path().join("n-1-7/session")).unwrap();
+        // As one in which a process is: it cannot be removed.
+        fs::create_dir_all(above.path().join("n-1-9/session/busy")).unwrap();
+        sweep(above.path(), "n-1-", |pid| pid == "8");
+        let left = names.map(|name| above.path().join(name).exists());
+        assert_eq!(left, [false, true, true, true, true]);
+    }
 
     #[test]
     fn the_mount_is_found_by_its_type() {

@@ -39,7 +39,11 @@ pub(super) struct SessionPlace {
 impl SessionPlace {
     /// Makes the directory of session `number`.
     pub fn make(world: Rc<World>, owner: Rc<User>, number: u64) -> Result<SessionPlace> {
-        let dir = world.scratch.path().join(number.to_string());
+        let dir = world.scratch.path().map_err(|error| {
+            let what = format!("cannot make a directory for sessions: {error}");
+            Errno::because(Errno::from(error).code, what)
+        })?;
+        let dir = dir.join(number.to_string());
         let give = |path: &Path| {
             if credentials::can_switch() {
                 return lchown(path, Some(owner.uid), Some(owner.gid));
@@ -279,7 +283,12 @@ impl Place for SessionPlace {
         };
         let entrance = group.as_ref().and_then(|group| group.entrance().ok());
         let what = program.which.name().to_owned();
-        let command = match self.command(&program, entrance) {
+        let command =
+            self.command(&program, entrance).and_then(|command| match &self.world.emulated {
+                Some(emulated) => Ok(self.act(|| super::emulated::wrap(emulated, command))?),
+                None => Ok(command),
+            });
+        let command = match command {
             Ok(command) => command,
             Err(error) => return Err(error).into(),
         };
@@ -329,7 +338,7 @@ fn make_memory(
     number: u64,
     give: impl Fn(&Path) -> io::Result<()>,
 ) -> Option<PathBuf> {
-    let dir = world.memory.as_ref()?.path().join(number.to_string());
+    let dir = world.memory.as_ref()?.path().ok()?.join(number.to_string());
     DirBuilder::new().mode(0o700).create(&dir).ok()?;
     match give(&dir) {
         Ok(()) => Some(dir),

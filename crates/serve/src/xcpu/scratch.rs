@@ -2,6 +2,7 @@
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -10,10 +11,17 @@ use std::path::{Path, PathBuf};
 /// A directory of this process alone, below the system's directory for temporary files or for shared memory. It is removed when
 /// this is dropped, and by the next start of the node where there was no time for that.
 pub(super) struct Scratch {
+    above: PathBuf,
+    node: String,
+    current: RefCell<Locked>,
+}
+
+/// A directory that nobody else uses.
+struct Locked {
     dir: PathBuf,
     /// Locked for as long as the directory is in use. The number of a process says nothing of that: another
     /// node may see other numbers, in a container with the same directory for temporary files.
-    _lock: File,
+    lock: File,
 }
 
 impl Scratch {
@@ -28,40 +36,61 @@ impl Scratch {
     }
 
     fn below(above: PathBuf, node: &str) -> io::Result<Scratch> {
-        let own = rustix::process::geteuid().as_raw();
-        let prefix = format!("covey-xcpu-{own}-{node}-");
-        sweep(&above, &prefix, own);
-        for number in 0..NAMES_MAX {
-            let dir = above.join(format!("{prefix}{}-{number}", std::process::id()));
-            // Others may go through it to their own directories, and see nothing else.
-            match DirBuilder::new().mode(0o711).create(&dir) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                made => made?,
-            }
-            // Another node may have swept it away before it was locked.
-            match lock(&dir) {
-                Ok(Some(lock)) if dir.exists() => return Ok(Scratch { dir, _lock: lock }),
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        let what = format!(
-            "{} names that begin with {prefix} are taken in {}",
-            NAMES_MAX,
-            above.display()
-        );
-        Err(io::Error::other(what))
+        let current = RefCell::new(make(&above, node)?);
+        Ok(Scratch { above, node: node.to_owned(), current })
     }
 
-    pub fn path(&self) -> &Path {
-        &self.dir
+    /// Where it is. Somebody who cleans up may have removed it, or have put something else there: then it is made anew.
+    pub fn path(&self) -> io::Result<PathBuf> {
+        let mut current = self.current.borrow_mut();
+        if !current.is_there() {
+            *current = make(&self.above, &self.node)?;
+            tracing::warn!(
+                "the directory of sessions was removed; now they are in {}",
+                current.dir.display()
+            );
+        }
+        Ok(current.dir.clone())
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
+impl Locked {
+    fn is_there(&self) -> bool {
+        let id = |found: fs::Metadata| (found.dev(), found.ino());
+        let named = fs::symlink_metadata(&self.dir).map(id);
+        matches!((named, self.lock.metadata().map(id)), (Ok(named), Ok(locked)) if named == locked)
     }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if self.is_there() {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+fn make(above: &Path, node: &str) -> io::Result<Locked> {
+    let own = rustix::process::geteuid().as_raw();
+    let prefix = format!("covey-xcpu-{own}-{node}-");
+    sweep(above, &prefix, own);
+    for number in 0..NAMES_MAX {
+        let dir = above.join(format!("{prefix}{}-{number}", std::process::id()));
+        // Others may go through it to their own directories, and see nothing else.
+        match DirBuilder::new().mode(0o711).create(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
+        // Another node may have swept it away before it was locked.
+        match lock(&dir) {
+            Ok(Some(lock)) if dir.exists() => return Ok(Locked { dir, lock }),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    let what =
+        format!("{NAMES_MAX} names that begin with {prefix} are taken in {}", above.display());
+    Err(io::Error::other(what))
 }
 
 /// Locks a directory, if nobody else has.
@@ -95,6 +124,22 @@ const NAMES_MAX: u32 = 10_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_was_removed_or_replaced_is_made_anew() {
+        let above = tempfile::tempdir().unwrap();
+        let scratch = Scratch::below(above.path().to_owned(), "n1").unwrap();
+        let first = scratch.path().unwrap();
+        assert_eq!(scratch.path().unwrap(), first);
+        fs::remove_dir(&first).unwrap();
+        assert_eq!(scratch.path().unwrap(), first);
+        fs::rename(&first, above.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &first).unwrap();
+        let second = scratch.path().unwrap();
+        assert!(second != first && scratch.path().unwrap() == second);
+        drop(scratch);
+        assert!(!second.exists() && first.is_symlink(), "another's is left");
+    }
 
     #[test]
     fn only_what_nobody_uses_is_swept() {

@@ -143,6 +143,7 @@ fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
         roles: vec![if index == 0 { Role::Meta } else { Role::Data }, Role::Launch],
         listen: vec![Address::Unix(sockets.join(format!("{name}.sock")))],
         store: Some(cluster.store(&name)),
+        emulated: None,
         name,
     };
     Ok(Config {
@@ -188,6 +189,7 @@ fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
         },
         listen: vec![Address::tcp(plan.storage_address(index).to_string(), PORT_DEFAULT)],
         store: Some(cluster.store(&plan.nodes[index])),
+        emulated: None,
     };
     let key_file = cluster.dir.join("key");
     if !key_file.exists() {

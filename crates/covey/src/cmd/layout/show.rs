@@ -251,6 +251,7 @@ mod tests {
             roles: vec![Role::Data],
             listen: vec![Address::tcp("localhost", 1)],
             store: None,
+            emulated: None,
         };
         Config {
             file: "covey.toml".into(),
