@@ -205,6 +205,19 @@ fn what_is_too_long_or_leads_out_is_refused() {
         assert!(far.is_some(), "{file}");
         client.0.clunk(11);
     }
+    // What a user's sessions hold together is bounded, too.
+    let (mut held, block) = (0, [b'x'; 100_000]);
+    let refused = (0..200).find_map(|at| {
+        let number = client.make(100 + at).unwrap();
+        client.open(&format!("{number}/env"), 11, O_WRONLY).unwrap();
+        let refused = (0..5).find_map(|at| client.0.write(11, at * 100_000, &block).err());
+        client.0.clunk(11);
+        held += 5 * block.len();
+        refused
+    });
+    assert_eq!(refused, Some(EDQUOT), "{held} bytes are held");
+    assert!(held > 32 << 20, "refused after {held} bytes");
+    client.write(&format!("{number}/argv"), 11, b"").unwrap();
     // A link that the user has made, to where the node's own rights would lead.
     client.walk(&format!("{number}/fs"), 12).unwrap();
     let link =

@@ -1,5 +1,6 @@
 //! Programs on nodes, end to end: `covey run` and the commands about jobs, and MPI programs.
 
+mod foreign;
 mod lifetimes;
 mod mpi;
 #[path = "../hostile/nine.rs"]
@@ -10,4 +11,5 @@ mod slurm;
 mod spread;
 #[path = "../support/mod.rs"]
 mod support;
+mod trouble;
 mod views;

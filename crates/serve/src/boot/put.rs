@@ -26,13 +26,8 @@ pub fn put(
     }
     let at = dir.join(image).join(arch);
     fs::create_dir_all(&at)?;
-    let new = at.join("new");
-    let copied = copy(&mut source, &new, length, &mut tell);
-    let sum = copied.inspect_err(|_| drop(fs::remove_file(&new)))?;
+    let sum = bring(&mut source, &at, length, &mut tell).inspect_err(|_| discard(&at))?;
     let data = data_name(&sum);
-    fs::rename(&new, at.join(&data))?;
-    sync_names(&at)?;
-    write_durably(&at.join("sum.new"), &at.join("sum"), sum.text().as_bytes())?;
     // Those who read the one before have it open.
     for old in fs::read_dir(&at)?.filter_map(|entry| entry.ok()) {
         if old.file_name() != *data && old.file_name().to_string_lossy().starts_with("data-") {
@@ -41,6 +36,28 @@ pub fn put(
     }
     sync_names(&at)?;
     Ok(sum)
+}
+
+/// Makes what `source` has the image of directory `at`.
+fn bring(source: &mut File, at: &Path, length: u64, tell: &mut impl FnMut(u64)) -> io::Result<Sum> {
+    let new = at.join("new");
+    let sum = copy(source, &new, length, tell)?;
+    fs::rename(&new, at.join(data_name(&sum)))?;
+    sync_names(at)?;
+    write_durably(&at.join("sum.new"), &at.join("sum"), sum.text().as_bytes())?;
+    Ok(sum)
+}
+
+/// Removes what a copy has left that did not fit. An image that was there before stays.
+fn discard(at: &Path) {
+    for name in ["new", "sum.new"] {
+        let _ = fs::remove_file(at.join(name));
+    }
+    if !at.join("sum").exists() {
+        let _ = fs::remove_dir_all(at);
+    }
+    // That of the image, unless it is there for other architectures.
+    let _ = at.parent().map(fs::remove_dir);
 }
 
 fn copy(source: &mut File, new: &Path, length: u64, tell: &mut impl FnMut(u64)) -> io::Result<Sum> {
