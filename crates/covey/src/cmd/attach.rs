@@ -72,6 +72,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         ends,
         form,
         stdin: None::<Whom>,
+        leaves_output: false,
         has_terminal: false,
         starters: None,
         needs_pmix: false,

@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use variants::Variants;
 
+mod behind;
 mod plan;
 mod slurm;
 mod variants;
@@ -186,7 +187,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Some(variants) => variants,
         None => Variants::by_arch(&plan.args, &nodes).await?,
     };
-    check_mpi(&plan, &variants, last)?;
+    check_mpi(&variants, last)?;
+    if plan.args.detach && variants.has_mpi() && !behind::is_here() {
+        return behind::start();
+    }
     times.push(("reach", step.next()));
     let (starters, variables) = starters(&plan, &variants, &nodes).await?;
     let ranks = prepare(&plan, &variants, &nodes).await?;
@@ -194,10 +198,15 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     times.push(("copy", step.next()));
     start(&plan, &variants, &ranks, &variables).await?;
     times.push(("start", step.next()));
-    if plan.args.detach {
-        return detached(&plan, &ranks, context).await;
-    }
     let needs_pmix = variants.needs_pmix();
+    if plan.args.detach {
+        detached(&plan, &ranks, context).await?;
+        if starters.is_none() {
+            return Ok(());
+        }
+        behind::leave_terminal()?;
+        return follow_all(&plan, ranks, (starters, needs_pmix), context).await.map(drop);
+    }
     let ends = follow_all(&plan, ranks, (starters, needs_pmix), context).await?;
     times.push(("run", step.next()));
     if plan.args.time {
@@ -236,17 +245,12 @@ async fn reach(
     }
 }
 
-/// MPI's ranks cannot do without each other, nor without this command.
-fn check_mpi(plan: &Plan, variants: &Variants, unreached: Option<Error>) -> Result<()> {
+/// MPI's ranks cannot do without each other.
+fn check_mpi(variants: &Variants, unreached: Option<Error>) -> Result<()> {
     match (variants.has_mpi(), unreached) {
         (false, _) => Ok(()),
         (true, Some(_)) => Err(Error::work("cannot start an MPI program: a node is missing")
             .hint("-w names the nodes to run on")),
-        (true, None) if plan.args.detach => Err(Error::user(
-            "cannot detach an MPI program: this command carries what its ranks tell each other",
-        )
-        .hint("nohup covey run ... & leaves the command running, too")
-        .hint("--mpi off starts the program without MPI's server")),
         (true, None) => Ok(()),
     }
 }
@@ -413,7 +417,9 @@ async fn follow_all(
         ranks,
         ends,
         form: plan.form(),
-        stdin: Some(plan.args.stdin),
+        // Of a detached job both ends of the pipes are left to those who attach to it.
+        stdin: (!plan.args.detach).then_some(plan.args.stdin),
+        leaves_output: plan.args.detach,
         has_terminal: plan.args.tty,
         starters,
     };

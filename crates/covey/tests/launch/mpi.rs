@@ -214,12 +214,28 @@ fn a_rank_that_leaves_without_a_word_ends_the_job() {
 }
 
 #[test]
-fn an_mpi_program_cannot_be_detached() {
-    let cluster = cluster(1);
-    let Some(stack) = stacks().into_iter().next() else { return };
-    let program = built(&cluster, &stack);
-    let done = cluster.try_covey(&["run", "--detach", "-w", "io1", program.to_str().unwrap()]);
-    done.says(&["cannot detach an MPI program"]);
+fn a_detached_job_is_attached_to_shown_and_killed() {
+    let cluster = cluster(2);
+    for stack in stacks() {
+        let program = built(&cluster, &stack);
+        let program = program.to_str().unwrap();
+        let detach = ["--detach", "--job", "night", "-w", "io[1-2]", "-n", "4", program];
+        let left = cluster.try_covey(&stack.words(&detach));
+        assert!(left.ok && left.stdout == "night\n", "{}: {left}", stack.name);
+        check_size(&cluster.try_covey(&["attach", "night"]), 4);
+
+        // One whose ranks wait for ever.
+        let words: Vec<&str> = detach.into_iter().chain(["abort", "99", "1"]).collect();
+        let left = cluster.try_covey(&stack.words(&words));
+        assert!(left.ok, "{}: {left}", stack.name);
+        let shown = cluster.covey(&["ps"]);
+        assert!(shown.matches("night/").count() >= 4, "{}: {shown}", stack.name);
+        cluster.covey(&["kill", "night"]);
+        until("nothing is left", || !cluster.covey(&["ps"]).contains("night"));
+    }
+    let words = ["run", "--detach", "-w", "io[1-2],io9", "--mpi", "on", "--local", "true"];
+    let refused = cluster.try_covey(&words);
+    assert!(!refused.ok && refused.stdout.is_empty(), "{refused}");
 }
 
 /// Nodes with networks of their own: the ranks find each other by what the launcher carries, and talk by TCP.

@@ -38,6 +38,8 @@ pub struct Following {
     pub form: Form,
     /// Who gets our input; None leaves theirs as it is.
     pub stdin: Option<Whom>,
+    /// Their output is not read.
+    pub leaves_output: bool,
     /// One rank has our terminal.
     pub has_terminal: bool,
     /// What serves MPI to them.
@@ -116,17 +118,18 @@ impl<'a> Follower<'a> {
         tell: Sender<News>,
         context: &'a Context,
     ) -> Self {
-        let Following { ranks, ends, form: _, stdin, has_terminal, mut starters, needs_pmix } =
-            following;
+        let Following { ranks, ends, form: _, stdin, leaves_output, .. } = following;
+        let Following { has_terminal, mut starters, needs_pmix, .. } = following;
+        let streams: &[Stream] = if leaves_output { &[] } else { &[Stream::Out, Stream::Err] };
         let heard_at = Rc::new(Cell::new(Instant::now()));
         let mut tasks = tokio::task::JoinSet::new();
         for (writer, rank) in ranks.iter().enumerate() {
             tasks.spawn_local(await_end(rank.rank, rank.session.clone(), tell.clone()));
-            for stream in [Stream::Out, Stream::Err] {
+            for stream in streams {
                 let source = Source {
                     session: rank.session.clone(),
                     writer,
-                    stream,
+                    stream: *stream,
                     heard_at: heard_at.clone(),
                 };
                 tasks.spawn_local(source.pass_on(pieces.clone(), tell.clone()));
@@ -156,7 +159,7 @@ impl<'a> Follower<'a> {
                 });
             }
         }
-        let outputs = 2 * ranks.len();
+        let outputs = streams.len() * ranks.len();
         Follower {
             ranks,
             ends,
