@@ -174,12 +174,12 @@ impl Log {
         if generation <= self.generation {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "generations only grow"));
         }
-        let file = self.disk.open(&path_of(&self.dir, generation), Open::Truncate)?;
-        self.disk.sync_dir(&self.dir)?;
+        let file = patiently(|| self.disk.open(&path_of(&self.dir, generation), Open::Truncate))?;
+        patiently(|| self.disk.sync_dir(&self.dir))?;
         self.file = file;
         (self.generation, self.end, self.reserved, self.marked) = (generation, 0, 0, 0);
         *self.sync.lock() = Current::new(self.file.clone(), 0);
-        remove_older(&*self.disk, &self.dir, generation)?;
+        patiently(|| remove_older(&*self.disk, &self.dir, generation))?;
         // The older ones have just given their space back: this one takes it before somebody else does. Where
         // that fails, the next append tells.
         let _ = self.reserve(1);
@@ -396,6 +396,26 @@ const CUT_OFF: [&str; 2] = ["the header is cut off", "the record is cut off"];
 const STEP_BYTES: u64 = 8 << 20;
 /// Memory that is kept for the next batch.
 const BATCH_BYTES_KEPT: usize = 1 << 20;
+
+/// A lack of file descriptors passes, and is no reason to lose a store: it is waited for.
+fn patiently<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    use rustix::io::Errno;
+    for _ in 0..TRIES_MAX {
+        match act() {
+            Err(error)
+                if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) =>
+            {
+                std::thread::sleep(TRY_PAUSE);
+            }
+            other => return other,
+        }
+    }
+    act()
+}
+
+/// Half a minute in all.
+const TRIES_MAX: u32 = 300;
+const TRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests;

@@ -319,3 +319,20 @@ fn a_sync_that_fails_after_its_log_has_ended_leaves_no_doubt() {
     log.append(&[b"two"]).unwrap();
     log.sync_handle().sync().unwrap();
 }
+
+#[test]
+fn a_lack_of_descriptors_is_waited_for() {
+    let mut left = 2;
+    let mut scarce = || {
+        left -= 1;
+        if left < 0 { Ok(left) } else { Err(rustix::io::Errno::MFILE.into()) }
+    };
+    assert_eq!(patiently(&mut scarce).unwrap(), -1);
+    let mut calls = 0;
+    let refused = patiently(|| {
+        calls += 1;
+        Err::<(), _>(rustix::io::Errno::NOSPC.into())
+    });
+    assert!(refused.is_err());
+    assert_eq!(calls, 1);
+}
