@@ -100,7 +100,7 @@ impl<T: Tree> Session<T> {
             | Create { .. } => Box::pin(self.change_names(&header, request)).await,
             Open { flags, .. } | Opendir { flags, .. } => self.open(id, flags).await,
             Read { fh, offset, size, .. } => self.read(fh, offset, size).await,
-            Write { fh, offset, data, .. } => self.write(fh, offset, data).await,
+            Write { fh, offset, data, flags, .. } => self.write(fh, offset, data, flags).await,
             Readdir { fh, offset, size, .. } => self.readdir(fh, offset, size).await,
             Release { fh, .. } | Releasedir { fh, .. } => {
                 self.release(fh);
@@ -203,7 +203,7 @@ impl<T: Tree> Session<T> {
         }
     }
 
-    async fn write(&self, fh: u64, offset: u64, data: Rest) -> Result<Answer> {
+    async fn write(&self, fh: u64, offset: u64, data: Rest, flags: u32) -> Result<Answer> {
         let (open, mut data, mut done) = (self.find(fh)?, data.0, 0);
         loop {
             let write = Write::bytes(offset + u64::from(done), data.clone());
@@ -215,6 +215,12 @@ impl<T: Tree> Session<T> {
             data = data.slice(count as usize..);
             done += count;
             if count == 0 || data.is_empty() || open.blocking {
+                // The kernel leaves it to us; the flags are the descriptor's at this moment.
+                if flags & open::DSYNC != 0 && done > 0 {
+                    let is_data_only = flags & open::SYNC != open::SYNC;
+                    let synced = self.tree.fsync(&self.user, &open.node, is_data_only);
+                    synced.wait().await?;
+                }
                 return Ok(small(WriteOut { size: done, padding: Pad }));
             }
         }

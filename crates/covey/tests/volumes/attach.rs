@@ -4,7 +4,7 @@ use crate::initiator::{export, free_address};
 use crate::support::bytes::noise;
 use crate::support::{Cluster, Finished, has_program, is_root, no_fuse, skip, until};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -114,6 +114,29 @@ fn a_volume_is_a_file_that_is_read_and_written_anywhere() {
     assert!(File::options().write(true).open(place).is_err());
     cluster.covey(&["volume", "detach", place]);
     assert_eq!(std::fs::metadata(place).unwrap().len(), 0);
+}
+
+/// Who opens a file for synchronous writes calls no fsync: each write is on stable storage when it returns.
+#[test]
+fn synchronous_writes_are_brought_to_stable_storage() {
+    if !may_mount() {
+        return;
+    }
+    let cluster = with_volume(&[]);
+    export(&cluster, "disk", &free_address());
+    let attached = Attached::new(&cluster, "disk", &[]);
+    let flushes = || {
+        let text = cluster.covey(&["--json", "volume", "stats", "disk"]);
+        let stats: serde_json::Value = serde_json::from_str(&text).expect("JSON was asked for");
+        stats["counts"]["flushes"].as_u64().expect("a number")
+    };
+    for (flag, expected) in [(0, 0), (libc::O_DSYNC, 1), (libc::O_SYNC, 2)] {
+        let mut options = File::options();
+        let file = options.write(true).custom_flags(flag).open(attached.file()).unwrap();
+        file.write_all_at(&[7; 4096], 8192).unwrap();
+        assert_eq!(flushes(), expected, "{flag:o}");
+    }
+    attached.detach();
 }
 
 /// A secret is needed, and a wrong one is told at once.

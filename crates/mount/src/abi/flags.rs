@@ -84,6 +84,8 @@ pub mod open {
     pub const APPEND: u32 = 0o2000;
     /// Part of O_SYNC too.
     pub const DSYNC: u32 = 0o10000;
+    /// O_SYNC: metadata, too.
+    pub const SYNC: u32 = 0o4010000;
 }
 
 /// `Lseek.whence`.
