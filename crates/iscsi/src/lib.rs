@@ -86,6 +86,7 @@ pub mod chap;
 mod digest;
 pub mod initiator;
 pub mod message;
+pub mod name;
 pub mod negotiate;
 pub mod pdu;
 pub mod scsi;

@@ -158,6 +158,68 @@ fn an_atomic_command_waits_for_who_is_on_its_blocks() {
     assert!(later.as_mut().poll(&mut context).is_ready());
 }
 
+/// A command that timed out is aborted and sent again: what is left of the first one must not come after the second.
+#[test]
+fn what_an_aborted_command_still_writes_is_waited_for_by_all_others() {
+    let bench = Bench::new();
+    let (one, two) = (bench.visitor(1), bench.visitor(2));
+    let write = [0x2a, 0, 0, 0, 0, 4, 0, 0, 1, 0];
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+    let begin = |nexus| {
+        let (mut task, step) = bench.units.start(0, nexus, command(&write, 512, 0));
+        assert!(matches!(step, Step::Collect { bytes: 512 }));
+        match bench.units.next(&mut task, Input::Data(vec![7; 512].into())) {
+            Step::Store(request) => (task, request),
+            other => panic!("it is written, not {other:?}"),
+        }
+    };
+    bench.store.state.lock().unwrap().works_on = Some(Vec::new());
+    let (first, request) = begin(&one);
+    let answer = bench.units.ask(&first, request);
+    // As long as its initiator waits for it, it keeps nobody away: the order is theirs.
+    bench.good(&two, &read, &[], 4096);
+    drop((first, answer));
+    let (second, request) = begin(&two);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let covey_iscsi::store::Answer::Later(mut later) = bench.units.ask(&second, request) else {
+        panic!("it does not wait")
+    };
+    assert!(later.as_mut().poll(&mut context).is_pending());
+    let working = bench.store.state.lock().unwrap().works_on.take().unwrap();
+    assert_eq!(working.len(), 1, "the second has come to the store");
+    // Elsewhere nobody waits.
+    bench.good(&two, &[0x2a, 0, 0, 0, 0, 9, 0, 0, 1, 0], &[1; 512], 0);
+    drop(working);
+    assert!(later.as_mut().poll(&mut context).is_ready());
+}
+
+#[test]
+fn a_command_that_is_aborted_before_it_has_its_blocks_writes_nothing() {
+    let bench = Bench::new();
+    let one = bench.visitor(1);
+    let write = |lba| [0x2a, 0, 0, 0, 0, lba, 0, 0, 1, 0];
+    let begin = |lba| {
+        let (mut task, _) = bench.units.start(0, &one, command(&write(lba), 512, 0));
+        match bench.units.next(&mut task, Input::Data(vec![7; 512].into())) {
+            Step::Store(request) => (task, request),
+            other => panic!("it is written, not {other:?}"),
+        }
+    };
+    bench.store.state.lock().unwrap().works_on = Some(Vec::new());
+    let (first, request) = begin(4);
+    let answer = bench.units.ask(&first, request);
+    drop((first, answer));
+    let (second, request) = begin(4);
+    let covey_iscsi::store::Answer::Later(mut later) = bench.units.ask(&second, request) else {
+        panic!("it does not wait")
+    };
+    drop(second);
+    bench.store.state.lock().unwrap().works_on = None;
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(later.as_mut().poll(&mut context).is_ready());
+    assert_eq!(bench.store.log(), [""; 0]);
+}
+
 #[test]
 fn or_write_sets_bits() {
     let bench = Bench::new();
@@ -337,6 +399,10 @@ fn while_a_unit_is_sanitized_it_does_nothing_else() {
     assert_eq!(bench.sense(&two, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512), (2, 0x041b));
     bench.good(&two, &[0x12, 0, 0, 0, 36, 0], &[], 36);
     let reply = wait(bench.units.ask(&task, flush));
+    let Step::Store(save) = bench.units.next(&mut task, Input::Stored(reply)) else {
+        panic!("that it has begun is saved");
+    };
+    let reply = wait(bench.units.ask(&task, save));
     let Step::Store(erase) = bench.units.next(&mut task, Input::Stored(reply)) else {
         panic!("then it is erased");
     };
@@ -344,6 +410,42 @@ fn while_a_unit_is_sanitized_it_does_nothing_else() {
     assert!(matches!(bench.units.next(&mut task, Input::Stored(reply)), Step::End(_)));
     drop(task);
     assert_eq!(bench.good(&two, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512)[..], [0; 512]);
+    assert_eq!(bench.store.saved(), "");
+}
+
+/// Whoever had data destroyed must not be told that it is well when the process ended on the way.
+#[test]
+fn a_sanitize_that_was_cut_off_has_failed() {
+    let bench = Bench::new();
+    let one = bench.visitor(1);
+    bench.store.state.lock().unwrap().works_on = Some(Vec::new());
+    bench.good(&one, &[0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0], &[], 0);
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let mut bench = bench;
+    for _ in 0..2 {
+        bench = bench.restart();
+        // The first command is told that the unit began.
+        assert_eq!(bench.sense(&nexus(1), &[0; 6], &[], 0), (6, 0x2900));
+        assert_eq!(bench.sense(&nexus(1), &read, &[], 512), (3, 0x3103));
+    }
+    // EXIT FAILURE MODE.
+    bench.good(&one, &[0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0], &[], 0);
+    let bench = bench.restart();
+    bench.good(&bench.visitor(1), &read, &[], 512);
+}
+
+#[test]
+fn a_registration_that_cannot_be_saved_is_none() {
+    let bench = Bench::new();
+    let one = bench.visitor(1);
+    // REGISTER with a key and APTPL.
+    let (cdb, mut list) = ([0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], [0; 24]);
+    (list[15], list[20]) = (7, 1);
+    bench.store.fail_next(Failure::Full);
+    assert_eq!(bench.run(&one, &cdb, &list, 0).status, 2);
+    assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[4..8], [0; 4]);
+    bench.good(&one, &cdb, &list, 0);
+    assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[7], 8);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use covey_wire::Payload;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -77,6 +78,8 @@ struct Talk {
     exchange: Mutex<Exchange>,
     /// The blocks that it works on.
     claim: Mutex<Option<(Arc<Claim>, Hold)>>,
+    /// Whether what it asked for last changes the medium.
+    changes: AtomicBool,
 }
 
 #[derive(Default)]
@@ -264,13 +267,19 @@ impl Task {
         let Some(unit) = self.unit.clone() else {
             return Answer::Now(Reply::Failed(Failure::Unreachable));
         };
+        self.talk.changes.store(request.changes(), Ordering::Relaxed);
         let (claim, hold) = match &*lock(&self.talk.claim) {
             Some((claim, hold)) if !claim.is_granted() => (claim.clone(), hold.clone()),
             Some((_, hold)) => return unit.ask(request, hold.clone()),
             None => return unit.ask(request, Hold::default()),
         };
+        let talk = Arc::downgrade(&self.talk);
         Answer::Later(Box::pin(async move {
             poll_fn(|context| claim.poll(context)).await;
+            if talk.strong_count() == 0 {
+                // It was aborted before it began.
+                return Reply::Failed(Failure::Unreachable);
+            }
             match unit.ask(request, hold) {
                 Answer::Now(reply) => reply,
                 Answer::Later(later) => later.await,
@@ -293,6 +302,18 @@ impl Task {
                 Exchange::Asked(step) => step,
                 _ => unreachable!("a command waits for nothing but its steps"),
             },
+        }
+    }
+}
+
+impl Drop for Task {
+    //= rfc7143#4.2.3.3
+    // An aborted task, or one whose session is gone, has no effect after that was answered. The store may be at work: what
+    // comes later to the same blocks waits for it.
+    fn drop(&mut self) {
+        let Some((claim, _hold)) = lock(&self.talk.claim).take() else { return };
+        if self.work.is_some() && self.talk.changes.load(Ordering::Relaxed) && claim.is_granted() {
+            claim.orphan();
         }
     }
 }

@@ -5,9 +5,8 @@ use super::fields::be;
 use super::ranges::Access;
 use super::reservations::{Kind, Port, Registration};
 use super::sense::{Key, Sense, code};
-use super::unit::Unit;
-use crate::store::Request;
-use bytes::{BufMut, Bytes};
+use super::unit::{SAVING, Unit, save};
+use bytes::BufMut;
 
 pub(super) fn reserve_in(call: &Call) -> Outcome {
     let state = call.unit.lock();
@@ -80,13 +79,20 @@ pub(super) async fn reserve_out(call: &Call) -> Outcome {
         return Err(Sense::new(Key::IllegalRequest, code::PARAMETER_LIST_LENGTH_ERROR).into());
     }
     let list = call.parameters(length, 24).await?;
-    let wants_save = call.unit.lock().reservations.persist;
+    let before = call.unit.lock().reservations.clone();
     let gone = change(call, &list)?;
-    let wants_save = wants_save || call.unit.lock().reservations.persist;
-    if wants_save {
+    let after = call.unit.lock().reservations.clone();
+    if before.persist || after.persist {
         // One at a time: each saves what is true then.
-        call.claim(u64::MAX - 1..u64::MAX, Access::Exclusive);
-        call.ask(Request::Save { state: Bytes::new() }).await?;
+        call.claim(SAVING, Access::Exclusive);
+        if let Err(sense) = call.ask(save()).await {
+            // What is refused has not happened, unless somebody has changed something since.
+            let all = &mut call.unit.lock().reservations;
+            if *all == after {
+                *all = before;
+            }
+            return Err(sense.into());
+        }
     }
     if call.field(1, 1) & 0x1f == 0x05 {
         call.abort(gone).await;

@@ -5,7 +5,7 @@ use super::fields::be;
 use super::medium::{Extent, check_protection, is_durable};
 use super::ranges::Access;
 use super::sense::{Key, Sense, code};
-use super::unit::{SANITIZING, Sanitizing};
+use super::unit::{SANITIZING, SAVING, Sanitizing, save};
 use crate::store::{Reply, Request};
 use bytes::{BufMut, Bytes};
 use std::ops::Range;
@@ -192,6 +192,8 @@ pub(super) async fn sanitize(call: &Call) -> Outcome {
         _ if length != 0 => return Err(Sense::cdb(7).into()),
         0x1f => {
             call.unit.forget_failed_sanitize();
+            call.claim(SAVING, Access::Exclusive);
+            call.ask(save()).await?;
             return Good::nothing();
         }
         _ => None,
@@ -208,6 +210,8 @@ pub(super) async fn sanitize(call: &Call) -> Outcome {
     };
     // Everything else has left the medium when this is answered.
     call.ask(Request::Flush).await?;
+    // A restart on the way must not look as if it had been done.
+    call.ask(save()).await?;
     if call.bit(1, 0x80) {
         drop(call.unit.ask(request, call.hold()));
     } else {

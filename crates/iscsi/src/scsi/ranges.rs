@@ -105,6 +105,17 @@ impl Claim {
         Poll::Pending
     }
 
+    /// Whoever it was for is gone, and the store still works for it: nobody works on its range any more until that is over. A
+    /// command that is sent again would otherwise be overtaken by what is left of the first one.
+    pub(super) fn orphan(&self) {
+        let mut queue = self.ranges.lock();
+        let waiting = queue.at(self.number);
+        if waiting.access == Access::Shared {
+            waiting.access = Access::Exclusive;
+            queue.exclusive += 1;
+        }
+    }
+
     /// Whether its range may be worked on now.
     pub(super) fn is_granted(&self) -> bool {
         self.ranges.lock().at(self.number).granted

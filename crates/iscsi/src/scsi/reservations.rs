@@ -149,7 +149,7 @@ impl Reservations {
                     one.key = key;
                 });
             }
-            (None, _) if self.registrations.len() >= REGISTRATIONS_MAX => {
+            (None, _) if !self.has_room(port) => {
                 let code = code::INSUFFICIENT_REGISTRATION_RESOURCES;
                 return Err(Sense::new(super::sense::Key::IllegalRequest, code).into());
             }
@@ -158,6 +158,13 @@ impl Reservations {
         self.persist = persist;
         self.generation = self.generation.wrapping_add(1);
         Ok(change)
+    }
+
+    /// Whether one more can be registered, and all of them be saved.
+    fn has_room(&self, port: &Port) -> bool {
+        let line = |port: &Port| LINE_BYTES_MAX + port.initiator.len();
+        let bytes: usize = self.registrations.iter().map(|one| line(&one.port)).sum();
+        self.registrations.len() < REGISTRATIONS_MAX && bytes + line(port) <= SAVED_BYTES_MAX
     }
 
     fn unregister(&mut self, port: &Port) -> Change {
@@ -214,6 +221,14 @@ impl Reservations {
         self.holder = None;
         self.generation = self.generation.wrapping_add(1);
         Ok(change)
+    }
+
+    /// All are void, whatever key anybody has.
+    pub(super) fn forget(&mut self) -> Change {
+        let all = self.registrations.drain(..);
+        let attentions = all.map(|one| (one.port, code::RESERVATIONS_PREEMPTED)).collect();
+        *self = Reservations { generation: self.generation.wrapping_add(1), ..Self::default() };
+        Change { attentions, removed: Vec::new() }
     }
 
     /// PREEMPT: takes the registrations with key `victim` away, and the reservation with them.
@@ -330,6 +345,10 @@ fn registration(words: &str) -> Option<Registration> {
 
 /// The first line of what is saved.
 const HEADING: &str = "covey reservations 1";
+/// A line of what is saved, without the initiator's name.
+const LINE_BYTES_MAX: usize = 48;
+/// Room for what is saved: less than an extended attribute, with the first line and the last ones.
+const SAVED_BYTES_MAX: usize = 60_000;
 /// How many ports may be registered with one unit.
 const REGISTRATIONS_MAX: usize = 256;
 

@@ -238,3 +238,20 @@ fn there_is_an_end_to_registrations() {
     }
     assert!(all.register(&port(9), None, 1, false).is_err());
 }
+
+#[test]
+fn no_more_are_registered_than_can_be_saved() {
+    let mut all = Reservations::default();
+    let long = |number: u16| {
+        let initiator = format!("iqn.example:{number:05}{}", "x".repeat(206)).into();
+        Port { initiator, isid: [0x40, 0, 0, 0, 1, 1], portal_group: u16::MAX }
+    };
+    let refused = (0..300).find(|number| all.register(&long(*number), None, 1, true).is_err());
+    assert!(refused.is_some_and(|count| count > 200), "{refused:?}");
+    all.reserve(&long(0), 1, Kind::WriteExclusive).unwrap();
+    assert!(all.save().len() < 65_536 - 100);
+    assert_eq!(
+        Reservations::restore(&all.save()).map(|all| all.registrations.len()),
+        Some(all.registrations.len())
+    );
+}

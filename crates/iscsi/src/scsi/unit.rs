@@ -4,12 +4,16 @@
 //! parameters, whether a medium is in. All of it is behind one lock that is held for a few lines, never while the store works.
 
 use super::admit::Need;
-use super::ranges::Ranges;
+use super::ranges::{Access, Ranges};
 use super::reservations::{Change, Effect, Port, Reservations};
 use super::sense::{Key, Sense, Specific, code};
 use super::{Nexus, call::End};
-use crate::store::{Answer, Failure, Held, Hold, Request, Store};
+use crate::store::{Answer, Failure, Held, Hold, Reply, Request, Store};
+use bytes::Bytes;
+use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -113,7 +117,7 @@ pub enum Unfit {
     BlockBytes(u32),
     /// The store is smaller than one block.
     Empty,
-    /// What was saved of its reservations cannot be read: whoever decides that they are void gives an empty text.
+    /// What was saved of its reservations cannot be read. Whoever decides that they are void gives an empty text.
     Reservations,
 }
 
@@ -141,13 +145,18 @@ impl Unit {
         if blocks == 0 {
             return Err(Unfit::Empty);
         }
+        // What began to be destroyed may be there still: nobody is to believe that it is gone.
+        let (sanitize, saved) = match saved.strip_suffix(SANITIZE_BEGUN) {
+            Some(rest) => (Sanitize::Failed, rest),
+            None => (Sanitize::No, saved),
+        };
         let state = State {
             visitors: HashMap::new(),
             reservations: Reservations::restore(saved).ok_or(Unfit::Reservations)?,
             reserved: None,
             mode: Mode::default_of(&config),
             medium: Medium::Ready,
-            sanitize: Sanitize::No,
+            sanitize,
             blocks,
         };
         let (state, lends) = (Mutex::new(state), AtomicBool::new(true));
@@ -180,11 +189,37 @@ impl Unit {
         match request {
             // Of several changes whoever comes to save saves the last: one at a time does, by its claim.
             Request::Save { .. } => {
-                let state = self.lock().reservations.save().into_bytes().into();
+                let state = self.lock().text().into_bytes().into();
                 self.store.ask(Request::Save { state }, hold)
             }
             request => self.store.ask(request, hold),
         }
+    }
+
+    /// Makes all reservations void, the saved ones, too. All who held or were registered are told.
+    pub async fn forget_reservations(&self) -> Result<(), Failure> {
+        {
+            let mut state = self.lock();
+            state.reserved = None;
+            let change = state.reservations.forget();
+            Unit::spread(&mut state, &change);
+        }
+        let claim = Arc::new(self.ranges.claim(SAVING, Access::Exclusive));
+        poll_fn(|context| claim.poll(context)).await;
+        let reply = match self.ask(save(), Hold::new(claim)) {
+            Answer::Now(reply) => reply,
+            Answer::Later(reply) => reply.await,
+        };
+        match reply {
+            Reply::Failed(failure) => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Until all that stores do for commands that have come so far is over, whether or not anybody waits for it.
+    pub async fn settle(&self) {
+        let all = self.ranges.claim(0..u64::MAX, Access::Exclusive);
+        poll_fn(|context| all.poll(context)).await;
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -298,7 +333,18 @@ impl Unit {
     }
 }
 
+/// Has the unit save what is true when its store is asked.
+pub(super) fn save() -> Request {
+    Request::Save { state: Bytes::new() }
+}
+
 impl State {
+    /// What is to be there when the unit begins again.
+    fn text(&self) -> String {
+        let begun = if self.sanitize == Sanitize::No { "" } else { SANITIZE_BEGUN };
+        self.reservations.save() + begun
+    }
+
     fn visitor(&mut self, nexus: &Nexus) -> &mut Visitor {
         self.visitors.entry(nexus.number).or_insert_with(|| Visitor {
             port: Port::of(nexus),
@@ -416,12 +462,12 @@ impl Mode {
 pub(super) struct Sanitizing {
     unit: Arc<Unit>,
     /// No other command is on the medium meanwhile.
-    _claim: Arc<super::ranges::Claim>,
+    claim: Arc<super::ranges::Claim>,
 }
 
 impl Sanitizing {
     pub(super) fn new(unit: Arc<Unit>, claim: Arc<super::ranges::Claim>) -> Sanitizing {
-        Sanitizing { unit, _claim: claim }
+        Sanitizing { unit, claim }
     }
 }
 
@@ -436,6 +482,9 @@ impl Drop for Sanitizing {
         let mut state = self.unit.lock();
         if state.sanitize == Sanitize::Running {
             state.sanitize = Sanitize::No;
+            drop(state);
+            // It is begun, and nobody waits for it: if it is lost the unit says that it was not sanitized.
+            drop(self.unit.ask(save(), Hold::new(self.claim.clone())));
         }
     }
 }
@@ -445,6 +494,12 @@ pub(super) const SANITIZING: Sense = Sense {
     specific: Some(Specific::Progress(0)),
     ..Sense::new(Key::NotReady, code::SANITIZE_IN_PROGRESS)
 };
+
+/// The last line of what is saved from the beginning to the end of a sanitize.
+const SANITIZE_BEGUN: &str = "sanitize\n";
+
+/// Blocks that no unit has: who claims them saves the reservations, one at a time.
+pub(super) const SAVING: Range<u64> = u64::MAX - 1..u64::MAX;
 
 /// How many ends of copies are remembered for a nexus.
 const COPIES_MAX: usize = 8;

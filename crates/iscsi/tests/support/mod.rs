@@ -31,6 +31,8 @@ pub struct State {
     pub failure: Option<Failure>,
     /// Reads that may be lent are.
     pub lends: bool,
+    /// Changes go on after their answer, until what they hold is taken from here.
+    pub works_on: Option<Vec<Hold>>,
 }
 
 impl Memory {
@@ -132,8 +134,13 @@ impl State {
 }
 
 impl Store for Memory {
-    fn ask(&self, request: Request, _: Hold) -> Answer {
-        Answer::Now(self.state.lock().unwrap().answer(request))
+    fn ask(&self, request: Request, hold: Hold) -> Answer {
+        let mut state = self.state.lock().unwrap();
+        if let (true, Some(working)) = (request.changes(), &mut state.works_on) {
+            working.push(hold);
+            return Answer::Later(Box::pin(std::future::pending()));
+        }
+        Answer::Now(state.answer(request))
     }
 
     fn bytes(&self) -> u64 {
