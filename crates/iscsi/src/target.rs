@@ -62,14 +62,32 @@ pub struct Access {
     pub chap: Vec<Credentials>,
     /// What the target proves to know to who asks.
     pub mutual: Option<Credentials>,
+    /// Whether only those may for whom somebody vouches ([`Connection::vouched_for`]).
+    pub vouched_only: bool,
 }
 
 impl Access {
-    fn admits(&self, initiator: &str) -> bool {
+    fn admits(&self, initiator: &str, arrival: &Arrival) -> bool {
         let is_named =
             |names: &Vec<String>| names.iter().any(|name| name.eq_ignore_ascii_case(initiator));
-        self.initiators.as_ref().is_none_or(is_named)
+        let may_come = arrival.is_vouched_for || !self.vouched_only;
+        may_come && self.initiators.as_ref().is_none_or(is_named)
     }
+}
+
+/// How a connection has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Arrival {
+    /// `HOST:PORT` of the address that the initiator has come to.
+    local: String,
+    /// Whether who accepted it knows the peer.
+    is_vouched_for: bool,
+}
+
+/// What a connection holds at its node as long as it lasts: a place among those who are there.
+pub trait Ticket: Send {
+    /// The peer has logged in to a target, and is a stranger no more. False where there is no place for it.
+    fn admit(&mut self) -> bool;
 }
 
 /// Where a target is instead.
@@ -192,9 +210,21 @@ impl<D: Device> Target<D> {
         }
     }
 
-    /// Changes who may log in, from the next login on.
+    /// Changes who may log in, from the next login on. Sessions go on until they are evicted.
     pub fn set_access(&self, access: Access) {
         self.change(|changing| changing.access = access);
+    }
+
+    /// Ends the sessions of those whom a login like theirs would not let in any more, by their names or what they have proved.
+    pub fn evict(&self, why: &'static str) {
+        let access = self.look(|it| it.access.clone());
+        let sessions = self.sessions().into_iter();
+        let stays = |session: &Arc<Session<D>>| {
+            let Entered { arrival, chap, .. } = &session.entered;
+            let is_proved = access.chap.is_empty() || access.chap == *chap;
+            is_proved && access.admits(&session.nexus.initiator, arrival)
+        };
+        sessions.filter(|session| !stays(session)).for_each(|session| session.close(why));
     }
 
     /// Sends initiators elsewhere, from the next login on; or no more.

@@ -428,3 +428,22 @@ fn more_than_this_side_takes_in_one_pdu_ends_the_connection() {
     line.send_bytes(&header);
     assert!(line.end.is_some());
 }
+
+/// A store that answers at once must not keep all others of its thread waiting until a long command is over.
+#[test]
+fn a_long_command_lets_others_have_their_turn() {
+    let toy = Toy::new(2048);
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    line.command(flags::FINAL, cdb(0x2f, 0, 2048), 0, &[]);
+    let reads = || toy.state.lock().unwrap().reads;
+    let first = reads();
+    assert!((1..16).contains(&first), "{first} of 16 MiB were read in one turn");
+    let ready = line.command(flags::FINAL, cdb(0, 0, 0), 0, &[]);
+    let (Header::ScsiResponse { itt, .. }, _) = line.answer() else { panic!("no response") };
+    assert_eq!((itt, reads() < 16), (ready, true), "the other command is not kept waiting");
+    for _ in 0..16 {
+        line.poll();
+    }
+    assert_eq!(reads(), 16);
+    assert!(matches!(line.answer().0, Header::ScsiResponse { status: 0, .. }));
+}

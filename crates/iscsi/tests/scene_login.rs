@@ -5,10 +5,12 @@ mod line;
 use covey_iscsi::chap::{Algorithm, decode, encode};
 use covey_iscsi::message::{Header, Lengths, NO_TAG, flags, login as status};
 use covey_iscsi::negotiate::{Digest, Parameters};
-use covey_iscsi::target::{Access, Elsewhere};
+use covey_iscsi::target::{Access, Connection, Elsewhere, Ticket};
 use covey_iscsi::text::Text;
-use covey_wire::Payload;
+use covey_wire::{Machine, Payload};
 use line::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const SECURITY_TO_OPERATIONAL: u8 = 0x80 | 1;
@@ -53,10 +55,12 @@ fn what_is_wrong_with_a_login_is_what_its_status_says() {
     let strict = Parameters { header_digest: Digest::Required, ..Parameters::TARGET };
     let portal = portal_with(&toy, access, strict);
     let other = text(&[("InitiatorName", "iqn.other"), ("TargetName", TARGET)]);
+    let forged = text(&[("InitiatorName", "iqn.a\nholder 0 3"), ("TargetName", TARGET)]);
     let nowhere = text(&[("InitiatorName", INITIATOR), ("TargetName", "iqn.none")]);
     let cases = [
         ("no name", OPERATIONAL_TO_FULL, text(&[("TargetName", TARGET)]), status::MISSING),
         ("no target", OPERATIONAL_TO_FULL, text(&[("InitiatorName", INITIATOR)]), status::MISSING),
+        ("a name of two lines", OPERATIONAL_TO_FULL, forged, status::INITIATOR_ERROR),
         ("another initiator", OPERATIONAL_TO_FULL, other, status::AUTHORIZATION),
         ("another target", OPERATIONAL_TO_FULL, nowhere, status::NOT_FOUND),
         (
@@ -165,6 +169,7 @@ fn chap() -> Access {
         initiators: None,
         chap: vec![credentials("bob", "0123456789abcdef")],
         mutual: Some(credentials("disk", "fedcba9876543210")),
+        ..Access::default()
     }
 }
 
@@ -380,7 +385,7 @@ fn a_session_has_several_connections_and_one_order() {
     assert!(target(&portal).sessions().is_empty());
 }
 
-fn ask(line: &mut Line, itt: u32, ttt: u32, which: &[(&str, &str)]) -> (u8, u32, Vec<u8>) {
+fn send_text(line: &mut Line, itt: u32, ttt: u32, which: &[(&str, &str)]) {
     let data = Payload::from(text(which).to_bytes());
     let header = Header::TextRequest {
         flags: flags::FINAL,
@@ -394,6 +399,10 @@ fn ask(line: &mut Line, itt: u32, ttt: u32, which: &[(&str, &str)]) -> (u8, u32,
         reserved_2: Default::default(),
     };
     line.send(&header, true, data);
+}
+
+fn ask(line: &mut Line, itt: u32, ttt: u32, which: &[(&str, &str)]) -> (u8, u32, Vec<u8>) {
+    send_text(line, itt, ttt, which);
     let (header, data) = line.answer();
     let Header::TextResponse { flags, itt: of, ttt, .. } = header else { panic!("{header:?}") };
     assert_eq!(of, itt);
@@ -427,6 +436,111 @@ fn discovery_names_the_targets_that_one_may_use() {
     // Commands are for sessions with a target.
     line.read(0, 1);
     assert!(matches!(line.answer().0, Header::Reject { .. }));
+}
+
+fn discovery() -> Text {
+    text(&[("InitiatorName", INITIATOR), ("SessionType", "Discovery")])
+}
+
+/// Nobody has proved anything who asks which targets there are: what they can make the target do is small and short.
+#[test]
+fn a_discovery_session_is_short_and_asks_one_thing_at_a_time() {
+    let toy = Toy::new(8);
+    let portal = portal(&toy);
+    let mut line = Line::new(&portal);
+    line.login(OPERATIONAL_TO_FULL, &discovery());
+    send_text(&mut line, 5, NO_TAG, &[("SendTargets", "All"), ("SendTargets", "All")]);
+    assert!(matches!(line.answer().0, Header::Reject { .. }));
+    let (.., data) = ask(&mut line, 7, NO_TAG, &[("SendTargets", "All")]);
+    assert!(!data.is_empty());
+    let end = line.now + Duration::from_secs(15);
+    assert_eq!(line.connection.poll_deadline(), Some(end));
+    assert!(line.connection.handle_timeout(end).is_err());
+}
+
+#[test]
+fn where_no_secret_is_asked_for_somebody_must_vouch() {
+    let toy = Toy::new(8);
+    let access = Access { vouched_only: true, ..Access::default() };
+    let portal = portal_with(&toy, access, Parameters::TARGET);
+    let vouched = || {
+        let mut line = Line::new(&portal);
+        let local = "127.0.0.1:3260".into();
+        line.connection = Connection::new(portal.clone(), local, [7; 33], line.now).vouched_for();
+        line
+    };
+    assert_eq!(Line::new(&portal).login(OPERATIONAL_TO_FULL, &names()).0, status::AUTHORIZATION);
+    assert_eq!(vouched().login(OPERATIONAL_TO_FULL, &names()).0, 0);
+    for (mut line, is_named) in [(Line::new(&portal), false), (vouched(), true)] {
+        line.login(OPERATIONAL_TO_FULL, &discovery());
+        let (.., data) = ask(&mut line, 1, NO_TAG, &[("SendTargets", "All")]);
+        assert_eq!(!data.is_empty(), is_named);
+    }
+}
+
+#[test]
+fn a_session_that_would_not_be_let_in_any_more_can_be_ended() {
+    let toy = Toy::new(8);
+    let portal = portal(&toy);
+    let target = target(&portal);
+    let only = |name: &str| Access { initiators: Some(vec![name.into()]), ..Access::default() };
+    for (access, stays) in [
+        (only(INITIATOR), true),
+        (only("iqn.other"), false),
+        (Access { vouched_only: true, ..Access::default() }, false),
+        (chap(), false),
+    ] {
+        let mut line = Line::logged_in(&portal, &[]);
+        target.set_access(access.clone());
+        line.poll();
+        assert!(line.end.is_none());
+        target.evict("no more");
+        line.poll();
+        assert_eq!(line.end.is_none(), stays, "{access:?}");
+        target.set_access(Access::default());
+    }
+}
+
+/// Who asks which targets there are stays a stranger; who logs in to one needs a place among those who have.
+#[test]
+fn a_place_is_asked_for_when_a_target_is_entered() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Ticket for Counted {
+        fn admit(&mut self) -> bool {
+            self.0.fetch_add(1, Ordering::SeqCst) == 0
+        }
+    }
+    let toy = Toy::new(8);
+    let portal = portal(&toy);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let line = || {
+        let mut line = Line::new(&portal);
+        let connection = Connection::new(portal.clone(), "a:1".into(), [7; 33], line.now);
+        line.connection = connection.with_ticket(Box::new(Counted(asked.clone())));
+        line
+    };
+    assert_eq!(line().login(OPERATIONAL_TO_FULL, &discovery()).0, 0);
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    let mut first = line();
+    assert_eq!(first.login(OPERATIONAL_TO_FULL, &names()).0, 0);
+    assert_eq!(line().login(OPERATIONAL_TO_FULL, &names()).0, status::OUT_OF_RESOURCES);
+    assert_eq!(target(&portal).sessions().len(), 1, "who got no place ends nobody's session");
+}
+
+/// Commands whose number is missing wait; their data is not gathered without limit.
+#[test]
+fn nothing_is_read_while_much_waits_for_its_turn() {
+    let toy = Toy::new(8);
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    line.cmd_sn += 1;
+    let mut count = 0;
+    while !line.connection.is_full() {
+        let write = cdb(0x2a, 0, 32);
+        line.command(flags::FINAL | flags::WRITE, write, 32 * BLOCK, &[0; 32 * BLOCK]);
+        count += 1;
+        assert!(count < 100, "the window alone is no limit");
+    }
+    assert!(count * 32 * BLOCK > 1 << 20 && line.end.is_none());
 }
 
 #[test]
@@ -480,7 +594,15 @@ fn an_initiator_that_is_asked_to_log_out_may_not_stay() {
     portal.remove(TARGET, 3).unwrap();
     line.poll();
     assert!(matches!(line.answer().0, Header::Async { event: 1, parameter_3: 3, .. }));
-    line.wait(Duration::from_secs(18));
+    // However busy it is.
+    line.wait(Duration::ZERO);
+    for _ in 0..2 {
+        line.wait(Duration::from_secs(1));
+        line.read(0, 1);
+        line.answer();
+    }
+    assert!(line.end.is_none());
+    line.wait(Duration::from_secs(1));
     assert!(line.end.is_some());
     let mut line = Line::new(&portal);
     assert_eq!(line.login(OPERATIONAL_TO_FULL, &names()).0, status::NOT_FOUND);

@@ -289,6 +289,7 @@ fn logins_that_cannot_succeed_say_why() {
         initiators: None,
         chap: vec![credentials("bob", "0123456789abcdef")],
         mutual: Some(credentials("disk", "fedcba9876543210")),
+        ..Access::default()
     };
     let portal = portal_with(&toy, access, Parameters::TARGET);
     let refusal = |config: Config| {

@@ -8,15 +8,18 @@
 //! which share what may be held for them in memory. Root, the server's own user and holders of the
 //! cluster key could stop the server anyway; their limit is that of file descriptors.
 
+pub mod crowd;
+pub mod pace;
+
 use covey_io::os::net::PeerInfo;
 use covey_ninep::server::{Door, Share};
 use covey_ninep::tree::{Errno, Peer, Result};
+use crowd::{Crowd, Origin};
+use pace::Pace;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::net::IpAddr;
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::AbortHandle;
 
 /// How long a connection may take to attach.
@@ -27,10 +30,6 @@ const STRANGERS_MAX: usize = 512;
 const USER_CONNECTIONS_MAX: usize = 256;
 /// What may be held for the connections of one user, in bytes.
 const USER_BYTES_MAX: usize = 512 << 20;
-/// Lines in the log per [`LOG_TIME`] about those who do not get in: a stranger must not fill the disk.
-const LOG_LINES_MAX: u32 = 20;
-const LOG_TIME: Duration = Duration::from_secs(60);
-
 /// All connections of a process.
 pub struct Lobby {
     own_uid: u32,
@@ -47,36 +46,15 @@ struct Limits {
     user_connections: usize,
 }
 
-#[derive(Default)]
 struct State {
-    /// By the order in which they came.
-    strangers: BTreeMap<u64, Stranger>,
+    strangers: Crowd<AbortHandle>,
     known: HashMap<Origin, Account>,
     last: u64,
 }
 
-struct Stranger {
-    from: Origin,
-    /// Once its task runs.
-    task: Option<AbortHandle>,
-}
-
-/// Where a stranger is from: those of one place compete with each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Origin {
-    User(u32),
-    Machine(IpAddr),
-    /// The kernel does not tell.
-    Unknown,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Origin::User(uid) => write!(out, "user {uid}"),
-            Origin::Machine(address) => write!(out, "machine {address}"),
-            Origin::Unknown => out.write_str("an unknown place"),
-        }
+impl State {
+    fn new(strangers_max: usize) -> State {
+        State { strangers: Crowd::new(strangers_max), known: HashMap::new(), last: 0 }
     }
 }
 
@@ -107,7 +85,8 @@ impl Lobby {
     }
 
     fn limited(limits: Limits, own_uid: u32) -> Rc<Lobby> {
-        let (state, log) = (RefCell::default(), RefCell::default());
+        let state = RefCell::new(State::new(limits.strangers));
+        let log = RefCell::new(Pace::new("connections were refused or ended before an attach"));
         Rc::new(Lobby { own_uid, limits, state, log, trusted: Rc::default() })
     }
 
@@ -116,18 +95,11 @@ impl Lobby {
         let mut state = self.state.borrow_mut();
         state.last += 1;
         let number = state.last;
-        let from = match (peer.uid, peer.address) {
-            (Some(uid), _) => Origin::User(uid),
-            (None, Some(address)) => Origin::Machine(network(address)),
-            (None, None) => Origin::Unknown,
-        };
+        let from = Origin::of(peer);
         // The kernel's word for these is as good as an attach.
         let is_stranger = !peer.uid.is_some_and(|uid| self.is_trusted(uid));
-        if is_stranger {
-            if state.strangers.len() >= self.limits.strangers {
-                state.send_one_away();
-            }
-            state.strangers.insert(number, Stranger { from, task: None });
+        if is_stranger && let Some(task) = state.strangers.enter(number, from) {
+            task.abort();
         }
         let name = peer.name.clone();
         let (lobby, standing) = (self.clone(), Cell::new(Standing::Stranger { asked: false }));
@@ -140,41 +112,11 @@ impl Lobby {
 
     /// Says something about one who does not get in, unless that was said too often.
     pub fn complain(&self, text: impl FnOnce() -> String) {
-        match self.log.borrow_mut().step(Instant::now()) {
-            Step::Say => tracing::warn!("{}", text()),
-            Step::SayAfter(0) => tracing::warn!("{}", text()),
-            Step::SayAfter(more) => {
-                tracing::warn!("{more} more connections were refused or ended before an attach");
-                tracing::warn!("{}", text());
-            }
-            Step::Count => tracing::debug!("{}", text()),
-        }
-    }
-}
-
-/// A machine; of IPv6 the network that one is usually given as a whole.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
-        ip => ip,
+        self.log.borrow_mut().complain(text);
     }
 }
 
 impl State {
-    /// The oldest stranger of the place that has most.
-    fn send_one_away(&mut self) {
-        let mut counts: HashMap<Origin, usize> = HashMap::new();
-        for stranger in self.strangers.values() {
-            *counts.entry(stranger.from).or_default() += 1;
-        }
-        let most = counts.values().copied().max().unwrap_or(0);
-        let oldest = self.strangers.iter().find(|(_, stranger)| counts[&stranger.from] == most);
-        let Some(number) = oldest.map(|(number, _)| *number) else { return };
-        if let Some(Stranger { task: Some(task), .. }) = self.strangers.remove(&number) {
-            task.abort();
-        }
-    }
-
     fn add_known(&mut self, from: Origin, limit: usize) -> Result<Rc<Share>> {
         let account = self.known.entry(from).or_default();
         if account.connections >= limit {
@@ -225,9 +167,7 @@ enum Standing {
 impl Guest {
     /// What runs the connection.
     pub fn runs_as(&self, task: AbortHandle) {
-        if let Some(stranger) = self.lobby.state.borrow_mut().strangers.get_mut(&self.number) {
-            stranger.task = Some(task);
-        }
+        self.lobby.state.borrow_mut().strangers.ends_by(self.number, task);
     }
 
     /// Whether nobody knows the peer.
@@ -262,7 +202,7 @@ impl Door for Guest {
             }
             None => (Standing::Trusted, self.lobby.trusted.clone()),
         };
-        state.strangers.remove(&self.number);
+        state.strangers.leave(self.number);
         self.standing.set(standing);
         Ok(share)
     }
@@ -285,41 +225,10 @@ impl Door for Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let mut state = self.lobby.state.borrow_mut();
-        state.strangers.remove(&self.number);
+        state.strangers.leave(self.number);
         if matches!(self.standing.get(), Standing::Known) {
             state.remove_known(self.from);
         }
-    }
-}
-
-/// How often something is said.
-#[derive(Default)]
-struct Pace {
-    since: Option<Instant>,
-    said: u32,
-    unsaid: u64,
-}
-
-enum Step {
-    Say,
-    /// It is time again, after so many times that it was not said.
-    SayAfter(u64),
-    Count,
-}
-
-impl Pace {
-    fn step(&mut self, now: Instant) -> Step {
-        if self.since.is_none_or(|since| now.duration_since(since) >= LOG_TIME) {
-            let unsaid = self.unsaid;
-            *self = Pace { since: Some(now), said: 1, unsaid: 0 };
-            return Step::SayAfter(unsaid);
-        }
-        if self.said < LOG_LINES_MAX {
-            self.said += 1;
-            return Step::Say;
-        }
-        self.unsaid += 1;
-        Step::Count
     }
 }
 
@@ -343,7 +252,7 @@ mod tests {
     }
 
     fn waiting(lobby: &Lobby) -> Vec<u64> {
-        lobby.state.borrow().strangers.keys().copied().collect()
+        lobby.state.borrow().strangers.waiting()
     }
 
     #[test]
@@ -408,7 +317,7 @@ mod tests {
 
     #[test]
     fn all_shares_of_a_user_together_are_bounded() {
-        let mut state = State::default();
+        let mut state = State::new(LIMITS.strangers);
         let mut shares = Vec::new();
         for count in 1..=USER_CONNECTIONS_MAX {
             shares.push(
@@ -434,14 +343,5 @@ mod tests {
                 .collect();
             assert!(waiting(&lobby).is_empty(), "{} are in", all.len());
         }
-    }
-
-    #[test]
-    fn what_strangers_do_is_said_so_often_and_then_counted() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
-        let said = (0..1000).filter(|_| !matches!(pace.step(now), Step::Count)).count();
-        assert_eq!(said, LOG_LINES_MAX as usize);
-        assert!(matches!(pace.step(now + LOG_TIME), Step::SayAfter(980)));
-        assert!(matches!(pace.step(now + LOG_TIME), Step::Say));
     }
 }

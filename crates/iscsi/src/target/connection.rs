@@ -4,13 +4,12 @@ use super::full_feature::{FullFeature, Link};
 use super::login::{Answer, LOGIN_DATA_BYTES_MAX, Login, Progress, Success};
 use super::security::Challenge;
 use super::session::{Entered, Place, Session};
-use super::{Device, Portal, unique_number};
+use super::{Arrival, Device, Portal, Ticket, unique_number};
 use crate::chap::CHALLENGE_BYTES;
 use crate::message::login as status;
 use crate::pdu::{self, Digests, Limits, Pdu};
 use crate::scsi::Nexus;
 use covey_wire::{Blame, BytesMut, Machine, Payload, Segments};
-use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -31,8 +30,7 @@ pub struct Connection<D: Device> {
     deadline: Instant,
     /// When something was last heard.
     now: Instant,
-    /// What is held until the peer has logged in.
-    ticket: Option<Box<dyn Any + Send>>,
+    ticket: Option<Box<dyn Ticket>>,
 }
 
 enum Phase<D: Device> {
@@ -78,7 +76,8 @@ impl<D: Device> Connection<D> {
     /// address in brackets).
     pub fn new(portal: Arc<Portal<D>>, local: String, seed: Seed, now: Instant) -> Connection<D> {
         let (id, bytes) = (seed[0], seed[1..].try_into().expect("a seed has one byte more"));
-        let login = Login::new(portal, local, Challenge { id, bytes });
+        let arrival = Arrival { local, is_vouched_for: false };
+        let login = Login::new(portal, arrival, Challenge { id, bytes });
         let digests = Digests::default();
         let limits = Limits { data_bytes_max: LOGIN_DATA_BYTES_MAX, digests };
         let wire = Wire { out: Segments::new(), digests, limits, stat_sn: 1 };
@@ -91,9 +90,17 @@ impl<D: Device> Connection<D> {
         }
     }
 
-    /// The same, holding something until the peer has logged in: a place among strangers.
-    pub fn with_ticket(self, ticket: Box<dyn Any + Send>) -> Connection<D> {
+    /// The same, with a place that it holds.
+    pub fn with_ticket(self, ticket: Box<dyn Ticket>) -> Connection<D> {
         Connection { ticket: Some(ticket), ..self }
+    }
+
+    /// The same, of a peer that whoever accepted it knows: it need not prove who it is where nobody is asked for a secret.
+    pub fn vouched_for(mut self) -> Connection<D> {
+        if let Phase::Login(login) = &mut self.phase {
+            login.vouch();
+        }
+        self
     }
 
     /// The session, once there is one.
@@ -147,12 +154,24 @@ impl<D: Device> Connection<D> {
     /// The login is over, but what it replaces may have to end yet.
     fn enter(&mut self, mut success: Success<D>) -> Result<(), Blame> {
         let Phase::Login(login) = &self.phase else { unreachable!("only a login is done") };
-        let (portal, local) = (login.portal().clone(), login.local().to_owned());
-        let entered = Entered { portal: portal.number, address: local.clone() };
-        match join(&success, entered) {
+        let (portal, arrival) = (login.portal().clone(), login.arrival().clone());
+        let entered = Entered {
+            portal: portal.number,
+            address: arrival.local.clone(),
+            arrival: arrival.clone(),
+            chap: std::mem::take(&mut success.chap),
+        };
+        // Who only asks which targets there are stays a stranger.
+        let has_place =
+            success.target.is_none() || self.ticket.as_mut().is_none_or(|ticket| ticket.admit());
+        let joined = match has_place {
+            true => join(&success, entered),
+            false => Err(status::OUT_OF_RESOURCES),
+        };
+        match joined {
             Ok(joined) => {
                 success.answer.tsih = joined.place.session.tsih;
-                let entering = Entering { success, joined, portal, local };
+                let entering = Entering { success, joined, portal, arrival };
                 self.phase = Phase::Entering(Box::new(entering));
                 Ok(())
             }
@@ -172,7 +191,7 @@ impl<D: Device> Connection<D> {
         let Phase::Entering(entering) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Poll::Pending;
         };
-        let Entering { success, joined, portal, local } = *entering;
+        let Entering { success, joined, portal, arrival } = *entering;
         let window = joined.place.session.window();
         self.answer(&success.answer, window.exp_cmd_sn, window.max_cmd_sn);
         let parameters = success.parameters;
@@ -183,9 +202,8 @@ impl<D: Device> Connection<D> {
         self.wire.digests = digests;
         self.wire.limits = Limits { data_bytes_max: success.takes_bytes_max, digests };
         let link = Link::new(joined.place, parameters);
-        let full = FullFeature::new(portal, local, link, self.now);
+        let full = FullFeature::new(portal, arrival, link, self.now);
         self.phase = Phase::Full(Box::new(full));
-        self.ticket = None;
         Poll::Ready(Ok(()))
     }
 }
@@ -195,7 +213,7 @@ struct Entering<D: Device> {
     success: Success<D>,
     joined: Joined<D>,
     portal: Arc<Portal<D>>,
-    local: String,
+    arrival: Arrival,
 }
 
 /// A place in a session, and what must go before it is taken.
@@ -294,6 +312,10 @@ impl<D: Device> Machine for Connection<D> {
             Phase::Entering(_) => self.poll_entering(context),
             _ => Poll::Pending,
         }
+    }
+
+    fn is_full(&self) -> bool {
+        matches!(&self.phase, Phase::Full(full) if full.is_full())
     }
 
     fn bytes_wanted(&self, input: &[u8]) -> usize {

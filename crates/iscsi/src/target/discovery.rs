@@ -2,7 +2,7 @@
 
 use super::connection::Wire;
 use super::full_feature::Link;
-use super::{Device, Portal, Target};
+use super::{Access, Arrival, Device, Portal, Target};
 use crate::message::{Header, NO_TAG, flags, reject};
 use crate::negotiate::Negotiation;
 use crate::pdu::{self, Pdu};
@@ -16,8 +16,7 @@ const TEXT_BYTES_MAX: usize = 16 << 10;
 /// The texts of a connection.
 pub(super) struct Texts<D: Device> {
     portal: Arc<Portal<D>>,
-    /// The address that the initiator has come to.
-    local: String,
+    arrival: Arrival,
     parts: Collected,
     /// What of the answer has not been sent.
     rest: Bytes,
@@ -25,9 +24,9 @@ pub(super) struct Texts<D: Device> {
 }
 
 impl<D: Device> Texts<D> {
-    pub fn new(portal: Arc<Portal<D>>, local: String) -> Texts<D> {
+    pub fn new(portal: Arc<Portal<D>>, arrival: Arrival) -> Texts<D> {
         let (parts, rest) = Default::default();
-        Texts { portal, local, parts, rest, itt: NO_TAG }
+        Texts { portal, arrival, parts, rest, itt: NO_TAG }
     }
 
     /// Answers a text. An error is the reason of a Reject.
@@ -49,6 +48,11 @@ impl<D: Device> Texts<D> {
         if self.rest.is_empty() {
             let text = self.parts.add(&pdu.data, is_continued, TEXT_BYTES_MAX);
             if let Some(text) = text.map_err(|_| reject::PROTOCOL)? {
+                //= rfc7143#6.1
+                // The same key MUST NOT be sent twice: the answer would be many times the question.
+                if text.repeated().is_some() {
+                    return Err(reject::PROTOCOL);
+                }
                 self.rest = self.answer(link, &text).to_bytes();
             }
         }
@@ -93,7 +97,8 @@ impl<D: Device> Texts<D> {
                 own.name.eq_ignore_ascii_case(name).then(|| own.clone()).into_iter().collect()
             }
         };
-        for target in named.iter().filter(|target| target.look(|it| it.access.admits(initiator))) {
+        let is_admitted = |access: &Access| access.admits(initiator, &self.arrival);
+        for target in named.iter().filter(|target| target.look(|it| is_admitted(&it.access))) {
             self.describe(target, out);
         }
     }
@@ -103,7 +108,7 @@ impl<D: Device> Texts<D> {
         let group = target.portal_group;
         let mut addresses = target.look(|it| it.addresses.clone());
         if addresses.is_empty() {
-            addresses.push(self.local.clone());
+            addresses.push(self.arrival.local.clone());
         }
         for address in addresses {
             out.push("TargetAddress", format!("{address},{group}"));

@@ -5,7 +5,7 @@ use super::discovery::Texts;
 use super::management::Management;
 use super::session::{Order, Place, Session, Turn, is_before};
 use super::tasks::Tasks;
-use super::{Device, Portal};
+use super::{Arrival, Device, Portal};
 use crate::message::{Header, Lengths, NO_TAG, event, flags, reject};
 use crate::negotiate::Parameters;
 use crate::pdu::{self, Pdu};
@@ -28,10 +28,14 @@ pub(super) struct FullFeature<D: Device> {
     texts: Texts<D>,
     /// Commands that have come before their turn, by CmdSN.
     held: BTreeMap<u32, Pdu>,
+    /// Their data. Where it is too much nothing is read until their turn has come.
+    held_bytes: usize,
     last_heard: Instant,
     is_pinged: bool,
     /// When the connection is ended, whoever is still there.
     end_at: Option<Instant>,
+    /// How long the initiator has from now on, once it is known when that is.
+    end_within: Option<Duration>,
 }
 
 /// What the parts of a connection share.
@@ -54,20 +58,29 @@ impl<D: Device> Link<D> {
 impl<D: Device> FullFeature<D> {
     pub fn new(
         portal: Arc<Portal<D>>,
-        local: String,
+        arrival: Arrival,
         link: Link<D>,
         now: Instant,
     ) -> FullFeature<D> {
+        let is_discovery = link.session.target.is_none();
         FullFeature {
-            texts: Texts::new(portal, local),
+            texts: Texts::new(portal, arrival),
             link,
             tasks: Tasks::default(),
             management: Management::default(),
             held: BTreeMap::new(),
+            held_bytes: 0,
             last_heard: now,
             is_pinged: false,
-            end_at: None,
+            // It has one question.
+            end_at: is_discovery.then(|| now + DISCOVERY_PATIENCE),
+            end_within: None,
         }
+    }
+
+    /// Whether nothing more can be taken.
+    pub fn is_full(&self) -> bool {
+        self.held_bytes > HELD_BYTES_MAX
     }
 
     pub fn session(&self) -> &Arc<Session<D>> {
@@ -114,7 +127,10 @@ impl<D: Device> FullFeature<D> {
         match self.link.session.turn(self.link.cid, self.link.serial, cmd_sn) {
             Turn::Never => Ok(()),
             Turn::Later => {
-                self.held.entry(cmd_sn).or_insert(pdu);
+                self.held_bytes += pdu.data.len();
+                if let Some(twice) = self.held.insert(cmd_sn, pdu) {
+                    self.held_bytes -= twice.data.len();
+                }
                 Ok(())
             }
             Turn::Now => {
@@ -129,7 +145,9 @@ impl<D: Device> FullFeature<D> {
         while !self.held.is_empty() {
             let next = self.link.session.window().exp_cmd_sn;
             self.held.retain(|cmd_sn, _| !is_before(*cmd_sn, next));
-            let Some(pdu) = self.held.remove(&next) else { break };
+            let pdu = self.held.remove(&next);
+            self.held_bytes = self.held.values().map(|pdu| pdu.data.len()).sum();
+            let Some(pdu) = pdu else { break };
             if self.link.session.turn(self.link.cid, self.link.serial, next) == Turn::Now {
                 self.execute(now, wire, pdu)?;
             }
@@ -294,12 +312,23 @@ impl<D: Device> FullFeature<D> {
     pub fn deadline(&self) -> Instant {
         let patience = if self.is_pinged { PING_AFTER + PONG_WITHIN } else { PING_AFTER };
         let silence = self.last_heard + patience;
+        if self.end_within.is_some() {
+            // At once: whoever calls then says what time it is.
+            return self.last_heard;
+        }
         self.end_at.map_or(silence, |end| end.min(silence))
     }
 
     pub fn handle_timeout(&mut self, now: Instant, wire: &mut Wire) -> Result<(), Blame> {
+        if let Some(within) = self.end_within.take() {
+            self.end_at = Some(now + within);
+        }
         if self.end_at.is_some_and(|end| end <= now) {
-            return Err(Blame::Io("the initiator did not log out when it was asked to".into()));
+            let why = match self.link.session.target {
+                Some(_) => "the initiator did not log out when it was asked to",
+                None => "the discovery session lasts too long",
+            };
+            return Err(Blame::Io(why.into()));
         }
         if now < self.deadline() {
             return Ok(());
@@ -349,8 +378,7 @@ impl<D: Device> FullFeature<D> {
             Order::Close(why) => return Err(Blame::Io(why.into())),
             Order::AskLogout(seconds) => seconds,
         };
-        // No clock is at hand: it is longer by what the initiator has been silent less than a ping's time.
-        self.end_at = Some(self.last_heard + PING_AFTER + Duration::from_secs(seconds.into()));
+        self.end_within = Some(Duration::from_secs(seconds.into()));
         let window = self.link.session.window();
         wire.put(&Header::Async {
             flags: flags::FINAL,
@@ -400,6 +428,10 @@ fn exp_stat_sn(header: &Header) -> Option<u32> {
     }
 }
 
+/// How long a discovery session may last.
+const DISCOVERY_PATIENCE: Duration = Duration::from_secs(15);
+/// How much data of commands whose turn has not come one connection holds.
+const HELD_BYTES_MAX: usize = 1 << 20;
 /// The transfer tag of our pings. One is under way at a time.
 const PING_TAG: u32 = 0;
 /// Reasons of a logout (11.14.1), with the bit that is always set.

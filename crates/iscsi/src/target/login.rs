@@ -4,8 +4,9 @@
 //! the time.
 
 use super::security::{Challenge, Proof};
-use super::{Access, Device, Elsewhere, Portal, Target};
+use super::{Access, Arrival, Credentials, Device, Elsewhere, Portal, Target};
 use crate::message::{Array, Header, Lengths, flags, login as status};
+use crate::name::is_name;
 use crate::negotiate::{Negotiation, Parameters};
 use crate::pdu::Pdu;
 use crate::text::{Collected, Text};
@@ -27,8 +28,7 @@ const FULL_FEATURE: u8 = 3;
 /// A connection that logs in.
 pub(super) struct Login<D: Device> {
     portal: Arc<Portal<D>>,
-    /// The address that the initiator has come to.
-    local: String,
+    arrival: Arrival,
     challenge: Challenge,
     stage: u8,
     pdus: u32,
@@ -107,6 +107,8 @@ pub(super) struct Success<D: Device> {
     pub target: Option<Arc<Target<D>>>,
     pub cid: u16,
     pub parameters: Parameters,
+    /// One of these the initiator has proved to know, if there are any.
+    pub chap: Vec<Credentials>,
     /// What this side declared it takes in one PDU.
     pub takes_bytes_max: u32,
 }
@@ -161,9 +163,9 @@ impl From<u16> for Refused {
 }
 
 impl<D: Device> Login<D> {
-    pub fn new(portal: Arc<Portal<D>>, local: String, challenge: Challenge) -> Login<D> {
+    pub fn new(portal: Arc<Portal<D>>, arrival: Arrival, challenge: Challenge) -> Login<D> {
         let (parts, known, first) = Default::default();
-        Login { portal, local, challenge, stage: SECURITY, pdus: 0, parts, known, first }
+        Login { portal, arrival, challenge, stage: SECURITY, pdus: 0, parts, known, first }
     }
 
     /// Takes a PDU. An error ends the connection without an answer: the peer does not speak iSCSI.
@@ -235,7 +237,10 @@ impl<D: Device> Login<D> {
         //= rfc7143#13.4
         // The initiator MUST give its name in the first login request of each connection.
         let initiator = text.take("InitiatorName").filter(|name| !name.is_empty());
-        let initiator = initiator.filter(|name| name.len() <= 223).ok_or(status::MISSING)?;
+        let initiator = initiator.ok_or(status::MISSING)?;
+        if !is_name(&initiator) {
+            return Err(status::INITIATOR_ERROR.into());
+        }
         text.take("InitiatorAlias");
         let is_discovery = match text.take("SessionType").as_deref() {
             None | Some("Normal") => false,
@@ -259,7 +264,7 @@ impl<D: Device> Login<D> {
                 (Some(target), access)
             }
         };
-        if !access.admits(&initiator) {
+        if !access.admits(&initiator, &self.arrival) {
             return Err(status::AUTHORIZATION.into());
         }
         let ours = target.as_ref().map_or(Parameters::TARGET, |target| target.parameters);
@@ -306,9 +311,14 @@ impl<D: Device> Login<D> {
         Ok(Progress::Done(Box::new(known.success(answer, request.first.cid))))
     }
 
-    /// Where the initiator has come to.
-    pub fn local(&self) -> &str {
-        &self.local
+    /// Somebody knows the peer.
+    pub fn vouch(&mut self) {
+        self.arrival.is_vouched_for = true;
+    }
+
+    /// How the initiator has come.
+    pub fn arrival(&self) -> &Arrival {
+        &self.arrival
     }
 
     /// The targets of the node.
@@ -343,8 +353,8 @@ impl<D: Device> Known<D> {
 
     fn success(self, answer: Answer, cid: u16) -> Success<D> {
         let (parameters, takes_bytes_max) = (self.negotiation.agreed(), self.takes_bytes_max());
-        let (initiator, target) = (self.initiator, self.target);
-        Success { answer, initiator, target, cid, parameters, takes_bytes_max }
+        let (initiator, target, chap) = (self.initiator, self.target, self.access.chap);
+        Success { answer, initiator, target, cid, parameters, takes_bytes_max, chap }
     }
 }
 

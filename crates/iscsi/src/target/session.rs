@@ -3,7 +3,7 @@
 //! Commands are numbered through all connections of a session (RFC 7143, 4.2.2.1), and a task management function that comes on
 //! one of them concerns tasks of the others. Everything else of a connection is its own.
 
-use super::{Device, Target};
+use super::{Arrival, Credentials, Device, Target};
 use crate::message::NO_TAG;
 use crate::scsi::Nexus;
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +15,8 @@ use std::task::Waker;
 pub const WINDOW: u32 = 128;
 /// Commands for immediate delivery that may be under way besides.
 const IMMEDIATE_MAX: usize = 32;
+/// The same of a discovery session, which asks one thing after the other.
+const DISCOVERY_WINDOW: u32 = 4;
 
 /// What the connections of one session share.
 pub struct Session<D: Device> {
@@ -37,6 +39,9 @@ pub struct Session<D: Device> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entered {
     pub(super) portal: u64,
+    pub(super) arrival: Arrival,
+    /// One of these it has proved to know.
+    pub(super) chap: Vec<Credentials>,
     /// `HOST:PORT` of the address that the initiator has come to.
     pub address: String,
 }
@@ -62,6 +67,8 @@ impl Counts {
 
 struct State {
     exp_cmd_sn: u32,
+    /// How many commands may be under way.
+    window: u32,
     /// Numbered SCSI commands that are under way: the window is smaller by so many.
     under_way: u32,
     connections: BTreeMap<u16, Mailbox>,
@@ -124,7 +131,7 @@ pub(super) struct Window {
 
 impl State {
     fn window(&self) -> Window {
-        let room = WINDOW - self.under_way.min(WINDOW);
+        let room = self.window - self.under_way.min(self.window);
         let max_cmd_sn = self.exp_cmd_sn.wrapping_add(room).wrapping_sub(1);
         Window { exp_cmd_sn: self.exp_cmd_sn, max_cmd_sn }
     }
@@ -159,6 +166,7 @@ impl<D: Device> Session<D> {
     ) -> Session<D> {
         let state = Mutex::new(State {
             exp_cmd_sn,
+            window: if target.is_some() { WINDOW } else { DISCOVERY_WINDOW },
             under_way: 0,
             connections: BTreeMap::new(),
             tasks: HashMap::new(),

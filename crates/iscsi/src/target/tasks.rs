@@ -14,7 +14,7 @@ use crate::store::{Answer, Reply, Request};
 use covey_wire::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -22,6 +22,8 @@ use std::task::{Context, Poll};
 const COLLECT_BYTES_MAX: u64 = 32 << 20;
 /// How much data for the initiator one connection has in memory, as long as more than one command has some.
 const READ_BYTES_MAX: u64 = 32 << 20;
+/// How much one task reads of a store that answers at once before others have their turn.
+const AT_ONCE_BYTES_MAX: u64 = 4 << 20;
 /// What a device must not collect: more than any command of ours takes.
 const COLLECT_BYTES_LIMIT: u64 = 256 << 20;
 
@@ -137,6 +139,7 @@ impl<D: Device> Tasks<D> {
     /// Does what a task needs next, as far as that is possible now.
     fn step(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, mut step: Step) {
         let target = link.session.target.as_ref().expect("a task has a target");
+        let mut at_once_bytes = 0;
         loop {
             let Some(running) = self.running.get_mut(&itt) else { return };
             let input = match step {
@@ -155,10 +158,16 @@ impl<D: Device> Tasks<D> {
                     }
                     Input::Data(running.out.collect())
                 }
-                Step::Store(request) => match self.ask(link, wire, itt, request) {
-                    Some(reply) => Input::Stored(reply),
-                    None => return,
-                },
+                Step::Store(request) => {
+                    at_once_bytes += read_bytes(&request);
+                    match self.ask(link, wire, itt, request) {
+                        Some(reply) if at_once_bytes > AT_ONCE_BYTES_MAX => {
+                            return self.put_off(itt, reply);
+                        }
+                        Some(reply) => Input::Stored(reply),
+                        None => return,
+                    }
+                }
                 Step::Abort(nexuses) => {
                     running.state = State::Waiting;
                     self.aborting.push((itt, running.lun, nexuses));
@@ -169,6 +178,25 @@ impl<D: Device> Tasks<D> {
             let Some(running) = self.running.get_mut(&itt) else { return };
             step = target.device.next(&mut running.task, input);
         }
+    }
+
+    /// Goes on with a task when others of this thread have had their turn.
+    fn put_off(&mut self, itt: u32, reply: Reply) {
+        let Some(running) = self.running.get_mut(&itt) else { return };
+        running.state = State::Waiting;
+        let serial = running.serial;
+        let mut has_had_turn = false;
+        self.waits.push(Box::pin(async move {
+            poll_fn(|context| {
+                if std::mem::replace(&mut has_had_turn, true) {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            (itt, serial, 0, reply)
+        }));
     }
 
     /// Goes on with a task that had to wait.

@@ -18,7 +18,7 @@ pub const TARGET: &str = "iqn.2026-01.org.example:disk";
 pub const INITIATOR: &str = "iqn.2026-01.org.example:me";
 pub const BLOCK: usize = 512;
 
-/// A unit in memory that knows TEST UNIT READY, READ(10) and WRITE(10). Its store answers at once, or when it is let.
+/// A unit in memory that knows TEST UNIT READY, READ(10), WRITE(10), and VERIFY(10), which reads its blocks 16 times. Its store answers at once, or when it is let.
 #[derive(Default)]
 pub struct Toy {
     pub state: Mutex<State>,
@@ -34,6 +34,7 @@ pub struct State {
     waiting: Vec<(Request, once::Sender)>,
     pub managed: Vec<Function>,
     pub lost: Vec<u64>,
+    pub reads: usize,
     pub writes: usize,
     /// Pieces of the last write's data.
     pub pieces: usize,
@@ -83,6 +84,8 @@ pub mod once {
 pub struct ToyTask {
     offset: u64,
     bytes: u64,
+    /// Reads of a VERIFY that are to come.
+    left: u64,
 }
 
 impl State {
@@ -93,6 +96,7 @@ impl State {
                 Reply::Data(Payload::of_file(FileRange { file: Arc::new(()), offset, length }))
             }
             Request::Read { offset, bytes, .. } => {
+                self.reads += 1;
                 let part = &self.bytes[offset as usize..][..bytes as usize];
                 Reply::Data(Bytes::copy_from_slice(part).into())
             }
@@ -141,11 +145,11 @@ impl Device for Toy {
         let block = u64::from(u32::from_be_bytes(cdb[2..6].try_into().unwrap()));
         let blocks = u64::from(u16::from_be_bytes(cdb[7..9].try_into().unwrap()));
         let (offset, bytes) = (block * BLOCK as u64, blocks * BLOCK as u64);
-        let task = ToyTask { offset, bytes };
+        let task = ToyTask { offset, bytes, left: if cdb[0] == 0x2f { 15 } else { 0 } };
         let step = match cdb[0] {
             _ if lun != 0 => end(CHECK),
             0x00 => end(0),
-            0x28 => Step::Store(Request::Read { offset, bytes, may_lend: true }),
+            0x28 | 0x2f => Step::Store(Request::Read { offset, bytes, may_lend: true }),
             0x2a => Step::Collect { bytes: bytes.min(command.data_out) },
             _ => end(CHECK),
         };
@@ -156,6 +160,11 @@ impl Device for Toy {
         match input {
             Input::Data(data) => {
                 Step::Store(Request::Write { offset: task.offset, data, fua: false })
+            }
+            Input::Stored(Reply::Data(_)) if task.left > 0 => {
+                task.left -= 1;
+                let (offset, bytes) = (task.offset, task.bytes);
+                Step::Store(Request::Read { offset, bytes, may_lend: false })
             }
             Input::Stored(Reply::Data(data_in)) => {
                 Step::End(Completion { data_in, in_bytes: task.bytes, ..Completion::default() })

@@ -89,10 +89,8 @@ impl Disk {
             bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
         };
         let (last, block_bytes) = (number(0..8), number(8..12) as u32);
-        match last.checked_add(1).filter(|_| block_bytes.is_power_of_two()) {
-            Some(blocks) => Ok((blocks, block_bytes)),
-            None => Err(io::Error::other("the target reports no size of the unit")),
-        }
+        let unfit = || io::Error::other("the target reports no size that a unit can have");
+        checked_size(last, block_bytes).ok_or_else(unfit)
     }
 
     /// Reads `bytes` from `offset`, both multiples of the block.
@@ -252,10 +250,18 @@ fn refusal_text(refusal: &Refusal) -> String {
         Refusal::Refused(0x0201) => {
             "the target does not believe who we are: wrong name or secret".into()
         }
-        Refusal::Refused(0x0202) => "the target does not let this initiator in".into(),
+        Refusal::Refused(0x0202) => "the target does not let this initiator in: by its name, or because it must prove a secret".into(),
         Refusal::Refused(0x0203) => "there is no such target".into(),
         Refusal::Refused(status) => format!("the target refuses the login, status {status:#06x}"),
         Refusal::Impostor => "the target did not prove who it is".into(),
         other => format!("{other:?}"),
     }
+}
+
+/// A unit's blocks and the bytes of each; none where it has no such size. A file's size is a signed number.
+pub(super) fn checked_size(last: u64, block_bytes: u32) -> Option<(u64, u32)> {
+    let is_block = block_bytes.is_power_of_two() && (512..=1 << 20).contains(&block_bytes);
+    let blocks = last.checked_add(1).filter(|_| is_block)?;
+    let bytes = blocks.checked_mul(block_bytes.into())?;
+    i64::try_from(bytes).is_ok().then_some((blocks, block_bytes))
 }

@@ -1,6 +1,6 @@
 //! Targets and initiators over real sockets.
 
-use super::disk::{Disk, parse_portal};
+use super::disk::{Disk, checked_size, parse_portal};
 use super::*;
 use bytes::Bytes;
 use covey_io::os::net::Address;
@@ -10,6 +10,7 @@ use covey_iscsi::scsi::{Config, Unit, Units};
 use covey_iscsi::store::{Answer, Hold, Reply, Request, Store};
 use covey_iscsi::target::{Access, Credentials, TargetConfig};
 use std::future::Future;
+use std::sync::Mutex;
 use tokio::task::LocalSet;
 
 const TARGET: &str = "iqn.2026-01.org.example:disk";
@@ -83,6 +84,7 @@ fn portal() -> Arc<Portal<Units>> {
             initiators: None,
             chap: vec![credentials("me", "0123456789abcdef")],
             mutual: Some(credentials("disk", "fedcba9876543210")),
+            vouched_only: false,
         },
         addresses: Vec::new(),
         parameters: Parameters::TARGET,
@@ -100,7 +102,8 @@ async fn serve(portal: &Arc<Portal<Units>>, threads: &Arc<Threads>) -> Address {
     let address = Address::Tcp { host: "127.0.0.1".into(), port: 0 };
     let listener = Listener::bind(&address, 0o600).await.unwrap();
     let address = listener.address().clone();
-    tokio::task::spawn_local(serve_portal(listener, portal.clone(), threads.clone()));
+    let gate = Gate::new(1024);
+    tokio::task::spawn_local(serve_portal(listener, portal.clone(), threads.clone(), gate));
     address
 }
 
@@ -180,20 +183,13 @@ fn portals_are_written_as_discovery_reports_them() {
 }
 
 #[test]
-fn strangers_are_limited_by_machine_and_in_all() {
-    let strangers = Strangers::default();
-    let from = |number: u8| Some(IpAddr::from([10, 0, 0, number]));
-    let mut places: Vec<_> =
-        (0..STRANGERS_OF_ONE_MAX).map(|_| strangers.enter(from(1)).unwrap()).collect();
-    assert!(strangers.enter(from(1)).is_none());
-    for machine in 2..=4 {
-        places.extend((0..STRANGERS_OF_ONE_MAX).map(|_| strangers.enter(from(machine)).unwrap()));
+fn a_size_that_no_unit_has_is_not_believed() {
+    assert_eq!(checked_size(7, 512), Some((8, 512)));
+    assert_eq!(checked_size((1 << 51) - 2, 4096), Some(((1 << 51) - 1, 4096)));
+    let most = u64::MAX;
+    for (last, block) in [(most, 512), (most >> 1, 512), (most >> 12, 4096), (7, 1), (7, 1 << 31)] {
+        assert_eq!(checked_size(last, block), None, "{last} of {block}");
     }
-    assert!(strangers.enter(from(9)).is_none(), "there are too many in all");
-    places.pop();
-    assert!(strangers.enter(from(9)).is_some());
-    places.clear();
-    assert!(strangers.0.lock().unwrap().is_empty());
 }
 
 #[test]

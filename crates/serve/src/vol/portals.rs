@@ -1,7 +1,9 @@
 //! The addresses at which a node serves volumes: a listener each, and the targets behind it.
 
 use super::record::Access;
+use crate::iscsi::gate::Gate;
 use crate::iscsi::serve_portal;
+use covey_io::os::limits;
 use covey_io::os::net::{Address, Listener};
 use covey_io::os::threads::Threads;
 use covey_iscsi::negotiate::Parameters;
@@ -18,6 +20,7 @@ use std::sync::atomic::Ordering;
 pub struct Portals {
     doors: RefCell<BTreeMap<String, Door>>,
     threads: OnceCell<Arc<Threads>>,
+    gate: OnceCell<Arc<Gate>>,
 }
 
 /// One address.
@@ -60,7 +63,8 @@ impl Portals {
     async fn open(&self, address: &str) -> Result<Arc<Portal<Units>>> {
         let portal = Portal::new();
         let listener = Listener::bind(&parsed(address)?, 0o600).await?;
-        let serving = serve_portal(listener, portal.clone(), self.threads()?);
+        let gate = self.gate.get_or_init(|| Gate::new(limits::open_files())).clone();
+        let serving = serve_portal(listener, portal.clone(), self.threads()?, gate);
         let accepting = tokio::task::spawn_local(serving);
         let door = Door { portal: portal.clone(), accepting };
         self.doors.borrow_mut().insert(address.to_owned(), door);
@@ -115,6 +119,7 @@ pub fn access_of(access: &Access) -> target::Access {
         initiators: Some(access.initiators.clone()).filter(|names| !names.is_empty()),
         chap: access.chap.iter().map(credentials).collect(),
         mutual: access.mutual.as_ref().map(credentials),
+        vouched_only: access.refuses_distance().is_some(),
     }
 }
 
@@ -137,7 +142,7 @@ pub fn is_local(address: &str) -> Result<bool> {
 }
 
 /// How long initiators have to log out of what is served no more.
-const GRACE_SECONDS: u16 = 3;
+pub const GRACE_SECONDS: u16 = 3;
 /// Most threads for connections.
 const THREADS_MAX: usize = 8;
 

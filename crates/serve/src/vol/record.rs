@@ -1,5 +1,6 @@
 //! The list of a node's volumes as a text: what is kept on disk, and what `/vol/ctl` shows. Its lines are commands.
 
+use covey_iscsi::name::is_name;
 use covey_ninep::control::{quote, words};
 use covey_ninep::tree::{Errno, Result};
 use std::collections::BTreeMap;
@@ -13,6 +14,8 @@ pub struct Record {
     /// What tells it from all others, for initiators.
     pub serial: String,
     pub block_bytes: u32,
+    /// The file was there before the volume, and stays when that goes.
+    pub adopted: bool,
     pub read_only: bool,
     pub removable: bool,
     /// Whether writes may stay in a cache until they are flushed.
@@ -87,6 +90,7 @@ impl Record {
             path: (*path).to_owned(),
             serial: String::new(),
             block_bytes: 512,
+            adopted: false,
             read_only: false,
             removable: false,
             write_cache: true,
@@ -102,6 +106,7 @@ impl Record {
                 "size" => size = Some(number(value()?)?),
                 "block" => record.block_bytes = number(value()?)? as u32,
                 "serial" => record.serial = value()?.to_owned(),
+                "adopted" => record.adopted = true,
                 "read-only" => record.read_only = true,
                 "removable" => record.removable = true,
                 "write-through" => record.write_cache = false,
@@ -129,6 +134,7 @@ impl Record {
         }
         line += &format!(" block {} serial {}", self.block_bytes, self.serial);
         let flags = [
+            (self.adopted, " adopted"),
             (self.read_only, " read-only"),
             (self.removable, " removable"),
             (!self.write_cache, " write-through"),
@@ -159,7 +165,7 @@ impl Access {
     /// Changes it by the words after `acl NAME`.
     pub fn change(&mut self, words: &[&str]) -> Result<()> {
         match words {
-            ["allow", initiator] if is_iscsi_name(initiator) => {
+            ["allow", initiator] if is_name(initiator) => {
                 if !self.initiators.iter().any(|one| one == initiator) {
                     self.initiators.push((*initiator).to_owned());
                 }
@@ -211,13 +217,6 @@ fn pair(user: &str, secret: &str) -> Result<(String, String)> {
         12..=128 => refuse("the user's name has 1 to 255 bytes"),
         length => refuse(format!("a secret has 12 to 128 bytes, not {length}")),
     }
-}
-
-fn is_iscsi_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
-    ["iqn.", "eui.", "naa."].iter().any(|prefix| name.starts_with(prefix))
-        && name.len() <= 223
-        && name.bytes().all(is_plain)
 }
 
 /// A volume's name is part of its target's: small letters, digits, dots and dashes, 1 to 64.
@@ -285,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_back() {
-        let words = words_of("disk striped /volumes/disk size 4096 block 4096 removable");
+        let words = words_of("disk striped /volumes/disk size 4096 block 4096 adopted removable");
         let (name, mut record, size) = Record::of_words(&words).unwrap();
         assert_eq!((name.as_str(), size), ("disk", Some(4096)));
         record.serial = "abc".into();
