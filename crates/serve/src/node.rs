@@ -104,11 +104,15 @@ pub async fn serve_with(
     }
     bind(&names)?;
     let tree = Rc::new(names);
-    if let Some(store) = &node.store {
-        let volumes = vol::Volumes::load(config.clone(), name, &store.join("volumes"), key)?;
-        volumes.bind(&tree)?;
-        tokio::task::spawn_local(volumes.run());
-    }
+    let volumes = match &node.store {
+        Some(store) => {
+            let volumes = vol::Volumes::load(config.clone(), name, &store.join("volumes"), key)?;
+            volumes.bind(&tree)?;
+            tokio::task::spawn_local(volumes.clone().run());
+            Some(volumes)
+        }
+        None => None,
+    };
     crate::cell::bind(&tree)?;
     let lobby = lobby::Lobby::new(covey_io::os::limits::open_files());
     for listener in listeners {
@@ -127,6 +131,9 @@ pub async fn serve_with(
     wait_for_end().await?;
     if let Some(xcpu) = xcpu {
         xcpu.wipe_all();
+    }
+    if let Some(volumes) = &volumes {
+        volumes.end().await;
     }
     if let Some(meta) = &parts.meta {
         meta.0.stop().await?;

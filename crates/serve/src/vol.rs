@@ -10,7 +10,8 @@
 //!
 //! The list is kept in the node's store. A change is on disk before it is answered; when the node begins, every volume is opened
 //! and served again as it was. A volume that cannot be opened (its disk is gone, another node serves it) says so and is tried
-//! again.
+//! again. Where the list cannot be read there is no volume and none can be made, so that what is left of it stays: the node
+//! itself goes on.
 
 mod change;
 mod control;
@@ -37,7 +38,7 @@ use covey_stripe::ops::Caller;
 use covey_wire::List;
 use file::FileStore;
 use portals::{Portals, sessions_text, target_of};
-use record::{Access, Backing, Record};
+use record::{Access, Backing, Record, Records};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,9 @@ pub struct Volumes {
     turn: tokio::sync::Mutex<()>,
     fs: RefCell<Option<Fs>>,
     volumes: RefCell<BTreeMap<String, Rc<Volume>>>,
+    /// Why the list could not be read, if so.
+    unread: Option<String>,
+    is_ending: Cell<bool>,
     portals: Portals,
     names: OnceCell<Weak<Namespace>>,
 }
@@ -77,6 +81,10 @@ struct Volume {
     heard: RefCell<standby::Heard>,
     /// How often this one has said that it lives.
     beat: Cell<u64>,
+    /// Held while its file's epoch changes by this node's own doing.
+    changing: tokio::sync::Mutex<()>,
+    /// Its owner has said that what is saved of its reservations is void.
+    forgets: Cell<bool>,
 }
 
 /// An open volume.
@@ -105,10 +113,12 @@ impl Volumes {
         key: Option<[u8; 32]>,
     ) -> anyhow::Result<Rc<Volumes>> {
         make_private(dir)?;
-        let records = match std::fs::read_to_string(dir.join(LIST)) {
-            Ok(text) => record::parse(&text)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Default::default(),
-            Err(error) => return Err(error.into()),
+        let (records, unread) = match read_list(&dir.join(LIST)) {
+            Ok(records) => (records, None),
+            Err(why) => {
+                tracing::error!("{why}");
+                (Records::new(), Some(why))
+            }
         };
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(2).thread_name("volumes").enable_all().build()?;
@@ -125,6 +135,8 @@ impl Volumes {
             turn: tokio::sync::Mutex::default(),
             fs: RefCell::default(),
             volumes: RefCell::default(),
+            unread,
+            is_ending: Cell::default(),
             portals: Portals::default(),
             names: OnceCell::new(),
         });
@@ -171,9 +183,32 @@ impl Volumes {
 
     /// Opens and serves what there is, and tries again what could not be opened, for ever.
     pub async fn run(self: Rc<Self>) {
+        tokio::join!(self.revive_all(), self.beat_all());
+    }
+
+    /// The node ends: another one, or this one when it begins again, may have the volumes at once.
+    pub async fn end(&self) {
+        self.is_ending.set(true);
+        let all: Vec<Rc<Volume>> = self.volumes.borrow().values().cloned().collect();
+        let mut stores = Vec::new();
+        for volume in all {
+            volume.target.disconnect("the node ends");
+            if let Ok(Opened { kept: Kept::Striped(store), .. }) = volume.need() {
+                stores.push(store);
+            }
+        }
+        let given_back = self.within(async move {
+            let each = stores.iter().map(|store| store.store.give_back());
+            futures_util::future::join_all(each).await;
+            Ok(())
+        });
+        // The metadata server may be gone already.
+        let _ = tokio::time::timeout(END_WAIT, given_back).await;
+    }
+
+    async fn revive_all(&self) {
         loop {
-            let all: Vec<String> = self.volumes.borrow().keys().cloned().collect();
-            for name in all {
+            for name in self.list() {
                 let _turn = self.turn.lock().await;
                 self.revive(&name).await;
             }
@@ -181,11 +216,32 @@ impl Volumes {
         }
     }
 
+    /// Says that this node lives, and looks whether it has lost a volume. A command that takes long does not keep it from that:
+    /// another node would take the volumes of one that is silent.
+    async fn beat_all(&self) {
+        loop {
+            for name in self.list() {
+                let Ok(volume) = self.find(&name) else { continue };
+                let _changing = volume.changing.lock().await;
+                if self.is_lost(&volume).await {
+                    self.lose(&name, &volume).await;
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// The volumes to be looked after.
+    fn list(&self) -> Vec<String> {
+        match self.is_ending.get() {
+            true => Vec::new(),
+            false => self.volumes.borrow().keys().cloned().collect(),
+        }
+    }
+
     async fn revive(&self, name: &str) {
         let Ok(volume) = self.find(name) else { return };
-        if self.is_lost(&volume).await {
-            self.lose(name, &volume).await;
-        } else if volume.opened.borrow().is_ok() {
+        if volume.opened.borrow().is_ok() {
             self.learn_portals(&volume).await;
         }
         let is_open = volume.opened.borrow().is_ok();
@@ -207,7 +263,7 @@ impl Volumes {
     async fn open(&self, name: &str, volume: &Volume) {
         let record = volume.record.borrow().clone();
         let by_force = volume.heard.borrow().is_silent(Instant::now());
-        let opened = self.opened(name, &record, by_force).await;
+        let opened = self.opened(name, &record, by_force, volume.forgets.take()).await;
         match &opened {
             Ok(opened) => {
                 volume.stands_by.set(false);
@@ -220,12 +276,22 @@ impl Volumes {
             Err(error) if error.code == Errno::EBUSY && record.backing == Backing::Striped => {
                 self.stand_by(name, volume).await;
             }
+            // It is tried again and again: what is known is not said again.
+            Err(error) if volume.is_closed_by(error) => {
+                tracing::debug!("volume {name} cannot be opened: {error}");
+            }
             Err(error) => tracing::warn!("volume {name} cannot be opened: {error}"),
         }
         *volume.opened.borrow_mut() = opened.map_err(|error| error.to_string());
     }
 
-    async fn opened(&self, name: &str, record: &Record, by_force: bool) -> Result<Opened> {
+    async fn opened(
+        &self,
+        name: &str,
+        record: &Record,
+        by_force: bool,
+        forgets: bool,
+    ) -> Result<Opened> {
         let counts = Arc::new(Counts::default());
         let (kept, saved) = match record.backing {
             Backing::File | Backing::Device => {
@@ -254,9 +320,28 @@ impl Volumes {
             write_cache: record.write_cache,
             portal_groups: vec![1],
         };
-        let unfit = |error: scsi::Unfit| Errno::because(Errno::EINVAL, error.to_string());
-        let unit = Arc::new(Unit::new(config, kept.store(), &saved).map_err(unfit)?);
+        let unfit = |error: scsi::Unfit| {
+            let hint = match error {
+                scsi::Unfit::Reservations => {
+                    format!("; hint: `covey volume clear-reservations {name}` makes them void")
+                }
+                _ => String::new(),
+            };
+            Errno::because(Errno::EINVAL, format!("{error}{hint}"))
+        };
+        let saved = if forgets { "" } else { &saved };
+        let unit = Arc::new(Unit::new(config, kept.store(), saved).map_err(unfit)?);
+        if forgets {
+            self.forget_reservations(&unit).await?;
+        }
         Ok(Opened { unit, kept, counts })
+    }
+
+    async fn forget_reservations(&self, unit: &Arc<Unit>) -> Result<()> {
+        let unit = unit.clone();
+        let why = "that they are void could not be saved";
+        let failed = move |_| covey_stripe::client::Error::because(Errno::EIO, why);
+        self.within(async move { unit.forget_reservations().await.map_err(failed) }).await
     }
 
     async fn open_striped(
@@ -299,8 +384,8 @@ impl Volumes {
         let target = target_of(&self.iqn(name), name, units, &record.access);
         let opened = RefCell::new(Err(why.to_owned()));
         let (record, stands_by) = (RefCell::new(record), Cell::new(false));
-        let (heard, beat) = Default::default();
-        Rc::new(Volume { record, opened, target, stands_by, heard, beat })
+        let (heard, beat, changing, forgets) = Default::default();
+        Rc::new(Volume { record, opened, target, stands_by, heard, beat, changing, forgets })
     }
 
     /// The striping client, made when it is first needed.
@@ -407,6 +492,10 @@ impl Volume {
         self.opened.borrow().as_ref().map(Opened::clone).map_err(because)
     }
 
+    fn is_closed_by(&self, error: &Errno) -> bool {
+        self.opened.borrow().as_ref().err().is_some_and(|why| *why == error.to_string())
+    }
+
     fn bytes(&self) -> Option<u64> {
         let opened = self.opened.borrow();
         let unit = &opened.as_ref().ok()?.unit;
@@ -434,6 +523,19 @@ fn own() -> Caller {
     Caller { uid, gid, groups: List(vec![gid]) }
 }
 
+/// What was kept. The error says in which file it is not.
+fn read_list(path: &Path) -> std::result::Result<Records, String> {
+    let why = |error: &dyn std::fmt::Display| {
+        let path = path.display();
+        format!("the list of volumes, {path}, cannot be read: {error}; hint: mend or remove it")
+    };
+    match std::fs::read_to_string(path) {
+        Ok(text) => record::parse(&text).map_err(|error| why(&error)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Records::new()),
+        Err(error) => Err(why(&error)),
+    }
+}
+
 fn make_private(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
@@ -449,6 +551,8 @@ fn make_private_file(path: &Path) -> std::io::Result<()> {
     std::fs::File::options().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
+/// How long the end of a node waits for its volumes to be given back.
+const END_WAIT: Duration = Duration::from_secs(2);
 /// The list's file in the volumes' directory.
 const LIST: &str = "list";
 /// How often what could not be opened is tried again.

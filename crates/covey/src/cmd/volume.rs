@@ -50,6 +50,7 @@ enum Command {
     Attach(attach::Attach),
     Detach(attach::Detach),
     Acl(change::Acl),
+    ClearReservations(change::ClearReservations),
     Stats(show::Stats),
 }
 
@@ -68,6 +69,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Attach(args) => attach::attach(args, config, context).await,
         Command::Detach(args) => attach::detach(args, &config, context).await,
         Command::Acl(args) => change::acl(args, &config).await,
+        Command::ClearReservations(args) => change::clear_reservations(args, &config).await,
         Command::Stats(args) => show::stats(args, &config, context).await,
     }
 }

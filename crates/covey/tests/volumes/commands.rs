@@ -1,7 +1,7 @@
 //! The commands of volumes, and what a node keeps of them when it ends.
 
 use crate::initiator::{export, free_address, has_libiscsi, libiscsi};
-use crate::support::{Cluster, until};
+use crate::support::{Cluster, is_root, skip, until};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -59,6 +59,34 @@ fn a_secret_is_asked_for_and_not_shown() {
     }
 }
 
+/// A volume at a loopback address is not every local user's: the kernel says who comes.
+#[test]
+fn other_users_of_the_machine_need_a_secret() {
+    if !is_root() {
+        return skip("needs root, to be another user");
+    }
+    if !has_libiscsi() {
+        return;
+    }
+    let cluster = Cluster::up(1);
+    cluster.covey(&["volume", "create", "disk", "--size", "1M"]);
+    let url = export(&cluster, "disk", &free_address());
+    let nobody = |url: &str| {
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "iscsi-inq", url];
+        libiscsi("setpriv", &user, SOON)
+    };
+    assert!(libiscsi("iscsi-inq", &[&url], SOON).ok);
+    let refused = nobody(&url);
+    assert!(!refused.ok && !refused.stdout.contains("COVEY"), "{refused}");
+    let secret = cluster.scratch("secret");
+    std::fs::write(&secret, "not-very-secret\n").unwrap();
+    let secret = secret.to_str().unwrap();
+    cluster.covey(&["volume", "acl", "disk", "--chap", "alice", "--secret-file", secret]);
+    let with = url.replace("iscsi://", "iscsi://alice%not-very-secret@");
+    let done = nobody(&with);
+    assert!(done.ok && done.stdout.contains("COVEY"), "{done}");
+}
+
 #[test]
 fn beyond_this_machine_nobody_is_let_in_by_mistake() {
     let cluster = Cluster::up(1);
@@ -94,11 +122,54 @@ fn a_volume_grows_is_copied_and_goes() {
     cluster.covey(&["volume", "rm", "copy"]);
     cluster.covey(&["volume", "rm", "disk", "--keep"]);
     assert_eq!(cluster.covey(&["ls", "/volumes"]).trim(), "disk");
-    // What was kept becomes a volume again.
+    // What was kept becomes a volume again, and was there before it.
     cluster.covey(&["volume", "create", "disk"]);
     assert_eq!(shown(&cluster, "disk")["bytes"], 3 << 20);
+    cluster.covey(&["volume", "rm", "disk"]);
+    assert_eq!(cluster.covey(&["ls", "/volumes"]).trim(), "disk");
     cluster.refused(&["volume", "show", "nothing"]).says(&["volume ls"]);
     cluster.refused(&["volume", "create", "Disk", "--size", "1M"]).says(&["small letters"]);
+}
+
+/// What is saved of reservations may be spoiled: the volume is not lost by that.
+#[test]
+fn saved_reservations_that_cannot_be_read_can_be_made_void() {
+    let cluster = Cluster::up(1);
+    let file = cluster.scratch("disk.img").display().to_string();
+    cluster.covey(&["volume", "create", "disk", "--size", "1M", "--file", &file]);
+    let node = shown(&cluster, "disk")["node"].as_str().unwrap().to_owned();
+    let state = cluster.store(&node).join("volumes").join("disk.state");
+    // Before there are any, it is no error.
+    cluster.covey(&["volume", "clear-reservations", "disk"]);
+    cluster.kill(&node);
+    std::fs::write(&state, "covey reservations 1\nkey 00 of whom\n").unwrap();
+    cluster.restart();
+    until("the volume to be tried", || {
+        shown(&cluster, "disk")["closed"].as_str().is_some_and(|why| why.contains("reservations"))
+    });
+    let closed = shown(&cluster, "disk")["closed"].as_str().unwrap().to_owned();
+    assert!(closed.contains("covey volume clear-reservations disk"), "{closed}");
+    cluster.covey(&["volume", "clear-reservations", "disk"]);
+    assert!(shown(&cluster, "disk")["closed"].is_null());
+    cluster.kill(&node);
+    cluster.restart();
+    until("the volume", || shown(&cluster, "disk")["closed"].is_null());
+}
+
+/// What is wrong with the volumes is no reason for a node to be without its other services.
+#[test]
+fn a_list_that_cannot_be_read_is_kept_and_the_node_serves_what_else_it_has() {
+    let cluster = Cluster::up(1);
+    cluster.covey(&["volume", "create", "disk", "--size", "1M"]);
+    let node = shown(&cluster, "disk")["node"].as_str().unwrap().to_owned();
+    let list = cluster.store(&node).join("volumes").join("list");
+    cluster.kill(&node);
+    std::fs::write(&list, "covey reservations 1\n").unwrap();
+    cluster.restart();
+    cluster.covey(&["ls", "/"]);
+    let refused = cluster.refused(&["volume", "create", "more", "--size", "1M", "--node", &node]);
+    refused.says(&["volumes/list", "cannot be read"]);
+    assert_eq!(std::fs::read_to_string(&list).unwrap(), "covey reservations 1\n");
 }
 
 /// Two nodes never serve the same file.

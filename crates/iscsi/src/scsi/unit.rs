@@ -10,7 +10,6 @@ use super::sense::{Key, Sense, Specific, code};
 use super::{Nexus, call::End};
 use crate::store::{Answer, Failure, Held, Hold, Reply, Request, Store};
 use bytes::Bytes;
-use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::ops::Range;

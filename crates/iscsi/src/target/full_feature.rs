@@ -11,6 +11,7 @@ use crate::negotiate::Parameters;
 use crate::pdu::{self, Pdu};
 use covey_wire::{Blame, Payload};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -127,9 +128,9 @@ impl<D: Device> FullFeature<D> {
         match self.link.session.turn(self.link.cid, self.link.serial, cmd_sn) {
             Turn::Never => Ok(()),
             Turn::Later => {
-                self.held_bytes += pdu.data.len();
-                if let Some(twice) = self.held.insert(cmd_sn, pdu) {
-                    self.held_bytes -= twice.data.len();
+                if let Entry::Vacant(place) = self.held.entry(cmd_sn) {
+                    self.held_bytes += pdu.data.len();
+                    place.insert(pdu);
                 }
                 Ok(())
             }

@@ -2,27 +2,38 @@
 
 use super::file::{self, FileStore};
 use super::record::{Backing, Record, check_name, number};
-use super::{Access, Kept, Volumes, own, portals, striped};
+use super::{Access, Kept, Volume, Volumes, own, portals, striped};
+use covey_io::os::net::error_text;
 use covey_ninep::control::refuse;
 use covey_ninep::tree::{Errno, Result};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 impl Volumes {
     async fn create(self: &Rc<Self>, words: Vec<String>) -> Result<()> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let (name, mut record, size) = Record::of_words(&words)?;
-        if self.volumes.borrow().contains_key(&name) {
-            return Err(Errno::because(
-                Errno::EEXIST,
-                format!("there is a volume {name:?} already"),
-            ));
+        self.check_free_name(&name)?;
+        match size {
+            Some(size) => self.make(&record, checked_size(size, &record)?).await?,
+            None => record.adopted = true,
         }
+        self.enter_new(name, record).await
+    }
+
+    async fn enter_new(self: &Rc<Self>, name: String, mut record: Record) -> Result<()> {
         record.serial = serial()?;
-        if let Some(size) = size {
-            self.make(&record, checked_size(size, &record)?).await?;
-        }
         self.enter(name, record, false).await
+    }
+
+    fn check_free_name(&self, name: &str) -> Result<()> {
+        match self.volumes.borrow().contains_key(name) {
+            true => {
+                Err(Errno::because(Errno::EEXIST, format!("there is a volume {name:?} already")))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Another node serves the volume, and this one is to take its place when it dies.
@@ -61,7 +72,11 @@ impl Volumes {
             Backing::File => {
                 let path = PathBuf::from(&record.path);
                 let made = self.runtime().spawn_blocking(move || FileStore::make(&path, bytes));
-                Ok(made.await.map_err(|_| Errno::from(Errno::EIO))??)
+                let told = |error: std::io::Error| {
+                    let why = format!("{}: {}", record.path, error_text(&error));
+                    Errno::because(Errno::from(error).code, why)
+                };
+                made.await.map_err(|_| Errno::from(Errno::EIO))?.map_err(told)
             }
             Backing::Striped => {
                 let (fs, who, path) = (self.fs().await?, own(), record.path.clone());
@@ -91,7 +106,7 @@ impl Volumes {
         drop(volume);
         let _ = std::fs::remove_file(self.dir.join(format!("{name}.state")));
         match record.backing {
-            _ if keeps => Ok(()),
+            _ if keeps || record.adopted => Ok(()),
             Backing::Device => Ok(()),
             Backing::File => Ok(std::fs::remove_file(&record.path)?),
             Backing::Striped => {
@@ -104,6 +119,7 @@ impl Volumes {
     /// A new volume with the bytes of another, which must not change meanwhile.
     async fn copy(self: &Rc<Self>, name: &str, new: &str, path: &str) -> Result<()> {
         check_name(new)?;
+        self.check_free_name(new)?;
         let volume = self.find(name)?;
         let record = volume.record.borrow().clone();
         if !record.exports.is_empty() {
@@ -128,11 +144,10 @@ impl Volumes {
             path: path.to_owned(),
             exports: Vec::new(),
             access: Access::default(),
+            adopted: false,
             ..record
         };
-        let line = clone.lines(new, None, false);
-        let words = covey_ninep::control::words(line.lines().next().unwrap_or_default())?;
-        self.create(words[1..].to_vec()).await
+        self.enter_new(new.to_owned(), clone).await
     }
 
     async fn resize(&self, name: &str, bytes: u64, may_shrink: bool) -> Result<()> {
@@ -151,6 +166,7 @@ impl Volumes {
                 Ok(resized.map_err(|_| Errno::from(Errno::EIO))??)
             }
             Kept::Striped(store) => {
+                let _changing = volume.changing.lock().await;
                 self.within(async move { store.store.resize(bytes).await }).await
             }
         }
@@ -188,7 +204,28 @@ impl Volumes {
         self.save()?;
         gone.iter().for_each(|address| self.portals.end(address, &self.iqn(name)));
         self.tell(name, &volume).await;
+        if volume.record.borrow().exports.is_empty() {
+            self.empty(&volume).await;
+        }
         Ok(())
+    }
+
+    /// Until nobody uses a volume any more that is not exported: initiators have some seconds to log out. What comes next may be
+    /// a copy.
+    async fn empty(&self, volume: &Volume) {
+        let sessions = || volume.target.sessions().len();
+        let grace = Instant::now() + Duration::from_secs(portals::GRACE_SECONDS.into());
+        while sessions() > 0 && Instant::now() < grace {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        volume.target.disconnect("the volume is not exported any more");
+        let closed = Instant::now() + Duration::from_secs(portals::GRACE_SECONDS.into());
+        while sessions() > 0 && Instant::now() < closed {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        if let Ok(opened) = volume.need() {
+            let _ = tokio::time::timeout(SETTLE_WAIT, opened.unit.settle()).await;
+        }
     }
 
     async fn change_access(&self, name: &str, words: &[&str]) -> Result<()> {
@@ -209,13 +246,34 @@ impl Volumes {
         volume.record.borrow_mut().access = access.clone();
         self.save()?;
         volume.target.set_access(portals::access_of(&access));
+        // The sessions of those who would be let in no more.
+        volume.target.evict("its initiator is let in no more");
         self.tell(name, &volume).await;
         Ok(())
+    }
+
+    /// Makes all reservations void, and opens a volume whose saved ones could not be read.
+    async fn clear_reservations(&self, name: &str) -> Result<()> {
+        let volume = self.find(name)?;
+        if volume.stands_by.get() {
+            let why = "another node serves this volume; hint: `covey volume ls` shows which";
+            return Err(Errno::because(Errno::EBUSY, why));
+        }
+        if let Ok(opened) = volume.need() {
+            return self.forget_reservations(&opened.unit).await;
+        }
+        volume.forgets.set(true);
+        self.open(name, &volume).await;
+        volume.need().map(drop)
     }
 
     pub(super) async fn run_command(self: Rc<Self>, words: Vec<String>) -> Result<()> {
         let _turn = self.turn.lock().await;
         let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
+        if let Some(why) = &self.unread {
+            // A change would write it anew.
+            return Err(Errno::because(Errno::EIO, why.clone()));
+        }
         match &borrowed[..] {
             ["create", ..] => self.create(words[1..].to_vec()).await,
             ["join", name, path] => self.join(name, path).await,
@@ -227,6 +285,7 @@ impl Volumes {
             ["export", name, address] => self.export(name, address).await,
             ["unexport", name] => self.unexport(name, None).await,
             ["unexport", name, address] => self.unexport(name, Some(address)).await,
+            ["clear-reservations", name] => self.clear_reservations(name).await,
             ["acl", name, rest @ ..] => self.change_access(name, rest).await,
             [other, ..] => {
                 refuse(format!("{other:?} is no command, or has other words; hint: read the file"))
@@ -235,6 +294,11 @@ impl Volumes {
         }
     }
 }
+
+/// Between one look whether initiators are gone and the next.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long a store may work for initiators that are gone.
+const SETTLE_WAIT: Duration = Duration::from_secs(5);
 
 fn serial() -> Result<String> {
     let number: [u8; 8] = covey_io::os::random::bytes()?;

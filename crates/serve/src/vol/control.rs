@@ -15,7 +15,8 @@ impl Commands for All {
     fn text(&self) -> String {
         let volumes = self.0.volumes.borrow();
         let all: String = volumes.iter().map(|(name, one)| self.0.lines(name, one)).collect();
-        all + HELP
+        let unread = self.0.unread.iter().map(|why| format!("# {why}\n"));
+        all + &unread.collect::<String>() + HELP
     }
 
     fn run(&self, _: &User, words: &[&str]) -> Outcome<()> {
@@ -61,5 +62,6 @@ const HELP: &str = "\
 # resize NAME BYTES [shrink]
 # export NAME HOST:PORT
 # unexport NAME [HOST:PORT]
+# clear-reservations NAME
 # acl NAME allow IQN|deny IQN|chap USER SECRET|no-chap|mutual USER SECRET|no-mutual|trust-names|no-trust-names
 ";

@@ -1,12 +1,12 @@
 //! Volumes in a file of this machine, or on one of its block devices.
 
-use super::store::{RUNS_MAX, begin_blocking, tile, whole};
+use super::store::{RUNS_MAX, begin_blocking, note_failure, tile, whole};
 use covey_io::disk::{Disk, DiskFile, Open};
 use covey_io::os::directory::write_durably;
 use covey_io::os::disk::OsDisk;
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_wire::{Bytes, Payload};
-use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,10 +43,14 @@ impl FileStore {
     /// Makes a file of `bytes`, none of them allocated. EEXIST where there is one.
     pub fn make(path: &Path, bytes: u64) -> io::Result<()> {
         use std::os::unix::fs::OpenOptionsExt;
-        let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(path)?;
-        file.set_len(bytes)?;
-        file.sync_all()?;
-        covey_io::os::directory::sync_names(path.parent().unwrap_or(Path::new("/")))
+        let mut options = std::fs::File::options();
+        let file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        let made = file.set_len(bytes).and_then(|()| file.sync_all());
+        let names = path.parent().unwrap_or(Path::new("/"));
+        made.and_then(|()| covey_io::os::directory::sync_names(names)).inspect_err(|_| {
+            // It would be in the way of the next try.
+            let _ = std::fs::remove_file(path);
+        })
     }
 
     /// Makes it longer or shorter; of a device its size is taken anew.
@@ -145,12 +149,39 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let bytes = source.metadata()?.len();
     FileStore::make(to, bytes)?;
     let mut copy = std::fs::File::options().write(true).open(to)?;
-    io::copy(&mut source, &mut copy)?;
-    copy.sync_all()
+    let copied = copy_data(&mut source, &mut copy, bytes).and_then(|()| copy.sync_all());
+    if copied.is_err() {
+        // Part of a copy is of no use to anybody, and in the way of the next one.
+        let _ = std::fs::remove_file(to);
+    }
+    copied
+}
+
+/// Copies what is there; holes stay holes.
+fn copy_data(from: &mut std::fs::File, to: &mut std::fs::File, bytes: u64) -> io::Result<()> {
+    use rustix::fs::{SeekFrom as Next, seek};
+    let mut at = 0;
+    while at < bytes {
+        let (data, hole) = match seek(&*from, Next::Data(at)) {
+            Ok(data) => (data, seek(&*from, Next::Hole(data))?),
+            Err(rustix::io::Errno::NXIO) => break,
+            // A file system that knows of no holes.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => (at, bytes),
+            Err(error) => return Err(error.into()),
+        };
+        from.seek(SeekFrom::Start(data))?;
+        to.seek(SeekFrom::Start(data))?;
+        io::copy(&mut (&*from).take(hole - data), to)?;
+        at = hole;
+    }
+    Ok(())
 }
 
 fn save(path: &Path, state: &Bytes) -> io::Result<()> {
-    write_durably(&path.with_extension("new"), path, state)
+    // Beside it, under a name that no other volume's file and not the list's can have.
+    let new = path.with_added_extension("new");
+    super::make_private_file(&new)?;
+    write_durably(&new, path, state)
 }
 
 /// What a unit saved last; nothing where it never did.
@@ -228,9 +259,66 @@ fn done(result: io::Result<()>) -> Reply {
 }
 
 fn failed(error: &io::Error, otherwise: Failure) -> Reply {
-    tracing::warn!("a volume's store failed: {error}");
+    note_failure(error);
     Reply::Failed(match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::Full,
         _ => otherwise,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_not_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        FileStore::make(&path, u64::MAX).unwrap_err();
+        assert!(!path.exists());
+        FileStore::make(&path, 4096).unwrap();
+        FileStore::make(&path, 4096).unwrap_err();
+        assert!(path.exists(), "what was there before stays");
+    }
+
+    #[test]
+    fn a_copy_has_the_holes_of_the_original() {
+        use std::os::unix::fs::{FileExt, MetadataExt};
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        FileStore::make(&from, 1 << 30).unwrap();
+        let file = std::fs::File::options().write(true).open(&from).unwrap();
+        for (offset, text) in [(0, "begin"), (600 << 20, "middle"), ((1 << 30) - 3, "end")] {
+            file.write_all_at(text.as_bytes(), offset).unwrap();
+        }
+        copy(&from, &to).unwrap();
+        let copied = to.metadata().unwrap();
+        assert_eq!(copied.len(), 1 << 30);
+        assert!(copied.blocks() * 512 < 16 << 20, "{} blocks", copied.blocks());
+        let (file, mut found) = (std::fs::File::open(&to).unwrap(), [0; 6]);
+        file.read_exact_at(&mut found, 600 << 20).unwrap();
+        assert_eq!(&found, b"middle");
+        file.read_exact_at(&mut found[..3], (1 << 30) - 3).unwrap();
+        assert_eq!(&found[..3], b"end");
+        assert!(copy(&from, &to).is_err(), "a file that is there is nobody's copy");
+        assert!(to.exists());
+    }
+
+    /// A volume may be called as the list is.
+    #[test]
+    fn what_is_saved_touches_no_other_file_and_is_its_owners() {
+        let dir = tempfile::tempdir().unwrap();
+        for other in ["list", "list.new", "new"] {
+            std::fs::write(dir.path().join(other), other).unwrap();
+        }
+        let path = dir.path().join("list.state");
+        save(&path, &Bytes::from_static(b"saved")).unwrap();
+        assert_eq!(saved(&path).unwrap(), "saved");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        for other in ["list", "list.new", "new"] {
+            assert_eq!(std::fs::read_to_string(dir.path().join(other)).unwrap(), other);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+    }
 }

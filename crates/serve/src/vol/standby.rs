@@ -135,6 +135,7 @@ impl Volumes {
             return;
         }
         volume.target.set_access(super::portals::access_of(&now.access));
+        volume.target.evict("its initiator is let in no more");
         *volume.record.borrow_mut() = now;
         if let Err(error) = self.save() {
             tracing::warn!("the list of volumes: {error}");

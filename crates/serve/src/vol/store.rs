@@ -3,11 +3,12 @@
 //! A store is asked by the threads that run a target's connections. What it can answer without waiting it answers there; the
 //! rest is done by the volumes' own runtime, begun at once and done whether or not anybody still waits for it.
 
+use crate::lobby::pace::Pace;
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_wire::Payload;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 
 /// What a volume has done since the node began.
@@ -143,6 +144,13 @@ pub fn whole(data: Payload, bytes: u64) -> Reply {
     let mut pieces = data.pieces().to_vec();
     pieces.push(vec![0; missing as usize].into());
     Reply::Data(Payload::gather(pieces))
+}
+
+/// Says that a request failed, a few times a minute: initiators can have as many fail as they like.
+pub fn note_failure(error: &dyn std::fmt::Display) {
+    static LOG: Mutex<Pace> = Mutex::new(Pace::new("requests to volumes failed"));
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    log.complain(|| format!("a volume's store failed: {error}"));
 }
 
 /// A pattern repeated to about this many bytes: what a range is filled with at a time. Its length is a multiple of the

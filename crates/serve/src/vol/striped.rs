@@ -5,7 +5,7 @@
 //! serves it next knows the reservations.
 
 use super::standby::Published;
-use super::store::{RUNS_MAX, begin, tile, whole};
+use super::store::{RUNS_MAX, begin, note_failure, tile, whole};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::{Error, File, Fs, Result, Taken, access};
@@ -79,12 +79,31 @@ pub async fn copy(fs: &Fs, who: &Caller, from: &str, to: &str) -> Result<()> {
     make(fs, who, to, source.size).await?;
     let (parent, name) = parent_of(fs, who, to).await?;
     let copy = fs.lookup(who, parent, &name).await?;
-    let (from, to) = (fs.open(who, source.id, 4).await?, fs.open(who, copy.id, 6).await?);
+    let copied = copy_data(fs, who, (source.id, copy.id), source.size).await;
+    if copied.is_err() {
+        // Part of a copy is of no use to anybody, and in the way of the next one.
+        let _ = fs.unlink(who, parent, &name, false).await;
+    }
+    copied
+}
+
+async fn copy_data(fs: &Fs, who: &Caller, (from, to): (Id, Id), bytes: u64) -> Result<()> {
+    let (from, to) = (fs.open(who, from, 4).await?, fs.open(who, to, 6).await?);
     let mut at = 0;
-    while at < source.size {
-        match from.copy(at, &to, at, source.size - at).await? {
-            0 => break,
-            copied => at += copied,
+    while at < bytes {
+        let hole = match from.seek(at, false).await {
+            Ok(data) => {
+                at = data;
+                from.seek(data, true).await?.min(bytes)
+            }
+            Err(error) if error.code() == Errno::ENXIO => break,
+            Err(error) => return Err(error),
+        };
+        while at < hole {
+            match from.copy(at, &to, at, hole - at).await? {
+                0 => return Err(Error::because(Errno::EIO, "the volume became shorter")),
+                copied => at += copied,
+            }
         }
     }
     to.fsync().await
@@ -255,6 +274,13 @@ impl StripedStore {
         is_lost
     }
 
+    /// Lets others have the file: this node is about to end. What it still writes is refused as soon as they do.
+    pub async fn give_back(&self) {
+        let Shared { fs, id, lock, .. } = &*self.shared;
+        let _ = fs.unlock(*id, lock.clone()).await;
+        fs.bye().await;
+    }
+
     /// A number that the file has as long as it lives.
     pub fn number(&self) -> Id {
         self.shared.id
@@ -325,7 +351,7 @@ impl Shared {
     }
 
     fn failed(&self, error: &Error, otherwise: Failure) -> Reply {
-        tracing::warn!("a striped volume: {error}");
+        note_failure(error);
         Reply::Failed(match error.code() {
             Errno::ENOSPC => Failure::Full,
             Errno::ESTALE => {

@@ -31,7 +31,7 @@ const START_WAIT: Duration = Duration::from_secs(15);
 /// lost, and sends again what had no answer. fsync brings everything to stable storage at the
 /// target. When no address can be reached for --patience seconds, requests fail until one can be.
 ///
-/// With --fs the volume's file system is mounted at PLACE instead, by a loop device (root only).
+/// With --fs the volume's file system is mounted at PLACE instead, by a loop device (root only), with nosuid and nodev.
 ///
 /// EXAMPLES
 ///
@@ -52,6 +52,9 @@ pub struct Attach {
     /// Make that file system, if the volume has none
     #[arg(long, requires = "fs")]
     format: bool,
+    /// Options of mount, separated by commas, behind nosuid and nodev, which `suid` and `dev` undo
+    #[arg(long, short, value_name = "OPTIONS", requires = "fs", value_delimiter = ',')]
+    options: Vec<String>,
     /// Where the target is, instead of where the volume is exported; may be given several times
     #[arg(long, value_name = "HOST:PORT")]
     portal: Vec<String>,

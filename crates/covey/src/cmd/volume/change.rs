@@ -64,7 +64,7 @@ pub struct Resize {
     shrink: bool,
 }
 
-/// Remove a volume and its bytes; those of a device are left
+/// Remove a volume and its bytes; those of a device, or of a file that was there before it, are left
 #[derive(clap::Args, Debug)]
 pub struct Rm {
     /// The volume
@@ -127,8 +127,8 @@ pub struct Unexport {
 
 /// Say who may use a volume
 ///
-/// Without --allow all initiators may. Changes hold from the next login on. A secret has 12 to 128
-/// bytes and is read from a file, or from stdin.
+/// Without --allow all initiators may. Changes hold at once: sessions that would not be let in any more are ended. A
+/// secret has 12 to 128 bytes and is read from a file, or from stdin.
 ///
 /// EXAMPLES
 ///
@@ -168,6 +168,17 @@ pub struct Acl {
     /// Trust them no more
     #[arg(long)]
     no_trust_initiator_names: bool,
+}
+
+/// Make all reservations of a volume void
+///
+/// Initiators that share a volume lock each other out by reservations, which last. This takes all of them away, where the
+/// initiator that holds the volume does not come back, or a volume is closed because the saved ones cannot be read.
+/// Initiators that are logged in are told.
+#[derive(clap::Args, Debug)]
+pub struct ClearReservations {
+    /// The volume
+    name: String,
 }
 
 /// Makes a volume.
@@ -303,6 +314,12 @@ pub async fn acl(args: Acl, config: &Config) -> Result<()> {
         command(config, &node, &words).await?;
     }
     Ok(())
+}
+
+/// Makes all reservations void.
+pub async fn clear_reservations(args: ClearReservations, config: &Config) -> Result<()> {
+    let node = find(config, &args.name).await?.node;
+    command(config, &node, &["clear-reservations", &args.name]).await
 }
 
 /// A secret from a file, or from stdin.

@@ -50,7 +50,7 @@ fn mount(args: &Attach, kind: &str, file: &Path, place: &Path) -> Result<String>
     let device = run(losetup)?.trim().to_owned();
     let mounted = format(args, kind, &device).and_then(|()| {
         let mut mount = Command::new("mount");
-        mount.args(["-t", kind, "-o", if args.read_only { "ro" } else { "rw" }]);
+        mount.args(["-t", kind, "-o", &mount_options(args)]);
         mount.arg(&device).arg(place);
         run(mount)
     });
@@ -63,6 +63,14 @@ fn mount(args: &Attach, kind: &str, file: &Path, place: &Path) -> Result<String>
             Err(error)
         }
     }
+}
+
+/// A volume's bytes may have been written elsewhere, by who is not root here: what makes a program or a device node of this
+/// machine's mighty is not taken from there unasked.
+fn mount_options(args: &Attach) -> String {
+    let access = if args.read_only { "ro" } else { "rw" };
+    let more = args.options.iter().map(|option| format!(",{option}"));
+    format!("{access},nosuid,nodev{}", more.collect::<String>())
 }
 
 /// Makes a file system on a device that has none.
@@ -138,5 +146,28 @@ fn run(mut command: Command) -> Result<String> {
             let why = why.trim().trim_start_matches(&format!("{program}: ")).to_owned();
             Err(Error::work(format!("{program}: {why}")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Attach,
+    }
+
+    #[test]
+    fn what_others_wrote_gives_no_rights_unless_that_is_meant() {
+        let options = |more: &[&str]| {
+            let words = ["x", "disk", "/mnt", "--fs", "ext4"].iter().chain(more).copied();
+            mount_options(&Line::parse_from(words).args)
+        };
+        assert_eq!(options(&[]), "rw,nosuid,nodev");
+        assert_eq!(options(&["--read-only", "-o", "suid"]), "ro,nosuid,nodev,suid");
+        assert_eq!(options(&["-o", "dev,noatime"]), "rw,nosuid,nodev,dev,noatime");
     }
 }
