@@ -76,6 +76,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         has_terminal: false,
         starters: None,
         needs_pmix: false,
+        outlive_us: true,
     };
     let ends = follow::follow(following, context).await?;
     if ends.is_complete() {

@@ -14,8 +14,9 @@ use covey_launch::spawn::flow::Source;
 use covey_ninep::control::quote;
 use covey_ninep::tree::Errno;
 use futures_util::future::join_all;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Copy a file to many nodes at the same time
@@ -52,8 +53,13 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
     let names = pick::nodes(&config, args.nodes.as_deref(), args.all)?;
     let shown = args.file.display().to_string();
-    let mode =
-        std::fs::metadata(&args.file).cannot(|| format!("look at {shown}"))?.permissions().mode();
+    let found = std::fs::metadata(&args.file).cannot(|| format!("look at {shown}"))?;
+    // Files of /proc say that they are empty.
+    if !found.is_file() || shown_empty_but_is_not(&args.file, found.len()) {
+        return Err(Error::user(format!("cannot copy {shown}: it is no ordinary file"))
+            .hint("cat it into a file first: its length must be known"));
+    }
+    let mode = found.permissions().mode();
     let absolute = std::path::absolute(&args.file).cannot(|| format!("find {shown}"))?;
     let to = args.to.clone().unwrap_or_else(|| absolute.display().to_string());
     if !to.starts_with('/') {
@@ -80,6 +86,12 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         0 => Ok(()),
         _ => Err(Error::told()),
     }
+}
+
+/// A file whose length is not what it says.
+fn shown_empty_but_is_not(file: &Path, length: u64) -> bool {
+    let first = || std::fs::File::open(file)?.read(&mut [0]);
+    length == 0 && first().is_ok_and(|count| count > 0)
 }
 
 async fn session_on(
@@ -130,5 +142,10 @@ async fn put(session: &Session, (to, mode): (&str, u32)) -> std::result::Result<
     }
 }
 
-/// Beside its place first: a rename is one step, also from another file system.
-const PLACE: &str = "new=\"$1.covey-$$\" && cp file \"$new\" && chmod \"$2\" \"$new\" && mv -f \"$new\" \"$1\" || { rm -f \"$new\"; exit 1; }";
+/// Beside its place first: a rename is one step, also from another file system. Only an ordinary file is replaced.
+const PLACE: &str = r#"
+if [ -d "$1" ]; then echo "it is a directory there: name the file in it" >&2; exit 1; fi
+if [ -e "$1" ] && ! [ -f "$1" ]; then echo "it is no ordinary file there" >&2; exit 1; fi
+new="$1.covey-$$"
+cp file "$new" && chmod "$2" "$new" && mv -fT "$new" "$1" || { rm -f "$new"; exit 1; }
+"#;

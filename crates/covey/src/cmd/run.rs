@@ -414,6 +414,7 @@ async fn follow_all(
     let raw = if plan.args.tty { Some(Raw::begin().cannot(|| "use the terminal")?) } else { None };
     let following = Following {
         needs_pmix,
+        outlive_us: false,
         ranks,
         ends,
         form: plan.form(),

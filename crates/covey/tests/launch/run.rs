@@ -5,6 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
@@ -322,6 +323,56 @@ fn gathered_output_is_folded_as_clush_folds_it() {
     let theirs = crate::support::run(clush);
     assert_eq!(blocks(&ours.stdout), blocks(&theirs.stdout), "{ours}{theirs}");
     assert_eq!(blocks(&ours.stdout).len(), 2, "{ours}");
+}
+
+#[test]
+fn what_is_pushed_is_an_ordinary_file_and_replaces_nothing_else() {
+    let cluster = cluster(1);
+    let file = cluster.scratch("file");
+    fs::write(&file, "content").unwrap();
+    let (dir, there) = (cluster.scratch("dir"), cluster.scratch("there"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(&there, "kept").unwrap();
+    let push = |from: &str, to: &Path| {
+        cluster.refused(&["push", "--to", to.to_str().unwrap(), from, "io1"])
+    };
+    let from = file.to_str().unwrap();
+    push(from, &dir).says(&["io1", "it is a directory there"]);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+    let link = cluster.scratch("link");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    push(from, &link).says(&["no ordinary file there"]);
+    for odd in ["/dev/zero", "/proc/cpuinfo"] {
+        push(odd, &there).says(&[odd, "no ordinary file"]);
+    }
+    assert_eq!(fs::read_to_string(&there).unwrap(), "kept");
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_and_an_attached_job_stays() {
+    let cluster = cluster(1);
+    let into_full = |words: &[&str]| {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = covey();
+        command.arg("--config").arg(cluster.config()).args(words).stdin(Stdio::null());
+        let done = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    for words in [&["--local"][..], &["--local", "--label"], &["--local", "-n", "2", "--gather"]] {
+        let (code, said) = into_full(&[&["run", "-w", "io1"], words, &["seq", "10000"]].concat());
+        assert!(code == Some(1) && said.contains("o space left"), "{words:?}: {code:?} {said}");
+    }
+    let script = "seq 10000; [ $0 = short ] || sleep 1000";
+    for length in ["short", "long"] {
+        let words = ["--job", length, "--local", "sh", "-c", script, length];
+        cluster.covey(&[&["run", "-w", "io1", "--detach"][..], &words].concat());
+        let (code, said) = into_full(&["attach", length]);
+        assert!(code == Some(1) && said.contains("o space left"), "{length}: {code:?} {said}");
+    }
+    assert!(cluster.covey(&["ps"]).contains("long/0"), "it goes on");
+    cluster.covey(&["kill", "long"]);
+    // What was read is gone; the job is not.
+    cluster.covey(&["attach", "short"]);
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub struct Following {
     pub starters: Option<Starters>,
     /// The program cannot do without PMIx.
     pub needs_pmix: bool,
+    /// They go on when their output can no longer be printed.
+    pub outlive_us: bool,
 }
 
 /// What a task has noticed.
@@ -73,10 +75,11 @@ pub async fn follow(following: Following, context: &Context) -> Result<Ends> {
         Goes::On => finish(printer, &mut signals).await,
         Goes::Off => Ok(()),
     };
-    match is_unread(&printed) && follower.ends.exit_code() == 0 {
-        true => printed.map(|()| follower.ends),
-        false => Ok(follower.ends),
+    // What a program says of itself counts more than that nobody reads it, but not more than lost output.
+    if is_unread(&printed) && follower.ends.is_complete() && follower.ends.exit_code() != 0 {
+        return Ok(follower.ends);
     }
+    printed.map(|()| follower.ends)
 }
 
 /// Waits until all output is printed, on a terminal that may be stopped; an interrupt gives the rest up.
@@ -97,6 +100,7 @@ struct Follower<'a> {
     ends: Ends,
     starters: Option<Starters>,
     needs_pmix: bool,
+    outlive_us: bool,
     has_terminal: bool,
     has_aborted: bool,
     interrupts: Interrupts,
@@ -118,7 +122,7 @@ impl<'a> Follower<'a> {
         tell: Sender<News>,
         context: &'a Context,
     ) -> Self {
-        let Following { ranks, ends, form: _, stdin, leaves_output, .. } = following;
+        let Following { ranks, ends, form: _, stdin, leaves_output, outlive_us, .. } = following;
         let Following { has_terminal, mut starters, needs_pmix, .. } = following;
         let streams: &[Stream] = if leaves_output { &[] } else { &[Stream::Out, Stream::Err] };
         let heard_at = Rc::new(Cell::new(Instant::now()));
@@ -165,6 +169,7 @@ impl<'a> Follower<'a> {
             ends,
             starters,
             needs_pmix,
+            outlive_us,
             has_terminal,
             has_aborted: false,
             interrupts: Interrupts::default(),
@@ -189,6 +194,7 @@ impl<'a> Follower<'a> {
             tokio::select! {
                 Some(news) = news.recv() => self.note(news),
                 signal = signals.next() => if self.pass_on(signal) == Goes::Off { return Goes::Off },
+                () = pieces.closed(), if self.outlive_us => return Goes::On,
                 () = pieces.closed(), if !self.ends.is_ending() => self.end_all(None),
                 () = tokio::time::sleep_until(kill_at.unwrap_or(tick)), if kill_at.is_some() => self.kill_all(),
                 () = tokio::time::sleep_until(tick), if self.ends.is_complete() => {}

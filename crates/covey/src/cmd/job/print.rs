@@ -92,10 +92,7 @@ impl Text {
         }
         let written = tokio::task::spawn_blocking(move || {
             let _ = std::io::stderr().write_all(&self.err);
-            match self.out.is_empty() {
-                true => Ok(()),
-                false => crate::output::write_out(&self.out),
-            }
+            if self.out.is_empty() { Ok(()) } else { crate::output::write_out(&self.out) }
         });
         written.await.map_err(|_| Error::work("cannot write: the writing thread has panicked"))?
     }
