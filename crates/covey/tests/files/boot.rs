@@ -140,7 +140,8 @@ fn eight_clients_have_the_image_though_one_is_killed_and_one_lies() {
         assert!(boot.is_whole(name, &content), "{name} has other bytes: {end}");
     }
     let log = boot.log();
-    assert!(log.contains("is bad: chunk 0 of") && log.contains("another hash"), "{log}");
+    // Which one it was asked for first is luck.
+    assert!(log.contains("is bad: chunk ") && log.contains("another hash"), "{log}");
     liar.kill().unwrap();
     liar.wait().unwrap();
 }
