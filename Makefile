@@ -13,7 +13,7 @@ COVEY  := $(TARGET)/release/covey
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: ## see what Covey is: a cluster on this machine, real programs, a failure (3 min the first time)
+demo: ## see what Covey is: a cluster on this machine, real programs, a failure (8 min the first time)
 	@scripts/prepare demo
 	$(CARGO) build --release --locked -p covey -p covey-capi
 	@COVEY=$(abspath $(COVEY)) demo/run
