@@ -462,21 +462,22 @@ impl DataTree {
         };
         match file.write_now(offset, &[IoSlice::new(&data)]) {
             Ok(Some(count)) if count == data.len() => Outcome::Now(Ok(count as u32)),
-            Ok(_) => write_in_pool(Writing::begin(object, offset, end), file, offset, data),
+            Ok(_) => {
+                let writing = Writing::begin(object, offset, end);
+                in_pool(writing, disk::write(file, offset, data))
+            }
             Err(error) => Outcome::Now(Err(error.into())),
         }
     }
 }
 
-/// Writes in the blocking pool. The task goes on, and keeps its range, when the wait is dropped.
-fn write_in_pool(
+/// What is written in the blocking pool. The task goes on, and keeps its range, when the wait is dropped.
+fn in_pool(
     writing: Writing,
-    file: Arc<dyn DiskFile>,
-    offset: u64,
-    data: Bytes,
+    write: impl Future<Output = std::io::Result<usize>> + 'static,
 ) -> Outcome<u32> {
     let task = task::spawn(async move {
-        let written = disk::write(file, offset, data).await;
+        let written = write.await;
         drop(writing);
         written
     });

@@ -1,14 +1,12 @@
 //! Scattered data of an object: the layout is walked here, and its pieces are read or written with one request
 //! and one turn in its order.
 
-use super::{DataTree, Line, Object, Writing};
-use covey_io::disk::{self, DiskFile, Piece};
-use covey_io::task;
+use super::{DataTree, Line, Object, Writing, in_pool};
+use covey_io::disk::{self, Piece};
 use covey_ninep::tree::{Outcome, View};
 use covey_stripe::view;
 use covey_wire::Bytes;
 use std::rc::Rc;
-use std::sync::Arc;
 
 impl DataTree {
     pub(super) fn read_view(
@@ -72,7 +70,10 @@ impl DataTree {
         };
         match file.write_list_now(&pieces, &data) {
             Ok(Some(count)) => Outcome::Now(Ok(count as u32)),
-            Ok(None) => in_pool(Writing::begin(object, start, end), file, pieces, data),
+            Ok(None) => {
+                let writing = Writing::begin(object, start, end);
+                in_pool(writing, disk::write_list(file, pieces, data))
+            }
             Err(error) => Outcome::Now(Err(error.into())),
         }
     }
@@ -83,19 +84,4 @@ fn span(pieces: &[Piece]) -> (u64, u64) {
     let start = pieces.iter().map(|(offset, _)| *offset).min().unwrap_or(0);
     let end = pieces.iter().map(|(offset, bytes)| offset + u64::from(*bytes)).max();
     (start, end.unwrap_or(0))
-}
-
-/// The task goes on, and keeps its range, when the wait is dropped.
-fn in_pool(
-    writing: Writing,
-    file: Arc<dyn DiskFile>,
-    pieces: Vec<Piece>,
-    data: Bytes,
-) -> Outcome<u32> {
-    let task = task::spawn(async move {
-        let written = disk::write_list(file, pieces, data).await;
-        drop(writing);
-        written
-    });
-    Outcome::later(async move { Ok(task.await?? as u32) })
 }
