@@ -101,10 +101,10 @@ async fn check(net: &Rc<dyn Net>, name: &str, expected: &Hash) -> Option<Failure
     let asked = async {
         let below = within(net, net.reach(name)).await?;
         let sum = within(net, below.ask(Question::Sum.encode())).await?;
-        match sum[..] == expected[..] {
-            true => Ok(()),
-            false => Err(Errno::because(Errno::EIO, "a node before it passed on other bytes")),
+        if sum[..] != expected[..] {
+            return Err(Errno::because(Errno::EIO, "a node before it passed on other bytes"));
         }
+        Ok(())
     };
     asked.await.err().map(|error| Failure::new(name, &error))
 }

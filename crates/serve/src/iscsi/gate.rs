@@ -81,10 +81,8 @@ impl Gate {
         let mut state = self.state();
         state.last += 1;
         let number = state.last;
-        let standing = match self.vouches_for(peer) {
-            true => Standing::Trusted,
-            false => Standing::Stranger,
-        };
+        let is_trusted = self.vouches_for(peer);
+        let standing = if is_trusted { Standing::Trusted } else { Standing::Stranger };
         if standing == Standing::Stranger {
             if let Some(other) = state.strangers.enter(number, from) {
                 // One that has ended in the meantime needs no telling.
