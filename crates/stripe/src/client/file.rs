@@ -19,6 +19,7 @@ mod privilege;
 mod ranges;
 mod slots;
 mod space;
+mod tries;
 mod view;
 
 use super::beside::Asker;
@@ -35,6 +36,7 @@ use slots::{Counted, Slot};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use tries::Tries;
 
 /// What all handles of one client on one file share.
 pub struct OpenFile {
@@ -141,17 +143,13 @@ impl OpenFile {
 
     /// Reads; see [`super::File::read_at`].
     pub async fn read(&self, fs: &Shared, offset: u64, count: usize) -> Result<Payload> {
-        let started = fs.net.now();
+        let wanted_end = offset.saturating_add(count as u64);
+        let mut tries = Tries::new(self, fs);
         loop {
-            self.meet_restart(fs).await?;
-            self.check_ours()?;
-            let (epoch, limit) = (self.lock().epoch, self.payload_max());
-            match self.read_once(fs, offset, offset.saturating_add(count as u64), epoch).await {
-                Err(error) if self.was_too_large(&error, limit) => {}
-                Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
-                }
-                other => return other,
+            let (_, epoch) = tries.begin().await?;
+            let tried = self.read_once(fs, offset, wanted_end, epoch).await;
+            if let Some(data) = tries.end(tried).await? {
+                return Ok(data);
             }
         }
     }
@@ -199,25 +197,16 @@ impl OpenFile {
         if data.is_empty() {
             return Ok(());
         }
-        let started = fs.net.now();
+        let mut tries = Tries::new(self, fs);
         loop {
-            self.meet_restart(fs).await?;
-            self.check_ours()?;
-            let limit = self.payload_max();
-            let (size, epoch) = self.size_and_epoch();
+            let (size, epoch) = tries.begin().await?;
             let growth = self.growth(offset, end, size, offset > size);
             self.begin_write(epoch, growth.is_some_and(|growth| growth.hole));
-            match self.write_all(fs, offset, &data, epoch, growth).await {
-                Ok(()) => {
-                    self.wrote_ranges(epoch, [(offset, end)].into_iter());
-                    self.wrote(fs, epoch, end, growth.is_some());
-                    return Ok(());
-                }
-                Err(error) if self.was_too_large(&error, limit) => {}
-                Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
-                }
-                Err(error) => return Err(error),
+            let tried = self.write_all(fs, offset, &data, epoch, growth).await;
+            if tries.end(tried).await?.is_some() {
+                self.wrote_ranges(epoch, [(offset, end)].into_iter());
+                self.wrote(fs, epoch, end, growth.is_some());
+                return Ok(());
             }
         }
     }
@@ -402,11 +391,6 @@ impl OpenFile {
         for slot in &mut self.lock().slots {
             slot.fid = None;
         }
-    }
-
-    fn size_and_epoch(&self) -> (u64, u32) {
-        let state = self.lock();
-        (state.size, state.epoch)
     }
 
     async fn ask_size(&self, session: &Session) -> Result<u64> {

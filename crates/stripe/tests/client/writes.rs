@@ -126,3 +126,39 @@ fn a_file_is_fenced_while_an_io_server_is_dead() {
     let late = world.run(file.write_at(INLINE as u64, vec![3; 10].into()));
     assert_eq!(late.unwrap_err().code(), Errno::ESTALE);
 }
+
+/// What changes a file asks first what a metadata server that has lost sizes still knows: a write
+/// within the size of before would otherwise lie behind the end of the file.
+#[test]
+fn a_write_after_the_metadata_server_lost_sizes_tells_of_its_end() {
+    for is_view in [false, true] {
+        let mut world = World::new(8);
+        let fs = world.client(true);
+        let made =
+            world.run(fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
+        let file = made.unwrap().1;
+        world.run(file.fsync()).unwrap();
+        world.meta.checkpoint();
+        let bytes = INLINE + SINGLE + 3 * STRIP;
+        world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
+        world.cut_all("meta");
+        world.meta.lose_power();
+        // Whatever it asks next, it hears of the new start by it.
+        let (who, other) = (root(), name("g"));
+        world.run(fs.create(&who, ROOT, &other, 0o644, Taken::Refuse, access::BOTH)).unwrap();
+        let late = vec![2; STRIP];
+        let offset = (bytes - STRIP) as u64;
+        if is_view {
+            let half = STRIP as u64 / 2;
+            let view =
+                View::of_ranges([offset + half, offset].map(|offset| (offset, half))).unwrap();
+            world.run(file.write_view(&view, late.into())).unwrap();
+        } else {
+            world.run(file.write_at(offset, late.into())).unwrap();
+        }
+        let Reply::Node { inode } = world.meta.ask(Op::Getattr { id: file.id() }) else {
+            panic!("no such file");
+        };
+        assert_eq!(inode.size, bytes as u64, "view: {is_view}");
+    }
+}

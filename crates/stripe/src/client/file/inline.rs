@@ -144,7 +144,7 @@ impl OpenFile {
         asker: Asker,
     ) -> Result<Option<u64>> {
         let length = data.len() as u64;
-        let (size, _) = self.size_and_epoch();
+        let size = self.lock().size;
         let most = u64::from(data_bytes_max(fs));
         if size + length > self.inline_bytes() || length > most {
             return Ok(None);

@@ -5,6 +5,7 @@
 //! logical range is one physical range on each slot, however long it is.
 
 use super::inline::Growth;
+use super::tries::Tries;
 use super::{Counted, Error, OpenFile};
 use crate::client::session::unexpected;
 use crate::client::{Result, Shared, data_call};
@@ -26,14 +27,12 @@ impl OpenFile {
         offset: u64,
         end: u64,
     ) -> Result<()> {
-        let started = fs.net.now();
+        let mut tries = Tries::new(self, fs);
         loop {
-            let epoch = self.lock().epoch;
-            match self.reshape_once(fs, who, how, offset, end, epoch).await {
-                Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
-                }
-                other => return other,
+            let (_, epoch) = tries.begin().await?;
+            let tried = self.reshape_once(fs, who, how, offset, end, epoch).await;
+            if tries.end(tried).await?.is_some() {
+                return Ok(());
             }
         }
     }
@@ -78,14 +77,12 @@ impl OpenFile {
 
     /// Makes the file at least `end` bytes long, with a hole where it grows.
     pub async fn grow(&self, fs: &Shared, end: u64) -> Result<()> {
-        let started = fs.net.now();
+        let mut tries = Tries::new(self, fs);
         loop {
-            let epoch = self.lock().epoch;
-            match self.mark(fs, &self.writer(), epoch, end).await {
-                Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
-                }
-                other => return other.map(|_| ()),
+            let (_, epoch) = tries.begin().await?;
+            let tried = self.mark(fs, &self.writer(), epoch, end).await;
+            if tries.end(tried).await?.is_some() {
+                return Ok(());
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Views of a file: each server with one request for all that it has of one.
 
 use super::inline::Growth;
+use super::tries::Tries;
 use super::{Counted, Error, OpenFile};
 use crate::client::{Result, Shared};
 use crate::distribution::INLINE;
@@ -14,26 +15,20 @@ impl OpenFile {
     /// Reads a view; see [`crate::client::File::read_view_into`].
     pub async fn read_view(&self, fs: &Shared, view: &View, into: &mut [u8]) -> Result<usize> {
         check_length(view, into.len())?;
-        let started = fs.net.now();
-        loop {
-            let (epoch, limit) = (self.lock().epoch, self.payload_max());
-            match self.read_view_once(fs, view, epoch).await {
-                Ok((batches, data)) => {
-                    into.fill(0);
-                    for (batch, data) in batches.iter().zip(data) {
-                        batch.scatter(&data, into);
-                    }
-                    let places = batches.iter().flat_map(|batch| &batch.places);
-                    let ends = places.map(|&(at, bytes)| at + bytes as usize);
-                    return Ok(ends.max().unwrap_or(0));
-                }
-                Err(error) if self.was_too_large(&error, limit) => {}
-                Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
-                }
-                Err(error) => return Err(error),
+        let mut tries = Tries::new(self, fs);
+        let (batches, data) = loop {
+            let (_, epoch) = tries.begin().await?;
+            let tried = self.read_view_once(fs, view, epoch).await;
+            if let Some(read) = tries.end(tried).await? {
+                break read;
             }
+        };
+        into.fill(0);
+        for (batch, data) in batches.iter().zip(data) {
+            batch.scatter(&data, into);
         }
+        let places = batches.iter().flat_map(|batch| &batch.places);
+        Ok(places.map(|&(at, bytes)| at + bytes as usize).max().unwrap_or(0))
     }
 
     async fn read_view_once(
@@ -96,27 +91,20 @@ impl OpenFile {
         if data.is_empty() {
             return Ok(());
         }
-        let started = fs.net.now();
         let (start, end) = view.extent();
+        let mut tries = Tries::new(self, fs);
         loop {
-            let limit = self.payload_max();
-            let (size, epoch) = self.size_and_epoch();
-            let batches = view::plan(&self.map, &self.striping, view, u64::MAX, limit);
+            let (size, epoch) = tries.begin().await?;
+            let batches = view::plan(&self.map, &self.striping, view, u64::MAX, tries.limit);
             // Where there is more than one piece it is not worth knowing what lies between.
             let hole = start > size || !view.is_one();
             let growth = self.growth(start, end, size, hole);
             self.begin_write(epoch, growth.is_some_and(|growth| growth.hole));
-            match self.write_batches(fs, view, &batches, epoch, growth, &data).await {
-                Ok(()) => {
-                    self.wrote_ranges(epoch, view.ranges().take(RANGES_REMEMBERED));
-                    self.wrote(fs, epoch, end, growth.is_some());
-                    return Ok(());
-                }
-                Err(error) if self.was_too_large(&error, limit) => {}
-                Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
-                }
-                Err(error) => return Err(error),
+            let tried = self.write_batches(fs, view, &batches, epoch, growth, &data).await;
+            if tries.end(tried).await?.is_some() {
+                self.wrote_ranges(epoch, view.ranges().take(RANGES_REMEMBERED));
+                self.wrote(fs, epoch, end, growth.is_some());
+                return Ok(());
             }
         }
     }

@@ -106,6 +106,12 @@ impl Meta {
         state.save();
     }
 
+    /// Its machine loses power, and with it all that was logged since the last checkpoint.
+    pub fn lose_power(&self) {
+        self.state.borrow_mut().logged.clear();
+        self.restart();
+    }
+
     pub fn checkpoint(&self) {
         self.state.borrow_mut().save();
     }

@@ -1,0 +1,44 @@
+//! Requests that depend on what is known of the file: made again once that was out of date.
+
+use super::OpenFile;
+use crate::client::{Error, Result, Shared};
+use std::time::Instant;
+
+/// One act on a file, for as many tries as it takes.
+pub(super) struct Tries<'a> {
+    file: &'a OpenFile,
+    fs: &'a Shared,
+    started: Instant,
+    /// What the try under way was made with: the epoch, and most bytes in a message.
+    epoch: u32,
+    pub limit: u32,
+}
+
+impl<'a> Tries<'a> {
+    pub fn new(file: &'a OpenFile, fs: &'a Shared) -> Tries<'a> {
+        Tries { file, fs, started: fs.net.now(), epoch: 0, limit: 0 }
+    }
+
+    /// The size and the epoch to try with: those of a metadata server that has started anew, if it has.
+    /// ESTALE where another client has taken the file.
+    pub async fn begin(&mut self) -> Result<(u64, u32)> {
+        self.file.meet_restart(self.fs).await?;
+        self.file.check_ours()?;
+        self.limit = self.file.payload_max();
+        let state = self.file.lock();
+        self.epoch = state.epoch;
+        Ok((state.size, state.epoch))
+    }
+
+    /// How the try went: `None` where there should be another, with what was learned.
+    pub async fn end<T>(&mut self, tried: Result<T>) -> Result<Option<T>> {
+        match tried {
+            Err(error) if self.file.was_too_large(&error, self.limit) => {}
+            Err(Error::Stale(_)) => {
+                self.file.learn_epoch(self.fs, self.epoch, self.started).await?;
+            }
+            other => return other.map(Some),
+        }
+        Ok(None)
+    }
+}
