@@ -7,8 +7,8 @@
 //!
 //! COVEY is the program to try. A server that wants the key serves one client, which asks for one small
 //! answer after the other, in three phases of SECONDS each: alone; while strangers attack the server;
-//! and while as many threads burn as much CPU time as the strangers have taken, without a word to the
-//! server. Markdown on stdout.
+//! and while as many threads burn as much CPU time as the strangers have taken, each as often asleep as
+//! one of them was, without a word to the server. Markdown on stdout.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod attack;
 use anyhow::{Context, Result, bail, ensure};
 use covey_io::os::credentials::{Identity, act_as};
 use covey_ninep::message::Message;
+use rustix::time::{ClockId, clock_gettime};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -40,6 +41,8 @@ struct Phase {
     answers: usize,
     memory: u64,
     burned: Duration,
+    /// What the others have printed.
+    said: String,
 }
 
 struct Server(Child);
@@ -56,7 +59,16 @@ fn main() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["--attack", address, seconds] => strangers(address.parse()?, seconds.parse()?),
-        ["--burn", share, seconds] => burners(share.parse()?, seconds.parse()?),
+        ["--burn", seconds, ref burdens @ ..] => {
+            let burden = |words: &[&str]| -> Result<Burden> {
+                let time = |word: &str| anyhow::Ok(Duration::from_micros(word.parse()?));
+                let (busy, waited) = (time(words[0])?, time(words[1])?);
+                Ok(Burden { busy, waited, sleeps: words[2].parse()? })
+            };
+            let burdens: Result<_> = burdens.chunks_exact(3).map(burden).collect();
+            burners(seconds.parse()?, burdens?);
+            Ok(())
+        }
         [program, seconds] => compare(program, seconds.parse()?),
         _ => bail!("usage: strangers COVEY SECONDS"),
     }
@@ -68,28 +80,64 @@ fn strangers(address: SocketAddr, seconds: u64) -> Result<()> {
         let mallory = Identity { uid: MALLORY, gid: MALLORY, groups: &[] };
         act_as(&mallory, || attack::attack(address, end, seed))
     };
+    let attack = move |seed| Ok::<_, std::io::Error>((attack(seed)?, Burden::of_this_thread()?));
     let threads: Vec<_> =
         (0..THREADS).map(|seed| std::thread::spawn(move || attack(seed))).collect();
     for thread in threads {
-        let tally = thread.join().expect("it does not panic").context("become another user")?;
-        eprintln!("{tally:?}");
+        let done = thread.join().expect("it does not panic");
+        let (tally, burden) = done.context("become another user")?;
+        eprintln!("{tally:?} {burden:?}");
+        let Burden { busy, waited, sleeps } = burden;
+        println!("{} {} {sleeps}", busy.as_micros(), waited.as_micros());
     }
     Ok(())
 }
 
-/// Burns a share of a CPU in each thread, a millisecond or less at a time.
-fn burners(share: f64, seconds: u64) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let burn = move || {
-        while Instant::now() < end {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_micros((1000.0 * share) as u64) {}
-            std::thread::sleep(Duration::from_micros((1000.0 * (1.0 - share)) as u64));
+/// What a thread has asked of the CPUs.
+#[derive(Clone, Copy, Debug)]
+struct Burden {
+    busy: Duration,
+    /// For a CPU.
+    waited: Duration,
+    /// How often it slept: between two of them it runs for as long as it is let.
+    sleeps: u64,
+}
+
+impl Burden {
+    fn of_this_thread() -> std::io::Result<Burden> {
+        let odd = || std::io::Error::other("/proc/thread-self tells something else");
+        let times = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+        let mut times = times.split(' ').map_while(|word| word.parse().ok());
+        let mut time = || times.next().map(Duration::from_nanos).ok_or_else(odd);
+        let (busy, waited) = (time()?, time()?);
+        let status = std::fs::read_to_string("/proc/thread-self/status")?;
+        let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let sleeps = sleeps.and_then(|word| word.trim().parse().ok()).ok_or_else(odd)?;
+        Ok(Burden { busy, waited, sleeps })
+    }
+}
+
+/// One thread for each burden: it runs and sleeps by turns, so that after `seconds` it has been as busy,
+/// in as many pieces.
+fn burners(seconds: u64, burdens: Vec<Burden>) {
+    let burn = move |Burden { busy, waited, sleeps }: Burden| {
+        let (begun, time) = (Instant::now(), Duration::from_secs(seconds));
+        let turns = sleeps.max(1) as u32;
+        let pause = time.saturating_sub(busy + waited) / turns;
+        for turn in 1..=turns {
+            // Others may keep it from the CPU: its own time counts.
+            while own_time() < busy / turns * turn && begun.elapsed() < time {}
+            std::thread::sleep(pause.min(time.saturating_sub(begun.elapsed())));
         }
     };
-    let threads: Vec<_> = (0..THREADS).map(|_| std::thread::spawn(burn)).collect();
+    let spawn = |burden| std::thread::spawn(move || burn(burden));
+    let threads: Vec<_> = burdens.into_iter().map(spawn).collect();
     threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
-    Ok(())
+}
+
+fn own_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.try_into().expect("it counts from 0")
 }
 
 fn compare(program: &str, seconds: u64) -> Result<()> {
@@ -122,16 +170,17 @@ fn compare_in(dir: &Path, program: &str, seconds: u64) -> Result<()> {
     std::thread::sleep(Duration::from_secs(2));
     let own = std::env::current_exe()?;
     let with = |arguments: &[String]| -> Result<Child> {
-        Ok(Command::new(&own).args(arguments).stdin(Stdio::null()).spawn()?)
+        let mut command = Command::new(&own);
+        Ok(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
     };
     let time = seconds.to_string();
     let alone = phase(&file, &server, seconds, None)?;
     let address = format!("127.0.0.1:{port}");
     let attackers = with(&["--attack".into(), address, time.clone()])?;
     let attacked = phase(&file, &server, seconds, Some(attackers))?;
-    let share = attacked.burned.as_secs_f64() / (seconds * THREADS) as f64;
-    let burners = with(&["--burn".into(), format!("{:.3}", share.min(1.0)), time])?;
-    let burned = phase(&file, &server, seconds, Some(burners))?;
+    let mut arguments = vec!["--burn".to_owned(), time];
+    arguments.extend(attacked.said.split_whitespace().map(str::to_owned));
+    let burned = phase(&file, &server, seconds, Some(with(&arguments)?))?;
     println!("| phase | answers | p50 us | p99 us | max us | CPU of the others s | server MiB |");
     println!("|---|---|---|---|---|---|---|");
     for (name, phase) in [("alone", &alone), ("attacked", &attacked), ("CPU burned", &burned)] {
@@ -175,8 +224,11 @@ fn phase(config: &Path, server: &Server, seconds: u64, others: Option<Child>) ->
         }
         anyhow::Ok(())
     })?;
-    if let Some(mut others) = others {
-        ensure!(others.wait()?.success(), "the others have failed");
+    let mut said = String::new();
+    if let Some(others) = others {
+        let others = others.wait_with_output()?;
+        ensure!(others.status.success(), "the others have failed");
+        said = String::from_utf8(others.stdout)?;
     }
     memory = memory.max(resident(server.0.id())?);
     times.sort_unstable();
@@ -184,7 +236,7 @@ fn phase(config: &Path, server: &Server, seconds: u64, others: Option<Child>) ->
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
     let burned = children_cpu()?.saturating_sub(before);
     let (p50, p99, max) = (at(0.5), at(0.99), at(1.0));
-    Ok(Phase { p50, p99, max, answers: times.len(), memory, burned })
+    Ok(Phase { p50, p99, max, answers: times.len(), memory, burned, said })
 }
 
 fn resident(pid: u32) -> Result<u64> {
