@@ -5,6 +5,7 @@ use crate::tree::Result as Answer;
 use covey_wire::{Blame, Bytes, BytesMut, FileRange, Loan, Reader, Segments};
 
 /// One whole message, header included, sharing the buffer that it arrived in.
+#[derive(Clone)]
 pub(crate) struct Frame {
     pub number: u8,
     pub tag: u16,

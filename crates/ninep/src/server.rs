@@ -33,6 +33,7 @@ mod door;
 mod fids;
 mod finish;
 mod order;
+mod preauth;
 mod read;
 mod start;
 mod tasks;
@@ -50,6 +51,7 @@ use door::Stranger;
 pub use door::{Door, STRANGER_MESSAGE_BYTES_MAX, STRANGER_MESSAGES_MAX, Share};
 use fids::Fids;
 use order::Order;
+pub use preauth::{Begun, Nothing, Preauth};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -59,6 +61,8 @@ use std::time::Instant;
 use tasks::Tasks;
 use turn::Request;
 
+/// The number of a Tattach.
+const TATTACH: u8 = 104;
 /// Most outstanding requests before no more input is wanted; and as many may wait on blocking
 /// files.
 const REQUESTS_MAX: usize = 16384;
@@ -146,6 +150,10 @@ pub struct Session<T: Tree> {
     /// What its share was told last that this connection holds.
     charged: Cell<usize>,
     failure: Option<Blame>,
+    /// This is a [`Preauth`].
+    keeps_attach: bool,
+    /// The attach that ends it.
+    attach: Option<Frame>,
 }
 
 /// What a connection uses of the server.
@@ -194,6 +202,8 @@ impl<T: Tree> Session<T> {
             expects_write: false,
             load: Load::default(),
             failure: None,
+            keeps_attach: false,
+            attach: None,
         }
     }
 
@@ -246,7 +256,8 @@ impl<T: Tree> Session<T> {
 
     /// Whether there is room to handle requests, and not enough to send.
     fn takes_more(&self) -> bool {
-        self.failure.is_none() && self.has_room() && self.output.len() < SEND_BYTES
+        let has_ended = self.failure.is_some() || self.attach.is_some();
+        !has_ended && self.has_room() && self.output.len() < SEND_BYTES
     }
 
     fn has_room(&self) -> bool {
@@ -261,6 +272,7 @@ impl<T: Tree> Session<T> {
     fn handle_frame(&mut self, frame: Frame) -> Result<(), Blame> {
         self.count_message()?;
         let (tag, number) = (frame.tag, frame.number);
+        let kept = (self.keeps_attach && number == TATTACH).then(|| frame.clone());
         let dialect = self.spoken();
         let message = match frame.message(dialect) {
             Ok(message) => message,
@@ -289,6 +301,8 @@ impl<T: Tree> Session<T> {
             }
             request => self.admit(tag, request),
         }
+        // It was not refused.
+        self.attach = kept.filter(|_| self.requests.contains_key(&tag));
         Ok(())
     }
 
@@ -437,7 +451,7 @@ impl<T: Tree> Machine for Session<T> {
     }
 
     fn is_full(&self) -> bool {
-        !self.backlog.is_empty() || !self.has_room()
+        !self.backlog.is_empty() || self.attach.is_some() || !self.has_room()
     }
 }
 

@@ -165,6 +165,15 @@ impl Listener {
         &self.address
     }
 
+    /// The same within the runtime that this is called in, which hears of its connections from now on.
+    pub fn resettle(self) -> io::Result<Listener> {
+        let socket = match self.socket {
+            Socket::Tcp(listener) => Socket::Tcp(TcpListener::from_std(listener.into_std()?)?),
+            Socket::Unix(listener) => Socket::Unix(UnixListener::from_std(listener.into_std()?)?),
+        };
+        Ok(Listener { socket, ..self })
+    }
+
     /// The next connection. Errors are those of one connection or a lack of descriptors: the caller
     /// logs them, waits a little and goes on.
     pub async fn accept(&self) -> io::Result<(Stream, PeerInfo)> {

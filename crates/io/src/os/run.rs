@@ -133,12 +133,41 @@ impl Stream for tokio::io::DuplexStream {}
 /// or the stream fails. What the machine has to say last is sent before this returns, if the peer
 /// takes it within a second.
 pub async fn run<M: Machine, S: Stream>(machine: M, stream: S) -> Result<(), Blame> {
+    run_on(machine, stream, BytesMut::new()).await
+}
+
+/// The same with what was received for the machine before.
+pub async fn run_on<M: Machine, S: Stream>(
+    machine: M,
+    stream: S,
+    input: BytesMut,
+) -> Result<(), Blame> {
     let mut link = Link::new(machine, stream);
+    link.input = input;
     let end = poll_fn(|context| link.poll_turns(context)).await;
-    if link.can_write {
-        link.last_words().await;
+    link.end(end).await
+}
+
+/// Runs `machine` until it is done and all that it said has been sent. Answers it, the stream and what was
+/// received and not taken, for [`run_on`]; `None` where the peer has closed before.
+pub async fn run_until<M: Machine, S: Stream>(
+    machine: M,
+    stream: S,
+    is_done: impl Fn(&M) -> bool,
+) -> Result<Option<(M, S, BytesMut)>, Blame> {
+    let mut link = Link::new(machine, stream);
+    let done = poll_fn(|context| {
+        if let Poll::Ready(end) = link.poll_turns(context) {
+            return Poll::Ready(end.map(|()| false));
+        }
+        // A machine that is done takes nothing more, so the turns have ended.
+        let is_done = is_done(&link.machine) && link.output.is_empty();
+        if is_done { Poll::Ready(Ok(true)) } else { Poll::Pending }
+    });
+    match done.await {
+        Ok(true) => Ok(Some((link.machine, link.stream, link.input))),
+        end => link.end(end.map(|_| ())).await.map(|()| None),
     }
-    end
 }
 
 /// A machine, its stream, and what is on the way between them.
@@ -178,6 +207,14 @@ impl<M: Machine, S: Stream> Link<M, S> {
             expected_bytes: 0,
             can_write: true,
         }
+    }
+
+    /// After the last turn: what the machine says last is still sent.
+    async fn end(mut self, end: Result<(), Blame>) -> Result<(), Blame> {
+        if self.can_write {
+            self.last_words().await;
+        }
+        end
     }
 
     fn poll_turns(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {

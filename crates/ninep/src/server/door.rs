@@ -143,6 +143,18 @@ impl<T: Tree> Session<T> {
         }
     }
 
+    /// How many messages have come from a stranger.
+    pub(super) fn messages_so_far(&self) -> u32 {
+        self.stranger.as_ref().map_or(0, |stranger| stranger.messages)
+    }
+
+    /// So many came before.
+    pub(super) fn has_said(&mut self, messages: u32) {
+        if let Some(stranger) = &mut self.stranger {
+            stranger.messages = messages;
+        }
+    }
+
     /// One more message has come.
     pub(super) fn count_message(&mut self) -> std::result::Result<(), Blame> {
         let Some(stranger) = &mut self.stranger else { return Ok(()) };

@@ -209,6 +209,17 @@ impl<N> Fids<N> {
         all.into_iter().map(|(_, fid)| fid)
     }
 
+    /// Takes the authentication files out of the table.
+    pub fn take_auths(&mut self) -> Vec<(u32, Auth)> {
+        self.auths = 0;
+        let taken = self.table.extract_if(|_, fid| fid.is_auth());
+        let auth = |(number, fid)| match fid {
+            Fid::Auth(auth) => Some((number, auth)),
+            _ => None,
+        };
+        taken.filter_map(auth).collect()
+    }
+
     /// What the fid's state says about order.
     pub fn mode(&self, fid: u32) -> Mode {
         match self.table.get(&fid) {

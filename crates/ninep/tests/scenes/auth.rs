@@ -6,8 +6,9 @@ use crate::pair::*;
 use covey_ninep::auth;
 use covey_ninep::client::CallError;
 use covey_ninep::message::{Message, NOFID, NONUNAME, Number, Qid};
-use covey_ninep::server::{Config, Guest};
-use covey_ninep::tree::Errno;
+use covey_ninep::server::{Config, Guest, Nothing, Preauth, STRANGER_MESSAGES_MAX, Session};
+use covey_ninep::tree::{Errno, Peer, Tree};
+use covey_wire::{Blame, Machine};
 use std::rc::Rc;
 
 const KEY: [u8; 32] = [1; 32];
@@ -130,7 +131,10 @@ fn parts_may_come_in_pieces_but_not_run_over() {
 
 /// A server that requires the key, after Tauth and the nonce on afid 5: its answer.
 fn challenged() -> (Raw<Gate>, Vec<u8>) {
-    let mut raw = Raw::new(Rc::new(Gate::default()), config(Some(KEY)));
+    challenge(Raw::new(Rc::new(Gate::default()), config(Some(KEY))))
+}
+
+fn challenge<T: Tree>(mut raw: Raw<T>) -> (Raw<T>, Vec<u8>) {
     raw.version("9P2000.L");
     let (uname, aname, n_uname) = ("root".into(), "".into(), Number(NONUNAME));
     let reply = raw.ask(Message::Tauth { afid: 5, uname, aname, n_uname });
@@ -165,6 +169,85 @@ fn an_attach_needs_the_proof_and_the_name_it_was_made_for() {
     assert!(matches!(raw.ask(attach(0, 5)), Message::Rattach { .. }));
     assert_eq!(ecode(&raw.ask(attach(1, NOFID))), Errno::EACCES);
     assert_eq!(ecode(&raw.ask(attach(1, 0))), Errno::EBADF);
+}
+
+/// One that talks to strangers only, on a thread of its own.
+fn before_attach(config: Config) -> Raw<Nothing> {
+    Raw::over(Preauth::before_attach(Peer::default(), config))
+}
+
+/// The server with the tree, which goes on with what may cross threads.
+fn resume(raw: Raw<Nothing>) -> Raw<Gate> {
+    fn crosses<T: Send>(begun: T) -> T {
+        begun
+    }
+    let begun = raw.session.into_begun().expect("an attach that may be granted");
+    let mut raw = Raw::over(Session::resume(Rc::new(Gate::default()), crosses(begun)));
+    raw.dialect = raw.session.dialect().expect("it was settled");
+    raw
+}
+
+#[test]
+fn a_proof_made_before_the_tree_was_there_counts_with_the_tree() {
+    let (mut raw, answer) = challenge(before_attach(config(Some(KEY))));
+    assert_eq!(ecode(&raw.ask(attach(0, 5))), Errno::EACCES);
+    assert_eq!(ecode(&raw.ask(attach(0, NOFID))), Errno::EACCES);
+    let proof = auth::prove(&KEY, &NONCE, &answer).expect("the server has the key");
+    assert_eq!(ecode(&raw.ask(write(5, 32, &proof))), 0);
+    assert!(!raw.session.has_begun(), "no attach yet");
+    // What a client sends behind the attach, in the same packet, is the tree's, too.
+    raw.feed(&[(3, attach(0, 5)), (4, walk(0, 1, &[]))]).expect("requests");
+    assert!(raw.session.has_begun() && raw.session.is_full());
+    assert!(raw.replies().is_empty(), "a tree has to answer it");
+    let mut raw = resume(raw);
+    let replies = raw.replies();
+    assert!(
+        matches!(replies[..], [(3, Message::Rattach { .. }), (4, Message::Rwalk { .. })]),
+        "{replies:?}"
+    );
+    assert!(raw.session.is_known());
+    // The proof is that of its own afid, and no other key's.
+    assert_eq!(ecode(&raw.ask(attach(2, NOFID))), Errno::EACCES);
+    assert!(matches!(raw.ask(attach(2, 5)), Message::Rattach { .. }));
+}
+
+#[test]
+fn nothing_but_an_attach_in_good_order_goes_on_to_a_tree() {
+    let mut raw = before_attach(config(Some(KEY)));
+    raw.version("9P2000.L");
+    let requests = [
+        attach(0, NOFID),
+        attach(0, 9),
+        walk(0, 1, &["x"]),
+        open(0, 0),
+        Message::Tclunk { fid: 0 },
+        Message::Tflush { oldtag: 1 },
+        read(0, 0, 10),
+    ];
+    for request in requests {
+        drop(raw.ask(request));
+        assert!(!raw.session.has_begun());
+    }
+    assert!(raw.session.into_begun().is_none());
+}
+
+/// A stranger's messages are few, on both sides of the change together.
+#[test]
+fn what_was_said_before_the_tree_was_there_is_counted_on() {
+    let gate = Gate::default();
+    // Nobody is let in meanwhile.
+    gate.close("attach ");
+    let mut raw = before_attach(Config::default());
+    raw.version("9P2000.L");
+    let flush = (9, Message::Tflush { oldtag: 9 });
+    for _ in 0..STRANGER_MESSAGES_MAX - 2 {
+        raw.feed(std::slice::from_ref(&flush)).expect("one of the first");
+    }
+    drop(raw.replies());
+    raw.feed(&[(1, attach(0, NOFID)), flush.clone()]).expect("the last message, and one more");
+    let begun = raw.session.into_begun().expect("an attach");
+    let mut raw = Raw::over(Session::resume(Rc::new(gate), begun));
+    assert!(matches!(raw.feed(&[flush]), Err(Blame::Violation(_))), "65 messages and no attach");
 }
 
 #[test]

@@ -62,6 +62,16 @@ impl FarEnd {
 }
 
 impl Stream {
+    /// The same within the runtime that this is called in, which hears of what comes from now on. Not
+    /// for shared memory.
+    pub fn resettle(self) -> io::Result<Stream> {
+        match self {
+            Stream::Tcp(stream) => TcpStream::from_std(stream.into_std()?).map(Stream::Tcp),
+            Stream::Unix(stream) => stream.resettle().map(Stream::Unix),
+            Stream::Shared(_) => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Who is at the other end.
     pub fn far_end(&self) -> io::Result<FarEnd> {
         Ok(match self {

@@ -30,6 +30,12 @@ impl QuietStream {
         Ok(QuietStream { socket: watch(socket, Interest::READABLE)?, room: None })
     }
 
+    /// The same within the runtime that this is called in.
+    pub(super) fn resettle(self) -> io::Result<Self> {
+        let socket = self.socket.into_inner();
+        Ok(QuietStream { socket: watch(socket, Interest::READABLE)?, room: None })
+    }
+
     /// Whether the first bytes that come are `expected`. They stay.
     pub(super) async fn peek(&self, expected: &[u8]) -> io::Result<bool> {
         let mut found = vec![0; expected.len()];

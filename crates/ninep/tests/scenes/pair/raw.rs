@@ -17,8 +17,11 @@ pub struct Raw<T: Tree> {
 impl<T: Tree> Raw<T> {
     pub fn new(tree: Rc<T>, config: Config) -> Self {
         let peer = Peer { name: "test".into(), uid: None, has_key: false };
-        let (session, now) = (Session::new(tree, peer, config), Instant::now());
-        Raw { session, dialect: Dialect::Covey, now }
+        Raw::over(Session::new(tree, peer, config))
+    }
+
+    pub fn over(session: Session<T>) -> Self {
+        Raw { session, dialect: Dialect::Covey, now: Instant::now() }
     }
 
     /// Version settled, fid 0 at the root.
