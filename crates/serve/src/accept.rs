@@ -1,21 +1,22 @@
 //! Accepts connections and runs a server machine on each.
 //!
-//! All connections to a tree run on one thread, the one that the tree lives on. One that fails ends
-//! alone.
+//! All connections to a tree run on one thread, the one that the tree lives on, from their first attach
+//! on: what comes before is the [`porch`]'s. One that fails ends alone.
 
 use super::export::ExportTree;
+use super::lobby::porch::{self, Arrival};
 use super::lobby::{ATTACH_PATIENCE, Guest, Lobby};
 use super::place::{Clients, Conversation};
-use covey_io::os::net::{Address, Listener, PeerInfo, Stream, error_text, welcome};
+use bytes::BytesMut;
+use covey_io::os::net::{Address, Listener, Stream, error_text, welcome};
 use covey_io::os::place::Observed;
-use covey_io::os::{credentials, limits, random, run};
-use covey_ninep::message::MSIZE_DEFAULT;
+use covey_io::os::{credentials, limits, run};
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::task::JoinSet;
 
 /// What a listener asks of those who come.
@@ -68,52 +69,38 @@ pub async fn serve_tree<T: Tree>(
     config: Config,
     lobby: Rc<Lobby>,
 ) {
+    let porch = match lobby.porch() {
+        Ok(porch) => porch,
+        Err(error) => {
+            return tracing::error!("no thread to accept on: {}", error_text(&error));
+        }
+    };
+    let mut arrivals = porch.accept(listener, config);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, info)) => {
-                    let guest = lobby.enter(&info);
-                    let (tree, whom) = (tree.clone(), guest.clone());
-                    let task = connection(stream, info, tree, config, whom);
-                    guest.runs_as(connections.spawn_local(task));
-                }
-                Err(error) => {
-                    // Out of file descriptors, or a peer that went at once: no reason to end.
-                    tracing::warn!("{}: accept: {}", listener.address(), error_text(&error));
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
+            arrival = arrivals.recv() => {
+                let Some(arrival) = arrival else { return };
+                let guest = lobby.enter(&arrival.info);
+                let task = connection(arrival, tree.clone(), config, guest.clone());
+                guest.runs_as(connections.spawn_local(task));
+            }
             // Only to forget it: what became of a connection was logged there.
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn connection<T: Tree>(
-    stream: Stream,
-    info: PeerInfo,
-    tree: Rc<T>,
-    config: Config,
-    guest: Rc<Guest>,
-) {
-    let attach_by = Instant::now() + ATTACH_PATIENCE;
-    let nonce = match random::nonce() {
-        Ok(nonce) => nonce,
-        Err(error) => return tracing::error!("no random bytes for a connection: {error}"),
-    };
-    let Config { key, require_key, guest: lesser, clients, msize } = config;
-    let msize = msize.unwrap_or(MSIZE_DEFAULT);
-    let session = server::Config {
-        msize,
-        key,
-        nonce,
-        require_key,
-        guest: lesser,
-        attach_by: Some(attach_by),
-    };
+async fn connection<T: Tree>(arrival: Arrival, tree: Rc<T>, config: Config, guest: Rc<Guest>) {
+    let Arrival { info, stream, begun } = arrival;
     let name = info.name.clone();
-    let stream = match tokio::time::timeout_at(attach_by.into(), welcome(stream)).await {
+    let attach_by = Instant::now() + ATTACH_PATIENCE;
+    let begin = async {
+        let stream = stream.resettle()?;
+        // Who has begun was welcomed before.
+        if begun.is_some() { Ok(stream) } else { welcome(stream).await }
+    };
+    let stream = match tokio::time::timeout_at(attach_by.into(), begin).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             return guest.ended(Some(&format!("cannot begin: {}", error_text(&error))));
@@ -122,12 +109,16 @@ async fn connection<T: Tree>(
     };
     let how = if matches!(stream, Stream::Shared(_)) { " through shared memory" } else { "" };
     tracing::debug!(uid = info.uid, "{name}: connected{how}");
-    let stream = Observed::new(stream, Conversation::new(&info, clients));
-    let peer = Peer { name: info.name, uid: info.uid, has_key: false };
-    let session = Session::new(tree, peer, session).behind(guest.clone());
-    let why = run::run(session, stream).await.err().map(|blame| blame.to_string());
+    let stream = Observed::new(stream, Conversation::new(&info, config.clients));
+    let (session, input) = match begun {
+        Some((begun, input)) => (Session::resume(tree, begun), input),
+        None => {
+            let Some(session) = porch::session(&config, attach_by) else { return };
+            let peer = Peer { name: info.name, uid: info.uid, has_key: false };
+            (Session::new(tree, peer, session), BytesMut::new())
+        }
+    };
+    let session = session.behind(guest.clone());
+    let why = run::run_on(session, stream, input).await.err().map(|blame| blame.to_string());
     guest.ended(why.as_deref());
 }
-
-/// How long nothing is accepted after a failure to accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

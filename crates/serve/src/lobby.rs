@@ -10,14 +10,17 @@
 
 pub mod crowd;
 pub mod pace;
+pub mod porch;
 
 use covey_io::os::net::PeerInfo;
 use covey_ninep::server::{Door, Share};
 use covey_ninep::tree::{Errno, Peer, Result};
 use crowd::{Crowd, Origin};
 use pace::Pace;
-use std::cell::{Cell, RefCell};
+use porch::Porch;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -38,6 +41,8 @@ pub struct Lobby {
     log: RefCell<Pace>,
     /// Of those who need no limit.
     trusted: Rc<Share>,
+    /// Where those wait who have not asked for an attach.
+    porch: OnceCell<Porch>,
 }
 
 #[derive(Clone, Copy)]
@@ -77,8 +82,9 @@ impl Lobby {
     /// An empty one, for a process that may have `files` open.
     pub fn new(files: u64) -> Rc<Lobby> {
         let quarter = usize::try_from(files / 4).unwrap_or(usize::MAX).max(8);
+        // As many again wait in the porch.
         let limits = Limits {
-            strangers: STRANGERS_MAX.min(quarter),
+            strangers: STRANGERS_MAX.min(quarter / 2),
             user_connections: USER_CONNECTIONS_MAX.min(quarter),
         };
         Lobby::limited(limits, rustix::process::geteuid().as_raw())
@@ -87,7 +93,23 @@ impl Lobby {
     fn limited(limits: Limits, own_uid: u32) -> Rc<Lobby> {
         let state = RefCell::new(State::new(limits.strangers));
         let log = RefCell::new(Pace::new("connections were refused or ended before an attach"));
-        Rc::new(Lobby { own_uid, limits, state, log, trusted: Rc::default() })
+        Rc::new(Lobby {
+            own_uid,
+            limits,
+            state,
+            log,
+            trusted: Rc::default(),
+            porch: OnceCell::new(),
+        })
+    }
+
+    /// Where all its listeners accept.
+    pub fn porch(&self) -> io::Result<Porch> {
+        if let Some(porch) = self.porch.get() {
+            return Ok(porch.clone());
+        }
+        let porch = Porch::open(self.limits, self.own_uid)?;
+        Ok(self.porch.get_or_init(|| porch).clone())
     }
 
     /// A connection has come. Where there are too many strangers by that, one of them is sent away.
@@ -168,6 +190,11 @@ impl Guest {
     /// What runs the connection.
     pub fn runs_as(&self, task: AbortHandle) {
         self.lobby.state.borrow_mut().strangers.ends_by(self.number, task);
+    }
+
+    /// Whether the kernel names the peer as one that needs no limits.
+    fn is_trusted_by_kernel(&self, peer: &PeerInfo) -> bool {
+        peer.uid.is_some_and(|uid| self.lobby.is_trusted(uid))
     }
 
     /// Whether nobody knows the peer.
