@@ -3,7 +3,9 @@
 //! A DIR of ours is a box that C never looks into. Its entries come a page at a time and end where the
 //! directory ended when the listing began, so a listing of a directory that grows comes to an end.
 
-use crate::boundary::{Result, errno, export, is_inside, refuse, serve, serve_or, set_errno};
+use crate::boundary::{
+    Inside, Result, errno, export, is_inside, refuse, serve, serve_or, set_errno,
+};
 use crate::client::{caller, client, wait};
 use crate::open::Open;
 use crate::opening::open_place;
@@ -40,6 +42,8 @@ fn find(dir: *mut DIR) -> Option<Arc<Mutex<Stream>>> {
     if COUNT.load(Ordering::Relaxed) == 0 || is_inside() {
         return None;
     }
+    // A handler that ran here could ask for the streams that its own thread holds.
+    let _inside = Inside::enter();
     streams().get(&(dir as usize)).cloned()
 }
 

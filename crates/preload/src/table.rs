@@ -1,6 +1,6 @@
 //! Which descriptors are ours: open files of the file system, and those that the runtime works with.
 
-use crate::boundary::is_inside;
+use crate::boundary::{Inside, is_inside};
 use crate::open::Open;
 use libc::c_int;
 use std::collections::BTreeMap;
@@ -16,7 +16,12 @@ pub type Table = BTreeMap<c_int, Arc<Open>>;
 
 /// The open file of a descriptor, when it is ours and this thread is not in our own code.
 pub fn find(fd: c_int) -> Option<Arc<Open>> {
-    if is_ours(fd) && !is_inside() { lock().get(&fd).cloned() } else { None }
+    if !is_ours(fd) || is_inside() {
+        return None;
+    }
+    // A handler that ran here could ask for the table that its own thread holds.
+    let _inside = Inside::enter();
+    lock().get(&fd).cloned()
 }
 
 /// Whether a descriptor is an open file of ours.
