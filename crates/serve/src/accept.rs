@@ -64,11 +64,14 @@ pub async fn serve_export(
 /// Serves `tree` to everyone who connects, until the future is dropped; the connections end with it.
 /// All listeners of a process have one `lobby`. Runs inside a `LocalSet`.
 pub async fn serve_tree<T: Tree>(
-    listener: Listener,
+    mut listener: Listener,
     tree: Rc<T>,
     config: Config,
     lobby: Rc<Lobby>,
 ) {
+    // It goes when this ends, however long the porch takes to hear of that.
+    let _file = listener.take_file();
+    let address = listener.address().clone();
     let porch = match lobby.porch() {
         Ok(porch) => porch,
         Err(error) => {
@@ -80,7 +83,9 @@ pub async fn serve_tree<T: Tree>(
     loop {
         tokio::select! {
             arrival = arrivals.recv() => {
-                let Some(arrival) = arrival else { return };
+                let Some(arrival) = arrival else {
+                    return tracing::error!("{address}: nobody accepts connections any more");
+                };
                 let guest = lobby.enter(&arrival.info);
                 let task = connection(arrival, tree.clone(), config, guest.clone());
                 guest.runs_as(connections.spawn_local(task));
@@ -111,7 +116,7 @@ async fn connection<T: Tree>(arrival: Arrival, tree: Rc<T>, config: Config, gues
     tracing::debug!(uid = info.uid, "{name}: connected{how}");
     let stream = Observed::new(stream, Conversation::new(&info, config.clients));
     let (session, input) = match begun {
-        Some((begun, input)) => (Session::resume(tree, begun), input),
+        Some((begun, input)) => (Session::resume(tree, begun, Some(attach_by)), input),
         None => {
             let Some(session) = porch::session(&config, attach_by) else { return };
             let peer = Peer { name: info.name, uid: info.uid, has_key: false };

@@ -108,4 +108,5 @@ fn a_read_is_copied_by_the_kernel_only_and_a_write_once_before_it() {
         }
     });
     assert!(fs::read(dir.path().join("large")).unwrap() == vec![7; 3 * LENGTH]);
+    assert!(!socket.exists(), "the server has ended");
 }

@@ -18,7 +18,7 @@ pub use unix::QuietStream;
 
 use super::credentials;
 use rustix::net::sockopt;
-pub(crate) use socket_file::SocketFile;
+pub use socket_file::SocketFile;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -136,7 +136,7 @@ pub struct PeerInfo {
 #[derive(Debug)]
 pub struct Listener {
     /// Goes before the socket does.
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
     socket: Socket,
     address: Address,
 }
@@ -172,6 +172,11 @@ impl Listener {
             Socket::Unix(listener) => Socket::Unix(UnixListener::from_std(listener.into_std()?)?),
         };
         Ok(Listener { socket, ..self })
+    }
+
+    /// Takes the socket's file, which is then removed with that instead: for whoever has another accept.
+    pub fn take_file(&mut self) -> Option<SocketFile> {
+        self.file.take()
     }
 
     /// The next connection. Errors are those of one connection or a lack of descriptors: the caller
@@ -251,7 +256,7 @@ async fn bind_tcp(host: &str, port: u16) -> io::Result<Listener> {
             Ok(listener) => {
                 let port = listener.local_addr()?.port();
                 let address = Address::Tcp { host: host.to_owned(), port };
-                return Ok(Listener { _file: None, socket: Socket::Tcp(listener), address });
+                return Ok(Listener { file: None, socket: Socket::Tcp(listener), address });
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 return Err(io::Error::new(error.kind(), format!("port {port} is in use")));
@@ -327,7 +332,7 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     rustix::net::listen(&socket, BACKLOG as i32)?;
     let listener = UnixListener::from_std(socket.into())?;
     let address = Address::Unix(path.to_owned());
-    Ok(Listener { _file: Some(SocketFile::of(path)?), socket: Socket::Unix(listener), address })
+    Ok(Listener { file: Some(SocketFile::of(path)?), socket: Socket::Unix(listener), address })
 }
 
 fn unix_socket() -> io::Result<OwnedFd> {

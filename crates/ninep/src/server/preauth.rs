@@ -11,6 +11,7 @@ use crate::frame::Frame;
 use crate::message::{Dialect, Qid};
 use crate::tree::{Attach, Outcome, Peer, Tree, User};
 use std::rc::Rc;
+use std::time::Instant;
 
 /// A session without a tree.
 pub type Preauth = Session<Nothing>;
@@ -72,10 +73,11 @@ impl Preauth {
 }
 
 impl<T: Tree> Session<T> {
-    /// Goes on with a connection that began elsewhere.
-    pub fn resume(tree: Rc<T>, begun: Begun) -> Self {
+    /// Goes on with a connection that began elsewhere. It asked for its attach in time: by `attach_by` one must
+    /// have been granted.
+    pub fn resume(tree: Rc<T>, begun: Begun, attach_by: Option<Instant>) -> Self {
         let Begun { peer, config, dialect, msize, auths, proofs, frames, messages } = begun;
-        let mut session = Session::new(tree, peer, config);
+        let mut session = Session::new(tree, peer, Config { attach_by, ..config });
         (session.dialect, session.msize, session.auths) = (dialect, msize, auths);
         session.backlog = frames.into();
         for (afid, auth) in proofs {

@@ -10,6 +10,7 @@ use covey_ninep::server::{Config, Guest, Nothing, Preauth, STRANGER_MESSAGES_MAX
 use covey_ninep::tree::{Errno, Peer, Tree};
 use covey_wire::{Blame, Machine};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 const KEY: [u8; 32] = [1; 32];
 const OTHER: [u8; 32] = [2; 32];
@@ -182,7 +183,7 @@ fn resume(raw: Raw<Nothing>) -> Raw<Gate> {
         begun
     }
     let begun = raw.session.into_begun().expect("an attach that may be granted");
-    let mut raw = Raw::over(Session::resume(Rc::new(Gate::default()), crosses(begun)));
+    let mut raw = Raw::over(Session::resume(Rc::new(Gate::default()), crosses(begun), None));
     raw.dialect = raw.session.dialect().expect("it was settled");
     raw
 }
@@ -231,6 +232,23 @@ fn nothing_but_an_attach_in_good_order_goes_on_to_a_tree() {
     assert!(raw.session.into_begun().is_none());
 }
 
+/// The thread of the tree may have been busy for long.
+#[test]
+fn an_attach_that_was_asked_for_in_time_is_answered_however_late() {
+    let (begun, time) = (Instant::now(), Duration::from_secs(10));
+    let attach_by = |at| Some(at + time);
+    let mut raw = before_attach(Config { attach_by: attach_by(begun), ..Config::default() });
+    raw.version("9P2000.L");
+    raw.feed(&[(1, attach(0, NOFID))]).expect("in time");
+    let settled = raw.session.into_begun().expect("an attach");
+    let late = begun + 2 * time;
+    let tree = Rc::new(Gate::default());
+    let mut raw = Raw::over(Session::resume(tree, settled, attach_by(late)));
+    // As the loop does: it looks at the clock first.
+    raw.session.handle_timeout(late).expect("there is time again");
+    assert!(matches!(raw.replies()[..], [(1, Message::Rattach { .. })]));
+}
+
 /// A stranger's messages are few, on both sides of the change together.
 #[test]
 fn what_was_said_before_the_tree_was_there_is_counted_on() {
@@ -246,7 +264,7 @@ fn what_was_said_before_the_tree_was_there_is_counted_on() {
     drop(raw.replies());
     raw.feed(&[(1, attach(0, NOFID)), flush.clone()]).expect("the last message, and one more");
     let begun = raw.session.into_begun().expect("an attach");
-    let mut raw = Raw::over(Session::resume(Rc::new(gate), begun));
+    let mut raw = Raw::over(Session::resume(Rc::new(gate), begun, None));
     assert!(matches!(raw.feed(&[flush]), Err(Blame::Violation(_))), "65 messages and no attach");
 }
 

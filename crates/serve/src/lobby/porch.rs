@@ -32,6 +32,8 @@ pub struct Arrival {
 #[derive(Clone)]
 pub struct Porch {
     entrances: mpsc::UnboundedSender<Entrance>,
+    /// How many of a listener may wait for the tree's thread.
+    arrivals_max: usize,
 }
 
 /// One listener, and where those go who come in there.
@@ -52,12 +54,12 @@ impl Porch {
             LocalSet::new().block_on(&runtime, serve(lobby, incoming));
         };
         std::thread::Builder::new().name("strangers".into()).spawn(serve)?;
-        Ok(Porch { entrances })
+        Ok(Porch { entrances, arrivals_max: ARRIVALS_MAX.min(limits.strangers) })
     }
 
     /// Accepts there, until the receiver of those who come in is dropped.
     pub fn accept(&self, listener: Listener, config: Config) -> mpsc::Receiver<Arrival> {
-        let (arrivals, receiver) = mpsc::channel(ARRIVALS_MAX);
+        let (arrivals, receiver) = mpsc::channel(self.arrivals_max);
         // Where the thread has ended, so has the receiver's channel.
         let _ = self.entrances.send(Entrance { listener, config, arrivals });
         receiver
@@ -89,7 +91,10 @@ async fn accept(entrance: Entrance, lobby: Rc<Lobby>) {
                 Err(error) => {
                     // Out of file descriptors, or a peer that went at once: no reason to end.
                     tracing::warn!("{}: accept: {}", listener.address(), error_text(&error));
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    // Where nobody waits for those who come in, there is no one to come in for.
+                    if tokio::time::timeout(ACCEPT_PAUSE, arrivals.closed()).await.is_ok() {
+                        return;
+                    }
                 }
             },
             // Only to forget it: what became of a connection was logged there.

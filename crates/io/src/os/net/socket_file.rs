@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Goes with whoever listens there. Known by device and inode, so that nobody else's is removed.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     id: (u64, u64),
 }
