@@ -105,13 +105,7 @@ async fn connection<T: Tree>(arrival: Arrival, tree: Rc<T>, config: Config, gues
         // Who has begun was welcomed before.
         if begun.is_some() { Ok(stream) } else { welcome(stream).await }
     };
-    let stream = match tokio::time::timeout_at(attach_by.into(), begin).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            return guest.ended(Some(&format!("cannot begin: {}", error_text(&error))));
-        }
-        Err(_) => return guest.ended(Some("it has said nothing")),
-    };
+    let Some(stream) = porch::greet(begin, attach_by, &guest).await else { return };
     let how = if matches!(stream, Stream::Shared(_)) { " through shared memory" } else { "" };
     tracing::debug!(uid = info.uid, "{name}: connected{how}");
     let stream = Observed::new(stream, Conversation::new(&info, config.clients));

@@ -115,13 +115,7 @@ async fn meet(
         Arrival { info, stream, begun: None }
     } else {
         let attach_by = Instant::now() + ATTACH_PATIENCE;
-        let stream = match tokio::time::timeout_at(attach_by.into(), welcome(stream)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                return guest.ended(Some(&format!("cannot begin: {}", error_text(&error))));
-            }
-            Err(_) => return guest.ended(Some("it has said nothing")),
-        };
+        let Some(stream) = greet(welcome(stream), attach_by, &guest).await else { return };
         let Some(config) = session(&config, attach_by) else { return };
         let peer = Peer { name: info.name.clone(), uid: info.uid, has_key: false };
         let machine = Preauth::before_attach(peer, config).behind(guest.clone());
@@ -136,6 +130,20 @@ async fn meet(
     };
     // Nobody takes it when the server ends.
     let _ = arrivals.send(arrival).await;
+}
+
+/// The stream of a connection that begins in time. Otherwise None, and the guest's end is logged.
+pub async fn greet(
+    begin: impl Future<Output = io::Result<Stream>>,
+    attach_by: Instant,
+    guest: &Guest,
+) -> Option<Stream> {
+    match tokio::time::timeout_at(attach_by.into(), begin).await {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => guest.ended(Some(&format!("cannot begin: {}", error_text(&error)))),
+        Err(_) => guest.ended(Some("it has said nothing")),
+    }
+    None
 }
 
 /// How a new connection is treated. None without random bytes, which is logged.
