@@ -42,7 +42,7 @@ bench: ## measure beside GlusterFS, MooseFS, diod and iperf3; Markdown on stdout
 
 build: ## build the release binary and the libraries for C
 	@scripts/prepare build
-	$(CARGO) build --release --locked -p covey -p covey-preload -p covey-capi
+	$(CARGO) build --release --locked -p covey -p covey-preload -p covey-capi -p covey-fi -p covey-spc
 	@CARGO=$(CARGO) scripts/build-bootget --release
 
 # By sudo there is often no cargo: then what `make build` has built is installed.
