@@ -53,6 +53,20 @@ impl Op {
             Op::Replace | Op::NoOp => true,
         }
     }
+
+    /// Combines elements in a row, of the machine's own byte order: `into = into op from`. Both have the same whole number
+    /// of them.
+    pub fn apply(self, element: Element, into: &mut [u8], from: &[u8]) -> Result<(), Error> {
+        let (source, target) = (from.len() as u64, into.len() as u64);
+        if source != target || !source.is_multiple_of(element.bytes()) {
+            return Err(Error::Sizes { source, target });
+        }
+        if !self.is_defined_for(element) {
+            return Err(Error::Operation { op: self, element });
+        }
+        kernels::combine(self, element, into, from);
+        Ok(())
+    }
 }
 
 impl fmt::Display for Op {

@@ -50,6 +50,15 @@ impl<'a> Runs<'a> {
         self.rest.start += bytes;
         Some((Run { offset: whole.offset + ahead as i64, bytes, packed: at }, element))
     }
+
+    /// Passes the next runs that lie in a range of offsets, as many as one division finds: the rest of an innermost
+    /// loop, at most.
+    pub fn pass(&mut self, range: Range<i64>) {
+        if let Some(row) = &mut self.front {
+            let at = row.pass(self.rest.start, range);
+            self.rest.start = at.clamp(self.rest.start, self.rest.end);
+        }
+    }
 }
 
 impl Iterator for Runs<'_> {
@@ -133,6 +142,21 @@ impl<'a> Row<'a> {
             };
             return Row { offset, packed, blocks, index };
         }
+    }
+
+    /// Goes past the blocks from packed offset `at` on that lie in a range; answers the packed offset behind them.
+    fn pass(&mut self, at: u64, range: Range<i64>) -> u64 {
+        let Blocks::Loop { count, stride, bytes, .. } = self.blocks else { return at };
+        let next = (at - self.packed).div_ceil(bytes);
+        let start = i128::from(self.offset) + i128::from(stride) * i128::from(next);
+        let room = i128::from(range.end) - start - i128::from(bytes);
+        // Those that follow begin further on, as only a loop forwards has it.
+        if stride <= 0 || start < i128::from(range.start) || room < 0 || next >= count {
+            return at;
+        }
+        let passed = (room as u64 / stride as u64 + 1).min(count - next);
+        self.index = (next + passed).min(count - 1);
+        self.packed + bytes * (next + passed)
     }
 
     fn block(&self) -> (Run, Element) {

@@ -49,7 +49,7 @@ struct Case {
 
 impl Case {
     fn new(seed: u64) -> Case {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let depth = dice.below(6);
         let (layout, map) = toy::random(&mut dice, depth);
         let count = 1 + dice.below(3);
@@ -155,6 +155,29 @@ impl Case {
         }
         front.extend(back.into_iter().rev());
         assert_eq!(self.expand(&front), self.bytes[from as usize..to as usize]);
+        self.check_passing(plan, lowest, end);
+    }
+
+    /// What is passed lies in the range; all else comes.
+    fn check_passing(&mut self, plan: &Plan, lowest: i64, end: i64) {
+        let (from, to) = self.cut();
+        let reach = (end - lowest) as u64 + 1;
+        let low = lowest + self.dice.below(reach) as i64;
+        let range = low..low + self.dice.below(reach) as i64;
+        let mut runs = plan.runs(from..to).expect("within");
+        let mut at = from;
+        loop {
+            let next = runs.next();
+            let here = next.map_or(to, |run| run.packed);
+            let passed = &self.bytes[at as usize..here as usize];
+            assert!(passed.iter().all(|byte| range.contains(byte)), "{range:?} {passed:?}");
+            let Some(run) = next else { break };
+            at = run.packed + run.bytes;
+            assert_eq!(self.expand(&[run]), self.bytes[here as usize..at as usize]);
+            if self.dice.below(2) == 0 {
+                runs.pass(range.clone());
+            }
+        }
     }
 
     fn expand(&self, runs: &[Run]) -> Vec<i64> {

@@ -35,11 +35,13 @@
 mod blame;
 mod cursor;
 mod datagrams;
+mod fnv;
 mod landing;
 mod loan;
 mod machine;
 mod memory;
 mod payload;
+mod rng;
 mod segments;
 mod shared;
 mod table;
@@ -49,11 +51,13 @@ pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
 pub use cursor::{BigEndian, Context, Field, List, Name, Order, Reader};
 pub use datagrams::{Arrival, Datagrams};
+pub use fnv::{fnv1a, fnv1a_from};
 pub use landing::Landing;
 pub use loan::{Lender, Loan};
 pub use machine::{Deposit, Machine};
 pub use memory::{Memory, NoMemory, Span};
 pub use payload::Payload;
+pub use rng::Rng;
 pub use segments::{FileRange, Piece, RANGE_BYTES_MIN, Segments};
 pub use shared::Shared;
 #[doc(hidden)]

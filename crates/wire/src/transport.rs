@@ -111,8 +111,9 @@ pub trait Transport {
         let _ = may_gather;
     }
 
-    /// Longest payload that `post` takes, in bytes; 0 where it takes none.
-    fn post_bytes_max(&self) -> usize {
+    /// Longest payload that `post` takes for this peer, in bytes; 0 where it takes none.
+    fn post_bytes_max(&self, peer: Peer) -> usize {
+        let _ = peer;
         0
     }
 

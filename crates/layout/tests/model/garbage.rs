@@ -7,7 +7,7 @@ use covey_layout::{Layout, Plan, Signature, Target};
 fn a_description_with_mistakes_is_refused_or_safe_to_run() {
     let (mut refused, mut run) = (0, 0);
     for seed in 0..20_000 {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let depth = dice.below(5);
         let (layout, _) = toy::random(&mut dice, depth);
         let mut bytes = layout.encode().expect("it is small");

@@ -2,6 +2,7 @@
 //! shares no code with what it checks.
 
 use covey_layout::{Axis, Block, Element, Layout, Member, Order};
+use covey_wire::Rng;
 
 /// A type map: every element with its displacement, and the marks that `resized` sets.
 #[derive(Clone, Debug, Default)]
@@ -71,20 +72,20 @@ impl TypeMap {
     }
 }
 
-/// A random number generator (splitmix64).
-pub struct Dice(pub u64);
+/// Random numbers as layouts need them.
+pub struct Dice(Rng);
 
 impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(Rng::new(seed))
+    }
+
     pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
+        self.0.below(end)
     }
 
     pub fn within(&mut self, low: i64, high: i64) -> i64 {
