@@ -55,6 +55,15 @@ pub enum Open {
     Truncate,
 }
 
+/// What of a file is brought to stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Its content, and as much else as it takes to find that again: fdatasync(2).
+    Data,
+    /// Its times, too: fsync(2).
+    All,
+}
+
 /// An open file.
 pub trait DiskFile: Send + Sync + Debug {
     /// Up to `length` bytes from `offset`, fewer only at the end of the file; `None` when the disk
@@ -135,8 +144,8 @@ pub trait DiskFile: Send + Sync + Debug {
     fn extent(&self, _offset: u64) -> io::Result<Option<(u64, u64)>> {
         Err(unsupported())
     }
-    /// Brings the content to stable storage; with `data_only` not the times.
-    fn sync_blocking(&self, data_only: bool) -> io::Result<()>;
+    /// Brings the content to stable storage.
+    fn sync_blocking(&self, what: Flush) -> io::Result<()>;
     /// The file's state.
     fn stat(&self) -> io::Result<FileStat>;
 }

@@ -67,10 +67,14 @@
 //! ```
 //!
 //! Who may import whom, and why the protocols and this crate never meet but in the binary, is tested
-//! by `crates/covey/tests/layers.rs`.
+//! by `crates/covey/tests/cli/layers.rs`.
 
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
+
+#[cfg(test)]
+#[macro_use]
+extern crate covey_harness_macro;
 
 pub mod boundary;
 pub mod disk;
@@ -80,3 +84,8 @@ pub mod sim;
 pub mod task;
 
 pub use os::run::{Stream, run};
+
+#[cfg(test)]
+fn main() {
+    covey_harness::run()
+}

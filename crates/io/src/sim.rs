@@ -30,15 +30,14 @@ mod datagrams;
 mod disk;
 mod executor;
 pub mod net;
-mod rng;
 mod shares;
 mod trace;
 
 pub use carrier::{CarrierProfile, Carriers, SimMemory, SimTransport};
+pub use covey_wire::Rng;
 pub use datagrams::SimDatagrams;
 pub use disk::{DiskProfile, SimDisk, SimMap};
 pub use executor::{Control, Hang, NodeId, Pace, Sim, note};
-pub use rng::Rng;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The system's disk.
 
 use super::file::DataFile;
-use crate::disk::{Disk, DiskFile, FileStat, Open, Piece, Space};
+use crate::disk::{Disk, DiskFile, FileStat, Flush, Open, Piece, Space};
 use bytes::Bytes;
 use covey_wire::FileRange;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fsync, seek, statvfs};
@@ -158,8 +158,11 @@ impl DiskFile for DataFile {
         Ok((hole > data).then_some((data, hole)))
     }
 
-    fn sync_blocking(&self, data_only: bool) -> io::Result<()> {
-        if data_only { self.file().sync_data() } else { self.file().sync_all() }
+    fn sync_blocking(&self, what: Flush) -> io::Result<()> {
+        match what {
+            Flush::Data => self.file().sync_data(),
+            Flush::All => self.file().sync_all(),
+        }
     }
 
     fn stat(&self) -> io::Result<FileStat> {

@@ -20,7 +20,7 @@
 
 mod mark;
 
-use crate::disk::{Disk, DiskFile, Open};
+use crate::disk::{Disk, DiskFile, Flush, Open};
 use std::io::{self, BufReader, IoSlice, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -227,7 +227,7 @@ impl SyncHandle {
             return Err(io::Error::other("an earlier sync of this log has failed"));
         }
         let reaching = current.written.load(Ordering::SeqCst);
-        if let Err(error) = current.file.sync_blocking(true) {
+        if let Err(error) = current.file.sync_blocking(Flush::Data) {
             current.is_in_doubt.store(true, Ordering::SeqCst);
             // A log that has ended meanwhile is in the checkpoint, and the next one is not in doubt.
             let now = self.lock();
@@ -279,7 +279,7 @@ pub fn replay(
                 found.torn = Some(Torn { bytes: length - found.bytes, reason, is_cut_off });
                 file.set_length(found.bytes)?;
                 // The first may report what an earlier process could not write; the cut itself has no pages.
-                file.sync_blocking(false).or_else(|_| file.sync_blocking(false))?;
+                file.sync_blocking(Flush::All).or_else(|_| file.sync_blocking(Flush::All))?;
                 break;
             }
         }

@@ -303,7 +303,7 @@ impl Transport for Tcp {
         }
     }
 
-    fn post_bytes_max(&self) -> usize {
+    fn post_bytes_max(&self, _peer: Peer) -> usize {
         POST_BYTES_MAX
     }
 

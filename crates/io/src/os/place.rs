@@ -22,12 +22,10 @@
 mod follower;
 mod front;
 mod guard;
-mod observed;
 mod thread;
 
 pub use follower::Follower;
 pub use front::Front;
-pub use observed::{Observed, Observer};
 pub use thread::{cpu_of, run_first};
 
 use rustix::thread::CpuSet;

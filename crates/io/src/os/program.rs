@@ -13,11 +13,19 @@ pub struct Program(*mut c_void);
 pub type Entry = extern "C" fn(u64, *const *const c_char, *const *const c_char);
 
 impl Program {
-    /// Loads a shared object, and what it depends on. With `is_global` what it exports is there for those loaded later.
-    pub fn load(path: &Path, is_global: bool) -> io::Result<Program> {
+    /// Loads a shared object, and what it depends on.
+    pub fn load(path: &Path) -> io::Result<Program> {
+        Program::load_in(path, libc::RTLD_LOCAL)
+    }
+
+    /// The same; what it exports is there for those loaded later.
+    fn load_global(path: &Path) -> io::Result<Program> {
+        Program::load_in(path, libc::RTLD_GLOBAL)
+    }
+
+    fn load_in(path: &Path, scope: c_int) -> io::Result<Program> {
         use std::os::unix::ffi::OsStrExt;
         let path = CString::new(path.as_os_str().as_bytes())?;
-        let scope = if is_global { libc::RTLD_GLOBAL } else { libc::RTLD_LOCAL };
         // SAFETY: the constructors of the object run, which whoever names the object has asked for.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | scope) };
         if handle.is_null() { Err(last_error()) } else { Ok(Program(handle)) }
@@ -116,10 +124,10 @@ fn last_error() -> io::Error {
 /// number of a socket, which is the library's from here on, the program, and its arguments. What the library answers.
 pub fn work(library: Option<&Path>, program: &Path, words: &[CString]) -> io::Result<c_int> {
     let shared = match library {
-        Some(library) => Some(Program::load(library, true)?),
+        Some(library) => Some(Program::load_global(library)?),
         None => None,
     };
-    let loaded = Program::load(program, false)?;
+    let loaded = Program::load(program)?;
     for object in [Some(loaded), shared].into_iter().flatten() {
         // SAFETY: the name is that of Covey's own library, whose function it is.
         if let Some(status) = unsafe { object.call(c"covey_cell_work", words) } {
@@ -218,11 +226,11 @@ mod tests {
 
     #[test]
     fn a_library_is_loaded_and_has_segments_and_an_unknown_one_is_an_error() {
-        let libm = Program::load(Path::new("libm.so.6"), false).expect("libm");
+        let libm = Program::load(Path::new("libm.so.6")).expect("libm");
         assert!(libm.symbol(c"cos").is_some() && libm.symbol(c"no_such_name").is_none());
         let bytes: u64 = libm.segments().expect("segments").iter().map(|span| span.bytes).sum();
         assert!(bytes > 1000, "{bytes}");
-        let error = Program::load(Path::new("/no/such.so"), false).expect_err("there is none");
+        let error = Program::load(Path::new("/no/such.so")).expect_err("there is none");
         assert!(error.to_string().contains("/no/such.so"), "{error}");
     }
 

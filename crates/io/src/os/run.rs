@@ -11,6 +11,7 @@
 //! - a machine that is full, or whose peer does not take its output, is given no more input;
 //! - a payload that has a place in its user's memory (`Machine::landing`) is received there;
 //! - a payload that is to be put into a file (`Machine::deposit`) goes there whole, or is read like others;
+//! - an observer hears of everything that was read from a socket, before the machine does;
 //! - what a file lends is sent or copied before the machine is called again;
 //! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
 
@@ -68,6 +69,17 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         let _ = range;
         Ok(Received::Nothing)
     }
+}
+
+/// Is told what comes through a connection.
+pub trait Observer<S> {
+    /// The peer has asked something: `bytes` were read, while an answer was owed to it or not.
+    fn heard(&mut self, stream: &S, bytes: usize, owed: bool);
+}
+
+/// Nobody listens.
+impl<S> Observer<S> for () {
+    fn heard(&mut self, _stream: &S, _bytes: usize, _owed: bool) {}
 }
 
 /// What was received.
@@ -133,16 +145,17 @@ impl Stream for tokio::io::DuplexStream {}
 /// or the stream fails. What the machine has to say last is sent before this returns, if the peer
 /// takes it within a second.
 pub async fn run<M: Machine, S: Stream>(machine: M, stream: S) -> Result<(), Blame> {
-    run_on(machine, stream, BytesMut::new()).await
+    run_on(machine, stream, BytesMut::new(), ()).await
 }
 
-/// The same with what was received for the machine before.
-pub async fn run_on<M: Machine, S: Stream>(
+/// The same with what was received for the machine before, and with an observer.
+pub async fn run_on<M: Machine, S: Stream, O: Observer<S>>(
     machine: M,
     stream: S,
     input: BytesMut,
+    observer: O,
 ) -> Result<(), Blame> {
-    let mut link = Link::new(machine, stream);
+    let mut link = Link::new(machine, stream, observer);
     link.input = input;
     let end = poll_fn(|context| link.poll_turns(context)).await;
     link.end(end).await
@@ -155,7 +168,7 @@ pub async fn run_until<M: Machine, S: Stream>(
     stream: S,
     is_done: impl Fn(&M) -> bool,
 ) -> Result<Option<(M, S, BytesMut)>, Blame> {
-    let mut link = Link::new(machine, stream);
+    let mut link = Link::new(machine, stream, ());
     let done = poll_fn(|context| {
         if let Poll::Ready(end) = link.poll_turns(context) {
             return Poll::Ready(end.map(|()| false));
@@ -171,9 +184,12 @@ pub async fn run_until<M: Machine, S: Stream>(
 }
 
 /// A machine, its stream, and what is on the way between them.
-struct Link<M, S> {
+struct Link<M, S, O> {
     machine: M,
     stream: S,
+    observer: O,
+    /// Whether something was read and nothing written since.
+    owes: bool,
     input: BytesMut,
     /// Where the rest of the message goes whose header is the input.
     landing: Option<Landing>,
@@ -195,11 +211,13 @@ enum Turn {
     Closed,
 }
 
-impl<M: Machine, S: Stream> Link<M, S> {
-    fn new(machine: M, stream: S) -> Self {
+impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
+    fn new(machine: M, stream: S, observer: O) -> Self {
         Link {
             machine,
             stream,
+            observer,
+            owes: false,
             input: BytesMut::new(),
             landing: None,
             output: Segments::new(),
@@ -262,6 +280,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
             Arrived::Bytes(0) => return Ok(Turn::Closed),
             Arrived::Bytes(count) => {
                 self.note_large(count);
+                self.heard(count);
                 self.machine.handle_input(task::now(), &mut self.input)?;
             }
             Arrived::Placed(bytes) => {
@@ -283,6 +302,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
         if received == 0 {
             return Ok(Turn::Closed);
         }
+        self.heard(received);
         if landing.wanted() == 0 {
             self.machine.landed(task::now(), &mut self.input, landing)?;
         } else {
@@ -291,6 +311,15 @@ impl<M: Machine, S: Stream> Link<M, S> {
             self.machine.handle_input(task::now(), &mut self.input)?;
         }
         Ok(Turn::Moved)
+    }
+
+    /// Tells the observer of what was read. Through shared memory nobody is woken, and nothing is won by
+    /// moving to the peer's CPU.
+    fn heard(&mut self, bytes: usize) {
+        if !self.stream.places() {
+            let owed = std::mem::replace(&mut self.owes, true);
+            self.observer.heard(&self.stream, bytes, owed);
+        }
     }
 
     /// How much to receive. `None` when a payload went its own way instead.
@@ -305,6 +334,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
                 let received = self.stream.receive(&range);
                 match received.map_err(|error| self.broken("read", error))? {
                     Received::Taken(written) => {
+                        self.heard(range.length);
                         self.machine.deposited(&mut self.input, written);
                         return Ok(None);
                     }
@@ -386,6 +416,7 @@ impl<M: Machine, S: Stream> Link<M, S> {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.output.advance(written);
+        self.owes = false;
         Poll::Ready(Ok(()))
     }
 

@@ -29,13 +29,14 @@ use heap::Heap;
 use link::{Fetch, Link};
 use meet::Card;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use channel::{COPIED, Channel, Copied, Met, meet};
+pub(super) use sleep::has_event;
 pub use sleep::{Bell, Pace, Patience, Waiter};
 
 /// The sizes of a process's shared memory. Pages that are not used take none.
@@ -57,6 +58,19 @@ impl Default for Settings {
     }
 }
 
+/// A meeting with the process at the other end of a socket, which has not said who it is.
+#[derive(Debug)]
+pub struct Meeting {
+    stream: UnixStream,
+    inbox: u32,
+}
+
+impl AsFd for Meeting {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
 /// The shared-memory transport of one process.
 #[derive(Debug)]
 pub struct Shm {
@@ -71,7 +85,9 @@ pub struct Shm {
     probe: Box<[u8; 8]>,
     has_barrier: bool,
     links: Vec<Link>,
-    /// Those that nobody has been told of.
+    /// Inboxes that were given to peers, those of a meeting that came to nothing included.
+    inboxes: u32,
+    /// Links that the engine was told of.
     joined: usize,
     bell: OwnedFd,
     events: OwnedFd,
@@ -102,6 +118,7 @@ impl Shm {
             probe,
             has_barrier: barrier::register(),
             links: Vec::new(),
+            inboxes: 0,
             joined: 0,
             bell,
             events,
@@ -140,12 +157,53 @@ impl Shm {
 
     /// Meets the process at the other end of a socket, which does the same. Waits for it, 5 s at most.
     pub fn meet(&mut self, stream: UnixStream) -> io::Result<Peer> {
-        let inbox = self.links.len() as u32;
-        if inbox >= self.settings.peers_max {
+        let card = self.card()?;
+        let met = meet::exchange(&stream, &card, self.memory.as_fd(), self.bell.as_fd());
+        let joined = met.and_then(|met| self.join(met, stream, card.inbox));
+        joined.inspect_err(|_| self.take_back(card.inbox))
+    }
+
+    /// Begins to meet the process at the other end of a socket, without waiting: [`Shm::go_on`] ends it.
+    pub fn begin(&mut self, stream: UnixStream) -> io::Result<Meeting> {
+        let card = self.card()?;
+        match meet::offer(&stream, &card, self.memory.as_fd(), self.bell.as_fd()) {
+            Ok(()) => Ok(Meeting { stream, inbox: card.inbox }),
+            Err(error) => {
+                self.take_back(card.inbox);
+                Err(error)
+            }
+        }
+    }
+
+    /// An inbox that no peer has, if it is the last one.
+    fn take_back(&mut self, inbox: u32) {
+        if self.inboxes == inbox + 1 {
+            self.inboxes = inbox;
+        }
+    }
+
+    /// Goes on with a meeting: it is given back while the peer has not said who it is.
+    pub fn go_on(&mut self, meeting: Meeting) -> io::Result<Result<Peer, Meeting>> {
+        match meet::accepted(&meeting.stream)? {
+            None => Ok(Err(meeting)),
+            Some(met) => self.join(met, meeting.stream, meeting.inbox).map(Ok),
+        }
+    }
+
+    /// Whether another peer can be met.
+    pub fn has_room(&self) -> bool {
+        self.inboxes < self.settings.peers_max
+    }
+
+    /// What is said to a new peer.
+    fn card(&mut self) -> io::Result<Card> {
+        let inbox = self.inboxes;
+        if !self.has_room() {
             let text = format!("there are {inbox} peers already, the limit of this process");
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
         }
-        let card = Card {
+        self.inboxes += 1;
+        Ok(Card {
             plan: ArenaPlan {
                 peers_max: self.settings.peers_max,
                 heap_bytes: self.settings.heap_bytes,
@@ -154,15 +212,17 @@ impl Shm {
             inbox,
             has_barrier: self.has_barrier,
             probe: (self.probe.as_ptr() as u64, u64::from_le_bytes(*self.probe)),
-        };
-        let met = meet::exchange(&stream, &card, self.memory.as_fd(), self.bell.as_fd())?;
+        })
+    }
+
+    fn join(&mut self, met: meet::Met, stream: UnixStream, inbox: u32) -> io::Result<Peer> {
         let link = Link::new(met, stream, &self.arena, inbox, &self.settings, self.has_barrier)?;
         for fd in link.watched() {
             sleep::watch(&self.events, fd, sleep::PEER)?;
         }
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner).push(link.memory());
         self.links.push(link);
-        Ok(Peer(inbox))
+        Ok(Peer(self.links.len() as u32 - 1))
     }
 
     /// Memory for an engine over this transport: what is allocated here, what peers share, and blocks of its own. `None`

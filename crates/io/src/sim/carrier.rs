@@ -4,6 +4,8 @@
 //! All processes of a [`Carriers`] live on one thread. Each gets a [`SimTransport`] and a [`SimMemory`]; what happens in
 //! which order comes from a seed.
 
+mod memory;
+
 use super::Rng;
 use super::card::{self, Access, Row};
 use super::datagrams::SimDatagrams;
@@ -11,10 +13,14 @@ use super::shares::Share;
 use covey_wire::transport::{
     HEAD_BYTES_MAX, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer,
 };
-use covey_wire::{Memory, NoMemory, Peer, Span, Transport};
+use covey_wire::{Peer, Span, Transport};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+
+pub use memory::SimMemory;
+use memory::with_own;
+pub(super) use memory::{part, part_mut};
 
 /// What the transport of a run can do, and how it behaves.
 #[derive(Clone, Debug)]
@@ -422,7 +428,7 @@ impl Transport for SimTransport {
         })
     }
 
-    fn post_bytes_max(&self) -> usize {
+    fn post_bytes_max(&self, _peer: Peer) -> usize {
         self.net.borrow().profile.post_bytes_max
     }
 
@@ -563,12 +569,12 @@ impl Transport for SimTransport {
         let net = &mut *self.net.borrow_mut();
         let has_card = net.profile.card.is_some();
         let row = net.ends[other].published[slot as usize];
-        let found = match has_card {
-            true => row.seen(net.now, &mut net.rng),
-            false if !net.profile.published || net.ends[other].is_dead => {
-                return Err(Refused::Unsupported);
-            }
-            false => row.now,
+        let found = if has_card {
+            row.seen(net.now, &mut net.rng)
+        } else if !net.profile.published || net.ends[other].is_dead {
+            return Err(Refused::Unsupported);
+        } else {
+            row.now
         };
         if found.key != key {
             return Err(Refused::Key);
@@ -580,77 +586,6 @@ impl Transport for SimTransport {
     fn leave(&mut self, _peer: Peer) {
         self.entered = None;
     }
-}
-
-/// The memory of one process. What it maps of others is at their addresses.
-#[derive(Debug)]
-pub struct SimMemory {
-    memories: Memories,
-    me: usize,
-    is_mapped: bool,
-}
-
-impl SimMemory {
-    fn owner(&self, span: Span) -> Result<usize, NoMemory> {
-        let owner = (span.address >> 40).checked_sub(1).map(|owner| owner as usize);
-        let is_ours = |owner: &usize| *owner == self.me || self.is_mapped;
-        let owner = owner.filter(|owner| *owner < self.memories.len() && is_ours(owner));
-        owner.ok_or(NoMemory::Outside(span))
-    }
-}
-
-impl Memory for SimMemory {
-    fn read<R>(&self, from: Span, with: impl FnOnce(&[u8]) -> R) -> Result<R, NoMemory> {
-        let owner = self.owner(from)?;
-        let memory = self.memories[owner].borrow();
-        part(&memory, owner, from).map(with).ok_or(NoMemory::Outside(from))
-    }
-
-    fn write<R>(&mut self, to: Span, with: impl FnOnce(&mut [u8]) -> R) -> Result<R, NoMemory> {
-        let owner = self.owner(to)?;
-        let mut memory = self.memories[owner].borrow_mut();
-        part_mut(&mut memory, owner, to).map(with).ok_or(NoMemory::Outside(to))
-    }
-
-    fn both<R>(
-        &mut self,
-        from: Span,
-        to: Span,
-        with: impl FnOnce(&[u8], &mut [u8]) -> R,
-    ) -> Result<R, NoMemory> {
-        if from.overlaps(to) {
-            return Err(NoMemory::Overlap(from, to));
-        }
-        let source = self.read(from, <[u8]>::to_vec)?;
-        self.write(to, |target| with(&source, target))
-    }
-
-    fn scratch(&mut self, bytes: u64) -> Option<Span> {
-        // The last part of its memory, which no test uses.
-        let all = self.memories[self.me].borrow().len() as u64;
-        let start = all.checked_sub(bytes).filter(|start| *start >= all / 2)?;
-        Some(Span::new(Carriers::address(self.me) + start, bytes))
-    }
-}
-
-pub(super) fn part(memory: &[u8], owner: usize, span: Span) -> Option<&[u8]> {
-    let at = usize::try_from(span.address.checked_sub(Carriers::address(owner))?).ok()?;
-    memory.get(at..at.checked_add(usize::try_from(span.bytes).ok()?)?)
-}
-
-pub(super) fn part_mut(memory: &mut [u8], owner: usize, span: Span) -> Option<&mut [u8]> {
-    let at = usize::try_from(span.address.checked_sub(Carriers::address(owner))?).ok()?;
-    memory.get_mut(at..at.checked_add(usize::try_from(span.bytes).ok()?)?)
-}
-
-fn with_own(
-    memory: &RefCell<Vec<u8>>,
-    me: usize,
-    span: Span,
-    with: impl FnOnce(&mut [u8]),
-) -> Result<Transfer, Refused> {
-    part_mut(&mut memory.borrow_mut(), me, span).map(with).ok_or(Refused::Fault)?;
-    Ok(Transfer::Done)
 }
 
 /// What a card has to do at a time, at most.

@@ -20,9 +20,9 @@ mod power;
 
 pub use map::SimMap;
 
-use super::rng::Rng;
 use crate::disk::{Disk, DiskFile, FileStat, Open, Space};
 use crate::task;
+use covey_wire::Rng;
 use file::{Inode, SimFile};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;

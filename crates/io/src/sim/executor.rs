@@ -1,9 +1,11 @@
 //! Tasks, timers and processes on one thread, in virtual time.
 
+mod sleep;
+
 use super::net::{Network, Ports};
-use super::rng::Rng;
 use super::trace::Trace;
 use crate::task::{self, LocalFuture, Runtime};
+use covey_wire::Rng;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -447,10 +449,8 @@ impl World {
         };
         wakeup.is_queued.store(false, Ordering::Relaxed);
         // Work takes time, so whoever goes round in circles comes to the end of his.
-        let step = match self.steps_take_time.get() {
-            true => 200 + self.rng.borrow_mut().below(2000),
-            false => 1,
-        };
+        let step =
+            if self.steps_take_time.get() { 200 + self.rng.borrow_mut().below(2000) } else { 1 };
         self.now.set(self.now.get() + step);
         self.trace.borrow_mut().number(self.now.get());
         let before = self.current.replace(node);
@@ -572,47 +572,6 @@ impl Runtime for Guest {
     fn exit(&self, why: &str) -> ! {
         self.0.note(&format!("the process ends: {why}"));
         resume_unwind(Box::new(Exit))
-    }
-}
-
-/// Nothing but numbers, so that it may go wherever its task goes.
-struct Sleep {
-    end: u64,
-    number: Option<u64>,
-}
-
-impl World {
-    fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send + use<> {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Sleep { end: self.now.get().saturating_add(nanos), number: None }
-    }
-}
-
-impl Future for Sleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let world = world();
-        if world.now.get() >= self.end {
-            return Poll::Ready(());
-        }
-        let end = self.end;
-        let number = *self.number.get_or_insert_with(|| {
-            let event = Event { at: end, number: world.number(), what: What::Ring };
-            let number = event.number;
-            world.events.borrow_mut().push(Reverse(event));
-            number
-        });
-        world.sleepers.borrow_mut().insert(number, context.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            with_world(|world| world.sleepers.borrow_mut().remove(&number));
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::net::{Quality, Socket, connect, listen};
 use super::*;
-use crate::disk::{Disk, Open};
+use crate::disk::{Disk, Flush, Open};
 use crate::task;
 use bytes::Bytes;
 use std::io::IoSlice;
@@ -160,7 +160,7 @@ fn power_loss_spares_what_was_synced_and_any_of_the_rest() {
         let path = Path::new("/d/file");
         let file = disk.open(path, Open::Create).unwrap();
         file.write_all_blocking(0, &[IoSlice::new(&[1; 10_000])]).unwrap();
-        file.sync_blocking(false).unwrap();
+        file.sync_blocking(Flush::All).unwrap();
         disk.sync_dir(Path::new("/d")).unwrap();
         file.write_all_blocking(5_000, &[IoSlice::new(&[2; 10_000])]).unwrap();
         drop(disk.open(Path::new("/d/other"), Open::Create).unwrap());
@@ -187,14 +187,14 @@ fn a_failed_sync_drops_the_pages_and_is_reported_once_by_each_open_file() {
         let (one, two) = (open(), open());
         disk.sync_dir(Path::new("/d")).unwrap();
         one.write_all_blocking(0, &[IoSlice::new(&[1; 4096])]).unwrap();
-        one.sync_blocking(true).unwrap();
+        one.sync_blocking(Flush::Data).unwrap();
         one.write_all_blocking(4096, &[IoSlice::new(&[2; 4096])]).unwrap();
         disk.fail_syncs(1);
-        assert_eq!(one.sync_blocking(true).unwrap_err().raw_os_error(), Some(libc::EIO));
-        one.sync_blocking(true).expect("nothing is dirty any more");
-        two.sync_blocking(true).expect_err("it was open and has not heard of it");
-        two.sync_blocking(true).expect("it has");
-        open().sync_blocking(true).expect("it came after the report");
+        assert_eq!(one.sync_blocking(Flush::Data).unwrap_err().raw_os_error(), Some(libc::EIO));
+        one.sync_blocking(Flush::Data).expect("nothing is dirty any more");
+        two.sync_blocking(Flush::Data).expect_err("it was open and has not heard of it");
+        two.sync_blocking(Flush::Data).expect("it has");
+        open().sync_blocking(Flush::Data).expect("it came after the report");
         let cached = one.read_blocking(0, 9000).unwrap();
         assert!(cached.len() == 8192 && cached[..4096] == [1; 4096]);
         seen.insert(("cached", cached[4096..] == [2; 4096]));
@@ -218,10 +218,10 @@ fn a_failure_of_the_systems_own_writing_is_reported_to_who_opens_later() {
     disk.sync_dir(Path::new("/d")).unwrap();
     disk.fail_write_back();
     let later = disk.open(path, Open::Existing).unwrap();
-    later.sync_blocking(true).expect_err("nobody has reported it yet");
-    later.sync_blocking(true).unwrap();
+    later.sync_blocking(Flush::Data).expect_err("nobody has reported it yet");
+    later.sync_blocking(Flush::Data).unwrap();
     write(&[2; 100]);
-    later.sync_blocking(true).unwrap();
+    later.sync_blocking(Flush::Data).unwrap();
     disk.lose_power();
     let left = disk.open(path, Open::Existing).unwrap().read_blocking(0, 100).unwrap();
     assert_eq!(left[..], [2; 100], "what is written anew is synced as ever");
@@ -330,7 +330,7 @@ fn a_punched_range_reads_as_zeros_and_goes_with_what_was_done_before_it() {
         let disk = disk(seed);
         let file = disk.open(path, Open::Create).unwrap();
         file.write_all_blocking(0, &[IoSlice::new(&[1; 20_000])]).unwrap();
-        file.sync_blocking(false).unwrap();
+        file.sync_blocking(Flush::All).unwrap();
         disk.sync_dir(Path::new("/d")).unwrap();
         file.punch(5000, 10_000).unwrap();
         let read = file.read_blocking(0, 30_000).unwrap();

@@ -157,28 +157,29 @@ fn read_pieces(
     flags: ReadWriteFlags,
 ) -> Result<Bytes, Errno> {
     let total: usize = pieces.iter().map(|&(_, bytes)| bytes as usize).sum();
-    let mut out = vec![0; total];
-    let (mut at, mut end) = (0, 0);
+    let mut out = Vec::with_capacity(total);
+    let mut end = 0;
     let mut spare = Vec::new();
     let mut rest = pieces;
-    while let Some(&(start, _)) = rest.first() {
+    while let Some(&(start, first_bytes)) = rest.first() {
         let (window, behind) = rest.split_at(window_length(rest, GAP_MAX));
         rest = behind;
-        let bytes: usize = window.iter().map(|&(_, bytes)| bytes as usize).sum();
-        let into = &mut out[at..at + bytes];
+        let at = out.len();
         let there = match window {
-            [_] => read_at(file, start, into, flags)?,
+            [_] => {
+                out.resize(at + first_bytes as usize, 0);
+                read_at(file, start, &mut out[at..], flags)?
+            }
             _ => {
                 let (last, last_bytes) = window[window.len() - 1];
                 spare.resize((last + u64::from(last_bytes) - start) as usize, 0);
                 let got = read_at(file, start, &mut spare, flags)?;
-                pick(window, start, &spare[..got], into)
+                pick(window, start, &spare[..got], &mut out)
             }
         };
         if there > 0 {
             end = at + there;
         }
-        at += bytes;
     }
     out.truncate(end);
     Ok(out.into())
@@ -198,17 +199,20 @@ fn window_length(pieces: &[Piece], gap_max: u64) -> usize {
     1 + pieces.windows(2).take_while(|pair| follows(pair)).count()
 }
 
-/// Copies the pieces out of what was read from `start`; the end of the last one that was there.
-fn pick(window: &[Piece], start: u64, read: &[u8], into: &mut [u8]) -> usize {
-    let (mut at, mut end) = (0, 0);
+/// Appends the pieces out of what was read from `start`; the end of the last one that was there.
+fn pick(window: &[Piece], start: u64, read: &[u8], out: &mut Vec<u8>) -> usize {
+    let begin = out.len();
+    let mut end = 0;
     for &(offset, bytes) in window {
         let from = read.len().min((offset - start) as usize);
         let there = &read[from..read.len().min(from + bytes as usize)];
-        into[at..at + there.len()].copy_from_slice(there);
+        out.extend_from_slice(there);
         if !there.is_empty() {
-            end = at + there.len();
+            end = out.len() - begin;
         }
-        at += bytes as usize;
+        if there.len() < bytes as usize {
+            out.resize(out.len() + bytes as usize - there.len(), 0);
+        }
     }
     end
 }

@@ -262,7 +262,7 @@ impl DiskFile for FailsOnce {
     fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
         self.file.reserve(offset, length)
     }
-    fn sync_blocking(&self, _: bool) -> io::Result<()> {
+    fn sync_blocking(&self, _: Flush) -> io::Result<()> {
         let mut syncs = self.syncs.lock().unwrap();
         *syncs += 1;
         self.changed.notify_all();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sim::Rng;
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -99,12 +100,8 @@ fn until(a: &mut End, b: &mut End, is_done: impl Fn(&End, &End) -> bool) {
 
 /// Bytes of which no two stretches are alike.
 fn noise(bytes: usize) -> Vec<u8> {
-    let mut state = bytes as u32 | 1;
-    let next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    };
-    std::iter::repeat_with(next).take(bytes).collect()
+    let mut rng = Rng::new(bytes as u64);
+    (0..bytes).map(|_| rng.next() as u8).collect()
 }
 
 #[test]

@@ -222,11 +222,12 @@ mod tests {
             let all = thread::allowed(None).unwrap();
             let Some(cpu) = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)) else { return };
             if all.count() < 2 || !thread::can_yield() {
-                return eprintln!("skipped: needs two CPUs and CAP_SYS_NICE");
+                return covey_harness::skip("needs two CPUs and CAP_SYS_NICE");
             }
             body(Arc::new(Seat::of_this_thread()), all, cpu);
         };
-        std::thread::spawn(run).join().unwrap();
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        std::thread::Builder::new().name(name).spawn(run).unwrap().join().unwrap();
     }
 
     #[test]

@@ -1,6 +1,8 @@
 use super::*;
 use bytes::{Buf, Bytes};
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -165,7 +167,7 @@ fn a_close_inside_a_message_is_blamed_on_the_peer() {
 fn nothing_is_read_past_a_large_message() {
     block_on(async {
         let (client, server) = UnixStream::pair().unwrap();
-        let mut link = Link::new(Echo::default(), server);
+        let mut link = Link::new(Echo::default(), server, ());
         let (mut reader, mut writer) = client.into_split();
         let mut frame = (1u32 << 20).to_le_bytes().to_vec();
         frame.resize(4 + (1 << 20), 9);
@@ -248,7 +250,7 @@ fn a_payload_with_a_place_is_received_there_and_nowhere_else() {
         let (mut client, server) = UnixStream::pair().unwrap();
         let buffer = BytesMut::zeroed(1 << 20);
         let at = buffer.as_ptr();
-        let mut link = Link::new(Lander { buffer: Some(buffer), ..Lander::default() }, server);
+        let mut link = Link::new(Lander { buffer: Some(buffer), ..Lander::default() }, server, ());
         let frame: Vec<u8> = (0..1_000_000).map(|at| (at % 251) as u8).collect();
         let (_, end) =
             tokio::join!(send(&mut client, &frame), poll_fn(|context| link.poll_turns(context)));
@@ -270,5 +272,40 @@ fn a_close_while_a_payload_lands_is_blamed_on_the_peer() {
         client.write_all(b"\x09\0\0\0half").await.unwrap();
         drop(client);
         assert!(matches!(server.await.unwrap(), Err(Blame::Malformed(_))));
+    });
+}
+
+/// Notes what it hears.
+struct Ear(Rc<RefCell<Vec<(usize, bool)>>>);
+
+impl Observer<UnixStream> for Ear {
+    fn heard(&mut self, _: &UnixStream, bytes: usize, owed: bool) {
+        self.0.borrow_mut().push((bytes, owed));
+    }
+}
+
+#[test]
+fn an_observer_hears_what_is_read_and_whether_an_answer_was_owed() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let heard = Rc::new(RefCell::new(Vec::new()));
+        let ear = Ear(heard.clone());
+        let served = run_on(Echo::default(), server, BytesMut::new(), ear);
+        let asked = async {
+            let first = *b"\x03\0\0\0abc";
+            client.write_all(&first).await.unwrap();
+            receive(&mut client).await;
+            // In two parts: the second comes while the answer is owed.
+            client.write_all(&first[..5]).await.unwrap();
+            while heard.borrow().len() < 2 {
+                tokio::task::yield_now().await;
+            }
+            client.write_all(&first[5..]).await.unwrap();
+            receive(&mut client).await;
+            drop(client);
+        };
+        let (served, ()) = tokio::join!(served, asked);
+        served.unwrap();
+        assert_eq!(*heard.borrow(), [(7, false), (5, false), (2, true)]);
     });
 }

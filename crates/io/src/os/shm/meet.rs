@@ -48,16 +48,39 @@ pub(super) fn exchange(
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let peer = credentials::peer(stream)?;
-    if peer.uid != rustix::process::geteuid().as_raw() {
+    offer(stream, ours, memory, bell)?;
+    let (bytes, fds) = receive(stream)?;
+    met(stream, &bytes, fds)
+}
+
+/// Sends our card, unless the peer belongs to another user.
+pub(super) fn offer(
+    stream: &UnixStream,
+    ours: &Card,
+    memory: BorrowedFd<'_>,
+    bell: BorrowedFd<'_>,
+) -> io::Result<()> {
+    if credentials::peer(stream)?.uid != rustix::process::geteuid().as_raw() {
         return Err(refused("peer belongs to another user"));
     }
-    send(stream, &ours.encode(), &[memory, bell])?;
-    let (bytes, fds) = receive(stream)?;
-    let card = Card::decode(&bytes).ok_or_else(|| refused(stranger(&bytes)))?;
+    send(stream, &ours.encode(), &[memory, bell])
+}
+
+/// Takes the peer's card from a socket that does not block, if it has come. It comes as a whole.
+pub(super) fn accepted(stream: &UnixStream) -> io::Result<Option<Met>> {
+    match receive(stream) {
+        Ok((bytes, fds)) => met(stream, &bytes, fds).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn met(stream: &UnixStream, bytes: &[u8; CARD_BYTES], fds: Vec<OwnedFd>) -> io::Result<Met> {
+    let pid = credentials::peer(stream)?.pid;
+    let card = Card::decode(bytes).ok_or_else(|| refused(stranger(bytes)))?;
     let [memory, bell] =
         <[OwnedFd; 2]>::try_from(fds).map_err(|_| refused("peer did not hand over its memory"))?;
-    Ok(Met { card, pid: peer.pid, memory, bell })
+    Ok(Met { card, pid, memory, bell })
 }
 
 /// Why a card is none of a peer.

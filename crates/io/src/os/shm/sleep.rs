@@ -79,7 +79,7 @@ pub(super) fn watch(events: &OwnedFd, fd: BorrowedFd<'_>, what: u64) -> io::Resu
 }
 
 /// Whether any descriptor that is watched has an event.
-pub(super) fn has_event(events: &OwnedFd) -> bool {
+pub(in crate::os) fn has_event(events: &OwnedFd) -> bool {
     is_readable(events.as_fd())
 }
 

@@ -95,12 +95,11 @@ impl Ends {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let open = || rustix::pty::openpt(flags);
         let is_own = credentials::own() == (command.uid, command.gid);
-        let master = match is_own || !credentials::can_switch() {
-            true => open(),
-            false => {
-                let Command { uid, gid, groups, .. } = command;
-                credentials::act_as(&Identity { uid: *uid, gid: *gid, groups }, open)?
-            }
+        let master = if is_own || !credentials::can_switch() {
+            open()
+        } else {
+            let Command { uid, gid, groups, .. } = command;
+            credentials::act_as(&Identity { uid: *uid, gid: *gid, groups }, open)?
         }?;
         rustix::pty::unlockpt(&master)?;
         rustix::termios::tcsetwinsize(&master, winsize(size))?;

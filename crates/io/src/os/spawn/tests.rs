@@ -131,7 +131,7 @@ fn a_program_whose_starter_has_lost_its_daemon_ends() {
 #[test]
 fn a_program_has_the_user_and_groups_that_were_asked_for() {
     if !crate::os::credentials::can_switch() {
-        return eprintln!("skipped: to become another user takes root");
+        return covey_harness::skip("to become another user takes root");
     }
     let starter = Starter::fork().unwrap();
     block_on(async {
@@ -154,7 +154,7 @@ fn a_program_gets_a_terminal_of_the_size_asked_for() {
         command.stdio = Stdio::Terminal(WindowSize { rows: 7, columns: 77 });
         let started = match starter.start(&command) {
             Ok(started) => started,
-            Err(error) => return eprintln!("skipped: no terminals here: {error}"),
+            Err(error) => return covey_harness::skip(format!("no terminals here: {error}")),
         };
         assert!(started.stderr.is_none());
         assert_eq!(started.stdout.read(100).await.unwrap(), b"7 77\r\n");

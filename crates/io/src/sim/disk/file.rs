@@ -1,7 +1,7 @@
 //! One simulated file.
 
 use super::{Fate, Rng, SimDisk, State};
-use crate::disk::{DiskFile, FileStat};
+use crate::disk::{DiskFile, FileStat, Flush};
 use crate::task;
 use bytes::Bytes;
 use std::io::{self, IoSlice};
@@ -399,7 +399,7 @@ impl DiskFile for SimFile {
         self.with(|inode, _| inode.extent(offset))
     }
 
-    fn sync_blocking(&self, _: bool) -> io::Result<()> {
+    fn sync_blocking(&self, _: Flush) -> io::Result<()> {
         self.disk.change(|state, fate| {
             if state.is_done(fate) {
                 let inode = state.inodes.get(&self.inode).ok_or_else(gone)?;

@@ -1,0 +1,478 @@
+//! The door of an endpoint: where others come, and from where it calls them. Nothing here waits.
+//!
+//! Two that call each other at once end with one connection: that of the one whose id is smaller. Both know it as soon as
+//! one of them has heard the other's name, and the other call is told so.
+
+use super::Settings;
+use super::address::{Address, Id, this_host};
+use super::greeting::{Greeting, Step, Verdict};
+use super::line::{Line, Socket};
+use super::secret::Secret;
+use super::sides::Sides;
+use crate::os::{clock, random, shm};
+use covey_wire::Peer;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+/// What is known of an endpoint that was heard of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Its connection is yet to come.
+    Meeting,
+    /// It is, or was, connected.
+    Met,
+}
+
+#[derive(Debug)]
+pub(super) struct Door {
+    pub me: Address,
+    secret: Secret,
+    is_near_off: bool,
+    near: UnixListener,
+    far: Option<TcpListener>,
+    /// Who has come and has not proven itself: the one who came first is first.
+    callers: Vec<Caller>,
+    calls: Vec<Call>,
+    pub known: HashMap<Id, (Peer, Known)>,
+}
+
+#[derive(Debug)]
+struct Caller {
+    state: CallerState,
+    until: Instant,
+}
+
+#[derive(Debug)]
+enum CallerState {
+    Greets(Box<Line>),
+    /// It has proven itself; its memory is to come.
+    Shares(Peer, shm::Meeting),
+}
+
+/// A call of ours.
+#[derive(Debug)]
+struct Call {
+    peer: Peer,
+    to: Address,
+    by_tcp: bool,
+    state: CallState,
+    /// Since when it has failed.
+    failed: Option<Instant>,
+    pause: Duration,
+}
+
+#[derive(Debug)]
+enum CallState {
+    /// To be tried, not before this.
+    Next(Instant),
+    Connects(Socket, Instant),
+    Greets(Box<Line>),
+    Shares(shm::Meeting),
+    /// The other calls us.
+    Expects(Instant),
+}
+
+impl Door {
+    /// A door that others find by its address, `me`.
+    pub fn open(settings: &Settings, secret: Secret, events: &OwnedFd) -> io::Result<Door> {
+        let mut me = Address {
+            id: random::bytes()?,
+            host: this_host(),
+            user: rustix::process::geteuid().as_raw(),
+            process: std::process::id(),
+            tcp: None,
+        };
+        let near = listen(&me)?;
+        epoll::add(events, &near, EventData::new_u64(0), EventFlags::IN)?;
+        let far = settings.tcp.map(TcpListener::bind).transpose()?;
+        if let Some(far) = &far {
+            far.set_nonblocking(true)?;
+            me.tcp = Some(far.local_addr()?);
+            epoll::add(events, far, EventData::new_u64(0), EventFlags::IN)?;
+        }
+        Ok(Door {
+            me,
+            secret,
+            is_near_off: !settings.near,
+            near,
+            far,
+            callers: Vec::new(),
+            calls: Vec::new(),
+            known: HashMap::new(),
+        })
+    }
+
+    /// Whether somebody is about to become a peer.
+    pub fn is_busy(&self) -> bool {
+        !self.calls.is_empty() || !self.callers.is_empty()
+    }
+
+    /// Calls an endpoint: it becomes this peer, or is found to be dead.
+    pub fn call(&mut self, peer: Peer, to: Address) {
+        let now = clock::monotonic();
+        let by_tcp = !self.is_near(&to);
+        let state = CallState::Next(now);
+        self.calls.push(Call { peer, to, by_tcp, state, failed: None, pause: PAUSE_MIN });
+    }
+
+    /// Whether shared memory is tried: a process of this machine and user.
+    fn is_near(&self, to: &Address) -> bool {
+        let is_here = to.has_id() && to.host == self.me.host && to.user == self.me.user;
+        is_here && !self.is_near_off
+    }
+
+    /// Takes in who has come, and goes on with everybody.
+    pub fn look(&mut self, sides: &mut Sides, events: &OwnedFd) {
+        let now = clock::monotonic();
+        self.take_in(now, events);
+        for caller in std::mem::take(&mut self.callers) {
+            let heard = self.hear(caller, sides, now, events);
+            self.callers.extend(heard);
+        }
+        for call in std::mem::take(&mut self.calls) {
+            let goes_on = self.go_on(call, sides, now, events);
+            self.calls.extend(goes_on);
+        }
+    }
+
+    fn take_in(&mut self, now: Instant, events: &OwnedFd) {
+        for _ in 0..NEW_MAX {
+            let near = self.near.accept().map(|(stream, _)| stream);
+            let near = near.and_then(|stream| {
+                stream.set_nonblocking(true)?;
+                let is_ours = crate::os::credentials::peer(&stream)?.uid == self.me.user;
+                Ok(is_ours.then_some(Socket::Near(stream)))
+            });
+            let far = self.far.as_ref().map(TcpListener::accept);
+            let far = far.and_then(Result::ok).map(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                io::Result::Ok(Socket::Far(stream))
+            });
+            let is_over = far.is_none() && matches!(&near, Err(error) if is_later(error));
+            for socket in [near.ok().flatten(), far.and_then(Result::ok)].into_iter().flatten() {
+                self.admit(socket, now, events);
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Hears somebody who has come. Where too many are heard, the one who came first and has not proven itself is let go:
+    /// one of ours calls again.
+    fn admit(&mut self, socket: Socket, now: Instant, events: &OwnedFd) {
+        let Ok(nonce) = random::nonce() else { return };
+        if self.callers.len() >= CALLERS_MAX {
+            let is_stranger = |caller: &Caller| matches!(caller.state, CallerState::Greets(_));
+            match self.callers.iter().position(is_stranger) {
+                Some(first) => drop(self.callers.remove(first)),
+                None => return,
+            }
+        }
+        if watch(events, &socket, EventFlags::IN).is_err() {
+            return;
+        }
+        let greeting = Greeting::answers(&self.secret, &self.me, nonce);
+        let state = CallerState::Greets(Box::new(Line::new(socket, greeting, Vec::new())));
+        self.callers.push(Caller { state, until: now + PATIENCE });
+    }
+
+    /// Goes on with somebody who has come; none when that is over.
+    fn hear(
+        &mut self,
+        caller: Caller,
+        sides: &mut Sides,
+        now: Instant,
+        events: &OwnedFd,
+    ) -> Option<Caller> {
+        let Caller { state, until } = caller;
+        match state {
+            CallerState::Greets(mut line) => match line.go_on() {
+                Ok(Step::Proven(them)) => {
+                    unwatch(events, &line.socket);
+                    let state = self.decide(line, them, sides, now)?;
+                    Some(Caller { state, until })
+                }
+                Ok(_) if now < until => Some(Caller { state: CallerState::Greets(line), until }),
+                _ => None,
+            },
+            CallerState::Shares(peer, meeting) => {
+                let meeting = self.share(peer, meeting, sides)?;
+                Some(Caller { state: CallerState::Shares(peer, meeting), until })
+            }
+        }
+    }
+
+    /// Whether somebody who has proven itself becomes a peer by this connection.
+    fn decide(
+        &mut self,
+        mut line: Box<Line>,
+        them: Address,
+        sides: &mut Sides,
+        now: Instant,
+    ) -> Option<CallerState> {
+        if !them.has_id() || them.id == self.me.id {
+            return None;
+        }
+        let known = self.known.get(&them.id).copied();
+        let ours = known.and_then(|(peer, _)| self.calls.iter().position(|call| call.peer == peer));
+        let is_ours_first = ours.is_some_and(|at| match self.calls[at].state {
+            CallState::Expects(_) => false,
+            CallState::Shares(_) => true,
+            _ => self.me.id < them.id,
+        });
+        if is_ours_first || matches!(known, Some((_, Known::Met))) {
+            let _ = line.say(|greeting, out| greeting.decide(Verdict::Other, out));
+            return None;
+        }
+        let (peer, _) =
+            *self.known.entry(them.id).or_insert_with(|| (sides.arrived(them), Known::Meeting));
+        if let Some(at) = ours {
+            self.calls.swap_remove(at);
+        }
+        let is_full = matches!(line.socket, Socket::Near(_)) && !sides.shm.has_room();
+        let verdict = if is_full { Verdict::ByTcp } else { Verdict::Yes };
+        if line.say(|greeting, out| greeting.decide(verdict, out)).is_err() || is_full {
+            self.expect(peer, them, now);
+            return None;
+        }
+        match line.socket {
+            Socket::Near(stream) => match sides.shm.begin(stream) {
+                Ok(meeting) => Some(CallerState::Shares(peer, meeting)),
+                Err(_) => {
+                    sides.lost(peer);
+                    None
+                }
+            },
+            Socket::Far(stream) => {
+                self.met(peer, them.id, sides.adopt(peer, stream), sides);
+                None
+            }
+        }
+    }
+
+    /// The other calls, and is lost when it does not.
+    fn expect(&mut self, peer: Peer, to: Address, now: Instant) {
+        let state = CallState::Expects(now + PATIENCE);
+        self.calls.push(Call { peer, to, by_tcp: true, state, failed: None, pause: PAUSE_MIN });
+    }
+
+    /// Goes on with a meeting over shared memory; none when that is over.
+    fn share(
+        &mut self,
+        peer: Peer,
+        meeting: shm::Meeting,
+        sides: &mut Sides,
+    ) -> Option<shm::Meeting> {
+        match sides.go_on(peer, meeting) {
+            Ok(None) => {
+                self.known.values_mut().filter(|known| known.0 == peer).for_each(|known| {
+                    known.1 = Known::Met;
+                });
+                None
+            }
+            Ok(meeting) => meeting,
+            Err(_) => {
+                sides.lost(peer);
+                None
+            }
+        }
+    }
+
+    fn met(&mut self, peer: Peer, id: Id, joined: io::Result<()>, sides: &mut Sides) {
+        self.known.insert(id, (peer, Known::Met));
+        if joined.is_err() {
+            sides.lost(peer);
+        }
+    }
+
+    fn is_met(&self, peer: Peer) -> bool {
+        self.known.values().any(|known| *known == (peer, Known::Met))
+    }
+
+    /// Goes on with a call; none when it is over.
+    fn go_on(
+        &mut self,
+        mut call: Call,
+        sides: &mut Sides,
+        now: Instant,
+        events: &OwnedFd,
+    ) -> Option<Call> {
+        if self.is_met(call.peer) {
+            return None;
+        }
+        let state = std::mem::replace(&mut call.state, CallState::Next(now));
+        match self.step(&mut call, state, sides, now, events) {
+            Ok(Some(state)) => call.state = state,
+            Ok(None) => return None,
+            Err(error) if call.may_try_again(&error, now) => {}
+            Err(_) => {
+                sides.lost(call.peer);
+                return None;
+            }
+        }
+        Some(call)
+    }
+
+    /// What a call does next; none when it is over.
+    fn step(
+        &mut self,
+        call: &mut Call,
+        state: CallState,
+        sides: &mut Sides,
+        now: Instant,
+        events: &OwnedFd,
+    ) -> io::Result<Option<CallState>> {
+        Ok(Some(match state {
+            CallState::Next(then) if now < then => CallState::Next(then),
+            CallState::Next(_) => self.begin(call, sides, now, events)?,
+            CallState::Connects(socket, until) => {
+                if socket.is_connected()? {
+                    unwatch(events, &socket);
+                    self.greet(socket, events)?
+                } else if now >= until {
+                    return Err(ErrorKind::TimedOut.into());
+                } else {
+                    CallState::Connects(socket, until)
+                }
+            }
+            CallState::Greets(mut line) => match line.go_on()? {
+                Step::Said(verdict, them) => {
+                    unwatch(events, &line.socket);
+                    return self.answered(call, line.socket, verdict, &them, sides, now);
+                }
+                _ => CallState::Greets(line),
+            },
+            CallState::Shares(meeting) => match self.share(call.peer, meeting, sides) {
+                Some(meeting) => CallState::Shares(meeting),
+                None => return Ok(None),
+            },
+            CallState::Expects(until) if now < until => CallState::Expects(until),
+            CallState::Expects(_) => {
+                sides.lost(call.peer);
+                return Ok(None);
+            }
+        }))
+    }
+
+    fn begin(
+        &mut self,
+        call: &Call,
+        sides: &Sides,
+        now: Instant,
+        events: &OwnedFd,
+    ) -> io::Result<CallState> {
+        if !call.by_tcp && sides.shm.has_room() {
+            let socket = Socket::call_near(&call.to)?;
+            return self.greet(socket, events);
+        }
+        let to = call.to.tcp.ok_or(ErrorKind::ConnectionRefused)?;
+        let socket = Socket::call_far(to)?;
+        watch(events, &socket, EventFlags::OUT)?;
+        Ok(CallState::Connects(socket, now + PATIENCE))
+    }
+
+    fn greet(&self, socket: Socket, events: &OwnedFd) -> io::Result<CallState> {
+        watch(events, &socket, EventFlags::IN)?;
+        let (greeting, first) = Greeting::calls(&self.secret, &self.me, random::nonce()?);
+        Ok(CallState::Greets(Box::new(Line::new(socket, greeting, first))))
+    }
+
+    /// What the called one has said, who has proven itself.
+    fn answered(
+        &mut self,
+        call: &mut Call,
+        socket: Socket,
+        verdict: Verdict,
+        them: &Address,
+        sides: &mut Sides,
+        now: Instant,
+    ) -> io::Result<Option<CallState>> {
+        if call.to.has_id() && call.to.id != them.id {
+            // Another endpoint has the address of one that is gone.
+            return Err(ErrorKind::ConnectionRefused.into());
+        }
+        if !call.to.has_id() {
+            // One of which only the TCP address was known. Under its name it may be a peer already.
+            if self.known.contains_key(&them.id) {
+                return Err(ErrorKind::ConnectionRefused.into());
+            }
+            self.known.insert(them.id, (call.peer, Known::Meeting));
+            sides.name(call.peer, *them);
+            call.to = *them;
+        }
+        match (verdict, socket) {
+            (Verdict::Other, _) => Ok(Some(CallState::Expects(now + PATIENCE))),
+            (Verdict::ByTcp, _) => {
+                call.by_tcp = true;
+                Ok(Some(CallState::Next(now)))
+            }
+            (Verdict::Yes, Socket::Near(stream)) => {
+                Ok(Some(CallState::Shares(sides.shm.begin(stream)?)))
+            }
+            (Verdict::Yes, Socket::Far(stream)) => {
+                self.met(call.peer, them.id, sides.adopt(call.peer, stream), sides);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Call {
+    /// Whether a failure is no reason to believe that the other is gone: then it is called again.
+    fn may_try_again(&mut self, error: &io::Error, now: Instant) -> bool {
+        let is_refused = error.kind() == ErrorKind::ConnectionRefused;
+        if is_refused && !self.by_tcp && self.to.tcp.is_some() {
+            // Its socket cannot be seen from here: another network namespace.
+            self.by_tcp = true;
+            return true;
+        }
+        let failed = *self.failed.get_or_insert(now);
+        if is_refused || error.kind() == ErrorKind::PermissionDenied || now > failed + PATIENCE {
+            return false;
+        }
+        self.state = CallState::Next(now + self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        true
+    }
+}
+
+/// Listens where others of this machine find it.
+fn listen(me: &Address) -> io::Result<UnixListener> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(&me.socket_name())?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn watch(events: &OwnedFd, what: &Socket, flags: EventFlags) -> io::Result<()> {
+    Ok(epoll::add(events, what, EventData::new_u64(0), flags)?)
+}
+
+fn unwatch(events: &OwnedFd, what: impl AsFd) {
+    // It fails for what is not watched, and then nothing is to be done.
+    let _ = epoll::delete(events, what);
+}
+
+/// Nobody else has come, or the one who came is gone again.
+fn is_later(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock
+}
+
+/// Who is heard at once without having proven itself.
+const CALLERS_MAX: usize = 64;
+/// Taken in by one look.
+const NEW_MAX: usize = 64;
+const BACKLOG: i32 = 1024;
+/// How long somebody may take to prove itself; and how long one is called that is there and does not answer well.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(100);

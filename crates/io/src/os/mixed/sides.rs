@@ -1,0 +1,188 @@
+//! The peers, and over which transport each is reached.
+
+use super::address::Address;
+use crate::os::packets::Tcp;
+use crate::os::shm::{self, Shm};
+use covey_wire::transport::{Refused, Sink};
+use covey_wire::{Peer, Span, Transport};
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+
+/// Where a peer is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// It is being met.
+    Meeting,
+    /// By shared memory, under this number there.
+    Near(u32),
+    /// By TCP, under this number there.
+    Far(u32),
+    /// It is this endpoint.
+    Own,
+    Dead,
+}
+
+#[derive(Debug)]
+pub(super) struct Sides {
+    pub shm: Shm,
+    pub tcp: Tcp,
+    pub all: Vec<Side>,
+    /// Where each was found, if it was met by an address.
+    names: Vec<Option<Address>>,
+    /// Peers by their numbers in either transport.
+    pub near: Vec<Peer>,
+    pub far: Vec<Peer>,
+    /// Who has come without having been called.
+    pub came: VecDeque<Peer>,
+    /// Peers that could not be met: to be told of.
+    pub lost: VecDeque<Peer>,
+}
+
+impl Sides {
+    pub fn new(shm: Shm, tcp: Tcp) -> Sides {
+        Sides {
+            shm,
+            tcp,
+            all: Vec::new(),
+            names: Vec::new(),
+            near: Vec::new(),
+            far: Vec::new(),
+            came: VecDeque::new(),
+            lost: VecDeque::new(),
+        }
+    }
+
+    pub fn add(&mut self, side: Side, name: Option<Address>) -> Peer {
+        self.all.push(side);
+        self.names.push(name);
+        Peer(self.all.len() as u32 - 1)
+    }
+
+    /// Somebody new has come, and is being met.
+    pub fn arrived(&mut self, them: Address) -> Peer {
+        let peer = self.add(Side::Meeting, Some(them));
+        self.came.push_back(peer);
+        peer
+    }
+
+    #[inline]
+    pub fn of(&self, peer: Peer) -> Side {
+        self.all.get(peer.0 as usize).copied().unwrap_or(Side::Dead)
+    }
+
+    pub fn name_of(&self, peer: Peer) -> Option<&Address> {
+        self.names.get(peer.0 as usize)?.as_ref()
+    }
+
+    pub fn name(&mut self, peer: Peer, them: Address) {
+        self.names[peer.0 as usize] = Some(them);
+    }
+
+    /// Goes on with a meeting over shared memory; none when the peer is there.
+    pub fn go_on(&mut self, peer: Peer, meeting: shm::Meeting) -> io::Result<Option<shm::Meeting>> {
+        match self.shm.go_on(meeting)? {
+            Ok(near) => {
+                self.join_near(peer, near);
+                Ok(None)
+            }
+            Err(meeting) => Ok(Some(meeting)),
+        }
+    }
+
+    /// A connection by TCP is the peer's.
+    pub fn adopt(&mut self, peer: Peer, stream: TcpStream) -> io::Result<()> {
+        let far = self.tcp.adopt(stream)?;
+        self.join_far(peer, far);
+        Ok(())
+    }
+
+    /// The peer of one that joined shared memory, a new one where it was not expected.
+    pub fn join_near(&mut self, peer: Peer, near: Peer) {
+        debug_assert_eq!(self.near.len(), near.0 as usize);
+        self.near.push(peer);
+        self.all[peer.0 as usize] = Side::Near(near.0);
+    }
+
+    pub fn join_far(&mut self, peer: Peer, far: Peer) {
+        debug_assert_eq!(self.far.len(), far.0 as usize);
+        self.far.push(peer);
+        self.all[peer.0 as usize] = Side::Far(far.0);
+    }
+
+    /// A peer that could not be met, or was gone before it was.
+    pub fn lost(&mut self, peer: Peer) {
+        if self.of(peer) == Side::Meeting {
+            self.all[peer.0 as usize] = Side::Dead;
+            self.lost.push_back(peer);
+        }
+    }
+
+    /// Polls shared memory.
+    #[inline]
+    pub fn poll_near(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
+        let mut named = Named { sink, names: &self.near, all: &mut self.all };
+        self.shm.poll(budget, &mut named)
+    }
+
+    /// Polls TCP.
+    pub fn poll_far(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
+        let mut named = Named { sink, names: &self.far, all: &mut self.all };
+        self.tcp.poll(budget, &mut named)
+    }
+}
+
+/// An engine that hears of peers by the numbers that they have here.
+struct Named<'a, S> {
+    sink: &'a mut S,
+    names: &'a [Peer],
+    all: &'a mut [Side],
+}
+
+impl<S: Sink> Named<'_, S> {
+    #[inline]
+    fn of(&self, peer: Peer) -> Peer {
+        self.names[peer.0 as usize]
+    }
+}
+
+impl<S: Sink> Sink for Named<'_, S> {
+    /// Told by whoever knows its number here.
+    fn joined(&mut self, _peer: Peer) {}
+
+    #[inline]
+    fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]) {
+        self.sink.packet(self.of(peer), head, payload);
+    }
+
+    #[inline]
+    fn wants_more(&self) -> bool {
+        self.sink.wants_more()
+    }
+
+    fn place(&mut self, peer: Peer, head: &[u8], bytes: usize) -> Option<Span> {
+        self.sink.place(self.of(peer), head, bytes)
+    }
+
+    fn placed(&mut self, peer: Peer, head: &[u8], bytes: usize) {
+        self.sink.placed(self.of(peer), head, bytes);
+    }
+
+    fn lends(&self, peer: Peer, message: u32, span: Span) -> bool {
+        self.sink.lends(self.of(peer), message, span)
+    }
+
+    fn sent(&mut self, token: u64) {
+        self.sink.sent(token);
+    }
+
+    fn done(&mut self, token: u64, result: Result<(), Refused>) {
+        self.sink.done(token, result);
+    }
+
+    fn dead(&mut self, peer: Peer) {
+        let peer = self.of(peer);
+        self.all[peer.0 as usize] = Side::Dead;
+        self.sink.dead(peer);
+    }
+}

@@ -1,0 +1,249 @@
+//! Endpoints of one process that meet, and strangers.
+
+use super::*;
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// What an engine was told.
+#[derive(Default)]
+struct Heard {
+    joined: Vec<Peer>,
+    packets: Vec<(Peer, Vec<u8>)>,
+    dead: Vec<Peer>,
+}
+
+impl Sink for Heard {
+    fn joined(&mut self, peer: Peer) {
+        self.joined.push(peer);
+    }
+
+    fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]) {
+        self.packets.push((peer, [head, payload].concat()));
+    }
+
+    fn dead(&mut self, peer: Peer) {
+        self.dead.push(peer);
+    }
+}
+
+struct End {
+    mixed: Mixed,
+    address: Address,
+    heard: Heard,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Memory,
+    Tcp,
+}
+
+fn settings(by: By) -> Settings {
+    let shm = shm::Settings { heap_bytes: 1 << 16, peers_max: 64, ..shm::Settings::default() };
+    let tcp = Some((Ipv4Addr::LOCALHOST, 0).into());
+    Settings { shm, near: by == By::Memory, tcp }
+}
+
+fn end_with(settings: &Settings, secret: &[u8]) -> End {
+    let mut mixed = Mixed::new(settings).expect("a transport");
+    let address = mixed.open(settings, Secret::of(secret)).expect("a door");
+    End { mixed, address, heard: Heard::default() }
+}
+
+fn end(by: By) -> End {
+    end_with(&settings(by), b"quail")
+}
+
+fn wait(ends: &mut [End], mut is_so: impl FnMut(&mut [End]) -> bool) {
+    let begun = Instant::now();
+    while !is_so(ends) {
+        for end in ends.iter_mut() {
+            end.mixed.poll(64, &mut end.heard);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come true");
+    }
+}
+
+/// Says something to a peer as soon as that is possible.
+fn say(ends: &mut [End], from: usize, to: Peer, what: &[u8]) {
+    wait(ends, |ends| {
+        let said = ends[from].mixed.send(to, what, 0, |_| ());
+        assert!(matches!(said, Ok(()) | Err(Refused::Full)), "{said:?}");
+        said.is_ok()
+    });
+}
+
+fn has_heard(end: &End, what: &[u8]) -> bool {
+    end.heard.packets.iter().any(|(_, said)| said == what)
+}
+
+#[test]
+fn two_that_call_each_other_at_once_have_one_connection() {
+    for by in [By::Memory, By::Tcp] {
+        for _ in 0..8 {
+            let mut ends = [end(by), end(by)];
+            let addresses = [ends[0].address, ends[1].address];
+            let first = ends[0].mixed.call(&addresses[1]).expect("a peer");
+            let second = ends[1].mixed.call(&addresses[0]).expect("a peer");
+            say(&mut ends, 0, first, b"one");
+            say(&mut ends, 1, second, b"two");
+            wait(&mut ends, |ends| has_heard(&ends[0], b"two") && has_heard(&ends[1], b"one"));
+            for end in &mut ends {
+                let side = if by == By::Memory { Side::Near(0) } else { Side::Far(0) };
+                assert_eq!(end.mixed.sides.all, [side], "{by:?}");
+                assert!(end.mixed.came().is_none() && end.heard.dead.is_empty());
+                assert_eq!(end.heard.joined, [Peer(0)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_is_called_learns_who_has_come_and_may_take_its_time() {
+    let mut ends = [end(By::Memory), end(By::Memory)];
+    let to = ends[1].address;
+    let peer = ends[0].mixed.call(&to).expect("a peer");
+    assert_eq!(ends[0].mixed.call(&to).expect("a peer"), peer);
+    // It does not look: nobody waits for it.
+    for _ in 0..10_000 {
+        let end = &mut ends[0];
+        end.mixed.poll(64, &mut end.heard);
+    }
+    assert_eq!(ends[0].mixed.send(peer, b"one", 0, |_| ()), Err(Refused::Full));
+    say(&mut ends, 0, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[1], b"one"));
+    let came = ends[1].mixed.came().expect("somebody");
+    assert_eq!(ends[1].mixed.address_of(came), Some(&ends[0].address));
+    assert_eq!(ends[1].mixed.is_near(came), Some(true));
+    let back = ends[0].address;
+    assert_eq!(ends[1].mixed.call(&back).expect("a peer"), came);
+}
+
+#[test]
+fn many_meet_all_others_at_once() {
+    crate::os::limits::raise_open_files().expect("more files");
+    for by in [By::Memory, By::Tcp] {
+        let mut ends: Vec<End> = (0..12).map(|_| end(by)).collect();
+        let addresses: Vec<Address> = ends.iter().map(|end| end.address).collect();
+        let mut peers = Vec::new();
+        for end in &mut ends {
+            let call = |address| end.mixed.call(address).expect("a peer");
+            peers.push(addresses.iter().map(call).collect::<Vec<Peer>>());
+        }
+        for (from, peers) in peers.iter().enumerate() {
+            for (to, peer) in peers.iter().enumerate() {
+                say(&mut ends, from, *peer, &[from as u8, to as u8]);
+            }
+        }
+        wait(&mut ends, |ends| ends.iter().all(|end| end.heard.packets.len() >= 12));
+        for (number, end) in ends.iter_mut().enumerate() {
+            let mut said: Vec<_> = end.heard.packets.drain(..).map(|(_, said)| said).collect();
+            said.sort_unstable();
+            let expected: Vec<_> = (0..12).map(|from| vec![from, number as u8]).collect();
+            assert_eq!(said, expected);
+            assert!(end.heard.dead.is_empty());
+        }
+    }
+}
+
+#[test]
+fn who_does_not_know_the_secret_is_no_peer() {
+    for by in [By::Memory, By::Tcp] {
+        let mut ends = [end(by), end_with(&settings(by), b"hawk")];
+        let to = ends[0].address;
+        let peer = ends[1].mixed.call(&to).expect("a number");
+        wait(&mut ends, |ends| ends[1].heard.dead == [peer]);
+        assert_eq!(ends[1].mixed.send(peer, b"one", 0, |_| ()), Err(Refused::Dead));
+        assert!(ends[0].heard.joined.is_empty() && ends[0].mixed.came().is_none());
+    }
+}
+
+#[test]
+fn strangers_that_flood_and_never_prove_themselves_keep_nobody_out() {
+    let mut ends = [end(By::Tcp), end(By::Tcp)];
+    let to = ends[0].address;
+    let tcp = to.tcp().expect("it listens");
+    let mut flood = Vec::new();
+    for number in 0..3 * 64 {
+        let mut stranger = TcpStream::connect(tcp).expect("a connection");
+        // Some say nothing, some say something else.
+        if number % 3 > 0 {
+            let _ = stranger.write_all(&vec![number as u8; 16 << (number % 3)]);
+        }
+        flood.push(stranger);
+        if number % 64 == 0 {
+            let end = &mut ends[0];
+            (0..ROUNDS * 2).for_each(|_| {
+                end.mixed.poll(64, &mut end.heard);
+            });
+        }
+    }
+    let peer = ends[1].mixed.call(&to).expect("a peer");
+    say(&mut ends, 1, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    assert_eq!(ends[0].heard.joined.len(), 1);
+}
+
+#[test]
+fn one_that_is_gone_is_found_to_be_dead() {
+    for by in [By::Memory, By::Tcp] {
+        let mut ends = vec![end(by), end(by)];
+        let to = ends[1].address;
+        ends.truncate(1);
+        let peer = ends[0].mixed.call(&to).expect("a number");
+        wait(&mut ends, |ends| ends[0].heard.dead == [peer]);
+    }
+}
+
+#[test]
+fn one_that_is_not_seen_from_here_is_met_by_tcp() {
+    let mut ends = [end(By::Memory), end(By::Memory)];
+    // As if its socket were in another network namespace.
+    let mut to = ends[1].address;
+    ends[1].mixed.door.as_mut().expect("a door").me.id[0] ^= 1;
+    to.id[0] ^= 1;
+    let peer = ends[0].mixed.call(&to).expect("a peer");
+    say(&mut ends, 0, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[1], b"one"));
+    assert_eq!(ends[0].mixed.is_near(peer), Some(false));
+}
+
+#[test]
+fn only_its_tcp_address_is_enough_to_meet_one() {
+    let mut ends = [end(By::Memory), end(By::Memory)];
+    let to = ends[1].address;
+    let tcp = to.tcp().expect("it listens");
+    let peer = ends[0].mixed.call(&Address::of_tcp(tcp)).expect("a peer");
+    say(&mut ends, 0, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[1], b"one"));
+    // From then on it is known by its name.
+    assert_eq!(ends[0].mixed.call(&to).expect("a peer"), peer);
+}
+
+#[test]
+fn what_is_sent_to_oneself_arrives() {
+    let mut ends = [end(By::Memory)];
+    let to = ends[0].address;
+    let own = ends[0].mixed.call(&to).expect("a peer");
+    say(&mut ends, 0, own, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    assert_eq!(ends[0].heard.packets, [(own, b"one".to_vec())]);
+}
+
+#[test]
+fn memory_that_is_full_of_peers_leaves_tcp() {
+    let few = |peers_max| {
+        let mut settings = settings(By::Memory);
+        settings.shm.peers_max = peers_max;
+        end_with(&settings, b"quail")
+    };
+    let mut ends = vec![few(1), few(8), few(8)];
+    let to = ends[0].address;
+    for from in 1..3 {
+        let peer = ends[from].mixed.call(&to).expect("a peer");
+        say(&mut ends, from, peer, &[from as u8]);
+        wait(&mut ends, |ends| has_heard(&ends[0], &[from as u8]));
+        assert_eq!(ends[from].mixed.is_near(peer), Some(from == 1));
+    }
+}
