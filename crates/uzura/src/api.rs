@@ -1,6 +1,8 @@
 //! What operations are made of: places, peers, tags, completions.
 
 use crate::Fault;
+use crate::envelope::{Envelope, Traits};
+use crate::matching::Early;
 use covey_layout::ByteOrder;
 use covey_wire::{Peer, Span};
 
@@ -20,8 +22,8 @@ impl Form {
     }
 }
 
-/// The key of a registration. Who has it may access the memory as far as its rights go; it cannot be guessed
-/// from other keys but with the luck of one in a million.
+/// The key of a registration. Who has it may access the memory as far as its rights go. One that the engine chose cannot be
+/// guessed from other keys but with the luck of one in a million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key(pub u64);
 
@@ -71,7 +73,8 @@ pub struct Remote {
     pub peer: Peer,
     /// Its registration.
     pub key: Key,
-    /// Where in it the layout's displacement 0 lies, in bytes from the registration's beginning.
+    /// Where in it the layout's displacement 0 lies, in bytes from the registration's beginning; an address where it was
+    /// registered [by address](Rights::BY_ADDRESS).
     pub at: u64,
     /// Which bytes are meant; as many as the local side has, in a row, without. The peer needs to know nothing of it:
     /// the description travels there and is run there.
@@ -111,6 +114,84 @@ impl Tag {
     }
 }
 
+/// Which messages are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// Those with such a tag.
+    Tagged(Tag),
+    /// Those without a tag. They never match a receive of tags, nor the other way round.
+    Untagged,
+}
+
+impl From<Tag> for Match {
+    #[inline]
+    fn from(tag: Tag) -> Match {
+        Match::Tagged(tag)
+    }
+}
+
+impl Match {
+    #[inline]
+    pub(crate) fn parts(self) -> (Traits, Tag) {
+        match self {
+            Match::Tagged(tag) => (Traits::default(), tag),
+            Match::Untagged => (Traits::UNTAGGED, Tag::exact(0)),
+        }
+    }
+}
+
+/// A message to be sent, without its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its tag; without one it goes to receives of [`Match::Untagged`].
+    pub tag: Option<u64>,
+    /// What it begins with, before the memory: at most [`HEADER_BYTES_MAX`] bytes.
+    pub header: &'a [u8],
+    /// A word that the receiver finds in its completion, beside the bytes.
+    pub data: Option<u64>,
+    /// When it is done.
+    pub done: Done,
+}
+
+/// When a message that is sent is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Done {
+    /// When its memory may be used again.
+    #[default]
+    Sent,
+    /// When it has been received and lies in the memory that it was received into, or was discarded.
+    Delivered,
+}
+
+impl Message<'_> {
+    #[inline]
+    pub(crate) fn envelope(&self) -> Envelope {
+        let if_so = |is: bool, traits| if is { traits } else { Traits::default() };
+        let traits = if_so(self.tag.is_none(), Traits::UNTAGGED)
+            .with(if_so(self.data.is_some(), Traits::DATA))
+            .with(if_so(self.done == Done::Delivered, Traits::DELIVERED));
+        let (tag, data) = (self.tag.unwrap_or(0), self.data.unwrap_or(0));
+        Envelope { traits, tag, data, ..Envelope::default() }
+    }
+}
+
+/// A message that was claimed: nobody else receives it. It takes room in the window until
+/// [`Engine::receive_claimed`](crate::Engine::receive_claimed) or [`Engine::discard`](crate::Engine::discard).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Claim(pub(crate) u64);
+
+impl Claim {
+    /// Its number, for a caller in C.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The claim of a number, which may never have been.
+    pub fn of_number(number: u64) -> Claim {
+        Claim(number)
+    }
+}
+
 /// What a registration permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights(pub(crate) u32);
@@ -122,8 +203,10 @@ impl Rights {
     pub const WRITE: Rights = Rights(2);
     /// Accumulate, fetch-and-op, compare-and-swap.
     pub const ATOMIC: Rights = Rights(4);
-    /// Everything.
+    /// Every access.
     pub const ALL: Rights = Rights(7);
+    /// Peers say where by addresses of the memory instead of offsets in the registration: [`Remote::at`] is one.
+    pub const BY_ADDRESS: Rights = Rights(8);
 
     /// Both.
     pub const fn and(self, other: Rights) -> Rights {
@@ -151,9 +234,25 @@ pub enum Started {
     Pending(OpId),
 }
 
-/// The end of an operation.
+/// What a completion tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum End {
+    /// An operation of ours has ended.
+    Operation,
+    /// A message has come into a buffer for many ([`Engine::receive_many`](crate::Engine::receive_many)), at [`Completion::at`].
+    Part,
+    /// Such a buffer is used no more: it is full, or was cancelled. `bytes` of it were filled.
+    Released,
+    /// A peer has put memory here and told it ([`Engine::put_telling`](crate::Engine::put_telling)); there is no context.
+    Written,
+}
+
+/// The end of an operation, or what a peer has done here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
+    /// What this is.
+    pub end: End,
     /// What the caller gave with it.
     pub context: u64,
     /// How it ended.
@@ -164,6 +263,19 @@ pub struct Completion {
     pub tag: u64,
     /// Bytes of the message, however many of them there was room for; bytes moved by a one-sided operation.
     pub bytes: u64,
+    /// The word that a received message, or a put of a peer, came with.
+    pub data: Option<u64>,
+    /// Where a message begins in its buffer for many, in bytes; otherwise 0.
+    pub at: u64,
+}
+
+impl Completion {
+    /// An operation that has ended well.
+    #[inline]
+    pub(crate) fn well(context: u64, peer: Peer, tag: u64, bytes: u64) -> Completion {
+        let (end, result, data, at) = (End::Operation, Ok(()), None, 0);
+        Completion { end, context, result, peer, tag, bytes, data, at }
+    }
 }
 
 /// A message that nobody has received yet.
@@ -171,10 +283,19 @@ pub struct Completion {
 pub struct Probe {
     /// From whom.
     pub peer: Peer,
-    /// Its tag.
+    /// Its tag; 0 without one.
     pub tag: u64,
     /// Its bytes.
     pub bytes: u64,
+    /// The word that it comes with.
+    pub data: Option<u64>,
+}
+
+impl Probe {
+    pub(crate) fn of(early: &Early) -> Probe {
+        let Early { peer, envelope, .. } = *early;
+        Probe { peer, tag: envelope.tag, bytes: early.body.bytes(), data: envelope.word() }
+    }
 }
 
 /// Headers of a form, and where the payload behind one goes: see [`Engine::place`](crate::Engine::place).

@@ -1,28 +1,24 @@
 //! What an engine keeps, apart from its transport; and what it does with the packets of messages.
 
+mod arrivals;
+mod many;
+
 use crate::Fault;
 use crate::api::{Completion, Config, Local, Stats};
 use crate::direct::is_done;
+use crate::envelope::{Envelope, QUEUES, Traits};
 use crate::forms::Forms;
-use crate::matching::{Body, Posted, Unexpected};
+use crate::matching::Queue;
 use crate::numbers::{OpIndex, Wire};
-use crate::ops::{Ops, Ready, State, What};
-use crate::order::Types;
-use crate::packet::{Head, PLAIN, VERSION, order_of};
-use crate::peers::{ENVELOPE_BYTES, Job, PeerState};
+use crate::ops::{Op, Ops, Ready, State, What};
+use crate::packet::{Head, VERSION, order_of};
+use crate::peers::{Job, PeerState};
 use crate::table::Table;
+use arrivals::Waiting;
 use covey_layout::{View, ViewMut};
 use covey_wire::transport::{Refused, Sink, Transfer};
 use covey_wire::{Memory, Peer, Span};
 use std::collections::VecDeque;
-
-/// What a peer says of a message that waits.
-struct Waiting {
-    op: Wire,
-    slot: u16,
-    bytes: u64,
-    address: u64,
-}
 
 /// Everything but the transport: a transport that is polled brings its packets here.
 #[derive(Debug)]
@@ -32,8 +28,8 @@ pub(crate) struct Core<M> {
     pub forms: Forms,
     pub table: Table,
     pub ops: Ops,
-    pub posted: Posted,
-    pub early: Unexpected,
+    /// Of messages with tags, and of those without.
+    pub queues: [Queue; QUEUES],
     pub peers: Vec<PeerState>,
     /// Peers that have something to be sent.
     pub queue: Vec<Peer>,
@@ -51,8 +47,7 @@ impl<M: Memory> Core<M> {
             forms: Forms::default(),
             table: Table::new(config.near_table_bytes, config.seed),
             ops: Ops::new(config.operations_max),
-            posted: Posted::new(),
-            early: Unexpected::new(),
+            queues: [Queue::new(), Queue::new()],
             peers: Vec::new(),
             queue: Vec::new(),
             matched: VecDeque::new(),
@@ -128,55 +123,20 @@ impl<M: Memory> Core<M> {
         Ok(unpacked??)
     }
 
-    /// Puts bytes of a message, from `at` on, where its receive wants them. What there is no room for is dropped.
-    #[inline]
-    pub fn deliver(&mut self, index: OpIndex, mut at: u64, mut bytes: &[u8]) {
-        let op = &self.ops[index];
-        let (ahead, local, room) = (op.ahead, op.local, op.wanted.saturating_sub(at));
-        bytes = &bytes[..bytes.len().min(room as usize)];
-        if at < ahead {
-            let (header, rest) = bytes.split_at(bytes.len().min((ahead - at) as usize));
-            self.deliver_header(index, at, header);
-            (at, bytes) = (at + header.len() as u64, rest);
-        }
-        if !bytes.is_empty()
-            && let Err(fault) = self.give(&local, at - ahead, bytes)
-        {
-            self.ops[index].fault.get_or_insert(fault);
-        }
-    }
-
-    fn deliver_header(&mut self, index: OpIndex, at: u64, bytes: &[u8]) {
-        let more = self.ops[index].more.as_ref();
-        let header = more.and_then(|more| more.place.as_ref()).map(|place| place.header);
-        let Some(part) = header.and_then(|span| span.part(at, bytes.len() as u64)) else { return };
-        if let Err(no) = self.memory.write(part, |into| into.copy_from_slice(bytes)) {
-            self.ops[index].fault.get_or_insert(no.into());
-        }
-    }
-
-    /// A receive got a message of this many bytes.
-    #[inline]
-    pub fn matched(&mut self, index: OpIndex, peer: Peer, tag: u64, bytes: u64) {
-        let op = &mut self.ops[index];
-        if bytes > op.bytes {
-            op.fault = Some(Fault::Truncated);
-        }
-        op.wanted = bytes.min(op.bytes);
-        (op.peer, op.tag, op.bytes, op.moved) = (peer, tag, bytes, 0);
-        op.state = State::Moving;
-    }
-
     /// Ends an operation and tells it.
     #[inline]
     pub fn complete(&mut self, index: OpIndex) {
+        let Op { traits, next: parent, .. } = self.ops[index];
         let completion = self.end(index);
         self.completions.push_back(completion);
+        if traits.has(Traits::PART) {
+            self.part_ended(parent);
+        }
     }
 
     /// Ends an operation with a fault and tells it.
     pub fn fail(&mut self, index: OpIndex, fault: Fault) {
-        self.ops[index].fault.get_or_insert(fault);
+        self.ops[index].spoil(fault);
         self.complete(index);
     }
 
@@ -184,7 +144,7 @@ impl<M: Memory> Core<M> {
     #[inline]
     pub fn end(&mut self, index: OpIndex) -> Completion {
         let op = &self.ops[index];
-        let is_request = !matches!(op.what, What::Send | What::Receive);
+        let is_request = !matches!(op.what, What::Send | What::Receive | What::Tell);
         if is_request && op.state == State::Moving {
             let peer = &mut self.peers[op.peer.0 as usize];
             peer.requests -= 1;
@@ -221,70 +181,6 @@ impl<M: Memory> Core<M> {
         self.dead(peer);
     }
 
-    #[inline]
-    fn eager(&mut self, peer: Peer, tag: u64, payload: &[u8], types: Option<Types>) {
-        let cost = payload.len() as u64 + ENVELOPE_BYTES;
-        if let Some(index) = self.posted.take(&mut self.ops, peer, tag, payload) {
-            self.matched(index, peer, tag, payload.len() as u64);
-            if self.is_foreign(peer) {
-                self.settle(index, types);
-            }
-            self.deliver(index, 0, payload);
-            self.complete(index);
-            self.give_back(peer, cost);
-            return;
-        }
-        if self.hold(peer, cost) {
-            let buffer = self.early.buffer(payload);
-            self.stats.bytes_held += payload.len() as u64;
-            self.early.add(peer, tag, Body::Whole(buffer), cost, types);
-        }
-    }
-
-    #[inline]
-    fn ready(&mut self, peer: Peer, tag: u64, waiting: Waiting, payload: &[u8]) {
-        let Waiting { op, slot, bytes, address } = waiting;
-        if payload.len() as u64 > bytes {
-            return self.violation(peer);
-        }
-        let state = &self.peers[peer.0 as usize];
-        let form = state.known.find(slot);
-        if state.is_foreign && form.is_err() {
-            // Its elements would stay unknown.
-            return self.violation(peer);
-        }
-        let address = Some(address).filter(|address| *address != u64::MAX && form.is_ok());
-        let (header, form) = (payload.to_vec(), form.unwrap_or(None));
-        let ready = Ready { op, bytes, header, address, form };
-        let cost = ready.header.len() as u64 + ENVELOPE_BYTES;
-        let Some(index) = self.posted.take(&mut self.ops, peer, tag, &ready.header) else {
-            if self.hold(peer, cost) {
-                self.early.add(peer, tag, Body::Ready(ready), cost, None);
-            }
-            return;
-        };
-        self.matched(index, peer, tag, ready.bytes);
-        if self.is_foreign(peer) {
-            self.settle(index, ready.types());
-        }
-        self.matched.push_back((self.ops.wire(index), ready));
-        self.give_back(peer, cost);
-    }
-
-    /// Makes room for a message that nobody has received yet. A sender keeps to its window.
-    fn hold(&mut self, peer: Peer, cost: u64) -> bool {
-        let window = self.config.window_bytes;
-        let state = &mut self.peers[peer.0 as usize];
-        if state.held + state.owed + cost > window {
-            self.violation(peer);
-            return false;
-        }
-        state.held += cost;
-        self.stats.unexpected += 1;
-        self.stats.unexpected_bytes += cost;
-        true
-    }
-
     /// Bytes for an operation of ours: a receive, or one that reads from the peer.
     fn data(&mut self, peer: Peer, wire: Wire, at: u64, payload: &[u8]) {
         let Some(index) = self.awaited(peer, wire, at, payload.len()) else { return };
@@ -299,7 +195,7 @@ impl<M: Memory> Core<M> {
             _ => before.and_then(|before| self.give(&before, at, payload).err()),
         };
         if let Some(fault) = fault {
-            self.ops[index].fault.get_or_insert(fault);
+            self.ops[index].spoil(fault);
         }
         self.arrived(index, payload.len() as u64);
     }
@@ -308,7 +204,11 @@ impl<M: Memory> Core<M> {
     fn awaited(&mut self, peer: Peer, wire: Wire, at: u64, bytes: usize) -> Option<OpIndex> {
         let index = self.ops.of_wire(wire, peer)?;
         let op = &self.ops[index];
-        let wants = matches!(op.what, What::Receive | What::Get | What::Fetch(_) | What::Swap);
+        let wants = match op.what {
+            What::Receive | What::Get | What::Fetch(_) | What::Swap | What::AtomicFetch => true,
+            What::Free | What::Send | What::Tell => false,
+            What::Put | What::Accumulate(_) | What::AtomicUpdate => false,
+        };
         let end = at.checked_add(bytes as u64)?;
         (wants && op.state == State::Moving && end <= op.wanted).then_some(index)
     }
@@ -316,8 +216,13 @@ impl<M: Memory> Core<M> {
     fn arrived(&mut self, index: OpIndex, bytes: u64) {
         let op = &mut self.ops[index];
         op.moved += bytes;
-        if op.moved >= op.wanted {
-            self.complete(index);
+        if op.moved < op.wanted {
+            return;
+        }
+        let Op { peer, theirs, traits, .. } = *op;
+        self.complete(index);
+        if traits.has(Traits::DELIVERED) {
+            self.reply(peer, Head::Ack { op: theirs, fault: 0 }, Vec::new());
         }
     }
 
@@ -325,10 +230,12 @@ impl<M: Memory> Core<M> {
         let Some(index) = self.ops.of_wire(wire, peer) else { return };
         let op = &mut self.ops[index];
         let fits = match op.what {
-            What::Receive | What::Free => false,
-            What::Send => op.state == State::Announced,
-            What::Put | What::Accumulate(_) => op.state == State::Moving,
-            What::Get | What::Fetch(_) | What::Swap => op.state == State::Moving && fault != 0,
+            What::Receive | What::Tell | What::Free => false,
+            What::Send => matches!(op.state, State::Announced | State::Delivering),
+            What::Put | What::Accumulate(_) | What::AtomicUpdate => op.state == State::Moving,
+            What::Get | What::Fetch(_) | What::Swap | What::AtomicFetch => {
+                op.state == State::Moving && fault != 0
+            }
         };
         if !fits {
             return;
@@ -336,7 +243,41 @@ impl<M: Memory> Core<M> {
         if fault != 0 {
             op.fault = Some(Fault::of_number(fault).unwrap_or(Fault::NoMemory));
         }
-        self.complete(index);
+        if op.state == State::Delivering {
+            self.peers[peer.0 as usize].deliveries -= 1;
+            if op.posted > 0 {
+                // The transport still reads it.
+                (op.state, op.traits) = (State::Moving, op.traits.without(Traits::DELIVERED));
+                return;
+            }
+        }
+        self.complete_or_tell(index);
+    }
+
+    /// A message has left: its memory may be used, and its end is there or is waited for.
+    pub fn message_left(&mut self, index: OpIndex) {
+        let op = &mut self.ops[index];
+        if op.traits.has(Traits::DELIVERED) {
+            op.state = State::Delivering;
+            self.peers[op.peer.0 as usize].deliveries += 1;
+        } else if op.posted == 0 {
+            self.complete(index);
+        }
+    }
+
+    /// A request has been answered, or its transfers have ended. A put whose target is to be told of it goes on with that.
+    pub fn complete_or_tell(&mut self, index: OpIndex) {
+        let op = &mut self.ops[index];
+        let is_told = op.what == What::Put && op.traits.has(Traits::DATA) && op.fault.is_none();
+        if !is_told {
+            return self.complete(index);
+        }
+        let state = &mut self.peers[op.peer.0 as usize];
+        state.requests -= u32::from(op.state == State::Moving);
+        state.backlog.push_back(index);
+        (op.what, op.state) = (What::Tell, State::Waiting);
+        let peer = op.peer;
+        self.enqueue(peer);
     }
 
     fn pull(&mut self, peer: Peer, wire: Wire, into: Wire, bytes: u64) {
@@ -365,25 +306,16 @@ impl<M: Memory> Core<M> {
         self.enqueue(peer);
     }
 
-    /// A short message whose elements are told. A slot without a layout is none that the peer may name.
-    fn typed_eager(&mut self, peer: Peer, tag: u64, (slot, header): (u16, u16), payload: &[u8]) {
-        let form = self.peers[peer.0 as usize].known.find(slot);
-        match form {
-            Ok(Some(form)) if slot != PLAIN => {
-                let types = Types { form, at: header.into() };
-                self.eager(peer, tag, payload, Some(types));
-            }
-            _ => self.violation(peer),
-        }
-    }
-
     #[cold]
     fn other(&mut self, peer: Peer, head: Head, payload: &[u8]) {
         match head {
             Head::Hello { version, order, window } => self.hello(peer, version, order, window),
-            Head::Typed { tag, types, header } => {
-                self.typed_eager(peer, tag, (types, header), payload)
+            Head::Message { op, traits, tag, data, types, header } => {
+                let Some(traits) = Traits::of_bits(traits) else { return self.violation(peer) };
+                let envelope = Envelope { traits, tag, data, op };
+                self.message(peer, envelope, (types, header), payload);
             }
+            Head::Written { data, bytes } => self.written(peer, data, bytes),
             Head::Pull { op, into, bytes } => self.pull(peer, op, into, bytes),
             Head::Credit { bytes } => {
                 let state = &mut self.peers[peer.0 as usize];
@@ -418,10 +350,14 @@ impl<M: Memory> Sink for Core<M> {
             return;
         }
         match Head::decode(head) {
-            Some(Head::Eager { tag }) => self.eager(peer, tag, payload, None),
+            Some(Head::Eager { tag }) => {
+                self.eager(peer, Envelope::tagged(tag), payload, None);
+            }
             Some(Head::Data { op, at }) => self.data(peer, op, at, payload),
-            Some(Head::Ready { op, slot, tag, bytes, address }) => {
-                self.ready(peer, tag, Waiting { op, slot, bytes, address }, payload);
+            Some(Head::Ready { op, traits, slot, tag, data, bytes, address }) => {
+                let Some(traits) = Traits::of_bits(traits) else { return self.violation(peer) };
+                let envelope = Envelope { traits, tag, data, op };
+                self.ready(peer, envelope, Waiting { slot, bytes, address }, payload);
             }
             Some(Head::Ack { op, fault }) => self.ack(peer, op, fault),
             Some(head) => self.other(peer, head, payload),
@@ -489,7 +425,7 @@ impl<M: Memory> Sink for Core<M> {
             return self.reply(peer, Head::Pull { op: theirs, into: wire, bytes }, Vec::new());
         }
         if let Err(fault) = is_read {
-            self.ops[index].fault.get_or_insert(fault);
+            self.ops[index].spoil(fault);
         }
         self.complete(index);
         if is_alive {
@@ -506,8 +442,18 @@ impl<M: Memory> Sink for Core<M> {
         let concerned: Vec<OpIndex> =
             self.ops.live().filter(|index| self.ops[*index].peer == peer).collect();
         for index in concerned {
+            if self.ops[index].what == What::Free {
+                // A buffer whose last message has just ended.
+                continue;
+            }
+            if self.ops[index].traits.has(Traits::MANY) && self.ops[index].what == What::Receive {
+                self.ops[index].fault = Some(Fault::PeerDead);
+                self.close_many(index);
+                continue;
+            }
             if self.ops[index].state == State::Posted {
-                self.posted.remove(&mut self.ops, index);
+                let queue = self.ops[index].traits.queue();
+                self.queues[queue].posted.remove(&mut self.ops, index);
             }
             self.ops[index].fault = Some(Fault::PeerDead);
             let op = &self.ops[index];

@@ -1,17 +1,21 @@
 //! The engine: one endpoint of messages and one-sided operations.
 
+mod atomics;
 mod messages;
 mod onesided;
 mod posted;
 mod pump;
+mod tell;
 
 use crate::Fault;
 use crate::api::*;
 use crate::core::Core;
-use crate::ops::State;
-use crate::table::{self, Registration};
+use crate::envelope::{Envelope, Traits};
+use crate::ops::{State, What};
+use crate::peers::ENVELOPE_BYTES;
+use crate::table::Registration;
 use covey_layout::Layout;
-use covey_wire::transport::{PUBLISHED_MAX, Published};
+use covey_wire::transport::Published;
 use covey_wire::{Memory, Peer, Span, Transport};
 
 /// One endpoint: it has a transport with peers, and memory that operations are about.
@@ -85,7 +89,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         what: Local,
         context: u64,
     ) -> Result<Started, Fault> {
-        self.send_headed(to, tag, &[], what, context)
+        self.know(to);
+        self.start_send(to, Envelope::tagged(tag), &[], what, context)
     }
 
     /// Sends a message that begins with a header, at most [`HEADER_BYTES_MAX`] bytes, followed by memory: nothing
@@ -99,7 +104,19 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         context: u64,
     ) -> Result<Started, Fault> {
         self.know(to);
-        self.start_send(to, tag, header, what, context)
+        self.start_send(to, Envelope::tagged(tag), header, what, context)
+    }
+
+    /// Sends a message of any kind: without a tag, with a word for the receiver, or waited for until it is delivered.
+    pub fn send_message(
+        &mut self,
+        to: Peer,
+        message: &Message<'_>,
+        what: Local,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        self.know(to);
+        self.start_send(to, message.envelope(), message.header, what, context)
     }
 
     /// Receives a message: the first one of those that fit, by this source and tag, in the order in which they were sent.
@@ -107,11 +124,24 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     pub fn receive(
         &mut self,
         from: Source,
-        tag: Tag,
+        which: impl Into<Match>,
         into: Local,
         context: u64,
     ) -> Result<Started, Fault> {
-        self.start_receive(from, tag, into, context)
+        self.start_receive(from, which.into(), into, context)
+    }
+
+    /// Receives untagged messages one behind the other into one buffer, until less than `left_min` bytes are left (but 1 at
+    /// least); one that is longer than what is left is cut off. Each has a completion of [`End::Part`], and after the last
+    /// one the buffer has one of [`End::Released`]. All of them come to the queue.
+    pub fn receive_many(
+        &mut self,
+        from: Source,
+        into: Span,
+        left_min: u64,
+        context: u64,
+    ) -> Result<OpId, Fault> {
+        self.start_many(from, into, left_min, context)
     }
 
     /// Receives one message whose header has a form: header and payload each go to their place, with no copy in
@@ -121,10 +151,30 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// The message that a receive would get now.
-    pub fn probe(&mut self, from: Source, tag: Tag) -> Option<Probe> {
-        let early = &self.core.early;
-        let early = early.look(early.find(from, tag, |_| true)?);
-        Some(Probe { peer: early.peer, tag: early.tag, bytes: early.body.bytes() })
+    pub fn probe(&mut self, from: Source, which: impl Into<Match>) -> Option<Probe> {
+        let (traits, tag) = which.into().parts();
+        let early = &self.core.queues[traits.queue()].early;
+        Some(Probe::of(early.look(early.find(from, tag, |_| true)?)))
+    }
+
+    /// Claims the message that a receive would get now: from here on only the claim receives it, and it holds up no other.
+    pub fn claim(&mut self, from: Source, which: impl Into<Match>) -> Option<(Claim, Probe)> {
+        self.claim_early(from, which.into())
+    }
+
+    /// Receives a message that was claimed, and ends the claim. One that is refused leaves it claimed.
+    pub fn receive_claimed(
+        &mut self,
+        claim: Claim,
+        into: Local,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        self.start_claimed(claim, into, context)
+    }
+
+    /// Drops a message that was claimed, unread. Its sender does not learn of it.
+    pub fn discard(&mut self, claim: Claim) -> Result<(), Fault> {
+        self.discard_claimed(claim)
     }
 
     /// Cancels what has not begun: a receive without a message, anything else that no packet has left for. True: its
@@ -133,12 +183,24 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let core = &mut self.core;
         let Some(index) = core.ops.of_id(operation) else { return false };
         match core.ops[index].state {
-            State::Posted => core.posted.remove(&mut core.ops, index),
+            State::Posted if core.ops[index].traits.has(Traits::MANY) => {
+                core.ops[index].fault = Some(Fault::Cancelled);
+                core.close_many(index);
+                return true;
+            }
+            State::Posted => {
+                let queue = core.ops[index].traits.queue();
+                core.queues[queue].posted.remove(&mut core.ops, index);
+            }
+            // The put that it tells of has taken place.
+            State::Waiting if core.ops[index].what == What::Tell => return false,
             State::Waiting => {
                 let peer = core.ops[index].peer;
                 core.peers[peer.0 as usize].backlog.retain(|waiting| *waiting != index);
             }
-            State::Announced | State::Moving | State::Away => return false,
+            State::Announced | State::Moving | State::Delivering | State::Closing | State::Away => {
+                return false;
+            }
         }
         core.fail(index, Fault::Cancelled);
         true
@@ -147,20 +209,29 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// Lets peers that have the key access memory.
     pub fn register(&mut self, span: Span, rights: Rights) -> Result<Key, Fault> {
         let registration = self.core.table.add(span, rights).ok_or(Fault::Busy)?;
-        let slot = table::index(registration.key);
-        if slot < PUBLISHED_MAX {
-            let Registration { key, span, rights } = registration;
+        Ok(self.publish(registration))
+    }
+
+    /// The same under a key of the caller's choice, which is refused with [`Fault::KeyTaken`] where a registration has it.
+    /// Such a key may be guessed. It may be used again after it was revoked: then it means the new memory.
+    pub fn register_as(&mut self, key: Key, span: Span, rights: Rights) -> Result<(), Fault> {
+        let registration = self.core.table.add_as(key.0, span, rights)?;
+        self.publish(registration);
+        Ok(())
+    }
+
+    fn publish(&mut self, registration: Registration) -> Key {
+        let Registration { key, span, rights } = registration;
+        if let Some(slot) = self.core.table.publish(key) {
             self.transport.publish(slot, Some(Published { key, span, rights }));
         }
-        Ok(Key(registration.key))
+        Key(key)
     }
 
     /// Takes a registration back. When this returns nobody accesses the memory by this key any more; operations under
     /// way that need it end with [`Fault::Revoked`].
     pub fn revoke(&mut self, key: Key) -> Result<(), Fault> {
-        self.core.table.remove(key)?;
-        let slot = table::index(key.0);
-        if slot < PUBLISHED_MAX {
+        if let Some(slot) = self.core.table.remove(key)? {
             self.transport.publish(slot, None);
         }
         Ok(())
@@ -178,9 +249,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         happened
     }
 
-    /// The end of an operation, if one has ended. They come in the order of their ends.
+    /// The end of an operation, if one has ended. They come in the order of their ends. What peers told of their puts comes
+    /// here too, and takes room in their windows until it is taken.
     pub fn completion(&mut self) -> Option<Completion> {
-        self.core.completions.pop_front()
+        let completion = self.core.completions.pop_front()?;
+        if completion.end == End::Written {
+            self.core.discharge(completion.peer, ENVELOPE_BYTES);
+        }
+        Some(completion)
     }
 
     /// Whether it is only peers that this waits for: nothing of ours is left to be tried again.

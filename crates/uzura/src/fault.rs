@@ -69,6 +69,8 @@ faults! {
     16 Overlap "the two sides overlap in memory";
     /// Between peers of different byte orders: the layouts of the two sides name elements of different sizes.
     17 Elements "the two sides have elements of different sizes";
+    /// Another registration has this key.
+    18 KeyTaken "another registration has this key";
 }
 
 impl std::error::Error for Fault {}

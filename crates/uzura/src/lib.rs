@@ -33,9 +33,11 @@
 #![deny(missing_docs)]
 
 mod api;
+mod atomics;
 mod core;
 mod direct;
 mod engine;
+mod envelope;
 mod fault;
 mod forms;
 mod matching;
@@ -50,9 +52,10 @@ mod serve;
 mod table;
 
 pub use api::{
-    Completion, Config, Form, HEADER_BYTES_MAX, Key, Local, OpId, Probe, Remote, Rights, Rule,
-    Source, Started, Stats, Tag,
+    Claim, Completion, Config, Done, End, Form, HEADER_BYTES_MAX, Key, Local, Match, Message, OpId,
+    Probe, Remote, Rights, Rule, Source, Started, Stats, Tag,
 };
+pub use atomics::Compare;
 pub use engine::Engine;
 pub use fault::Fault;
 pub use reliable::Reliable;

@@ -4,7 +4,8 @@
 //! with wildcards in one list. The elder of the two that fit is served. Messages that came first lie in buckets
 //! too, and in one list in the order in which they came, for receives with wildcards.
 
-use crate::api::{Source, Tag};
+use crate::api::{Claim, Source, Tag};
+use crate::envelope::{Envelope, Traits};
 use crate::numbers::{ANYBODY, OpIndex};
 use crate::ops::{Ops, Ready};
 use crate::order::Types;
@@ -18,6 +19,19 @@ struct List<I> {
 }
 
 const EMPTY: List<OpIndex> = List { first: OpIndex::NONE, last: OpIndex::NONE };
+
+/// Receives and messages that may match each other.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub posted: Posted,
+    pub early: Unexpected,
+}
+
+impl Queue {
+    pub fn new() -> Queue {
+        Queue { posted: Posted::new(), early: Unexpected::new() }
+    }
+}
 
 /// Receives without a message.
 #[derive(Debug)]
@@ -48,7 +62,7 @@ impl Posted {
         ops[index].next = OpIndex::NONE;
     }
 
-    /// Takes the receive that a message is for.
+    /// Takes the receive that a message is for. One that takes many stays.
     #[inline]
     pub fn take(&mut self, ops: &mut Ops, peer: Peer, tag: u64, header: &[u8]) -> Option<OpIndex> {
         if self.rules.first != OpIndex::NONE
@@ -62,11 +76,11 @@ impl Posted {
             && let Some((before, wild)) = find(ops, self.wild, peer, tag)
             && exact.is_none_or(|(_, exact)| ops[wild].order < ops[exact].order)
         {
-            unlink(ops, &mut self.wild, before, wild);
+            leave(ops, &mut self.wild, before, wild);
             return Some(wild);
         }
         let (before, found) = exact?;
-        unlink(ops, &mut self.exact[bucket], before, found);
+        leave(ops, &mut self.exact[bucket], before, found);
         Some(found)
     }
 
@@ -139,6 +153,13 @@ pub(crate) fn follows_form(mask: &[u8], value: &[u8], message: &[u8]) -> bool {
 }
 
 #[inline]
+fn leave(ops: &mut Ops, list: &mut List<OpIndex>, before: OpIndex, at: OpIndex) {
+    if !ops[at].traits.has(Traits::MANY) {
+        unlink(ops, list, before, at);
+    }
+}
+
+#[inline]
 fn unlink(ops: &mut Ops, list: &mut List<OpIndex>, before: OpIndex, at: OpIndex) {
     let next = ops[at].next;
     match before {
@@ -154,12 +175,14 @@ fn unlink(ops: &mut Ops, list: &mut List<OpIndex>, before: OpIndex, at: OpIndex)
 #[derive(Debug)]
 pub(crate) struct Early {
     pub peer: Peer,
-    pub tag: u64,
+    pub envelope: Envelope,
     pub body: Body,
     /// What the sender was charged for it.
     pub cost: u64,
     /// The elements of a short one, where its sender told them.
     pub types: Option<Types>,
+    /// The number of its claim; 0 while it is in the lists.
+    claim: u32,
     before: EarlyIndex,
     after: EarlyIndex,
     next: EarlyIndex,
@@ -216,6 +239,7 @@ pub(crate) struct Unexpected {
     order: List<EarlyIndex>,
     /// Buffers to be used again.
     spare: Vec<Vec<u8>>,
+    claims: u32,
 }
 
 impl Unexpected {
@@ -226,6 +250,7 @@ impl Unexpected {
             buckets: vec![NO_MESSAGE; BUCKETS],
             order: NO_MESSAGE,
             spare: Vec::new(),
+            claims: 0,
         }
     }
 
@@ -248,14 +273,22 @@ impl Unexpected {
         }
     }
 
-    pub fn add(&mut self, peer: Peer, tag: u64, body: Body, cost: u64, types: Option<Types>) {
+    pub fn add(
+        &mut self,
+        peer: Peer,
+        envelope: Envelope,
+        body: Body,
+        cost: u64,
+        types: Option<Types>,
+    ) {
         let before = self.order.last;
         let early = Early {
             peer,
-            tag,
+            envelope,
             body,
             cost,
             types,
+            claim: 0,
             before,
             after: EarlyIndex::NONE,
             next: EarlyIndex::NONE,
@@ -275,7 +308,7 @@ impl Unexpected {
             last => self.all[last.0 as usize].after = index,
         }
         self.order.last = index;
-        let list = &mut self.buckets[bucket(peer, tag)];
+        let list = &mut self.buckets[bucket(peer, envelope.tag)];
         match list.last {
             EarlyIndex::NONE => list.first = index,
             last => self.all[last.0 as usize].next = index,
@@ -298,7 +331,7 @@ impl Unexpected {
         while at != EarlyIndex::NONE {
             let early = &self.all[at.0 as usize];
             let is_from = from == Source::Any || from == Source::From(early.peer);
-            if is_from && tag.takes(early.tag) && is_it(early) {
+            if is_from && tag.takes(early.envelope.tag) && is_it(early) {
                 return Some(at);
             }
             at = if by_bucket.is_some() { early.next } else { early.after };
@@ -314,37 +347,58 @@ impl Unexpected {
     pub fn take(&mut self, index: EarlyIndex) -> Early {
         let gone = Early {
             peer: ANYBODY,
-            tag: 0,
+            envelope: Envelope::default(),
             body: Body::Free,
             cost: 0,
             types: None,
+            claim: 0,
             before: EarlyIndex::NONE,
             after: EarlyIndex::NONE,
             next: EarlyIndex::NONE,
         };
-        let early = std::mem::replace(&mut self.all[index.0 as usize], gone);
-        match early.before {
-            EarlyIndex::NONE => self.order.first = early.after,
-            before => self.all[before.0 as usize].after = early.after,
+        if self.look(index).claim == 0 {
+            self.unlink(index);
         }
-        match early.after {
-            EarlyIndex::NONE => self.order.last = early.before,
-            after => self.all[after.0 as usize].before = early.before,
-        }
-        self.unlink(index, &early);
         self.free.push(index);
-        early
+        std::mem::replace(&mut self.all[index.0 as usize], gone)
     }
 
-    fn unlink(&mut self, index: EarlyIndex, early: &Early) {
-        let list = &mut self.buckets[bucket(early.peer, early.tag)];
+    /// Takes a message out of the lists, so that only who has the claim finds it.
+    pub fn claim(&mut self, index: EarlyIndex) -> Claim {
+        self.unlink(index);
+        // The last bit is the queue's.
+        self.claims = self.claims % (u32::MAX >> 1) + 1;
+        self.all[index.0 as usize].claim = self.claims;
+        Claim(u64::from(index.0) | u64::from(self.claims) << 32)
+    }
+
+    /// The message of a claim, if it is still there.
+    pub fn of_claim(&self, claim: Claim) -> Option<EarlyIndex> {
+        let (index, serial) = (EarlyIndex(claim.0 as u32), (claim.0 >> 32) as u32);
+        let early = self.all.get(index.0 as usize)?;
+        (serial != 0 && early.claim == serial).then_some(index)
+    }
+
+    fn unlink(&mut self, index: EarlyIndex) {
+        let early = self.look(index);
+        let (before, after, next) = (early.before, early.after, early.next);
+        let bucket = bucket(early.peer, early.envelope.tag);
+        match before {
+            EarlyIndex::NONE => self.order.first = after,
+            before => self.all[before.0 as usize].after = after,
+        }
+        match after {
+            EarlyIndex::NONE => self.order.last = before,
+            after => self.all[after.0 as usize].before = before,
+        }
+        let list = &mut self.buckets[bucket];
         let (mut before, mut at) = (EarlyIndex::NONE, list.first);
         while at != index {
             (before, at) = (at, self.all[at.0 as usize].next);
         }
         match before {
-            EarlyIndex::NONE => list.first = early.next,
-            before => self.all[before.0 as usize].next = early.next,
+            EarlyIndex::NONE => list.first = next,
+            before => self.all[before.0 as usize].next = next,
         }
         if list.last == index {
             list.last = before;
@@ -408,10 +462,32 @@ mod tests {
     }
 
     #[test]
+    fn a_claimed_message_is_found_by_its_claim_only_and_once() {
+        let mut early = Unexpected::new();
+        for byte in 0..3 {
+            early.add(Peer(1), Envelope::tagged(7), Body::Whole(vec![byte]), 1, None);
+        }
+        let find = |early: &Unexpected| early.find(Source::Any, Tag::exact(7), |_| true);
+        early.take(find(&early).expect("the first"));
+        let claim = early.claim(find(&early).expect("the second"));
+        let third = early.take(find(&early).expect("the third"));
+        assert_eq!((third.body.begin(), early.is_empty()), (&[2][..], true));
+        let second = early.of_claim(claim).expect("it is there");
+        assert_eq!(early.take(second).body.begin(), [1]);
+        assert!(early.of_claim(claim).is_none());
+        // The place is used again, by a message that nobody has claimed, and then by another claim.
+        early.add(Peer(1), Envelope::tagged(7), Body::Whole(vec![4]), 1, None);
+        assert!(early.of_claim(claim).is_none() && early.of_claim(Claim(0)).is_none());
+        let other = early.claim(find(&early).expect("it is there"));
+        assert!(other != claim && early.of_claim(claim).is_none());
+    }
+
+    #[test]
     fn early_messages_are_found_by_any_criterion_in_the_order_in_which_they_came() {
         let mut early = Unexpected::new();
         for (peer, tag) in [(1, 7), (2, 7), (1, 8), (1, 7)] {
-            early.add(Peer(peer), tag, Body::Whole(vec![early.all.len() as u8]), 1, None);
+            let body = Body::Whole(vec![early.all.len() as u8]);
+            early.add(Peer(peer), Envelope::tagged(tag), body, 1, None);
         }
         let from = |peer| Source::From(Peer(peer));
         let mut take = |from, tag| {

@@ -1,10 +1,12 @@
 //! Operations under way.
 
-use crate::api::{Completion, Key, Local, OpId, Remote};
+use crate::api::{Completion, End, Key, Local, OpId, Remote};
+use crate::atomics::Atomic;
+use crate::envelope::{Envelope, Traits};
 use crate::forms::Committed;
 use crate::numbers::{ANYBODY, GENERATION_MAX, OPERATIONS_MAX, OpIndex, Wire};
 use crate::order::Types;
-use covey_layout::Op as Combine;
+use covey_layout::{Element, Op as Combine};
 use covey_wire::{Peer, Span};
 use std::rc::Rc;
 
@@ -15,11 +17,16 @@ pub(crate) enum What {
     Free,
     Send,
     Receive,
+    /// The end of a put is told to its target.
+    Tell,
     Put,
     Get,
     Accumulate(Combine),
     Fetch(Combine),
     Swap,
+    /// On elements in a row; [`More::atomic`] says what.
+    AtomicUpdate,
+    AtomicFetch,
 }
 
 /// How far it is.
@@ -33,6 +40,10 @@ pub(crate) enum State {
     Announced,
     /// Its bytes are on their way.
     Moving,
+    /// A message has left, and its sender waits for its end at the receiver.
+    Delivering,
+    /// A receive of many messages that takes no more, and has some that are not whole.
+    Closing,
     /// It is the transport's, which says when it has ended.
     Away,
 }
@@ -43,13 +54,19 @@ pub(crate) struct Op {
     pub what: What,
     pub state: State,
     pub generation: u16,
+    /// Of a message.
+    pub traits: Traits,
     /// Whose message or memory; [`ANYBODY`] for anybody's.
     pub peer: Peer,
     pub tag: u64,
     pub ignore: u64,
+    /// The next one of its list; of a message in a buffer for many, the buffer's receive.
     pub next: OpIndex,
+    /// When it was posted; of a message in a buffer for many, where it begins there.
     pub order: u64,
     pub context: u64,
+    /// A message's word for its receiver, or a put's for its target.
+    pub data: u64,
     pub local: Local,
     /// Bytes of it all.
     pub bytes: u64,
@@ -85,6 +102,19 @@ pub(crate) struct More {
     pub is_refused: bool,
     /// The elements of what comes from a peer of the other byte order.
     pub types: Option<Types>,
+    /// A buffer for many messages.
+    pub many: Many,
+    pub atomic: Option<(Atomic, Element)>,
+}
+
+/// A buffer for many messages: how far it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Many {
+    /// With less than this left it takes no more.
+    pub left_min: u64,
+    pub used: u64,
+    /// Messages in it that are not whole.
+    pub parts: u32,
 }
 
 /// A form of headers.
@@ -132,32 +162,58 @@ impl Ops {
     /// Adds an operation; `None` when there are too many.
     #[inline]
     pub fn add(&mut self, what: What, peer: Peer, context: u64, local: Local) -> Option<OpIndex> {
+        let max = self.max;
+        self.add_up_to(max, what, peer, context, local)
+    }
+
+    /// Adds the receive of one message in a buffer for many, which its user has not counted.
+    pub fn add_part(&mut self, parent: OpIndex, at: u64, local: Local) -> Option<OpIndex> {
+        let Op { peer, context, .. } = self[parent];
+        let index = self.add_up_to(OPERATIONS_MAX, What::Receive, peer, context, local)?;
+        let op = &mut self[index];
+        (op.next, op.order, op.bytes) = (parent, at, local.span.bytes);
+        op.traits = Traits::PART;
+        Some(index)
+    }
+
+    #[inline]
+    fn add_up_to(
+        &mut self,
+        max: usize,
+        what: What,
+        peer: Peer,
+        context: u64,
+        local: Local,
+    ) -> Option<OpIndex> {
         let index = match self.free.pop() {
             Some(index) => index,
-            None => self.grow(local)?,
+            None => self.grow(max, local)?,
         };
         let op = &mut self.all[index.place()];
         (op.what, op.peer, op.context, op.local) = (what, peer, context, local);
         (op.state, op.tag, op.ignore, op.next) = (State::Waiting, 0, 0, OpIndex::NONE);
+        op.traits = Traits::default();
         (op.bytes, op.ahead, op.moved, op.wanted, op.posted) = (0, 0, 0, 0, 0);
         Some(index)
     }
 
     #[cold]
-    fn grow(&mut self, local: Local) -> Option<OpIndex> {
-        if self.all.len() >= self.max {
+    fn grow(&mut self, max: usize, local: Local) -> Option<OpIndex> {
+        if self.all.len() >= max {
             return None;
         }
         self.all.push(Op {
             what: What::Free,
             state: State::Waiting,
             generation: 0,
+            traits: Traits::default(),
             peer: ANYBODY,
             tag: 0,
             ignore: 0,
             next: OpIndex::NONE,
             order: 0,
             context: 0,
+            data: 0,
             local,
             bytes: 0,
             ahead: 0,
@@ -175,6 +231,15 @@ impl Ops {
     #[inline]
     pub fn remove(&mut self, index: OpIndex) -> Completion {
         let op = &mut self.all[index.place()];
+        let (mut end, mut data, mut at) = (End::Operation, None, 0);
+        if op.what == What::Receive && !op.traits.is_none() {
+            data = op.traits.has(Traits::DATA).then_some(op.data);
+            if op.traits.has(Traits::PART) {
+                (end, at) = (End::Part, op.order);
+            } else if op.traits.has(Traits::MANY) {
+                end = End::Released;
+            }
+        }
         op.what = What::Free;
         op.generation = op.generation.wrapping_add(1) & GENERATION_MAX;
         let result = op.fault.take().map_or(Ok(()), Err);
@@ -182,7 +247,8 @@ impl Ops {
             op.more = None;
         }
         self.free.push(index);
-        Completion { context: op.context, result, peer: op.peer, tag: op.tag, bytes: op.bytes }
+        let Op { context, peer, tag, bytes, .. } = *op;
+        Completion { end, context, result, peer, tag, bytes, data, at }
     }
 
     /// What a peer calls it.
@@ -198,6 +264,17 @@ impl Ops {
         let op = self.all.get(index.place())?;
         let is_it = op.what != What::Free && op.peer == peer;
         (is_it && op.generation == wire.generation()).then_some(index)
+    }
+
+    /// What a message says of itself.
+    pub fn envelope(&self, index: OpIndex) -> Envelope {
+        let op = &self[index];
+        Envelope { traits: op.traits, tag: op.tag, data: op.data, op: self.wire(index) }
+    }
+
+    /// Whether it is under way still.
+    pub fn is_live(&self, wire: Wire) -> bool {
+        self.of_wire(wire, self.peer_of(wire)).is_some()
     }
 
     /// What our user calls it.
@@ -240,6 +317,20 @@ impl std::ops::IndexMut<OpIndex> for Ops {
 }
 
 impl Op {
+    /// Something went wrong on the way. The first fault stays, but one that says that a part is there.
+    pub fn spoil(&mut self, fault: crate::Fault) {
+        if matches!(self.fault, None | Some(crate::Fault::Truncated)) {
+            self.fault = Some(fault);
+        }
+    }
+
+    /// A put whose target is told this.
+    pub fn tells(&mut self, data: Option<u64>) {
+        if let Some(data) = data {
+            (self.data, self.traits) = (data, Traits::DATA);
+        }
+    }
+
     /// What only some have.
     pub fn more(&mut self) -> &mut More {
         self.more.get_or_insert_default()

@@ -72,7 +72,7 @@ heads! {
     /// A message. Payload: all of it.
     2 Eager { tag: u64 }
     /// A message that waits. Payload: its header.
-    3 Ready { op: Wire, slot: u16, tag: u64, bytes: u64, address: u64 }
+    3 Ready { op: Wire, traits: u8, slot: u16, tag: u64, data: u64, bytes: u64, address: u64 }
     /// Asks for the rest of such a message, up to `bytes` of it.
     4 Pull { op: Wire, into: Wire, bytes: u64 }
     /// Bytes for an operation, from its packed offset `at` on. Payload: the bytes.
@@ -93,12 +93,16 @@ heads! {
     12 Swap { op: Wire, slot: u16, types: u16, key: u64, at: u64 }
     /// Asks for registered memory.
     13 Get { op: Wire, slot: u16, key: u64, at: u64, total: u64 }
-    /// A message whose elements are told: those of a layout, behind so many bytes of header.
-    14 Typed { tag: u64, types: u16, header: u16 }
+    /// A message that has more than a tag. Its elements are those of the layout of `types`, behind so many bytes of header.
+    14 Message { op: Wire, traits: u8, tag: u64, data: u64, types: u16, header: u16 }
+    /// A put of `bytes` has taken place, and its origin tells it.
+    15 Written { data: u64, bytes: u64 }
+    /// An atomic operation on elements. Payload: those to combine, or those expected and then the new ones.
+    16 Atomic { op: Wire, kind: u8, what: u8, element: u8, key: u64, at: u64 }
 }
 
 /// The version of the protocol.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// The number of a byte order.
 pub(crate) const fn number_of(order: ByteOrder) -> u8 {
     match order {
@@ -127,18 +131,25 @@ mod tests {
     fn heads_are_these_bytes() {
         let eager = Head::Eager { tag: 0x0102 };
         assert_eq!(*eager.encode(), [2, 2, 1, 0, 0, 0, 0, 0, 0]);
-        let ready =
-            Head::Ready { op: Wire(7), slot: PLAIN, tag: 1, bytes: 0x1_0000, address: 0x7f00 };
+        let ready = Head::Ready {
+            op: Wire(7),
+            traits: 1,
+            slot: PLAIN,
+            tag: 1,
+            data: 2,
+            bytes: 0x1_0000,
+            address: 0x7f00,
+        };
         #[rustfmt::skip]
         assert_eq!(*ready.encode(), [
-            3, 7, 0, 0, 0, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0,
-            0, 0x7f, 0, 0, 0, 0, 0, 0,
+            3, 7, 0, 0, 0, 1, 0xff, 0xff, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,
+            0, 0, 1, 0, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0, 0, 0, 0,
         ]);
         for (order, byte) in [(ByteOrder::Little, 0), (ByteOrder::Big, 1)] {
             let order = number_of(order);
             let hello = Head::Hello { version: VERSION, order, window: 1 << 20 };
             // The head itself has one order, whatever it says of data.
-            assert_eq!(*hello.encode(), [1, 1, byte, 0, 0, 16, 0, 0, 0, 0, 0]);
+            assert_eq!(*hello.encode(), [1, 2, byte, 0, 0, 16, 0, 0, 0, 0, 0]);
         }
         assert_eq!(order_of(2), None);
         let put = Head::Put {
@@ -153,8 +164,12 @@ mod tests {
         };
         assert_eq!(put.encode().len(), 42);
         assert_eq!(put.encode()[..10], [9, 1, 0, 0, 0, 1, 2, 0, 0xff, 0xff]);
-        let typed = Head::Typed { tag: 1, types: 2, header: 3 };
-        assert_eq!(*typed.encode(), [14, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0]);
+        let message =
+            Head::Message { op: Wire(4), traits: 1, tag: 5, data: 6, types: 2, header: 3 };
+        #[rustfmt::skip]
+        assert_eq!(*message.encode(), [
+            14, 4, 0, 0, 0, 1, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0,
+        ]);
     }
 
     #[test]
@@ -163,7 +178,7 @@ mod tests {
         let heads = [
             Head::Hello { version: 1, order: 0, window: 9 },
             Head::Eager { tag: u64::MAX },
-            Head::Ready { op: Wire(1), slot: 2, tag: 3, bytes: 4, address: 5 },
+            Head::Ready { op: Wire(1), traits: 1, slot: 2, tag: 3, data: 6, bytes: 4, address: 5 },
             Head::Pull { op: Wire(1), into: Wire(2), bytes: 3 },
             Head::Data { op: Wire(9), at: 10 },
             Head::Ack { op: Wire(9), fault: 3 },
@@ -184,7 +199,9 @@ mod tests {
             Head::Fetch { op: Wire(1), what: 11, slot: 2, types: 3, key, at, packed, total },
             Head::Swap { op: Wire(1), slot: 2, types: 3, key, at },
             Head::Get { op: Wire(1), slot: 2, key, at, total },
-            Head::Typed { tag: 1, types: 2, header: 256 },
+            Head::Message { op: Wire(1), traits: 1, tag: 1, data: 3, types: 2, header: 256 },
+            Head::Written { data: u64::MAX, bytes: 9 },
+            Head::Atomic { op: Wire(1), kind: 2, what: 3, element: 4, key, at },
         ];
         for head in heads {
             let bytes = head.encode();

@@ -29,6 +29,8 @@ pub(crate) struct PeerState {
     pub reply_bytes: usize,
     /// Requests of ours that it has not answered.
     pub requests: u32,
+    /// Messages of ours that it has not received, and whose end at it is waited for.
+    pub deliveries: u32,
     pub told: Told,
     pub telling: Option<Telling>,
     pub known: Known,
@@ -53,6 +55,7 @@ impl PeerState {
             replies: VecDeque::new(),
             reply_bytes: 0,
             requests: 0,
+            deliveries: 0,
             told: Told::default(),
             telling: None,
             known: Known::default(),
@@ -134,6 +137,9 @@ pub(crate) struct Answer {
 pub(crate) const ENVELOPE_BYTES: u64 = 64;
 /// Requests to a peer that may be under way.
 pub(crate) const REQUESTS_MAX: u32 = 256;
+/// Messages to a peer that may be on their way while their end at it is waited for: each is answered, and answers that
+/// wait are bounded.
+pub(crate) const DELIVERIES_MAX: u32 = REPLIES_MAX as u32 / 2;
 /// Answers that may wait for a peer that does not take them: in number, and in bytes.
 pub(crate) const REPLIES_MAX: usize = 8192;
 pub(crate) const REPLY_BYTES_MAX: usize = 16 << 20;

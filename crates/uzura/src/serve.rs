@@ -3,6 +3,7 @@
 
 use crate::Fault;
 use crate::api::Rights;
+use crate::atomics::Asked;
 use crate::core::Core;
 use crate::forms::Committed;
 use crate::numbers::Wire;
@@ -13,7 +14,7 @@ use covey_wire::{Memory, Peer, Span};
 use std::rc::Rc;
 
 /// Memory of ours that a peer's request is about.
-struct Place {
+pub(crate) struct Place {
     span: Span,
     origin: usize,
     form: Option<Rc<Committed>>,
@@ -21,13 +22,13 @@ struct Place {
 
 /// Which memory a request names.
 #[derive(Clone, Copy)]
-struct Named {
-    slot: u16,
+pub(crate) struct Named {
+    pub slot: u16,
     /// The layout whose elements the packed bytes are.
-    types: u16,
-    key: u64,
-    at: u64,
-    total: u64,
+    pub types: u16,
+    pub key: u64,
+    pub at: u64,
+    pub total: u64,
 }
 
 impl<M: Memory> Core<M> {
@@ -59,6 +60,9 @@ impl<M: Memory> Core<M> {
             }
             Head::Get { op, slot, key, at, total } => {
                 self.read_here(peer, op, Named { slot, types: PLAIN, key, at, total });
+            }
+            Head::Atomic { op, kind, what, element, key, at } => {
+                self.serve_atomic(peer, Asked { op, kind, what, element, key, at }, payload);
             }
             _ => self.violation(peer),
         }
@@ -95,7 +99,7 @@ impl<M: Memory> Core<M> {
         self.enqueue(peer);
     }
 
-    fn place_of(&mut self, peer: Peer, named: Named, right: Rights) -> Result<Place, Fault> {
+    pub fn place_of(&mut self, peer: Peer, named: Named, right: Rights) -> Result<Place, Fault> {
         let form = self.peers[peer.0 as usize].known.find(named.slot)?;
         self.translate(form, named.key, named.at, named.total, right)
     }
@@ -124,7 +128,7 @@ impl<M: Memory> Core<M> {
         self.write_place(&place, at, &bytes)
     }
 
-    fn write_place(&mut self, place: &Place, at: u64, bytes: &[u8]) -> Result<(), Fault> {
+    pub fn write_place(&mut self, place: &Place, at: u64, bytes: &[u8]) -> Result<(), Fault> {
         let Some(form) = &place.form else {
             let part = place.span.part(at, bytes.len() as u64).ok_or(Fault::OutOfRange)?;
             return Ok(self.memory.write(part, |into| into.copy_from_slice(bytes))?);
@@ -137,7 +141,7 @@ impl<M: Memory> Core<M> {
         Ok(unpacked??)
     }
 
-    fn read_place(&self, place: &Place, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+    pub fn read_place(&self, place: &Place, at: u64, into: &mut [u8]) -> Result<(), Fault> {
         let Some(form) = &place.form else {
             let part = place.span.part(at, into.len() as u64).ok_or(Fault::OutOfRange)?;
             return Ok(self.memory.read(part, |from| into.copy_from_slice(from))?);

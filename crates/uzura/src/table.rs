@@ -9,6 +9,7 @@ mod near;
 use crate::Fault;
 use crate::api::{Key, Rights};
 use covey_wire::Span;
+use covey_wire::transport::PUBLISHED_MAX;
 use near::Near;
 use std::collections::HashMap;
 
@@ -20,11 +21,23 @@ pub(crate) struct Registration {
     pub rights: u32,
 }
 
+/// A registration, and what only its owner knows.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    registration: Registration,
+    /// Its user chose the key.
+    is_chosen: bool,
+    /// Where it is published.
+    slot: Option<u32>,
+}
+
 /// All registrations of an engine.
 #[derive(Debug)]
 pub(crate) struct Table {
     near: Near,
-    host: HashMap<u64, Registration>,
+    host: HashMap<u64, Entry>,
+    /// Which slots a transport publishes.
+    published: Vec<bool>,
     /// Indices that are free, and what their keys count up to.
     free: Vec<u32>,
     serials: Vec<u32>,
@@ -38,6 +51,7 @@ impl Table {
         Table {
             near: Near::new(near_bytes),
             host: HashMap::new(),
+            published: vec![false; PUBLISHED_MAX as usize],
             free: Vec::new(),
             serials: Vec::new(),
             seed,
@@ -48,32 +62,70 @@ impl Table {
 
     /// Adds one. `None` when there are too many.
     pub fn add(&mut self, span: Span, rights: Rights) -> Option<Registration> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.serials.len() < REGISTRATIONS_MAX => {
-                self.serials.push(0);
-                self.serials.len() as u32 - 1
+        loop {
+            let index = match self.free.pop() {
+                Some(index) => index,
+                None if self.serials.len() < REGISTRATIONS_MAX => {
+                    self.serials.push(0);
+                    self.serials.len() as u32 - 1
+                }
+                None => return None,
+            };
+            let serial = &mut self.serials[index as usize];
+            *serial += 1;
+            let key = key(self.seed, index, *serial);
+            if !self.host.contains_key(&key) {
+                return Some(self.insert(Registration { key, span, rights: rights.0 }, false));
             }
-            None => return None,
-        };
-        let serial = &mut self.serials[index as usize];
-        *serial += 1;
-        let key = key(self.seed, index, *serial);
-        let registration = Registration { key, span, rights: rights.0 };
-        self.host.insert(key, registration);
-        Some(registration)
+            // Somebody chose the same one.
+            self.free(index);
+        }
     }
 
-    /// Takes one back, at once and in both tables.
-    pub fn remove(&mut self, key: Key) -> Result<(), Fault> {
-        self.host.remove(&key.0).ok_or_else(|| self.fault(key.0))?;
+    /// Adds one whose key its user chose.
+    pub fn add_as(&mut self, key: u64, span: Span, rights: Rights) -> Result<Registration, Fault> {
+        if self.host.contains_key(&key) {
+            return Err(Fault::KeyTaken);
+        }
+        if self.host.len() >= REGISTRATIONS_MAX {
+            return Err(Fault::Busy);
+        }
+        Ok(self.insert(Registration { key, span, rights: rights.0 }, true))
+    }
+
+    fn insert(&mut self, registration: Registration, is_chosen: bool) -> Registration {
+        let entry = Entry { registration, is_chosen, slot: None };
+        self.host.insert(registration.key, entry);
+        registration
+    }
+
+    /// The slot that a registration is to be published in, if one of those that peers look at is free.
+    pub fn publish(&mut self, key: u64) -> Option<u32> {
+        let free = |slot: &u32| !self.published[*slot as usize];
+        let slot = slots(key).find(free)?;
+        self.host.get_mut(&key)?.slot = Some(slot);
+        self.published[slot as usize] = true;
+        Some(slot)
+    }
+
+    /// Takes one back, at once and in both tables. Answers the slot that it was published in.
+    pub fn remove(&mut self, key: Key) -> Result<Option<u32>, Fault> {
+        let entry = self.host.remove(&key.0).ok_or_else(|| self.fault(key.0))?;
         self.near.remove(key.0);
-        let index = index(key.0);
-        // One whose numbers are used up stays unused: a key is never given out twice.
+        if !entry.is_chosen {
+            self.free(index(key.0));
+        }
+        if let Some(slot) = entry.slot {
+            self.published[slot as usize] = false;
+        }
+        Ok(entry.slot)
+    }
+
+    /// An index is used again. One whose numbers are used up stays unused: a key is never given out twice.
+    fn free(&mut self, index: u32) {
         if self.serials[index as usize] < SERIAL_MAX {
             self.free.push(index);
         }
-        Ok(())
     }
 
     /// What a key stands for.
@@ -83,7 +135,7 @@ impl Table {
             return Ok(found);
         }
         self.misses += 1;
-        let found = *self.host.get(&key).ok_or_else(|| self.fault(key))?;
+        let found = self.host.get(&key).ok_or_else(|| self.fault(key))?.registration;
         self.near.insert(found);
         Ok(found)
     }
@@ -120,13 +172,29 @@ pub(crate) fn permitted(
     if !Rights(found.rights).permit(right) {
         return Err(Fault::Denied);
     }
+    let at = offset(found, at).ok_or(Fault::OutOfRange)?;
     let from = at.checked_add_signed(begin).ok_or(Fault::OutOfRange)?;
     let to = at.checked_add_signed(end).ok_or(Fault::OutOfRange)?;
     found.span.part(from, to.saturating_sub(from)).ok_or(Fault::OutOfRange)
 }
 
+/// How far in a registration lies what a peer means by `at`.
+pub(crate) fn offset(found: &Registration, at: u64) -> Option<u64> {
+    let is_address = Rights(found.rights).permit(Rights::BY_ADDRESS);
+    if is_address { at.checked_sub(found.span.address) } else { Some(at) }
+}
+
+/// Where a key may be published: at its index, as most of those that the engine chose, or at a place of the second half that
+/// all of its bits decide. None for 0, which is no key there.
+pub(crate) fn slots(key: u64) -> impl Iterator<Item = u32> {
+    let half = PUBLISHED_MAX / 2;
+    let mixed = half + (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % half;
+    let first = Some(index(key)).filter(|index| *index < PUBLISHED_MAX && *index != mixed);
+    first.into_iter().chain(Some(mixed)).filter(move |_| key != 0)
+}
+
 /// The place in the list of registrations that a key names.
-pub(crate) fn index(key: u64) -> u32 {
+fn index(key: u64) -> u32 {
     (key & (REGISTRATIONS_MAX as u64 - 1)) as u32
 }
 

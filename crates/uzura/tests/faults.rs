@@ -3,19 +3,19 @@
 use covey_io::sim::{CarrierProfile, Carriers, SimMemory, SimTransport};
 use covey_layout::{Block, Element, Layout, Op};
 use covey_uzura::{
-    Completion, Config, Engine, Fault, Form, HEADER_BYTES_MAX, Key, Local, OpId, Remote, Rights,
-    Rule, Source, Started, Tag,
+    Completion, Config, End, Engine, Fault, Form, HEADER_BYTES_MAX, Key, Local, Message, OpId,
+    Remote, Rights, Rule, Source, Started, Tag,
 };
 use covey_wire::{Peer, Span};
 
-type End = Engine<SimTransport, SimMemory>;
+type Half = Engine<SimTransport, SimMemory>;
 type Begun = Result<Started, Fault>;
 
 /// Two engines that know each other. What is tried is tried at the first, and the second has registered memory.
 struct Two {
     carriers: Carriers,
-    here: End,
-    there: End,
+    here: Half,
+    there: Half,
     peer: Peer,
     key: Key,
 }
@@ -42,6 +42,13 @@ impl Two {
             self.carriers.step();
             self.here.poll();
             self.there.poll();
+        }
+    }
+
+    fn here_goes_on(&mut self) {
+        for _ in 0..200 {
+            self.carriers.step();
+            self.here.poll();
         }
     }
 
@@ -201,4 +208,30 @@ fn a_get_into_the_memory_that_it_reads_is_named() {
     let ended = two.end(begun).map(drop);
     assert_eq!(ended, Err(Fault::Overlap));
     two.goes_on();
+}
+
+#[test]
+fn a_buffer_for_many_whose_sender_dies_is_released_after_its_last_message() {
+    for from in [Source::Any, Source::From(Carriers::peer(0, 1))] {
+        let mut two = two(profile(false), Config { eager_bytes_max: 64, ..Config::default() });
+        let into = Span::new(Carriers::address(0), 4096);
+        two.here.receive_many(from, into, 64, 5).expect("there is room");
+        for length in [16, 500] {
+            let what = Local::bytes(Span::new(Carriers::address(1), length));
+            let message = Message::default();
+            assert!(two.there.send_message(Carriers::peer(1, 0), &message, what, 0).is_ok());
+        }
+        // The second one has been asked for, and is not answered.
+        two.here_goes_on();
+        two.carriers.kill(1);
+        two.here_goes_on();
+        let mut ends = std::iter::from_fn(|| two.here.completion());
+        let mut next = || ends.next().map(|done| (done.end, done.result, done.at, done.bytes));
+        assert_eq!(next(), Some((End::Part, Ok(()), 0, 16)));
+        assert_eq!(next(), Some((End::Part, Err(Fault::PeerDead), 16, 500)));
+        // Who receives of anybody waits for others.
+        let released = (End::Released, Err(Fault::PeerDead), 0, 516);
+        assert_eq!(next(), (from != Source::Any).then_some(released));
+        assert_eq!(next(), None);
+    }
 }

@@ -408,7 +408,7 @@ fn nothing_goes_before_the_packet_that_tells_the_order() {
         let (us, it) = (Carriers::peer(1, 0), Carriers::peer(0, 1));
         let mut kinds = Kinds::default();
         raw.poll(9, &mut kinds);
-        let hello = [&[HELLO, 1, 0][..], &(1_u64 << 20).to_le_bytes()].concat();
+        let hello = [&[HELLO, 2, 0][..], &(1_u64 << 20).to_le_bytes()].concat();
         while raw.send(us, &hello, 0, |_| ()).is_err() {}
         engine.poll();
         for (tag, bytes) in [(1, 8), (2, 100_000)] {

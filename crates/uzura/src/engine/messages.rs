@@ -2,43 +2,48 @@
 
 use super::Engine;
 use crate::Fault;
-use crate::api::{Completion, HEADER_BYTES_MAX, Local, OpId, Rule, Source, Started, Tag};
+use crate::api::{
+    Claim, Completion, HEADER_BYTES_MAX, Local, Match, OpId, Probe, Rule, Source, Started, Tag,
+};
 use crate::direct::{Far, Fetch, Fetched};
+use crate::envelope::{Envelope, Traits};
 use crate::matching::{Body, EarlyIndex, follows_form};
 use crate::numbers::{ANYBODY, OpIndex};
 use crate::ops::{Place, Ready, State, What};
 use crate::packet::{Head, PLAIN};
 use crate::peers::ENVELOPE_BYTES;
 use covey_wire::transport::Refused;
-use covey_wire::{Memory, Peer, Transport};
+use covey_wire::{Memory, Peer, Span, Transport};
 
 impl<T: Transport, M: Memory> Engine<T, M> {
     #[inline]
     pub(super) fn start_send(
         &mut self,
         to: Peer,
-        tag: u64,
+        envelope: Envelope,
         header: &[u8],
         what: Local,
         context: u64,
     ) -> Result<Started, Fault> {
+        let tag = envelope.tag;
         let bytes = self.core.size(&what)? + header.len() as u64;
         if header.len() > HEADER_BYTES_MAX {
             return Err(Fault::TooLong);
         }
+        let is_done_when_sent = !envelope.traits.has(Traits::DELIVERED);
         if self.core.peer(to)?.is_clear_and_alike()
-            && self.send_now(to, tag, header, &what, bytes, PLAIN)?
+            && is_done_when_sent
+            && self.send_now(to, &envelope, header, &what, bytes, PLAIN)?
         {
-            let peer = to;
-            return Ok(Started::Done(Completion { context, result: Ok(()), peer, tag, bytes }));
+            return Ok(Started::Done(Completion::well(context, to, tag, bytes)));
         }
         let core = &mut self.core;
         let index = core.ops.add(What::Send, to, context, what).ok_or(Fault::Busy)?;
         let op = &mut core.ops[index];
         (op.tag, op.bytes, op.ahead) = (tag, bytes, header.len() as u64);
+        (op.traits, op.data) = (envelope.traits, envelope.data);
         let id = core.ops.id(index);
-        if core.peers[to.0 as usize].is_clear() && self.announce_now(to, index, tag, header, bytes)
-        {
+        if core.peers[to.0 as usize].is_clear() && self.announce_now(to, index, header) {
             return Ok(Started::Pending(id));
         }
         let core = &mut self.core;
@@ -55,7 +60,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     pub(super) fn send_now(
         &mut self,
         to: Peer,
-        tag: u64,
+        envelope: &Envelope,
         header: &[u8],
         what: &Local,
         bytes: u64,
@@ -67,10 +72,12 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes > max as u64 || core.peers[to.0 as usize].room < cost {
             return Ok(false);
         }
-        let head = if types == PLAIN {
+        let Envelope { traits, tag, data, op } = *envelope;
+        let head = if types == PLAIN && traits.is_none() {
             Head::Eager { tag }.encode()
         } else {
-            Head::Typed { tag, types, header: header.len() as u16 }.encode()
+            let (traits, header) = (traits.bits(), header.len() as u16);
+            Head::Message { op, traits, tag, data, types, header }.encode()
         };
         let (peer, total) = (to, bytes as usize);
         let sent = if what.form.is_none() {
@@ -109,23 +116,25 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     pub(super) fn start_receive(
         &mut self,
         from: Source,
-        tag: Tag,
+        which: Match,
         into: Local,
         context: u64,
     ) -> Result<Started, Fault> {
         let room = self.core.size_to_write(&into)?;
-        if !self.core.early.is_empty()
-            && let Some(early) = self.core.early.find(from, tag, |_| true)
+        let (traits, tag) = which.parts();
+        let early = &self.core.queues[traits.queue()].early;
+        if !early.is_empty()
+            && let Some(found) = early.find(from, tag, |_| true)
         {
-            return self.receive_early(early, into, room, None, context);
+            return self.receive_early((traits.queue(), found), into, room, None, context);
         }
         let peer = self.source(from)?;
         let core = &mut self.core;
         let index = core.ops.add(What::Receive, peer, context, into).ok_or(Fault::Busy)?;
         let op = &mut core.ops[index];
         (op.tag, op.ignore, op.bytes) = (tag.value, tag.ignore, room);
-        op.state = State::Posted;
-        core.posted.add(&mut core.ops, index);
+        (op.traits, op.state) = (traits, State::Posted);
+        core.queues[traits.queue()].posted.add(&mut core.ops, index);
         Ok(Started::Pending(core.ops.id(index)))
     }
 
@@ -152,9 +161,10 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let place =
             Place { mask: rule.mask.to_vec(), value: rule.value.to_vec(), header: rule.header };
         let fits = |message: &[u8]| follows_form(rule.mask, rule.value, message);
-        let early = self.core.early.find(rule.from, rule.tag, |early| fits(early.body.begin()));
+        let early = &self.core.queues[TAGGED].early;
+        let early = early.find(rule.from, rule.tag, |early| fits(early.body.begin()));
         if let Some(early) = early {
-            return self.receive_early(early, rule.payload, room, Some(place), context);
+            return self.receive_early((TAGGED, early), rule.payload, room, Some(place), context);
         }
         let peer = self.source(rule.from)?;
         let core = &mut self.core;
@@ -163,14 +173,14 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         (op.tag, op.ignore, op.bytes, op.ahead) = (rule.tag.value, rule.tag.ignore, room, ahead);
         op.state = State::Posted;
         op.more().place = Some(place);
-        core.posted.add(&mut core.ops, index);
+        core.queues[TAGGED].posted.add(&mut core.ops, index);
         Ok(Started::Pending(core.ops.id(index)))
     }
 
     /// Receives a message that came before.
     fn receive_early(
         &mut self,
-        early: EarlyIndex,
+        (queue, early): (usize, EarlyIndex),
         into: Local,
         room: u64,
         place: Option<Place>,
@@ -178,14 +188,59 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     ) -> Result<Started, Fault> {
         let core = &mut self.core;
         let index = core.ops.add(What::Receive, ANYBODY, context, into).ok_or(Fault::Busy)?;
-        let early = core.early.take(early);
         let op = &mut core.ops[index];
         op.bytes = room;
         if let Some(place) = place {
             op.ahead = place.mask.len() as u64;
             op.more().place = Some(place);
         }
-        core.matched(index, early.peer, early.tag, early.body.bytes());
+        let id = core.ops.id(index);
+        if self.take_early(index, (queue, early)) {
+            return Ok(Started::Done(self.core.end(index)));
+        }
+        Ok(Started::Pending(id))
+    }
+
+    pub(super) fn start_many(
+        &mut self,
+        from: Source,
+        into: Span,
+        left_min: u64,
+        context: u64,
+    ) -> Result<OpId, Fault> {
+        let into = Local::bytes(into);
+        self.core.size_to_write(&into)?;
+        let peer = self.source(from)?;
+        let core = &mut self.core;
+        let index = core.ops.add(What::Receive, peer, context, into).ok_or(Fault::Busy)?;
+        let op = &mut core.ops[index];
+        op.traits = Traits::UNTAGGED.with(Traits::MANY);
+        op.more().many.left_min = left_min.max(1);
+        let id = core.ops.id(index);
+        let queue = Traits::UNTAGGED.queue();
+        while let Some(index) =
+            self.core.ops.of_id(id).filter(|index| self.core.ops[*index].state == State::Waiting)
+        {
+            let early = &self.core.queues[queue].early;
+            let Some(found) = early.find(from, Tag::exact(0), |_| true) else {
+                self.core.ops[index].state = State::Posted;
+                self.core.queues[queue].posted.add(&mut self.core.ops, index);
+                break;
+            };
+            let bytes = early.look(found).body.bytes();
+            let part = self.core.part_of(index, bytes).ok_or(Fault::Busy)?;
+            if self.take_early(part, (queue, found)) {
+                self.core.complete(part);
+            }
+        }
+        Ok(id)
+    }
+
+    /// Gives a message that came before to a receive. Says whether that has ended.
+    fn take_early(&mut self, index: OpIndex, (queue, early): (usize, EarlyIndex)) -> bool {
+        let core = &mut self.core;
+        let early = core.queues[queue].early.take(early);
+        core.matched(index, early.peer, &early.envelope, early.body.bytes());
         if core.is_foreign(early.peer) {
             let types = match &early.body {
                 Body::Ready(ready) => ready.types(),
@@ -193,26 +248,77 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             };
             core.settle(index, types);
         }
-        core.stats.unexpected_bytes -= early.cost;
-        let state = &mut core.peers[early.peer.0 as usize];
-        state.held = state.held.saturating_sub(early.cost);
-        core.give_back(early.peer, early.cost);
+        core.release(early.peer, early.cost);
         match early.body {
             Body::Whole(bytes) => {
                 core.deliver(index, 0, &bytes);
-                core.early.recycle(bytes);
-                Ok(Started::Done(core.end(index)))
+                core.queues[queue].early.recycle(bytes);
+                let wire = core.ops.wire(index);
+                self.delivered(early.peer, &early.envelope);
+                self.core.ops.is_live(wire)
             }
             Body::Ready(_) if core.peer(early.peer).is_err() => {
                 core.ops[index].fault = Some(Fault::PeerDead);
-                Ok(Started::Done(core.end(index)))
+                true
             }
-            Body::Ready(ready) => {
-                let id: OpId = core.ops.id(index);
-                Ok(self.fetch_body(index, &ready).map_or(Started::Pending(id), Started::Done))
-            }
-            Body::Free => Ok(Started::Done(core.end(index))),
+            Body::Ready(ready) => self.fetch_body(index, &ready),
+            Body::Free => true,
         }
+    }
+
+    /// A short message was received or dropped: its sender may wait for that.
+    fn delivered(&mut self, peer: Peer, envelope: &Envelope) {
+        if envelope.traits.has(Traits::DELIVERED) && self.core.peer(peer).is_ok() {
+            self.answer(peer, Head::Ack { op: envelope.op, fault: 0 });
+        }
+    }
+
+    /// Keeps the first message that fits for whoever has the claim.
+    pub(super) fn claim_early(&mut self, from: Source, which: Match) -> Option<(Claim, Probe)> {
+        let (traits, tag) = which.parts();
+        let queue = &mut self.core.queues[traits.queue()];
+        let found = queue.early.find(from, tag, |_| true)?;
+        let probe = Probe::of(queue.early.look(found));
+        let Claim(number) = queue.early.claim(found);
+        Some((Claim(number | (traits.queue() as u64) << CLAIM_QUEUE_BIT), probe))
+    }
+
+    /// The queue and place of a claimed message.
+    fn claimed(&self, claim: Claim) -> Result<(usize, EarlyIndex), Fault> {
+        let (number, queue) = (claim.0 & !(1 << CLAIM_QUEUE_BIT), claim.0 >> CLAIM_QUEUE_BIT);
+        let queue = queue as usize;
+        let found = self.core.queues[queue].early.of_claim(Claim(number));
+        found.map(|found| (queue, found)).ok_or(Fault::NoSuch)
+    }
+
+    pub(super) fn start_claimed(
+        &mut self,
+        claim: Claim,
+        into: Local,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let early = self.claimed(claim)?;
+        let room = self.core.size_to_write(&into)?;
+        self.receive_early(early, into, room, None, context)
+    }
+
+    /// Drops a claimed message. Its sender's operation ends well.
+    pub(super) fn discard_claimed(&mut self, claim: Claim) -> Result<(), Fault> {
+        let (queue, early) = self.claimed(claim)?;
+        let core = &mut self.core;
+        let early = core.queues[queue].early.take(early);
+        core.release(early.peer, early.cost);
+        match early.body {
+            Body::Whole(bytes) => {
+                core.queues[queue].early.recycle(bytes);
+                self.delivered(early.peer, &early.envelope);
+            }
+            Body::Ready(ready) if core.peer(early.peer).is_ok() => {
+                self.answer(early.peer, Head::Ack { op: ready.op, fault: 0 });
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Fetches the messages whose receives were found while packets were looked at.
@@ -222,15 +328,16 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             let peer = self.core.ops.peer_of(wire);
             let Some(index) = self.core.ops.of_wire(wire, peer) else { continue };
             done += 1;
-            if let Some(completion) = self.fetch_body(index, &ready) {
-                self.core.completions.push_back(completion);
+            if self.fetch_body(index, &ready) {
+                self.core.complete(index);
             }
         }
         done
     }
 
-    /// Gets the rest of a message whose sender waits: out of its memory, or by asking for it.
-    fn fetch_body(&mut self, index: OpIndex, ready: &Ready) -> Option<Completion> {
+    /// Gets the rest of a message whose sender waits: out of its memory, or by asking for it. Says whether the receive is to
+    /// be ended.
+    fn fetch_body(&mut self, index: OpIndex, ready: &Ready) -> bool {
         let core = &mut self.core;
         let header = ready.header.len() as u64;
         core.deliver(index, 0, &ready.header);
@@ -239,28 +346,29 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let fetched = match self.reach(index, ready, header) {
             Ok(fetched) => fetched,
             Err(fault) => {
-                self.core.ops[index].fault.get_or_insert(fault);
+                self.core.ops[index].spoil(fault);
                 Fetched::Whole
             }
         };
         let core = &mut self.core;
         match fetched {
             Fetched::Whole => {
+                let wire = core.ops.wire(index);
                 self.answer(peer, Head::Ack { op: ready.op, fault: 0 });
                 // The peer may have been found to be dead, and everything of it ended.
-                (self.core.ops[index].what == What::Receive).then(|| self.core.end(index))
+                self.core.ops.is_live(wire)
             }
             Fetched::Later => {
                 let op = &mut core.ops[index];
                 (op.moved, op.posted) = (header, 1);
-                None
+                false
             }
             Fetched::Not => {
                 let op = &mut core.ops[index];
                 op.moved = header;
                 let (bytes, into) = (op.wanted, core.ops.wire(index));
                 self.answer(peer, Head::Pull { op: ready.op, into, bytes });
-                None
+                false
             }
         }
     }
@@ -293,3 +401,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         Ok(fetched)
     }
 }
+
+const TAGGED: usize = 0;
+/// Of a claim's number: whether its message has no tag.
+const CLAIM_QUEUE_BIT: u32 = 63;

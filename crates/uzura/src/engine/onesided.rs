@@ -4,6 +4,7 @@
 //! Everything that must be atomic is done by the peer, one after the other.
 
 use super::Engine;
+use super::pump::Step;
 use crate::Fault;
 use crate::api::{Completion, Local, Remote, Rights, Started};
 use crate::direct::Far;
@@ -12,37 +13,59 @@ use crate::ops::What;
 use crate::serve::whole;
 use crate::table::{self, Registration};
 use covey_layout::Op;
-use covey_wire::transport::{OneCopy, PUBLISHED_MAX};
+use covey_wire::transport::OneCopy;
 use covey_wire::{Memory, Transport};
 use std::rc::Rc;
 
 impl<T: Transport, M: Memory> Engine<T, M> {
     /// Writes memory of ours to memory of a peer. It is done when it is there.
     pub fn put(&mut self, from: Local, to: Remote, context: u64) -> Result<Started, Fault> {
+        self.start_put(from, to, None, context)
+    }
+
+    /// The same, and when it is there the peer gets a completion of [`End::Written`](crate::End::Written) with `data`.
+    pub fn put_telling(
+        &mut self,
+        from: Local,
+        to: Remote,
+        data: u64,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        self.start_put(from, to, Some(data), context)
+    }
+
+    #[inline]
+    fn start_put(
+        &mut self,
+        from: Local,
+        to: Remote,
+        data: Option<u64>,
+        context: u64,
+    ) -> Result<Started, Fault> {
         let bytes = self.core.size(&from)?;
-        let form = self.sides(&to, bytes, true)?;
+        let form = self.sides_to_write(&to, bytes)?;
         if bytes == 0 {
-            return Ok(done(&to, bytes, context));
+            return self.put_is_there(from, to, bytes, data, context);
         }
         if !self.core.is_foreign(to.peer)
             && let Some(far) = self.enter(&to, form, bytes, Rights::WRITE)?
-            && let Some(begun) = self.begin_here(What::Put, from, to, &far, context)?
+            && let Some(begun) = self.begin_here(What::Put, from, to, &far, data, context)?
         {
             return Ok(begun);
         }
-        self.request(What::Put, from, to, bytes, context, |_| ())
+        self.request(What::Put, from, to, bytes, context, |op| op.tells(data))
     }
 
     /// Reads memory of a peer into memory of ours.
     pub fn get(&mut self, into: Local, from: Remote, context: u64) -> Result<Started, Fault> {
         let bytes = self.core.size_to_write(&into)?;
-        let form = self.sides(&from, bytes, false)?;
+        let form = self.sides(&from, bytes)?;
         if bytes == 0 {
             return Ok(done(&from, bytes, context));
         }
         if !self.core.is_foreign(from.peer)
             && let Some(far) = self.enter(&from, form, bytes, Rights::READ)?
-            && let Some(begun) = self.begin_here(What::Get, into, from, &far, context)?
+            && let Some(begun) = self.begin_here(What::Get, into, from, &far, None, context)?
         {
             return Ok(begun);
         }
@@ -58,10 +81,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         local: Local,
         remote: Remote,
         far: &Far,
+        data: Option<u64>,
         context: u64,
     ) -> Result<Option<Started>, Fault> {
         if self.transport.one_copy(remote.peer) == OneCopy::Posted {
-            let begun = self.post_all(what, local, remote, far, context);
+            let begun = self.post_all(what, local, remote, far, data, context);
             self.transport.leave(remote.peer);
             return begun;
         }
@@ -74,7 +98,28 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             return Ok(None);
         }
         self.core.stats.direct += 1;
-        Ok(Some(done(&remote, far.bytes, context)))
+        self.put_is_there(local, remote, far.bytes, data, context).map(Some)
+    }
+
+    /// A transfer has taken place, and its target may have to be told.
+    #[inline]
+    fn put_is_there(
+        &mut self,
+        local: Local,
+        remote: Remote,
+        bytes: u64,
+        data: Option<u64>,
+        context: u64,
+    ) -> Result<Started, Fault> {
+        let Some(word) = data else { return Ok(done(&remote, bytes, context)) };
+        let peer = remote.peer;
+        if self.core.peer(peer)?.is_clear()
+            && self.tell_written(peer, word, bytes) == Step::Finished
+        {
+            return Ok(done(&remote, bytes, context));
+        }
+        self.core.peer(peer)?;
+        self.request(What::Tell, local, remote, bytes, context, |op| op.tells(data))
     }
 
     /// Combines memory of a peer with memory of ours, in order: `there = op(there, here)`. Each element atomically, as
@@ -87,7 +132,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         context: u64,
     ) -> Result<Started, Fault> {
         let bytes = self.core.size(&from)?;
-        let form = self.sides(&to, bytes, true)?;
+        let form = self.sides_to_write(&to, bytes)?;
         defined(op, form.as_deref())?;
         if bytes == 0 {
             return Ok(done(&to, bytes, context));
@@ -105,7 +150,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         context: u64,
     ) -> Result<Started, Fault> {
         let bytes = self.core.size(&from)?;
-        let form = self.sides(&to, bytes, true)?;
+        let form = self.sides_to_write(&to, bytes)?;
         defined(op, form.as_deref())?;
         if self.core.size_to_write(&before)? != bytes {
             return Err(Fault::Sizes);
@@ -128,7 +173,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         context: u64,
     ) -> Result<Started, Fault> {
         let bytes = self.core.size(&expected)?;
-        self.sides(&to, bytes, true)?;
+        self.sides_to_write(&to, bytes)?;
         if self.core.size(&new)? != bytes || self.core.size_to_write(&before)? != bytes {
             return Err(Fault::Sizes);
         }
@@ -146,11 +191,10 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// The remote layout, which has as many bytes as the local side.
-    fn sides(
+    pub(super) fn sides(
         &mut self,
         remote: &Remote,
         bytes: u64,
-        is_written: bool,
     ) -> Result<Option<Rc<Committed>>, Fault> {
         self.know(remote.peer);
         self.core.peer(remote.peer)?;
@@ -159,10 +203,20 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if form.plan.size() != bytes {
             return Err(Fault::Sizes);
         }
-        if is_written {
+        Ok(Some(form.clone()))
+    }
+
+    /// The same, of one that can be written to.
+    fn sides_to_write(
+        &mut self,
+        remote: &Remote,
+        bytes: u64,
+    ) -> Result<Option<Rc<Committed>>, Fault> {
+        let form = self.sides(remote, bytes)?;
+        if let Some(form) = &form {
             form.target().ok_or(Fault::Layout)?;
         }
-        Ok(Some(form.clone()))
+        Ok(form)
     }
 
     /// Begins an access to a peer's memory from here. `None` where the peer has to do it.
@@ -174,11 +228,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         bytes: u64,
         right: Rights,
     ) -> Result<Option<Far>, Fault> {
-        let slot = table::index(remote.key.0);
-        if slot >= PUBLISHED_MAX {
-            return Ok(None);
-        }
-        let Ok(found) = self.transport.enter(remote.peer, slot, remote.key.0) else {
+        let key = remote.key.0;
+        let enter = |slot| self.transport.enter(remote.peer, slot, key).ok();
+        let Some(found) = table::slots(key).find_map(enter) else {
             // The peer knows why, and says it.
             return Ok(None);
         };
@@ -186,7 +238,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let hull = form.as_ref().map(|form| whole(form.plan.hull()));
         let hull = hull.unwrap_or((0, i64::try_from(bytes).unwrap_or(i64::MAX)));
         let checked = table::permitted(&found, right, remote.at, hull);
-        let origin = found.span.address.checked_add(remote.at).ok_or(Fault::OutOfRange);
+        let offset = table::offset(&found, remote.at).ok_or(Fault::OutOfRange);
+        let origin =
+            offset.and_then(|at| found.span.address.checked_add(at).ok_or(Fault::OutOfRange));
         match checked.and(origin) {
             Ok(origin) => Ok(Some(Far { peer: remote.peer, origin, form, bytes })),
             Err(fault) => {
@@ -197,7 +251,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Has the peer do it.
-    fn request(
+    pub(super) fn request(
         &mut self,
         what: What,
         local: Local,
@@ -221,7 +275,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 }
 
 fn done(remote: &Remote, bytes: u64, context: u64) -> Started {
-    Started::Done(Completion { context, result: Ok(()), peer: remote.peer, tag: 0, bytes })
+    Started::Done(Completion::well(context, remote.peer, 0, bytes))
 }
 
 /// Refuses an operation that the remote elements do not have.

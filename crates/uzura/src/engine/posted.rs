@@ -27,6 +27,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         local: Local,
         remote: Remote,
         far: &Far,
+        data: Option<u64>,
         context: u64,
     ) -> Result<Option<Started>, Fault> {
         let Some(pieces) = self.core.pieces(&local, far)? else { return Ok(None) };
@@ -35,6 +36,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let op = &mut self.core.ops[index];
         (op.bytes, op.wanted, op.state) = (far.bytes, far.bytes, State::Away);
         op.more().remote = Some(remote);
+        op.tells(data);
         let token = self.core.ops.wire(index).token();
         for Piece { ours, theirs } in pieces {
             let posted = match what {
@@ -80,7 +82,7 @@ impl<M: Memory> Core<M> {
         let peer = op.peer;
         if !op.more().is_refused {
             self.stats.direct += u64::from(op.fault.is_none());
-            return self.complete(index);
+            return self.complete_or_tell(index);
         }
         op.state = State::Waiting;
         if self.peer(peer).is_err() {

@@ -3,12 +3,12 @@
 
 use super::Engine;
 use crate::Fault;
-use crate::api::Local;
-use crate::forms::{Committed, ENTRIES_MAX};
+use crate::envelope::{Envelope, Traits};
+use crate::forms::Committed;
 use crate::numbers::{OpIndex, Wire};
-use crate::ops::{State, What};
+use crate::ops::{Op, State, What};
 use crate::packet::{self, Head, PLAIN, VERSION};
-use crate::peers::{Answer, ENVELOPE_BYTES, FETCH_BYTES_MAX, Job, REQUESTS_MAX, Telling};
+use crate::peers::{Answer, DELIVERIES_MAX, ENVELOPE_BYTES, FETCH_BYTES_MAX, Job, REQUESTS_MAX};
 use crate::serve::number_of;
 use covey_wire::transport::{Refused, Transfer};
 use covey_wire::{Memory, Peer, Transport};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 /// What became of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// It went on, and has more.
     More,
     /// Nothing is left of it.
@@ -111,7 +111,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Sends a packet of known bytes.
-    fn plain(
+    pub(super) fn plain(
         &mut self,
         peer: Peer,
         head: Head,
@@ -156,6 +156,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let (true, Some(&index)) = (state.open, state.backlog.front()) else { return Waits };
         let begun = match self.core.ops[index].what {
             What::Send => self.begin_send(peer, index),
+            What::Tell => Ok(self.begin_tell(peer, index)),
             _ => self.begin_request(peer, index),
         };
         match begun {
@@ -176,13 +177,12 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     fn begin_send(&mut self, peer: Peer, index: OpIndex) -> Result<Step, Fault> {
         let op = &mut self.core.ops[index];
-        let (tag, bytes) = (op.tag, op.bytes);
         let header = op.more.as_mut().map_or(Vec::new(), |more| std::mem::take(&mut more.header));
-        let result = self.announce(peer, index, tag, &header, bytes);
+        let result = self.announce(peer, index, &header);
         let is_there = self.core.ops[index].what == What::Send;
         match result {
             Ok(Finished) if self.core.ops[index].state == State::Waiting => {
-                self.core.complete(index);
+                self.core.message_left(index);
             }
             Ok(Full | Waits) if is_there && !header.is_empty() => {
                 self.core.ops[index].more().header = header;
@@ -194,18 +194,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// The same for one that nothing waits before. False when it has to wait.
     #[inline]
-    pub(super) fn announce_now(
-        &mut self,
-        peer: Peer,
-        index: OpIndex,
-        tag: u64,
-        header: &[u8],
-        bytes: u64,
-    ) -> bool {
-        match self.announce(peer, index, tag, header, bytes) {
+    pub(super) fn announce_now(&mut self, peer: Peer, index: OpIndex, header: &[u8]) -> bool {
+        match self.announce(peer, index, header) {
             Ok(Finished) => {
                 if self.core.ops[index].state == State::Waiting {
-                    self.core.complete(index);
+                    self.core.message_left(index);
                 }
                 true
             }
@@ -221,20 +214,18 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Sends a message, or says that it is there.
-    fn announce(
-        &mut self,
-        peer: Peer,
-        index: OpIndex,
-        tag: u64,
-        header: &[u8],
-        bytes: u64,
-    ) -> Result<Step, Fault> {
-        let local = self.core.ops[index].local;
+    fn announce(&mut self, peer: Peer, index: OpIndex, header: &[u8]) -> Result<Step, Fault> {
+        let envelope = self.core.ops.envelope(index);
+        let Op { local, bytes, .. } = self.core.ops[index];
+        let is_delivered = envelope.traits.has(Traits::DELIVERED);
+        if is_delivered && self.core.peers[peer.0 as usize].deliveries >= DELIVERIES_MAX {
+            return Ok(Waits);
+        }
         let types = match self.types_of(peer, &local)? {
             Ok(types) => types,
             Err(step) => return Ok(step),
         };
-        if self.send_now(peer, tag, header, &local, bytes, types)? {
+        if self.send_now(peer, &envelope, header, &local, bytes, types)? {
             return Ok(Finished);
         }
         let cost = header.len() as u64 + ENVELOPE_BYTES;
@@ -259,8 +250,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 Ok(None) => address = u64::MAX,
             }
         }
-        let op = self.core.ops.wire(index);
-        let head = Head::Ready { op, slot, tag, bytes, address };
+        let Envelope { op, traits, tag, data } = envelope;
+        let traits = traits.bits();
+        let head = Head::Ready { op, traits, slot, tag, data, bytes, address };
         let step = self.plain(peer, head, header, |state| state.room -= cost);
         if step == Finished {
             self.core.stats.rendezvous += 1;
@@ -269,93 +261,23 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         Ok(step)
     }
 
-    /// Tells a peer of the other byte order which elements a message has: the slot of their layout.
-    fn types_of(&mut self, peer: Peer, local: &Local) -> Result<Result<u16, Step>, Fault> {
-        if !self.core.is_foreign(peer) {
-            return Ok(Ok(PLAIN));
+    /// Tells a peer of a put that has taken place.
+    fn begin_tell(&mut self, peer: Peer, index: OpIndex) -> Step {
+        let Op { data, bytes, .. } = self.core.ops[index];
+        let step = self.tell_written(peer, data, bytes);
+        if step == Finished {
+            self.core.complete(index);
         }
-        let typed = self.core.typed(local)?;
-        Ok(self.slots_of(peer, None, typed.as_ref())?.map(|(_, types)| types))
+        step
     }
 
-    /// The slots of a request's layout and of that of its elements, which the peer must have.
-    fn slots_of(
-        &mut self,
-        peer: Peer,
-        form: Option<&Rc<Committed>>,
-        types: Option<&Rc<Committed>>,
-    ) -> Result<Result<(u16, u16), Step>, Fault> {
-        let both = [form, types];
-        if form.zip(types).is_some_and(|(form, types)| !may_be_told_together(form, types)) {
-            return Err(Fault::TooLong);
+    /// The same without an operation. The word takes room in the window until the peer's user has taken it.
+    pub(super) fn tell_written(&mut self, peer: Peer, data: u64, bytes: u64) -> Step {
+        if self.core.peers[peer.0 as usize].room < ENVELOPE_BYTES {
+            return Waits;
         }
-        // The second may have taken the first one's place, which then takes another one.
-        for _ in 0..=both.len() {
-            let told = &self.core.peers[peer.0 as usize].told;
-            let slot =
-                |form: Option<&Rc<Committed>>| form.map_or(Some(PLAIN), |form| told.slot(form.id));
-            if let Some(slots) = slot(form).zip(slot(types)) {
-                return Ok(Ok(slots));
-            }
-            for one in both.into_iter().flatten() {
-                match self.tell(peer, one) {
-                    Ok(told) => told.map(drop).ok_or(Fault::TooLong)?,
-                    Err(step) => return Ok(Err(step)),
-                }
-            }
-        }
-        Ok(Err(Waits))
-    }
-
-    /// Sees to it that the peer has a layout: its slot, or none when it is too large to be sent. As an error what the
-    /// description waits for.
-    fn tell(&mut self, peer: Peer, form: &Rc<Committed>) -> Result<Option<u16>, Step> {
-        if let Some(slot) = self.core.peers[peer.0 as usize].told.slot(form.id) {
-            return Ok(Some(slot));
-        }
-        let Some(encoded) = form.encoded() else { return Ok(None) };
-        let state = &mut self.core.peers[peer.0 as usize];
-        if state.telling.as_ref().is_none_or(|telling| telling.id != form.id) {
-            // One that was broken off is begun anew when it is needed.
-            let Some((slot, clear)) = state.told.choose(form.layout.entries()) else {
-                return Ok(None);
-            };
-            state.telling = Some(Telling { id: form.id, slot, clear, at: 0 });
-        }
-        loop {
-            let state = &mut self.core.peers[peer.0 as usize];
-            let Some(Telling { slot, at, clear, .. }) = &state.telling else { return Err(Waits) };
-            let (slot, at) = (*slot, *at);
-            if let Some(&other) = clear.last() {
-                let head = Head::Define { slot: other, at: 0, total: 0 };
-                let then = |state: &mut crate::peers::PeerState| {
-                    if let Some(telling) = &mut state.telling {
-                        telling.clear.pop();
-                    }
-                };
-                match self.plain(peer, head, &[], then) {
-                    Finished => continue,
-                    step => return Err(step),
-                }
-            }
-            let chunk = self.transport.packet_bytes_max().min(encoded.len() - at);
-            let head = Head::Define { slot, at: at as u32, total: encoded.len() as u32 };
-            let then = |state: &mut crate::peers::PeerState| {
-                if let Some(telling) = &mut state.telling {
-                    telling.at += chunk;
-                }
-            };
-            match self.plain(peer, head, &encoded[at..at + chunk], then) {
-                Finished => {}
-                step => return Err(step),
-            }
-            if at + chunk == encoded.len() {
-                let state = &mut self.core.peers[peer.0 as usize];
-                state.telling = None;
-                state.told.set(slot, form.id, form.layout.entries());
-                return Ok(Some(slot));
-            }
-        }
+        let head = Head::Written { data, bytes };
+        self.plain(peer, head, &[], |state| state.room -= ENVELOPE_BYTES)
     }
 
     fn begin_request(&mut self, peer: Peer, index: OpIndex) -> Result<Step, Fault> {
@@ -367,7 +289,8 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let (what, bytes) = (op.what, op.bytes);
         let form = remote.form.map(|form| self.core.forms.find(form).cloned()).transpose()?;
         let mut types = None;
-        if self.core.is_foreign(peer) {
+        let is_atomic = matches!(what, What::AtomicUpdate | What::AtomicFetch);
+        if self.core.is_foreign(peer) && !is_atomic {
             types = self.core.settle_request(index, form.as_ref())?;
         }
         if what == What::Get {
@@ -387,6 +310,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 let head = Head::Swap { op: wire, slot, types: told, key, at };
                 self.swap(peer, index, head)?
             }
+            What::AtomicUpdate | What::AtomicFetch => self.begin_atomic(peer, index)?,
             _ => {
                 let generation = self.core.ops[index].generation;
                 let job = Job::Update { op: index, generation, form, types, at: 0 };
@@ -451,7 +375,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let left = end.saturating_sub(*at);
         let head = Head::Data { op: into, at: *at }.encode();
         let most = self.transport.packet_bytes_max() as u64;
-        let posted = (self.transport.post_bytes_max() as u64).min(left);
+        let posted = (self.transport.post_bytes_max(peer) as u64).min(left);
         let (sent, bytes) = if local.form.is_none() && posted > most {
             let Some(part) = local.span.part(*at - ahead, posted) else { return Waits };
             let token = self.core.ops.wire(index).token();
@@ -464,7 +388,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 fault = core.take(&local, *at - ahead, room).err();
             });
             if let Some(fault) = fault {
-                core.ops[index].fault.get_or_insert(fault);
+                core.ops[index].spoil(fault);
             }
             (sent.map(|()| Transfer::Done), bytes)
         };
@@ -477,9 +401,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                 if *at < end {
                     return More;
                 }
-                if op.posted == 0 {
-                    self.core.complete(index);
-                }
+                self.core.message_left(index);
                 Finished
             }
             Err(refused) => self.sent(peer, Err(refused)),
@@ -539,7 +461,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             fault = core.take(&local, packed, room).err();
         });
         if let Some(fault) = fault {
-            core.ops[index].fault.get_or_insert(fault);
+            core.ops[index].spoil(fault);
         }
         match self.sent(peer, sent) {
             Finished => {
@@ -574,10 +496,4 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             step => step,
         }
     }
-}
-
-/// Whether a peer keeps both at the same time.
-fn may_be_told_together(form: &Rc<Committed>, types: &Rc<Committed>) -> bool {
-    let both = form.layout.entries().saturating_add(types.layout.entries());
-    form.id == types.id || both <= ENTRIES_MAX
 }

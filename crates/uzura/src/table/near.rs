@@ -25,7 +25,7 @@ impl Near {
     }
 
     pub fn find(&mut self, key: u64) -> Option<Registration> {
-        // No registration has key 0: places without one do.
+        // Places without a registration have key 0; one that really has it is looked for in the host's table.
         let is_it = |entry: &&mut Entry| key != 0 && entry.registration.key == key;
         let entry = self.set(key)?.iter_mut().find(is_it)?;
         entry.uses = entry.uses.saturating_add(1);
@@ -33,7 +33,9 @@ impl Near {
     }
 
     pub fn insert(&mut self, registration: Registration) {
-        let Some(set) = self.set(registration.key) else { return };
+        let Some(set) = self.set(registration.key).filter(|_| registration.key != 0) else {
+            return;
+        };
         let Some(least) = (0..WAYS).min_by_key(|way| set[*way].uses) else { return };
         set.iter_mut().for_each(|entry| entry.uses /= 2);
         set[least] = Entry { registration, uses: 1 };

@@ -2,15 +2,18 @@
 
 use super::World;
 use super::plan::{
-    ANY_BYTES, ANY_TAG, Access, Act, HEADER_BYTES, Kind, PLACED_TAG, WINDOW_BYTES, Wrong, element,
+    ANY_BYTES, ANY_TAG, Access, Act, HEADER_BYTES, Kind, PLACED_TAG, WINDOW_BYTES, Window, Wrong,
+    element,
 };
 use super::shapes::{Shape, Size};
 use covey_io::sim::Carriers;
 use covey_layout::{ByteOrder, Element, Layout, Op};
 use covey_uzura::{
-    Completion, Fault, Key, Local, OpId, Remote, Rights, Rule, Source, Started, Tag,
+    Completion, Done, End, Fault, Key, Local, Match, Message, OpId, Remote, Rights, Rule, Source,
+    Started, Tag,
 };
 use covey_wire::Span;
+use std::collections::BTreeSet;
 
 /// An act under way.
 #[derive(Clone, Debug)]
@@ -21,6 +24,16 @@ pub struct Pending {
     pub was_revoked: bool,
     /// It was revoked before it began.
     pub is_late: bool,
+}
+
+/// Words that puts told their targets.
+#[derive(Debug, Default)]
+pub struct Words {
+    begun: BTreeSet<u64>,
+    /// With both ends.
+    done: Vec<(u64, [usize; 2])>,
+    refused: BTreeSet<u64>,
+    seen: BTreeSet<u64>,
 }
 
 type Begun = Result<Started, Fault>;
@@ -75,7 +88,7 @@ impl World {
             return self.revoke(window);
         }
         let is_late = match &act {
-            Act::Access { window, .. } | Act::Swap { window, .. } => {
+            Act::Access { window, .. } | Act::Swap { window, .. } | Act::Atomic { window, .. } => {
                 self.plan.windows[*window].is_revoked
             }
             _ => false,
@@ -93,7 +106,10 @@ impl World {
                 let what = self.local(node, &message.send, message.send_at)?;
                 let to = Carriers::peer(node, message.to);
                 let engine = &mut self.nodes[node].engine;
-                engine.send_headed(to, message.tag, &message.header, what, context)
+                let (word, done) = (message.word, message.done);
+                let tag = (message.kind != Kind::Bare).then_some(message.tag);
+                let sent = Message { tag, header: &message.header, data: word, done };
+                engine.send_message(to, &sent, what, context)
             }
             Act::Receive { message } => {
                 let message = self.plan.messages[message].clone();
@@ -101,10 +117,17 @@ impl World {
                 let from = Source::From(Carriers::peer(node, message.from));
                 self.nodes[node].engine.receive(from, Tag::exact(message.tag), into, context)
             }
-            Act::ReceiveAny { at, .. } => {
+            Act::ReceiveAny { at, which, .. } => {
                 let into = Local::bytes(span(node, at, ANY_BYTES));
-                let tag = Tag { value: ANY_TAG, ignore: 3 };
-                self.nodes[node].engine.receive(Source::Any, tag, into, context)
+                let tagged = Match::Tagged(Tag { value: ANY_TAG, ignore: 3 });
+                let which = if which == Kind::Any { tagged } else { Match::Untagged };
+                let engine = &mut self.nodes[node].engine;
+                // Some are claimed before, which makes no difference to who gets what.
+                let is_claimed = context.is_multiple_of(2);
+                match is_claimed.then(|| engine.claim(Source::Any, which)).flatten() {
+                    Some((claim, _)) => engine.receive_claimed(claim, into, context),
+                    None => engine.receive(Source::Any, which, into, context),
+                }
             }
             Act::Place { message } => self.begin_place(node, message, context),
             Act::Count { target, one, before } => {
@@ -127,7 +150,11 @@ impl World {
                 let op = operation(&remote, size);
                 let engine = &mut self.nodes[node].engine;
                 match what {
-                    Access::Put => engine.put(ours, theirs, context),
+                    Access::Put { word: None } => engine.put(ours, theirs, context),
+                    Access::Put { word: Some(word) } => {
+                        self.words.begun.insert(word);
+                        engine.put_telling(ours, theirs, word, context)
+                    }
                     Access::Get => engine.get(ours, theirs, context),
                     Access::Accumulate => engine.accumulate(op, ours, theirs, context),
                     Access::Fetch { before } => {
@@ -154,6 +181,15 @@ impl World {
                 let part = |at| Local::bytes(span(node, at, 24));
                 let (expected, new, before) = (part(expected), part(new), part(before));
                 self.nodes[node].engine.compare_swap(expected, new, before, to, context)
+            }
+            Act::Atomic { window, element, from, before } => {
+                self.plan.windows[window].is_busy = true;
+                let Window { key, target, .. } = self.plan.windows[window];
+                let part = |at| Local::bytes(span(node, at, ATOMIC_COUNT * element.bytes()));
+                let peer = Carriers::peer(node, target);
+                let to = Remote { peer, key: Key(key), at: 0, form: None };
+                let engine = &mut self.nodes[node].engine;
+                engine.atomic_fetch(Op::Sum, element, part(from), part(before), to, context)
             }
             Act::Revoke { .. } => Err(Fault::NoSuch),
         }
@@ -220,6 +256,9 @@ impl World {
     }
 
     pub fn ended(&mut self, node: usize, completion: Completion) -> Result<(), String> {
+        if completion.end == End::Written {
+            return self.written(completion);
+        }
         let pending = self.nodes[node].pending.remove(&completion.context);
         let Some(pending) = pending else {
             return Err(format!("{node} was told twice: {completion:?}"));
@@ -234,16 +273,18 @@ impl World {
             return wrong("nobody is dead");
         }
         match pending.act.clone() {
-            Act::Send { .. } if completion.result.is_ok() || is_dead => Ok(()),
+            Act::Send { message } if completion.result.is_ok() || is_dead => {
+                self.sent(message, completion).or_else(|what| wrong(&what))
+            }
             Act::Receive { message } | Act::Place { message } => {
                 self.received(node, message, completion).or_else(|what| wrong(&what))
             }
-            Act::ReceiveAny { at, order } => {
+            Act::ReceiveAny { at, order, which } => {
                 if completion.result == Err(Fault::Cancelled) || is_dead {
                     self.accept(node, at, ANY_BYTES as usize);
                     return Ok(());
                 }
-                self.received_any(node, at, order, completion).or_else(|what| wrong(&what))
+                self.received_any(node, at, (order, which), completion).or_else(|what| wrong(&what))
             }
             Act::Count { target, before, .. } => {
                 match completion.result {
@@ -285,7 +326,56 @@ impl World {
                 self.swapped(node, window, [expected, new, before], &pending, completion);
                 Ok(())
             }
+            Act::Atomic { window, element, from, before } => {
+                self.plan.windows[window].is_busy = false;
+                self.added(node, window, element, [from, before], &pending, completion);
+                Ok(())
+            }
             _ => wrong("unexpected"),
+        }
+    }
+
+    /// One whose sender waits for its receiver ends after it was received.
+    fn sent(&mut self, message: usize, completion: Completion) -> Result<(), String> {
+        let sent = &self.plan.messages[message];
+        if sent.done == Done::Sent || completion.result.is_err() {
+            return Ok(());
+        }
+        self.report.delivered += 1;
+        // The receiver may have it in its queue still.
+        let to = sent.to;
+        while !self.nodes[to].is_dead
+            && !self.received.contains(&message)
+            && let Some(completion) = self.nodes[to].engine.completion()
+        {
+            self.ended(to, completion)?;
+        }
+        let is_there = self.received.contains(&message) || self.nodes[to].is_dead;
+        if is_there { Ok(()) } else { Err("nobody has received it".to_owned()) }
+    }
+
+    /// A peer told of a put.
+    fn written(&mut self, completion: Completion) -> Result<(), String> {
+        let word = completion.data.filter(|word| self.words.begun.contains(word));
+        let is_new = word.is_some_and(|word| self.words.seen.insert(word));
+        self.report.words += 1;
+        if is_new {
+            Ok(())
+        } else {
+            Err(format!("a word that nobody told, or twice: {completion:?}"))
+        }
+    }
+
+    /// A word comes if its put was done, and not if it was refused.
+    pub fn audit_words(&mut self) -> Result<(), String> {
+        let Words { done, refused, seen, .. } = &self.words;
+        // What a process said last is lost with it.
+        let is_alive = |ends: &[usize; 2]| ends.iter().all(|end| !self.nodes[*end].is_dead);
+        let lost = done.iter().find(|(word, ends)| !seen.contains(word) && is_alive(ends));
+        let early = refused.intersection(seen).next();
+        match (lost, early) {
+            (None, None) => Ok(()),
+            wrong => Err(format!("words that were lost, or told of nothing: {wrong:?}")),
         }
     }
 
@@ -295,6 +385,7 @@ impl World {
         message: usize,
         completion: Completion,
     ) -> Result<(), String> {
+        self.received.insert(message);
         let message = self.plan.messages[message].clone();
         let (at, span) = (message.receive_at, message.receive.span as usize);
         if matches!(completion.result, Err(Fault::PeerDead | Fault::Cancelled)) {
@@ -309,6 +400,7 @@ impl World {
         if completion.result != expected
             || completion.bytes != bytes as u64
             || completion.tag != message.tag
+            || completion.data != message.word
             || Carriers::index(node, completion.peer) != message.from
         {
             return Err(format!("{bytes} bytes of {message:?}"));
@@ -330,7 +422,7 @@ impl World {
         &mut self,
         node: usize,
         at: usize,
-        order: u64,
+        (order, which): (u64, Kind),
         completion: Completion,
     ) -> Result<(), String> {
         let from = Carriers::index(node, completion.peer);
@@ -339,17 +431,21 @@ impl World {
             u64::from_le_bytes(*id) as usize
         });
         let is_one = |message: &&super::plan::Message| {
-            message.kind == Kind::Any && message.from == from && message.to == node
+            message.kind == which && message.from == from && message.to == node
         };
         let message = self.plan.messages.get(id).filter(is_one).cloned();
         let message = message.ok_or("what came is no message")?;
-        if completion.result.is_err() || completion.tag != message.tag {
-            return Err("its tag, or its end".to_owned());
+        if completion.result.is_err()
+            || completion.tag != message.tag
+            || completion.data != message.word
+        {
+            return Err("its tag, its word, or its end".to_owned());
         }
         if completion.bytes != message.send.span {
             return Err("its length".to_owned());
         }
-        let earlier = self.order.entry((from, node)).or_default();
+        self.received.insert(id);
+        let earlier = self.order.entry((from, node, which == Kind::Bare)).or_default();
         if earlier.iter().any(|(at, other)| (*at < order) != (*other < id)) {
             return Err(format!("{id} overtook, or came twice: {earlier:?}"));
         }
@@ -390,6 +486,13 @@ impl World {
         completion: Completion,
     ) {
         let window = self.plan.windows[window];
+        if let Access::Put { word: Some(word) } = what {
+            match completion.result {
+                Ok(()) => self.words.done.push((word, [node, window.target])),
+                Err(Fault::PeerDead) => {}
+                Err(_) => drop(self.words.refused.insert(word)),
+            }
+        }
         let is_known = completion.result.is_ok() && !pending.was_revoked;
         if !is_known {
             // It may have been done, or a part of it; after it was revoked nothing changes there.
@@ -413,7 +516,9 @@ impl World {
         self.turn(ends, sides, size, &mut ours);
         match what {
             Access::Get => local.unpack(&seen, &mut self.expected[node], at),
-            Access::Put => remote.unpack(&ours, &mut self.expected[window.target], window.at),
+            Access::Put { .. } => {
+                remote.unpack(&ours, &mut self.expected[window.target], window.at)
+            }
             Access::Accumulate | Access::Fetch { .. } => {
                 let order = self.orders[window.target];
                 let sum = combine(order, element(remote, size), &theirs, &ours);
@@ -433,6 +538,39 @@ impl World {
             let whole = packed.chunks_exact_mut(size.element.bytes() as usize);
             whole.for_each(|element| element.reverse());
         }
+    }
+
+    fn added(
+        &mut self,
+        node: usize,
+        window: usize,
+        element: Element,
+        [from, before]: [usize; 2],
+        pending: &Pending,
+        completion: Completion,
+    ) {
+        let window = self.plan.windows[window];
+        let bytes = (ATOMIC_COUNT * element.bytes()) as usize;
+        if completion.result.is_err() || pending.was_revoked {
+            self.accept(node, before, bytes);
+            if !window.is_revoked {
+                self.accept(window.target, window.at, WINDOW_BYTES);
+            }
+            return;
+        }
+        let orders = [node, window.target].map(|end| self.orders[end]);
+        let seen = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            if orders[0] != orders[1] {
+                bytes.chunks_mut(element.bytes() as usize).for_each(<[u8]>::reverse);
+            }
+            bytes
+        };
+        let there = self.expected[window.target][window.at..window.at + bytes].to_vec();
+        let ours = seen(&self.expected[node][from..from + bytes]);
+        let sum = combine(orders[1], element, &there, &ours);
+        self.expected[window.target][window.at..window.at + bytes].copy_from_slice(&sum);
+        self.expected[node][before..before + bytes].copy_from_slice(&seen(&there));
     }
 
     fn swapped(
@@ -460,6 +598,9 @@ impl World {
         }
     }
 }
+
+/// Numbers of an atomic operation.
+const ATOMIC_COUNT: u64 = 3;
 
 fn span(node: usize, at: usize, bytes: u64) -> Span {
     Span::new(Carriers::address(node) + at as u64, bytes)

@@ -11,9 +11,9 @@ mod way;
 
 use covey_io::sim::{CarrierProfile, Carriers, Rng, SimMemory};
 use covey_layout::ByteOrder;
-use covey_uzura::{Completion, Config, Engine, Fault, Started};
+use covey_uzura::{Completion, Config, End, Engine, Fault, Started};
 use plan::{Act, Plan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,10 @@ pub struct Report {
     pub mixed: u64,
     /// Transfers that a card did.
     pub posted: u64,
+    /// Words that puts told.
+    pub words: u64,
+    /// Messages whose senders waited for their receivers.
+    pub delivered: u64,
 }
 
 impl Report {
@@ -42,6 +46,8 @@ impl Report {
         self.helped += other.helped;
         self.mixed += other.mixed;
         self.posted += other.posted;
+        self.words += other.words;
+        self.delivered += other.delivered;
     }
 }
 
@@ -70,9 +76,12 @@ struct World {
     plan: Plan,
     report: Report,
     /// Which messages came to receives of anything: from whom to whom, in which order.
-    order: BTreeMap<(usize, usize), Vec<(u64, usize)>>,
+    order: BTreeMap<(usize, usize, bool), Vec<(u64, usize)>>,
     /// What was seen of counters.
     counts: Vec<(usize, u64)>,
+    words: act::Words,
+    /// Messages that have been received.
+    received: BTreeSet<usize>,
 }
 
 /// Runs a seed. The error says what was wrong.
@@ -126,19 +135,29 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
     let plan = Plan::random(&mut rng, &orders);
     let (mixed, has_card) = (u64::from(!is_alike), card.is_some());
     let report = Report { mixed, ..Report::default() };
-    let (order, counts) = Default::default();
-    let mut world =
-        World { rng, carriers, nodes, orders, has_card, expected, plan, report, order, counts };
+    let (order, counts, words, received) = Default::default();
+    let mut world = World {
+        rng,
+        carriers,
+        nodes,
+        orders,
+        has_card,
+        expected,
+        plan,
+        report,
+        order,
+        counts,
+        words,
+        received,
+    };
     world.run()
 }
 
 /// Mostly all have the machine's own; at times some, or all, have the other one.
 fn orders(rng: &mut Rng, count: usize) -> Vec<ByteOrder> {
     let foreign = if rng.chance(400) { 500 } else { 0 };
-    let order = |is_foreign: bool| match is_foreign {
-        true => ByteOrder::NATIVE.other(),
-        false => ByteOrder::NATIVE,
-    };
+    let order =
+        |is_foreign: bool| if is_foreign { ByteOrder::NATIVE.other() } else { ByteOrder::NATIVE };
     (0..count).map(|_| order(rng.chance(foreign))).collect()
 }
 
@@ -253,6 +272,7 @@ impl World {
         }
         self.report.helped = self.carriers.helped();
         self.audit_counters()?;
+        self.audit_words()?;
         Ok(self.report)
     }
 
@@ -274,7 +294,11 @@ impl World {
             Err(fault) => {
                 let result = Err(fault);
                 let peer = Carriers::peer(node, (node + 1) % self.nodes.len());
-                self.ended(node, Completion { context, result, peer, tag: 0, bytes: 0 })
+                let end = End::Operation;
+                self.ended(
+                    node,
+                    Completion { end, context, result, peer, tag: 0, bytes: 0, data: None, at: 0 },
+                )
             }
         }
     }

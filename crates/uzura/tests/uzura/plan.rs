@@ -4,6 +4,7 @@ use super::MEMORY_BYTES;
 use super::shapes::{Shape, Size};
 use covey_io::sim::Rng;
 use covey_layout::{ByteOrder, Element};
+use covey_uzura::Done;
 use std::collections::VecDeque;
 
 /// One thing that a process does.
@@ -19,6 +20,7 @@ pub enum Act {
     ReceiveAny {
         at: usize,
         order: u64,
+        which: Kind,
     },
     Place {
         message: usize,
@@ -35,6 +37,13 @@ pub enum Act {
         window: usize,
         expected: usize,
         new: usize,
+        before: usize,
+    },
+    /// Adds three numbers, and learns what was there.
+    Atomic {
+        window: usize,
+        element: Element,
+        from: usize,
         before: usize,
     },
     /// Adds one to a counter of another.
@@ -55,7 +64,7 @@ pub enum Act {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    Put,
+    Put { word: Option<u64> },
     Get,
     Accumulate,
     Fetch { before: usize },
@@ -75,6 +84,8 @@ pub enum Kind {
     Exact,
     /// By whoever takes anything.
     Any,
+    /// By whoever takes anything without a tag.
+    Bare,
     /// By a rule about its header.
     Placed,
 }
@@ -86,6 +97,8 @@ pub struct Message {
     pub from: usize,
     pub to: usize,
     pub tag: u64,
+    pub word: Option<u64>,
+    pub done: Done,
     pub header: Vec<u8>,
     pub send: Shape,
     pub send_at: usize,
@@ -182,7 +195,9 @@ impl Plan {
             let size = Size::random(rng);
             let index = self.messages.len();
             sends.push_back(Act::Send { message: index });
-            let kind = *rng.pick(&[Kind::Exact, Kind::Exact, Kind::Any, Kind::Placed]);
+            let kind = *rng.pick(&[Kind::Exact, Kind::Exact, Kind::Any, Kind::Bare, Kind::Placed]);
+            let word = rng.chance(300).then(|| rng.next());
+            let done = if rng.chance(300) { Done::Delivered } else { Done::Sent };
             let (mut header, mut tag) = (Vec::new(), rng.below(3));
             let (mut send, mut receive) = (Shape::random(rng, size), Shape::random(rng, size));
             match kind {
@@ -192,8 +207,8 @@ impl Plan {
                     }
                     tags[tag as usize].push_back(Act::Receive { message: index });
                 }
-                Kind::Any => {
-                    tag = ANY_TAG + rng.below(4);
+                Kind::Any | Kind::Bare => {
+                    tag = if kind == Kind::Any { ANY_TAG + rng.below(4) } else { 0 };
                     send = Shape::plain(8 + rng.below(ANY_BYTES - 8));
                 }
                 Kind::Placed => {
@@ -204,7 +219,7 @@ impl Plan {
                 }
             }
             let send_at = self.memory(from, send.span);
-            if kind == Kind::Any {
+            if matches!(kind, Kind::Any | Kind::Bare) {
                 self.presets.push((from, send_at, (index as u64).to_le_bytes().to_vec()));
             }
             let receive_at = self.memory(to, receive.span);
@@ -215,6 +230,8 @@ impl Plan {
                 from,
                 to,
                 tag,
+                word,
+                done,
                 header,
                 send,
                 send_at,
@@ -230,12 +247,14 @@ impl Plan {
     }
 
     fn receives_of_anything(&mut self, node: usize) {
-        let is_one = |message: &&Message| message.to == node && message.kind == Kind::Any;
-        let count = self.messages.iter().filter(is_one).count() as u64;
-        let acts = (0..count)
-            .map(|order| Act::ReceiveAny { at: self.memory(node, ANY_BYTES), order })
-            .collect();
-        self.lane(node, acts, None);
+        for which in [Kind::Any, Kind::Bare] {
+            let is_one = |message: &&Message| message.to == node && message.kind == which;
+            let count = self.messages.iter().filter(is_one).count() as u64;
+            let acts = (0..count)
+                .map(|order| Act::ReceiveAny { at: self.memory(node, ANY_BYTES), order, which })
+                .collect();
+            self.lane(node, acts, None);
+        }
     }
 
     fn window_between(&mut self, rng: &mut Rng, origin: usize, target: usize) {
@@ -248,7 +267,7 @@ impl Plan {
             let mut size = Size::random(rng);
             size.rows = size.rows.min(16);
             size.columns = size.columns.min(16);
-            let act = match rng.below(8) {
+            let act = match rng.below(9) {
                 0 => Act::Count { target, one: self.one(origin), before: self.memory(origin, 8) },
                 1 => Act::Wrong {
                     target,
@@ -261,11 +280,17 @@ impl Plan {
                     new: self.memory(origin, 24),
                     before: self.memory(origin, 24),
                 },
+                3 => Act::Atomic {
+                    window,
+                    element: *rng.pick(&[Element::U16, Element::I32, Element::U64]),
+                    from: self.memory(origin, 24),
+                    before: self.memory(origin, 24),
+                },
                 kind => {
                     let what = match kind {
-                        3 => Access::Put,
-                        4 | 5 => Access::Get,
-                        6 => Access::Accumulate,
+                        4 => Access::Put { word: rng.chance(500).then(|| rng.next()) },
+                        5 | 6 => Access::Get,
+                        7 => Access::Accumulate,
                         _ => Access::Fetch { before: self.memory(origin, size.bytes()) },
                     };
                     let (local, remote) = (Shape::random(rng, size), Shape::random(rng, size));

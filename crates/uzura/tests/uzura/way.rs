@@ -50,8 +50,8 @@ impl Transport for Way {
         either!(self, way => way.gather(may_gather));
     }
 
-    fn post_bytes_max(&self) -> usize {
-        either!(self, way => way.post_bytes_max())
+    fn post_bytes_max(&self, peer: Peer) -> usize {
+        either!(self, way => way.post_bytes_max(peer))
     }
 
     fn post(

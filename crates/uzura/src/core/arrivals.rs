@@ -1,0 +1,219 @@
+//! Messages that arrive: each goes to the receive that it is for, or is held until there is one.
+
+use super::Core;
+use crate::Fault;
+use crate::api::{Completion, End};
+use crate::envelope::{Envelope, Traits};
+use crate::matching::Body;
+use crate::numbers::OpIndex;
+use crate::ops::{Ready, State};
+use crate::order::Types;
+use crate::packet::Head;
+use crate::peers::ENVELOPE_BYTES;
+use covey_wire::{Memory, Peer};
+
+/// What a peer says of a message that waits.
+pub(super) struct Waiting {
+    pub slot: u16,
+    pub bytes: u64,
+    pub address: u64,
+}
+
+impl<M: Memory> Core<M> {
+    /// Puts bytes of a message, from `at` on, where its receive wants them. What there is no room for is dropped.
+    #[inline]
+    pub fn deliver(&mut self, index: OpIndex, mut at: u64, mut bytes: &[u8]) {
+        let op = &self.ops[index];
+        let (ahead, local, room) = (op.ahead, op.local, op.wanted.saturating_sub(at));
+        bytes = &bytes[..bytes.len().min(room as usize)];
+        if at < ahead {
+            let (header, rest) = bytes.split_at(bytes.len().min((ahead - at) as usize));
+            self.deliver_header(index, at, header);
+            (at, bytes) = (at + header.len() as u64, rest);
+        }
+        if !bytes.is_empty()
+            && let Err(fault) = self.give(&local, at - ahead, bytes)
+        {
+            self.ops[index].spoil(fault);
+        }
+    }
+
+    fn deliver_header(&mut self, index: OpIndex, at: u64, bytes: &[u8]) {
+        let more = self.ops[index].more.as_ref();
+        let header = more.and_then(|more| more.place.as_ref()).map(|place| place.header);
+        let Some(part) = header.and_then(|span| span.part(at, bytes.len() as u64)) else { return };
+        if let Err(no) = self.memory.write(part, |into| into.copy_from_slice(bytes)) {
+            self.ops[index].spoil(no.into());
+        }
+    }
+
+    /// A receive got a message of this many bytes.
+    #[inline(always)]
+    pub fn matched(&mut self, index: OpIndex, peer: Peer, envelope: &Envelope, bytes: u64) {
+        let op = &mut self.ops[index];
+        if bytes > op.bytes {
+            op.fault = Some(Fault::Truncated);
+        }
+        op.wanted = bytes.min(op.bytes);
+        (op.peer, op.tag, op.bytes, op.moved) = (peer, envelope.tag, bytes, 0);
+        // A receive of a tag has none before.
+        if !envelope.traits.is_none() {
+            (op.traits, op.data) =
+                (envelope.traits.with(op.traits.only(Traits::PART)), envelope.data);
+        }
+        op.state = State::Moving;
+    }
+
+    #[inline(always)]
+    pub(super) fn eager(
+        &mut self,
+        peer: Peer,
+        envelope: Envelope,
+        payload: &[u8],
+        types: Option<Types>,
+    ) {
+        let queue = envelope.traits.queue();
+        let cost = payload.len() as u64 + ENVELOPE_BYTES;
+        let bytes = payload.len() as u64;
+        if let Some(index) = self.receiver(queue, peer, envelope.tag, payload, bytes) {
+            self.matched(index, peer, &envelope, payload.len() as u64);
+            if self.is_foreign(peer) {
+                self.settle(index, types);
+            }
+            self.deliver(index, 0, payload);
+            self.complete(index);
+            self.give_back(peer, cost);
+            if envelope.traits.has(Traits::DELIVERED) {
+                self.reply(peer, Head::Ack { op: envelope.op, fault: 0 }, Vec::new());
+            }
+            return;
+        }
+        if self.hold(peer, cost) {
+            let early = &mut self.queues[queue].early;
+            let buffer = early.buffer(payload);
+            self.stats.bytes_held += payload.len() as u64;
+            early.add(peer, envelope, Body::Whole(buffer), cost, types);
+        }
+    }
+
+    #[inline]
+    pub(super) fn ready(
+        &mut self,
+        peer: Peer,
+        envelope: Envelope,
+        waiting: Waiting,
+        payload: &[u8],
+    ) {
+        let Waiting { slot, bytes, address } = waiting;
+        let (op, queue) = (envelope.op, envelope.traits.queue());
+        if payload.len() as u64 > bytes {
+            return self.violation(peer);
+        }
+        let state = &self.peers[peer.0 as usize];
+        let form = state.known.find(slot);
+        if state.is_foreign && form.is_err() {
+            // Its elements would stay unknown.
+            return self.violation(peer);
+        }
+        let address = Some(address).filter(|address| *address != u64::MAX && form.is_ok());
+        let (header, form) = (payload.to_vec(), form.unwrap_or(None));
+        let ready = Ready { op, bytes, header, address, form };
+        let cost = ready.header.len() as u64 + ENVELOPE_BYTES;
+        let index = self.receiver(queue, peer, envelope.tag, &ready.header, bytes);
+        let Some(index) = index else {
+            if self.hold(peer, cost) {
+                self.queues[queue].early.add(peer, envelope, Body::Ready(ready), cost, None);
+            }
+            return;
+        };
+        self.matched(index, peer, &envelope, ready.bytes);
+        if self.is_foreign(peer) {
+            self.settle(index, ready.types());
+        }
+        self.matched.push_back((self.ops.wire(index), ready));
+        self.give_back(peer, cost);
+    }
+
+    /// The receive of a message of this many bytes that begins with `header`, if it is posted.
+    #[inline(always)]
+    fn receiver(
+        &mut self,
+        queue: usize,
+        peer: Peer,
+        tag: u64,
+        header: &[u8],
+        bytes: u64,
+    ) -> Option<OpIndex> {
+        let index = self.queues[queue].posted.take(&mut self.ops, peer, tag, header)?;
+        if !self.ops[index].traits.has(Traits::MANY) {
+            return Some(index);
+        }
+        let part = self.part_of(index, bytes);
+        if part.is_none() {
+            // It has more messages under way than there are numbers.
+            self.violation(peer);
+        }
+        part
+    }
+
+    /// A message that was held is held no more.
+    pub fn release(&mut self, peer: Peer, cost: u64) {
+        self.stats.unexpected_bytes -= cost;
+        self.discharge(peer, cost);
+    }
+
+    /// Something that took room in a peer's window does so no more.
+    pub fn discharge(&mut self, peer: Peer, cost: u64) {
+        let state = &mut self.peers[peer.0 as usize];
+        state.held = state.held.saturating_sub(cost);
+        self.give_back(peer, cost);
+    }
+
+    /// Makes room for a message that nobody has received yet. A sender keeps to its window.
+    fn hold(&mut self, peer: Peer, cost: u64) -> bool {
+        if !self.charge(peer, cost) {
+            return false;
+        }
+        self.stats.unexpected += 1;
+        self.stats.unexpected_bytes += cost;
+        true
+    }
+
+    /// Takes something of a peer's window.
+    fn charge(&mut self, peer: Peer, cost: u64) -> bool {
+        let window = self.config.window_bytes;
+        let state = &mut self.peers[peer.0 as usize];
+        if state.held + state.owed + cost > window {
+            self.violation(peer);
+            return false;
+        }
+        state.held += cost;
+        true
+    }
+
+    /// A peer tells that it has put memory here.
+    pub(super) fn written(&mut self, peer: Peer, data: u64, bytes: u64) {
+        if self.charge(peer, ENVELOPE_BYTES) {
+            let completion = Completion::well(0, peer, 0, bytes);
+            let (end, data) = (End::Written, Some(data));
+            self.completions.push_back(Completion { end, data, ..completion });
+        }
+    }
+
+    /// A short message that has more than a tag. A slot without a layout is none that the peer may name.
+    pub(super) fn message(
+        &mut self,
+        peer: Peer,
+        envelope: Envelope,
+        (slot, header): (u16, u16),
+        payload: &[u8],
+    ) {
+        match self.peers[peer.0 as usize].known.find(slot) {
+            Ok(form) => {
+                let types = form.map(|form| Types { form, at: header.into() });
+                self.eager(peer, envelope, payload, types);
+            }
+            Err(_) => self.violation(peer),
+        }
+    }
+}
