@@ -1,0 +1,320 @@
+//! Completion queues: what has ended, in the format that the program wants.
+
+use crate::abi::{self, CqAttr, CqEntry, CqErrEntry, FiAddr, Fid, FidCq, Ops, OpsCq};
+use crate::boundary::{Errno, Result, call, give, object, put, take};
+use crate::domain::{Shared, State};
+use crate::wait::{self, Waker};
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The end of an operation.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    pub entry: CqEntry,
+    pub source: FiAddr,
+    /// Its error, and the bytes that were lost.
+    pub failed: Option<(c_int, usize)>,
+}
+
+/// What has ended and was not read.
+pub struct Cq {
+    entries: VecDeque<Entry>,
+    entries_max: usize,
+    /// Whose operations end here.
+    pub endpoints: Vec<usize>,
+    waker: Arc<Waker>,
+}
+
+impl Cq {
+    #[inline]
+    pub fn push(&mut self, entry: Entry) {
+        self.entries.push_back(entry);
+        self.waker.ring();
+    }
+
+    /// Whether operations that end here have to wait until some of the entries were read.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= self.entries_max
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}
+
+/// `struct fid_cq`, and ours behind it.
+#[repr(C)]
+pub struct CqObject {
+    fid: FidCq,
+    pub shared: Arc<Shared>,
+    pub number: usize,
+    entry_bytes: usize,
+    wait_obj: c_int,
+    waker: Arc<Waker>,
+    /// How often somebody who sleeps was told to return.
+    signals: AtomicU64,
+}
+
+/// # Safety
+///
+/// As `fi_cq_open`.
+pub unsafe fn open(
+    shared: &Arc<Shared>,
+    attr: Option<&CqAttr>,
+    out: *mut *mut FidCq,
+    context: *mut c_void,
+) -> Result<c_int> {
+    let format = attr.map_or(abi::CQ_UNSPEC, |attr| attr.format);
+    let entry_bytes = match format {
+        abi::CQ_UNSPEC | abi::CQ_CONTEXT => std::mem::offset_of!(CqEntry, flags),
+        abi::CQ_MSG => std::mem::offset_of!(CqEntry, buf),
+        abi::CQ_DATA => std::mem::offset_of!(CqEntry, tag),
+        abi::CQ_TAGGED => size_of::<CqEntry>(),
+        _ => return Err(Errno(libc::ENOSYS)),
+    };
+    let wait_obj = wait::offered(attr.map_or(abi::WAIT_NONE, |attr| attr.wait_obj))?;
+    let waker = Arc::new(Waker::new()?);
+    let size = attr.map_or(0, |attr| attr.size);
+    let number = shared.gate.with(|state| {
+        state.cqs.add(Cq {
+            entries: VecDeque::new(),
+            entries_max: size.max(ENTRIES_MIN),
+            endpoints: Vec::new(),
+            waker: waker.clone(),
+        })
+    });
+    let fid = Fid { class: abi::CLASS_CQ, context, ops: &raw const OPS };
+    let fid = FidCq { fid, ops: &raw const CQ_OPS };
+    let (shared, signals) = (shared.clone(), AtomicU64::new(0));
+    // SAFETY: the caller's promise.
+    unsafe { give(out, CqObject { fid, shared, number, entry_bytes, wait_obj, waker, signals }) }
+}
+
+/// Entries that a program has not read before its operations have to wait.
+const ENTRIES_MIN: usize = 1 << 16;
+
+impl State {
+    /// Everything whose operations end in a queue goes on.
+    #[inline]
+    pub fn progress_cq(&mut self, number: usize) {
+        let mut at = 0;
+        while let Some(&endpoint) = self.cqs.look(number).and_then(|cq| cq.endpoints.get(at)) {
+            self.progress(endpoint);
+            at += 1;
+        }
+    }
+}
+
+impl CqObject {
+    /// # Safety
+    ///
+    /// As `fi_cq_readfrom`.
+    #[inline]
+    unsafe fn read(&self, into: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize> {
+        let entry_bytes = self.entry_bytes;
+        self.shared.gate.with(|state| {
+            if state.cqs.look(self.number).is_some_and(Cq::is_empty) {
+                state.progress_cq(self.number);
+            }
+            let cq = state.cqs.find(self.number).ok_or(Errno(libc::EINVAL))?;
+            let mut done = 0;
+            while done < count
+                && let Some(entry) = cq.entries.front()
+            {
+                if entry.failed.is_some() {
+                    break;
+                }
+                // SAFETY: there is room for so many entries and sources; an entry has at least so many bytes.
+                unsafe {
+                    let place = into.cast::<u8>().add(done * entry_bytes);
+                    let from = (&raw const entry.entry).cast::<u8>();
+                    std::ptr::copy_nonoverlapping(from, place, entry_bytes);
+                    if !sources.is_null() {
+                        put(sources.add(done), entry.source);
+                    }
+                }
+                cq.entries.pop_front();
+                done += 1;
+            }
+            match (done, cq.entries.front()) {
+                (0, Some(_)) if count > 0 => Err(Errno(abi::EAVAIL)),
+                (0, _) => Err(Errno(libc::EAGAIN)),
+                _ => Ok(done as isize),
+            }
+        })
+    }
+
+    /// # Safety
+    ///
+    /// As `fi_cq_sreadfrom`.
+    unsafe fn sleep_and_read(
+        &self,
+        into: *mut c_void,
+        count: usize,
+        sources: *mut FiAddr,
+        timeout_ms: c_int,
+    ) -> Result<isize> {
+        let (begun, until) = (Instant::now(), wait::until(timeout_ms));
+        let signals = self.signals.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the caller's promise.
+            match unsafe { self.read(into, count, sources) } {
+                Err(Errno(libc::EAGAIN)) => {}
+                done => return done,
+            }
+            let is_over = until.is_some_and(|until| Instant::now() >= until);
+            if is_over || self.signals.load(Ordering::Acquire) != signals {
+                return Err(Errno(libc::EAGAIN));
+            }
+            if begun.elapsed() < SPIN {
+                std::hint::spin_loop();
+            } else if self.prepare() {
+                self.waker.wait(wait::left(until, SLEEP_MAX));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Whether one may sleep until the waker wakes.
+    fn prepare(&self) -> bool {
+        self.shared.gate.with(|state| {
+            state.progress_cq(self.number);
+            self.waker.silence();
+            let Some(cq) = state.cqs.look(self.number) else { return false };
+            let endpoints = cq.endpoints.clone();
+            cq.is_empty() && endpoints.iter().all(|endpoint| state.prepare_sleep(*endpoint))
+        })
+    }
+}
+
+/// A wait begins with this, as two that answer each other do it in less.
+const SPIN: Duration = Duration::from_micros(50);
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// Whether a program may sleep until something ends.
+///
+/// # Safety
+///
+/// An open queue.
+pub unsafe fn try_wait(fid: *mut Fid) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let cq: &CqObject = unsafe { object(fid) }?;
+    if cq.prepare() { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
+}
+
+call! {
+    entry close(fid: *mut Fid) -> c_int {
+        let cq: &CqObject = object(fid)?;
+        cq.shared.gate.with(|state| {
+            if state.cqs.look(cq.number).is_some_and(|cq| !cq.endpoints.is_empty()) {
+                return Err(Errno(libc::EBUSY));
+            }
+            state.cqs.remove(cq.number);
+            Ok(())
+        })?;
+        drop(take::<CqObject, _>(fid)?);
+        Ok(0)
+    }
+}
+
+call! {
+    entry control(fid: *mut Fid, command: c_int, into: *mut c_void) -> c_int {
+        let cq: &CqObject = object(fid)?;
+        wait::control(command, cq.wait_obj, cq.waker.descriptor(), into)
+    }
+}
+
+call! {
+    entry read(cq: *mut FidCq, into: *mut c_void, count: usize) -> isize {
+        object::<CqObject, _>(cq)?.read(into, count, std::ptr::null_mut())
+    }
+}
+
+call! {
+    entry readfrom(
+        cq: *mut FidCq, into: *mut c_void, count: usize, sources: *mut FiAddr,
+    ) -> isize {
+        object::<CqObject, _>(cq)?.read(into, count, sources)
+    }
+}
+
+call! {
+    entry sread(
+        cq: *mut FidCq, into: *mut c_void, count: usize, _cond: *const c_void, timeout_ms: c_int,
+    ) -> isize {
+        object::<CqObject, _>(cq)?.sleep_and_read(into, count, std::ptr::null_mut(), timeout_ms)
+    }
+}
+
+call! {
+    entry sreadfrom(
+        cq: *mut FidCq,
+        into: *mut c_void,
+        count: usize,
+        sources: *mut FiAddr,
+        _cond: *const c_void,
+        timeout_ms: c_int,
+    ) -> isize {
+        object::<CqObject, _>(cq)?.sleep_and_read(into, count, sources, timeout_ms)
+    }
+}
+
+call! {
+    entry readerr(cq: *mut FidCq, into: *mut CqErrEntry, _flags: u64) -> isize {
+        let cq: &CqObject = object(cq)?;
+        let into = into.as_mut().ok_or(Errno(libc::EINVAL))?;
+        let found = cq.shared.gate.with(|state| {
+            let entries = &mut state.cqs.find(cq.number)?.entries;
+            entries.front()?.failed?;
+            entries.pop_front()
+        });
+        let found = found.ok_or(Errno(libc::EAGAIN))?;
+        let (err, olen) = found.failed.unwrap_or_default();
+        (into.entry, into.olen, into.err, into.prov_errno) = (found.entry, olen, err, err);
+        // There is no more to say; what the program has put there is its own.
+        into.err_data_size = 0;
+        if cq.shared.fabric.api_version >= abi::version(1, 20) {
+            put((into as *mut CqErrEntry).add(1).cast::<FiAddr>(), found.source);
+        }
+        Ok(1)
+    }
+}
+
+call! {
+    entry signal(cq: *mut FidCq) -> c_int {
+        let cq: &CqObject = object(cq)?;
+        cq.signals.fetch_add(1, Ordering::Release);
+        cq.waker.ring_now();
+        Ok(0)
+    }
+}
+
+call! {
+    entry strerror(
+        _cq: *mut FidCq, number: c_int, _data: *const c_void, into: *mut c_char, room: usize,
+    ) -> *const c_char {
+        Ok(wait::error_text(number, into, room))
+    }
+}
+
+static OPS: Ops = Ops { close: Some(close), control: Some(control), ..Ops::NONE };
+
+static CQ_OPS: OpsCq = OpsCq {
+    size: size_of::<OpsCq>(),
+    read: Some(read),
+    readfrom: Some(readfrom),
+    readerr: Some(readerr),
+    sread: Some(sread),
+    sreadfrom: Some(sreadfrom),
+    signal: Some(signal),
+    strerror: Some(strerror),
+};

@@ -1,0 +1,560 @@
+//! Endpoints of reliable datagrams: an engine each, with the queues and counters that it reports to.
+
+pub mod atomic;
+mod messages;
+mod msg;
+mod progress;
+mod rma;
+mod tagged;
+
+use crate::abi::{self, FiAddr, Fid, FidEp, Info, Ops, OpsCm, OpsEp};
+use crate::av::{Av, AvObject};
+use crate::boundary::{Errno, Result, call, give, held, object, put, put_bytes, take};
+use crate::cntr::{Cntr, CntrObject};
+use crate::cq::{Cq, CqObject};
+use crate::domain::{Shared, State};
+use crate::host;
+use crate::slab::Slab;
+use covey_io::os::addresses::{Addresses, span_of};
+use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret, Settings};
+use covey_io::os::{random, shm};
+use covey_uzura::{Claim, Config, Engine, OpId};
+use covey_wire::{Peer, Span, Transport};
+use libc::iovec;
+use messages::Pieces;
+pub use messages::span;
+use std::ffi::{c_int, c_void};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// An endpoint.
+pub struct Endpoint {
+    pub engine: Engine<Mixed, Addresses>,
+    pub address: Address,
+    is_enabled: bool,
+    /// Flags of operations that name none.
+    tx_flags: u64,
+    rx_flags: u64,
+    caps: u64,
+    av: Option<usize>,
+    tx: Report,
+    rx: Report,
+    /// By [`COUNTED`].
+    counters: [Option<usize>; COUNTED.len()],
+    /// By `fi_addr_t`, those that were met.
+    peers: Vec<Option<Peer>>,
+    /// By peer.
+    numbers: Vec<FiAddr>,
+    ops: Slab<Op>,
+    /// Messages that were claimed, by the contexts with which they were.
+    claims: Vec<(*mut c_void, Claim)>,
+    /// For the next copy.
+    spare: Vec<u8>,
+    /// Its transport was told that somebody sleeps.
+    sleeps: bool,
+    min_multi_recv: usize,
+}
+
+/// Where the ends of operations are reported.
+#[derive(Clone, Copy, Default)]
+struct Report {
+    cq: Option<usize>,
+    /// Only of those that ask for it.
+    is_selective: bool,
+}
+
+/// An operation under way.
+pub struct Op {
+    context: *mut c_void,
+    /// Its flags in a queue.
+    kind: u64,
+    /// Its end is reported to the queue, and not its failure only.
+    reports: bool,
+    id: Option<OpId>,
+    memory: Room,
+    /// Bytes of it.
+    room: usize,
+}
+
+/// The memory of an operation.
+pub enum Room {
+    /// The program's.
+    Theirs,
+    /// A copy of ours, which stays for as long as the operation needs it.
+    Copied(Vec<u8>),
+    /// What is received, and the places where it belongs.
+    Scattered(Box<[u8]>, Vec<iovec>),
+    /// That of several operands, and of a result.
+    All(Vec<Room>),
+    /// The program's, for many messages.
+    ForMany(*mut c_void),
+}
+
+impl Room {
+    /// A copy of what is to be sent, in memory that was used before.
+    fn copied(pieces: &Pieces<'_>, mut spare: Vec<u8>) -> (Room, Span) {
+        pieces.gather(&mut spare);
+        let local = span_of(&mut spare);
+        (Room::Copied(spare), local)
+    }
+
+    /// Room for what belongs to several places.
+    fn scattered(places: &[iovec]) -> (Room, Span) {
+        let bytes = places.iter().map(|place| place.iov_len).sum();
+        let mut room = vec![0; bytes].into_boxed_slice();
+        let local = span_of(&mut room);
+        (Room::Scattered(room, places.to_vec()), local)
+    }
+}
+
+/// What counters can be asked to count.
+const COUNTED: [u64; 6] =
+    [abi::SEND, abi::RECV, abi::READ, abi::WRITE, abi::REMOTE_READ, abi::REMOTE_WRITE];
+
+/// Queues and counters, while an endpoint is at work.
+pub struct Queues<'a> {
+    cqs: &'a mut Slab<Cq>,
+    cntrs: &'a mut Slab<Cntr>,
+}
+
+impl State {
+    /// An endpoint, and what it works with.
+    #[inline]
+    fn endpoint(&mut self, number: usize) -> Result<(&mut Endpoint, &Slab<Av>, Queues<'_>)> {
+        let State { endpoints, avs, cqs, cntrs, .. } = self;
+        let endpoint = endpoints.find(number).ok_or(Errno(libc::EINVAL))?;
+        Ok((endpoint, avs, Queues { cqs, cntrs }))
+    }
+
+    /// An endpoint goes on.
+    #[inline]
+    pub fn progress(&mut self, number: usize) {
+        if let Ok((endpoint, avs, mut queues)) = self.endpoint(number) {
+            endpoint.progress(avs, &mut queues);
+        }
+    }
+
+    /// Whether one may sleep until the endpoint's transport wakes.
+    pub fn prepare_sleep(&mut self, number: usize) -> bool {
+        let Some(endpoint) = self.endpoints.find(number) else { return true };
+        if !endpoint.engine.is_idle() {
+            return false;
+        }
+        endpoint.sleeps = endpoint.engine.transport().prepare_sleep();
+        endpoint.sleeps
+    }
+}
+
+/// `struct fid_ep`, and ours behind it.
+#[repr(C)]
+pub struct EpObject {
+    fid: FidEp,
+    shared: Arc<Shared>,
+    number: usize,
+}
+
+/// # Safety
+///
+/// As `fi_endpoint`.
+pub unsafe fn open(
+    shared: &Arc<Shared>,
+    info: &Info,
+    out: *mut *mut FidEp,
+    context: *mut c_void,
+) -> Result<c_int> {
+    // SAFETY: the caller's promise.
+    let (tx_flags, rx_flags) = unsafe {
+        let ep = info.ep_attr.as_ref();
+        if ep.is_some_and(|ep| !matches!(ep.ep_type, abi::EP_UNSPEC | abi::EP_RDM)) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let tx_flags = info.tx_attr.as_ref().map_or(0, |tx| tx.op_flags);
+        (tx_flags, info.rx_attr.as_ref().map_or(0, |rx| rx.op_flags))
+    };
+    let settings = settings(place_of(info)?);
+    let mut mixed = Mixed::new(&settings)?;
+    let address = mixed.open(&settings, Secret::of_job()?)?;
+    let seed = u64::from_le_bytes(random::bytes()?);
+    let config = Config { seed, eager_bytes_max: eager_bytes_max(), ..Config::default() };
+    // SAFETY: what a program names in its operations and registrations is memory of its own for as long as libfabric
+    // says, which is until their end.
+    let memory = unsafe { Addresses::new() };
+    let mut engine = Engine::new(mixed, memory, config);
+    if let Some(descriptor) = engine.transport().sleep_on() {
+        shared.waker.watch(descriptor)?;
+    }
+    let endpoint = Endpoint {
+        engine,
+        address,
+        is_enabled: false,
+        tx_flags,
+        rx_flags,
+        caps: info.caps,
+        av: None,
+        tx: Report::default(),
+        rx: Report::default(),
+        counters: [None; COUNTED.len()],
+        peers: Vec::new(),
+        numbers: Vec::new(),
+        ops: Slab::default(),
+        claims: Vec::new(),
+        spare: Vec::new(),
+        sleeps: false,
+        min_multi_recv: 64,
+    };
+    let number = shared.gate.with(|state| {
+        let mut endpoint = endpoint;
+        for (_, region) in state.regions.each() {
+            region.enter(&mut endpoint.engine)?;
+        }
+        Ok::<usize, Errno>(state.endpoints.add(endpoint))
+    })?;
+    let fid = Fid { class: abi::CLASS_EP, context, ops: &raw const OPS };
+    let fid = FidEp {
+        fid,
+        ops: &raw const EP_OPS,
+        cm: &raw const CM_OPS,
+        msg: &raw const msg::OPS,
+        rma: &raw const rma::OPS,
+        tagged: &raw const tagged::OPS,
+        atomic: &raw const atomic::OPS,
+        collective: std::ptr::null(),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(out, EpObject { fid, shared: shared.clone(), number }) }
+}
+
+/// Where the program wants it to be found.
+fn place_of(info: &Info) -> Result<SocketAddr> {
+    let own = SocketAddr::new(host::own_address(), 0);
+    if info.src_addr.is_null() || info.src_addrlen != ADDRESS_BYTES {
+        return Ok(own);
+    }
+    // SAFETY: it says that so many bytes are there.
+    let bytes = unsafe { &*info.src_addr.cast::<[u8; ADDRESS_BYTES]>() };
+    let wish = Address::decode(bytes).ok_or(Errno(libc::EINVAL))?.tcp();
+    let wish = wish.unwrap_or(own);
+    // All addresses of the machine are none that others could be told.
+    let ip = if wish.ip().is_unspecified() { own.ip() } else { wish.ip() };
+    Ok(SocketAddr::new(ip, wish.port()))
+}
+
+/// Longest message that is sent at once: what was measured to be best, where the environment says it.
+fn eager_bytes_max() -> usize {
+    let named = covey_io::boundary::variable(c"COVEY_FI_EAGER_LIMIT");
+    let named = named.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
+    named.map_or(EAGER_BYTES, |bytes: usize| bytes.clamp(64, EAGER_BYTES_MAX))
+}
+
+/// Near and far: up to here two copies take less than a question and an answer.
+const EAGER_BYTES: usize = 16 << 10;
+/// What the engine's window has room for.
+const EAGER_BYTES_MAX: usize = 64 << 10;
+
+fn settings(place: SocketAddr) -> Settings {
+    let shm = shm::Settings { peers_max: 512, heap_bytes: 1 << 20, ..shm::Settings::default() };
+    let is_off = covey_io::boundary::variable(c"COVEY_FI_SHM").is_some_and(|value| value == b"0");
+    let is_bound = matches!(place.ip(), IpAddr::V4(_) | IpAddr::V6(_));
+    Settings { shm, near: !is_off, tcp: is_bound.then_some(place) }
+}
+
+impl Endpoint {
+    /// A number of an address vector means something else from now on.
+    pub fn forget(&mut self, av: usize, number: FiAddr) {
+        if self.av != Some(av) {
+            return;
+        }
+        let place = usize::try_from(number).ok().and_then(|at| self.peers.get_mut(at));
+        if let Some(peer) = place.and_then(Option::take)
+            && let Some(number) = self.numbers.get_mut(peer.0 as usize)
+        {
+            *number = abi::ADDR_UNSPEC;
+        }
+    }
+
+    /// The peer of a number, which is called where it was not known.
+    #[inline]
+    fn peer(&mut self, avs: &Slab<Av>, number: FiAddr) -> Result<Peer> {
+        match self.peers.get(number as usize) {
+            Some(Some(peer)) => Ok(*peer),
+            _ => self.meet(avs, number),
+        }
+    }
+
+    #[cold]
+    fn meet(&mut self, avs: &Slab<Av>, number: FiAddr) -> Result<Peer> {
+        let av = self.av.and_then(|av| avs.look(av)).ok_or(Errno(abi::ENOAV))?;
+        let address = av.at(number).ok_or(Errno(libc::EINVAL))?;
+        let peer = self.engine.transport().call(address)?;
+        let at = number as usize;
+        if self.peers.len() <= at {
+            self.peers.resize(at + 1, None);
+        }
+        self.peers[at] = Some(peer);
+        self.name(peer, number);
+        Ok(peer)
+    }
+
+    fn name(&mut self, peer: Peer, number: FiAddr) {
+        let at = peer.0 as usize;
+        if self.numbers.len() <= at {
+            self.numbers.resize(at + 1, abi::ADDR_UNSPEC);
+        }
+        if self.numbers[at] == abi::ADDR_UNSPEC {
+            self.numbers[at] = number;
+        }
+    }
+
+    /// The number of a peer, if its address was inserted.
+    #[inline]
+    fn number(&mut self, avs: &Slab<Av>, peer: Peer) -> FiAddr {
+        match self.numbers.get(peer.0 as usize) {
+            Some(&number) if number != abi::ADDR_UNSPEC => number,
+            _ => self.look_up(avs, peer).unwrap_or(abi::ADDR_UNSPEC),
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, avs: &Slab<Av>, peer: Peer) -> Option<FiAddr> {
+        let address = self.engine.transport().address_of(peer)?;
+        let number = avs.look(self.av?)?.find(address)?;
+        self.name(peer, number);
+        Some(number)
+    }
+}
+
+impl EpObject {
+    #[inline]
+    fn with<R>(
+        &self,
+        work: impl FnOnce(&mut Endpoint, &Slab<Av>, Queues<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.shared.gate.with(|state| {
+            let (endpoint, avs, queues) = state.endpoint(self.number)?;
+            work(endpoint, avs, queues)
+        })
+    }
+
+    fn bind_av(&self, av: &AvObject) -> Result<()> {
+        self.check_domain(&av.shared)?;
+        self.shared.gate.with(|state| {
+            let endpoint = state.endpoints.find(self.number).ok_or(Errno(libc::EINVAL))?;
+            if endpoint.av.is_some() {
+                return Err(Errno(libc::EINVAL));
+            }
+            endpoint.av = Some(av.number);
+            state.avs.find(av.number).ok_or(Errno(libc::EINVAL))?.users += 1;
+            Ok(())
+        })
+    }
+
+    fn bind_cq(&self, cq: &CqObject, flags: u64) -> Result<()> {
+        self.check_domain(&cq.shared)?;
+        let known = abi::SEND | abi::RECV | abi::SELECTIVE_COMPLETION;
+        if flags & !known != 0 || flags & (abi::SEND | abi::RECV) == 0 {
+            return Err(Errno(abi::EBADFLAGS));
+        }
+        self.shared.gate.with(|state| {
+            let (endpoint, _, queues) = state.endpoint(self.number)?;
+            let report = Report {
+                cq: Some(cq.number),
+                is_selective: flags & abi::SELECTIVE_COMPLETION != 0,
+            };
+            for (direction, place) in [(abi::SEND, &mut endpoint.tx), (abi::RECV, &mut endpoint.rx)]
+            {
+                if flags & direction != 0 {
+                    if place.cq.is_some() {
+                        return Err(Errno(libc::EINVAL));
+                    }
+                    *place = report;
+                }
+            }
+            let cq = queues.cqs.find(cq.number).ok_or(Errno(libc::EINVAL))?;
+            if let Some(descriptor) = endpoint.engine.transport().sleep_on() {
+                cq.waker().watch(descriptor)?;
+            }
+            if !cq.endpoints.contains(&self.number) {
+                cq.endpoints.push(self.number);
+            }
+            Ok(())
+        })
+    }
+
+    fn bind_cntr(&self, cntr: &CntrObject, flags: u64) -> Result<()> {
+        self.check_domain(&cntr.shared)?;
+        self.shared.gate.with(|state| {
+            let (endpoint, _, queues) = state.endpoint(self.number)?;
+            for (kind, place) in COUNTED.iter().zip(&mut endpoint.counters) {
+                if flags & kind != 0 {
+                    *place = Some(cntr.number);
+                }
+            }
+            let cntr = queues.cntrs.find(cntr.number).ok_or(Errno(libc::EINVAL))?;
+            if let Some(descriptor) = endpoint.engine.transport().sleep_on() {
+                cntr.waker().watch(descriptor)?;
+            }
+            if !cntr.endpoints.contains(&self.number) {
+                cntr.endpoints.push(self.number);
+            }
+            Ok(())
+        })
+    }
+
+    fn check_domain(&self, other: &Arc<Shared>) -> Result<()> {
+        if Arc::ptr_eq(&self.shared, other) { Ok(()) } else { Err(Errno(abi::EDOMAIN)) }
+    }
+
+    fn enable(&self) -> Result<()> {
+        self.with(|endpoint, _, _| {
+            if endpoint.av.is_none() {
+                return Err(Errno(abi::ENOAV));
+            }
+            let (sends, receives) = (abi::SEND | abi::READ | abi::WRITE, abi::RECV);
+            let lacks = |caps: u64, report: Report, counted: u64| {
+                let is_counted = COUNTED
+                    .iter()
+                    .zip(&endpoint.counters)
+                    .any(|(kind, counter)| kind & counted != 0 && counter.is_some());
+                endpoint.caps & caps != 0 && report.cq.is_none() && !is_counted
+            };
+            if lacks(sends, endpoint.tx, sends) || lacks(receives, endpoint.rx, receives) {
+                return Err(Errno(abi::ENOCQ));
+            }
+            endpoint.is_enabled = true;
+            Ok(())
+        })
+    }
+}
+
+call! {
+    entry close(fid: *mut Fid) -> c_int {
+        let ep: &EpObject = object(fid)?;
+        let gone = ep.shared.gate.with(|state| {
+            let gone = state.endpoints.remove(ep.number);
+            let is_other = |number: &usize| *number != ep.number;
+            state.cqs.each_mut().for_each(|(_, cq)| cq.endpoints.retain(is_other));
+            state.cntrs.each_mut().for_each(|(_, cntr)| cntr.endpoints.retain(is_other));
+            if let Some(av) = gone.as_ref().and_then(|gone| gone.av).and_then(|av| state.avs.find(av)) {
+                av.users -= 1;
+            }
+            gone
+        });
+        drop(gone);
+        drop(take::<EpObject, _>(fid)?);
+        Ok(0)
+    }
+}
+
+call! {
+    entry bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
+        let ep: &EpObject = object(fid)?;
+        match object::<Fid, _>(to)?.class {
+            abi::CLASS_AV => ep.bind_av(object(to)?)?,
+            abi::CLASS_CQ => ep.bind_cq(object(to)?, flags)?,
+            abi::CLASS_CNTR => ep.bind_cntr(object(to)?, flags)?,
+            // Nothing is reported there: datagrams have no connections.
+            abi::CLASS_EQ => {}
+            _ => return Err(Errno(libc::EINVAL)),
+        }
+        Ok(0)
+    }
+}
+
+call! {
+    entry control(fid: *mut Fid, command: c_int, argument: *mut c_void) -> c_int {
+        let ep: &EpObject = object(fid)?;
+        match command {
+            abi::ENABLE => ep.enable()?,
+            abi::GETOPSFLAG => {
+                let place = argument.cast::<u64>();
+                let which = *held(place.cast_const())?;
+                let flags = ep.with(|endpoint, _, _| match which & (abi::SEND | abi::RECV) {
+                    abi::SEND => Ok(endpoint.tx_flags),
+                    abi::RECV => Ok(endpoint.rx_flags),
+                    _ => Err(Errno(libc::EINVAL)),
+                })?;
+                put(place, flags);
+            }
+            abi::SETOPSFLAG => {
+                let which = *held(argument.cast::<u64>().cast_const())?;
+                let flags = which & !(abi::SEND | abi::RECV);
+                ep.with(|endpoint, _, _| match which & (abi::SEND | abi::RECV) {
+                    abi::SEND => { endpoint.tx_flags = flags; Ok(()) }
+                    abi::RECV => { endpoint.rx_flags = flags; Ok(()) }
+                    _ => Err(Errno(libc::EINVAL)),
+                })?;
+            }
+            _ => return Err(Errno(libc::ENOSYS)),
+        }
+        Ok(0)
+    }
+}
+
+call! {
+    entry getname(fid: *mut Fid, into: *mut c_void, bytes: *mut usize) -> c_int {
+        let ep: &EpObject = object(fid)?;
+        let address = ep.with(|endpoint, _, _| Ok(endpoint.address))?;
+        let room = bytes.as_mut().ok_or(Errno(libc::EINVAL))?;
+        let had = std::mem::replace(room, ADDRESS_BYTES);
+        put_bytes(into.cast(), had, &address.encode());
+        if had < ADDRESS_BYTES { Err(Errno(abi::ETOOSMALL)) } else { Ok(0) }
+    }
+}
+
+call! {
+    entry cancel(fid: *mut Fid, context: *mut c_void) -> isize {
+        let ep: &EpObject = object(fid)?;
+        ep.with(|endpoint, avs, mut queues| endpoint.cancel(avs, &mut queues, context))?;
+        Ok(0)
+    }
+}
+
+call! {
+    entry getopt(
+        fid: *mut Fid, level: c_int, name: c_int, into: *mut c_void, bytes: *mut usize,
+    ) -> c_int {
+        let ep: &EpObject = object(fid)?;
+        let value = match (level, name) {
+            (abi::OPT_ENDPOINT, abi::OPT_MIN_MULTI_RECV) => {
+                ep.with(|endpoint, _, _| Ok(endpoint.min_multi_recv))?
+            }
+            (abi::OPT_ENDPOINT, abi::OPT_CM_DATA_SIZE) => 0,
+            _ => return Err(Errno(libc::ENOPROTOOPT)),
+        };
+        let room = bytes.as_mut().ok_or(Errno(libc::EINVAL))?;
+        if *room < size_of::<usize>() {
+            return Err(Errno(abi::ETOOSMALL));
+        }
+        put(into.cast(), value);
+        *room = size_of::<usize>();
+        Ok(0)
+    }
+}
+
+call! {
+    entry setopt(
+        fid: *mut Fid, level: c_int, name: c_int, from: *const c_void, bytes: usize,
+    ) -> c_int {
+        let ep: &EpObject = object(fid)?;
+        match (level, name) {
+            (abi::OPT_ENDPOINT, abi::OPT_MIN_MULTI_RECV) if bytes == size_of::<usize>() => {
+                let value = *held(from.cast::<usize>())?;
+                ep.with(|endpoint, _, _| { endpoint.min_multi_recv = value; Ok(()) })?;
+                Ok(0)
+            }
+            (abi::OPT_ENDPOINT, abi::OPT_MIN_MULTI_RECV) => Err(Errno(libc::EINVAL)),
+            // Shared memory is used, and may be.
+            (abi::OPT_ENDPOINT, abi::OPT_SHARED_MEMORY_PERMITTED) if bytes == 1 => {
+                if *held(from.cast::<u8>())? == 0 { Err(Errno(libc::EOPNOTSUPP)) } else { Ok(0) }
+            }
+            _ => Err(Errno(libc::ENOPROTOOPT)),
+        }
+    }
+}
+
+static OPS: Ops = Ops { close: Some(close), bind: Some(bind), control: Some(control), ..Ops::NONE };
+
+static EP_OPS: OpsEp =
+    OpsEp { cancel: Some(cancel), getopt: Some(getopt), setopt: Some(setopt), ..OpsEp::NONE };
+
+static CM_OPS: OpsCm = OpsCm { getname: Some(getname), ..OpsCm::NONE };

@@ -1,0 +1,361 @@
+//! Messages, with and without tags: what both kinds of entry points do.
+
+use super::progress::Ended;
+use super::{Endpoint, EpObject, Op, Queues, Room};
+use crate::abi::{self, FiAddr};
+use crate::av::Av;
+use crate::boundary::{Errno, Result};
+use crate::info::{EP, TX};
+use crate::slab::Slab;
+use covey_uzura::{Claim, Done, Fault, Local, Match, Message, Source, Started};
+use covey_wire::Span;
+use libc::iovec;
+use std::ffi::c_void;
+
+/// A message to be sent.
+pub struct Outgoing<'a> {
+    pub pieces: Pieces<'a>,
+    pub to: FiAddr,
+    /// None for a message without one.
+    pub tag: Option<u64>,
+    /// Its flags in a queue.
+    pub kind: u64,
+    pub flags: Flags,
+    /// A word for the receiver's queue.
+    pub data: Option<u64>,
+    pub context: *mut c_void,
+}
+
+/// A message to be received.
+pub struct Incoming<'a> {
+    pub pieces: Pieces<'a>,
+    pub from: FiAddr,
+    pub which: Match,
+    pub kind: u64,
+    pub flags: Flags,
+    pub context: *mut c_void,
+}
+
+/// Memory of the program.
+#[derive(Clone, Copy)]
+pub enum Pieces<'a> {
+    One(*mut c_void, usize),
+    Many(&'a [iovec]),
+}
+
+/// Those of the call, or those of the endpoint.
+#[derive(Clone, Copy)]
+pub enum Flags {
+    OfCall(u64),
+    OfEndpoint,
+    /// Those of the endpoint; the memory is the program's again when the call returns, and nothing is reported.
+    Injected,
+}
+
+impl Flags {
+    /// The flags that hold, those of the endpoint being known, and whether the memory is injected.
+    #[inline]
+    pub fn of(self, endpoint: u64) -> (u64, bool) {
+        match self {
+            Flags::OfCall(flags) => (flags, flags & abi::INJECT != 0),
+            Flags::OfEndpoint => (endpoint, endpoint & abi::INJECT != 0),
+            Flags::Injected => (0, true),
+        }
+    }
+}
+
+impl<'a> Pieces<'a> {
+    /// # Safety
+    ///
+    /// As many entries as it says.
+    pub unsafe fn of(list: *const iovec, count: usize) -> Result<Pieces<'a>> {
+        if count > TX.iov_limit {
+            return Err(Errno(libc::EINVAL));
+        }
+        // SAFETY: the caller's promise.
+        let list = unsafe { crate::boundary::list(list, count) }?;
+        Ok(match list {
+            [] => Pieces::One(std::ptr::null_mut(), 0),
+            [one] => Pieces::One(one.iov_base, one.iov_len),
+            many => Pieces::Many(many),
+        })
+    }
+
+    pub fn bytes(&self) -> usize {
+        match self {
+            Pieces::One(_, bytes) => *bytes,
+            Pieces::Many(many) => many.iter().map(|one| one.iov_len).sum(),
+        }
+    }
+
+    /// A copy of them, one after the other.
+    pub fn gather(&self, into: &mut Vec<u8>) {
+        into.clear();
+        let mut add = |base: *mut c_void, bytes: usize| {
+            if bytes > 0 && !base.is_null() {
+                // SAFETY: the program says that so many bytes are there.
+                into.extend_from_slice(unsafe { std::slice::from_raw_parts(base.cast(), bytes) });
+            }
+        };
+        match self {
+            Pieces::One(base, bytes) => add(*base, *bytes),
+            Pieces::Many(many) => many.iter().for_each(|one| add(one.iov_base, one.iov_len)),
+        }
+    }
+}
+
+/// Memory as an engine knows it.
+pub fn span(base: *mut c_void, bytes: usize) -> Span {
+    Span::new(base.expose_provenance() as u64, bytes as u64)
+}
+
+/// What a refusal of the engine is to a program.
+pub fn errno(fault: Fault) -> Errno {
+    Errno(match fault {
+        Fault::Busy => libc::EAGAIN,
+        Fault::PeerDead => libc::ECONNRESET,
+        Fault::Truncated => abi::ETRUNC,
+        Fault::Cancelled => libc::ECANCELED,
+        Fault::WrongKey | Fault::Revoked => abi::ENOKEY,
+        Fault::Denied => libc::EACCES,
+        Fault::OutOfRange | Fault::NoMemory => libc::EFAULT,
+        Fault::TooLong => libc::EMSGSIZE,
+        Fault::NoPeer => libc::EINVAL,
+        _ => libc::EIO,
+    })
+}
+
+impl Endpoint {
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        message: &Outgoing<'_>,
+    ) -> Result<()> {
+        let (flags, is_injected) = message.flags.of(self.tx_flags);
+        if flags & !SEND_FLAGS != 0 {
+            return Err(Errno(abi::EBADFLAGS));
+        }
+        let bytes = message.pieces.bytes();
+        if bytes > if is_injected { TX.inject_size } else { EP.max_msg_size } {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        self.check_room(self.tx.cq, avs, queues)?;
+        let peer = self.peer(avs, message.to)?;
+        let (memory, local) = match message.pieces {
+            Pieces::One(base, bytes) if !is_injected || bytes == 0 => {
+                (Room::Theirs, span(base, bytes))
+            }
+            pieces => Room::copied(&pieces, std::mem::take(&mut self.spare)),
+        };
+        let op = Op {
+            context: message.context,
+            kind: message.kind,
+            reports: self.reports(message.flags, flags),
+            id: None,
+            memory,
+            room: bytes,
+        };
+        let token = self.ops.next() as u64;
+        let is_delivered = flags & (abi::DELIVERY_COMPLETE | abi::MATCH_COMPLETE) != 0;
+        let done = if is_delivered { Done::Delivered } else { Done::Sent };
+        let envelope = Message { tag: message.tag, data: message.data, done, header: &[] };
+        match self.engine.send_message(peer, &envelope, Local::bytes(local), token) {
+            Ok(Started::Done(done)) => self.finish(avs, queues, op, &Ended::of(&done)),
+            Ok(Started::Pending(id)) => {
+                self.ops.add(Op { id: Some(id), ..op });
+            }
+            Err(fault) => return Err(self.refused(avs, queues, fault)),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        message: &Incoming<'_>,
+    ) -> Result<()> {
+        let flags = match message.flags {
+            Flags::OfCall(flags) => flags,
+            _ => self.rx_flags,
+        };
+        if flags & !RECEIVE_FLAGS != 0 {
+            return Err(Errno(abi::EBADFLAGS));
+        }
+        self.check_room(self.rx.cq, avs, queues)?;
+        if flags & (abi::PEEK | abi::CLAIM | abi::DISCARD) == abi::CLAIM | abi::DISCARD {
+            return self.discard(avs, queues, message);
+        }
+        let from = match message.from {
+            abi::ADDR_UNSPEC => Source::Any,
+            _ if self.caps & abi::DIRECTED_RECV == 0 => Source::Any,
+            from => Source::From(self.peer(avs, from)?),
+        };
+        if flags & abi::PEEK != 0 {
+            return self.peek(avs, queues, message, from, flags);
+        }
+        let is_for_many = flags & abi::MULTI_RECV != 0 && message.which == Match::Untagged;
+        let (memory, local) = match message.pieces {
+            Pieces::One(base, bytes) if is_for_many => (Room::ForMany(base), span(base, bytes)),
+            Pieces::Many(_) if is_for_many => return Err(Errno(libc::EINVAL)),
+            Pieces::One(base, bytes) => (Room::Theirs, span(base, bytes)),
+            Pieces::Many(many) => Room::scattered(many),
+        };
+        let reports = !self.rx.is_selective || flags & abi::COMPLETION != 0;
+        let room = message.pieces.bytes();
+        let op =
+            Op { context: message.context, kind: message.kind, reports, id: None, memory, room };
+        let token = self.ops.next() as u64;
+        let begun = if is_for_many {
+            let left_min = self.min_multi_recv as u64;
+            self.engine.receive_many(from, local, left_min, token).map(Started::Pending)
+        } else if flags & abi::CLAIM == 0 {
+            self.engine.receive(from, message.which, Local::bytes(local), token)
+        } else {
+            let claim = self.take_claim(message.context)?;
+            self.engine.receive_claimed(claim, Local::bytes(local), token)
+        };
+        match begun {
+            Ok(Started::Done(done)) => self.finish(avs, queues, op, &Ended::of(&done)),
+            Ok(Started::Pending(id)) => {
+                self.ops.add(Op { id: Some(id), ..op });
+            }
+            Err(fault) => return Err(self.refused(avs, queues, fault)),
+        }
+        Ok(())
+    }
+
+    /// Reports the message that a receive would get, or that there is none; claims it, or drops it.
+    fn peek(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        message: &Incoming<'_>,
+        from: Source,
+        flags: u64,
+    ) -> Result<()> {
+        self.progress(avs, queues);
+        let found = if flags & (abi::CLAIM | abi::DISCARD) == 0 {
+            self.engine.probe(from, message.which)
+        } else {
+            self.engine.claim(from, message.which).map(|(claim, found)| {
+                if flags & abi::DISCARD == 0 {
+                    self.claims.push((message.context, claim));
+                } else {
+                    // It was claimed just now.
+                    let _ = self.engine.discard(claim);
+                }
+                found
+            })
+        };
+        self.found(avs, queues, message.kind, message.context, found);
+        Ok(())
+    }
+
+    /// Drops the message that was claimed with a context.
+    fn discard(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        message: &Incoming<'_>,
+    ) -> Result<()> {
+        let claim = self.take_claim(message.context)?;
+        self.engine.discard(claim).map_err(errno)?;
+        let nothing = Op {
+            context: message.context,
+            kind: message.kind,
+            reports: true,
+            id: None,
+            memory: Room::Theirs,
+            room: 0,
+        };
+        self.finish(avs, queues, nothing, &Ended::of_nothing());
+        Ok(())
+    }
+
+    fn take_claim(&mut self, context: *mut c_void) -> Result<Claim> {
+        let at = self.claims.iter().position(|(other, _)| *other == context);
+        Ok(self.claims.swap_remove(at.ok_or(Errno(libc::EINVAL))?).1)
+    }
+
+    pub(super) fn cancel(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        context: *mut c_void,
+    ) -> Result<()> {
+        let is_it = |op: &&Op| op.context == context && op.kind & abi::RECV != 0;
+        let op = self.ops.each().map(|(_, op)| op).find(is_it).and_then(|op| op.id);
+        if !op.is_some_and(|op| self.engine.cancel(op)) {
+            return Err(Errno(libc::ENOENT));
+        }
+        self.drain(avs, queues);
+        Ok(())
+    }
+
+    /// Whether the end of an operation with such flags is reported to the queue.
+    #[inline]
+    pub(super) fn reports(&self, of: Flags, flags: u64) -> bool {
+        !matches!(of, Flags::Injected) && (!self.tx.is_selective || flags & abi::COMPLETION != 0)
+    }
+
+    /// Refuses an operation whose end could not be reported.
+    #[inline]
+    pub(super) fn check_room(
+        &mut self,
+        cq: Option<usize>,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+    ) -> Result<()> {
+        if !self.is_enabled {
+            return Err(Errno(abi::EOPBADSTATE));
+        }
+        let is_full = cq.and_then(|cq| queues.cqs.look(cq)).is_some_and(crate::cq::Cq::is_full);
+        if is_full {
+            return Err(self.refused(avs, queues, Fault::Busy));
+        }
+        Ok(())
+    }
+
+    /// A refusal. Who is to try again finds that something has gone on.
+    #[cold]
+    pub(super) fn refused(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        fault: Fault,
+    ) -> Errno {
+        if fault == Fault::Busy {
+            self.progress(avs, queues);
+        }
+        errno(fault)
+    }
+}
+
+impl EpObject {
+    #[inline]
+    pub fn send(&self, message: &Outgoing<'_>) -> Result<isize> {
+        self.with(|endpoint, avs, mut queues| endpoint.send(avs, &mut queues, message))?;
+        Ok(0)
+    }
+
+    #[inline]
+    pub fn receive(&self, message: &Incoming<'_>) -> Result<isize> {
+        self.with(|endpoint, avs, mut queues| endpoint.receive(avs, &mut queues, message))?;
+        Ok(0)
+    }
+}
+
+const SEND_FLAGS: u64 = abi::COMPLETION
+    | abi::INJECT
+    | abi::INJECT_COMPLETE
+    | abi::TRANSMIT_COMPLETE
+    | abi::DELIVERY_COMPLETE
+    | abi::MATCH_COMPLETE
+    | abi::REMOTE_CQ_DATA
+    | abi::MORE;
+const RECEIVE_FLAGS: u64 =
+    abi::COMPLETION | abi::MORE | abi::PEEK | abi::CLAIM | abi::DISCARD | abi::MULTI_RECV;

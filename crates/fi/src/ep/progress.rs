@@ -1,0 +1,238 @@
+//! What goes on in an endpoint, and what is reported of it.
+
+use super::{COUNTED, Endpoint, Op, Queues, Room, messages};
+use crate::abi::{self, CqEntry};
+use crate::av::Av;
+use crate::cq::Entry;
+use crate::slab::Slab;
+use covey_uzura::{Completion, End, Fault, Probe};
+use covey_wire::{Peer, Transport};
+use libc::iovec;
+use std::ffi::c_void;
+
+/// What is told of the end of an operation.
+pub struct Ended {
+    pub result: Result<(), Fault>,
+    pub peer: Option<Peer>,
+    pub tag: u64,
+    pub bytes: u64,
+    pub data: Option<u64>,
+}
+
+impl Ended {
+    #[inline]
+    pub fn of(done: &Completion) -> Ended {
+        let Completion { result, peer, tag, bytes, data, .. } = *done;
+        Ended { result, peer: Some(peer), tag, bytes, data }
+    }
+
+    /// One of which nothing is to be told.
+    pub fn of_nothing() -> Ended {
+        Ended { result: Ok(()), peer: None, tag: 0, bytes: 0, data: None }
+    }
+}
+
+impl Endpoint {
+    /// Goes on, and reports what has ended.
+    #[inline]
+    pub(super) fn progress(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>) {
+        if self.sleeps {
+            self.sleeps = false;
+            self.engine.transport().woke();
+        }
+        self.engine.poll();
+        self.drain(avs, queues);
+    }
+
+    /// Reports what has ended.
+    #[inline]
+    pub(super) fn drain(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>) {
+        while let Some(done) = self.engine.completion() {
+            match done.end {
+                End::Operation => {
+                    if let Some(op) = self.ops.remove(done.context as usize) {
+                        self.finish(avs, queues, op, &Ended::of(&done));
+                    }
+                }
+                End::Part => self.part(avs, queues, &done),
+                End::Released => self.released(queues, &done),
+                End::Written => self.written(avs, queues, &done),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reports the end of an operation.
+    #[inline]
+    pub(super) fn finish(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        mut op: Op,
+        done: &Ended,
+    ) {
+        match op.memory {
+            Room::Scattered(ref bytes, ref places) => scatter(bytes, places),
+            Room::All(ref all) => all.iter().for_each(|one| {
+                if let Room::Scattered(bytes, places) = one {
+                    scatter(bytes, places);
+                }
+            }),
+            Room::Copied(ref mut copy) if copy.capacity() <= SPARE_BYTES_MAX => {
+                self.spare = std::mem::take(copy);
+            }
+            _ => {}
+        }
+        let is_well = done.result.is_ok();
+        self.count(queues, op.kind, is_well);
+        let is_received = op.kind & abi::RECV != 0;
+        let report = if is_received { self.rx } else { self.tx };
+        let Some(cq) = report.cq.filter(|_| op.reports || !is_well) else { return };
+        let mut entry = CqEntry {
+            op_context: op.context,
+            flags: op.kind,
+            len: 0,
+            buf: std::ptr::null_mut(),
+            data: 0,
+            tag: 0,
+        };
+        let mut source = abi::ADDR_UNSPEC;
+        if is_received {
+            entry.len = done.bytes as usize;
+            entry.tag = done.tag;
+            entry.data = done.data.unwrap_or(0);
+            entry.flags |= if done.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
+            if let Some(peer) = done.peer.filter(|_| is_well) {
+                source = self.number(avs, peer);
+            }
+        }
+        let failed = done.result.err().map(|fault| {
+            let lost = if fault == Fault::Truncated { op.lost(done.bytes) } else { 0 };
+            entry.len -= lost.min(entry.len);
+            (messages::errno(fault).0, lost)
+        });
+        if let Some(cq) = queues.cqs.find(cq) {
+            cq.push(Entry { entry, source, failed });
+        }
+    }
+
+    /// Reports what a peer has written here and told.
+    fn written(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: &Completion) {
+        let kind = abi::RMA | abi::REMOTE_WRITE;
+        self.count(queues, kind, true);
+        let entry = CqEntry {
+            op_context: std::ptr::null_mut(),
+            flags: kind | abi::REMOTE_CQ_DATA,
+            len: done.bytes as usize,
+            buf: std::ptr::null_mut(),
+            data: done.data.unwrap_or(0),
+            tag: 0,
+        };
+        let source = self.number(avs, done.peer);
+        if let Some(cq) = self.rx.cq.and_then(|cq| queues.cqs.find(cq)) {
+            cq.push(Entry { entry, source, failed: None });
+        }
+    }
+
+    /// Reports a message in a buffer for many.
+    fn part(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: &Completion) {
+        let Some(op) = self.ops.look(done.context as usize) else { return };
+        let Room::ForMany(base) = op.memory else { return };
+        let (op_context, flags) = (op.context, op.kind);
+        let left = op.room.saturating_sub(done.at as usize);
+        self.count(queues, flags, done.result.is_ok());
+        let lost = (done.bytes as usize).saturating_sub(left);
+        let entry = CqEntry {
+            op_context,
+            flags: flags | if done.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 },
+            len: done.bytes as usize - lost,
+            buf: base.wrapping_byte_add(done.at as usize),
+            data: done.data.unwrap_or(0),
+            tag: 0,
+        };
+        let source = self.number(avs, done.peer);
+        let failed = done.result.err().map(|fault| (messages::errno(fault).0, lost));
+        if let Some(cq) = self.rx.cq.and_then(|cq| queues.cqs.find(cq)) {
+            cq.push(Entry { entry, source, failed });
+        }
+    }
+
+    /// Reports that a buffer for many messages is the program's again.
+    fn released(&mut self, queues: &mut Queues<'_>, done: &Completion) {
+        let Some(op) = self.ops.remove(done.context as usize) else { return };
+        let entry = CqEntry {
+            op_context: op.context,
+            flags: abi::MULTI_RECV,
+            len: 0,
+            buf: std::ptr::null_mut(),
+            data: 0,
+            tag: 0,
+        };
+        let failed = done.result.err().map(|fault| (messages::errno(fault).0, 0));
+        if let Some(cq) = self.rx.cq.and_then(|cq| queues.cqs.find(cq)) {
+            cq.push(Entry { entry, source: abi::ADDR_UNSPEC, failed });
+        }
+    }
+
+    /// Reports what a look for a message has found.
+    pub(super) fn found(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        kind: u64,
+        context: *mut c_void,
+        found: Option<Probe>,
+    ) {
+        let data = found.and_then(|found| found.data);
+        let entry = CqEntry {
+            op_context: context,
+            flags: kind | if data.is_some() { abi::REMOTE_CQ_DATA } else { 0 },
+            len: found.map_or(0, |found| found.bytes as usize),
+            buf: std::ptr::null_mut(),
+            data: data.unwrap_or(0),
+            tag: found.map_or(0, |found| found.tag),
+        };
+        let source = found.map_or(abi::ADDR_UNSPEC, |found| self.number(avs, found.peer));
+        let failed = found.is_none().then_some((libc::ENOMSG, 0));
+        if let Some(cq) = self.rx.cq.and_then(|cq| queues.cqs.find(cq)) {
+            cq.push(Entry { entry, source, failed });
+        }
+    }
+
+    #[inline]
+    fn count(&self, queues: &mut Queues<'_>, kind: u64, is_well: bool) {
+        for (counted, cntr) in COUNTED.iter().zip(&self.counters) {
+            if let Some(cntr) = cntr
+                && kind & counted != 0
+                && let Some(cntr) = queues.cntrs.find(*cntr)
+            {
+                cntr.count(is_well);
+            }
+        }
+    }
+}
+
+impl Op {
+    /// Bytes of a message that there was no room for.
+    fn lost(&self, bytes: u64) -> usize {
+        (bytes as usize).saturating_sub(self.room)
+    }
+}
+
+/// Longer memory is not kept for the next copy.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
+/// Puts what was received where it belongs.
+fn scatter(bytes: &[u8], places: &[iovec]) {
+    let mut rest = bytes;
+    for place in places {
+        let (part, after) = rest.split_at(place.iov_len.min(rest.len()));
+        if !part.is_empty() {
+            // SAFETY: the program says that so many bytes are there, and waits for the end of the operation.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), place.iov_base.cast(), part.len())
+            };
+        }
+        rest = after;
+    }
+}

@@ -1,0 +1,94 @@
+//! Programs in C, and those of libfabric itself.
+
+use crate::packages::has_program;
+use crate::{Place, end_of, ended, has_libfabric};
+use covey_harness::skip;
+use std::process::Stdio;
+
+#[track_caller]
+fn is_right(name: &str, environment: &[(&str, &str)], arguments: &[&str]) {
+    if !has_libfabric() {
+        return;
+    }
+    let place = Place::new();
+    let program = place.compiled("gcc", name, &["-lfabric", "-pthread"]);
+    let mut command = place.command(program);
+    command.envs(environment.iter().copied()).args(arguments);
+    let done = ended(command);
+    assert!(done.ok && done.said.ends_with("right\n"), "{}", done.said);
+}
+
+#[test]
+fn every_wish_that_cannot_be_met_is_refused_before_anything_is_opened() {
+    is_right("wishes.c", &[], &[]);
+}
+
+#[test]
+fn endpoints_do_everything_by_memory() {
+    is_right("messages.c", &[], &[]);
+}
+
+#[test]
+fn endpoints_do_everything_by_tcp() {
+    is_right("messages.c", &[("COVEY_FI_SHM", "0")], &[]);
+}
+
+#[test]
+fn endpoints_do_everything_while_a_thread_makes_them_go_on() {
+    is_right("messages.c", &[], &["auto"]);
+}
+
+#[test]
+fn one_sided_transfers_reach_the_other_by_keys_and_by_addresses() {
+    for environment in [&[][..], &[("COVEY_FI_SHM", "0")]] {
+        for memory in ["offsets", "addresses"] {
+            is_right("rma.c", environment, &["manual", memory]);
+        }
+    }
+    is_right("rma.c", &[], &["auto", "offsets"]);
+}
+
+#[test]
+fn atomic_operations_change_the_other_s_memory_one_after_the_other() {
+    is_right("atomics.c", &[], &[]);
+    is_right("atomics.c", &[("COVEY_FI_SHM", "0")], &[]);
+    is_right("atomics.c", &[], &["auto"]);
+}
+
+#[test]
+fn libfabric_s_own_program_lists_the_provider() {
+    if !has_program("fi_info") {
+        return skip("needs libfabric-bin");
+    }
+    let place = Place::new();
+    let mut command = place.command("fi_info");
+    command.args(["-p", "covey"]);
+    let done = ended(command);
+    assert!(done.ok && done.said.contains("FI_EP_RDM"), "{}", done.said);
+}
+
+#[test]
+fn libfabric_s_own_ping_pong_runs() {
+    if !has_program("fi_pingpong") {
+        return skip("needs libfabric-bin");
+    }
+    for shm in ["1", "0"] {
+        let place = Place::new();
+        let start = |arguments: &[&str]| {
+            let mut command = place.command("fi_pingpong");
+            // Its port is chosen by the test's number, so that others may run beside it.
+            let port = (20_000 + std::process::id() % 20_000).to_string();
+            command.env("COVEY_FI_SHM", shm).args(["-p", "covey", "-e", "rdm", "-I", "5", "-c"]);
+            let is_client = !arguments.is_empty();
+            command.args([if is_client { "-P" } else { "-B" }, &port]).args(arguments);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        };
+        let server = start(&[]);
+        // The client waits for the server only so long as its own tries last.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let client = end_of(start(&["127.0.0.1"]));
+        let server = end_of(server);
+        assert!(client.ok && server.ok, "{}\n{}", client.said, server.said);
+        assert!(client.said.contains("1m"), "{}", client.said);
+    }
+}
