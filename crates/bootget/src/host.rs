@@ -44,11 +44,8 @@ impl BootHost {
 
     /// Others reach us only where the server is reached, and have to prove the token there.
     fn listen_at(&self) -> Option<Address> {
-        let host = match self.from.is_local() {
-            true => "127.0.0.1",
-            // Whoever has no token has nothing to serve beyond this machine with.
-            false => self.token.map(|_| "*")?,
-        };
+        // Whoever has no token has nothing to serve beyond this machine with.
+        let host = if self.from.is_local() { "127.0.0.1" } else { self.token.map(|_| "*")? };
         Some(Address::Tcp { host: host.to_owned(), port: self.port? })
     }
 }
@@ -118,12 +115,11 @@ async fn dial(address: Address, token: Option<[u8; 32]>, is_vouched: bool) -> Re
     });
     conn.version().await?;
     let nonce = random::nonce().map_err(Errno::from)?;
-    let (uname, uid) = match is_vouched {
-        true => {
-            let uid = rustix::process::geteuid().as_raw();
-            (uid.to_string(), Some(uid))
-        }
-        false => (TOKEN_USER.to_owned(), None),
+    let (uname, uid) = if is_vouched {
+        let uid = rustix::process::geteuid().as_raw();
+        (uid.to_string(), Some(uid))
+    } else {
+        (TOKEN_USER.to_owned(), None)
     };
     conn.auth_and_attach(0, uname, uid, TREE, token, nonce).await?;
     Ok(conn)

@@ -62,11 +62,10 @@ impl Progress {
         let percent = bytes * 100 / self.total.max(1);
         let text =
             format!("{percent:3} % of {} MiB, {rate:.0} MB/s, from {from}", self.total >> 20);
-        match self.terminal && !self.quiet {
-            true => {
-                let _ = write!(std::io::stderr(), "\r\x1b[Kcovey-bootget: {text}");
-            }
-            false => self.line(&text),
+        if self.terminal && !self.quiet {
+            let _ = write!(std::io::stderr(), "\r\x1b[Kcovey-bootget: {text}");
+        } else {
+            self.line(&text)
         }
     }
 

@@ -11,6 +11,10 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate covey_harness_macro;
+
 pub mod config;
 pub mod error;
 pub mod key;
@@ -19,7 +23,7 @@ pub mod reach;
 pub mod tuned;
 
 use config::Config;
-use covey_stripe::client::{self, Caching, Fs, Handover, Opened, Options};
+use covey_stripe::client::{self, Fs, Handover, Opened, Options};
 use error::{Error, Result};
 use net::ClusterNet;
 use std::sync::Arc;
@@ -31,10 +35,10 @@ pub async fn connect(config: &Config, options: Options) -> Result<Fs> {
     Fs::connect(net, &config.meta().name, options).await.map_err(|error| unconnected(config, error))
 }
 
-/// A client of the cluster's file system.
-pub async fn connect_fs(config: &Config, hard: bool, caching: Caching) -> Result<Fs> {
+/// As [`connect`], for a client that the servers know by this process's number.
+pub async fn connect_fs(config: &Config, options: Options) -> Result<Fs> {
     let name = format!("pid {}", std::process::id());
-    connect(config, Options { hard, name, caching, ..Options::default() }).await
+    connect(config, Options { name, ..options }).await
 }
 
 /// As [`connect`], in the session that this process had before it became another program.
@@ -59,4 +63,9 @@ fn unconnected(config: &Config, error: client::Error) -> Error {
         told.hint("`covey ping` shows which servers answer")
             .hint("`covey up` starts the cluster of this machine")
     }
+}
+
+#[cfg(test)]
+fn main() {
+    covey_harness::run()
 }

@@ -14,7 +14,7 @@ mod placement;
 
 pub use end::{End, Ends};
 pub use interrupts::{Interrupts, Wish};
-pub use placement::{Placement, PlacementError};
+pub use placement::{Placement, PlacementError, RANKS_MAX};
 
 /// Whether a text can be a job's name: it stands before the `/` of each session's `id`.
 pub fn is_name(name: &str) -> bool {
@@ -25,7 +25,8 @@ pub fn is_name(name: &str) -> bool {
         && name.chars().all(letter)
 }
 
-/// What a session of a job is for, from the text of its `id` file: the job's name, and which part it is.
+/// What a session of a job is for, from the text of its `id` file: the job's name, and which part it is. None for what
+/// no job has, such as a rank of [`RANKS_MAX`] or more.
 pub fn part_of(id: &str) -> Option<(&str, Part)> {
     let (job, part) = id.trim_end().split_once('/')?;
     if !is_name(job) {
@@ -33,7 +34,10 @@ pub fn part_of(id: &str) -> Option<(&str, Part)> {
     }
     match part.strip_prefix("mpi") {
         Some(node) => Some((job, Part::Starter(node.parse().ok()?))),
-        None => Some((job, Part::Rank(part.parse().ok()?))),
+        None => {
+            let rank = part.parse().ok().filter(|rank| *rank < RANKS_MAX)?;
+            Some((job, Part::Rank(rank)))
+        }
     }
 }
 
@@ -72,7 +76,20 @@ mod tests {
 
     #[test]
     fn other_ids_belong_to_no_job() {
-        for id in ["", "7", "/1", "a/", "a/x", "a/mpi", "a b/1", "../1", "a/-1", "a/1/2"] {
+        for id in [
+            "",
+            "7",
+            "/1",
+            "a/",
+            "a/x",
+            "a/mpi",
+            "a b/1",
+            "../1",
+            "a/-1",
+            "a/1/2",
+            "a/16384",
+            "a/4294967295",
+        ] {
             assert_eq!(part_of(id), None, "{id:?}");
         }
         assert!(is_name(&"x".repeat(64)) && !is_name(&"x".repeat(65)));

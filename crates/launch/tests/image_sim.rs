@@ -166,6 +166,43 @@ fn a_liar_is_left_at_its_first_chunk_and_dropped() {
     assert!(sim.trace().iter().any(|line| line.contains("c2!1 is bad")), "{:?}", sim.trace());
 }
 
+/// One volunteer that is not silent, but takes some seconds for each read; the others have all of a fast network.
+#[test]
+fn a_slow_volunteer_is_left_for_a_faster_one() {
+    let right = bytes(3, 64 * MIB);
+    let (sim, first, nodes) = sim(3, 6);
+    sim.set_network(Quality::switch(GIGABIT));
+    boot_first(&sim, first, &right, 1);
+    let slow = |index| if index == 0 { Duration::from_secs(2) } else { Duration::ZERO };
+    let clients: Vec<Rc<Client>> = (0..nodes.len())
+        .map(|index| Rc::new(Client { slow: slow(index), ..Client::new(sim.control(), &right) }))
+        .collect();
+    // The slow one has the image before the others begin, so it is chosen.
+    let want = covey_launch::image::Want { serve: Some(HOUR), ..want() };
+    let slow = boot_client(&sim, nodes[0], clients[0].clone(), want.clone());
+    sim.run(HOUR, task::sleep(Duration::from_secs(3))).unwrap();
+    let begun = sim.run(HOUR, async { task::now() }).unwrap();
+    let answers: Vec<Answer> = nodes
+        .iter()
+        .zip(&clients)
+        .skip(1)
+        .map(|(node, client)| boot_client(&sim, *node, client.clone(), want.clone()))
+        .collect();
+    drop(slow);
+    let (fetching, bytes) = (clients.clone(), right.len() as u64);
+    let whole = async move {
+        while fetching.iter().any(|client| client.arrived.get() < bytes) {
+            task::sleep(Duration::from_millis(100)).await;
+        }
+        task::now()
+    };
+    let took = sim.run(HOUR, whole).unwrap().saturating_duration_since(begun);
+    drop(answers);
+    let left: Vec<_> = clients.iter().flat_map(|client| client.left.borrow().clone()).collect();
+    assert!(left.iter().any(|(_, why)| why.contains("KiB/s only")), "{left:?}");
+    assert!(took < Duration::from_secs(60), "{took:?} {left:?}");
+}
+
 #[test]
 fn a_server_that_starts_again_is_found_again_and_the_rest_is_resumed() {
     let right = bytes(4, 8 * MIB);
@@ -239,6 +276,17 @@ fn an_image_that_is_not_there_or_another_one_is_refused_at_once() {
     let pinned = covey_launch::image::Want { sha256: Some([7; 32]), ..want() };
     let wrong = sim.run(HOUR, boot_client(&sim, nodes[1], client(), pinned)).unwrap().unwrap();
     assert!(wrong.unwrap_err().to_string().contains("another one"));
+}
+
+#[test]
+fn a_link_that_is_slow_is_not_taken_for_a_silent_server() {
+    let right = bytes(10, 2 * MIB);
+    let (sim, first, nodes) = sim(10, 1);
+    sim.set_network(Quality::switch(60_000));
+    boot_first(&sim, first, &right, 1);
+    let answer = boot_client(&sim, nodes[0], Rc::new(Client::new(sim.control(), &right)), want());
+    let report = finish(&sim, 10, answer);
+    assert_eq!(report.left, 0, "{report:?}");
 }
 
 #[test]

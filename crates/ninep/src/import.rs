@@ -12,7 +12,8 @@ use crate::message::{DirEntry, Message, Qid};
 use crate::server::valid;
 use crate::tree::{
     Attach, Attr, Data, Entry, Errno, Incoming, Lock, LockStatus, Make, Opened, Outcome, Read,
-    Result, S_IFMT, SetAttr, SetTime, SetXattr, Statfs, Time, Tree, User, View, Write, Written,
+    Removal, Result, S_IFMT, SetAttr, SetTime, SetXattr, Statfs, Time, Tree, User, View, Write,
+    Written,
 };
 use covey_wire::{Bytes, List, Name};
 use std::future::Future;
@@ -174,7 +175,8 @@ impl Tree for Import {
         let (from, names, new) = (from.clone(), names.to_vec(), Fid::new(from.fid.conn()));
         let path = [&from.path[..], &names[..]].concat();
         let (fid, newfid) = (from.fid.number(), new.number());
-        let walked = from.fid.conn().call(Message::Twalk { fid, newfid, names: List(path) });
+        let names_of_path = List(path.clone());
+        let walked = from.fid.conn().call(Message::Twalk { fid, newfid, names: names_of_path });
         Outcome::later(async move {
             let qids = match walked.await? {
                 Message::Rwalk { qids } => qids.0,
@@ -198,7 +200,10 @@ impl Tree for Import {
             };
             let mut steps: Vec<_> = found.iter().enumerate().take(names.len()).map(step).collect();
             match steps.last_mut() {
-                None => return Err(Errno::ENOENT.into()),
+                None => {
+                    let why = Fid::walk(new.conn(), fid, &path[..=from.path.len()]).await.err();
+                    return Err(why.map_or(Errno::ENOENT.into(), Errno::from));
+                }
                 Some((_, last)) if is_whole => (last.fid, last.path) = (Rc::new(new), Vec::new()),
                 Some(_) => {}
             }
@@ -340,9 +345,9 @@ impl Tree for Import {
         })
     }
 
-    fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+    fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, what: Removal) -> Outcome<()> {
         const AT_REMOVEDIR: u32 = 0x200;
-        let flags = if is_dir { AT_REMOVEDIR } else { 0 };
+        let flags = if what.is_dir() { AT_REMOVEDIR } else { 0 };
         dir.tell(move |dirfid| Message::Tunlinkat { dirfid, name, flags })
     }
 

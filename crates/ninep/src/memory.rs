@@ -5,6 +5,7 @@
 //! the fids that hold it, and its memory goes with the last of them. Everyone may do everything, and
 //! time is a count of changes.
 
+use crate::tree::Removal;
 use crate::{message::Qid, tree::*};
 use covey_wire::{Bytes, Name};
 use std::cell::{Cell, RefCell, RefMut};
@@ -80,9 +81,9 @@ impl MemoryTree {
     }
 
     /// Takes a name off. The inode lives on while a fid or another name holds it.
-    fn take(&self, dir: &Node, name: &Name, is_dir: bool) -> Result<()> {
+    fn take(&self, dir: &Node, name: &Name, what: Removal) -> Result<()> {
         let node = dir.names()?.find(name)?;
-        node.attr.borrow().check_unlink(is_dir)?;
+        node.attr.borrow().check_unlink(what)?;
         node.names.borrow().check_empty()?;
         dir.names()?.remove(name)?;
         dir.attr.borrow_mut().change_content(self.now());
@@ -227,7 +228,7 @@ impl Tree for MemoryTree {
             let there = to.names()?.find(&new);
             match there {
                 Ok(there) if Rc::ptr_eq(&there, &node) => return Ok(()),
-                Ok(_) => self.take(to, &new, node.is(S_IFDIR))?,
+                Ok(_) => self.take(to, &new, Removal::of_mode(node.attr.borrow().mode))?,
                 Err(_) => {}
             }
             from.names()?.remove(&old)?;
@@ -236,8 +237,8 @@ impl Tree for MemoryTree {
         })
     }
 
-    fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
-        self.take(dir, &name, is_dir).into()
+    fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, what: Removal) -> Outcome<()> {
+        self.take(dir, &name, what).into()
     }
 
     fn list_xattrs(&self, _: &Rc<User>, node: &Node) -> Outcome<Vec<Name>> {

@@ -29,8 +29,8 @@ pub use part::Part;
 
 use crate::message::Qid;
 use crate::tree::{
-    Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Result,
-    SetAttr, SetXattr, Statfs, Tree, User, View, Write, Written,
+    Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Removal,
+    Result, SetAttr, SetXattr, Statfs, Tree, User, View, Write, Written,
 };
 use covey_wire::{Bytes, Name};
 use file::{for_each_method, number};

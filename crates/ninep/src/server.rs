@@ -147,6 +147,8 @@ pub struct Session<T: Tree> {
     door: Rc<dyn Door>,
     /// What the peer may hold.
     share: Rc<Share>,
+    /// What the loop held of its output when it asked for more, in bytes.
+    passed_on: usize,
     /// What its share was told last that this connection holds.
     charged: Cell<usize>,
     failure: Option<Blame>,
@@ -188,6 +190,7 @@ impl<T: Tree> Session<T> {
             stranger: Some(Stranger::new(config.attach_by)),
             door: Rc::new(()),
             share: Rc::default(),
+            passed_on: 0,
             charged: Cell::new(0),
             config,
             dialect: None,
@@ -261,7 +264,7 @@ impl<T: Tree> Session<T> {
     }
 
     fn has_room(&self) -> bool {
-        let own = self.load.bytes + self.output.len();
+        let own = self.load.bytes + self.output.len() + self.passed_on;
         let held = own + self.load.blocked_bytes;
         self.share.charge(self.charged.replace(held), held);
         self.load.requests < REQUESTS_MAX
@@ -416,6 +419,7 @@ impl<T: Tree> Machine for Session<T> {
     fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
         let before = out.len();
         out.take_from(&mut self.output, bytes_max);
+        self.passed_on = out.len();
         out.len() > before
     }
 

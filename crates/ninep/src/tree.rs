@@ -321,8 +321,8 @@ pub trait Tree: 'static {
         Errno::EOPNOTSUPP.into()
     }
 
-    /// Removes a name: a directory with `is_dir` (AT_REMOVEDIR), anything else without.
-    fn unlink(&self, user: &Rc<User>, dir: &Self::Node, name: Name, is_dir: bool) -> Outcome<()> {
+    /// Removes a name.
+    fn unlink(&self, user: &Rc<User>, dir: &Self::Node, name: Name, what: Removal) -> Outcome<()> {
         Errno::EROFS.into()
     }
 

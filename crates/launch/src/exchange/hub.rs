@@ -215,9 +215,10 @@ impl Hub {
             return Err(Blame::Malformed(format!("Ask: there is no rank {rank}")));
         }
         let owner = self.placement.node_of(rank);
-        match self.lost.contains(&owner) {
-            true => self.say(node, Down::Answer { token, ok: false, data: Vec::new().into() }),
-            false => self.say(owner, Down::Ask { asker: node as u32, token, rank }),
+        if self.lost.contains(&owner) {
+            self.say(node, Down::Answer { token, ok: false, data: Vec::new().into() })
+        } else {
+            self.say(owner, Down::Ask { asker: node as u32, token, rank })
         }
         Ok(())
     }

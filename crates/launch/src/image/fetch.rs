@@ -175,6 +175,7 @@ async fn once(host: &Rc<dyn Host>, want: &Want) -> std::result::Result<Report, E
         bytes_from_first: Cell::new(0),
         left: Cell::new(0),
         stalls: RefCell::default(),
+        rates: RefCell::default(),
     };
     let report = {
         let work = pull.run(want);
@@ -224,6 +225,8 @@ pub(super) enum Trouble {
     Lost(String),
     /// It has been silent.
     Silent,
+    /// It sends so many bytes a second, and another source may send more.
+    Slow(u64),
     /// It has sent what is not the image.
     Bad(String),
     /// Nothing is wrong with it.
@@ -249,6 +252,8 @@ struct Pull {
     left: Cell<usize>,
     /// How often each source was silent.
     stalls: RefCell<BTreeMap<Source, u32>>,
+    /// What each source has sent that was left, in bytes a second.
+    rates: RefCell<BTreeMap<Source, u64>>,
 }
 
 impl Pull {
@@ -313,6 +318,11 @@ impl Pull {
                 // Once it may have waited itself.
                 ("it has been silent".to_owned(), *count > 1)
             }
+            // Whoever is slow may be all that there is: the next choice is the server's, in turn.
+            Trouble::Slow(rate) => {
+                self.rates.borrow_mut().insert(source.clone(), rate);
+                (format!("it sends {} KiB/s only", rate >> 10), false)
+            }
         };
         if is_bad {
             self.keeper.complain(&why).await;
@@ -337,15 +347,24 @@ impl Pull {
         let sum = self.image.sum();
         let mut next = (self.image.arrived() / u64::from(sum.chunk_bytes)) as usize;
         let mut asked = next;
-        let mut chunks = FuturesOrdered::new();
+        let (mut chunks, arrived) = (FuturesOrdered::new(), Rc::new(Cell::new(0)));
+        let begun = self.host.now();
         while next < sum.count() {
             while asked < sum.count() && chunks.len() < CHUNKS_AHEAD {
                 let (begin, length) = sum.chunk(asked);
-                chunks.push_back(source::read_range(conn.clone(), data.number(), begin, length));
+                let (conn, fid) = (conn.clone(), data.number());
+                chunks.push_back(source::read_range(conn, fid, begin, length, arrived.clone()));
                 asked += 1;
             }
-            let pieces = within(&self.host, SILENCE_MAX, chunks.next()).await;
-            let pieces = pieces.ok_or(Trouble::Silent)?.expect("one was asked for");
+            let pieces = loop {
+                let before = arrived.get();
+                match within(&self.host, SILENCE_MAX, chunks.next()).await {
+                    Some(pieces) => break pieces.expect("one was asked for"),
+                    None if arrived.get() == before => return Err(Trouble::Silent),
+                    // A part of it has come.
+                    None => self.check_rate(source, begun, arrived.get())?,
+                }
+            };
             let pieces = pieces.map_err(|error| match error {
                 CallError::Errno(errno) if errno.code == Errno::EPROTO => {
                     Trouble::Bad(format!("it sends too little: {errno}"))
@@ -354,6 +373,30 @@ impl Pull {
             })?;
             self.take(next, pieces, source).await?;
             next += 1;
+            self.check_rate(source, begun, arrived.get())?;
+        }
+        Ok(())
+    }
+
+    /// A volunteer that is slow is left, once, and again where another has been twice as fast: a machine with a bad
+    /// cable keeps no other from what the rest could send.
+    fn check_rate(
+        &self,
+        source: &Source,
+        begun: Instant,
+        bytes: u64,
+    ) -> std::result::Result<(), Trouble> {
+        let time = self.host.now().saturating_duration_since(begun);
+        if *source == Source::First || time < RATE_TIME {
+            return Ok(());
+        }
+        let rate = (bytes as f64 / time.as_secs_f64()) as u64;
+        let rates = self.rates.borrow();
+        let others = rates.iter().filter(|(other, _)| *other != source);
+        let best = others.map(|(_, rate)| *rate).max().unwrap_or(0);
+        let is_new = !rates.contains_key(source);
+        if rate < SLOW_RATE && (is_new || best / 2 > rate) {
+            return Err(Trouble::Slow(rate));
         }
         Ok(())
     }
@@ -412,6 +455,10 @@ fn give_up(want: &Want, why: &str) -> Failure {
 
 /// How long a source may be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// What a volunteer sends at least, in bytes a second, or another is asked for: a tenth of Fast Ethernet.
+const SLOW_RATE: u64 = 1 << 20;
+/// For how long that is watched.
+const RATE_TIME: Duration = Duration::from_secs(10);
 /// How long a volunteer may take to accept a connection.
 const DIAL_MAX: Duration = Duration::from_secs(3);
 /// The least time to serve others afterwards.

@@ -260,9 +260,10 @@ impl Roster {
         if reader.avoids.len() < AVOIDS_MAX {
             reader.avoids.insert(record.clone());
         }
-        let voter = match reader.party.is_local {
-            true => reader.party.peer.clone(),
-            false => reader.party.host.clone(),
+        let voter = if reader.party.is_local {
+            reader.party.peer.clone()
+        } else {
+            reader.party.host.clone()
         };
         if self.complaints.len() >= COMPLAINTS_MAX && !self.complaints.contains_key(&record) {
             self.complaints.pop_first();
@@ -320,9 +321,10 @@ impl Roster {
             At::Volunteer(number) => {
                 let Some(volunteer) = self.volunteers.get_mut(&number) else { return };
                 volunteer.readers = change(volunteer.readers);
-                match volunteer.readers < self.limits.readers {
-                    true => self.free.insert(number),
-                    false => self.free.remove(&number),
+                if volunteer.readers < self.limits.readers {
+                    self.free.insert(number)
+                } else {
+                    self.free.remove(&number)
                 };
             }
         }
@@ -431,10 +433,7 @@ impl Volunteer {
 
 /// Under what complaints are kept: a machine has as many ports as it likes.
 fn record(party: &Party, port: u16) -> String {
-    match party.is_local {
-        true => format!("{}!{port}", party.host),
-        false => party.host.clone(),
-    }
+    if party.is_local { format!("{}!{port}", party.host) } else { party.host.clone() }
 }
 
 fn forget(index: &mut BTreeMap<String, BTreeSet<u64>>, peer: &str, number: u64) {

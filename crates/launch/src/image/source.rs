@@ -4,7 +4,10 @@ use covey_ninep::client::{CallError, Conn, Fid};
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Name};
+use futures_util::TryFutureExt;
 use futures_util::future::try_join_all;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// What a call answers.
 pub type Result<T> = std::result::Result<T, CallError>;
@@ -46,12 +49,22 @@ pub async fn read(conn: &Conn, fid: u32, offset: u64, count: u32) -> Result<Byte
     }
 }
 
-/// A whole range, as pieces one after another. EPROTO where the file ends before.
-pub async fn read_range(conn: Conn, fid: u32, begin: u64, count: u32) -> Result<Vec<Bytes>> {
-    let most = conn.payload_max();
+/// A whole range, as pieces one after another; the bytes of each that comes are counted in `arrived`. EPROTO where the
+/// file ends before.
+pub async fn read_range(
+    conn: Conn,
+    fid: u32,
+    begin: u64,
+    count: u32,
+    arrived: Rc<Cell<u64>>,
+) -> Result<Vec<Bytes>> {
+    let most = conn.payload_max().min(PIECE_BYTES);
     let pieces = (0..count.div_ceil(most)).map(|index| {
         let at = index * most;
-        read_piece(&conn, fid, begin + u64::from(at), most.min(count - at))
+        let bytes = most.min(count - at);
+        let piece = read_piece(&conn, fid, begin + u64::from(at), bytes);
+        let arrived = &arrived;
+        piece.inspect_ok(move |_| arrived.set(arrived.get() + u64::from(bytes)))
     });
     Ok(try_join_all(pieces).await?.concat())
 }
@@ -75,6 +88,9 @@ pub async fn write(conn: &Conn, fid: u32, text: String) -> Result<()> {
     let data = Bytes::from(text).into();
     conn.call(Message::Twrite { fid, offset: 0, data }).await.map(drop)
 }
+
+/// What is asked for at once: on a slow link a source that sends is told from one that is silent.
+const PIECE_BYTES: u32 = 256 << 10;
 
 pub const O_RDONLY: u32 = 0;
 pub const O_WRONLY: u32 = 1;

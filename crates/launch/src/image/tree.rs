@@ -9,7 +9,7 @@ use covey_ninep::tree::{
     Attach, Attr, Data, Directory, Entry, Errno, Opened, Outcome, Read, Result, S_IFDIR, S_IFREG,
     SetAttr, Time, Tree, User, Write, Written,
 };
-use covey_wire::{Bytes, Name};
+use covey_wire::{Bytes, Name, fnv1a};
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -151,6 +151,12 @@ impl Tree for Images {
     }
 
     fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
+        // Below an architecture, and where nothing is named, no library needs to be looked at.
+        let is_held =
+            matches!(from.at, At::Arch(..)) && names.iter().all(|name| name.as_bytes() != b"..");
+        if names.is_empty() || is_held {
+            return walk((from.clone(), names.to_vec(), Rc::default())).into();
+        }
         let (from, names) = (from.clone(), names.to_vec());
         self.inner.library.look().map(move |catalogue| (from, names, catalogue)).and(walk)
     }
@@ -322,7 +328,7 @@ fn list(
 impl Node {
     fn qid(&self) -> Qid {
         let file = |image: &Image, kind: u64| (image.number << 3 | kind) << 1 | 1;
-        let named = |name: &Name| hash(name.as_bytes()) << 1;
+        let named = |name: &Name| fnv1a(name.as_bytes()) << 1;
         let (kind, path) = match &self.at {
             At::Root => (Qid::DIR, ROOT),
             At::Log(_) => (Qid::FILE, LOG),
@@ -485,13 +491,6 @@ fn party(peer: &str) -> Party {
         host.parse::<core::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
     };
     Party { peer: peer.to_owned(), is_local: host.is_empty() || is_loopback(&host), host }
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    // FNV-1a: only numbers for files.
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 /// How long a reader waits for a volunteer before the first server takes it.

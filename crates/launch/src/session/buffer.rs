@@ -22,12 +22,13 @@ pub(super) fn truncate(text: &mut Vec<u8>, bytes: u64) -> Result<()> {
 
 /// E2BIG beyond [`BYTES_MAX`].
 pub(super) fn check(bytes: u64) -> Result<()> {
-    match bytes <= BYTES_MAX {
-        true => Ok(()),
-        false => Err(Errno::because(
+    if bytes <= BYTES_MAX {
+        Ok(())
+    } else {
+        Err(Errno::because(
             Errno::E2BIG,
             format!("arguments and environment have at most {BYTES_MAX} bytes each"),
-        )),
+        ))
     }
 }
 

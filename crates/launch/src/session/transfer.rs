@@ -3,7 +3,7 @@
 use super::host::{Host, Place};
 use super::state::{Session, gone};
 use crate::spawn::flow::{Later, Source, spread};
-use crate::spawn::manifest::Manifest;
+use crate::spawn::manifest::{EntryKind, Manifest};
 use crate::spawn::message::{Hash, Question, Turn, encode_failures, hash, sum};
 use crate::spawn::{destinations, square_root};
 use covey_ninep::control::refuse;
@@ -66,8 +66,11 @@ impl Transfer {
             let entry = &self.manifest.entries[entry];
             let data = self.place.read_entry(entry, offset, count as u32).wait().await?;
             if data.len() != count {
-                let name = String::from_utf8_lossy(&entry.path).into_owned();
-                let what = format!("{name:?} became shorter while it was spread");
+                let what = match entry.kind {
+                    EntryKind::Program => "the program".to_owned(),
+                    _ => format!("{:?}", String::from_utf8_lossy(&entry.path)),
+                };
+                let what = format!("{what} became shorter while it was spread");
                 return Err(Errno::because(Errno::EIO, what));
             }
             chunk.extend_from_slice(&data);
@@ -257,6 +260,9 @@ impl Session {
         self.received.wait(move || (!session.is_receiving.get()).then_some(())).await;
         let _receiving = Receiving::begin(self);
         self.check_new()?;
+        if self.clones.get() > 0 {
+            return refuse("this session is being copied itself; hint: leave it out of the list");
+        }
         let before = self.turn.replace(None);
         let is_late = before.as_ref().is_some_and(|before| turn.is_superseded_by(before));
         *self.turn.borrow_mut() = if is_late { before } else { Some(turn.clone()) };

@@ -37,6 +37,8 @@ pub struct Shared {
     pub right: Bytes,
     /// What readers get is wrong.
     pub lies: bool,
+    /// How long readers wait for each answer.
+    pub slow: Duration,
     /// No more bytes fit.
     pub room: u64,
     pub written: Cell<u64>,
@@ -44,7 +46,7 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(right: Bytes) -> Shared {
-        Shared { right, lies: false, room: u64::MAX, written: Cell::new(0) }
+        Shared { right, lies: false, slow: Duration::ZERO, room: u64::MAX, written: Cell::new(0) }
     }
 }
 
@@ -53,13 +55,18 @@ impl Content for Shared {
         let begin = (read.offset as usize).min(self.right.len());
         let end = (begin + read.count as usize).min(self.right.len());
         let slice = self.right.slice(begin..end);
-        match self.lies && !slice.is_empty() {
-            true => {
-                let mut wrong = slice.to_vec();
-                wrong[0] ^= 1;
-                Data::Bytes(wrong.into())
-            }
-            false => Data::Bytes(slice),
+        if self.lies && !slice.is_empty() {
+            let mut wrong = slice.to_vec();
+            wrong[0] ^= 1;
+            Data::Bytes(wrong.into())
+        } else if !self.slow.is_zero() {
+            let slow = self.slow;
+            Data::Later(Box::pin(async move {
+                task::sleep(slow).await;
+                Ok(slice)
+            }))
+        } else {
+            Data::Bytes(slice)
         }
     }
 
@@ -145,6 +152,7 @@ pub struct Client {
     pub control: Control,
     pub right: RefCell<Bytes>,
     pub lies: bool,
+    pub slow: Duration,
     /// It serves nobody.
     pub is_alone: bool,
     pub room: u64,
@@ -159,6 +167,7 @@ impl Client {
             control,
             right: RefCell::new(right.clone()),
             lies: false,
+            slow: Duration::ZERO,
             is_alone: false,
             room: u64::MAX,
             arrived: Cell::new(0),
@@ -197,8 +206,8 @@ impl Host for SimHost {
 
     fn prepare(&self, _: &Sum) -> LocalFuture<Result<Rc<dyn Content>>> {
         let client = &self.0;
-        let (lies, room) = (client.lies, client.room);
-        let content = Shared { lies, room, ..Shared::new(client.right.borrow().clone()) };
+        let (lies, slow, room) = (client.lies, client.slow, client.room);
+        let content = Shared { lies, slow, room, ..Shared::new(client.right.borrow().clone()) };
         client.arrived.set(0);
         Box::pin(async move { Ok(Rc::new(content) as Rc<dyn Content>) })
     }

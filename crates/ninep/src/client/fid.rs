@@ -4,7 +4,7 @@ use super::Conn;
 use super::session::Result;
 use crate::message::Message;
 use crate::tree::Errno;
-use covey_wire::Bytes;
+use covey_wire::{Bytes, List, Name};
 use std::rc::Rc;
 
 /// A fid number, taken when made. When dropped, Tclunk is sent and the number is used again once
@@ -20,6 +20,37 @@ impl Fid {
     /// A number that is not in use on `conn`.
     pub fn new(conn: &Conn) -> Fid {
         Fid { conn: conn.clone(), number: conn.fid(), is_gone: false }
+    }
+
+    /// A new fid at the end of `names`, seen from fid `from`; at most [`crate::message::WALK_NAMES_MAX`] of them.
+    ///
+    /// Of a later name that cannot be walked to, 9P tells only that it failed. It is walked to once more, alone, which
+    /// tells why.
+    pub async fn walk(conn: &Conn, from: u32, names: &[Name]) -> Result<Fid> {
+        let (mut place, mut left) = (None::<Fid>, names);
+        loop {
+            let fid = place.as_ref().map_or(from, Fid::number);
+            let new = Fid::new(conn);
+            let walk = Message::Twalk { fid, newfid: new.number(), names: List(left.to_vec()) };
+            let found = match conn.call(walk).await? {
+                Message::Rwalk { qids } => qids.0.len(),
+                other => return Err(Errno::because(Errno::EPROTO, other.name()).into()),
+            };
+            if found >= left.len() {
+                return Ok(new);
+            }
+            if found == 0 {
+                return Err(Errno::from(Errno::ENOENT).into());
+            }
+            // The number is known to the server only after a whole walk.
+            let there = List(left[..found].to_vec());
+            let walk = Message::Twalk { fid, newfid: new.number(), names: there };
+            match conn.call(walk).await? {
+                Message::Rwalk { qids } if qids.0.len() == found => {}
+                _ => return Err(Errno::from(Errno::ENOENT).into()),
+            }
+            (place, left) = (Some(new), &left[found..]);
+        }
     }
 
     /// The number.

@@ -36,10 +36,12 @@ impl Client {
             return None;
         }
         let can_ask = state.dialect.is_some() && !state.has_heartbeat;
-        let silence = match state.is_unstamped {
-            true => self.slack() / 2,
-            false if can_ask => self.config.heartbeat.min(self.config.dead_after),
-            false => self.config.dead_after,
+        let silence = if state.is_unstamped {
+            self.slack() / 2
+        } else if can_ask {
+            self.config.heartbeat.min(self.config.dead_after)
+        } else {
+            self.config.dead_after
         };
         Some(self.quiet_since + silence)
     }

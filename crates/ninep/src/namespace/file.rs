@@ -3,8 +3,8 @@
 
 use crate::message::Qid;
 use crate::tree::{
-    Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, SetAttr, SetXattr,
-    Statfs, Tree, User, View, Write, Written,
+    Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Removal, SetAttr,
+    SetXattr, Statfs, Tree, User, View, Write, Written,
 };
 use covey_wire::{Bytes, Name};
 use std::any::Any;
@@ -32,7 +32,7 @@ macro_rules! for_each_method {
                 Errno::ENOTDIR.into()
             };
             readlink() -> Name = Errno::EINVAL.into();
-            unlink(name: Name, is_dir: bool) -> () = { let _ = (name, is_dir); Errno::EROFS.into() };
+            unlink(name: Name, what: Removal) -> () = { let _ = (name, what); Errno::EROFS.into() };
             remove() -> () = Errno::EROFS.into();
             fsync(datasync: bool) -> () = { let _ = datasync; Ok(()).into() };
             statfs() -> Statfs = Errno::EOPNOTSUPP.into();

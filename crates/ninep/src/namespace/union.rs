@@ -7,7 +7,7 @@
 use super::file::{File, Handle};
 use super::place::{check_listing, opened};
 use crate::message::Qid;
-use crate::tree::{Attr, Entry, Errno, Make, Opened, Outcome, Result, Statfs, User};
+use crate::tree::{Attr, Entry, Errno, Make, Opened, Outcome, Removal, Result, Statfs, User};
 use covey_wire::Name;
 use futures_util::future::join_all;
 use std::any::Any;
@@ -110,7 +110,7 @@ impl File for Union {
         self.first(Errno::EROFS, move |member| member.make(name.clone(), make.clone(), gid))
     }
 
-    fn unlink(&self, name: Name, is_dir: bool) -> Outcome<()> {
+    fn unlink(&self, name: Name, what: Removal) -> Outcome<()> {
         let members = self.members.clone();
         Outcome::later(async move {
             // Where it is seen, or what it hides would be removed.
@@ -120,7 +120,7 @@ impl File for Union {
                     Ok(steps) => {
                         steps.into_iter().for_each(|(_, file)| file.clunk());
                         let [name] = name;
-                        return member.unlink(name, is_dir).wait().await;
+                        return member.unlink(name, what).wait().await;
                     }
                     Err(error) if error.code == Errno::ENOENT => {}
                     Err(error) => return Err(error),

@@ -27,6 +27,7 @@ pub const STRANGER_MESSAGES_MAX: u32 = 64;
 pub struct Share {
     bytes: Cell<usize>,
     held: Cell<usize>,
+    held_most: Cell<usize>,
     held_max: usize,
 }
 
@@ -41,12 +42,23 @@ impl Share {
 
     /// The same, of which all connections together hold at most `held_max`.
     pub fn with_total(bytes: usize, held_max: usize) -> Share {
-        Share { bytes: Cell::new(bytes), held: Cell::new(0), held_max }
+        Share {
+            bytes: Cell::new(bytes),
+            held: Cell::default(),
+            held_most: Cell::default(),
+            held_max,
+        }
     }
 
     /// A connection that held `before` holds `now`, in bytes.
     pub(super) fn charge(&self, before: usize, now: usize) {
         self.held.set(self.held.get() - before + now);
+        self.held_most.set(self.held_most.get().max(self.held.get()));
+    }
+
+    /// The most that the connections have held together, in bytes.
+    pub fn held_most(&self) -> usize {
+        self.held_most.get()
     }
 
     /// Whether the connections together may hold more. One that holds nothing may always be served.

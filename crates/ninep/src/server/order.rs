@@ -198,8 +198,17 @@ pub(super) struct Order {
 struct Claim {
     tag: u16,
     access: Access,
-    is_running: bool,
+    stage: Stage,
     claims: Claims,
+}
+
+/// Where an outstanding request is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits for those before it.
+    Queued,
+    /// It was given to the tree.
+    Running,
 }
 
 impl Order {
@@ -209,10 +218,10 @@ impl Order {
     }
 
     /// Notes an outstanding request, as the last of its lanes.
-    pub fn insert(&mut self, tag: u16, claims: Claims, is_running: bool) {
-        self.queued += usize::from(!is_running);
+    pub fn insert(&mut self, tag: u16, claims: Claims, stage: Stage) {
+        self.queued += usize::from(stage == Stage::Queued);
         for (fid, access) in claims.iter() {
-            let claim = Claim { tag, access, is_running, claims };
+            let claim = Claim { tag, access, stage, claims };
             self.lanes.entry(fid).or_default().push(claim);
         }
     }
@@ -222,13 +231,13 @@ impl Order {
         self.queued -= 1;
         for (fid, _) in claims.iter() {
             let lane = self.lanes.get_mut(&fid).into_iter().flatten();
-            lane.filter(|claim| claim.tag == tag).for_each(|claim| claim.is_running = true);
+            lane.filter(|claim| claim.tag == tag).for_each(|claim| claim.stage = Stage::Running);
         }
     }
 
     /// The request is over. Those that waited for it are found with `startable`.
-    pub fn remove(&mut self, tag: u16, claims: &Claims, was_queued: bool) {
-        self.queued -= usize::from(was_queued);
+    pub fn remove(&mut self, tag: u16, claims: &Claims, stage: Stage) {
+        self.queued -= usize::from(stage == Stage::Queued);
         for (fid, _) in claims.iter() {
             let Some(lane) = self.lanes.get_mut(&fid) else { continue };
             lane.retain(|claim| claim.tag != tag);
@@ -255,7 +264,8 @@ impl Order {
             return found;
         }
         for claim in self.lanes.get(&fid).into_iter().flatten() {
-            if !claim.is_running && self.is_clear(Some(claim.tag), &claim.claims, &mode) {
+            if claim.stage == Stage::Queued && self.is_clear(Some(claim.tag), &claim.claims, &mode)
+            {
                 found.push(claim.tag);
             }
             // Nothing passes a barrier.
@@ -269,7 +279,7 @@ impl Order {
     /// The running requests on `fid` that may wait for ever: what a clunk cancels.
     pub fn blocked(&self, fid: u32, mode: Mode) -> Vec<u16> {
         let lane = self.lanes.get(&fid).into_iter().flatten();
-        lane.filter(|claim| claim.is_running && claim.access.can_block(mode))
+        lane.filter(|claim| claim.stage == Stage::Running && claim.access.can_block(mode))
             .map(|claim| claim.tag)
             .collect()
     }

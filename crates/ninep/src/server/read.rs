@@ -5,7 +5,7 @@ use super::Session;
 use super::answer::Wait;
 use super::fids::File;
 use super::finish::Then;
-use super::order::Claims;
+use super::order::{Claims, Stage};
 use super::turn::Parked;
 use crate::frame::{self, DATA_HEAD_BYTES, DataHead};
 use crate::message::{Message, Qid};
@@ -47,7 +47,7 @@ impl<T: Tree> Session<T> {
             Reading::Answered => {}
             Reading::Waits(parked) => {
                 let claims = Claims::of_read(fid, offset, count);
-                self.order.insert(tag, claims, true);
+                self.order.insert(tag, claims, Stage::Running);
                 self.park(tag, claims, count.min(self.msize) as usize, parked);
             }
         }

@@ -9,7 +9,7 @@ use crate::auth;
 use crate::message::{
     IOHDRSZ, Message, NAME_BYTES_MAX, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX,
 };
-use crate::tree::{Attach, Errno, Lock, Make, Outcome, Result, Tree, User, View, Write};
+use crate::tree::{Attach, Errno, Lock, Make, Outcome, Removal, Result, Tree, User, View, Write};
 use covey_wire::{Bytes, List, Name, RANGE_BYTES_MIN};
 use std::rc::Rc;
 
@@ -315,9 +315,9 @@ impl<T: Tree> Session<T> {
             Tunlinkat { dirfid, name, flags } => {
                 const AT_REMOVEDIR: u32 = 0x200;
                 check_name(&name)?;
-                let is_dir = flags & AT_REMOVEDIR != 0;
+                let what = Removal::directory_if(flags & AT_REMOVEDIR != 0);
                 self.ask(dirfid, Then::Reply(Runlinkat {}), |tree, dir| {
-                    tree.unlink(&dir.user, &dir.node, name, is_dir)
+                    tree.unlink(&dir.user, &dir.node, name, what)
                 })
             }
             other => Err(unsupported(&other)),

@@ -2,7 +2,7 @@
 
 use super::answer::{Answer, Asked, Wait};
 use super::finish::Then;
-use super::order::{Claims, may_change_data};
+use super::order::{Claims, Stage, may_change_data};
 use super::read::Reading;
 use super::start::Started;
 use super::{Load, Moment, REQUESTS_MAX, Session};
@@ -38,12 +38,12 @@ impl<T: Tree> Session<T> {
         let weight = weight(&request, self.msize);
         let fids = &self.fids;
         if !self.order.is_free(&claims, |fid| fids.mode(fid)) {
-            self.order.insert(tag, claims, false);
+            self.order.insert(tag, claims, Stage::Queued);
             let state = State::Queued(request);
             return self.insert(tag, Request { claims, weight, can_block: false, state });
         }
         if let Some(parked) = self.begin(tag, request) {
-            self.order.insert(tag, claims, true);
+            self.order.insert(tag, claims, Stage::Running);
             self.park(tag, claims, weight, parked);
         }
     }
@@ -52,7 +52,7 @@ impl<T: Tree> Session<T> {
     pub(super) fn complete(&mut self, tag: u16, answer: Result<Answer<T::Node>>) {
         let Some(request) = self.requests.remove(&tag) else { return };
         self.load.remove(&request);
-        self.order.remove(tag, &request.claims, false);
+        self.order.remove(tag, &request.claims, Stage::Running);
         // It may have changed a file.
         self.moment = Moment::new();
         if let State::Running(_, then) = request.state {
@@ -151,7 +151,7 @@ impl<T: Tree> Session<T> {
         let weight = if can_block && is_read { 0 } else { weight };
         if can_block && !self.load.has_room_to_block(weight, self.share.bytes()) {
             // Backpressure cannot help here: what would end these waits may be behind them.
-            self.order.remove(tag, &claims, false);
+            self.order.remove(tag, &claims, Stage::Running);
             let what = format!("{} requests wait on blocking files", self.load.blocked);
             return self.reply_error(tag, Errno::because(Errno::EAGAIN, what));
         }
@@ -189,15 +189,18 @@ impl<T: Tree> Session<T> {
             self.park(tag, claims, weight, parked);
             return None;
         }
-        self.order.remove(tag, &claims, false);
+        self.order.remove(tag, &claims, Stage::Running);
         Some(claims)
     }
 
     /// Drops a request that was taken out of the table.
     fn forget(&mut self, tag: u16, request: Request<T::Node>) -> Claims {
         self.load.remove(&request);
-        let was_queued = matches!(request.state, State::Queued(_));
-        self.order.remove(tag, &request.claims, was_queued);
+        let stage = match request.state {
+            State::Queued(_) => Stage::Queued,
+            State::Running(..) => Stage::Running,
+        };
+        self.order.remove(tag, &request.claims, stage);
         if let State::Running(task, _) = request.state {
             self.tasks.remove(task);
         }

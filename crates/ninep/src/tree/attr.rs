@@ -92,13 +92,39 @@ impl Attr {
         self.change(now);
     }
 
-    /// Whether an unlink with this `is_dir` may remove the file: EISDIR or ENOTDIR if not.
-    pub fn check_unlink(&self, is_dir: bool) -> Result<()> {
-        match (self.mode & S_IFMT == S_IFDIR, is_dir) {
-            (true, false) => Err(Errno::EISDIR.into()),
-            (false, true) => Err(Errno::ENOTDIR.into()),
+    /// Whether an unlink may remove the file: EISDIR or ENOTDIR if not.
+    pub fn check_unlink(&self, what: Removal) -> Result<()> {
+        match (Removal::of_mode(self.mode), what) {
+            (Removal::Directory, Removal::File) => Err(Errno::EISDIR.into()),
+            (Removal::File, Removal::Directory) => Err(Errno::ENOTDIR.into()),
             _ => Ok(()),
         }
+    }
+}
+
+/// What an unlink removes. One of the other kind is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// Anything but a directory, as unlink(2).
+    File,
+    /// An empty directory, as rmdir(2).
+    Directory,
+}
+
+impl Removal {
+    /// What removes a file of this mode.
+    pub fn of_mode(mode: u32) -> Removal {
+        Removal::directory_if(mode & S_IFMT == S_IFDIR)
+    }
+
+    /// As AT_REMOVEDIR says.
+    pub fn directory_if(is_dir: bool) -> Removal {
+        if is_dir { Removal::Directory } else { Removal::File }
+    }
+
+    /// Whether it is that of a directory.
+    pub fn is_dir(self) -> bool {
+        self == Removal::Directory
     }
 }
 

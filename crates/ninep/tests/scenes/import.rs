@@ -10,7 +10,7 @@ use covey_ninep::message::Message;
 use covey_ninep::namespace::Namespace;
 use covey_ninep::text::Text;
 use covey_ninep::tree::*;
-use covey_wire::Bytes;
+use covey_wire::{Bytes, Name};
 use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -249,4 +249,23 @@ fn a_server_that_is_lost_is_an_error_and_no_fid_stays_behind() {
     assert_eq!(chain.walk_to(n, "far"), Err(Errno::EIO));
     assert!(chain.text_at("mem/file").is_err(), "this server goes on");
     assert_eq!(chain.names_at("mem").unwrap(), [".", ".."]);
+}
+
+#[test]
+fn a_walk_that_fails_late_says_why() {
+    let (mut chain, _) = chain();
+    let dfid = chain.walk_to(0, "n/far/mem").unwrap();
+    chain.ask(Message::Tmkdir { dfid, name: "d".into(), mode: 0o755, gid: 7 }).unwrap();
+    let fid = chain.walk_to(dfid, "d").unwrap();
+    let file = Message::Tlcreate { fid, name: "f".into(), flags: 0, mode: 0o644, gid: 7 };
+    chain.ask(file).unwrap();
+    let conn = chain.near.conn.clone();
+    let mut walk = |path: &str| {
+        let names: Vec<Name> = path.split('/').map(Name::from).collect();
+        chain.drive(Fid::walk(&conn, 0, &names)).map(drop).map_err(|error| Errno::from(error).code)
+    };
+    assert_eq!(walk("n/far/mem/d/f"), Ok(()));
+    assert_eq!(walk("n/far/mem/d/f/x/y"), Err(Errno::ENOTDIR));
+    assert_eq!(walk("n/far/mem/d/none/y"), Err(Errno::ENOENT));
+    assert_eq!(walk("none/y"), Err(Errno::ENOENT));
 }

@@ -5,7 +5,7 @@ use crate::pair::*;
 use covey_ninep::memory::MemoryTree;
 use covey_ninep::message::{Dialect, Message, NOFID, NOTAG, Number};
 use covey_ninep::tree::Errno;
-use covey_wire::{Blame, BytesMut, Machine, Segments};
+use covey_wire::{Blame, BytesMut, Machine, Rng, Segments};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -104,17 +104,7 @@ fn a_message_may_arrive_in_any_pieces() {
     assert_eq!(replies[3].1, Message::Rread { data: b"ell".to_vec().into() });
 }
 
-/// A small generator with a seed: the same run each time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % sides
-    }
-}
-
-fn session(dice: &mut Dice) -> Vec<(u16, Message)> {
+fn session(rng: &mut Rng) -> Vec<(u16, Message)> {
     let (uname, aname, n_uname) = ("u".into(), "a".into(), Number(7));
     let all = [
         walk(0, 1, &["f"]),
@@ -144,33 +134,33 @@ fn session(dice: &mut Dice) -> Vec<(u16, Message)> {
         Message::Tversion { msize: 8192, version: "9P2000.L".into() },
         attach(0, NOFID),
     ];
-    (0..40).map(|tag| (tag, all[dice.roll(all.len())].clone())).collect()
+    (0..40).map(|tag| (tag, all[rng.index(all.len())].clone())).collect()
 }
 
 #[test]
 fn mutated_sessions_never_panic_and_never_leave_a_request_behind() {
     for seed in 0..3000 {
-        let mut dice = Dice(seed);
+        let mut rng = Rng::new(seed);
         let mut raw = raw();
         let mut stream: Vec<u8> = Vec::new();
-        for (tag, message) in session(&mut dice) {
+        for (tag, message) in session(&mut rng) {
             stream.extend(bytes(tag, &message));
         }
-        for _ in 0..dice.roll(6) {
-            let at = dice.roll(stream.len());
-            match dice.roll(4) {
-                0 => stream[at] ^= 1 << dice.roll(8),
-                1 => stream[at] = [0, 1, 0x7f, 0x80, 0xff][dice.roll(5)],
+        for _ in 0..rng.index(6) {
+            let at = rng.index(stream.len());
+            match rng.index(4) {
+                0 => stream[at] ^= 1 << rng.index(8),
+                1 => stream[at] = [0, 1, 0x7f, 0x80, 0xff][rng.index(5)],
                 2 => drop(stream.remove(at)),
-                _ => stream.insert(at, dice.roll(256) as u8),
+                _ => stream.insert(at, rng.index(256) as u8),
             }
         }
         let mut input = BytesMut::new();
         let mut alive = true;
-        for piece in stream.chunks(1 + dice.roll(300)) {
+        for piece in stream.chunks(1 + rng.index(300)) {
             input.extend_from_slice(piece);
             alive = alive && raw.session.handle_input(Instant::now(), &mut input).is_ok();
-            if alive && dice.roll(3) == 0 {
+            if alive && rng.index(3) == 0 {
                 raw.replies();
             }
         }
@@ -183,9 +173,9 @@ fn mutated_sessions_never_panic_and_never_leave_a_request_behind() {
 #[test]
 fn mutated_replies_never_panic_a_client() {
     for seed in 0..2000 {
-        let mut dice = Dice(seed);
+        let mut rng = Rng::new(seed);
         let mut pair = Pair::attached(MemoryTree::default());
-        let calls: Vec<_> = session(&mut dice)
+        let calls: Vec<_> = session(&mut rng)
             .into_iter()
             .filter(|(_, message)| !matches!(message, Message::Tversion { .. }))
             .map(|(_, message)| pair.conn.call(message))
@@ -199,8 +189,8 @@ fn mutated_replies_never_panic_a_client() {
         let mut out = Segments::new();
         while server.poll_output(&mut out, 1 << 16) {}
         let mut replies: Vec<u8> = out.runs().flatten().copied().collect();
-        let at = dice.roll(replies.len());
-        replies[at] ^= 1 << dice.roll(8);
+        let at = rng.index(replies.len());
+        replies[at] ^= 1 << rng.index(8);
         let mut input = BytesMut::from(&replies[..]);
         let result = client.handle_input(Instant::now(), &mut input);
         assert_eq!(result.is_err(), pair.conn.is_lost());

@@ -120,12 +120,11 @@ struct Porter {
 
 impl Door for Porter {
     fn admit(&self, peer: &Peer) -> Result<Rc<Share>> {
-        match self.is_closed.get() {
-            true => Err(Errno::because(Errno::EMFILE, "full house")),
-            false => {
-                self.heard.borrow_mut().push(format!("in, key {}", peer.has_key));
-                Ok(self.share.clone())
-            }
+        if self.is_closed.get() {
+            Err(Errno::because(Errno::EMFILE, "full house"))
+        } else {
+            self.heard.borrow_mut().push(format!("in, key {}", peer.has_key));
+            Ok(self.share.clone())
         }
     }
 
@@ -241,4 +240,41 @@ fn connections_of_one_user_hold_no_more_than_their_total_whoever_came_first() {
     drop(first);
     drop(later.replies());
     assert!(fill(&mut later) >= TOTAL, "its room is another's now");
+}
+
+#[test]
+fn what_the_loop_has_taken_and_not_sent_counts_as_held() {
+    const READ: u32 = 64 << 10;
+    const CONNECTIONS: usize = 16;
+    let share = Rc::new(Share::with_total(1 << 20, 4 * READ as usize));
+    let mut held = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let porter = Rc::new(Porter { share: share.clone(), ..Porter::default() });
+        let mut raw = Raw::new(Rc::new(Gate::default()), Config::default());
+        raw.session = raw.session.behind(porter);
+        raw.version("9P2000.L");
+        raw.ask(attach(0, NOFID));
+        raw.feed(&[(1, walk(0, 1, &["f"])), (2, open(1, 0))]).unwrap();
+        raw.replies();
+        // As the loop does for a peer that takes nothing.
+        let (mut taken, mut tag) = (Segments::new(), 0);
+        let most = raw.session.output_bytes_max();
+        while !raw.session.is_full() && tag < 100 {
+            tag += 1;
+            raw.feed(&[(tag, read(1, 0, READ))]).unwrap();
+            while taken.len() < most && raw.session.poll_output(&mut taken, most) {}
+        }
+        held.push((raw, taken));
+    }
+    let all = |(raw, taken): &mut (Raw<Gate>, Segments)| {
+        while raw.session.poll_output(taken, 1 << 30) {}
+        taken.len()
+    };
+    let bytes: usize = held.iter_mut().map(all).sum();
+    let limit = (4 + CONNECTIONS) * (READ as usize + 100);
+    assert!(bytes <= limit, "{bytes} bytes are held, {limit} may be");
+    // One that is sent what it waits for is served again.
+    let (raw, _) = &mut held[0];
+    raw.replies();
+    assert!(!raw.session.is_full());
 }

@@ -5,7 +5,7 @@ use super::record;
 use crate::message::{Dialect, Qid, Stat, dm};
 use crate::server::attr::ENTRY_BYTES_MAX;
 use crate::tree::{
-    Attr, Entry, Errno, Make, O_CREAT, O_EXCL, Result, S_IFDIR, S_IFLNK, S_IFMT, SetAttr, Tree,
+    Attr, Entry, Errno, Make, O_CREAT, O_EXCL, Removal, Result, S_IFLNK, S_IFMT, SetAttr, Tree,
     User,
 };
 use covey_wire::{Bytes, Name};
@@ -107,8 +107,8 @@ impl<T: Tree> Work<T> {
     pub async fn remove(self) -> Result<()> {
         let attr = self.tree.getattr(&self.user, &self.node).wait().await?;
         let dir = self.checked_dir(&attr).await?;
-        let is_dir = attr.mode & S_IFMT == S_IFDIR;
-        self.tree.unlink(&self.user, &dir, self.place.name(), is_dir).wait().await
+        let what = Removal::of_mode(attr.mode);
+        self.tree.unlink(&self.user, &dir, self.place.name(), what).wait().await
     }
 
     /// The directory in which the file still has its name: others may have renamed it, or put another

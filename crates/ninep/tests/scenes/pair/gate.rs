@@ -1,6 +1,7 @@
 //! A tree whose answers wait until a test lets them go, and that writes down what it is told.
 
 use covey_ninep::message::Qid;
+use covey_ninep::tree::Removal;
 use covey_ninep::tree::*;
 use covey_wire::{Bytes, Name};
 use std::cell::RefCell;
@@ -110,9 +111,10 @@ impl Tree for Gate {
 
     fn open(&self, _: &Rc<User>, node: &String, _: u32) -> Outcome<Opened<String>> {
         let blocking = node.contains("blocking");
-        let result = match node.contains("secret") {
-            true => Err(Errno::EACCES.into()),
-            false => Ok(Opened { qid: qid(node), node: format!("{node}:open"), blocking }),
+        let result = if node.contains("secret") {
+            Err(Errno::EACCES.into())
+        } else {
+            Ok(Opened { qid: qid(node), node: format!("{node}:open"), blocking })
         };
         self.pass("open".into(), result)
     }
@@ -155,7 +157,7 @@ impl Tree for Gate {
         self.pass("fsync".into(), Ok(()))
     }
 
-    fn unlink(&self, _: &Rc<User>, _: &String, name: Name, _: bool) -> Outcome<()> {
+    fn unlink(&self, _: &Rc<User>, _: &String, name: Name, _: Removal) -> Outcome<()> {
         self.pass(format!("unlink {name}"), Ok(()))
     }
 

@@ -90,9 +90,10 @@ impl<T: Tree> Pair<T> {
             moved |= sent > 0;
         }
         if let Some(server) = &mut self.server {
-            let result = match self.to_server.is_empty() {
-                true => Ok(()),
-                false => server.handle_input(self.now, &mut self.to_server),
+            let result = if self.to_server.is_empty() {
+                Ok(())
+            } else {
+                server.handle_input(self.now, &mut self.to_server)
             };
             let user = server.poll_user(&mut context);
             let sent = drain(server, &mut self.to_client);

@@ -68,7 +68,12 @@ impl<T: Tree> Raw<T> {
         let mut context = Context::from_waker(Waker::noop());
         let mut out = Segments::new();
         loop {
-            while self.session.poll_output(&mut out, 64 << 10) {}
+            // Each part is sent before there is another.
+            let mut part = Segments::new();
+            while self.session.poll_output(&mut part, 64 << 10) {
+                out.take_from(&mut part, 64 << 10);
+                part = Segments::new();
+            }
             if self.session.poll_user(&mut context).is_pending() {
                 break;
             }
