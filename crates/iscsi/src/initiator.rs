@@ -127,6 +127,7 @@ struct Shared {
     targets: Option<Vec<Found>>,
     landed: u64,
     copied: u64,
+    answered: u64,
 }
 
 /// A target that discovery has found.
@@ -263,6 +264,16 @@ impl Session {
     pub fn placed(&self) -> (u64, u64) {
         let shared = self.shared();
         (shared.landed, shared.copied)
+    }
+
+    /// How many commands had an answer, other than a unit attention, on connections that have ended.
+    pub fn answered(&self) -> u64 {
+        self.shared().answered
+    }
+
+    /// Whether commands wait for a connection.
+    pub fn is_waiting(&self) -> bool {
+        !self.shared().queue.is_empty()
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {

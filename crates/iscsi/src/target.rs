@@ -73,6 +73,17 @@ impl Access {
         let may_come = arrival.is_vouched_for || !self.vouched_only;
         may_come && self.initiators.as_ref().is_none_or(is_named)
     }
+
+    /// Whether somebody who has logged in could do so now; the status of a login if not.
+    fn check(&self, initiator: &str, entered: &Entered) -> Result<(), u16> {
+        if !self.admits(initiator, &entered.arrival) {
+            return Err(status::AUTHORIZATION);
+        }
+        if !self.chap.is_empty() && self.chap != entered.chap {
+            return Err(status::AUTHENTICATION);
+        }
+        Ok(())
+    }
 }
 
 /// How a connection has come.
@@ -176,6 +187,21 @@ impl<D: Device> Portal<D> {
         Some(target)
     }
 
+    /// Begins or finds a session for somebody whose login has succeeded, unless the target has left the portal since it began.
+    fn enter<T>(
+        &self,
+        target: &Arc<Target<D>>,
+        enter: impl FnOnce() -> Result<T, u16>,
+    ) -> Result<T, u16> {
+        // Held meanwhile: who removes the target finds the session.
+        let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner);
+        let served = targets.get(&target.name.to_ascii_lowercase());
+        if !served.is_some_and(|served| Arc::ptr_eq(served, target)) {
+            return Err(status::NOT_FOUND);
+        }
+        enter()
+    }
+
     /// The target of this name.
     pub fn target(&self, name: &str) -> Option<Arc<Target<D>>> {
         let targets = self.targets.read().unwrap_or_else(PoisonError::into_inner);
@@ -220,9 +246,7 @@ impl<D: Device> Target<D> {
         let access = self.look(|it| it.access.clone());
         let sessions = self.sessions().into_iter();
         let stays = |session: &Arc<Session<D>>| {
-            let Entered { arrival, chap, .. } = &session.entered;
-            let is_proved = access.chap.is_empty() || access.chap == *chap;
-            is_proved && access.admits(&session.nexus.initiator, arrival)
+            access.check(&session.nexus.initiator, &session.entered).is_ok()
         };
         sessions.filter(|session| !stays(session)).for_each(|session| session.close(why));
     }
@@ -273,6 +297,17 @@ impl<D: Device> Target<D> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a login that has succeeded would do so now: what it was checked against may have changed while it went on.
+    /// Asked under the lock of the sessions, so that whoever changes something finds all that were let in before.
+    fn check(&self, initiator: &str, entered: &Entered) -> Result<(), u16> {
+        self.look(|it| {
+            if it.elsewhere.is_some() || it.is_away {
+                return Err(status::UNAVAILABLE);
+            }
+            it.access.check(initiator, entered)
+        })
+    }
+
     /// Begins a session. Those of the same initiator port are ended by it, and returned.
     fn begin(
         self: &Arc<Self>,
@@ -282,6 +317,7 @@ impl<D: Device> Target<D> {
         cmd_sn: u32,
     ) -> Result<Begun<D>, u16> {
         let mut sessions = self.table();
+        self.check(&nexus.initiator, &entered)?;
         //= rfc7143#6.3.5
         // A login of the same initiator port reinstates the session: the old one is ended before.
         let is_old = |session: &&Arc<Session<D>>| {
@@ -309,11 +345,19 @@ impl<D: Device> Target<D> {
     }
 
     /// The session that a connection wants to join.
-    fn session(&self, tsih: u16, initiator: &str, isid: [u8; 6]) -> Option<Arc<Session<D>>> {
-        let session = self.table().get(&tsih).cloned()?;
-        let nexus = &session.nexus;
-        let is_same = nexus.initiator.eq_ignore_ascii_case(initiator) && nexus.isid == isid;
-        is_same.then_some(session)
+    fn session(
+        &self,
+        tsih: u16,
+        (initiator, isid): (&str, [u8; 6]),
+        entered: &Entered,
+    ) -> Result<Arc<Session<D>>, u16> {
+        let sessions = self.table();
+        self.check(initiator, entered)?;
+        let is_same = |session: &&Arc<Session<D>>| {
+            let nexus = &session.nexus;
+            nexus.initiator.eq_ignore_ascii_case(initiator) && nexus.isid == isid
+        };
+        sessions.get(&tsih).filter(is_same).cloned().ok_or(status::NO_SESSION)
     }
 
     /// The last connection of a session is gone.

@@ -1,6 +1,7 @@
 //! Keys and values: the text of login and text PDUs (RFC 7143, section 6.1).
 
 use covey_wire::{Blame, Bytes};
+use std::collections::HashSet;
 
 /// Longest name of a key in bytes (6.1).
 const KEY_BYTES_MAX: usize = 63;
@@ -49,6 +50,11 @@ impl Text {
         self.0.iter().map(|(key, value)| (&key[..], &value[..]))
     }
 
+    /// How many pairs there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether there is no pair.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -56,11 +62,8 @@ impl Text {
 
     /// A key that stands in it twice.
     pub fn repeated(&self) -> Option<&str> {
-        let keys = || self.0.iter().map(|(key, _)| &key[..]);
-        keys()
-            .enumerate()
-            .find(|(at, key)| keys().take(*at).any(|other| other == *key))
-            .map(|it| it.1)
+        let mut met = HashSet::new();
+        self.0.iter().map(|(key, _)| &key[..]).find(|key| !met.insert(*key))
     }
 
     /// As it is sent.

@@ -5,7 +5,7 @@ mod line;
 use covey_iscsi::chap::{Algorithm, decode, encode};
 use covey_iscsi::message::{Header, Lengths, NO_TAG, flags, login as status};
 use covey_iscsi::negotiate::{Digest, Parameters};
-use covey_iscsi::target::{Access, Connection, Elsewhere, Ticket};
+use covey_iscsi::target::{Access, Connection, Elsewhere, Portal, Ticket};
 use covey_iscsi::text::Text;
 use covey_wire::{Machine, Payload};
 use line::*;
@@ -301,6 +301,31 @@ fn a_stranger_is_bounded_in_time_and_in_memory() {
     assert!(line.end.is_some() && line.next().is_none());
 }
 
+/// Each key may be answered, so their number is what bounds an answer: it never needs the C bit.
+#[test]
+fn a_text_has_at_most_64_keys_and_its_answer_fits_into_one_pdu() {
+    let toy = Toy::new(8);
+    let portal = portal(&toy);
+    let keys = |count: usize| {
+        let mut text = names();
+        (0..count - 2).for_each(|number| text.push(&format!("X{number:062}"), "1"));
+        text
+    };
+    for (count, expected) in
+        [(64, 0), (65, status::INITIATOR_ERROR), (120, status::INITIATOR_ERROR)]
+    {
+        let mut line = Line::new(&portal);
+        // Not the last text of its login: the number is what fails it.
+        let (found, answer) = line.login(1 << 2, &keys(count));
+        assert_eq!(found, expected, "{count} keys");
+        assert!(answer.to_bytes().len() <= 8192, "{} bytes", answer.to_bytes().len());
+        if expected == 0 {
+            let said = answer.pairs().filter(|(_, value)| *value == "NotUnderstood").count();
+            assert_eq!(said, count - 2);
+        }
+    }
+}
+
 #[test]
 fn a_target_that_is_elsewhere_says_where() {
     let toy = Toy::new(8);
@@ -498,6 +523,31 @@ fn a_session_that_would_not_be_let_in_any_more_can_be_ended() {
         line.poll();
         assert_eq!(line.end.is_none(), stays, "{access:?}");
         target.set_access(Access::default());
+    }
+}
+
+/// What a login was checked against when it began may have changed when it is done.
+#[test]
+fn a_login_that_is_half_done_is_checked_again_at_its_end() {
+    let toy = Toy::new(8);
+    let only = |name: &str| Access { initiators: Some(vec![name.into()]), ..Access::default() };
+    let away = Elsewhere { address: "10.0.0.2:3260".into(), for_good: false };
+    type Change = (Box<dyn Fn(&Arc<Portal<Toy>>)>, u16);
+    let changes: [Change; 6] = [
+        (Box::new(|_| {}), status::SUCCESS),
+        (Box::new(move |it| target(it).set_access(only("iqn.other"))), status::AUTHORIZATION),
+        (Box::new(|it| target(it).set_access(chap())), status::AUTHENTICATION),
+        (Box::new(|it| target(it).set_away(true)), status::UNAVAILABLE),
+        (Box::new(move |it| target(it).set_elsewhere(Some(away.clone()))), status::UNAVAILABLE),
+        (Box::new(|it| drop(it.remove(TARGET, 3))), status::NOT_FOUND),
+    ];
+    for (number, (change, expected)) in changes.iter().enumerate() {
+        let portal = portal(&toy);
+        let mut line = Line::new(&portal);
+        assert_eq!(line.login(SECURITY_TO_OPERATIONAL, &names()).0, status::SUCCESS);
+        change(&portal);
+        let (found, _) = line.login(OPERATIONAL_TO_FULL, &Text::default());
+        assert_eq!(found, *expected, "change {number}");
     }
 }
 

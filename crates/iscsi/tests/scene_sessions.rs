@@ -5,10 +5,12 @@ mod support;
 
 use bytes::BytesMut;
 use covey_iscsi::initiator::{self, Config, Done, Lost, Refusal, Request, Session};
+use covey_iscsi::message::{Array, Header, Lengths, flags};
 use covey_iscsi::negotiate::{Digest, Parameters};
+use covey_iscsi::pdu::{self, Digests};
 use covey_iscsi::scsi::{Device, Unit, Units};
 use covey_iscsi::target::{self, Access, Elsewhere, Portal, TargetConfig};
-use covey_wire::{Blame, Deposit, Landing, Machine, Payload, Segments};
+use covey_wire::{Blame, Deposit, Landing, Machine, Payload, Rng, Segments};
 use line::{BLOCK, INITIATOR, TARGET, Toy, cdb, credentials, portal, portal_with};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -328,6 +330,50 @@ fn a_target_without_secrets_is_no_one_that_must_prove_itself() {
     assert!(!pair.drive());
 }
 
+/// A target may say in several PDUs what it agrees to; the initiator asks for the rest with a request that says nothing.
+#[test]
+fn an_answer_to_a_login_comes_in_parts() {
+    let session = Session::new(config());
+    let at = Instant::now();
+    let mut end = End::new(initiator::Connection::new(&session, [5; 32], at));
+    let mut answer = |flags: u8, text: &[u8]| {
+        end.act().unwrap();
+        let asked = std::mem::take(&mut end.wire);
+        let data = Payload::from(text.to_vec());
+        let header = Header::LoginResponse {
+            flags,
+            version_max: 0,
+            version_active: 0,
+            lengths: Lengths::of_data(data.len()),
+            isid: Array([0x80, 0, 0, 1, 0, 0]),
+            tsih: 1,
+            itt: 0,
+            reserved: Default::default(),
+            stat_sn: 1,
+            exp_cmd_sn: 1,
+            max_cmd_sn: 8,
+            status: 0,
+            reserved_2: Default::default(),
+        };
+        let mut out = Segments::new();
+        pdu::put_with_data(&header, false, &data, Digests::default(), &mut out);
+        let bytes: Vec<u8> = out.runs().flatten().copied().collect();
+        assert_eq!(end.receive(&bytes, at).unwrap(), bytes.len());
+        asked
+    };
+    const OPERATIONAL: u8 = 1 << 2;
+    let text = b"TargetPortalGroupTag=1\0InitialR2T=No\0FirstBurstLength=1024\0";
+    let (first, rest) = text.split_at(30);
+    assert_eq!(answer(flags::CONTINUE | OPERATIONAL, first)[1], flags::TRANSIT | OPERATIONAL | 3);
+    let asked = answer(flags::CONTINUE | OPERATIONAL, &rest[..9]);
+    assert_eq!((asked.len(), asked[1]), (48, OPERATIONAL), "it asks for the rest, no more");
+    answer(flags::TRANSIT | OPERATIONAL | 3, &rest[9..]);
+    // Logged in, with what was agreed on: so much comes unasked.
+    let _call = session.command(write(0, vec![1; 4 * BLOCK]));
+    end.act().unwrap();
+    assert_eq!(end.wire.len(), 48 + 1024);
+}
+
 #[test]
 fn discovery_finds_targets_and_logs_out() {
     let toy = Toy::new(8);
@@ -492,10 +538,10 @@ fn a_connection_lost_at_any_byte_loses_and_doubles_no_write() {
 
 #[test]
 fn connections_lost_again_and_again_lose_and_double_no_write() {
-    let mut random = random(1);
+    let mut rng = Rng::new(1);
     for seed in 0..seeds(500) {
-        let (is_slow, chunk) = (random(2) == 1, 1 + random(3000) as usize);
-        work(seed, 6, &mut |_| 1 + random(9000) as usize, is_slow, chunk);
+        let (is_slow, chunk) = (rng.below(2) == 1, 1 + rng.index(3000));
+        work(seed, 6, &mut |_| 1 + rng.index(9000), is_slow, chunk);
     }
 }
 
@@ -504,21 +550,13 @@ fn seeds(usual: u64) -> u64 {
     std::env::var("COVEY_SEEDS").map_or(usual, |seeds| seeds.parse().unwrap())
 }
 
-fn random(mut state: u64) -> impl FnMut(u64) -> u64 {
-    move |below| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    }
-}
-
 /// Whatever connections are lost on the way, an initiator learns that the unit has another size before any command succeeds, or
 /// that all it knew of the unit is void.
 #[test]
 fn no_change_of_a_unit_goes_unnoticed_when_connections_are_lost() {
     const CHANGED: [(u8, u8, u8); 2] = [(6, 0x2a, 0x09), (6, 0x29, 0x00)];
     for seed in 0..seeds(200) {
-        let mut random = random(seed * 2 + 1);
+        let mut rng = Rng::new(seed);
         let store = support::Memory::new(1 << 20);
         let unit = Arc::new(Unit::new(support::config(), store.clone(), "").unwrap());
         let portal = Portal::new();
@@ -542,7 +580,7 @@ fn no_change_of_a_unit_goes_unnoticed_when_connections_are_lost() {
                 let done = loop {
                     if !pair.drive() {
                         pair = Pair::new(&session, &portal);
-                        pair.left = 1 + random(1500) as usize;
+                        pair.left = 1 + rng.index(1500);
                     }
                     if let Some(done) = poll(call.as_mut()) {
                         break done.unwrap();

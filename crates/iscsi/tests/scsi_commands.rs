@@ -40,6 +40,10 @@ fn every_page_of_vital_data_that_is_listed_is_there() {
         assert_eq!(usize::from(data[3]) + 4, data.len(), "page {number:#x}");
     }
     assert_eq!(&page(0x80)[4..], b"0123456789abcdef");
+    // The NAA designator behind the vendor's: as in every version before, or initiators see another disk.
+    let identity = page(0x83);
+    let naa = &identity[4 + 4 + usize::from(identity[7])..][..12];
+    assert_eq!(naa, [1, 3, 0, 8, 0x3e, 0x37, 0x39, 0x13, 0xe5, 0xad, 0x67, 0x7d]);
     // LBPU, LBPWS, LBPWS10, LBPRZ; thin.
     assert_eq!(page(0xb2)[..], [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
     assert_eq!(bench.sense(&bench.visitor(1), &[0x12, 1, 0x99, 0, 255, 0], &[], 255), (5, 0x2400));

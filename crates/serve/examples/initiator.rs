@@ -3,6 +3,7 @@
 //! Says what `bench/volbench.c` says: `OPERATIONS BYTES SECONDS CPU_SECONDS P50_US P99_US`.
 
 use covey_serve::iscsi::disk::{Config, Disk, Parameters, parse_portal};
+use covey_wire::Rng;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -42,13 +43,10 @@ async fn run(url: &str, bytes: usize, depth: usize, seconds: u64) -> std::io::Re
         let (disk, count, latencies) = (disk.clone(), count.clone(), latencies.clone());
         spawn_local(async move {
             let blocks = disk.bytes() / bytes as u64;
-            let mut state = worker.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut rng = Rng::new(worker);
             loop {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
                 let begun = Instant::now();
-                let data = disk.read(state % blocks * bytes as u64, bytes).await?;
+                let data = disk.read(rng.below(blocks) * bytes as u64, bytes).await?;
                 assert_eq!(data.len(), bytes);
                 let now = Instant::now();
                 latencies.borrow_mut().push((now - begun).as_micros() as u64);

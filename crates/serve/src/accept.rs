@@ -9,7 +9,6 @@ use super::lobby::{ATTACH_PATIENCE, Guest, Lobby};
 use super::place::{Clients, Conversation};
 use bytes::BytesMut;
 use covey_io::os::net::{Address, Listener, Stream, error_text, welcome};
-use covey_io::os::place::Observed;
 use covey_io::os::{credentials, limits, run};
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
@@ -108,7 +107,7 @@ async fn connection<T: Tree>(arrival: Arrival, tree: Rc<T>, config: Config, gues
     let Some(stream) = porch::greet(begin, attach_by, &guest).await else { return };
     let how = if matches!(stream, Stream::Shared(_)) { " through shared memory" } else { "" };
     tracing::debug!(uid = info.uid, "{name}: connected{how}");
-    let stream = Observed::new(stream, Conversation::new(&info, config.clients));
+    let observer = Conversation::new(&info, config.clients);
     let (session, input) = match begun {
         Some((begun, input)) => (Session::resume(tree, begun, Some(attach_by)), input),
         None => {
@@ -118,6 +117,7 @@ async fn connection<T: Tree>(arrival: Arrival, tree: Rc<T>, config: Config, gues
         }
     };
     let session = session.behind(guest.clone());
-    let why = run::run_on(session, stream, input).await.err().map(|blame| blame.to_string());
+    let why = run::run_on(session, stream, input, observer).await;
+    let why = why.err().map(|blame| blame.to_string());
     guest.ended(why.as_deref());
 }

@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// Where a node keeps its images, in its store.
 pub const DIR: &str = "boot";
@@ -101,14 +102,16 @@ struct Shelf {
     held: RefCell<Held>,
     /// Images so far.
     count: Cell<u64>,
+    /// Who has asked since the last look began: one look at a time answers all who asked before it, so that an image
+    /// that was put there is seen by everyone who asks afterwards.
+    asking: RefCell<Vec<oneshot::Sender<Result<Rc<Catalogue>>>>>,
+    is_looking: Cell<bool>,
 }
 
 #[derive(Default)]
 struct Held {
     catalogue: Rc<Catalogue>,
     stamps: Stamps,
-    /// When it was looked at last.
-    at: Option<Instant>,
 }
 
 /// What tells whether an image is still the same, by image and architecture.
@@ -127,11 +130,31 @@ struct Found {
 
 impl Shelf {
     fn new(dir: PathBuf) -> Shelf {
-        Shelf { dir: dir.into(), held: RefCell::default(), count: Cell::new(0) }
+        Shelf {
+            dir: dir.into(),
+            held: RefCell::default(),
+            count: Cell::default(),
+            asking: RefCell::default(),
+            is_looking: Cell::default(),
+        }
     }
 
-    fn is_fresh(&self) -> bool {
-        self.held.borrow().at.is_some_and(|at| task::now() < at + FRESH)
+    /// Looks until nobody asks.
+    async fn answer(self: Rc<Shelf>) {
+        let _looking = Looking(&self);
+        loop {
+            let asking = self.asking.take();
+            if asking.is_empty() {
+                return;
+            }
+            let (dir, known) = (self.dir.clone(), self.held.borrow().stamps.clone());
+            let found = task::blocking(move || scan(&dir, &known)).await;
+            let catalogue = found.map(|found| self.take(found)).map_err(Errno::from);
+            for asker in asking {
+                // One that has gone away wants no answer.
+                let _ = asker.send(catalogue.clone());
+            }
+        }
     }
 
     fn take(&self, found: Vec<Found>) -> Rc<Catalogue> {
@@ -139,39 +162,42 @@ impl Shelf {
         let (mut catalogue, mut stamps) = (Catalogue::new(), Stamps::new());
         for Found { place, stamp, new } in found {
             let (name, arch) = (Name::from(place.0.as_str()), Name::from(place.1.as_str()));
-            // Another look may have found it meanwhile, or what has replaced it.
-            let known = held.stamps.get(&place).copied();
-            let there = held.catalogue.get(&name).and_then(|all| all.get(&arch));
-            let (image, stamp) = match (there.zip(known), new) {
-                (Some((image, known)), new) if known == stamp || new.is_none() => {
-                    (image.clone(), known)
-                }
-                (_, Some((sum, file))) => {
+            let known = held.catalogue.get(&name).and_then(|all| all.get(&arch));
+            let image = match (new, known) {
+                (Some((sum, file)), _) => {
                     self.count.set(self.count.get() + 1);
                     let content = Rc::new(FileContent { file });
-                    (Image::whole(self.count.get(), sum, content, Limits::default()), stamp)
+                    Image::whole(self.count.get(), sum, content, Limits::default())
                 }
-                (_, None) => continue,
+                (None, Some(image)) => image.clone(),
+                (None, None) => continue,
             };
             catalogue.entry(name).or_default().insert(arch, image);
             stamps.insert(place, stamp);
         }
-        *held = Held { catalogue: Rc::new(catalogue), stamps, at: Some(task::now()) };
+        *held = Held { catalogue: Rc::new(catalogue), stamps };
         held.catalogue.clone()
+    }
+}
+
+/// One look goes on. The next who asks begins another, however this one ends.
+struct Looking<'a>(&'a Shelf);
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        self.0.is_looking.set(false);
     }
 }
 
 impl Library for Shared {
     fn look(&self) -> Outcome<Rc<Catalogue>> {
-        if self.0.is_fresh() {
-            return Ok(self.0.held.borrow().catalogue.clone()).into();
+        let (asker, answer) = oneshot::channel();
+        self.0.asking.borrow_mut().push(asker);
+        if !self.0.is_looking.replace(true) {
+            task::spawn(self.0.clone().answer());
         }
-        let shelf = self.0.clone();
-        Outcome::later(async move {
-            let (dir, known) = (shelf.dir.clone(), shelf.held.borrow().stamps.clone());
-            let found = task::blocking(move || scan(&dir, &known)).await?;
-            Ok(shelf.take(found))
-        })
+        let gone = || Errno::because(Errno::EIO, "the server is ending");
+        Outcome::later(async move { answer.await.unwrap_or_else(|_| Err(gone())) })
     }
 }
 
@@ -262,8 +288,6 @@ impl Content for FileContent {
     }
 }
 
-/// For how long the directory is not looked at again.
-const FRESH: Duration = Duration::from_millis(200);
 /// What Linux calls a user that has no number here.
 const NOBODY: u32 = 65534;
 

@@ -204,17 +204,25 @@ impl DataTree {
         object
     }
 
-    /// The object's file; None when it was never written and `create` is off.
-    fn file(&self, object: &Object, create: bool) -> Result<Option<Arc<dyn DiskFile>>> {
+    /// The object's file; None when it was never written.
+    fn file_there(&self, object: &Object) -> Result<Option<Arc<dyn DiskFile>>> {
+        self.open_file(object, Open::Existing)
+    }
+
+    /// The object's file, which is made when missing.
+    fn file_made(&self, object: &Object) -> Result<Arc<dyn DiskFile>> {
+        if object.file.borrow().is_none() && self.gone.borrow().has(object.id) {
+            return Err(Errno::because(Errno::ESTALE, "the file was removed"));
+        }
+        // Its directory is not there.
+        self.open_file(object, Open::Create)?.ok_or(Errno::ENOENT.into())
+    }
+
+    fn open_file(&self, object: &Object, how: Open) -> Result<Option<Arc<dyn DiskFile>>> {
         if let Some(file) = &*object.file.borrow() {
             return Ok(Some(file.clone()));
         }
-        if create && self.gone.borrow().has(object.id) {
-            return Err(Errno::because(Errno::ESTALE, "the file was removed"));
-        }
-        let path = self.path(object.id, object.epoch.get());
-        let how = if create { Open::Create } else { Open::Existing };
-        match self.disk.open(&path, how) {
+        match self.disk.open(&self.path(object.id, object.epoch.get()), how) {
             Ok(file) => {
                 self.standing.has_object();
                 *object.file.borrow_mut() = Some(file.clone());
@@ -223,7 +231,7 @@ impl DataTree {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 // Zeros are what was never written, not what was taken away.
                 self.must_be_here()?;
-                if create { Err(error.into()) } else { Ok(None) }
+                Ok(None)
             }
             Err(error) => Err(error.into()),
         }
@@ -232,7 +240,7 @@ impl DataTree {
     /// The file of an object that is to be read in this epoch; None when it was never written.
     fn to_read(&self, object: &Object, epoch: Option<u32>) -> Result<Option<Arc<dyn DiskFile>>> {
         self.admit(object, epoch)?;
-        self.file(object, false)
+        self.file_there(object)
     }
 
     fn count_read(&self, bytes: u64) {
@@ -431,7 +439,7 @@ impl DataTree {
         line.admit()?;
         self.admit(object, epoch)?;
         self.check_reserve(length)?;
-        let file = self.file(object, true)?.expect("it was made");
+        let file = self.file_made(object)?;
         self.counters.bytes_written.add(length);
         self.counters.writes.add(1);
         object.version.set(object.version.get().wrapping_add(1));

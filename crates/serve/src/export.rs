@@ -32,7 +32,7 @@ use covey_io::task::blocking;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Data, Entry, Errno, Incoming, Lock, LockStatus, Make, Opened, Outcome, Read,
-    Result, SetAttr, SetXattr, Statfs, Tree, User, Write, Written,
+    Removal, Result, SetAttr, SetXattr, Statfs, Tree, User, Write, Written,
 };
 use covey_wire::{Bytes, Name};
 use list::Listing;
@@ -353,8 +353,8 @@ impl Tree for ExportTree {
         self.check_writable().and_then(|()| self.who.act(user, rename)).into()
     }
 
-    fn unlink(&self, user: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
-        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    fn unlink(&self, user: &Rc<User>, dir: &Node, name: Name, what: Removal) -> Outcome<()> {
+        let flags = if what.is_dir() { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let unlink = || rustix::fs::unlinkat(&*dir.0, name.as_bytes(), flags).map_err(errno);
         self.check_writable().and_then(|()| self.who.act(user, unlink)).into()
     }

@@ -10,10 +10,10 @@ use super::export::LOCK_WAIT_MAX;
 use super::identity::Users;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Result,
-    SetAttr, SetXattr, Statfs, Time, Tree, User, Write, Written,
+    Attach, Attr, Data, Entry, Errno, Lock, LockStatus, Make, Opened, Outcome, Read, Removal,
+    Result, SetAttr, SetXattr, Statfs, Time, Tree, User, Write, Written,
 };
-use covey_stripe::client::{File, Fs, Stat, Taken};
+use covey_stripe::client::{File, Fs, Listing, Stat, Taken};
 use covey_stripe::ops::{Caller, Id, Inode, Nanos, ROOT, RangeLock, seconds_of, xattr};
 use covey_wire::{Bytes, List, Name, Payload};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -239,7 +239,7 @@ impl Tree for FsTree {
         let (who, id) = (caller(user), node.id);
         later!(self, fs, {
             let limit = if cookie == 0 { 0 } else { open.limit.get() };
-            let page = fs.readdir(&who, id, cookie, limit, bytes, false).await?;
+            let page = fs.readdir(&who, id, cookie, limit, bytes, Listing::Names).await?;
             open.limit.set(page.limit);
             let entry = |entry: covey_stripe::ops::DirEntry| Entry {
                 qid: Qid { kind: kind(u32::from(entry.kind) << 12), version: 0, path: entry.id },
@@ -272,9 +272,9 @@ impl Tree for FsTree {
         later!(self, fs, { Ok(fs.rename(&who, from, &old, to, &new, 0).await?) })
     }
 
-    fn unlink(&self, user: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+    fn unlink(&self, user: &Rc<User>, dir: &Node, name: Name, what: Removal) -> Outcome<()> {
         let (who, dir) = (caller(user), dir.id);
-        later!(self, fs, { Ok(fs.unlink(&who, dir, &name, is_dir).await?) })
+        later!(self, fs, { Ok(fs.unlink(&who, dir, &name, what).await?) })
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {

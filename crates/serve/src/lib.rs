@@ -14,6 +14,10 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[macro_use]
+extern crate covey_harness_macro;
+
 pub mod accept;
 pub mod boot;
 pub mod cell;
@@ -39,3 +43,8 @@ pub use node::{init, serve};
 
 use covey_cluster::{config, error};
 use node::statfs_of;
+
+#[cfg(test)]
+fn main() {
+    covey_harness::run()
+}

@@ -12,7 +12,9 @@ pub mod crowd;
 pub mod pace;
 pub mod porch;
 
+use covey_io::os::memory;
 use covey_io::os::net::PeerInfo;
+use covey_io::task;
 use covey_ninep::server::{Door, Share};
 use covey_ninep::tree::{Errno, Peer, Result};
 use crowd::{Crowd, Origin};
@@ -33,6 +35,10 @@ const STRANGERS_MAX: usize = 512;
 const USER_CONNECTIONS_MAX: usize = 256;
 /// What may be held for the connections of one user, in bytes.
 const USER_BYTES_MAX: usize = 512 << 20;
+/// What a user has held that is worth being given back, and how long after its last connection.
+const GIVEN_BACK_MIN: usize = 128 << 20;
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(5);
+
 /// All connections of a process.
 pub struct Lobby {
     own_uid: u32,
@@ -43,6 +49,8 @@ pub struct Lobby {
     trusted: Rc<Share>,
     /// Where those wait who have not asked for an attach.
     porch: OnceCell<Porch>,
+    /// Freed memory is about to be given back.
+    gives_back: Cell<bool>,
 }
 
 #[derive(Clone, Copy)]
@@ -100,6 +108,7 @@ impl Lobby {
             log,
             trusted: Rc::default(),
             porch: OnceCell::new(),
+            gives_back: Cell::new(false),
         })
     }
 
@@ -132,6 +141,18 @@ impl Lobby {
         uid == 0 || uid == self.own_uid
     }
 
+    /// Gives the system back, in a while, what a user has left behind: what is free lies between what others use.
+    fn give_back(self: Rc<Self>) {
+        if self.gives_back.replace(true) {
+            return;
+        }
+        task::spawn(async move {
+            task::sleep(GIVE_BACK_AFTER).await;
+            self.gives_back.set(false);
+            memory::give_back_freed_buffers();
+        });
+    }
+
     /// Says something about one who does not get in, unless that was said too often.
     pub fn complain(&self, text: impl FnOnce() -> String) {
         self.log.borrow_mut().complain(text);
@@ -150,13 +171,15 @@ impl State {
         Ok(account.share.clone())
     }
 
-    fn remove_known(&mut self, from: Origin) {
-        let Some(account) = self.known.get_mut(&from) else { return };
+    /// One connection less. Answers what all of them have held at most if it was the last.
+    fn remove_known(&mut self, from: Origin) -> Option<usize> {
+        let account = self.known.get_mut(&from)?;
         account.connections -= 1;
-        match account.connections {
-            0 => drop(self.known.remove(&from)),
-            _ => account.divide(),
+        if account.connections > 0 {
+            account.divide();
+            return None;
         }
+        self.known.remove(&from).map(|account| account.share.held_most())
     }
 }
 
@@ -253,8 +276,12 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let mut state = self.lobby.state.borrow_mut();
         state.strangers.leave(self.number);
-        if matches!(self.standing.get(), Standing::Known) {
-            state.remove_known(self.from);
+        let held = match self.standing.get() {
+            Standing::Known => state.remove_known(self.from),
+            Standing::Stranger { .. } | Standing::Trusted => None,
+        };
+        if held.is_some_and(|bytes| bytes >= GIVEN_BACK_MIN) {
+            self.lobby.clone().give_back();
         }
     }
 }

@@ -2,7 +2,8 @@
 //! answer. See [`covey_io::os::place`].
 
 use covey_io::os::net::{PeerInfo, Stream};
-use covey_io::os::place::{Follower, Front, Observer, SMALL_BYTES, cpu_of};
+use covey_io::os::place::{Follower, Front, SMALL_BYTES, cpu_of};
+use covey_io::os::run::Observer;
 use std::cell::RefCell;
 
 /// Who the clients of a server are.

@@ -43,11 +43,11 @@ fn members(
     net: &Arc<ClusterNet>,
 ) -> anyhow::Result<(Arc<ClusterNet>, Vec<String>)> {
     let all = |config: &Config| config.nodes.iter().map(|node| node.name.clone()).collect();
-    let chosen = |config: &Config| match view.nodes.is_empty() {
-        true => all(config),
-        false => view.nodes.clone(),
-    };
+    let chosen =
+        |config: &Config| if view.nodes.is_empty() { all(config) } else { view.nodes.clone() };
     let Some(file) = &view.cluster else { return Ok((net.clone(), chosen(config))) };
+    // A pipe would be waited for, and the node with it.
+    anyhow::ensure!(std::fs::metadata(file)?.is_file(), "{} is no file", file.display());
     let other = load(file)?;
     let nodes = chosen(&other);
     for node in &nodes {

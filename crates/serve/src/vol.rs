@@ -26,6 +26,7 @@ use control::{All, One};
 use covey_cluster::config::Config;
 use covey_cluster::net::ClusterNet;
 use covey_io::os::directory::write_durably;
+use covey_io::os::net::error_text;
 use covey_iscsi::scsi::{self, Unit, Units};
 use covey_iscsi::store::Store;
 use covey_iscsi::target::Target;
@@ -35,7 +36,7 @@ use covey_ninep::text::Text;
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::ops::Caller;
-use covey_wire::List;
+use covey_wire::{List, fnv1a};
 use file::FileStore;
 use portals::{Portals, sessions_text, target_of};
 use record::{Access, Backing, Record, Records};
@@ -77,6 +78,8 @@ struct Volume {
     target: Arc<Target<Units>>,
     /// Another node serves it, and this one would.
     stands_by: Cell<bool>,
+    /// Whether it is known that no earlier process of this node holds its file.
+    has_no_past: Cell<bool>,
     /// What was heard of that node.
     heard: RefCell<standby::Heard>,
     /// How often this one has said that it lives.
@@ -233,9 +236,10 @@ impl Volumes {
 
     /// The volumes to be looked after.
     fn list(&self) -> Vec<String> {
-        match self.is_ending.get() {
-            true => Vec::new(),
-            false => self.volumes.borrow().keys().cloned().collect(),
+        if self.is_ending.get() {
+            Vec::new()
+        } else {
+            self.volumes.borrow().keys().cloned().collect()
         }
     }
 
@@ -262,10 +266,12 @@ impl Volumes {
     /// Opens a volume, or notes why it cannot be. Of one that another node serves it is known where that is.
     async fn open(&self, name: &str, volume: &Volume) {
         let record = volume.record.borrow().clone();
-        let by_force = volume.heard.borrow().is_silent(Instant::now());
+        let is_silent = volume.heard.borrow().is_silent(Instant::now());
+        let by_force = is_silent || self.was_ours(volume).await;
         let opened = self.opened(name, &record, by_force, volume.forgets.take()).await;
         match &opened {
             Ok(opened) => {
+                volume.has_no_past.set(true);
                 volume.stands_by.set(false);
                 volume.heard.borrow_mut().forget();
                 volume.target.device.insert(0, opened.unit.clone());
@@ -296,7 +302,7 @@ impl Volumes {
         let (kept, saved) = match record.backing {
             Backing::File | Backing::Device => {
                 let state = self.dir.join(format!("{name}.state"));
-                let saved = file::saved(&state)?;
+                let saved = if forgets { String::new() } else { file::saved(&state)? };
                 let path = Path::new(&record.path);
                 let store = FileStore::open(path, state, self.runtime())?;
                 (Kept::File(Arc::new(Counted { store, counts: counts.clone() })), saved)
@@ -373,10 +379,7 @@ impl Volumes {
     /// Serves a volume that is open, or says where it is.
     async fn serve(&self, volume: &Volume, address: &str) -> Result<()> {
         let is_known = volume.opened.borrow().is_ok() || volume.stands_by.get();
-        match is_known {
-            true => self.portals.serve(address, &volume.target).await,
-            false => Ok(()),
-        }
+        if is_known { self.portals.serve(address, &volume.target).await } else { Ok(()) }
     }
 
     fn closed(&self, name: &str, record: Record, why: &str) -> Rc<Volume> {
@@ -384,8 +387,18 @@ impl Volumes {
         let target = target_of(&self.iqn(name), name, units, &record.access);
         let opened = RefCell::new(Err(why.to_owned()));
         let (record, stands_by) = (RefCell::new(record), Cell::new(false));
-        let (heard, beat, changing, forgets) = Default::default();
-        Rc::new(Volume { record, opened, target, stands_by, heard, beat, changing, forgets })
+        let (has_no_past, heard, beat, changing, forgets) = Default::default();
+        Rc::new(Volume {
+            record,
+            opened,
+            target,
+            stands_by,
+            has_no_past,
+            heard,
+            beat,
+            changing,
+            forgets,
+        })
     }
 
     /// The striping client, made when it is first needed.
@@ -429,8 +442,7 @@ impl Volumes {
 
     /// A number of the cluster's, for names that must differ between clusters.
     fn cluster(&self) -> u64 {
-        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        self.config.id.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
+        fnv1a(self.config.id.as_bytes())
     }
 
     /// The name of a volume's target: the same from whichever node it is served.
@@ -444,8 +456,15 @@ impl Volumes {
         let lines = volumes.iter().map(|(name, one)| one.record.borrow().lines(name, None, true));
         let text: String = lines.collect();
         let new = self.dir.join(format!("{LIST}.new"));
-        make_private_file(&new)?;
-        Ok(write_durably(&new, &self.dir.join(LIST), text.as_bytes())?)
+        let written = make_private_file(&new)
+            .and_then(|()| write_durably(&new, &self.dir.join(LIST), text.as_bytes()));
+        written.map_err(|error| {
+            let (new, error_text) = (new.display(), error_text(&error));
+            let why = format!(
+                "the list of volumes, {new}: {error_text}; hint: nothing was changed: make room there first"
+            );
+            Errno::because(Errno::from(error).code, why)
+        })
     }
 
     fn size_text(&self, name: &str) -> String {

@@ -19,6 +19,8 @@ pub(super) struct Sent {
     received: usize,
     data_sn: u32,
     r2t_sn: u32,
+    /// How much of the data has been sent.
+    given: usize,
 }
 
 /// All that were sent, by tag; tags count up, so this is their order, too.
@@ -30,6 +32,7 @@ pub(super) struct Commands {
     pub landings: usize,
     pub landed: u64,
     pub copied: u64,
+    pub answered: u64,
 }
 
 /// Data-in of at least so many bytes is received straight into its buffer.
@@ -68,9 +71,10 @@ impl Commands {
         let request = &job.request;
         let total = request.data_out.len();
         let unasked = total.min(parameters.first_burst_bytes_max as usize);
-        let immediate = match parameters.immediate_data {
-            true => unasked.min(parameters.segment_bytes_max as usize),
-            false => 0,
+        let immediate = if parameters.immediate_data {
+            unasked.min(parameters.segment_bytes_max as usize)
+        } else {
+            0
         };
         // Without InitialR2T the rest of the first burst follows unasked.
         let follows = !parameters.initial_r2t && immediate < unasked;
@@ -95,7 +99,8 @@ impl Commands {
         pdu::put_with_data(&header, false, &data, digests, out);
         job.was_sent = true;
         let expected = job.request.data_in.len();
-        let sent = Sent { job, expected, behind: None, received: 0, data_sn: 0, r2t_sn: 0 };
+        let given = if follows { unasked } else { immediate };
+        let sent = Sent { job, expected, behind: None, received: 0, data_sn: 0, r2t_sn: 0, given };
         if follows {
             sent.data_out(itt, NO_TAG, immediate..unasked, parameters, exp_stat_sn, digests, out);
         }
@@ -122,7 +127,9 @@ impl Commands {
         let end = offset + bytes;
         //= rfc7143#11.8
         // What is asked for must lie within the data, be something, and be no longer than MaxBurstLength.
+        // It asks for what follows, as both sides agreed (DataSequenceInOrder): nothing is sent twice.
         let is_sound = bytes > 0
+            && offset == sent.given
             && end <= sent.job.request.data_out.len()
             && bytes <= parameters.burst_bytes_max as usize
             && r2t_sn == sent.r2t_sn;
@@ -130,6 +137,7 @@ impl Commands {
             return Err(odd(format!("R2T {r2t_sn} for {bytes} bytes from {offset} of task {itt}")));
         }
         sent.r2t_sn += 1;
+        sent.given = end;
         sent.data_out(itt, ttt, offset..end, parameters, exp_stat_sn, digests, out);
         Ok(())
     }
@@ -197,6 +205,7 @@ impl Commands {
         let Sent { mut job, received, .. } = sent;
         let mut data_in = std::mem::take(&mut job.request.data_in);
         data_in.truncate(received);
+        self.answered += u64::from(!is_attention(status, &sense));
         job.finish(Ok(Done { status, sense, data_in }));
         Ok(())
     }
@@ -209,10 +218,10 @@ impl Commands {
             // A part of the buffer may have been lost where it was landing.
             job.request.data_in.resize(expected, 0);
             let is_wanted = !super::lock(&job.slot).is_given_up;
-            match job.request.is_repeatable {
-                true if is_wanted => again.push(job),
-                true => {}
-                false => job.finish(Err(Lost::Unknown)),
+            if !job.request.is_repeatable {
+                job.finish(Err(Lost::Unknown));
+            } else if is_wanted {
+                again.push(job);
             }
         }
         again
@@ -264,6 +273,13 @@ impl Sent {
             (offset, data_sn) = (next, data_sn + 1);
         }
     }
+}
+
+/// Whether a command was not looked at, because there was something to be told: so does every new session begin.
+fn is_attention(status: u8, sense: &[u8]) -> bool {
+    const CHECK_CONDITION: u8 = 2;
+    const UNIT_ATTENTION: u8 = 6;
+    status == CHECK_CONDITION && sense.get(2).is_some_and(|key| key & 0xf == UNIT_ATTENTION)
 }
 
 /// The attribute of a simple task (11.3.1).

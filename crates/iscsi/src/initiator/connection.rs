@@ -19,6 +19,8 @@ const LOGIN_PATIENCE: Duration = Duration::from_secs(15);
 const PING_AFTER: Duration = Duration::from_secs(5);
 /// Silence that ends the connection.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Most pings of a target that takes no answer.
+const PINGS_MAX: u32 = 1024;
 /// Most bytes of the answer to SendTargets.
 const TARGETS_BYTES_MAX: usize = 1 << 20;
 
@@ -38,6 +40,8 @@ pub struct Connection {
     max_cmd_sn: u32,
     exp_stat_sn: u32,
     last_heard: Instant,
+    /// Answers to the target's pings that wait to be sent.
+    pings_owed: u32,
     is_pinged: bool,
     /// Data that lands, how many bytes of it were in the input already.
     landing: Option<(DataIn, usize, End)>,
@@ -85,6 +89,7 @@ impl Connection {
             max_cmd_sn: FIRST_CMD_SN,
             exp_stat_sn: 0,
             last_heard: now,
+            pings_owed: 0,
             is_pinged: false,
             landing: None,
             trailer: None,
@@ -224,7 +229,15 @@ impl Connection {
                 let exp_stat_sn = self.exp_stat_sn;
                 self.commands.r2t(&header, &parameters, exp_stat_sn, digests, &mut self.out)?;
             }
-            Header::NopIn { ttt, lun, .. } if ttt != NO_TAG => self.nop(lun, NO_TAG, ttt),
+            Header::NopIn { ttt, lun, .. } if ttt != NO_TAG => {
+                self.pings_owed += 1;
+                if self.pings_owed > PINGS_MAX {
+                    let what =
+                        format!("the target has pinged {PINGS_MAX} times and takes no answer");
+                    return Err(Blame::Violation(what));
+                }
+                self.nop(lun, NO_TAG, ttt);
+            }
             Header::NopIn { .. } => {}
             Header::Async { event, .. } => self.event(event)?,
             Header::TextResponse { ttt, .. } => self.targets(ttt, data)?,
@@ -413,6 +426,9 @@ impl Machine for Connection {
     fn poll_output(&mut self, out: &mut Segments, bytes_max: usize) -> bool {
         let has_output = !self.out.is_empty();
         out.take_from(&mut self.out, bytes_max);
+        if self.out.is_empty() {
+            self.pings_owed = 0;
+        }
         has_output
     }
 
@@ -442,10 +458,7 @@ impl Machine for Connection {
             self.phase = Phase::Leaving;
             self.log_out();
         }
-        match self.out.len() == had {
-            true => Poll::Pending,
-            false => Poll::Ready(Ok(())),
-        }
+        if self.out.len() == had { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
     fn bytes_wanted(&self, input: &[u8]) -> usize {
@@ -507,6 +520,7 @@ impl Drop for Connection {
         let mut shared = self.session.shared();
         shared.landed += self.commands.landed;
         shared.copied += self.commands.copied;
+        shared.answered += self.commands.answered;
         shared.is_logged_in = false;
         match shared.closed.clone() {
             None => again.into_iter().rev().for_each(|job| shared.queue.push_front(job)),

@@ -220,9 +220,10 @@ impl Login {
                 }
             }
         }
-        match transits && out.is_empty() {
-            true => Ok(Next::Done(self.negotiation.agreed())),
-            false => Ok(Next::Send(flags::TRANSIT | OPERATIONAL << 2 | FULL_FEATURE, out)),
+        if transits && out.is_empty() {
+            Ok(Next::Done(self.negotiation.agreed()))
+        } else {
+            Ok(Next::Send(flags::TRANSIT | OPERATIONAL << 2 | FULL_FEATURE, out))
         }
     }
 

@@ -70,9 +70,10 @@ fn split(list: &[u8]) -> Result<Parts<'_>, Sense> {
         segments.push(&rest[..bytes]);
         rest = &rest[bytes..];
     }
-    match segments.len() > SEGMENTS_MAX {
-        true => Err(Sense::new(Key::IllegalRequest, code::TOO_MANY_SEGMENT_DESCRIPTORS)),
-        false => Ok(Parts { targets, segments }),
+    if segments.len() > SEGMENTS_MAX {
+        Err(Sense::new(Key::IllegalRequest, code::TOO_MANY_SEGMENT_DESCRIPTORS))
+    } else {
+        Ok(Parts { targets, segments })
     }
 }
 

@@ -8,6 +8,7 @@ use super::provision::{SAME_BLOCKS_MAX, UNMAP_BLOCKS_MAX, UNMAP_RANGES_MAX};
 use super::sense::Sense;
 use super::unit::Config;
 use bytes::BufMut;
+use covey_wire::fnv1a;
 
 pub(super) fn inquiry(call: &Call) -> Outcome {
     let (page, allocation) = (call.field(2, 1) as u8, call.field(3, 2));
@@ -99,11 +100,10 @@ fn text(name: &str) -> Vec<u8> {
     text
 }
 
-/// Sixty bits of the serial number behind the 3 that says who assigned them (FNV-1a: it is short and spreads well).
+/// Sixty bits made of the serial number, behind the 3 that says who assigned them. Initiators know
+/// the unit by them, so they never change.
 fn naa(serial: &str) -> [u8; 8] {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = serial.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
-    let number = 0x3 << 60 | hash & (u64::MAX >> 4);
+    let number = 0x3 << 60 | fnv1a(serial.as_bytes()) & (u64::MAX >> 4);
     std::array::from_fn(|index| (number >> (8 * (7 - index))) as u8)
 }
 

@@ -43,10 +43,7 @@ impl Extent {
             _ => (call.field(2, 4), call.field(6, 4), 6),
         };
         let extent = Extent::of(call, lba, blocks)?;
-        match extent.bytes() > TRANSFER_BYTES_MAX {
-            true => Err(Sense::cdb(at)),
-            false => Ok(extent),
-        }
+        if extent.bytes() > TRANSFER_BYTES_MAX { Err(Sense::cdb(at)) } else { Ok(extent) }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -68,9 +65,10 @@ impl Extent {
 
 /// Protection information is asked for in the top bits of byte 1, and there is none.
 pub(super) fn check_protection(call: &Call) -> Result<(), Sense> {
-    match call.field(1, 1) & 0xe0 != 0 && call.field(0, 1) >= 0x20 {
-        true => Err(Sense::cdb(1)),
-        false => Ok(()),
+    if call.field(1, 1) & 0xe0 != 0 && call.field(0, 1) >= 0x20 {
+        Err(Sense::cdb(1))
+    } else {
+        Ok(())
     }
 }
 
@@ -224,9 +222,10 @@ pub(super) fn miscompare(offset: u64) -> Sense {
 }
 
 pub(super) fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
-    match left == right {
-        true => None,
-        false => left.iter().zip(right).position(|(left, right)| left != right),
+    if left == right {
+        None
+    } else {
+        left.iter().zip(right).position(|(left, right)| left != right)
     }
 }
 

@@ -39,9 +39,10 @@ pub(super) fn sense(call: &Call) -> Outcome {
     if pages.is_empty() || !(subpage == 0 || (subpage == 0xff && page == 0x3f)) {
         return Err(Sense::cdb(if pages.is_empty() { 2 } else { 3 }).into());
     }
-    let block = match call.bit(1, 0x08) {
-        true => Vec::new(),
-        false => block_descriptor(call, is_long && call.bit(1, 0x10)),
+    let block = if call.bit(1, 0x08) {
+        Vec::new()
+    } else {
+        block_descriptor(call, is_long && call.bit(1, 0x10))
     };
     let is_protected = call.unit.config.read_only || current.write_protect;
     let device = 0x10 | if is_protected { 0x80 } else { 0 };
@@ -61,12 +62,11 @@ pub(super) fn sense(call: &Call) -> Outcome {
 fn block_descriptor(call: &Call, is_long: bool) -> Vec<u8> {
     let (blocks, bytes) = (call.unit.blocks(), call.unit.config.block_bytes);
     let mut data = Vec::with_capacity(16);
-    match is_long {
-        true => {
-            data.put_u64(blocks);
-            data.put_u32(0);
-        }
-        false => data.put_u32(u32::try_from(blocks).unwrap_or(u32::MAX)),
+    if is_long {
+        data.put_u64(blocks);
+        data.put_u32(0);
+    } else {
+        data.put_u32(u32::try_from(blocks).unwrap_or(u32::MAX))
     }
     data.put_u32(bytes);
     data
@@ -105,10 +105,8 @@ pub(super) async fn select(call: &Call) -> Outcome {
         return Good::nothing();
     }
     let short = Sense::new(Key::IllegalRequest, code::PARAMETER_LIST_LENGTH_ERROR);
-    let (header, block) = match is_long {
-        true => (8, be(&list, 6, 2) as usize),
-        false => (4, be(&list, 3, 1) as usize),
-    };
+    let (header, block) =
+        if is_long { (8, be(&list, 6, 2) as usize) } else { (4, be(&list, 3, 1) as usize) };
     let pages = list.get(header + block..).ok_or(short)?;
     check_block_descriptor(call, &list[header..header + block], header)?;
     // All pages are good before one is put into effect.

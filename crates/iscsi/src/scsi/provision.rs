@@ -50,9 +50,10 @@ fn unmap_ranges(call: &Call, list: &[u8]) -> Result<Vec<Extent>, Sense> {
     let ranges: Vec<Extent> = filled
         .map(|one| Extent::of(call, be(one, 0, 8), be(one, 8, 4)))
         .collect::<Result<_, _>>()?;
-    match ranges.iter().map(|one| one.blocks).sum::<u64>() > UNMAP_BLOCKS_MAX {
-        true => Err(Sense::parameter(8)),
-        false => Ok(ranges),
+    if ranges.iter().map(|one| one.blocks).sum::<u64>() > UNMAP_BLOCKS_MAX {
+        Err(Sense::parameter(8))
+    } else {
+        Ok(ranges)
     }
 }
 
@@ -74,9 +75,10 @@ async fn settle(call: &Call) -> Result<(), Sense> {
 pub(super) async fn write_same(call: &Call) -> Outcome {
     check_protection(call)?;
     let is_long = call.field(0, 1) == 0x93;
-    let (lba, blocks, at) = match is_long {
-        true => (call.field(2, 8), call.field(10, 4), 10),
-        false => (call.field(2, 4), call.field(7, 2), 7),
+    let (lba, blocks, at) = if is_long {
+        (call.field(2, 8), call.field(10, 4), 10)
+    } else {
+        (call.field(2, 4), call.field(7, 2), 7)
     };
     let unmaps = call.bit(1, 0x08);
     let has_no_data = is_long && call.bit(1, 0x01);
@@ -88,12 +90,13 @@ pub(super) async fn write_same(call: &Call) -> Outcome {
     if blocks == 0 || blocks > SAME_BLOCKS_MAX {
         return Err(Sense::cdb(at).into());
     }
-    let block = match has_no_data {
-        true => vec![0; call.unit.block_bytes() as usize].into(),
-        false => match one_block(call).await? {
+    let block = if has_no_data {
+        vec![0; call.unit.block_bytes() as usize].into()
+    } else {
+        match one_block(call).await? {
             Ok(block) => block,
             Err(refused) => return Ok(refused),
-        },
+        }
     };
     call.claim(extent.lbas(), Access::Shared);
     let range = extent.byte_range();

@@ -36,9 +36,10 @@ pub(super) fn read_defect_data(call: &Call) -> Outcome {
     let is_long = call.field(0, 1) == 0xb7;
     let asked = call.field(if is_long { 1 } else { 2 }, 1) as u8 & 0x1f;
     let mut data = vec![0, asked];
-    match is_long {
-        true => data.extend([0; 6]),
-        false => data.extend([0; 2]),
+    if is_long {
+        data.extend([0; 6])
+    } else {
+        data.extend([0; 2])
     }
     Good::data(data, if is_long { call.field(6, 4) } else { call.field(7, 2) })
 }
@@ -58,12 +59,11 @@ pub(super) fn target_port_groups(call: &Call) -> Outcome {
         groups.put_u16(*group);
     }
     let mut data = Vec::new();
-    match is_extended {
-        true => {
-            data.put_u32(4 + groups.len() as u32);
-            data.extend([0x10, 0, 0, 0]);
-        }
-        false => data.put_u32(groups.len() as u32),
+    if is_extended {
+        data.put_u32(4 + groups.len() as u32);
+        data.extend([0x10, 0, 0, 0]);
+    } else {
+        data.put_u32(groups.len() as u32)
     }
     data.extend(groups);
     Good::data(data, call.field(6, 4))

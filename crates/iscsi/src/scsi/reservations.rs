@@ -122,9 +122,8 @@ impl Reservations {
 
     /// Whether this port holds the unit.
     pub(super) fn is_holder(&self, port: &Port) -> bool {
-        self.holder.as_ref().is_some_and(|(holder, kind)| match kind.is_all_registrants() {
-            true => self.key_of(port).is_some(),
-            false => holder == port,
+        self.holder.as_ref().is_some_and(|(holder, kind)| {
+            if kind.is_all_registrants() { self.key_of(port).is_some() } else { holder == port }
         })
     }
 
@@ -179,9 +178,10 @@ impl Reservations {
             return Change::default();
         }
         self.holder = None;
-        match kind.is_of_one() {
-            true => Change::default(),
-            false => self.tell_others(port, code::RESERVATIONS_RELEASED),
+        if kind.is_of_one() {
+            Change::default()
+        } else {
+            self.tell_others(port, code::RESERVATIONS_RELEASED)
         }
     }
 
@@ -207,9 +207,10 @@ impl Reservations {
             return Err(Sense::new(super::sense::Key::IllegalRequest, code).into());
         }
         self.holder = None;
-        Ok(match kind.is_of_one() {
-            true => Change::default(),
-            false => self.tell_others(port, code::RESERVATIONS_RELEASED),
+        Ok(if kind.is_of_one() {
+            Change::default()
+        } else {
+            self.tell_others(port, code::RESERVATIONS_RELEASED)
         })
     }
 

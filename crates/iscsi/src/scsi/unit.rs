@@ -369,9 +369,10 @@ impl State {
         if need.effect == Effect::Harmless || self.reservations.holder.is_none() {
             return Ok(());
         }
-        match self.reservations.allows(&Port::of(nexus), need.effect) {
-            true => Ok(()),
-            false => Err(End::Conflict),
+        if self.reservations.allows(&Port::of(nexus), need.effect) {
+            Ok(())
+        } else {
+            Err(End::Conflict)
         }
     }
 
@@ -386,15 +387,13 @@ impl State {
         if need.medium && self.medium == Medium::Ejected {
             return Err(Sense::new(Key::NotReady, code::MEDIUM_NOT_PRESENT));
         }
-        match need.writable {
-            true if config.read_only => {
-                Err(Sense::new(Key::DataProtect, code::HARDWARE_WRITE_PROTECTED))
-            }
-            true if self.mode.write_protect => {
-                Err(Sense::new(Key::DataProtect, code::SOFTWARE_WRITE_PROTECTED))
-            }
-            _ => Ok(()),
+        if need.writable && config.read_only {
+            return Err(Sense::new(Key::DataProtect, code::HARDWARE_WRITE_PROTECTED));
         }
+        if need.writable && self.mode.write_protect {
+            return Err(Sense::new(Key::DataProtect, code::SOFTWARE_WRITE_PROTECTED));
+        }
+        Ok(())
     }
 
     /// PREVENT ALLOW MEDIUM REMOVAL.

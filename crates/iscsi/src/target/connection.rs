@@ -164,9 +164,10 @@ impl<D: Device> Connection<D> {
         // Who only asks which targets there are stays a stranger.
         let has_place =
             success.target.is_none() || self.ticket.as_mut().is_none_or(|ticket| ticket.admit());
-        let joined = match has_place {
-            true => join(&success, entered),
-            false => Err(status::OUT_OF_RESOURCES),
+        let joined = if has_place {
+            join(&portal, &success, entered)
+        } else {
+            Err(status::OUT_OF_RESOURCES)
         };
         match joined {
             Ok(joined) => {
@@ -236,7 +237,11 @@ impl<D: Device> Joined<D> {
 }
 
 /// Finds or makes the session.
-fn join<D: Device>(success: &Success<D>, entered: Entered) -> Result<Joined<D>, u16> {
+fn join<D: Device>(
+    portal: &Portal<D>,
+    success: &Success<D>,
+    entered: Entered,
+) -> Result<Joined<D>, u16> {
     let Answer { isid, tsih, cmd_sn, .. } = success.answer;
     let initiator: Arc<str> = success.initiator.as_str().into();
     let portal_group = success.target.as_ref().map_or(0, |target| target.portal_group);
@@ -247,10 +252,12 @@ fn join<D: Device>(success: &Success<D>, entered: Entered) -> Result<Joined<D>, 
             let session = Session::new(None, nexus, entered, DISCOVERY_TSIH, 1, cmd_sn);
             (Arc::new(session), Vec::new())
         }
-        (Some(target), 0) => target.begin(nexus, entered, connections_max, cmd_sn)?,
+        (Some(target), 0) => {
+            portal.enter(target, || target.begin(nexus, entered, connections_max, cmd_sn))?
+        }
         (Some(target), tsih) => {
-            let session = target.session(tsih, &success.initiator, isid);
-            (session.ok_or(status::NO_SESSION)?, Vec::new())
+            let who = (success.initiator.as_str(), isid);
+            (portal.enter(target, || target.session(tsih, who, &entered))?, Vec::new())
         }
     };
     match session.join(success.cid) {

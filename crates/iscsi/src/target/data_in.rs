@@ -62,17 +62,19 @@ pub(super) fn send(
     let Completion { status, sense, data_in, in_bytes, out_bytes, lent: _ } = completion;
     let most = usize::try_from(expected.bytes_in).unwrap_or(usize::MAX);
     let total = data_in.len().min(most);
-    let residual = match expected.is_write {
-        true => Residual::of(expected.bytes_out, out_bytes),
-        false => Residual::of(expected.bytes_in, in_bytes.max(data_in.len() as u64)),
+    let residual = if expected.is_write {
+        Residual::of(expected.bytes_out, out_bytes)
+    } else {
+        Residual::of(expected.bytes_in, in_bytes.max(data_in.len() as u64))
     };
     let collapses = WITHOUT_SENSE.contains(&status) && !expected.is_bidirectional && total > 0;
     let end = End { itt, status, residual, window };
     let data_count = send_data(wire, parameters, &end, &data_in, total, collapses);
     if !collapses {
-        let bidirectional = match expected.is_bidirectional {
-            true => Residual::of(expected.bytes_in, in_bytes),
-            false => Residual::default(),
+        let bidirectional = if expected.is_bidirectional {
+            Residual::of(expected.bytes_in, in_bytes)
+        } else {
+            Residual::default()
         };
         let exp_data_sn = data_count + expected.r2t_count;
         send_response(wire, &end, bidirectional, exp_data_sn, &sense);
@@ -106,9 +108,10 @@ fn send_data(
         let next = (offset + segment).min(burst_end).min(total);
         let is_last = next == total && collapses;
         let part = part(data, offset, next);
-        let (status, residual, stat_sn) = match is_last {
-            true => (end.status, end.residual, wire.next_stat_sn()),
-            false => Default::default(),
+        let (status, residual, stat_sn) = if is_last {
+            (end.status, end.residual, wire.next_stat_sn())
+        } else {
+            Default::default()
         };
         let ends_burst = next == total || next == burst_end;
         let final_flag = if ends_burst { flags::FINAL } else { 0 };

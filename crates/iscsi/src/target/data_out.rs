@@ -1,17 +1,19 @@
 //! The initiator's data of one command: immediate, unsolicited, and asked for (RFC 7143, sections 4.2.5.2, 11.7 and 11.8).
 //!
 //! Both sides have agreed on order (DataPDUInOrder, DataSequenceInOrder), so what comes is always what follows. Its pieces
-//! stay in the buffers that they came in.
+//! stay in the buffers that they came in, but for small ones, which would keep buffers much larger than they are.
 
 use crate::message::{NO_TAG, reject};
 use crate::negotiate::Parameters;
-use covey_wire::{Bytes, Payload};
+use covey_wire::{Bytes, BytesMut, Payload};
 use std::collections::VecDeque;
 
 /// The data of a command, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct DataOut {
     pieces: Vec<Bytes>,
+    /// Small pieces that follow those.
+    small: BytesMut,
     /// Bytes that have come, from the first one on, kept or not.
     received: u64,
     /// Where the unsolicited data ends at the latest.
@@ -81,6 +83,7 @@ impl DataOut {
         self.wanted = Some(bytes);
         if bytes == 0 {
             self.pieces.clear();
+            self.small = BytesMut::new();
         }
     }
 
@@ -107,6 +110,7 @@ impl DataOut {
 
     /// The wanted bytes.
     pub fn collect(&mut self) -> Payload {
+        self.join_small();
         let whole = Payload::gather(std::mem::take(&mut self.pieces));
         match self.wanted {
             Some(wanted) if wanted < whole.len() as u64 => whole.select(&[(0, wanted)]),
@@ -164,8 +168,20 @@ impl DataOut {
     fn keep(&mut self, data: Bytes) {
         let is_wanted = self.wanted.is_none_or(|wanted| self.received < wanted);
         self.received += data.len() as u64;
-        if is_wanted && !data.is_empty() {
+        if !is_wanted {
+            return;
+        }
+        if data.len() < SMALL_BYTES {
+            self.small.extend_from_slice(&data);
+        } else {
+            self.join_small();
             self.pieces.push(data);
+        }
+    }
+
+    fn join_small(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.small).freeze());
         }
     }
 
@@ -185,6 +201,9 @@ impl DataOut {
         self.is_broken |= self.received != end;
     }
 }
+
+/// Pieces of fewer bytes are copied together.
+const SMALL_BYTES: usize = 4096;
 
 #[cfg(test)]
 mod tests;

@@ -296,12 +296,9 @@ impl<D: Device> FullFeature<D> {
         });
         wire.next_stat_sn();
         self.last_heard = now;
-        match ends_this {
-            //= rfc7143#11.14
-            // Behind the response nothing is sent; the connection is closed.
-            true => Err(Blame::Io("the initiator has logged out".into())),
-            false => Ok(()),
-        }
+        //= rfc7143#11.14
+        // Behind the response nothing is sent; the connection is closed.
+        if ends_this { Err(Blame::Io("the initiator has logged out".into())) } else { Ok(()) }
     }
 
     /// Something has come.
@@ -368,10 +365,7 @@ impl<D: Device> FullFeature<D> {
         self.execute_held(self.last_heard, wire)?;
         self.tasks.poll(context, &self.link, wire);
         self.management.poll(context, &self.link, &mut self.tasks, wire);
-        match wire.out.len() == had {
-            true => Poll::Pending,
-            false => Poll::Ready(Ok(())),
-        }
+        if wire.out.len() == had { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
     fn obey(&mut self, order: Order, wire: &mut Wire) -> Result<(), Blame> {

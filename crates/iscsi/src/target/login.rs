@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub(super) const LOGIN_DATA_BYTES_MAX: u32 = 8192;
 /// Most bytes of one text.
 const TEXT_BYTES_MAX: usize = 16 << 10;
+/// Most keys of one text: each may be answered, and the answer is one PDU.
+const KEYS_MAX: usize = 64;
 /// Most PDUs of a login.
 const PDUS_MAX: u32 = 32;
 
@@ -191,7 +193,7 @@ impl<D: Device> Login<D> {
             let flags = request.current() << 2;
             return Ok(Progress::Answer(request.answer(flags, status::SUCCESS, Text::default())));
         };
-        if text.repeated().is_some() {
+        if text.repeated().is_some() || text.len() > KEYS_MAX {
             return Err(status::INITIATOR_ERROR.into());
         }
         let mut out = Text::default();
@@ -248,21 +250,22 @@ impl<D: Device> Login<D> {
             Some(_) => return Err(status::SESSION_TYPE.into()),
         };
         let name = text.take("TargetName");
-        let (target, access) = match is_discovery {
-            true if request.first.tsih != 0 => return Err(status::NO_SESSION.into()),
-            true => (None, self.portal.discovery.read().map(|it| it.clone()).unwrap_or_default()),
-            false => {
-                let name = name.ok_or(status::MISSING)?;
-                let target = self.portal.target(&name).ok_or(status::NOT_FOUND)?;
-                if let Some(elsewhere) = target.look(|it| it.elsewhere.clone()) {
-                    return Err(redirect(elsewhere));
-                }
-                if target.look(|it| it.is_away) {
-                    return Err(status::UNAVAILABLE.into());
-                }
-                let access = target.look(|it| it.access.clone());
-                (Some(target), access)
+        if is_discovery && request.first.tsih != 0 {
+            return Err(status::NO_SESSION.into());
+        }
+        let (target, access) = if is_discovery {
+            (None, self.portal.discovery.read().map(|it| it.clone()).unwrap_or_default())
+        } else {
+            let name = name.ok_or(status::MISSING)?;
+            let target = self.portal.target(&name).ok_or(status::NOT_FOUND)?;
+            if let Some(elsewhere) = target.look(|it| it.elsewhere.clone()) {
+                return Err(redirect(elsewhere));
             }
+            if target.look(|it| it.is_away) {
+                return Err(status::UNAVAILABLE.into());
+            }
+            let access = target.look(|it| it.access.clone());
+            (Some(target), access)
         };
         if !access.admits(&initiator, &self.arrival) {
             return Err(status::AUTHORIZATION.into());

@@ -95,9 +95,10 @@ fn verify(
     // A name that nobody has takes as long as a wrong secret.
     let secret = known.map_or(&b""[..], |known| &known.secret);
     let expected = algorithm.response(challenge.id, secret, &challenge.bytes);
-    match known.is_some() & is_same(&expected, &response) {
-        true => Ok(name),
-        false => Err(status::AUTHENTICATION),
+    if known.is_some() & is_same(&expected, &response) {
+        Ok(name)
+    } else {
+        Err(status::AUTHENTICATION)
     }
 }
 

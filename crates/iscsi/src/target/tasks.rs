@@ -117,9 +117,10 @@ impl<D: Device> Tasks<D> {
             Busy::Tag => reject::TASK_IN_PROGRESS,
             Busy::TooMany => reject::IMMEDIATE,
         })?;
-        let cdb = match extra.cdb.is_empty() {
-            true => pdu.raw.slice(CDB_AT..),
-            false => [&cdb.0[..], &extra.cdb].concat().into(),
+        let cdb = if extra.cdb.is_empty() {
+            pdu.raw.slice(CDB_AT..)
+        } else {
+            [&cdb.0[..], &extra.cdb].concat().into()
         };
         let command = Command {
             cdb,
@@ -335,9 +336,10 @@ impl<D: Device> Tasks<D> {
             State::Collecting if running.out.is_complete() => {
                 let (is_broken, data) = (running.out.is_broken(), running.out.collect());
                 self.stop_collecting(itt);
-                match is_broken {
-                    true => self.end(link, wire, itt, broken()),
-                    false => self.go_on(link, wire, itt, Input::Data(data)),
+                if is_broken {
+                    self.end(link, wire, itt, broken())
+                } else {
+                    self.go_on(link, wire, itt, Input::Data(data))
                 }
                 self.ask_for_data(link, wire);
             }

@@ -27,27 +27,40 @@ fn an_image_is_put_listed_replaced_and_removed() {
 
 #[test]
 fn a_look_finds_what_is_new_and_keeps_what_is_known() {
-    let scratch = tempfile::tempdir().unwrap();
-    let (dir, file) = (scratch.path().join("boot"), scratch.path().join("disk"));
-    std::fs::write(&file, b"first").unwrap();
-    put(&dir, "disk", "any", &file, |_| {}).unwrap();
-    let shelf = Shelf::new(dir.clone());
-    let look = || {
-        let known = shelf.held.borrow().stamps.clone();
-        shelf.take(scan(&shelf.dir, &known).unwrap())
-    };
-    let image = |all: &Catalogue| all[&Name::from("disk")][&Name::from("any")].clone();
-    let first = image(&look());
-    assert!(Rc::ptr_eq(&first, &image(&look())));
-    std::fs::write(&file, b"second").unwrap();
-    put(&dir, "disk", "any", &file, |_| {}).unwrap();
-    let second = image(&look());
-    assert_eq!((first.sum().bytes, second.sum().bytes), (5, 6));
-    // Cut short: left out, and found again when it is whole.
-    let data = dir.join("disk/any").join(data_name(second.sum()));
-    std::fs::write(&data, b"sec").unwrap();
-    std::fs::write(dir.join("disk/any/sum"), second.sum().text()).unwrap();
-    assert!(look().is_empty());
-    std::fs::write(&data, b"second").unwrap();
-    assert_eq!(image(&look()).sum().bytes, 6);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let scratch = tempfile::tempdir().unwrap();
+        let (dir, file) = (scratch.path().join("boot"), scratch.path().join("disk"));
+        std::fs::write(&file, b"first").unwrap();
+        put(&dir, "disk", "any", &file, |_| {}).unwrap();
+        let shelf = Shared(Rc::new(Shelf::new(dir.clone())));
+        let image = |all: Rc<Catalogue>| all[&Name::from("disk")][&Name::from("any")].clone();
+        let first = image(look(&shelf).await);
+        assert!(Rc::ptr_eq(&first, &image(look(&shelf).await)));
+        std::fs::write(&file, b"second").unwrap();
+        put(&dir, "disk", "any", &file, |_| {}).unwrap();
+        let second = image(look(&shelf).await);
+        assert_eq!((first.sum().bytes, second.sum().bytes), (5, 6));
+        // Cut short: left out, and found again when it is whole.
+        let data = dir.join("disk/any").join(data_name(second.sum()));
+        std::fs::write(&data, b"sec").unwrap();
+        std::fs::write(dir.join("disk/any/sum"), second.sum().text()).unwrap();
+        assert!(look(&shelf).await.is_empty());
+        std::fs::write(&data, b"second").unwrap();
+        assert_eq!(image(look(&shelf).await).sum().bytes, 6);
+        // Whoever asks while one looks may ask for what has come since.
+        let earlier = shelf.look();
+        tokio::task::yield_now().await;
+        put(&dir, "other", "any", &file, |_| {}).unwrap();
+        assert!(look(&shelf).await.contains_key(&Name::from("other")));
+        drop(earlier);
+        assert!(!shelf.0.is_looking.get());
+    });
+}
+
+async fn look(shelf: &Shared) -> Rc<Catalogue> {
+    match shelf.look() {
+        Outcome::Now(found) => found.unwrap(),
+        Outcome::Later(found) => found.await.unwrap(),
+    }
 }

@@ -330,9 +330,12 @@ async fn serve(bell: Rc<Bell>, area: Rc<Area>, workers: Workers) -> anyhow::Erro
             all(&mut |worker| worker.mailbox.woke());
             asleep = false;
         }
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let mut has_moved = false;
-            all(&mut |worker| has_moved |= worker.turn(context));
+            // What does not come from the workers wakes this task, so their rings are looked at alone in between.
+            all(&mut |worker| {
+                has_moved |= (round == 0 || worker.mailbox.has_news()) && worker.turn(context);
+            });
             if has_moved {
                 idle_since = None;
             } else {

@@ -4,7 +4,7 @@
 //! It comes in pieces and takes the place of the copy before when it is whole.
 
 use super::DataTree;
-use covey_io::disk::{DiskFile, Open};
+use covey_io::disk::{DiskFile, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::objects::DataReply;
@@ -40,7 +40,7 @@ impl DataTree {
                     return Err(std::io::ErrorKind::StorageFull.into());
                 }
                 if end {
-                    file.sync_blocking(false)?;
+                    file.sync_blocking(Flush::All)?;
                     disk.rename(&store.join(FILE_NEW), &store.join(FILE))?;
                     disk.sync_dir(&store)?;
                 }

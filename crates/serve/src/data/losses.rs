@@ -6,7 +6,7 @@
 //! told another start of the machine than before: what they wrote and have not synced may be lost.
 
 use super::{DataTree, Line};
-use covey_io::disk::{Disk, Open};
+use covey_io::disk::{Disk, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::Id;
@@ -113,7 +113,7 @@ impl DataTree {
 fn note(disk: &dyn Disk, store: &Path, count: u64) -> io::Result<()> {
     let file = disk.open(&store.join(FILE), Open::Create)?;
     file.write_all_blocking(0, &[IoSlice::new(&count.to_le_bytes())])?;
-    file.sync_blocking(false)?;
+    file.sync_blocking(Flush::All)?;
     disk.sync_dir(store)
 }
 

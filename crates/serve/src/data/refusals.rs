@@ -3,7 +3,7 @@
 use super::*;
 use covey_io::sim::{DiskProfile, Rng, SimDisk};
 use covey_ninep::message::Qid;
-use covey_ninep::tree::{Read, SetAttr, Tree, User, View, Write};
+use covey_ninep::tree::{Read, Removal, SetAttr, Tree, User, View, Write};
 use covey_stripe::objects::Reshape;
 use covey_wire::Name;
 use std::pin::Pin;
@@ -158,11 +158,11 @@ const REFUSALS: &[Row] = rows! {
         rig.server.readdir(&rig.user, &rig.object(0), 0, 1000).wait().await
     };
     "the end of a name that is no object's" ENOENT |rig| {
-        rig.server.unlink(&rig.user, &rig.root(), "x".into(), false).wait().await
+        rig.server.unlink(&rig.user, &rig.root(), "x".into(), Removal::File).wait().await
     };
     "the end of an object at one epoch" ENOENT |rig| {
         let name = Name::from("0000000000000007.1");
-        rig.server.unlink(&rig.user, &rig.root(), name, false).wait().await
+        rig.server.unlink(&rig.user, &rig.root(), name, Removal::File).wait().await
     };
     "a file's name" EROFS |rig| {
         let make = covey_ninep::tree::Make::Dir { mode: 0o755 };

@@ -57,10 +57,13 @@ impl DataTree {
         end: u64,
     ) -> Result<Option<(Arc<dyn DiskFile>, Writing)>> {
         self.admit(object, Some(epoch))?;
-        if how.allocates() {
+        let file = if how.allocates() {
             self.check_reserve(end - offset)?;
-        }
-        let Some(file) = self.file(object, how.allocates())? else { return Ok(None) };
+            Some(self.file_made(object)?)
+        } else {
+            self.file_there(object)?
+        };
+        let Some(file) = file else { return Ok(None) };
         object.version.set(object.version.get().wrapping_add(1));
         Ok(Some((file, Writing::begin(object, offset, end))))
     }

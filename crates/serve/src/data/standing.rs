@@ -14,7 +14,7 @@
 //! belongs to another metadata server is not given to one that would take all its objects for orphans.
 
 use super::{DataTree, FANOUT, Line};
-use covey_io::disk::{Disk, Open};
+use covey_io::disk::{Disk, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::objects::DataReply;
@@ -133,7 +133,7 @@ fn write(disk: &dyn Disk, objects: &Path, mark: &Name, meta: &Name) -> io::Resul
     if file.write_all_blocking(0, &[IoSlice::new(text.as_bytes())])? != text.len() {
         return Err(io::ErrorKind::StorageFull.into());
     }
-    file.sync_blocking(false)?;
+    file.sync_blocking(Flush::All)?;
     disk.rename(&objects.join(FILE_NEW), &objects.join(FILE))?;
     disk.sync_dir(objects)
 }

@@ -92,12 +92,12 @@ fn objects_that_are_taken_from_a_running_server_are_not_read_as_zeros() {
         let disk = Arc::new(covey_io::os::disk::OsDisk);
         let tree = Rc::new(DataTree::open(disk, directory.path()).unwrap());
         admit(&tree, "m").await.unwrap();
-        assert!(tree.file(&tree.object(7), false).unwrap().is_none(), "it was never written");
+        assert!(tree.file_there(&tree.object(7)).unwrap().is_none(), "it was never written");
         std::fs::remove_dir_all(directory.path().join("objects")).unwrap();
-        for create in [false, true] {
-            let refused = tree.file(&tree.object(8), create).map(drop).unwrap_err();
-            assert_eq!(refused.code, Errno::EIO);
-        }
+        let refused = tree.file_there(&tree.object(8)).map(drop).unwrap_err();
+        assert_eq!(refused.code, Errno::EIO);
+        let refused = tree.file_made(&tree.object(8)).map(drop).unwrap_err();
+        assert_eq!(refused.code, Errno::EIO);
         assert!(tree.standing.check().is_err(), "until it is restarted");
     });
 }

@@ -4,7 +4,7 @@
 //! whoever asked for it has gone, and nobody else is answered before that is known.
 
 use super::{DataTree, Line, Object};
-use covey_io::disk::DiskFile;
+use covey_io::disk::{DiskFile, Flush};
 use covey_io::task;
 use covey_ninep::tree::Result;
 use std::cell::Cell;
@@ -77,7 +77,7 @@ async fn run(tree: Rc<DataTree>, running: Running, file: Arc<dyn DiskFile>) {
     });
     let disk = tree.disk.clone();
     let synced = task::blocking(move || {
-        file.sync_blocking(false)?;
+        file.sync_blocking(Flush::All)?;
         directory.map_or(Ok(()), |path| disk.sync_dir(&path))
     })
     .await;

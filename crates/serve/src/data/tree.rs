@@ -6,8 +6,8 @@ use crate::watch::Request;
 use covey_io::disk::{self, FileStat};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    self, Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, SetAttr, Statfs, Time, Tree,
-    User, View, Write, Written,
+    self, Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, Removal, SetAttr, Statfs, Time,
+    Tree, User, View, Write, Written,
 };
 use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
 use covey_wire::{Bytes, Name};
@@ -131,7 +131,7 @@ impl Tree for DataServer {
             let object = tree.object(id);
             let found = match epoch {
                 Some(_) => tree.admit(&object, epoch),
-                None => tree.file(&object, false).and_then(|file| match file {
+                None => tree.file_there(&object).and_then(|file| match file {
                     Some(_) => Ok(()),
                     None => Err(Errno::ENOENT.into()),
                 }),
@@ -204,7 +204,7 @@ impl Tree for DataServer {
             },
             ..Attr::default()
         };
-        match self.0.file(object, false) {
+        match self.0.file_there(object) {
             Ok(Some(file)) => file.stat().map(attr).map_err(Errno::from).into(),
             Ok(None) => Outcome::Now(Ok(Attr {
                 qid: qid(object),
@@ -253,9 +253,9 @@ impl Tree for DataServer {
         self.watched(node, (2, "fsync", 0), || self.sync_object(node))
     }
 
-    fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+    fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, what: Removal) -> Outcome<()> {
         match objects::parse(name.as_bytes()) {
-            Some((id, None)) if !is_dir => {
+            Some((id, None)) if !what.is_dir() => {
                 if let Err(error) = self.0.standing().check() {
                     return Outcome::Now(Err(error));
                 }

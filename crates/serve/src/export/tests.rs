@@ -1,5 +1,5 @@
 use super::*;
-use covey_ninep::tree::{Peer, SetTime, Time};
+use covey_ninep::tree::{Peer, Removal, SetTime, Time};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -149,7 +149,7 @@ fn fifos_sockets_and_devices_are_not_opened_and_devices_not_made() {
         assert_eq!(export.open(&node, libc::O_RDWR).err().unwrap().code, Errno::ENXIO);
         let opened = export.create(name, libc::O_WRONLY);
         assert_eq!(opened.err().unwrap().code, Errno::ENXIO, "nor by way of create");
-        now(export.tree.unlink(&export.user, &export.root, name.into(), false)).unwrap();
+        now(export.tree.unlink(&export.user, &export.root, name.into(), Removal::File)).unwrap();
     }
 }
 
@@ -168,7 +168,7 @@ fn an_unlinked_file_goes_on_for_those_who_hold_it() {
     let open = export.create("file", libc::O_RDWR | libc::O_EXCL).unwrap();
     let closed = export.node(&["file"]);
     now(export.write(&open, &b"hello"[..])).unwrap();
-    now(export.tree.unlink(&export.user, &export.root, "file".into(), false)).unwrap();
+    now(export.tree.unlink(&export.user, &export.root, "file".into(), Removal::File)).unwrap();
     for node in [&open, &closed] {
         let attr = export.attr(node);
         assert_eq!((attr.size, attr.nlink), (5, 0));
@@ -237,7 +237,7 @@ fn cookies_stay_good_while_entries_are_removed() {
         assert!(entries.iter().map(|entry| 24 + entry.name.len()).sum::<usize>() <= 500);
         for entry in entries.iter().filter(|entry| entry.name.as_bytes().starts_with(b"file")) {
             let name = entry.name.clone();
-            now(export.tree.unlink(&export.user, &export.root, name, false)).unwrap();
+            now(export.tree.unlink(&export.user, &export.root, name, Removal::File)).unwrap();
         }
         seen.extend(entries.into_iter().map(|entry| entry.name));
     }
@@ -318,7 +318,7 @@ fn a_read_only_export_refuses_every_change() {
         code(tree.setattr(user, &file, SetAttr { mode: Some(0), ..SetAttr::default() })),
         code(tree.link(user, &file, root, "new".into())),
         code(tree.rename(user, root, "file".into(), root, "new".into())),
-        code(tree.unlink(user, root, "file".into(), false)),
+        code(tree.unlink(user, root, "file".into(), Removal::File)),
     ];
     assert_eq!(refused, [Errno::EROFS; 9]);
     assert_eq!(fs::read_dir(export.dir.path()).unwrap().count(), 1);
@@ -452,7 +452,7 @@ fn an_attach_may_begin_below_the_root() {
 fn a_root_server_acts_with_the_rights_of_the_user() {
     let export = Export::new();
     if !rustix::process::getuid().is_root() {
-        return;
+        return covey_harness::skip("needs root");
     }
     fs::set_permissions(export.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     fs::write(export.path("secret"), "x").unwrap();
@@ -475,7 +475,7 @@ fn a_root_server_acts_with_the_rights_of_the_user() {
 #[test]
 fn a_write_takes_privilege_away_unless_root_writes() {
     if !rustix::process::getuid().is_root() {
-        return;
+        return covey_harness::skip("needs root");
     }
     // On disk, and in memory, where large writes are put straight into the file.
     for place in [std::env::temp_dir(), "/dev/shm".into()] {
@@ -574,7 +574,7 @@ fn attributes_of_users_are_kept_and_those_of_the_machine_are_roots() {
     };
     let get = |name: &str| now(tree.xattr(user, &file, name.into()));
     match set("user.a", b"1", SetXattr::Create) {
-        Errno::EOPNOTSUPP => return eprintln!("skipped: the file system has no user.*"),
+        Errno::EOPNOTSUPP => return covey_harness::skip("the file system has no user.*"),
         code => assert_eq!(code, 0),
     }
     assert_eq!(set("user.a", b"2", SetXattr::Create), Errno::EEXIST);
@@ -585,7 +585,7 @@ fn attributes_of_users_are_kept_and_those_of_the_machine_are_roots() {
     let place = export.node(&["f"]);
     now(tree.rename(user, &export.root, "f".into(), &export.root, "g".into())).unwrap();
     assert_eq!(now(tree.list_xattrs(user, &place)).unwrap(), ["user.a".into()]);
-    now(tree.unlink(user, &export.root, "g".into(), false)).unwrap();
+    now(tree.unlink(user, &export.root, "g".into(), Removal::File)).unwrap();
     assert_eq!(code(tree.remove_xattr(user, &place, "user.a".into())), 0);
     assert_eq!(get("user.a").unwrap_err().code, Errno::ENODATA);
     assert_eq!(code(tree.remove_xattr(user, &place, "user.a".into())), Errno::ENODATA);

@@ -103,10 +103,10 @@ impl Disk {
             if part.len() != count {
                 return Err(io::Error::other("the target sends less than was asked for"));
             }
-            match whole.is_empty() {
-                true if count == bytes => return Ok(part),
-                _ => whole.extend_from_slice(&part),
+            if whole.is_empty() && count == bytes {
+                return Ok(part);
             }
+            whole.extend_from_slice(&part);
         }
         Ok(whole)
     }
@@ -220,6 +220,7 @@ async fn attempt(session: &Session, portal: &Address, lost_at: &mut Instant) -> 
     let challenge = random::nonce().map_err(|error| error_text(&error))?;
     let connection = Connection::new(session, challenge, Instant::now());
     let was_in = RefCell::new(false);
+    let answered = session.answered();
     let watch = async {
         if session.logged_in().await {
             was_in.replace(true);
@@ -230,7 +231,8 @@ async fn attempt(session: &Session, portal: &Address, lost_at: &mut Instant) -> 
         ended = run::run(connection, stream) => ended,
         () = watch => unreachable!("it never ends"),
     };
-    if was_in.take() {
+    // A target that lets us in and then breaks the rules for the same command each time is of no more use than none.
+    if was_in.take() && (session.answered() > answered || !session.is_waiting()) {
         *lost_at = Instant::now();
     }
     ended.map_err(|blame| blame.to_string())

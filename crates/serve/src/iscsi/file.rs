@@ -196,15 +196,12 @@ impl Shared {
         let (count, end) = (data.len() as u32, offset + data.len() as u64);
         let (from, to) = self.whole(offset, end);
         let disk = self.disk()?;
-        let written = match (from, to) == (offset, end) {
-            true => {
-                let _turn = self.turn.read().await;
-                disk.write(offset, data).await
-            }
-            false => {
-                let _turn = self.turn.write().await;
-                self.write_part(&disk, from..to, offset, &data).await
-            }
+        let written = if (from, to) == (offset, end) {
+            let _turn = self.turn.read().await;
+            disk.write(offset, data).await
+        } else {
+            let _turn = self.turn.write().await;
+            self.write_part(&disk, from..to, offset, &data).await
         };
         written.map_err(|error| self.failed(&disk, &error))?;
         Ok(count)

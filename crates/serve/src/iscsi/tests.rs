@@ -3,7 +3,7 @@
 use super::disk::{Disk, checked_size, parse_portal};
 use super::*;
 use bytes::Bytes;
-use covey_io::os::net::Address;
+use covey_io::os::net::{self, Address};
 use covey_iscsi::initiator;
 use covey_iscsi::negotiate::{Digest, Parameters};
 use covey_iscsi::scsi::{Config, Unit, Units};
@@ -11,6 +11,7 @@ use covey_iscsi::store::{Answer, Hold, Reply, Request, Store};
 use covey_iscsi::target::{Access, Credentials, TargetConfig};
 use std::future::Future;
 use std::sync::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
 
 const TARGET: &str = "iqn.2026-01.org.example:disk";
@@ -153,6 +154,58 @@ fn a_portal_that_is_gone_is_left_for_another() {
         disk.write(4096, Bytes::from(vec![2; 4096])).await.unwrap();
         let back = disk.read(0, 8192).await.unwrap();
         assert!(back[..4096] == [1; 4096] && back[4096..] == [2; 4096]);
+    });
+}
+
+/// Passes everything on between initiators and a target, but that the data of reads of 4096 bytes is said to be of another place.
+async fn misplace(target: Address) -> Address {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::task::spawn_local(async move {
+        loop {
+            let (near, _) = listener.accept().await.unwrap();
+            let far = net::connect(&target, Duration::from_secs(5)).await.unwrap();
+            tokio::task::spawn_local(async move {
+                let (mut from_near, mut to_near) = near.into_split();
+                let (mut from_far, mut to_far) = tokio::io::split(far);
+                let forth = tokio::io::copy(&mut from_near, &mut to_far);
+                let back = async {
+                    let mut pdu = vec![0; 48];
+                    while from_far.read_exact(&mut pdu[..48]).await.is_ok() {
+                        let bytes = usize::from(pdu[6]) << 8 | usize::from(pdu[7]);
+                        pdu.resize(48 + bytes.next_multiple_of(4), 0);
+                        if from_far.read_exact(&mut pdu[48..]).await.is_err() {
+                            break;
+                        }
+                        if pdu[0] == 0x25 && bytes == 4096 {
+                            pdu[42] = 0x10;
+                        }
+                        if to_near.write_all(&pdu).await.is_err() {
+                            break;
+                        }
+                    }
+                };
+                let _ = tokio::join!(forth, back);
+            });
+        }
+    });
+    Address::Tcp { host: "127.0.0.1".into(), port }
+}
+
+/// It lets us in each time, and then breaks the rules for the same command.
+#[test]
+fn a_target_that_never_answers_a_command_well_is_given_up() {
+    in_runtime(async {
+        let threads = Arc::new(Threads::start("test", 1).unwrap());
+        let address = misplace(serve(&portal(), &threads).await).await;
+        let parameters = Parameters { data_digest: Digest::No, ..Parameters::INITIATOR };
+        let config = initiator::Config { parameters, ..config() };
+        let patience = Duration::from_secs(1);
+        let disk = Disk::connect(config, vec![address], 0, patience).await.unwrap();
+        assert_eq!(disk.read(0, 512).await.unwrap().len(), 512);
+        let read = tokio::time::timeout(Duration::from_secs(60), disk.read(0, 4096));
+        let error = read.await.expect("it is not asked for ever").unwrap_err();
+        assert!(error.to_string().contains("no portal could be used"), "{error}");
     });
 }
 

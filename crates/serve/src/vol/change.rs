@@ -1,9 +1,10 @@
 //! The commands that change volumes.
 
 use super::file::{self, FileStore};
-use super::record::{Backing, Record, check_name, number};
+use super::record::{Backing, Record, check_name, check_place, number};
 use super::{Access, Kept, Volume, Volumes, own, portals, striped};
 use covey_io::os::net::error_text;
+use covey_io::task;
 use covey_ninep::control::refuse;
 use covey_ninep::tree::{Errno, Result};
 use std::path::{Path, PathBuf};
@@ -15,11 +16,34 @@ impl Volumes {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let (name, mut record, size) = Record::of_words(&words)?;
         self.check_free_name(&name)?;
+        check_place(record.backing, &record.path)?;
         match size {
             Some(size) => self.make(&record, checked_size(size, &record)?).await?,
             None => record.adopted = true,
         }
-        self.enter_new(name, record).await
+        self.enter_made(name, record).await
+    }
+
+    /// Enters a volume; what was made for it is removed where that fails.
+    async fn enter_made(self: &Rc<Self>, name: String, record: Record) -> Result<()> {
+        let made = record.clone();
+        let entered = self.enter_new(name, record).await;
+        if entered.is_err() && !made.adopted {
+            let _ = self.unmake(&made).await;
+        }
+        entered
+    }
+
+    /// Removes the bytes of a volume that nobody has any more.
+    async fn unmake(&self, record: &Record) -> Result<()> {
+        match record.backing {
+            Backing::Device => Ok(()),
+            Backing::File => Ok(std::fs::remove_file(&record.path)?),
+            Backing::Striped => {
+                let (fs, who, path) = (self.fs().await?, own(), record.path.clone());
+                self.within(async move { striped::remove(&fs, &who, &path).await }).await
+            }
+        }
     }
 
     async fn enter_new(self: &Rc<Self>, name: String, mut record: Record) -> Result<()> {
@@ -28,12 +52,22 @@ impl Volumes {
     }
 
     fn check_free_name(&self, name: &str) -> Result<()> {
-        match self.volumes.borrow().contains_key(name) {
-            true => {
-                Err(Errno::because(Errno::EEXIST, format!("there is a volume {name:?} already")))
-            }
-            false => Ok(()),
+        if self.volumes.borrow().contains_key(name) {
+            Err(Errno::because(Errno::EEXIST, format!("there is a volume {name:?} already")))
+        } else {
+            Ok(())
         }
+    }
+
+    /// Changes what is kept of a volume. Where that cannot be written, all is as it was.
+    fn keep(&self, volume: &Volume, change: impl FnOnce(&mut Record)) -> Result<()> {
+        let before = volume.record.borrow().clone();
+        change(&mut volume.record.borrow_mut());
+        let saved = self.save();
+        if saved.is_err() {
+            *volume.record.borrow_mut() = before;
+        }
+        saved
     }
 
     /// Another node serves the volume, and this one is to take its place when it dies.
@@ -42,6 +76,7 @@ impl Volumes {
             return Ok(());
         }
         let (name, mut record, _) = Record::of_words(&[name, "striped", path])?;
+        check_place(record.backing, &record.path)?;
         record.serial = serial()?;
         self.enter(name, record, true).await
     }
@@ -72,11 +107,8 @@ impl Volumes {
             Backing::File => {
                 let path = PathBuf::from(&record.path);
                 let made = self.runtime().spawn_blocking(move || FileStore::make(&path, bytes));
-                let told = |error: std::io::Error| {
-                    let why = format!("{}: {}", record.path, error_text(&error));
-                    Errno::because(Errno::from(error).code, why)
-                };
-                made.await.map_err(|_| Errno::from(Errno::EIO))?.map_err(told)
+                let made = made.await.map_err(|_| Errno::from(Errno::EIO))?;
+                made.map_err(|error| at(&record.path, error))
             }
             Backing::Striped => {
                 let (fs, who, path) = (self.fs().await?, own(), record.path.clone());
@@ -105,15 +137,10 @@ impl Volumes {
         volume.target.device.remove(0);
         drop(volume);
         let _ = std::fs::remove_file(self.dir.join(format!("{name}.state")));
-        match record.backing {
-            _ if keeps || record.adopted => Ok(()),
-            Backing::Device => Ok(()),
-            Backing::File => Ok(std::fs::remove_file(&record.path)?),
-            Backing::Striped => {
-                let (fs, who, path) = (self.fs().await?, own(), record.path);
-                self.within(async move { striped::remove(&fs, &who, &path).await }).await
-            }
+        if keeps || record.adopted {
+            return Ok(());
         }
+        self.unmake(&record).await
     }
 
     /// A new volume with the bytes of another, which must not change meanwhile.
@@ -127,13 +154,15 @@ impl Volumes {
             return Err(Errno::because(Errno::EBUSY, why));
         }
         let from = record.path.clone();
+        check_place(record.backing, path)?;
         match record.backing {
             Backing::Device => return refuse("a device is not cloned"),
             Backing::File => {
                 let to = PathBuf::from(path);
                 let copied =
                     self.runtime().spawn_blocking(move || file::copy(Path::new(&from), &to));
-                copied.await.map_err(|_| Errno::from(Errno::EIO))??;
+                let copied = copied.await.map_err(|_| Errno::from(Errno::EIO))?;
+                copied.map_err(|error| at(path, error))?;
             }
             Backing::Striped => {
                 let (fs, who, to) = (self.fs().await?, own(), path.to_owned());
@@ -147,7 +176,7 @@ impl Volumes {
             adopted: false,
             ..record
         };
-        self.enter_new(new.to_owned(), clone).await
+        self.enter_made(new.to_owned(), clone).await
     }
 
     async fn resize(&self, name: &str, bytes: u64, may_shrink: bool) -> Result<()> {
@@ -186,8 +215,11 @@ impl Volumes {
         if volume.record.borrow().exports.iter().any(|one| one == address) {
             return Ok(());
         }
-        volume.record.borrow_mut().exports.push(address.to_owned());
-        self.save()?;
+        let exported = self.keep(&volume, |record| record.exports.push(address.to_owned()));
+        if exported.is_err() {
+            self.portals.end(address, &self.iqn(name));
+        }
+        exported?;
         self.tell(name, &volume).await;
         Ok(())
     }
@@ -200,8 +232,7 @@ impl Volumes {
         if gone.is_empty() && address.is_some() {
             return refuse(format!("volume {name} is not exported there"));
         }
-        volume.record.borrow_mut().exports.retain(|one| !is_meant(one));
-        self.save()?;
+        self.keep(&volume, |record| record.exports.retain(|one| !is_meant(one)))?;
         gone.iter().for_each(|address| self.portals.end(address, &self.iqn(name)));
         self.tell(name, &volume).await;
         if volume.record.borrow().exports.is_empty() {
@@ -243,8 +274,7 @@ impl Volumes {
                 return refuse(format!("volume {name} is exported at {address}: {why}"));
             }
         }
-        volume.record.borrow_mut().access = access.clone();
-        self.save()?;
+        self.keep(&volume, |record| record.access = access.clone())?;
         volume.target.set_access(portals::access_of(&access));
         // The sessions of those who would be let in no more.
         volume.target.evict("its initiator is let in no more");
@@ -267,7 +297,13 @@ impl Volumes {
         volume.need().map(drop)
     }
 
+    /// Does a command to its end, whether or not somebody waits for it: half of one would be a file that nobody knows of.
     pub(super) async fn run_command(self: Rc<Self>, words: Vec<String>) -> Result<()> {
+        let done = task::spawn(async move { self.run_to_end(words).await });
+        done.await.unwrap_or_else(|error| Err(error.into()))
+    }
+
+    async fn run_to_end(self: Rc<Self>, words: Vec<String>) -> Result<()> {
         let _turn = self.turn.lock().await;
         let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
         if let Some(why) = &self.unread {
@@ -295,6 +331,12 @@ impl Volumes {
     }
 }
 
+/// An error that says of which file.
+fn at(path: &str, error: std::io::Error) -> Errno {
+    let why = format!("{path}: {}", error_text(&error));
+    Errno::because(Errno::from(error).code, why)
+}
+
 /// Between one look whether initiators are gone and the next.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long a store may work for initiators that are gone.
@@ -307,8 +349,9 @@ fn serial() -> Result<String> {
 
 fn checked_size(bytes: u64, record: &Record) -> Result<u64> {
     let block = u64::from(record.block_bytes);
-    match bytes != 0 && bytes.is_multiple_of(block) {
-        true => Ok(bytes),
-        false => refuse(format!("{bytes} bytes are no whole number of blocks of {block}")),
+    if bytes != 0 && bytes.is_multiple_of(block) {
+        Ok(bytes)
+    } else {
+        refuse(format!("{bytes} bytes are no whole number of blocks of {block}"))
     }
 }

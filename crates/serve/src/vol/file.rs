@@ -1,7 +1,7 @@
 //! Volumes in a file of this machine, or on one of its block devices.
 
 use super::store::{RUNS_MAX, begin_blocking, note_failure, tile, whole};
-use covey_io::disk::{Disk, DiskFile, Open};
+use covey_io::disk::{Disk, DiskFile, Flush, Open};
 use covey_io::os::directory::write_durably;
 use covey_io::os::disk::OsDisk;
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
@@ -24,10 +24,34 @@ pub struct FileStore {
     _lock: std::fs::File,
 }
 
+/// Opens a file or a block device, which nothing else on this machine may use meanwhile: a mounted file system, a swap area or
+/// a RAID.
+fn open_alone(path: &Path) -> io::Result<std::fs::File> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+    let kind = std::fs::metadata(path)?.file_type();
+    let mut options = std::fs::File::options();
+    options.read(true).write(true);
+    if kind.is_block_device() {
+        options.custom_flags(libc::O_EXCL);
+    } else if !kind.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no file and no block device",
+        ));
+    }
+    let busy = |error: io::Error| match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            io::Error::new(error.kind(), "it is in use: mounted, or part of something else")
+        }
+        _ => error,
+    };
+    options.open(path).map_err(busy)
+}
+
 impl FileStore {
     /// Opens `path`, which is there; what the unit saves goes to the file `saved`.
     pub fn open(path: &Path, saved: PathBuf, runtime: Handle) -> io::Result<FileStore> {
-        let lock = std::fs::File::options().read(true).write(true).open(path)?;
+        let lock = open_alone(path)?;
         match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -102,7 +126,7 @@ impl FileStore {
         let file = self.file.clone();
         begin_blocking(&self.runtime, hold, move || {
             let written = write_all(&*file, offset, data.pieces());
-            done(written.and_then(|()| if fua { file.sync_blocking(true) } else { Ok(()) }))
+            done(written.and_then(|()| if fua { file.sync_blocking(Flush::Data) } else { Ok(()) }))
         })
     }
 
@@ -121,7 +145,7 @@ impl Store for FileStore {
         match request {
             Request::Read { offset, bytes, may_lend } => self.read(offset, bytes, may_lend, hold),
             Request::Write { offset, data, fua } => self.write(offset, data, fua, hold),
-            Request::Flush => self.change(hold, |file| file.sync_blocking(true)),
+            Request::Flush => self.change(hold, |file| file.sync_blocking(Flush::Data)),
             Request::Discard { range } => self.change(hold, move |file| discard(file, range)),
             Request::Zero { range } => self.change(hold, move |file| fill(file, range, &[0; 4096])),
             Request::Fill { range, pattern } => {
@@ -188,6 +212,8 @@ fn save(path: &Path, state: &Bytes) -> io::Result<()> {
 pub fn saved(path: &Path) -> io::Result<String> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        // Whoever reads it as reservations says that it is none, and what to do.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(format!("{error}")),
         other => other,
     }
 }
@@ -280,6 +306,44 @@ mod tests {
         FileStore::make(&path, 4096).unwrap();
         FileStore::make(&path, 4096).unwrap_err();
         assert!(path.exists(), "what was there before stays");
+    }
+
+    /// A loop device of a file, for as long as this is there.
+    struct Loop(String);
+
+    impl Loop {
+        fn of(file: &Path) -> Option<Loop> {
+            let mut losetup = std::process::Command::new("losetup");
+            let made = losetup.args(["--find", "--show"]).arg(file);
+            let made = made.output().ok().filter(|made| made.status.success())?;
+            Some(Loop(String::from_utf8(made.stdout).ok()?.trim().to_owned()))
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("losetup").args(["--detach", &self.0]).status();
+        }
+    }
+
+    /// Whoever has mounted a device, or made it part of something, has it alone: O_EXCL is how the kernel says so.
+    #[test]
+    fn a_device_that_is_in_use_is_no_volume() {
+        use std::os::unix::fs::OpenOptionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("disk");
+        FileStore::make(&file, 1 << 20).unwrap();
+        let Some(device) = Loop::of(&file) else {
+            return covey_harness::skip("needs a loop device");
+        };
+        let mut options = std::fs::File::options();
+        let used = options.read(true).custom_flags(libc::O_EXCL).open(&device.0).unwrap();
+        let error = open_alone(Path::new(&device.0)).unwrap_err();
+        assert!(error.to_string().contains("it is in use"), "{error}");
+        drop(used);
+        let opened = open_alone(Path::new(&device.0)).unwrap();
+        options.open(&device.0).expect_err("now it is the volume's");
+        drop(opened);
     }
 
     #[test]

@@ -173,7 +173,16 @@ impl Access {
             ["allow", initiator] => {
                 return refuse(format!("{initiator:?} is no iSCSI name: iqn. or eui. or naa."));
             }
-            ["deny", initiator] => self.initiators.retain(|one| one != initiator),
+            ["deny", initiator] => {
+                let before = self.initiators.len();
+                self.initiators.retain(|one| !one.eq_ignore_ascii_case(initiator));
+                if self.initiators.len() == before {
+                    return refuse(format!(
+                        "{initiator} is not among the initiators that are let in by name; hint: \
+                         `covey volume show NAME` lists them"
+                    ));
+                }
+            }
             ["chap", user, secret] => self.chap = Some(pair(user, secret)?),
             ["mutual", user, secret] => self.mutual = Some(pair(user, secret)?),
             ["no-chap"] => self.chap = None,
@@ -189,9 +198,10 @@ impl Access {
         }
         let secret =
             |pair: &Option<(String, String)>| pair.as_ref().map(|(_, secret)| secret.clone());
-        match self.mutual.is_some() && secret(&self.chap) == secret(&self.mutual) {
-            true => refuse("both sides cannot have the same secret"),
-            false => Ok(()),
+        if self.mutual.is_some() && secret(&self.chap) == secret(&self.mutual) {
+            refuse("both sides cannot have the same secret")
+        } else {
+            Ok(())
         }
     }
 
@@ -226,12 +236,37 @@ pub fn check_name(name: &str) -> Result<()> {
         && name.bytes().next().is_some_and(is_plain)
         && name.len() <= 64
         && !["ctl", "."].contains(&name);
-    match is_good {
-        true => Ok(()),
-        false => refuse(format!(
+    if is_good {
+        Ok(())
+    } else {
+        refuse(format!(
             "{name:?} is no name for a volume; hint: 1 to 64 small letters, digits, dots and dashes, the first a letter or \
-             digit"
-        )),
+         digit"
+        ))
+    }
+}
+
+/// Whether a new volume can be kept there. What is kept already was once, and is not asked again.
+pub fn check_place(backing: Backing, path: &str) -> Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    if backing == Backing::Striped {
+        return match path.split('/').find(|name| matches!(*name, "." | "..")) {
+            Some(name) => refuse(format!(
+                "{path}: {name:?} is no name of a file; hint: write the path from the root on"
+            )),
+            None => Ok(()),
+        };
+    }
+    // What is not there is somebody else's concern.
+    let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
+    match (backing, found.file_type().is_block_device()) {
+        (Backing::File, true) => {
+            refuse(format!("{path} is a block device; hint: --device instead of --file"))
+        }
+        (Backing::Device, false) => {
+            refuse(format!("{path} is no block device; hint: --file instead of --device"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -311,6 +346,31 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_is_no_such_place_is_told_with_what_to_do() {
+        use std::os::unix::fs::FileTypeExt;
+        for path in ["/a/../b", "/..", "/./a", "/a/."] {
+            let refused = check_place(Backing::Striped, path).unwrap_err();
+            assert!(refused.to_string().contains("is no name of a file"), "{refused}");
+        }
+        check_place(Backing::Striped, "/volumes/..a/b.").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file").display().to_string();
+        check_place(Backing::File, &file).unwrap();
+        std::fs::write(&file, "").unwrap();
+        check_place(Backing::File, &file).unwrap();
+        let refused = check_place(Backing::Device, &file).unwrap_err();
+        assert!(refused.to_string().contains("--file"), "{refused}");
+        let mut devices = std::fs::read_dir("/dev").unwrap().filter_map(|entry| entry.ok());
+        let is_block = |kind: std::fs::FileType| kind.is_block_device();
+        let device = devices.find(|entry| entry.file_type().is_ok_and(is_block));
+        let Some(device) = device else { return covey_harness::skip("there is no block device") };
+        let device = device.path().display().to_string();
+        check_place(Backing::Device, &device).unwrap();
+        let refused = check_place(Backing::File, &device).unwrap_err();
+        assert!(refused.to_string().contains("--device"), "{refused}");
+    }
+
+    #[test]
     fn without_a_proof_a_volume_stays_on_its_machine() {
         let mut access = Access::default();
         assert!(access.refuses_distance().is_some());
@@ -318,8 +378,11 @@ mod tests {
         assert!(access.refuses_distance().is_some());
         access.change(&["trust-names"]).unwrap();
         assert!(access.refuses_distance().is_none());
-        access.change(&["deny", "iqn.2026-01.a:b"]).unwrap();
+        // Initiators are let in whatever the case of their names.
+        access.change(&["deny", "iqn.2026-01.A:b"]).unwrap();
         assert!(access.refuses_distance().is_some());
+        let refused = access.change(&["deny", "iqn.2026-01.a:b"]).unwrap_err();
+        assert!(refused.to_string().contains("is not among the initiators"), "{refused}");
         access.change(&["chap", "me", "secret-secret"]).unwrap();
         assert!(access.refuses_distance().is_none());
         assert!(access.change(&["mutual", "you", "secret-secret"]).is_err());

@@ -120,6 +120,22 @@ impl Volumes {
         volume.target.set_elsewhere(elsewhere);
     }
 
+    /// Whether this node served a volume last, and has not done so since it began: then the lock is that of its own earlier
+    /// process, of which there is none any more.
+    pub(super) async fn was_ours(&self, volume: &Volume) -> bool {
+        let (path, backing) = {
+            let record = volume.record.borrow();
+            (record.path.clone(), record.backing)
+        };
+        if backing != Backing::Striped || volume.has_no_past.get() {
+            return false;
+        }
+        let Ok(published) = self.published(path).await else { return false };
+        // Another node's it stays until this one has it by its turn: that is not asked again at each try.
+        volume.has_no_past.set(published.node != self.node);
+        published.node == self.node
+    }
+
     async fn published(&self, path: String) -> Result<Published> {
         let (fs, who) = (self.fs().await?, own());
         self.within(async move { striped::published(&fs, &who, &path).await }).await
@@ -130,7 +146,7 @@ impl Volumes {
         let Ok(mut records) = record::parse(&published.record) else { return };
         let Some(found) = records.remove(name) else { return };
         let before = volume.record.borrow().clone();
-        let now = Record { exports: before.exports.clone(), path: before.path.clone(), ..found };
+        let now = merged(&before, found);
         if now == before {
             return;
         }
@@ -218,6 +234,12 @@ impl Volumes {
     }
 }
 
+/// A volume of this node by what its file says: where it is kept and served is for this node to say.
+fn merged(own: &Record, found: Record) -> Record {
+    let Record { exports, path, backing, .. } = own.clone();
+    Record { exports, path, backing, ..found }
+}
+
 /// What discovery reports: with one node only, the address that the initiator has come to.
 fn take_portals(volume: &Volume, published: &Published) {
     let nodes = published.portals.values().filter(|addresses| !addresses.is_empty());
@@ -259,6 +281,16 @@ mod tests {
         assert!(heard.may_try(at(15)), "the other one is silent");
         heard.note("3", at(16));
         assert!(heard.may_try(at(16)) && !heard.is_silent(at(16)));
+    }
+
+    #[test]
+    fn a_file_does_not_say_where_its_volume_is_kept() {
+        let (_, own, _) = Record::of_words(&["u", "striped", "/u"]).unwrap();
+        let text = "create u file /etc/shadow block 4096 serial 7 adopted\nacl u allow iqn.a\n";
+        let found = record::parse(text).unwrap().remove("u").unwrap();
+        let now = merged(&own, found);
+        assert_eq!((now.backing, now.path.as_str()), (Backing::Striped, "/u"));
+        assert_eq!((now.block_bytes, now.serial.as_str()), (4096, "7"));
     }
 
     #[test]

@@ -7,8 +7,8 @@
 use super::standby::Published;
 use super::store::{RUNS_MAX, begin, note_failure, tile, whole};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
-use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::client::{Error, File, Fs, Result, Taken, access};
+use covey_ninep::tree::{Errno, Removal, SetAttr};
+use covey_stripe::client::{Error, File, Fs, Result, Seek, Taken, access};
 use covey_stripe::ops::{Caller, Id, ROOT, RangeLock};
 use covey_wire::{Bytes, Name};
 use std::ops::Range;
@@ -27,6 +27,8 @@ struct Shared {
     file: File,
     id: Id,
     who: Caller,
+    /// By which this node knows its claims.
+    token: [u8; 16],
     bytes: AtomicU64,
     lock: RangeLock,
     /// The attribute for what the unit saves.
@@ -69,20 +71,19 @@ async fn make_directories(fs: &Fs, who: &Caller, path: &str) -> Result<()> {
 /// Removes the file.
 pub async fn remove(fs: &Fs, who: &Caller, path: &str) -> Result<()> {
     let (parent, name) = parent_of(fs, who, path).await?;
-    fs.unlink(who, parent, &name, false).await
+    fs.unlink(who, parent, &name, Removal::File).await
 }
 
 /// A copy with the holes that it has; EEXIST where there is a file already.
 pub async fn copy(fs: &Fs, who: &Caller, from: &str, to: &str) -> Result<()> {
-    let (parent, name) = parent_of(fs, who, from).await?;
-    let source = fs.lookup(who, parent, &name).await?;
+    let source = fs.stat(find(fs, who, from).await?).await?.inode;
     make(fs, who, to, source.size).await?;
     let (parent, name) = parent_of(fs, who, to).await?;
     let copy = fs.lookup(who, parent, &name).await?;
     let copied = copy_data(fs, who, (source.id, copy.id), source.size).await;
     if copied.is_err() {
         // Part of a copy is of no use to anybody, and in the way of the next one.
-        let _ = fs.unlink(who, parent, &name, false).await;
+        let _ = fs.unlink(who, parent, &name, Removal::File).await;
     }
     copied
 }
@@ -91,10 +92,10 @@ async fn copy_data(fs: &Fs, who: &Caller, (from, to): (Id, Id), bytes: u64) -> R
     let (from, to) = (fs.open(who, from, 4).await?, fs.open(who, to, 6).await?);
     let mut at = 0;
     while at < bytes {
-        let hole = match from.seek(at, false).await {
+        let hole = match from.seek(at, Seek::Data).await {
             Ok(data) => {
                 at = data;
-                from.seek(data, true).await?.min(bytes)
+                from.seek(data, Seek::Hole).await?.min(bytes)
             }
             Err(error) if error.code() == Errno::ENXIO => break,
             Err(error) => return Err(error),
@@ -123,11 +124,31 @@ fn names_of(path: &str) -> Vec<Name> {
     path.split('/').filter(|name| !name.is_empty()).map(Name::from).collect()
 }
 
-/// The file of a volume.
+/// The file of a volume. It is the node's user's, who alone may read and write it: whoever else could, would have the
+/// volume's secrets, and could say what the volume is.
 async fn find(fs: &Fs, who: &Caller, path: &str) -> Result<Id> {
     let (parent, name) = parent_of(fs, who, path).await?;
-    Ok(fs.lookup(who, parent, &name).await?.id)
+    let inode = fs.lookup(who, parent, &name).await?;
+    let (uid, mode) = (inode.uid, inode.mode);
+    if mode & KIND != REGULAR {
+        return Err(Error::because(Errno::EINVAL, format!("{path} is no regular file")));
+    }
+    if uid != who.uid || mode & OTHERS != 0 {
+        let permissions = mode & 0o7777;
+        let why = format!(
+            "{path} is user {uid}'s with mode {permissions:04o}: a volume's file is user {}'s alone; hint: chown and \
+             chmod 600 first",
+            who.uid
+        );
+        return Err(Error::because(Errno::EACCES, why));
+    }
+    Ok(inode.id)
 }
+
+const KIND: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+/// What others may do.
+const OTHERS: u32 = 0o077;
 
 async fn attribute(fs: &Fs, who: &Caller, id: Id, name: &str) -> Result<Option<String>> {
     match fs.getxattr(who, id, &Name::from(name)).await {
@@ -189,7 +210,35 @@ pub(super) async fn check_free(fs: &Fs, who: &Caller, path: &str) -> Result<()> 
 
 fn whole_lock() -> RangeLock {
     let pid = std::process::id();
-    RangeLock { exclusive: true, whole: true, start: 0, end: u64::MAX, owner: pid.into(), pid }
+    RangeLock::on_file(pid.into(), pid)
+}
+
+/// Has an epoch of the file for this node alone: two that raise it at the same time may both learn of the later one.
+/// EBUSY where another node was first. Whoever has an earlier epoch is refused by the I/O servers.
+async fn claim(fs: &Fs, who: &Caller, id: Id, epoch: u32, token: &[u8; 16]) -> Result<()> {
+    const CREATE: u32 = 1;
+    let name = format!("{CLAIM}.{epoch}");
+    let set = fs.setxattr(who, id, &Name::from(name.as_str()), token.to_vec().into(), CREATE).await;
+    match set {
+        Err(error) if error.code() == Errno::EEXIST => {
+            // It has it already, or the answer to the first of two tries was lost.
+            let found = fs.getxattr(who, id, &Name::from(name.as_str())).await?;
+            if found[..] != token[..] {
+                return Err(taken());
+            }
+        }
+        set => set?,
+    }
+    fs.sync(id).await?;
+    for other in fs.listxattr(who, id).await? {
+        let other = String::from_utf8_lossy(other.as_bytes()).into_owned();
+        let number = other.strip_prefix(CLAIM).and_then(|rest| rest.strip_prefix('.'));
+        if number.and_then(|number| number.parse().ok()).is_some_and(|number: u32| number < epoch) {
+            // The one that had it is gone, or will find that it has lost the file.
+            let _ = fs.removexattr(who, id, &Name::from(other.as_str())).await;
+        }
+    }
+    Ok(())
 }
 
 fn taken() -> Error {
@@ -220,9 +269,13 @@ impl StripedStore {
         let file = fs.open(&who, id, 6).await?;
         let inode = fs.stat(id).await?.inode;
         file.pin()?;
+        let token: [u8; 16] = covey_io::os::random::bytes()
+            .map_err(|error| Error::because(Errno::EIO, format!("no random bytes: {error}")))?;
+        claim(&fs, &who, id, inode.epoch, &token).await?;
         let (bytes, saved) = (AtomicU64::new(inode.size), format!("{SAVED}.{}", inode.epoch));
         let (lost, runtime_too) = (AtomicBool::new(false), runtime.clone());
-        let shared = Shared { fs, file, id, who, bytes, lock, saved, lost, runtime: runtime_too };
+        let shared =
+            Shared { fs, file, id, who, token, bytes, lock, saved, lost, runtime: runtime_too };
         Ok(StripedStore { shared: Arc::new(shared), runtime })
     }
 
@@ -287,9 +340,10 @@ impl StripedStore {
     }
 
     async fn check_ours(&self) -> Result<()> {
-        match self.shared.file.is_taken().await? {
-            true => Err(Error::because(Errno::ESTALE, "another node serves this volume")),
-            false => Ok(()),
+        if self.shared.file.is_taken().await? {
+            Err(Error::because(Errno::ESTALE, "another node serves this volume"))
+        } else {
+            Ok(())
         }
     }
 
@@ -303,6 +357,10 @@ impl StripedStore {
         let changed = shared.fs.setattr(&shared.who, shared.id, change).await;
         shared.file.pin()?;
         changed?;
+        let epoch = shared.fs.stat(shared.id).await?.inode.epoch;
+        let Shared { fs, who, id, token, .. } = &*shared;
+        let claimed = claim(fs, who, *id, epoch, token).await;
+        claimed.inspect_err(|_| shared.lost.store(true, Ordering::Release))?;
         shared.fs.sync(shared.id).await?;
         shared.bytes.store(bytes, Ordering::Release);
         Ok(())
@@ -400,7 +458,7 @@ impl Shared {
         let mut runs = Vec::new();
         let mut at = range.start;
         while at < range.end && runs.len() < RUNS_MAX {
-            let data = self.next(at, false, range.end).await?;
+            let data = self.next(at, Seek::Data, range.end).await?;
             if data > at {
                 runs.push((data, false));
                 at = data;
@@ -413,7 +471,7 @@ impl Shared {
                 at = inline;
                 continue;
             }
-            at = self.next(at, true, range.end).await?.max(at + 1);
+            at = self.next(at, Seek::Hole, range.end).await?.max(at + 1);
             runs.push((at, true));
         }
         Ok(runs)
@@ -425,8 +483,8 @@ impl Shared {
     }
 
     /// Where the next data (or hole) begins, `end` where there is none.
-    async fn next(&self, offset: u64, hole: bool, end: u64) -> Result<u64> {
-        match self.file.seek(offset, hole).await {
+    async fn next(&self, offset: u64, what: Seek, end: u64) -> Result<u64> {
+        match self.file.seek(offset, what).await {
             Ok(found) => Ok(found.min(end)),
             Err(error) if error.code() == Errno::ENXIO => Ok(end),
             Err(error) => Err(error),
@@ -445,6 +503,8 @@ impl Drop for Shared {
     }
 }
 
+/// Whose an epoch of the file is; its number follows.
+const CLAIM: &str = "user.covey.claim";
 /// The attributes with what the unit saved, each followed by the epoch in which it did.
 const SAVED: &str = "user.covey.reservations";
 /// The attribute with what the volume is.

@@ -9,7 +9,7 @@ use covey_ninep::client::{Conn, Fid};
 use covey_ninep::control::refuse;
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result, User};
-use covey_wire::{Bytes, List, Name};
+use covey_wire::{Bytes, Name};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,16 +48,14 @@ struct Control(Rc<Fid>);
 
 impl Control {
     async fn open(conn: Conn, session: &str) -> Result<Control> {
-        let fid = Fid::new(&conn);
-        let names = List(["xcpu", session, "ctl"].map(Name::from).into());
-        let walk = Message::Twalk { fid: 0, newfid: fid.number(), names };
-        match conn.call(walk).await? {
-            Message::Rwalk { qids } if qids.0.len() == 3 => {}
-            Message::Rwalk { qids } if qids.0.is_empty() => {
-                return Err(Errno::because(Errno::ENOENT, "the node starts no programs"));
+        let names = ["xcpu", session, "ctl"].map(Name::from);
+        let missing = |error| match Errno::from(error) {
+            error if error.code == Errno::ENOENT => {
+                Errno::because(Errno::ENOENT, "it starts no programs, or has no such session")
             }
-            _ => return Err(Errno::because(Errno::ENOENT, "no such session there")),
-        }
+            error => error,
+        };
+        let fid = Fid::walk(&conn, 0, &names).await.map_err(missing)?;
         conn.call(Message::Tlopen { fid: fid.number(), flags: O_RDWR }).await?;
         Ok(Control(Rc::new(fid)))
     }

@@ -3,9 +3,11 @@
 use super::World;
 use super::entries::Files;
 use super::job::RunningJob;
+use super::scratch::PATIENCE;
 use crate::export::ExportTree;
 use covey_io::os::credentials::{self, Identity};
 use covey_io::os::file::DataFile;
+use covey_io::os::remove::remove_tree;
 use covey_io::os::spawn::{Command, Event, Stage, Stdio, WindowSize};
 use covey_io::os::users;
 use covey_io::task;
@@ -62,7 +64,7 @@ impl SessionPlace {
                 is_removed: Cell::new(false),
             }),
             Err(error) => {
-                let _ = std::fs::remove_dir_all(&dir);
+                let _ = remove_tree(&dir, PATIENCE);
                 let what = format!("cannot make {}: {error}", dir.display());
                 Err(Errno::because(Errno::from(error).code, what))
             }
@@ -256,10 +258,12 @@ impl Place for SessionPlace {
         // Long where a program has left many files. As root: it is the daemon's directory that it is in.
         drop(task::spawn(async move {
             let remove = move || {
-                if let Some(memory) = memory {
-                    let _ = std::fs::remove_dir_all(memory);
+                for dir in memory.into_iter().chain([dir]) {
+                    if let Err(error) = remove_tree(&dir, PATIENCE) {
+                        tracing::warn!("cannot remove {} of a session: {error}", dir.display());
+                    }
                 }
-                std::fs::remove_dir_all(dir)
+                Ok(())
             };
             let _ = task::blocking(remove).await;
         }));

@@ -86,9 +86,10 @@ fn quoted(text: &str) -> String {
 
 fn word(text: &str) -> String {
     let is_plain = |c: char| !c.is_whitespace() && !"()".contains(c) && !c.is_control();
-    match text.is_empty() {
-        true => "-".to_owned(),
-        false => text.chars().map(|c| if is_plain(c) { c } else { '_' }).collect(),
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where sessions have their directories.
 
+use covey_io::os::remove::remove_tree;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -7,6 +8,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A directory of this process alone, below the system's directory for temporary files or for shared memory. It is removed when
 /// this is dropped, and by the next start of the node where there was no time for that.
@@ -65,7 +67,8 @@ impl Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         if self.is_there() {
-            let _ = fs::remove_dir_all(&self.dir);
+            // What is left then, the next start sweeps away.
+            let _ = remove_tree(&self.dir, PATIENCE_AT_END);
         }
     }
 }
@@ -73,7 +76,6 @@ impl Drop for Locked {
 fn make(above: &Path, node: &str) -> io::Result<Locked> {
     let own = rustix::process::geteuid().as_raw();
     let prefix = format!("covey-xcpu-{own}-{node}-");
-    sweep(above, &prefix, own);
     for number in 0..NAMES_MAX {
         let dir = above.join(format!("{prefix}{}-{number}", std::process::id()));
         // Others may go through it to their own directories, and see nothing else.
@@ -83,7 +85,11 @@ fn make(above: &Path, node: &str) -> io::Result<Locked> {
         }
         // Another node may have swept it away before it was locked.
         match lock(&dir) {
-            Ok(Some(lock)) if dir.exists() => return Ok(Locked { dir, lock }),
+            Ok(Some(lock)) if dir.exists() => {
+                // Only now: what is not locked would be swept.
+                sweep_beside(above, &prefix, own);
+                return Ok(Locked { dir, lock });
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -103,6 +109,15 @@ fn lock(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Sweeps on a thread of its own: programs may have left more than anybody waits for.
+fn sweep_beside(above: &Path, prefix: &str, own: u32) {
+    let (above, prefix) = (above.to_owned(), prefix.to_owned());
+    let work = move || sweep(&above, &prefix, own);
+    if let Err(error) = std::thread::Builder::new().name("sweep".into()).spawn(work) {
+        tracing::warn!("what earlier sessions left is not removed: no thread: {error}");
+    }
+}
+
 /// Removes what earlier processes of the node have left: directories of this user that nobody has locked.
 fn sweep(above: &Path, prefix: &str, own: u32) {
     for entry in fs::read_dir(above).into_iter().flatten().flatten() {
@@ -113,10 +128,21 @@ fn sweep(above: &Path, prefix: &str, own: u32) {
                 && fs::symlink_metadata(entry.path())
                     .is_ok_and(|it| it.is_dir() && it.uid() == own);
         if is_ours && matches!(lock(&entry.path()), Ok(Some(_))) {
-            let _ = fs::remove_dir_all(entry.path());
+            let dir = entry.path();
+            if let Err(error) = remove_tree(&dir, PATIENCE) {
+                tracing::warn!(
+                    "cannot remove {}, left by earlier sessions: {error}",
+                    dir.display()
+                );
+            }
         }
     }
 }
+
+/// How long the removal of what a program has left may take: some ten million files.
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
+/// The same while somebody waits for the node to end.
+const PATIENCE_AT_END: Duration = Duration::from_secs(2);
 
 /// A user who takes names in advance costs a node that many attempts.
 const NAMES_MAX: u32 = 10_000;

@@ -4,7 +4,7 @@ use super::cluster::STORE_DIR;
 use super::lab::Lab;
 use super::roles::root;
 use covey_io::disk::Disk;
-use covey_stripe::client::Fs;
+use covey_stripe::client::{Fs, Listing};
 use covey_stripe::objects;
 use covey_stripe::ops::{Id, Inode, ROOT};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,7 @@ async fn all_inodes(lab: &Lab, fs: &Fs) -> BTreeMap<Id, Inode> {
     while let Some(dir) = queue.pop_front() {
         let (mut cookie, mut limit) = (0, 0);
         loop {
-            let listed = fs.readdir(&who, dir, cookie, limit, 2000, true);
+            let listed = fs.readdir(&who, dir, cookie, limit, 2000, Listing::Inodes);
             let page = lab.attempt(format!("list {dir}"), listed).await.1.expect("all is well");
             limit = page.limit;
             for entry in page.entries {

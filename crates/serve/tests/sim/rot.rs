@@ -12,7 +12,7 @@ use crate::sim::roles::{name, root};
 use covey_io::disk::Disk;
 use covey_io::sim::Rng;
 use covey_io::task;
-use covey_stripe::client::Fs;
+use covey_stripe::client::{Fs, Listing};
 use covey_stripe::ops::ROOT;
 use std::path::Path;
 use std::rc::Rc;
@@ -82,7 +82,8 @@ async fn make(fs: &Fs, number: usize) {
 }
 
 async fn names(fs: &Fs) -> Vec<String> {
-    let page = fs.readdir(&root(), ROOT, 0, 0, 100_000, false).await.expect("it has started");
+    let page =
+        fs.readdir(&root(), ROOT, 0, 0, 100_000, Listing::Names).await.expect("it has started");
     assert!(page.end, "all fits");
     let names = page.entries.iter().map(|entry| entry.name.lossy().into_owned());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("name")).collect();

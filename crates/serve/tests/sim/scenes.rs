@@ -7,7 +7,8 @@ use covey_io::disk::{Disk, Open};
 use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
-use covey_stripe::client::{Fs, Taken, access};
+use covey_ninep::tree::Removal;
+use covey_stripe::client::{Fs, Listing, Taken, access};
 use covey_stripe::ops::{ROOT, RangeLock, StripingHint};
 use std::io::IoSlice;
 use std::path::Path;
@@ -205,7 +206,7 @@ pub fn a_full_map(seed: u64) {
             if number % 40 == 0 {
                 restart(&cluster).await;
             }
-            let removed = fs.unlink(&root(), ROOT, &text(number), true).await;
+            let removed = fs.unlink(&root(), ROOT, &text(number), Removal::Directory).await;
             removed.unwrap_or_else(|error| panic!("seed {seed}: cannot remove {number}: {error}"));
         }
         fs.sync(ROOT).await.expect("nothing is broken");
@@ -242,7 +243,8 @@ pub fn a_link_outlives_the_power(seed: u64) -> bool {
 }
 
 async fn names(fs: &Fs) -> Vec<String> {
-    let page = fs.readdir(&root(), ROOT, 0, 0, 100_000, false).await.expect("it has started");
+    let page =
+        fs.readdir(&root(), ROOT, 0, 0, 100_000, Listing::Names).await.expect("it has started");
     let names = page.entries.iter().map(|entry| entry.name.lossy().into_owned());
     let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
     names.sort();

@@ -5,7 +5,7 @@ use super::{Role, Run, repeat, root};
 use crate::sim::history::{History, Kind};
 use crate::sim::lab::Lab;
 use covey_ninep::tree::SetAttr;
-use covey_stripe::client::{File, Fs};
+use covey_stripe::client::{File, Fs, Seek};
 use covey_stripe::ops::Id;
 use covey_stripe::view::View;
 use covey_wire::Payload;
@@ -196,8 +196,9 @@ impl Files {
     async fn seek(&self, lab: &Lab, file: &Shared, open: &File, offset: u64) {
         const ENXIO: u32 = 6;
         let for_hole = lab.chance(500);
+        let wanted = if for_hole { Seek::Hole } else { Seek::Data };
         let what = format!("{} seek {offset}, for a hole: {for_hole}", file.name);
-        let found = lab.expect(what.clone(), &[ENXIO], open.seek(offset, for_hole)).await;
+        let found = lab.expect(what.clone(), &[ENXIO], open.seek(offset, wanted)).await;
         let (span, found) = match found {
             Ok((_, None)) => return,
             Ok((span, found)) => (span, found),

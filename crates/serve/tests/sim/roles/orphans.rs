@@ -2,6 +2,7 @@
 
 use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
+use covey_ninep::tree::Removal;
 use covey_stripe::client::{Fs, Taken, access};
 use covey_stripe::ops::Id;
 use covey_wire::Payload;
@@ -34,7 +35,7 @@ impl Orphans {
         let length = bytes.len();
         let write = file.write_at(0, Payload::from(bytes.clone()));
         let is_written = lab.attempt("write it".into(), write).await.1.is_some();
-        let unlink = fs.unlink(&who, self.dir, &text, false);
+        let unlink = fs.unlink(&who, self.dir, &text, Removal::File);
         let Ok((_, Some(()))) = lab.expect("unlink it".into(), &[2], unlink).await else { return };
         lab.pause(Duration::from_millis(3000)).await;
         // After a long silence or a loss of power the file may be gone, which reading then says.

@@ -3,7 +3,8 @@
 use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
 use crate::sim::names::{Answer, Names, Op, Path};
-use covey_stripe::client::{Fs, Result, Taken, access};
+use covey_ninep::tree::Removal;
+use covey_stripe::client::{Fs, Listing, Result, Taken, access};
 use covey_stripe::ops::{Id, Inode};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -97,11 +98,12 @@ impl PrivateNames {
                 Ok(is(&made))
             }
             Op::Unlink(path) => {
-                fs.unlink(&who, dir(path), &text(path), false).await.map(|()| Answer::Done)
+                fs.unlink(&who, dir(path), &text(path), Removal::File).await.map(|()| Answer::Done)
             }
-            Op::Rmdir(path) => {
-                fs.unlink(&who, dir(path), &text(path), true).await.map(|()| Answer::Done)
-            }
+            Op::Rmdir(path) => fs
+                .unlink(&who, dir(path), &text(path), Removal::Directory)
+                .await
+                .map(|()| Answer::Done),
             Op::Rename(from, to) => fs
                 .rename(&who, dir(from), &text(from), dir(to), &text(to), 0)
                 .await
@@ -119,7 +121,7 @@ impl PrivateNames {
     async fn list(&self, fs: &Fs, dir: Id) -> Result<Answer> {
         let (mut names, mut cookie, mut limit) = (BTreeMap::new(), 0, 0);
         loop {
-            let page = fs.readdir(&root(), dir, cookie, limit, 200, false).await?;
+            let page = fs.readdir(&root(), dir, cookie, limit, 200, Listing::Names).await?;
             limit = page.limit;
             for entry in &page.entries {
                 cookie = entry.cookie;

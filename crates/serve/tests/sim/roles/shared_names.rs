@@ -4,8 +4,8 @@ use super::{Role, Run, name, repeat, root};
 use crate::sim::lab::Lab;
 use crate::sim::linear::{self, Answer, Event, Op};
 use covey_io::task;
-use covey_ninep::tree::SetAttr;
-use covey_stripe::client::{Fs, Result, Taken, access};
+use covey_ninep::tree::{Removal, SetAttr};
+use covey_stripe::client::{Fs, Listing, Result, Taken, access};
 use covey_stripe::ops::Id;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -88,7 +88,9 @@ impl SharedNames {
                     fs.create(&who, dir, &text(at), 0o644, Taken::Refuse, access::BOTH).await?;
                 Ok(Answer::Is(made.0.id))
             }
-            Op::Unlink(at) => fs.unlink(&who, dir, &text(at), false).await.map(|()| Answer::Done),
+            Op::Unlink(at) => {
+                fs.unlink(&who, dir, &text(at), Removal::File).await.map(|()| Answer::Done)
+            }
             Op::Rename(from, to) => {
                 fs.rename(&who, dir, &text(from), dir, &text(to), 0).await.map(|()| Answer::Done)
             }
@@ -123,7 +125,7 @@ impl SharedNames {
 
     /// In one page, so that it has one moment.
     async fn list(&self, fs: &Fs) -> Result<Answer> {
-        let page = fs.readdir(&root(), self.board.dir, 0, 0, 8000, false).await?;
+        let page = fs.readdir(&root(), self.board.dir, 0, 0, 8000, Listing::Names).await?;
         assert!(page.end, "a few names fit one page");
         let number = |text: &str| text.strip_prefix('s').and_then(|text| text.parse().ok());
         let names = page.entries.iter().filter_map(|e| Some((number(&e.name.lossy())?, e.id)));
