@@ -22,7 +22,7 @@ pub use lane::{Counts, Fate, Lane};
 pub use settings::{Setting, Settings};
 
 use bytes::Bytes;
-use covey_tune::Chance;
+use covey_wire::{Rng, fnv1a, fnv1a_from};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -146,7 +146,7 @@ pub struct Fabric {
     cards: Vec<Option<(usize, Way)>>,
     travelling: BinaryHeap<Reverse<Travelling>>,
     number: u64,
-    chance: Chance,
+    rng: Rng,
 }
 
 impl Fabric {
@@ -158,7 +158,7 @@ impl Fabric {
             cards: vec![None; cards],
             travelling: BinaryHeap::new(),
             number: 0,
-            chance: Chance(seed),
+            rng: Rng::new(seed),
         }
     }
 
@@ -285,7 +285,7 @@ impl Fabric {
             0
         };
         let lane = &mut cable.ways[way.index()].lanes[wire];
-        let fate = lane.send(now_ns, silent_from, &frame, &settings, &mut self.chance);
+        let fate = lane.send(now_ns, silent_from, &frame, &settings, &mut self.rng);
         for (due_ns, frame) in fate.arrivals(frame) {
             self.number += 1;
             let travelling = Travelling { due_ns, number: self.number, cable: number, way, frame };
@@ -316,16 +316,12 @@ fn flow_hash(frame: &[u8]) -> u64 {
         let is_fragment = ip[6] & 0x3f != 0 || ip[7] != 0;
         let has_ports = matches!(ip[9], 6 | 17) && !is_fragment && ip.len() >= ports_at + 4;
         let ports = if has_ports { &ip[ports_at..ports_at + 4] } else { &[][..] };
-        return fnv(fnv(FNV_START, &ip[12..20]), ports);
+        return folded(fnv1a_from(folded(fnv1a(&ip[12..20])), ports));
     };
-    fnv(FNV_START, key)
+    folded(fnv1a(key))
 }
 
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
-
-fn fnv(start: u64, bytes: &[u8]) -> u64 {
-    let hash = bytes
-        .iter()
-        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+/// Takes the upper half into the lower.
+fn folded(hash: u64) -> u64 {
     hash ^ (hash >> 32)
 }

@@ -4,7 +4,7 @@ use super::{MountOptions, attach, local_runtime, serve, unmount_on_signal};
 use anyhow::Context;
 use covey_cluster::config::Config;
 use covey_cluster::connect_fs;
-use covey_stripe::client::Caching;
+use covey_stripe::client::{self, Caching};
 use covey_stripe::ops::Consistency;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::path::Path;
@@ -33,7 +33,9 @@ pub struct Options {
 /// where several programs keep one busy.
 pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> anyhow::Result<()> {
     let runtime = local_runtime()?;
-    let fs = runtime.block_on(connect_fs(config, options.hard, Caching::Leases))?;
+    let (hard, caching) = (options.hard, Caching::Leases);
+    let client = client::Options { hard, caching, ..client::Options::default() };
+    let fs = runtime.block_on(connect_fs(config, client))?;
     let how = MountOptions {
         fsname: format!("covey:{}", config.name),
         threads: options.threads.max(1),

@@ -3,8 +3,8 @@
 
 mod stripe;
 
-use covey_ninep::tree::{Errno, Result, SetAttr};
-use covey_stripe::client::{Forget, Page, Space, Stat, Taken};
+use covey_ninep::tree::{Errno, Removal, Result, SetAttr};
+use covey_stripe::client::{Forget, Listing, Page, Seek, Space, Stat, Taken};
 use covey_stripe::ops::{Caller, Consistency, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
 use std::future::Future;
@@ -68,7 +68,7 @@ pub trait Files: Send + Sync + 'static {
         who: &Caller,
         parent: Id,
         name: &Name,
-        dir: bool,
+        what: Removal,
     ) -> impl Future<Output = Result<()>>;
     fn rename(
         &self,
@@ -94,7 +94,7 @@ pub trait Files: Send + Sync + 'static {
         cookie: u64,
         limit: u64,
         bytes_max: u32,
-        plus: bool,
+        listing: Listing,
     ) -> impl Future<Output = Result<Page>>;
     /// A regular file without a name.
     fn tmpfile(
@@ -166,7 +166,7 @@ pub trait Files: Send + Sync + 'static {
     fn append(&self, file: &Self::File, data: Payload) -> impl Future<Output = Result<u64>>;
     fn fsync(&self, file: &Self::File) -> impl Future<Output = Result<()>>;
     fn flush(&self, file: &Self::File) -> impl Future<Output = Result<()>>;
-    /// The next data (or `hole`) at or after `offset`.
-    fn seek(&self, file: &Self::File, offset: u64, hole: bool)
+    /// Where the next data (or hole) at or after `offset` begins.
+    fn seek(&self, file: &Self::File, offset: u64, what: Seek)
     -> impl Future<Output = Result<u64>>;
 }

@@ -29,7 +29,8 @@ use super::files::Files;
 use super::kernel::Kernel;
 use super::transport::{Answer, Service};
 use askers::Askers;
-use covey_ninep::tree::Errno;
+use covey_ninep::tree::{Errno, Removal};
+use covey_stripe::client::Listing;
 use covey_stripe::ops::{Caller, Consistency, Id};
 use modes::{Pages, Usage};
 use std::collections::{HashMap, HashSet};
@@ -130,8 +131,8 @@ impl<F: Files> Session<F> {
             Symlink { name, target } => Box::pin(self.symlink(&header, name, target)).await,
             Mknod { mode, rdev, name, .. } => Box::pin(self.mknod(&header, name, mode, rdev)).await,
             Mkdir { mode, name, .. } => Box::pin(self.mkdir(&header, name, mode)).await,
-            Unlink { name } => self.unlink(&header, name, false).await,
-            Rmdir { name } => self.unlink(&header, name, true).await,
+            Unlink { name } => self.unlink(&header, name, Removal::File).await,
+            Rmdir { name } => self.unlink(&header, name, Removal::Directory).await,
             Rename { newdir, name, newname } => {
                 Box::pin(self.rename(&header, name, newdir, newname, 0)).await
             }
@@ -157,10 +158,10 @@ impl<F: Files> Session<F> {
             }
             Opendir { .. } => Box::pin(self.opendir(&header)).await,
             Readdir { fh, offset, size, .. } => {
-                Box::pin(self.readdir(id, fh, offset, size, false)).await
+                Box::pin(self.readdir(id, fh, offset, size, Listing::Names)).await
             }
             Readdirplus { fh, offset, size, .. } => {
-                Box::pin(self.readdir(id, fh, offset, size, true)).await
+                Box::pin(self.readdir(id, fh, offset, size, Listing::Inodes)).await
             }
             Fsyncdir { .. } => self.files.sync(id).await.map(|()| Answer::Done),
             Releasedir { fh, .. } => {

@@ -1,5 +1,8 @@
 //! The mount over a model in memory, through the real kernel. Needs root and /dev/fuse; each test
-//! says so and passes where they are missing.
+//! says so where they are missing.
+
+#[macro_use]
+extern crate covey_harness_macro;
 
 #[path = "fuse_mount/model.rs"]
 mod model;
@@ -7,9 +10,6 @@ mod model;
 mod mounted;
 #[path = "fuse_mount/process.rs"]
 mod process;
-
-#[path = "../../covey/tests/support/skip.rs"]
-mod skip;
 
 #[path = "fuse_mount/attributes.rs"]
 mod attributes;
@@ -25,3 +25,7 @@ mod interrupts;
 mod locks;
 #[path = "fuse_mount/mapping.rs"]
 mod mapping;
+
+fn main() {
+    covey_harness::run()
+}

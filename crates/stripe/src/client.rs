@@ -44,7 +44,7 @@ use crate::ops::{
 };
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
-use covey_ninep::tree::{self, Errno, SetAttr, SetTime, Statfs, Time};
+use covey_ninep::tree::{self, Errno, Removal, SetAttr, SetTime, Statfs, Time};
 use covey_wire::{List, Name};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
@@ -107,6 +107,24 @@ pub struct Stat {
     pub inode: Inode,
     /// Allocated, in units of 512 bytes.
     pub blocks: u64,
+}
+
+/// What a page of a directory says of each entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// Its name, number and kind.
+    Names,
+    /// Its inode, too, for those who may search the directory.
+    Inodes,
+}
+
+/// What [`File::seek`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is written.
+    Data,
+    /// The next that is not; the end of the file counts as one.
+    Hole,
 }
 
 /// One page of a directory.
@@ -375,8 +393,9 @@ impl Fs {
         self.handle(who, &inode, opened, starts).await
     }
 
-    /// Removes a name: of a directory with `dir`, of anything else without.
-    pub async fn unlink(&self, who: &Caller, parent: Id, name: &Name, dir: bool) -> Result<()> {
+    /// Removes a name.
+    pub async fn unlink(&self, who: &Caller, parent: Id, name: &Name, what: Removal) -> Result<()> {
+        let dir = what.is_dir();
         self.change(who, Op::Unlink { parent, name: name.clone(), dir }).await.map(|_| ())
     }
 
@@ -407,8 +426,9 @@ impl Fs {
         cookie: u64,
         limit: u64,
         bytes_max: u32,
-        plus: bool,
+        listing: Listing,
     ) -> Result<Page> {
+        let plus = listing == Listing::Inodes;
         match self.ask(who, Op::Readdir { id, cookie, limit, bytes_max, plus }).await? {
             Reply::Entries { entries, end, limit } => Ok(Page { entries: entries.0, end, limit }),
             other => Err(unexpected(&other)),

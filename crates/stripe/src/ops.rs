@@ -207,6 +207,18 @@ record! {
     }
 }
 
+impl RangeLock {
+    /// A write lock on all bytes, in fcntl's space.
+    pub fn on_all_bytes(owner: u64, pid: u32) -> RangeLock {
+        RangeLock { exclusive: true, whole: false, start: 0, end: u64::MAX, owner, pid }
+    }
+
+    /// flock's exclusive lock.
+    pub fn on_file(owner: u64, pid: u32) -> RangeLock {
+        RangeLock { whole: true, ..RangeLock::on_all_bytes(owner, pid) }
+    }
+}
+
 record! {
     /// An I/O server's store as the metadata server sees it.
     #[derive(Clone, Debug, PartialEq, Eq, Default)]

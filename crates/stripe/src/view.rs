@@ -136,6 +136,14 @@ impl View {
         })
     }
 
+    /// How many there are.
+    pub fn range_count(&self) -> u64 {
+        if self.range == (0..self.plan.size()) {
+            return self.plan.run_count();
+        }
+        self.ranges().count() as u64
+    }
+
     /// Whether it is one range of the file, or none.
     pub fn is_one(&self) -> bool {
         self.ranges().nth(1).is_none()

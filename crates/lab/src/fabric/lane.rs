@@ -2,7 +2,7 @@
 
 use super::{FRAME_BYTES_MIN, HEADER_BYTES, Settings};
 use bytes::Bytes;
-use covey_tune::Chance;
+use covey_wire::Rng;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::Add;
@@ -127,7 +127,7 @@ impl Lane {
         silent_from_ns: u64,
         frame: &[u8],
         settings: &Settings,
-        chance: &mut Chance,
+        rng: &mut Rng,
     ) -> Fate {
         let wire_bytes = settings.wire_bytes(frame.len());
         self.forget_departed(now_ns);
@@ -143,11 +143,11 @@ impl Lane {
         self.counts.frames += 1;
         self.counts.bytes += wire_bytes;
         // A frame that is lost on the wire has taken its time there all the same.
-        if self.is_lost(now_ns, frame, settings, chance) {
+        if self.is_lost(now_ns, frame, settings, rng) {
             self.counts.lost_chance += 1;
             return Fate::Lost;
         }
-        self.arrive(leaves_ns + settings.delay_ns, wire_bytes, settings, chance)
+        self.arrive(leaves_ns + settings.delay_ns, wire_bytes, settings, rng)
     }
 
     fn forget_departed(&mut self, now_ns: u64) {
@@ -196,18 +196,12 @@ impl Lane {
         permits
     }
 
-    fn is_lost(
-        &mut self,
-        now_ns: u64,
-        frame: &[u8],
-        settings: &Settings,
-        chance: &mut Chance,
-    ) -> bool {
+    fn is_lost(&mut self, now_ns: u64, frame: &[u8], settings: &Settings, rng: &mut Rng) -> bool {
         let crowded =
             settings.crowd_loss_ppm > 0 && self.is_crowded(now_ns, frame, settings.crowd_from);
         let long_enough = frame.len() >= settings.loss_from_bytes as usize + HEADER_BYTES;
-        (long_enough && chance.strikes(settings.loss_ppm))
-            || (crowded && chance.strikes(settings.crowd_loss_ppm))
+        (long_enough && rng.strikes(settings.loss_ppm))
+            || (crowded && rng.strikes(settings.crowd_loss_ppm))
     }
 
     /// Whether at least this many senders use the wire now.
@@ -227,19 +221,19 @@ impl Lane {
         on_time_ns: u64,
         wire_bytes: u64,
         settings: &Settings,
-        chance: &mut Chance,
+        rng: &mut Rng,
     ) -> Fate {
         let mut due_ns = on_time_ns;
         if settings.jitter_ns > 0 {
-            due_ns += chance.bits() % (settings.jitter_ns + 1);
+            due_ns += rng.below(settings.jitter_ns + 1);
         }
-        if chance.strikes(settings.reorder_ppm) {
+        if rng.strikes(settings.reorder_ppm) {
             self.counts.reordered += 1;
             let length_ns = settings.time_on_wire_ns(wire_bytes.max(FRAME_BYTES_MIN as u64));
             due_ns += (REORDER_LENGTHS * length_ns).max(100_000);
         }
-        let duplicate = chance.strikes(settings.duplicate_ppm);
-        let wrong_bit = chance.strikes(settings.corrupt_ppm).then(|| chance.bits());
+        let duplicate = rng.strikes(settings.duplicate_ppm);
+        let wrong_bit = rng.strikes(settings.corrupt_ppm).then(|| rng.next());
         self.counts.duplicated += u64::from(duplicate);
         self.counts.corrupted += u64::from(wrong_bit.is_some());
         Fate::Arrives { due_ns, again_ns: duplicate.then_some(due_ns + 1), wrong_bit }

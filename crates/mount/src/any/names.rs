@@ -5,7 +5,7 @@ use crate::abi::flags::open;
 use crate::abi::reply::encode;
 use crate::abi::{Header, Request};
 use crate::transport::Answer;
-use covey_ninep::tree::{Errno, Make, Tree};
+use covey_ninep::tree::{Errno, Make, Removal, Tree};
 use covey_wire::{Field, Name};
 
 impl<T: Tree> Session<T> {
@@ -22,8 +22,8 @@ impl<T: Tree> Session<T> {
                 let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
                 self.make(dir, name.0, Make::Special { mode, major, minor }, gid).await
             }
-            Unlink { name } => self.unlink(dir, name.0, false).await,
-            Rmdir { name } => self.unlink(dir, name.0, true).await,
+            Unlink { name } => self.unlink(dir, name.0, Removal::File).await,
+            Rmdir { name } => self.unlink(dir, name.0, Removal::Directory).await,
             Rename { newdir, name, newname } => self.rename(dir, name.0, newdir, newname.0).await,
             Rename2 { newdir, flags: 0, name, newname, .. } => {
                 self.rename(dir, name.0, newdir, newname.0).await
@@ -45,9 +45,9 @@ impl<T: Tree> Session<T> {
         self.lookup(dir, name).await.map(small)
     }
 
-    async fn unlink(&self, dir: u64, name: Name, is_dir: bool) -> Result<Answer> {
+    async fn unlink(&self, dir: u64, name: Name, what: Removal) -> Result<Answer> {
         let at = self.node(dir)?;
-        self.tree.unlink(&self.user, &at, name, is_dir).wait().await.map(|()| Answer::Done)
+        self.tree.unlink(&self.user, &at, name, what).wait().await.map(|()| Answer::Done)
     }
 
     async fn rename(&self, dir: u64, name: Name, to: u64, new: Name) -> Result<Answer> {

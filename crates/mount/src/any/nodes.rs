@@ -35,15 +35,15 @@ impl<N: Clone> Nodes<N> {
         self.known.get(&id).map(|known| known.node.clone()).ok_or(Errno::ESTALE.into())
     }
 
-    /// The kernel is told of what a place leads to. Answers its number, and `node` where that is known
-    /// already by another.
+    /// The kernel is told of what a place leads to. Answers its number, and what stood for the file before where that is
+    /// known already: the new one is used from now on, since the server of the old one may have restarted.
     pub fn enter(&mut self, place: Place, node: N) -> (u64, Option<N>) {
         let place = key(place);
         if let Some(&id) = self.places.get(&place)
             && let Some(known) = self.known.get_mut(&id)
         {
             known.lookups += 1;
-            return (id, Some(node));
+            return (id, Some(std::mem::replace(&mut known.node, node)));
         }
         self.last += 1;
         self.places.insert(place.clone(), self.last);
@@ -98,10 +98,10 @@ mod tests {
     fn a_file_is_held_for_as_long_as_the_kernel_counts() {
         let mut nodes = Nodes::new(Qid::default(), "root");
         assert_eq!(nodes.enter(place(ROOT, "a", 7), "a"), (2, None));
-        assert_eq!(nodes.enter(place(ROOT, "a", 7), "again"), (2, Some("again")));
-        assert_eq!(nodes.find(2), Ok("a"));
+        assert_eq!(nodes.enter(place(ROOT, "a", 7), "again"), (2, Some("a")));
+        assert_eq!(nodes.find(2), Ok("again"));
         assert_eq!(nodes.forget(2, 1), None);
-        assert_eq!(nodes.forget(2, 1), Some("a"));
+        assert_eq!(nodes.forget(2, 1), Some("again"));
         assert_eq!(nodes.find(2).map_err(|error| error.code), Err(Errno::ESTALE));
         assert_eq!(nodes.forget(ROOT, u64::MAX), None);
         assert_eq!(nodes.find(ROOT), Ok("root"));
@@ -122,8 +122,8 @@ mod tests {
         let mut nodes = Nodes::new(Qid::default(), "root");
         let (id, _) = nodes.enter(place(ROOT, "a", 7), "file");
         nodes.rename((ROOT, &"a".into()), (5, &"b".into()));
-        assert_eq!(nodes.enter(place(5, "b", 7), "spare"), (id, Some("spare")));
-        assert_eq!(nodes.forget(id, 2), Some("file"));
+        assert_eq!(nodes.enter(place(5, "b", 7), "spare"), (id, Some("file")));
+        assert_eq!(nodes.forget(id, 2), Some("spare"));
         assert_ne!(nodes.enter(place(ROOT, "a", 7), "file").0, id);
     }
 }

@@ -1,8 +1,8 @@
 //! The striping client as a file system to mount.
 
 use super::Files;
-use covey_ninep::tree::{Result, SetAttr};
-use covey_stripe::client::{File, Forget, Fs, Page, Space, Stat, Taken};
+use covey_ninep::tree::{Removal, Result, SetAttr};
+use covey_stripe::client::{File, Forget, Fs, Listing, Page, Seek, Space, Stat, Taken};
 use covey_stripe::ops::{Caller, Consistency, Id, Inode, RangeLock};
 use covey_wire::{Bytes, Name, Payload};
 use std::time::Duration;
@@ -70,8 +70,8 @@ impl Files for Fs {
         Ok(Fs::open(self, who, id, access).await?)
     }
 
-    async fn unlink(&self, who: &Caller, parent: Id, name: &Name, dir: bool) -> Result<()> {
-        Ok(Fs::unlink(self, who, parent, name, dir).await?)
+    async fn unlink(&self, who: &Caller, parent: Id, name: &Name, what: Removal) -> Result<()> {
+        Ok(Fs::unlink(self, who, parent, name, what).await?)
     }
 
     async fn rename(
@@ -97,9 +97,9 @@ impl Files for Fs {
         cookie: u64,
         limit: u64,
         bytes_max: u32,
-        plus: bool,
+        listing: Listing,
     ) -> Result<Page> {
-        Ok(Fs::readdir(self, who, id, cookie, limit, bytes_max, plus).await?)
+        Ok(Fs::readdir(self, who, id, cookie, limit, bytes_max, listing).await?)
     }
 
     async fn tmpfile(
@@ -201,7 +201,7 @@ impl Files for Fs {
         Ok(file.flush().await?)
     }
 
-    async fn seek(&self, file: &File, offset: u64, hole: bool) -> Result<u64> {
-        Ok(file.seek(offset, hole).await?)
+    async fn seek(&self, file: &File, offset: u64, what: Seek) -> Result<u64> {
+        Ok(file.seek(offset, what).await?)
     }
 }

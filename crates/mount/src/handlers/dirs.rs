@@ -11,6 +11,7 @@ use crate::behind::Moment;
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
+use covey_stripe::client::Listing;
 use covey_stripe::ops::{Caller, DirEntry, Id};
 use std::sync::Mutex;
 
@@ -31,7 +32,7 @@ impl<F: Files> Session<F> {
         fh: u64,
         cookie: u64,
         size: u32,
-        plus: bool,
+        listing: Listing,
     ) -> Result<Answer> {
         let dir = self.dirs.find(fh)?;
         let limit = match cookie {
@@ -39,20 +40,20 @@ impl<F: Files> Session<F> {
             _ => *locked(&dir.limit),
         };
         let then = self.behind.now();
-        let page = self.files.readdir(&dir.who, id, cookie, limit, size, plus).await?;
+        let page = self.files.readdir(&dir.who, id, cookie, limit, size, listing).await?;
         *locked(&dir.limit) = page.limit;
         if page.entries.is_empty() && !page.end {
             return Err(Errno::because(Errno::EIO, "an empty page in the middle of a directory"));
         }
-        let mut listing = Dirents::new(size as usize);
+        let mut dirents = Dirents::new(size as usize);
         for entry in &page.entries {
-            let inode = plus.then(|| self.entry_of(id, entry, then));
+            let inode = (listing == Listing::Inodes).then(|| self.entry_of(id, entry, then));
             let name = entry.name.as_bytes();
-            if !listing.push(inode.as_ref(), entry.id, entry.cookie, entry.kind, name) {
+            if !dirents.push(inode.as_ref(), entry.id, entry.cookie, entry.kind, name) {
                 break;
             }
         }
-        Ok(Answer::Small(listing.into_vec()))
+        Ok(Answer::Small(dirents.into_vec()))
     }
 
     /// With nodeid 0 the kernel takes the name and asks for the inode when it wants it: so for `.`

@@ -95,7 +95,7 @@ impl<F: Files> Session<F> {
         if !locked(&self.askers).leave(id, owner) {
             return Ok(());
         }
-        self.unlock_all(id, owner, false).await
+        self.unlock_all(id, RangeLock::on_all_bytes(owner, 0)).await
     }
 
     /// Gives back the fcntl locks of those who lose their last way to the file with a handle: locks of
@@ -104,20 +104,19 @@ impl<F: Files> Session<F> {
         let owners = locked(&self.askers).close(id, fh);
         let mut outcome = Ok(());
         for owner in owners {
-            outcome = outcome.and(self.clone().unlock_all(id, owner, false).await);
+            outcome =
+                outcome.and(self.clone().unlock_all(id, RangeLock::on_all_bytes(owner, 0)).await);
         }
         outcome
     }
 
     /// Gives back an owner's flock.
     pub(super) async fn unlock_whole(self: Arc<Self>, id: Id, owner: u64) -> Result<()> {
-        self.unlock_all(id, owner, true).await
+        self.unlock_all(id, RangeLock::on_file(owner, 0)).await
     }
 
     /// Continues when the request is interrupted, because it would not be sent again.
-    async fn unlock_all(self: Arc<Self>, id: Id, owner: u64, whole: bool) -> Result<()> {
-        let everything =
-            RangeLock { exclusive: true, whole, start: 0, end: u64::MAX, owner, pid: 0 };
+    async fn unlock_all(self: Arc<Self>, id: Id, everything: RangeLock) -> Result<()> {
         let unlock = async move { self.files.unlock(id, everything).await };
         let done = tokio::task::spawn_local(unlock).await;
         done.unwrap_or_else(|lost| Err(Errno::because(Errno::EIO, lost.to_string())))

@@ -6,7 +6,7 @@ use crate::abi::reply::{Attr, Entry, encode};
 use crate::abi::{Header, Text};
 use crate::files::Files;
 use crate::transport::Answer;
-use covey_ninep::tree::{Errno, SetAttr};
+use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::{Caller, Id, Inode, rename};
 use covey_wire::{Field, Name};
@@ -122,9 +122,14 @@ impl<F: Files> Session<F> {
         Ok(Answer::Small(out))
     }
 
-    pub(super) async fn unlink(&self, header: &Header, name: Text, dir: bool) -> Result<Answer> {
+    pub(super) async fn unlink(
+        &self,
+        header: &Header,
+        name: Text,
+        what: Removal,
+    ) -> Result<Answer> {
         let (parent, name) = (header.nodeid, checked(name)?);
-        let removing = async |who: &Caller| self.files.unlink(who, parent, &name, dir).await;
+        let removing = async |who: &Caller| self.files.unlink(who, parent, &name, what).await;
         self.as_caller(header, removing).await?;
         Ok(Answer::Done)
     }

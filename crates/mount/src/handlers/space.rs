@@ -7,19 +7,20 @@ use crate::abi::{Header, Pad, Request};
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
+use covey_stripe::client::Seek;
 use covey_stripe::ops::{Caller, Id};
 
 impl<F: Files> Session<F> {
     pub(super) async fn lseek(&self, id: Id, fh: u64, offset: u64, whence: u32) -> Result<Answer> {
-        let hole = match whence {
-            whence::DATA => false,
-            whence::HOLE => true,
+        let what = match whence {
+            whence::DATA => Seek::Data,
+            whence::HOLE => Seek::Hole,
             // The kernel does the others itself.
             _ => return Err(Errno::EINVAL.into()),
         };
         let open = self.open.find(fh)?;
         self.behind.settle(id).await;
-        let offset = self.files.seek(&open.file, offset, hole).await?;
+        let offset = self.files.seek(&open.file, offset, what).await?;
         Ok(Answer::Small(encode(&LseekOut { offset })))
     }
 

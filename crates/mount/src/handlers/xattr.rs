@@ -82,10 +82,11 @@ impl<F: Files> Session<F> {
         flags: u32,
     ) -> Result<Answer> {
         let has_own = self.files.stat(header.nodeid).await?.inode.consistency().is_some();
-        match has_own {
-            true if flags & xattr::CREATE != 0 => return Err(Errno::EEXIST.into()),
-            false if flags & xattr::REPLACE != 0 => return Err(Errno::ENODATA.into()),
-            _ => {}
+        if has_own && flags & xattr::CREATE != 0 {
+            return Err(Errno::EEXIST.into());
+        }
+        if !has_own && flags & xattr::REPLACE != 0 {
+            return Err(Errno::ENODATA.into());
         }
         let id = header.nodeid;
         let setting = async |who: &Caller| self.files.set_consistency(who, id, mode).await;

@@ -4,6 +4,7 @@ use crate::mounted::Mounted;
 use crate::process::{Deed, finish, start};
 use covey_mount::MountOptions;
 use covey_stripe::ops::Consistency;
+use covey_wire::Rng;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -46,12 +47,11 @@ fn of_gathered_writes_that_overlap_the_last_wins() {
     let file =
         OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("open");
     let mut wanted = vec![0; 600_000];
-    let mut seed = 1_u64;
+    let mut rng = Rng::new(1);
     for round in 0..600_u64 {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         // Small ones, which are gathered, and large ones, which leave by themselves.
-        let length = if round % 10 == 0 { 150_000 } else { 1 + (seed >> 40) as usize % 9_000 };
-        let at = (seed >> 20) as usize % (wanted.len() - length);
+        let length = if round % 10 == 0 { 150_000 } else { 1 + rng.index(9_000) };
+        let at = rng.index(wanted.len() - length);
         let piece = vec![round as u8; length];
         file.write_all_at(&piece, at as u64).expect("write");
         wanted[at..at + length].copy_from_slice(&piece);

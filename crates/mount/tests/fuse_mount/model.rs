@@ -1,8 +1,8 @@
 //! A file system in memory, as simple as can be: what the mount is tried over.
 
 use covey_mount::Files;
-use covey_ninep::tree::{Errno, Result, SetAttr, SetTime};
-use covey_stripe::client::{Page, Space, Stat, Taken, fallocate};
+use covey_ninep::tree::{Errno, Removal, Result, SetAttr, SetTime};
+use covey_stripe::client::{Listing, Page, Seek, Space, Stat, Taken, fallocate};
 use covey_stripe::ops::{Caller, DirEntry, Id, Inode, RangeLock, nanos_of, rename};
 use covey_wire::{Bytes, Name, Payload};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -383,11 +383,11 @@ impl Files for Model {
         self.open_file(id)
     }
 
-    async fn unlink(&self, _: &Caller, parent: Id, name: &Name, dir: bool) -> Result<()> {
+    async fn unlink(&self, _: &Caller, parent: Id, name: &Name, what: Removal) -> Result<()> {
         let mut state = self.state();
         let id = state.child(parent, name)?;
         let node = state.node(id)?;
-        match (node.inode.mode & S_IFMT == S_IFDIR, dir) {
+        match (node.inode.mode & S_IFMT == S_IFDIR, what.is_dir()) {
             (true, false) => return Err(Errno::EISDIR.into()),
             (false, true) => return Err(Errno::ENOTDIR.into()),
             (true, true) if !node.entries.is_empty() => return Err(Errno::ENOTEMPTY.into()),
@@ -414,9 +414,10 @@ impl Files for Model {
         let id = state.leave(parent, name)?;
         if let Some(old) = old {
             state.leave(to, to_name)?;
-            match flags & rename::EXCHANGE != 0 {
-                true => state.enter(parent, name, old)?,
-                false => state.forget_link(old)?,
+            if flags & rename::EXCHANGE != 0 {
+                state.enter(parent, name, old)?
+            } else {
+                state.forget_link(old)?
             }
         }
         state.enter(to, to_name, id)
@@ -440,8 +441,9 @@ impl Files for Model {
         cookie: u64,
         limit: u64,
         bytes_max: u32,
-        plus: bool,
+        listing: Listing,
     ) -> Result<Page> {
+        let plus = listing == Listing::Inodes;
         let mut state = self.state();
         state.listed_with_attributes += usize::from(plus);
         let limit = if limit == 0 { state.last_cookie } else { limit };
@@ -631,12 +633,12 @@ impl Files for Model {
         Ok(())
     }
 
-    async fn seek(&self, file: &ModelFile, offset: u64, hole: bool) -> Result<u64> {
+    async fn seek(&self, file: &ModelFile, offset: u64, what: Seek) -> Result<u64> {
         let size = self.state().node(file.0.id)?.inode.size;
-        match (offset < size, hole) {
-            (false, _) => Err(Errno::ENXIO.into()),
-            (true, false) => Ok(offset),
-            (true, true) => Ok(size),
+        match what {
+            _ if offset >= size => Err(Errno::ENXIO.into()),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
         }
     }
 }

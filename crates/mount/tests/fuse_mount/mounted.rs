@@ -26,7 +26,7 @@ impl Mounted {
         let fd = match attach(dir.path(), &options) {
             Ok(fd) => fd,
             Err(error) => {
-                crate::skip::skip(format!("needs root and /dev/fuse: {error}"));
+                covey_harness::skip(format!("needs root and /dev/fuse: {error}"));
                 return None;
             }
         };

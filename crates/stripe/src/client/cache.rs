@@ -449,10 +449,10 @@ impl State {
 
     /// The answer to an own change, of a file that it changed or made.
     fn learn_own(&mut self, lease: &Learning, scope: &Scope, inode: &Inode) {
-        match scope.ids.contains(&inode.id) {
-            true if lease.alone => self.put(lease, inode),
-            true => {}
-            false => self.learn_inode(lease, inode),
+        if !scope.ids.contains(&inode.id) {
+            self.learn_inode(lease, inode);
+        } else if lease.alone {
+            self.put(lease, inode);
         }
     }
 

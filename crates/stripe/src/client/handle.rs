@@ -146,7 +146,8 @@ impl File {
     }
 
     /// As `read_view`, into memory that has exactly the view's bytes; how many of them, from the front,
-    /// are not beyond the end of the file. After an error nothing is changed.
+    /// are not beyond the end of the file. What lies beyond the end reads as zeros. After an error any of it may have
+    /// changed.
     pub async fn read_view_into(&self, view: &View, into: &mut [u8]) -> Result<usize> {
         self.data()?.read_view(&self.handle.shared, view, into).await
     }

@@ -1,6 +1,6 @@
 //! Space within files and copies between them.
 
-use super::{Error, File, Result};
+use super::{Error, File, Result, Seek};
 use crate::objects::Reshape;
 use crate::ops::Caller;
 use covey_ninep::tree::Errno;
@@ -46,10 +46,10 @@ impl File {
         self.to_write().await?.reshape(&self.handle.shared, who, how, offset, end).await
     }
 
-    /// The next data at or after `offset` (`hole` false) or the next hole, as the I/O servers know
+    /// Where the next data or the next hole at or after `offset` begins, as the I/O servers know
     /// them; ENXIO at the end and beyond, and for data that does not come any more.
-    pub async fn seek(&self, offset: u64, hole: bool) -> Result<u64> {
-        self.data()?.seek(&self.handle.shared, offset, hole).await
+    pub async fn seek(&self, offset: u64, what: Seek) -> Result<u64> {
+        self.data()?.seek(&self.handle.shared, offset, what).await
     }
 
     /// Copies up to `length` bytes to another file or another place of this one, which must not
@@ -64,13 +64,13 @@ impl File {
         let mut at = offset;
         while at < end {
             let shift = |at: u64| at - offset + to_offset;
-            let data = if source.sparse { self.next(at, false, end).await? } else { at };
+            let data = if source.sparse { self.next(at, Seek::Data, end).await? } else { at };
             if data > at {
                 to.make_hole(shift(at), shift(data)).await?;
                 at = data;
                 continue;
             }
-            let hole = if source.sparse { self.next(at, true, end).await? } else { end };
+            let hole = if source.sparse { self.next(at, Seek::Hole, end).await? } else { end };
             let copied = self.copy_data(at, hole.max(at + 1).min(end), to, shift(at)).await?;
             at += copied;
             // Cut meanwhile.
@@ -82,8 +82,8 @@ impl File {
     }
 
     /// Where the next data (or hole) begins, `end` when it is beyond.
-    async fn next(&self, offset: u64, hole: bool, end: u64) -> Result<u64> {
-        match self.seek(offset, hole).await {
+    async fn next(&self, offset: u64, what: Seek, end: u64) -> Result<u64> {
+        match self.seek(offset, what).await {
             Ok(found) => Ok(found.min(end)),
             Err(error) if error.code() == Errno::ENXIO => Ok(end),
             Err(error) => Err(error),

@@ -52,6 +52,17 @@ impl<'a, D: Distribution> Deal<'a, D> {
         Deal::new(map, runs, view.origin, limit)
     }
 
+    /// Passes what follows in the strip of the last step, which is somebody else's.
+    fn pass_strip(&mut self) {
+        let start = i128::from(self.spot_of) - self.origin;
+        let end = start + i128::from(self.spot.run);
+        if self.rest.bytes == 0
+            && let (Ok(start), Ok(end)) = (start.try_into(), end.try_into())
+        {
+            self.runs.pass(start..end);
+        }
+    }
+
     fn spot(&mut self, offset: u64) -> Spot {
         if offset < self.spot_of || offset - self.spot_of >= self.spot.run {
             (self.spot, self.spot_of) = (self.map.locate(offset), offset);
@@ -116,12 +127,17 @@ pub fn walk(view: &Asked) -> Result<Vec<Piece>> {
     }
     let runs = plan.runs(head.from..head.to).map_err(refused)?;
     let mut found = Found::default();
-    for (count, step) in Deal::new(&map, runs, origin, head.limit).enumerate() {
-        if count as u64 >= STEPS_MAX {
-            return Err(too_much(count as u64 + 1, "steps", STEPS_MAX));
+    let mut deal = Deal::new(&map, runs, origin, head.limit);
+    let mut count = 0;
+    while let Some(step) = deal.next() {
+        count += 1;
+        if count > STEPS_MAX {
+            return Err(too_much(count, "steps", STEPS_MAX));
         }
         if step.slot == slot {
             found.add(step, view)?;
+        } else if step.slot != BEYOND {
+            deal.pass_strip();
         }
     }
     if found.bytes != view.bytes {

@@ -83,11 +83,13 @@ impl Batch {
         all.into()
     }
 
-    /// Puts what was read of the batch in its places.
+    /// Puts what was read of the batch in its places, and zeros where it is short.
     pub fn scatter(&self, mut read: &[u8], into: &mut [u8]) {
         for &(at, bytes) in &self.places {
-            let (here, rest) = read.split_at(read.len().min(bytes as usize));
-            into[at..at + here.len()].copy_from_slice(here);
+            let place = &mut into[at..at + bytes as usize];
+            let (here, rest) = read.split_at(read.len().min(place.len()));
+            place[..here.len()].copy_from_slice(here);
+            place[here.len()..].fill(0);
             read = rest;
         }
     }

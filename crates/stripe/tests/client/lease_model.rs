@@ -5,9 +5,10 @@
 //! that starts anew. Then each looks at everything, and every answer is compared.
 
 use crate::lab::*;
-use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::client::{Error, Fs, Result, Taken, access};
+use covey_ninep::tree::{Errno, Removal, SetAttr};
+use covey_stripe::client::{Error, Fs, Listing, Result, Taken, access};
 use covey_stripe::ops::{Id, Inode, Op as MetaOp, ROOT, Reply};
+use covey_wire::Rng;
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use std::future::poll_fn;
@@ -98,7 +99,9 @@ async fn act(fs: &Fs, dirs: &[Id], op: Op) -> Result<()> {
         Op::Mkdir { dir, name: at } => {
             fs.make(&who, dirs[dir], &name(at), DIR, 0, name(0)).await.map(drop)
         }
-        Op::Unlink { dir, name: at, is_dir } => fs.unlink(&who, dirs[dir], &name(at), is_dir).await,
+        Op::Unlink { dir, name: at, is_dir } => {
+            fs.unlink(&who, dirs[dir], &name(at), Removal::directory_if(is_dir)).await
+        }
         Op::Rename { dir, name: at, to, to_name, flags } => {
             fs.rename(&who, dirs[dir], &name(at), dirs[to], &name(to_name), flags).await
         }
@@ -126,22 +129,19 @@ async fn act(fs: &Fs, dirs: &[Id], op: Op) -> Result<()> {
             let file = fs.open(&who, id, 2).await?;
             file.append(vec![2; 50].into()).await.map(drop)
         }
-        Op::List { dir } => fs.readdir(&who, dirs[dir], 0, 0, 1 << 16, true).await.map(drop),
+        Op::List { dir } => {
+            fs.readdir(&who, dirs[dir], 0, 0, 1 << 16, Listing::Inodes).await.map(drop)
+        }
         Op::Look { dir, name: at } => fs.lookup(&who, dirs[dir], &name(at)).await.map(drop),
     }
 }
 
 /// Polls the future only now and then, as if its thread were busy, and drops it after so many turns.
-async fn sluggishly<F: Future>(
-    future: F,
-    mut seed: u64,
-    patience: Option<usize>,
-) -> Option<F::Output> {
+async fn sluggishly<F: Future>(future: F, seed: u64, patience: Option<usize>) -> Option<F::Output> {
     let mut future = Box::pin(future);
-    let mut left = patience;
+    let (mut left, mut rng) = (patience, Rng::new(seed));
     poll_fn(move |context| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        if seed >> 62 == 0 {
+        if rng.below(4) == 0 {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -1,7 +1,7 @@
 //! Scenes of the striping client: lost connections, servers that start anew, futures that are dropped.
 
 use crate::lab::*;
-use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
+use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime, Time};
 use covey_stripe::client::Taken::{Open, Refuse};
 use covey_stripe::client::access::BOTH;
 use covey_stripe::client::{File, Fs};
@@ -132,7 +132,7 @@ fn a_mutation_whose_answer_was_lost_is_answered_again() {
             world.event(Event::RestartMeta);
         }
         world.run(mkdir).unwrap();
-        world.run(fs.unlink(&who, ROOT, &text, true)).unwrap();
+        world.run(fs.unlink(&who, ROOT, &text, Removal::Directory)).unwrap();
     }
 }
 
@@ -221,7 +221,7 @@ fn a_restarted_server_is_told_what_is_open_and_locked() {
     let (a, b) = (world.client(false), world.client(false));
     let (inode, file) = create(&mut world, &a, "f");
     world.run(file.write_at(0, vec![5; 100].into())).unwrap();
-    world.run(a.unlink(&root(), ROOT, &name("f"), false)).unwrap();
+    world.run(a.unlink(&root(), ROOT, &name("f"), Removal::File)).unwrap();
     let (other, _held) = create(&mut world, &a, "g");
     world.run(a.lock(other.id, lock(0, 9), false)).unwrap();
     world.event(Event::RestartMeta);
@@ -254,7 +254,7 @@ fn a_client_with_more_opens_than_one_message_holds_comes_back() {
     world.run(file.write_at(0, vec![1; 10].into())).unwrap();
     assert_eq!(world.meta.log.borrow().iter().filter(|op| **op == "StillOpen").count(), 3);
     drop(files);
-    world.run(fs.unlink(&who, ROOT, &name("f"), false)).unwrap();
+    world.run(fs.unlink(&who, ROOT, &name("f"), Removal::File)).unwrap();
     world.rest(Duration::from_secs(1));
     assert_eq!(read(&mut world, &file), [1; 10]);
     drop(file);
@@ -270,7 +270,7 @@ fn a_close_while_the_connection_is_lost_counts_once() {
         let (inode, one) = create(&mut world, &fs, "f");
         let two = world.run(fs.open(&root(), inode.id, 6)).unwrap();
         world.run(two.write_at(0, vec![5; 100].into())).unwrap();
-        world.run(fs.unlink(&root(), ROOT, &name("f"), false)).unwrap();
+        world.run(fs.unlink(&root(), ROOT, &name("f"), Removal::File)).unwrap();
         let delivered = rounds % 2 == 0;
         world.plan([(rounds, Event::Cut { conn: 0, delivered })]);
         let drop_it = async {
@@ -575,7 +575,7 @@ fn nobody_waits_for_the_leases_of_who_has_said_goodbye() {
     let known = world.run(one.lookup(&who, ROOT, &name("f"))).unwrap();
     let begun = world.net.now_time();
     world.run(one.bye());
-    world.run(two.unlink(&who, ROOT, &name("f"), false)).unwrap();
+    world.run(two.unlink(&who, ROOT, &name("f"), Removal::File)).unwrap();
     assert_eq!(world.net.now_time(), begun, "nothing but time would have ended the lease");
     let gone = world.run(one.inode(known.id)).map_err(|error| error.code());
     assert!(gone.is_err(), "nothing is answered from memory after the end");
@@ -597,8 +597,8 @@ fn a_file_opened_under_a_lease_outlives_its_name_wherever_that_is_removed() {
         let file = world.run(one.open(&who, inode.id, 4)).unwrap();
         assert_eq!(world.meta.open_files(), 0, "it need not know yet");
         world.run(remover.link(&who, inode.id, ROOT, &name("g"))).unwrap();
-        world.run(remover.unlink(&who, ROOT, &name("f"), false)).unwrap();
-        world.run(remover.unlink(&who, ROOT, &name("g"), false)).unwrap();
+        world.run(remover.unlink(&who, ROOT, &name("f"), Removal::File)).unwrap();
+        world.run(remover.unlink(&who, ROOT, &name("g"), Removal::File)).unwrap();
         assert_eq!(read(&mut world, &file), vec![1; 100]);
         world.rest(Duration::from_secs(3));
         assert_eq!(read(&mut world, &file), vec![1; 100]);

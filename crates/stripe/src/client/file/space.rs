@@ -8,7 +8,7 @@ use super::inline::Growth;
 use super::tries::Tries;
 use super::{Counted, Error, OpenFile};
 use crate::client::session::unexpected;
-use crate::client::{Result, Shared, data_call};
+use crate::client::{Result, Seek, Shared, data_call};
 use crate::distribution::Distribution;
 use crate::objects::{DataOp, DataReply, Reshape};
 use crate::ops::{Caller, InlinePiece, Inode, Op, Reply};
@@ -129,7 +129,8 @@ impl OpenFile {
     }
 
     /// The next data (or hole) at or after `offset`; see [`crate::client::File::seek`].
-    pub async fn seek(&self, fs: &Shared, offset: u64, hole: bool) -> Result<u64> {
+    pub async fn seek(&self, fs: &Shared, offset: u64, what: Seek) -> Result<u64> {
+        let hole = what == Seek::Hole;
         let started = fs.net.now();
         loop {
             let inode = self.fresh(fs).await?;
@@ -153,10 +154,10 @@ impl OpenFile {
             match try_join_all(slots).await {
                 Ok(found) => {
                     let first = found.into_iter().flatten().min().unwrap_or(u64::MAX);
-                    return match hole {
-                        true => Ok(first.min(inode.size)),
-                        false if first < inode.size => Ok(first),
-                        false => Err(Errno::ENXIO.into()),
+                    return match what {
+                        Seek::Hole => Ok(first.min(inode.size)),
+                        Seek::Data if first < inode.size => Ok(first),
+                        Seek::Data => Err(Errno::ENXIO.into()),
                     };
                 }
                 Err(Error::Stale(_)) => {

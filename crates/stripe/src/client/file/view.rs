@@ -4,31 +4,26 @@ use super::inline::Growth;
 use super::tries::Tries;
 use super::{Counted, Error, OpenFile};
 use crate::client::{Result, Shared};
-use crate::distribution::INLINE;
+use crate::distribution::{Distribution, INLINE};
 use crate::view::{self, Batch, View};
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, View as Asked};
 use covey_wire::{Bytes, BytesMut, Payload};
 use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 impl OpenFile {
     /// Reads a view; see [`crate::client::File::read_view_into`].
     pub async fn read_view(&self, fs: &Shared, view: &View, into: &mut [u8]) -> Result<usize> {
         check_length(view, into.len())?;
         let mut tries = Tries::new(self, fs);
-        let (batches, data) = loop {
+        loop {
             let (_, epoch) = tries.begin().await?;
-            let tried = self.read_view_once(fs, view, epoch).await;
-            if let Some(read) = tries.end(tried).await? {
-                break read;
+            let tried = self.read_view_once(fs, view, epoch, into).await;
+            if let Some(there) = tries.end(tried).await? {
+                return Ok(there);
             }
-        };
-        into.fill(0);
-        for (batch, data) in batches.iter().zip(data) {
-            batch.scatter(&data, into);
         }
-        let places = batches.iter().flat_map(|batch| &batch.places);
-        Ok(places.map(|&(at, bytes)| at + bytes as usize).max().unwrap_or(0))
     }
 
     async fn read_view_once(
@@ -36,7 +31,8 @@ impl OpenFile {
         fs: &Shared,
         view: &View,
         epoch: u32,
-    ) -> Result<(Vec<Batch>, Vec<Bytes>)> {
+        into: &mut [u8],
+    ) -> Result<usize> {
         let mut size = self.lock().size;
         let mut head = Bytes::new();
         let (start, end) = view.extent();
@@ -45,19 +41,35 @@ impl OpenFile {
         } else if end > size {
             size = self.ask_size(&fs.session).await?;
         }
-        let batches = view::plan(&self.map, &self.striping, view, size, self.payload_max());
+        let batch_bytes = self.payload_max().min(READ_BYTES_MAX);
+        let batches = view::plan(&self.map, &self.striping, view, size, batch_bytes);
+        let planned: usize = batches.iter().map(|batch| batch.bytes as usize).sum();
+        if planned < into.len() {
+            // What is beyond the end belongs to no batch.
+            into.fill(0);
+        }
         let head = &head;
         let reads = batches.iter().map(|batch| async move {
-            match batch.slot {
-                INLINE => Ok(pick(batch, head, start)),
-                _ => self.read_batch(fs, view, batch, size, epoch).await,
-            }
+            let data = match batch.slot {
+                INLINE => pick(batch, head, start),
+                _ => self.read_batch(fs, view, batch, size, epoch).await?,
+            };
+            Ok::<_, Error>((batch, data))
         });
-        let data = try_join_all(reads).await?;
+        // What has come is put into its place while the next comes: memory is used again, and a view of any length
+        // takes that of a few messages.
+        let mut reads = stream::iter(reads).buffer_unordered(READS_PER_SLOT * self.map.slots());
+        let mut there = 0;
+        while let Some((batch, data)) = reads.try_next().await? {
+            batch.scatter(&data, into);
+            let end = batch.places.iter().map(|&(at, bytes)| at + bytes as usize).max();
+            there = there.max(end.unwrap_or(0));
+        }
+        drop(reads);
         if self.lock().epoch != epoch {
             return Err(Errno::ESTALE.into());
         }
-        Ok((batches, data))
+        Ok(there)
     }
 
     async fn read_batch(
@@ -220,6 +232,11 @@ fn pick(batch: &Batch, inline: &Bytes, start: u64) -> Bytes {
     }
     data.freeze()
 }
+
+/// Bytes asked for in one message of a view that is read: a processor's cache holds it at both ends.
+const READ_BYTES_MAX: u32 = 256 << 10;
+/// Messages on their way for each server.
+const READS_PER_SLOT: usize = 2;
 
 /// Ranges of a view that a file is told of: see [`super::dense`].
 const RANGES_REMEMBERED: usize = 256;

@@ -236,6 +236,7 @@ impl World {
         true
     }
 
+    /// Not [`covey_wire::Rng`]: the seeds of the failures that the models found belong to this one.
     fn chance(&mut self, of: u64) -> u64 {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
