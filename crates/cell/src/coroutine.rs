@@ -1,23 +1,39 @@
-//! Coroutines with a stack of their own: the only context switch of Covey, done by `corosensei`.
+//! Coroutines with a stack of their own: the only context switch of Covey.
 //!
 //! A coroutine runs until it asks for something ([`suspend`]); what resumes it brings the answer. It runs on a stack that
 //! its caller gives as it is, small ones too: the functions called here need some hundred bytes, everything larger is done
 //! by who resumes it, or by [`on_large_stack`].
+//!
+//! Nothing is copied at a switch: a request stays where the coroutine has made it, and an answer fits a register. What is
+//! stored in parts and loaded as a whole waits until all stores before it have left the processor, which after a copy of
+//! some kilobytes takes longer than the switch.
+
+#[cfg(any(test, not(all(target_arch = "x86_64", target_os = "linux"))))]
+#[cfg_attr(test, allow(dead_code))]
+mod portable;
+mod round;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod switch;
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+use portable as switch;
+
+pub use round::{Round, give_way};
 
 use corosensei::stack::{DefaultStack, Stack, StackPointer};
-use corosensei::{CoroutineResult, Yielder};
 use covey_wire::Span;
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
+use std::mem;
 use std::num::NonZeroUsize;
 use std::ptr;
 
-/// What coroutines ask with `Q` and are answered with `A`.
+/// What coroutines ask with `Q` and are answered with `A`, which fits a register.
 pub struct Coroutine<Q: 'static, A: 'static> {
-    inner: corosensei::Coroutine<A, Q, (), Place>,
-    canary: Option<Canary>,
+    context: switch::Context,
+    _asks: PhantomData<(*mut Q, A)>,
 }
 
 /// Where a coroutine runs.
@@ -80,6 +96,29 @@ impl fmt::Display for TooSmall {
 
 impl std::error::Error for TooSmall {}
 
+/// The right to resume coroutines on this thread. While it is there, the thread runs no program but in its coroutines.
+pub struct Resumer(switch::Resumer);
+
+impl Resumer {
+    /// Begins to resume coroutines one by one.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Resumer {
+        Resumer(switch::Resumer::new(ptr::null_mut()))
+    }
+
+    /// Begins to resume those that are first in a round. They may give way to each other: who asks for something is then
+    /// another one, and is first. The round outlives this.
+    pub fn of(round: &Round) -> Resumer {
+        Resumer(switch::Resumer::new(round.shared()))
+    }
+}
+
+impl fmt::Debug for Resumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resumer").finish_non_exhaustive()
+    }
+}
+
 /// How a step of a coroutine ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<Q> {
@@ -87,18 +126,15 @@ pub enum Step<Q> {
     Asks(Q),
     /// It has returned.
     Done,
-}
-
-thread_local! {
-    /// The yielder of the coroutine that runs on this thread.
-    static RUNNING: Cell<*const ()> = const { Cell::new(ptr::null()) };
+    /// It has written behind the end of its stack: it cannot be trusted, and is not resumed again.
+    Overflow,
 }
 
 impl<Q: 'static, A: 'static> Coroutine<Q, A> {
     /// A coroutine on a stack of its own, with a guard page.
     pub fn new(stack_bytes: usize, body: impl FnOnce() + 'static) -> io::Result<Coroutine<Q, A>> {
         let stack = Place::Own(DefaultStack::new(stack_bytes)?);
-        Ok(Coroutine { inner: start(stack, body), canary: None })
+        Ok(Coroutine::begun(stack, None, body))
     }
 
     /// A coroutine on the caller's stack. `keep` is dropped with the coroutine.
@@ -122,33 +158,45 @@ impl<Q: 'static, A: 'static> Coroutine<Q, A> {
         let limit = NonZeroUsize::new(begin + size_of::<[u64; CANARY_WORDS]>()).ok_or(TooSmall)?;
         let base = NonZeroUsize::new(end).ok_or(TooSmall)?;
         let stack = Place::Given { base, limit, _keep: keep };
-        Ok(Coroutine { inner: start(stack, body), canary: Some(canary) })
+        Ok(Coroutine::begun(stack, Some(canary), body))
     }
 
-    /// Runs it until it asks for something or returns. The first answer is not seen by it.
-    #[inline]
-    pub fn resume(&mut self, answer: A) -> Step<Q> {
-        match self.inner.resume(answer) {
-            CoroutineResult::Yield(request) => Step::Asks(request),
-            CoroutineResult::Return(()) => Step::Done,
+    fn begun(
+        stack: Place,
+        canary: Option<Canary>,
+        body: impl FnOnce() + 'static,
+    ) -> Coroutine<Q, A> {
+        let context = switch::Context::new(stack, canary, body);
+        Coroutine { context, _asks: PhantomData }
+    }
+
+    /// Runs it until it asks for something or returns. The first answer is not seen by it. One that has returned cannot be
+    /// resumed: that aborts or panics.
+    ///
+    /// # Safety
+    ///
+    /// While the request is borrowed, who asks is not dropped: this one, or the one that is first in the resumer's round.
+    #[inline(always)]
+    pub unsafe fn resume<'a>(&mut self, by: &'a mut Resumer, answer: A) -> Step<&'a mut Q> {
+        let Some(asked) = self.context.resume(&mut by.0, word(answer)) else {
+            return Step::Overflow;
+        };
+        // SAFETY: the request lies in the frame of `suspend`, which stands still until the coroutine is resumed, which needs
+        // what this borrows, or dropped, which the caller does not.
+        match unsafe { ptr::with_exposed_provenance_mut::<Q>(asked as usize).as_mut() } {
+            Some(request) => Step::Asks(request),
+            None => Step::Done,
         }
-    }
-
-    /// Whether it has kept within its stack, as far as the words at its end tell.
-    #[inline]
-    pub fn is_within_stack(&self) -> bool {
-        self.canary.is_none_or(Canary::is_whole)
     }
 }
 
-impl<Q: 'static, A: 'static> Drop for Coroutine<Q, A> {
-    /// One that has not returned is left where it is: frames of C cannot be unwound. What its frames own is leaked.
-    fn drop(&mut self) {
-        if self.inner.started() && !self.inner.done() {
-            // SAFETY: nothing refers to its frames: who resumes it holds answers and requests by value.
-            unsafe { self.inner.force_reset() };
-        }
-    }
+/// An answer as a word.
+#[inline(always)]
+fn word<A>(answer: A) -> u64 {
+    const { assert!(size_of::<A>() == size_of::<u64>()) };
+    let answer = mem::ManuallyDrop::new(answer);
+    // SAFETY: both have the same bytes, and the answer is used no more.
+    unsafe { mem::transmute_copy(&answer) }
 }
 
 impl<Q, A> fmt::Debug for Coroutine<Q, A> {
@@ -157,72 +205,28 @@ impl<Q, A> fmt::Debug for Coroutine<Q, A> {
     }
 }
 
-fn start<Q: 'static, A: 'static>(
-    stack: Place,
-    body: impl FnOnce() + 'static,
-) -> corosensei::Coroutine<A, Q, (), Place> {
-    corosensei::Coroutine::with_stack(stack, move |yielder: &Yielder<A, Q>, _| {
-        RUNNING.set(ptr::from_ref(yielder).cast());
-        body();
-    })
-}
-
 /// Asks for something on behalf of the coroutine that runs. `None` outside any coroutine.
 ///
 /// # Safety
 ///
 /// The coroutines of this thread ask with `Q` and are answered with `A`.
-#[inline]
-pub unsafe fn suspend<Q: 'static, A: 'static>(request: Q) -> Option<A> {
-    let running = RUNNING.get();
-    if running.is_null() {
-        return None;
-    }
-    RUNNING.set(ptr::null());
-    // SAFETY: the yielder lives as long as its coroutine runs, which is now; its types are promised by the caller.
-    let answer = unsafe { &*running.cast::<Yielder<A, Q>>() }.suspend(request);
-    RUNNING.set(running);
-    Some(answer)
+#[inline(always)]
+pub unsafe fn suspend<Q: 'static, A: 'static>(mut request: Q) -> Option<A> {
+    let request = ptr::from_mut(&mut request).expose_provenance() as u64;
+    // SAFETY: promised by the caller: the word is what `resume` has made of such an answer.
+    switch::suspend(request).map(|word| unsafe { mem::transmute_copy(&word) })
 }
 
-/// Does work on the stack of the thread, which is large. Outside any coroutine it is just done.
-///
-/// # Safety
-///
-/// The coroutines of this thread ask with `Q` and are answered with `A`. The work does not call [`suspend`].
-pub unsafe fn on_large_stack<Q: 'static, A: 'static, R>(work: impl FnOnce() -> R) -> R {
-    let running = RUNNING.get();
-    if running.is_null() {
-        return apart(work);
-    }
-    RUNNING.set(ptr::null());
-    let work = Here(work);
-    // SAFETY: the yielder lives as long as its coroutine runs, which is now; its types are promised by the caller.
-    let yielder = unsafe { &*running.cast::<Yielder<A, Q>>() };
-    let result = yielder.on_parent_stack(move || work.done());
-    RUNNING.set(running);
-    result.0
+/// Does work on the stack of the thread, which is large. Outside any coroutine it is just done. The work does not call
+/// [`suspend`]: it would be outside any coroutine.
+pub fn on_large_stack<R>(work: impl FnOnce() -> R) -> R {
+    switch::on_parent_stack(move || apart(work))
 }
 
 /// A frame of its own: what the work needs must not become part of the frame of who is on a small stack.
 #[inline(never)]
 fn apart<R>(work: impl FnOnce() -> R) -> R {
     work()
-}
-
-/// What is asked to be `Send` and never leaves its thread: the other stack is of the same one.
-struct Here<T>(T);
-
-// SAFETY: `on_parent_stack` runs its work on the calling thread.
-unsafe impl<T> Send for Here<T> {}
-
-impl<F> Here<F> {
-    fn done<R>(self) -> Here<R>
-    where
-        F: FnOnce() -> R,
-    {
-        Here(apart(self.0))
-    }
 }
 
 /// Less is no use to any function.
@@ -234,7 +238,17 @@ const CANARY: u64 = 0x7175_6169_6c20_6e62;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::rc::Rc;
+
+    fn resume<'a>(
+        cor: &mut Coroutine<u32, u64>,
+        by: &'a mut Resumer,
+        answer: u64,
+    ) -> Step<&'a mut u32> {
+        // SAFETY: these tests drop coroutines at their ends.
+        unsafe { cor.resume(by, answer) }
+    }
 
     fn ask(number: u32) -> u64 {
         // SAFETY: all coroutines of these tests have these types.
@@ -248,9 +262,9 @@ mod tests {
             assert_eq!(ask(answer as u32), 9);
         })
         .unwrap();
-        assert_eq!(cor.resume(0), Step::Asks(1));
-        assert_eq!(cor.resume(5), Step::Asks(5));
-        assert_eq!(cor.resume(9), Step::Done);
+        assert_eq!(resume(&mut cor, &mut Resumer::new(), 0), Step::Asks(&mut 1));
+        assert_eq!(resume(&mut cor, &mut Resumer::new(), 5), Step::Asks(&mut 5));
+        assert_eq!(resume(&mut cor, &mut Resumer::new(), 9), Step::Done);
     }
 
     #[test]
@@ -268,13 +282,13 @@ mod tests {
                     .unwrap()
             })
             .collect();
+        let by = &mut Resumer::new();
         for turn in 0..3 {
-            assert_eq!(cors[0].resume(0), Step::Asks(turn * 10));
-            assert_eq!(cors[1].resume(0), Step::Asks(turn * 10 + 1));
+            assert_eq!(resume(&mut cors[0], by, 0), Step::Asks(&mut (turn * 10)));
+            assert_eq!(resume(&mut cors[1], by, 0), Step::Asks(&mut (turn * 10 + 1)));
         }
-        assert!(cors.iter().all(Coroutine::is_within_stack));
-        assert_eq!(cors[1].resume(0), Step::Done);
-        assert_eq!(cors[0].resume(0), Step::Done);
+        assert_eq!(resume(&mut cors[1], by, 0), Step::Done);
+        assert_eq!(resume(&mut cors[0], by, 0), Step::Done);
     }
 
     #[test]
@@ -291,9 +305,7 @@ mod tests {
         let cor =
             unsafe { Coroutine::<u32, u64>::on(Span::new(address, 4096), Box::new(()), body) };
         let mut cor = cor.unwrap();
-        assert!(cor.is_within_stack());
-        assert_eq!(cor.resume(0), Step::Asks(1));
-        assert!(!cor.is_within_stack());
+        assert_eq!(resume(&mut cor, &mut Resumer::new(), 0), Step::Overflow);
     }
 
     #[test]
@@ -314,7 +326,7 @@ mod tests {
             Coroutine::<u32, u64>::on(span, Box::new(token.clone()), || assert_eq!(ask(1), 0))
         };
         let mut cor = cor.unwrap();
-        cor.resume(0);
+        resume(&mut cor, &mut Resumer::new(), 0);
         drop(cor);
         assert_eq!(Rc::strong_count(&token), 1);
     }
@@ -324,18 +336,67 @@ mod tests {
         let mut stack = vec![0u64; 512];
         let span = Span::new(stack.as_mut_ptr().expose_provenance() as u64, 4096);
         let body = || {
-            // SAFETY: the types are those of this test.
-            let sum = unsafe {
-                on_large_stack::<u32, u64, _>(|| {
-                    std::hint::black_box([1_u8; 64 << 10]).iter().map(|&one| u32::from(one)).sum()
-                })
-            };
+            let sum = on_large_stack(|| {
+                std::hint::black_box([1_u8; 64 << 10]).iter().map(|&one| u32::from(one)).sum()
+            });
             ask(sum);
         };
         // SAFETY: the stack outlives its coroutine.
         let cor = unsafe { Coroutine::<u32, u64>::on(span, Box::new(()), body) };
-        assert_eq!(cor.unwrap().resume(0), Step::Asks(64 << 10));
+        assert_eq!(resume(&mut cor.unwrap(), &mut Resumer::new(), 0), Step::Asks(&mut (64 << 10)));
     }
+
+    #[test]
+    fn a_panic_reaches_who_has_resumed_the_coroutine() {
+        let mut cor = Coroutine::<u32, u64>::new(64 << 10, || {
+            ask(1);
+            panic!("on purpose");
+        })
+        .unwrap();
+        let by = &mut Resumer::new();
+        assert_eq!(resume(&mut cor, by, 0), Step::Asks(&mut 1));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            resume(&mut cor, by, 0);
+        }));
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"on purpose"));
+    }
+
+    /// The same for either switch: this processor's, and that of all others.
+    macro_rules! either {
+        ($name:ident, $switch:ident) => {
+            #[test]
+            fn $name() {
+                use super::$switch::{Context, Resumer, on_parent_stack, suspend};
+                assert_eq!(suspend(1), None);
+                assert_eq!(on_parent_stack(|| 7), 7);
+                let by = &mut Resumer::new(ptr::null_mut());
+                let stack = || Place::Own(DefaultStack::new(64 << 10).unwrap());
+                let token = Rc::new(Cell::new(0));
+                let seen = token.clone();
+                let mut one = Context::new(stack(), None, move || {
+                    seen.set(suspend(5).unwrap());
+                    on_parent_stack(|| seen.set(seen.get() + 100));
+                    seen.set(seen.get() + suspend(6).unwrap());
+                });
+                let mut two = Context::new(stack(), None, || assert_eq!(suspend(9), Some(3)));
+                assert_eq!((one.resume(by, 0), two.resume(by, 0)), (Some(5), Some(9)));
+                assert_eq!((one.resume(by, 1), token.get()), (Some(6), 101));
+                assert_eq!((two.resume(by, 3), one.resume(by, 10)), (Some(0), Some(0)));
+                assert_eq!(token.get(), 111);
+                let kept = token.clone();
+                let not_begun = Context::new(stack(), None, move || kept.set(1));
+                assert_eq!(Rc::strong_count(&token), 2);
+                drop((not_begun, one, two));
+                assert_eq!(Rc::strong_count(&token), 1);
+                let mut panics = Context::new(stack(), None, || panic!("on purpose"));
+                let resumed = std::panic::AssertUnwindSafe(|| panics.resume(by, 0));
+                assert!(std::panic::catch_unwind(resumed).is_err());
+            }
+        };
+    }
+
+    either!(the_switch_of_this_processor_asks_answers_and_ends, switch);
+    either!(the_switch_of_all_processors_asks_answers_and_ends, portable);
 
     #[test]
     fn outside_a_coroutine_nothing_is_asked() {

@@ -48,7 +48,7 @@ pub struct View {
 }
 
 /// How a worker finds a line again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticket {
     /// Which line.
     pub index: u32,

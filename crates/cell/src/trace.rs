@@ -110,16 +110,6 @@ impl Trace {
     }
 }
 
-/// A number made of bytes (FNV-1a, 64 bits).
-pub fn digest(bytes: &[u8], seed: u64) -> u64 {
-    bytes
-        .iter()
-        .fold(seed, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
-/// What [`digest`] begins with.
-pub const DIGEST_SEED: u64 = 0xcbf2_9ce4_8422_2325;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,7 @@ mod turn;
 
 pub use files::{FILES_MAX, mode};
 
-use crate::coroutine::Coroutine;
+use crate::coroutine::{Coroutine, Resumer, Round};
 use crate::header::Ticket;
 use crate::mailbox::WorkerBox;
 use crate::memory::Shared;
@@ -38,6 +38,8 @@ use link::Link;
 use ops::Op;
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -130,8 +132,33 @@ pub enum Request {
     Release { address: u64 },
 }
 
-/// The answer: a number, or the number of an error. The words of the error are kept for [`Request::ErrorText`].
-pub type Answer = std::result::Result<i64, u32>;
+/// The answer: a number that is not negative, or the number of an error, whose words are kept for [`Request::ErrorText`].
+/// It fits a register, also inside an `Option` or a `Result`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer(NonZeroU64);
+
+impl Answer {
+    /// A number. What is larger than 2^63 - 2 becomes that.
+    #[inline]
+    pub fn number(number: u64) -> Answer {
+        Answer(NonZeroU64::MIN.saturating_add(number.min(IS_ERROR - 2)))
+    }
+
+    /// An error.
+    #[inline]
+    pub fn error(code: u32) -> Answer {
+        Answer(NonZeroU64::MIN.saturating_add(u64::from(code)) | IS_ERROR)
+    }
+
+    /// The number, or that of the error.
+    #[inline]
+    pub fn result(self) -> std::result::Result<i64, u32> {
+        let value = (self.0.get() & !IS_ERROR) - 1;
+        if self.0.get() < IS_ERROR { Ok(value as i64) } else { Err(value as u32) }
+    }
+}
+
+const IS_ERROR: u64 = 1 << 63;
 
 /// A coroutine of a worker.
 pub type Cor = Coroutine<Request, Answer>;
@@ -184,11 +211,9 @@ pub struct Worker<G: Ground> {
     store: LocalStore,
     trace: Trace,
     cors: Vec<Option<Slot>>,
-    queue: VecDeque<Entry>,
+    queue: Round,
     /// Those that wait at files that make them wait, the oldest first.
-    parked: VecDeque<Entry>,
-    /// Turns until the round is over.
-    left_in_round: usize,
+    parked: VecDeque<u32>,
 }
 
 struct Slot {
@@ -196,21 +221,25 @@ struct Slot {
     /// Of the stack, if that is counted.
     counted: Option<u64>,
     error: (u32, String),
-}
-
-struct Entry {
-    cor: u32,
     wait: Wait,
+    /// What it waits for while that is `Wait::Copy`.
+    copy: Copy,
 }
 
 /// What a coroutine waits for.
 enum Wait {
     /// Its turn, with this answer.
     Turn(Answer),
-    /// A copy.
-    Copy(Copy),
-    /// Messages, and what becomes of the answer.
-    Message(Op, After),
+    /// The copy of its slot.
+    Copy,
+    /// Messages.
+    Message(Box<Sent>),
+}
+
+/// Messages that are on their way, and what becomes of the answer.
+struct Sent {
+    op: Op,
+    after: After,
 }
 
 /// What becomes of an answer from the host.
@@ -227,7 +256,7 @@ enum After {
 }
 
 /// A copy between the local store and the memory of a file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Copy {
     fd: i32,
     ticket: Ticket,
@@ -257,9 +286,8 @@ impl<G: Ground> Worker<G> {
             store,
             trace,
             cors: Vec::new(),
-            queue: VecDeque::new(),
+            queue: Round::new(Answer::number(0)),
             parked: VecDeque::new(),
-            left_in_round: 0,
         };
         let greeting = ops::greet(worker.link.conn(), uid);
         match worker.wait_for(greeting)? {
@@ -277,22 +305,53 @@ impl<G: Ground> Worker<G> {
 
     /// Runs until no coroutine is left.
     pub fn run(&mut self) -> std::result::Result<(), Ended> {
+        // A trace has every switch.
+        let mut resumer =
+            if self.trace.is_on() { Resumer::new() } else { Resumer::of(&self.queue) };
         loop {
-            if self.left_in_round == 0 {
+            if self.queue.left() == 0 {
                 self.take_arrivals()?;
-                self.left_in_round = self.queue.len();
+                self.queue.set_left(self.queue.len());
             }
-            let Some(entry) = self.queue.pop_front() else {
+            let Some(cor) = self.queue.first() else {
                 if self.parked.is_empty() {
                     return self.link.flush(&mut self.ground);
                 }
-                self.left_in_round = 0;
                 self.wait_for_arrival()?;
                 continue;
             };
-            self.left_in_round -= 1;
-            let answer = self.finish(entry.cor, entry.wait)?;
-            self.turn(entry.cor, answer)?;
+            self.queue.set_left(self.queue.left() - 1);
+            self.queue.set_idle(false);
+            let answer = match self.slot(cor).wait {
+                Wait::Turn(answer) => answer,
+                Wait::Copy => match self.copy(cor) {
+                    Some(answer) => answer,
+                    None => self.copy_slowly(cor)?,
+                },
+                Wait::Message(_) => {
+                    let sent = self.sent(cor);
+                    self.finish(cor, sent)?
+                }
+            };
+            self.turn(&mut resumer, cor, answer)?;
+        }
+    }
+
+    fn join(&mut self, cor: u32, is_idle: bool) {
+        let slot = self.cors[cor as usize].as_ref().expect("who joins is there");
+        self.queue.join(cor, &slot.cor, is_idle);
+    }
+
+    #[inline]
+    fn slot(&mut self, cor: u32) -> &mut Slot {
+        self.cors[cor as usize].as_mut().expect("who is in the queue is there")
+    }
+
+    /// What it waits for, which are messages.
+    fn sent(&mut self, cor: u32) -> Sent {
+        match mem::replace(&mut self.slot(cor).wait, Wait::Turn(Answer::number(0))) {
+            Wait::Message(sent) => *sent,
+            _ => unreachable!("it waits for messages"),
         }
     }
 
@@ -333,7 +392,9 @@ impl<G: Ground> Worker<G> {
             Ok(is_counted) => is_counted.then_some(new.stack.address),
             Err(full) => return Ok(Err(Errno::because(Errno::ENOMEM, full.to_string()))),
         };
-        let slot = Some(Slot { cor: new.cor, counted, error: (0, String::new()) });
+        let wait = Wait::Turn(Answer::number(0));
+        let (error, copy) = ((0, String::new()), Copy::default());
+        let slot = Some(Slot { cor: new.cor, counted, error, wait, copy });
         let number = match self.cors.iter().position(Option::is_none) {
             Some(free) => {
                 self.cors[free] = slot;
@@ -345,7 +406,7 @@ impl<G: Ground> Worker<G> {
             }
         } as u32;
         self.trace.event(format_args!("spawn {number}"))?;
-        self.queue.push_back(Entry { cor: number, wait: Wait::Turn(Ok(0)) });
+        self.join(number, true);
         Ok(Ok(number))
     }
 
@@ -356,34 +417,41 @@ impl<G: Ground> Worker<G> {
         }
         if self.trace.is_replay() {
             while let Some(cor) = self.trace.arrival_due() {
-                let Some(at) = self.parked.iter().position(|entry| entry.cor == cor) else { break };
-                let entry = self.parked.remove(at).expect("it was found there");
-                self.arrive(entry)?;
+                let Some(at) = self.parked.iter().position(|parked| *parked == cor) else { break };
+                self.parked.remove(at);
+                self.arrive(cor)?;
             }
             return Ok(());
         }
         for _ in 0..self.parked.len() {
-            let mut entry = self.parked.pop_front().expect("counted");
-            let Wait::Message(op, after) = &mut entry.wait else { unreachable!("messages park") };
-            match self.link.poll(op, &mut self.ground)? {
-                Some(result) => {
-                    let (cor, after) = (entry.cor, *after);
-                    self.trace.event(format_args!("arrive {cor}"))?;
-                    let answer = self.conclude(cor, result, after)?;
-                    self.queue.push_back(Entry { cor, wait: Wait::Turn(answer) });
-                }
-                None => self.parked.push_back(entry),
+            let cor = self.parked.pop_front().expect("counted");
+            let slot = self.cors[cor as usize].as_mut().expect("who is parked is there");
+            let Wait::Message(sent) = &mut slot.wait else { unreachable!("messages park") };
+            let after = sent.after;
+            match self.link.poll(&mut sent.op, &mut self.ground)? {
+                Some(result) => self.arrived(cor, result, after)?,
+                None => self.parked.push_back(cor),
             }
         }
         Ok(())
     }
 
-    fn arrive(&mut self, entry: Entry) -> std::result::Result<(), Ended> {
-        let Wait::Message(op, after) = entry.wait else { unreachable!("messages park") };
-        let result = self.wait_for(op)?;
-        self.trace.event(format_args!("arrive {}", entry.cor))?;
-        let answer = self.conclude(entry.cor, result, after)?;
-        self.queue.push_back(Entry { cor: entry.cor, wait: Wait::Turn(answer) });
+    fn arrive(&mut self, cor: u32) -> std::result::Result<(), Ended> {
+        let sent = self.sent(cor);
+        let result = self.wait_for(sent.op)?;
+        self.arrived(cor, result, sent.after)
+    }
+
+    fn arrived(
+        &mut self,
+        cor: u32,
+        result: Result<ops::Reply>,
+        after: After,
+    ) -> std::result::Result<(), Ended> {
+        self.trace.event(format_args!("arrive {cor}"))?;
+        let answer = self.conclude(cor, result, after)?;
+        self.slot(cor).wait = Wait::Turn(answer);
+        self.join(cor, false);
         Ok(())
     }
 
@@ -396,8 +464,8 @@ impl<G: Ground> Worker<G> {
             }
             if self.trace.is_replay() {
                 // The recording has something else than an arrival here: it differs at the next event.
-                let entry = self.parked.pop_front().expect("somebody is parked");
-                return self.arrive(entry);
+                let cor = self.parked.pop_front().expect("somebody is parked");
+                return self.arrive(cor);
             }
             self.link.wait(&mut self.ground)?;
         }

@@ -17,7 +17,7 @@
 //! ```
 
 use crate::boundary::{apart, ask};
-use covey_cell::coroutine::STACK_BYTES_MIN;
+use covey_cell::coroutine::{STACK_BYTES_MIN, give_way};
 use covey_cell::worker::{Cor, Request, Spawn, mode};
 use covey_ninep::tree::Errno;
 use covey_wire::Span;
@@ -125,8 +125,11 @@ pub fn log(text: &str) {
 }
 
 /// Lets other coroutines run.
+#[inline]
 pub fn yield_now() {
-    let _ = ask(Request::Yield);
+    if !give_way() {
+        let _ = ask(Request::Yield);
+    }
 }
 
 /// The number of this coroutine.

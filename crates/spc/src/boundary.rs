@@ -8,17 +8,17 @@ use covey_wire::Span;
 use std::ffi::{c_char, c_void};
 use std::ptr;
 
-/// Asks for something on behalf of the coroutine that runs.
+/// Asks for something on behalf of the coroutine that runs: a number, or that of an error.
 #[inline]
-pub fn ask(request: Request) -> Answer {
+pub fn ask(request: Request) -> Result<i64, u32> {
     // SAFETY: all coroutines of a worker's thread are those of its worker.
-    unsafe { suspend::<Request, Answer>(request) }.unwrap_or(Err(Errno::EPERM))
+    let answer = unsafe { suspend::<Request, Answer>(request) };
+    answer.map_or(Err(Errno::EPERM), Answer::result)
 }
 
 /// Does work that needs a large stack.
 pub fn apart<R>(work: impl FnOnce() -> R) -> R {
-    // SAFETY: all coroutines of a worker's thread are those of its worker; the work of this library asks nothing.
-    unsafe { on_large_stack::<Request, Answer, R>(work) }
+    on_large_stack(work)
 }
 
 /// The answer to what the work makes of a call, or -1.

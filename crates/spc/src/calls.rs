@@ -1,6 +1,7 @@
 //! The functions of `covey_cell.h`. Each asks the worker and waits for its answer; nothing else is done on the caller's
 //! stack, which may be small.
 
+use crate::api::yield_now;
 use crate::boundary::{apart, ask, export, memory, text};
 use covey_cell::worker::{Cor, Request, Spawn};
 use covey_io::os::program::GuardPage;
@@ -89,9 +90,10 @@ export! {
 }
 export! {
     /// Lets the other coroutines run: `yield` in C, which is a word of Rust.
-    fn covey_cell_yield() -> c_int {
-        Request::Yield
-    }
+    free fn covey_cell_yield() -> c_int {
+        yield_now();
+        0
+    } else -1
 }
 export! {
     /// Ends the coroutine. Outside any there is nothing to end but the process.
@@ -121,9 +123,12 @@ export! {
 export! {
     /// The coroutine's last error.
     free fn sp_rerror(words: *mut *mut c_char, code: *mut c_int) {
-        let into = ERROR.with_borrow_mut(|error| {
-            error.fill(0);
-            memory(error.as_mut_ptr(), LINE_BYTES as u64 - 1)
+        let into = apart(|| {
+            ERROR.with_borrow_mut(|error| {
+                error.clear();
+                error.resize(LINE_BYTES, 0);
+                memory(error.as_mut_ptr(), LINE_BYTES as u64 - 1)
+            })
         });
         let _ = ask(Request::ErrorText { into });
         let number = ask(Request::ErrorCode).unwrap_or_default();
@@ -166,9 +171,10 @@ const TOO_SMALL: &str = "the stack is too small";
 /// Longest line of the log, and longest text of an error, in bytes.
 const LINE_BYTES: usize = 1024;
 
+// Apart from the variables of the thread themselves, for which a library that is loaded late has some hundred bytes.
 thread_local! {
-    static LINE: RefCell<[u8; LINE_BYTES]> = const { RefCell::new([0; LINE_BYTES]) };
-    static ERROR: RefCell<[u8; LINE_BYTES]> = const { RefCell::new([0; LINE_BYTES]) };
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static ERROR: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 unsafe extern "C" {
@@ -186,6 +192,7 @@ unsafe extern "C" {
 /// `format` is a text, and `arguments` are what it names.
 unsafe fn formatted(format: *const c_char, arguments: *mut c_void) -> Span {
     LINE.with_borrow_mut(|line| {
+        line.resize(LINE_BYTES, 0);
         let to = line.as_mut_ptr();
         // SAFETY: promised by the caller; there is room for a line.
         let bytes = unsafe { vsnprintf(to.cast(), LINE_BYTES, format, arguments) };

@@ -46,9 +46,10 @@ impl Store {
     #[inline]
     fn check(&self, mapping: u32) -> Result<()> {
         let file = self.mapped.get(mapping as usize).and_then(Option::as_ref);
-        match file.is_none_or(MappedFile::is_whole) {
-            true => Ok(()),
-            false => Err(Errno::because(Errno::EIO, "another process has shortened the file")),
+        if file.is_none_or(MappedFile::is_whole) {
+            Ok(())
+        } else {
+            Err(Errno::because(Errno::EIO, "another process has shortened the file"))
         }
     }
 }
@@ -123,8 +124,10 @@ impl Ground for Store {
     #[inline]
     fn prefetch(&self, mapping: u32, pointer: u64, bytes: u64) {
         let Ok(place) = self.place(mapping, pointer, bytes.min(PREFETCH_BYTES)) else { return };
-        for line in (place.address..place.address + place.bytes).step_by(64) {
+        let (mut line, end) = (place.address, place.address + place.bytes);
+        while line < end {
             prefetch(line);
+            line += 64;
         }
     }
 
@@ -188,8 +191,9 @@ fn prefetch(address: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is harmless.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(ptr::with_exposed_provenance(address as usize));
+        use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
+        // It is read once: no cache but the first has to keep it.
+        _mm_prefetch::<_MM_HINT_NTA>(ptr::with_exposed_provenance(address as usize));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
@@ -207,7 +211,7 @@ fn is_closed(socket: &UnixStream) -> bool {
     got == 0
 }
 
-/// Of a transfer that begins: more than this the CPU finds by itself.
-const PREFETCH_BYTES: u64 = 512;
+/// Of a transfer that begins: a page, behind which processors do not prefetch anyway. Half of it is worse than nothing.
+const PREFETCH_BYTES: u64 = 4096;
 /// More than a host has.
 const MAPPINGS_MAX: usize = 1 << 20;

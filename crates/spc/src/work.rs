@@ -63,7 +63,7 @@ fn work(words: &[CString]) -> Result<(), String> {
 /// Loads the program and counts its segments.
 fn load(path: &Path, card: Card) -> Result<(Program, LocalStore), String> {
     let failed = |error| format!("cannot load {}: {error}", path.display());
-    let loaded = Program::load(path, false).map_err(failed)?;
+    let loaded = Program::load(path).map_err(failed)?;
     let mut store = LocalStore::new(card.store_bytes);
     for segment in loaded.segments().map_err(failed)? {
         let held = store.hold("a segment of the program", segment);

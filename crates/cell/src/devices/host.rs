@@ -5,8 +5,8 @@ use super::memory::map_call;
 use super::{Host, Lines, Region, qid};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Data, Entry, Errno, O_TRUNC, Opened, Outcome, Read, Result, S_IFDIR, S_IFMT,
-    S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
+    Attach, Attr, Data, Entry, Errno, O_TRUNC, Opened, Outcome, Read, Removal, Result, S_IFDIR,
+    S_IFMT, S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
 };
 use covey_wire::{Bytes, Name};
 use std::cell::RefCell;
@@ -217,9 +217,9 @@ impl Tree for HostFiles {
         })
     }
 
-    fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+    fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, what: Removal) -> Outcome<()> {
         Outcome::now(|| {
-            if self.kind == Kind::Private || is_dir {
+            if self.kind == Kind::Private || what.is_dir() {
                 return Err(Errno::EROFS.into());
             }
             self.host.remove(&format!("{}/{}", dir.path, name.lossy()))

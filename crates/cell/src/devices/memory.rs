@@ -3,8 +3,8 @@
 use super::{Host, Lines, MAP, Region, check_access, qid, wanted};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Data, Directory, Entry, Errno, Make, O_TRUNC, Opened, Outcome, Read, Result,
-    S_IFDIR, S_IFMT, S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
+    Attach, Attr, Data, Directory, Entry, Errno, Make, O_TRUNC, Opened, Outcome, Read, Removal,
+    Result, S_IFDIR, S_IFMT, S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
 };
 use covey_wire::{Bytes, Name};
 use std::cell::{Cell, RefCell};
@@ -180,11 +180,11 @@ impl Tree for Memory {
         Ok(self.names.borrow().list(after, max, dots, attr)).into()
     }
 
-    fn unlink(&self, user: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+    fn unlink(&self, user: &Rc<User>, _: &Node, name: Name, what: Removal) -> Outcome<()> {
         Outcome::now(|| {
             check_access(user, &self.root.attr.borrow(), 2)?;
             let node = self.names.borrow().find(&name)?;
-            node.attr.borrow().check_unlink(is_dir)?;
+            node.attr.borrow().check_unlink(what)?;
             self.names.borrow_mut().remove(&name)?;
             node.attr.borrow_mut().change_links(-1, self.host.now());
             self.root.attr.borrow_mut().change_content(self.host.now());

@@ -7,8 +7,8 @@
 use super::{Host, check_access, qid, wanted};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Bell, Data, Directory, Entry, Errno, Opened, Outcome, Read, Result, S_IFDIR,
-    S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
+    Attach, Attr, Bell, Data, Directory, Entry, Errno, Opened, Outcome, Read, Removal, Result,
+    S_IFDIR, S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
 };
 use covey_wire::{Bytes, Name};
 use std::cell::{Cell, RefCell};
@@ -275,11 +275,11 @@ impl Tree for Pipes {
         Ok(self.names.borrow().list(after, max, [root.clone(), root], attr)).into()
     }
 
-    fn unlink(&self, user: &Rc<User>, _: &Node, name: Name, is_dir: bool) -> Outcome<()> {
+    fn unlink(&self, user: &Rc<User>, _: &Node, name: Name, what: Removal) -> Outcome<()> {
         Outcome::now(|| {
             check_access(user, &self.attr.borrow(), 2)?;
             let pipe = self.names.borrow().find(&name)?;
-            pipe.attr.borrow().check_unlink(is_dir)?;
+            pipe.attr.borrow().check_unlink(what)?;
             self.names.borrow_mut().remove(&name)?;
             self.count.set(self.count.get() - 1);
             Ok(())

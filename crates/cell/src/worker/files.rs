@@ -1,13 +1,17 @@
 //! A worker's open files.
 
+use super::Copy;
 use crate::header::Ticket;
 use covey_ninep::client::Fid;
 use covey_ninep::tree::{Errno, Result};
-use covey_wire::Name;
+use covey_wire::{Name, Span};
 use std::rc::Rc;
 
 /// Files that one worker may have open at once.
 pub const FILES_MAX: usize = 64;
+
+/// Of offset, count and buffer of what is copied without a message.
+const ALIGNMENT: u64 = 16;
 
 /// How a file is opened, as Plan 9 numbers it.
 pub mod mode {
@@ -40,6 +44,16 @@ pub(super) struct File {
     pub blocks: bool,
 }
 
+impl File {
+    /// Moves the descriptor's own place on: where it was.
+    #[inline]
+    pub fn advance(&mut self, bytes: u64) -> u64 {
+        let at = self.offset;
+        self.offset = at.saturating_add(bytes);
+        at
+    }
+}
+
 impl Files {
     pub fn add(&mut self, file: File) -> Result<i32> {
         let free = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
@@ -58,6 +72,24 @@ impl Files {
     pub fn find(&mut self, fd: i32) -> Result<&mut File> {
         let slot = usize::try_from(fd).ok().and_then(|fd| self.open.get_mut(fd));
         slot.and_then(Option::as_mut).ok_or_else(|| unknown(fd))
+    }
+
+    /// The copy that a transfer is; `None` where it needs a message, or is an error. A descriptor's own place moves on at
+    /// once, so that the next transfer begins behind this one.
+    #[inline]
+    pub fn copy(&mut self, fd: i32, is_read: bool, local: Span, at: Option<u64>) -> Option<Copy> {
+        let file = self.open.get_mut(usize::try_from(fd).ok()?)?.as_mut()?;
+        let ticket = file.map?;
+        let offset = at.unwrap_or(file.offset);
+        let is_aligned = (local.address | local.bytes | offset).is_multiple_of(ALIGNMENT);
+        if !is_aligned || !(is_read || file.may_write) {
+            return None;
+        }
+        let is_moved = at.is_none();
+        if is_moved {
+            file.advance(local.bytes);
+        }
+        Some(Copy { fd, ticket, is_read, local, at: offset, is_moved })
     }
 
     pub fn close(&mut self, fd: i32) -> Result<File> {

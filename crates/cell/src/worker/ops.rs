@@ -45,15 +45,18 @@ pub(super) fn greet(conn: &Conn, uid: u32) -> Op {
     })
 }
 
-/// Walks from the root to a new fid.
+/// Walks from the root to a new fid. Where the walk ends early it is done once more, slowly, to learn why.
 fn walk(conn: &Conn, fid: &Fid, names: Vec<Name>) -> impl Future<Output = Result<()>> + use<> {
-    let count = names.len();
-    let newfid = fid.number();
-    let call = conn.call(Message::Twalk { fid: 0, newfid, names: List(names) });
+    let (conn, newfid) = (conn.clone(), fid.number());
+    let call = conn.call(Message::Twalk { fid: 0, newfid, names: List(names.clone()) });
     async move {
         match call.await? {
-            Message::Rwalk { qids } if qids.0.len() == count => Ok(()),
-            Message::Rwalk { .. } => Err(Errno::ENOENT.into()),
+            Message::Rwalk { qids } if qids.0.len() == names.len() => Ok(()),
+            Message::Rwalk { .. } => {
+                Fid::walk(&conn, 0, &names).await?;
+                // It is there by now. What was sent behind the walk has failed all the same.
+                Err(Errno::ENOENT.into())
+            }
             other => Err(odd(&other)),
         }
     }

@@ -8,8 +8,9 @@ use crate::memory::Flat;
 use covey_ninep::namespace::Namespace;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::Peer;
-use covey_wire::{BytesMut, Machine, Segments};
+use covey_wire::{BytesMut, Machine, Rng, Segments};
 use std::cell::RefCell;
+use std::result::Result as StdResult;
 use std::task::{Context, Waker};
 
 /// A host that answers when it likes.
@@ -17,7 +18,7 @@ struct ToyServer {
     mailbox: HostBox<Flat>,
     session: Option<Session<Namespace>>,
     ready: Vec<Vec<u8>>,
-    random: u64,
+    rng: Rng,
 }
 
 impl ToyServer {
@@ -25,20 +26,13 @@ impl ToyServer {
         let peer = Peer { name: "worker".into(), uid: Some(7), has_key: false };
         let session = Session::new(toy.names.clone(), peer, server::Config::default());
         let mailbox = HostBox::new(toy.host.memory.clone(), worker);
-        ToyServer { mailbox, session: Some(session), ready: Vec::new(), random: seed | 1 }
-    }
-
-    fn chance(&mut self, of: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random as usize % of
+        ToyServer { mailbox, session: Some(session), ready: Vec::new(), rng: Rng::new(seed) }
     }
 
     /// Takes some requests and lets some replies go, in any order.
     fn step(&mut self) {
         let mut message = Vec::new();
-        while self.chance(3) > 0 && self.mailbox.take(&mut message).expect("a message") {
+        while self.rng.index(3) > 0 && self.mailbox.take(&mut message).expect("a message") {
             let session = self.session.as_mut().expect("it is alive");
             let mut input = BytesMut::from(&message[..]);
             session.handle_input(Instant::now(), &mut input).expect("9P");
@@ -54,8 +48,8 @@ impl ToyServer {
             self.ready.push(reply.to_vec());
             rest = after;
         }
-        while !self.ready.is_empty() && self.chance(3) > 0 {
-            let index = self.chance(self.ready.len());
+        while !self.ready.is_empty() && self.rng.index(3) > 0 {
+            let index = self.rng.index(self.ready.len());
             // What a flush forgets is answered before the flush, or never.
             let index =
                 if self.ready[..=index].iter().any(|reply| reply[4] == 109) { 0 } else { index };
@@ -141,9 +135,9 @@ impl Ground for ToyGround {
 struct Me(Rc<RefCell<Vec<u8>>>);
 
 impl Me {
-    fn ask(&self, request: Request) -> Answer {
+    fn ask(&self, request: Request) -> StdResult<i64, u32> {
         // SAFETY: the coroutines of these tests are those of workers.
-        unsafe { suspend(request) }.expect("in a coroutine")
+        unsafe { suspend::<Request, Answer>(request) }.expect("in a coroutine").result()
     }
 
     /// Puts bytes at an offset of the local store.
@@ -163,7 +157,7 @@ impl Me {
         self.ask(Request::Open { path, mode }).expect("it opens") as i32
     }
 
-    fn spawn(&self, body: impl FnOnce(Me) + 'static) -> Answer {
+    fn spawn(&self, body: impl FnOnce(Me) + 'static) -> StdResult<i64, u32> {
         let me = self.clone();
         self.ask(Request::Spawn(Box::new(new(move || body(me)))))
     }
@@ -246,6 +240,22 @@ fn a_thousand_runs_of_sixteen_coroutines_give_one_trace() {
         assert!(*first == trace, "seed {seed}");
     }
     assert!(first.unwrap().lines().count() > 400);
+}
+
+#[test]
+fn a_path_that_ends_early_is_refused_with_the_reason_of_its_last_step() {
+    let toy = toy(1);
+    with_input(&toy);
+    let (ended, _) = run(&toy, 5, Trace::off(), |me| {
+        let ask = |path: &str| {
+            let path = me.put(0, path.as_bytes());
+            me.ask(Request::Open { path, mode: mode::READ })
+        };
+        me.open("#r/file", mode::ANY);
+        assert_eq!(ask("#r/file/below"), Err(Errno::ENOTDIR));
+        assert_eq!(ask("#U/nothing"), Err(Errno::ENOENT));
+    });
+    ended.unwrap();
 }
 
 #[test]
@@ -474,4 +484,16 @@ fn a_file_that_is_shortened_is_shorter_for_a_worker_that_has_it_mapped() {
     });
     ended.unwrap();
     let _ = &toy.headers;
+}
+
+#[test]
+fn an_answer_is_a_number_or_an_error_and_fits_a_register() {
+    assert_eq!(size_of::<StdResult<Answer, ()>>(), 8);
+    for number in [0, 1, 8192, i64::MAX - 1] {
+        assert_eq!(Answer::number(number as u64).result(), Ok(number));
+    }
+    assert_eq!(Answer::number(u64::MAX).result(), Ok(i64::MAX - 1));
+    for code in [0, 5, u32::MAX] {
+        assert_eq!(Answer::error(code).result(), Err(code));
+    }
 }

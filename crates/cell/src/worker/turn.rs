@@ -2,12 +2,13 @@
 
 use super::files::{File, may_be_mapped, names, text};
 use super::ops::{self, Op, Reply};
-use super::{After, Answer, Copy, Ended, Entry, Ground, Request, Wait, Worker};
-use crate::coroutine::Step;
-use crate::header::{self, Place};
-use crate::trace::{DIGEST_SEED, digest};
+use super::{After, Answer, Copy, Ended, Ground, Request, Sent, Wait, Worker};
+use crate::coroutine::{Resumer, Step};
+use crate::header::{self, Access, Place, View};
+use crate::memory::Shared;
 use covey_ninep::tree::{Errno, Result};
-use covey_wire::{Bytes, Span};
+use covey_wire::{Bytes, Span, fnv1a};
+use std::mem;
 use std::result::Result as StdResult;
 
 /// What becomes of a request.
@@ -15,7 +16,11 @@ enum Next {
     /// The coroutine goes on at once.
     Answer(Answer),
     /// It goes to the end of the queue.
-    Queue(Wait),
+    Yield,
+    /// It goes there and waits for a copy.
+    Copy(Copy),
+    /// It goes there and waits for messages.
+    Queue(Op, After),
     /// It waits outside the queue.
     Park(Op, After),
     /// It is no more.
@@ -24,35 +29,78 @@ enum Next {
 
 impl<G: Ground> Worker<G> {
     /// Lets a coroutine run until it has to wait.
-    pub(super) fn turn(&mut self, cor: u32, answer: Answer) -> StdResult<(), Ended> {
-        let mut answer = answer;
+    #[inline]
+    pub(super) fn turn(
+        &mut self,
+        by: &mut Resumer,
+        cor: u32,
+        answer: Answer,
+    ) -> StdResult<(), Ended> {
+        let (mut cor, mut answer) = (cor, answer);
         loop {
-            let slot = self.cors[cor as usize].as_mut().expect("who is in the queue is there");
-            let step = slot.cor.resume(answer);
-            if !slot.cor.is_within_stack() {
-                return Err(Ended::Overflow(cor));
-            }
-            let next = match step {
-                Step::Done => Next::End,
-                Step::Asks(Request::Yield) => {
-                    self.trace.event(format_args!("ask {cor} yield"))?;
-                    Next::Queue(Wait::Turn(Ok(0)))
-                }
-                Step::Asks(request) => self.begin(cor, request)?,
+            // SAFETY: nobody is dropped before the request has been taken.
+            let step = unsafe { self.slot(cor).cor.resume(by, answer) };
+            // It may have given way to others.
+            cor = self.queue.first().expect("who has run is there");
+            let request = match step {
+                Step::Overflow => return Err(Ended::Overflow(cor)),
+                Step::Done => return self.end(cor),
+                Step::Asks(request) => request,
             };
-            match next {
-                Next::Answer(now) => answer = now,
-                Next::Queue(wait) => {
-                    self.queue.push_back(Entry { cor, wait });
+            let slot = self.cors[cor as usize].as_mut().expect("who has run is there");
+            // What is asked most often, without anything that the other requests need.
+            let quick = match *request {
+                _ if self.trace.is_on() => None,
+                Request::Read { fd, to, at } => self.files.copy(fd, true, to, at),
+                Request::Write { fd, from, at } => self.files.copy(fd, false, from, at),
+                Request::Yield => {
+                    slot.wait = Wait::Turn(Answer::number(0));
+                    self.queue.set_idle(true);
+                    self.queue.step();
                     return Ok(());
                 }
-                Next::Park(op, after) => {
-                    self.parked.push_back(Entry { cor, wait: Wait::Message(op, after) });
-                    return self.link.send(&mut self.ground);
-                }
-                Next::End => return self.end(cor),
+                _ => None,
+            };
+            if let Some(copy) = quick {
+                slot.copy = copy;
+                slot.wait = Wait::Copy;
+                announce(&self.ground, &slot.copy, self.queue.len() - 1);
+                self.queue.step();
+                return Ok(());
+            }
+            let request = mem::replace(request, Request::Yield);
+            match self.begin(cor, request)? {
+                Some(now) => answer = now,
+                None => return Ok(()),
             }
         }
+    }
+
+    /// Begins what a coroutine asks for. None when it has to wait, or has ended.
+    fn begin(&mut self, cor: u32, request: Request) -> StdResult<Option<Answer>, Ended> {
+        let wait = match self.begun(cor, request)? {
+            Next::Answer(now) => return Ok(Some(now)),
+            Next::End => return self.end(cor).map(|()| None),
+            Next::Queue(op, after) => Wait::Message(Box::new(Sent { op, after })),
+            Next::Park(op, after) => {
+                self.slot(cor).wait = Wait::Message(Box::new(Sent { op, after }));
+                self.queue.leave();
+                self.parked.push_back(cor);
+                return self.link.send(&mut self.ground).map(|()| None);
+            }
+            Next::Yield => Wait::Turn(Answer::number(0)),
+            Next::Copy(copy) => {
+                announce(&self.ground, &copy, self.queue.len() - 1);
+                self.slot(cor).copy = copy;
+                Wait::Copy
+            }
+        };
+        if matches!(wait, Wait::Message(_)) {
+            self.link.send(&mut self.ground)?;
+        }
+        self.slot(cor).wait = wait;
+        self.queue.step();
+        Ok(None)
     }
 
     fn end(&mut self, cor: u32) -> StdResult<(), Ended> {
@@ -60,18 +108,22 @@ impl<G: Ground> Worker<G> {
         if let Some(stack) = slot.counted {
             self.store.release(stack);
         }
+        self.queue.leave();
         Ok(self.trace.event(format_args!("end {cor}"))?)
     }
 
-    fn begin(&mut self, cor: u32, request: Request) -> StdResult<Next, Ended> {
+    fn begun(&mut self, cor: u32, request: Request) -> StdResult<Next, Ended> {
         let begun = match request {
             Request::Read { fd, to, at } => self.begin_read(cor, fd, to, at)?,
             Request::Write { fd, from, at } => self.begin_write(cor, fd, from, at)?,
             Request::Terminate => Ok(Next::End),
-            Request::Yield => Ok(Next::Queue(Wait::Turn(Ok(0)))),
+            Request::Yield => {
+                self.trace.event(format_args!("ask {cor} yield"))?;
+                Ok(Next::Yield)
+            }
             Request::Spawn(new) => self.spawn(*new)?.map(|number| now(number.into())),
             Request::Id => Ok(now(cor.into())),
-            // `turn` has looked.
+            // It would not have been asked otherwise.
             Request::CheckStack => Ok(now(1)),
             Request::Open { path, mode } => self.begin_open(cor, path, mode)?,
             Request::Create { path, perm, mode } => self.begin_create(cor, path, perm, mode)?,
@@ -87,10 +139,7 @@ impl<G: Ground> Worker<G> {
                 self.log(line)
             }
             Request::ErrorText { into } => Ok(now(self.error_text(cor, into))),
-            Request::ErrorCode => {
-                let slot = self.cors[cor as usize].as_ref();
-                Ok(now(slot.map_or(0, |slot| slot.error.0.into())))
-            }
+            Request::ErrorCode => Ok(now(self.slot(cor).error.0.into())),
             Request::SetError { text, code } => {
                 let text = self.ground.take(text);
                 self.keep_error(cor, code, String::from_utf8_lossy(&text).into_owned());
@@ -103,9 +152,6 @@ impl<G: Ground> Worker<G> {
             Request::Allocate { bytes } => self.allocate(bytes).map(|at| now(at as i64)),
             Request::Release { address } => self.release(address).map(|()| now(0)),
         };
-        if matches!(begun, Ok(Next::Queue(Wait::Message(..)))) {
-            self.link.send(&mut self.ground)?;
-        }
         Ok(match begun {
             Ok(next) => next,
             Err(error) => Next::Answer(self.failed(cor, error)),
@@ -143,7 +189,6 @@ impl<G: Ground> Worker<G> {
             .map(|names| message(ops::remove(self.link.conn(), names), After::Nothing)))
     }
 
-    #[inline]
     fn begin_read(
         &mut self,
         cor: u32,
@@ -151,22 +196,22 @@ impl<G: Ground> Worker<G> {
         to: Span,
         at: Option<u64>,
     ) -> StdResult<Result<Next>, Ended> {
-        let file = match self.files.find(fd) {
-            Ok(file) => file,
+        let offset = match self.files.find(fd) {
+            Ok(file) => at.unwrap_or(file.offset),
             Err(error) => return Ok(Err(error)),
         };
-        let (offset, moved) = start(file, fd, at, to.bytes);
         self.trace.event(format_args!("ask {cor} read {fd} {} at {offset}", to.bytes))?;
-        if let Some(copy) = direct(file, fd, true, to, offset, moved.is_some()) {
-            self.announce(&copy);
-            return Ok(Ok(Next::Queue(Wait::Copy(copy))));
+        if let Some(copy) = self.files.copy(fd, true, to, at) {
+            return Ok(Ok(Next::Copy(copy)));
         }
-        let op = ops::read(&file.fid, offset, to.bytes, file.blocks);
-        let after = After::Data { to, moved };
-        Ok(Ok(if file.blocks { Next::Park(op, after) } else { message(op, after) }))
+        Ok(self.files.find(fd).map(|file| {
+            let moved = at.is_none().then(|| (fd, file.advance(to.bytes)));
+            let op = ops::read(&file.fid, offset, to.bytes, file.blocks);
+            let after = After::Data { to, moved };
+            if file.blocks { Next::Park(op, after) } else { Next::Queue(op, after) }
+        }))
     }
 
-    #[inline]
     fn begin_write(
         &mut self,
         cor: u32,
@@ -174,50 +219,55 @@ impl<G: Ground> Worker<G> {
         from: Span,
         at: Option<u64>,
     ) -> StdResult<Result<Next>, Ended> {
-        let file = match self.files.find(fd) {
-            Ok(file) => file,
+        let offset = match self.files.find(fd) {
+            Ok(file) => at.unwrap_or(file.offset),
             Err(error) => return Ok(Err(error)),
         };
-        let (offset, moved) = start(file, fd, at, from.bytes);
         self.trace.event(format_args!("ask {cor} write {fd} {} at {offset}", from.bytes))?;
-        if file.may_write
-            && let Some(copy) = direct(file, fd, false, from, offset, moved.is_some())
-        {
-            self.announce(&copy);
-            return Ok(Ok(Next::Queue(Wait::Copy(copy))));
+        if let Some(copy) = self.files.copy(fd, false, from, at) {
+            return Ok(Ok(Next::Copy(copy)));
         }
-        let (fid, blocks) = (file.fid.clone(), file.blocks);
-        let op = ops::write(&fid, offset, self.ground.take(from), blocks);
-        let after = After::Written { count: from.bytes, moved };
-        Ok(Ok(if blocks { Next::Park(op, after) } else { message(op, after) }))
+        let ground = &self.ground;
+        Ok(self.files.find(fd).map(|file| {
+            let moved = at.is_none().then(|| (fd, file.advance(from.bytes)));
+            let op = ops::write(&file.fid, offset, ground.take(from), file.blocks);
+            let after = After::Written { count: from.bytes, moved };
+            if file.blocks { Next::Park(op, after) } else { Next::Queue(op, after) }
+        }))
     }
 
-    /// A copy is begun: memory is asked for that is used when its turn has come.
-    #[inline]
-    fn announce(&self, copy: &Copy) {
-        if copy.is_read {
-            let place = header::glance(&**self.ground.memory(), copy.ticket);
-            let bytes = copy.local.bytes.min(place.capacity.saturating_sub(copy.at));
-            self.ground.prefetch(place.mapping, place.pointer.wrapping_add(copy.at), bytes);
-        }
+    /// Takes the answer to messages.
+    pub(super) fn finish(&mut self, cor: u32, sent: Sent) -> StdResult<Answer, Ended> {
+        let result = self.wait_for(sent.op)?;
+        self.conclude(cor, result, sent.after)
     }
 
-    /// Concludes what a coroutine waited for.
+    /// Copies what a coroutine waits for, if that goes all at once and nobody wants to know of it.
     #[inline]
-    pub(super) fn finish(&mut self, cor: u32, wait: Wait) -> StdResult<Answer, Ended> {
-        match wait {
-            Wait::Turn(answer) => Ok(answer),
-            Wait::Copy(copy) => self.copy(cor, copy),
-            Wait::Message(op, after) => {
-                let result = self.wait_for(op)?;
-                self.conclude(cor, result, after)
-            }
+    pub(super) fn copy(&mut self, cor: u32) -> Option<Answer> {
+        let copy = &self.cors[cor as usize].as_ref()?.copy;
+        if self.trace.is_on() {
+            return None;
         }
+        let memory = self.ground.memory().clone();
+        let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
+        if bytes < copy.local.bytes {
+            return None;
+        }
+        let mapping = access.view.place.mapping;
+        let done = if copy.is_read {
+            self.ground.fetch(mapping, pointer, copy.local)
+        } else {
+            self.ground.put(copy.local, mapping, pointer)
+        };
+        done.is_ok().then(|| Answer::number(bytes))
     }
 
-    #[inline]
-    fn copy(&mut self, cor: u32, copy: Copy) -> StdResult<Answer, Ended> {
-        match self.copy_direct(&copy) {
+    /// The same where anything is different: the end of the file, an error, a trace.
+    #[cold]
+    pub(super) fn copy_slowly(&mut self, cor: u32) -> StdResult<Answer, Ended> {
+        let copy = self.slot(cor).copy;
+        match self.copy_part(&copy) {
             Some(Ok(count)) => {
                 if copy.is_moved && count < copy.local.bytes {
                     self.moved_back(copy.fd, copy.at, count, copy.local.bytes);
@@ -225,35 +275,29 @@ impl<G: Ground> Worker<G> {
                 if self.trace.is_on() {
                     self.trace_data(cor, copy.is_read, copy.local, count)?;
                 }
-                Ok(Ok(count as i64))
+                Ok(Answer::number(count))
             }
             Some(Err(error)) => Ok(self.failed(cor, error)),
             None => self.copy_by_message(cor, copy),
         }
     }
 
-    /// `None` where only the host can do it.
-    #[inline]
-    fn copy_direct(&mut self, copy: &Copy) -> Option<Result<u64>> {
+    /// Copies as much as there is; `None` where only the host can do it.
+    fn copy_part(&mut self, copy: &Copy) -> Option<Result<u64>> {
         let memory = self.ground.memory().clone();
-        let access = header::enter(&*memory, self.number, copy.ticket)?;
-        let (size, place) = (access.view.size, access.view.place);
-        if place.mapping == Place::NOWHERE {
-            return None;
-        }
-        let bytes = copy.local.bytes.min(size.saturating_sub(copy.at));
+        let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
         if !copy.is_read && bytes < copy.local.bytes {
             return None;
         }
         if bytes == 0 {
             return Some(Ok(0));
         }
-        let pointer = place.pointer.checked_add(copy.at)?;
         let local = Span::new(copy.local.address, bytes);
+        let mapping = access.view.place.mapping;
         let done = if copy.is_read {
-            self.ground.fetch(place.mapping, pointer, local)
+            self.ground.fetch(mapping, pointer, local)
         } else {
-            self.ground.put(local, place.mapping, pointer)
+            self.ground.put(local, mapping, pointer)
         };
         Some(done.map(|()| bytes))
     }
@@ -291,11 +335,8 @@ impl<G: Ground> Worker<G> {
             self.trace.event(format_args!("done {cor} {code}"))?;
         }
         Ok(match answer {
-            Ok(number) => Ok(number),
-            Err(error) => {
-                self.keep_error(cor, error.code, error.to_string());
-                Err(error.code)
-            }
+            Ok(number) => Answer::number(number as u64),
+            Err(error) => self.failed(cor, error),
         })
     }
 
@@ -397,7 +438,7 @@ impl<G: Ground> Worker<G> {
 
     fn failed(&mut self, cor: u32, error: Errno) -> Answer {
         self.keep_error(cor, error.code, error.to_string());
-        Err(error.code)
+        Answer::error(error.code)
     }
 
     fn keep_error(&mut self, cor: u32, code: u32, text: String) {
@@ -416,23 +457,22 @@ impl<G: Ground> Worker<G> {
         if !self.trace.is_on() {
             return Ok(());
         }
-        Ok(match is_read {
-            true => {
-                let data = self.ground.take(Span::new(local.address, count));
-                let sum = digest(&data, DIGEST_SEED);
-                self.trace.event(format_args!("done {cor} {count} {sum:016x}"))
-            }
-            false => self.trace.event(format_args!("done {cor} {count}")),
+        Ok(if is_read {
+            let data = self.ground.take(Span::new(local.address, count));
+            let sum = fnv1a(&data);
+            self.trace.event(format_args!("done {cor} {count} {sum:016x}"))
+        } else {
+            self.trace.event(format_args!("done {cor} {count}"))
         }?)
     }
 }
 
 fn now(number: i64) -> Next {
-    Next::Answer(Ok(number))
+    Next::Answer(Answer::number(number as u64))
 }
 
 fn message(op: Op, after: After) -> Next {
-    Next::Queue(Wait::Message(op, after))
+    Next::Queue(op, after)
 }
 
 fn checked_names(path: &[u8]) -> Result<Vec<covey_wire::Name>> {
@@ -441,33 +481,34 @@ fn checked_names(path: &[u8]) -> Result<Vec<covey_wire::Name>> {
     Ok(names)
 }
 
-/// Where a transfer begins. A descriptor's own place moves on at once, so that the next one begins behind this one.
+/// A read is begun: its first memory is asked for, and arrives while others copy. Not so much that it drives out of the
+/// first cache what they copy: then it does harm, and the processor's own prefetching is better left alone.
 #[inline]
-fn start(file: &mut File, fd: i32, at: Option<u64>, bytes: u64) -> (u64, Option<(i32, u64)>) {
-    match at {
-        Some(at) => (at, None),
-        None => {
-            let at = file.offset;
-            file.offset = at.saturating_add(bytes);
-            (at, Some((fd, at)))
-        }
+fn announce<G: Ground>(ground: &G, copy: &Copy, others: usize) {
+    let together = copy.local.bytes.saturating_mul(others as u64 + 1);
+    if copy.is_read && others > 0 && together <= CACHED_BYTES {
+        let place = header::glance(&**ground.memory(), copy.ticket);
+        let bytes = copy.local.bytes.min(place.capacity.saturating_sub(copy.at));
+        ground.prefetch(place.mapping, place.pointer.wrapping_add(copy.at), bytes);
     }
 }
 
-/// The copy that a transfer is, if no message is needed.
+/// The right to copy, and where how many bytes of what was asked for lie; `None` where only the host can reach them.
 #[inline]
-fn direct(
-    file: &File,
-    fd: i32,
-    is_read: bool,
-    local: Span,
-    at: u64,
-    is_moved: bool,
-) -> Option<Copy> {
-    let ticket = file.map?;
-    let is_aligned = (local.address | local.bytes | at) & (ALIGNMENT - 1) == 0;
-    is_aligned.then_some(Copy { fd, ticket, is_read, local, at, is_moved })
+fn reach<'a, S: Shared>(
+    memory: &'a S,
+    worker: u32,
+    copy: &Copy,
+) -> Option<(Access<'a, S>, u64, u64)> {
+    let access = header::enter(memory, worker, copy.ticket)?;
+    let View { size, place } = access.view;
+    if place.mapping == Place::NOWHERE {
+        return None;
+    }
+    let bytes = copy.local.bytes.min(size.saturating_sub(copy.at));
+    let pointer = place.pointer.checked_add(copy.at)?;
+    Some((access, pointer, bytes))
 }
 
-/// Of offset, count and buffer of what is copied without a message.
-const ALIGNMENT: u64 = 16;
+/// Half of the smallest first cache of today: blocks of the file are beside the buffers that they are copied to.
+const CACHED_BYTES: u64 = 24 << 10;
