@@ -99,7 +99,9 @@ enum covey_result {
     /* The two sides of an operation overlap in memory. */
     COVEY_ERR_OVERLAPPING = -48,
     /* Between peers of different byte orders: the layouts of the two sides name elements of different sizes. */
-    COVEY_ERR_ELEMENTS = -49
+    COVEY_ERR_ELEMENTS = -49,
+    /* Another registration has this key. */
+    COVEY_ERR_KEY_TAKEN = -50
 };
 
 /* The words of a result. Never NULL, never freed. */

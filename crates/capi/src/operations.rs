@@ -104,7 +104,7 @@ impl CMatch {
 
 impl From<Completion> for CCompletion {
     fn from(completion: Completion) -> CCompletion {
-        let Completion { context, result, peer, tag, bytes } = completion;
+        let Completion { context, result, peer, tag, bytes, .. } = completion;
         let result = result.map_or_else(of_fault, |()| 0);
         CCompletion { context, tag, bytes, peer: peer.0, result }
     }

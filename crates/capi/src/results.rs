@@ -78,6 +78,7 @@ numbers! {
     -47 TooLong "COVEY_ERR_TOO_LONG" c"too long for one operation";
     -48 Overlapping "COVEY_ERR_OVERLAPPING" c"the two sides overlap in memory";
     -49 Elements "COVEY_ERR_ELEMENTS" c"the two sides have elements of different sizes";
+    -50 KeyTaken "COVEY_ERR_KEY_TAKEN" c"another registration has this key";
 }
 
 impl From<Error> for Refusal {

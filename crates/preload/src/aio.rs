@@ -4,7 +4,7 @@
 //! what was queued on one file until then goes to each server as one request. Requests that tell of
 //! their end by a signal or a thread go at once, since nobody may ever ask.
 
-use crate::boundary::{Result, Stop, errno, export, fail, is_inside, refuse, serve};
+use crate::boundary::{Locked, Result, Stop, errno, export, fail, is_inside, lock, refuse, serve};
 use crate::client::wait;
 use crate::data::Span;
 use crate::lists::{self, Piece};
@@ -14,7 +14,7 @@ use covey_ninep::tree::Errno;
 use libc::{aiocb, c_int, sigevent, ssize_t, timespec};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 struct Job {
     block: usize,
@@ -30,12 +30,12 @@ static QUEUE: Mutex<Vec<Job>> = Mutex::new(Vec::new());
 static OUTCOMES: Mutex<BTreeMap<usize, Outcome>> = Mutex::new(BTreeMap::new());
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
 
-fn queue() -> MutexGuard<'static, Vec<Job>> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+fn queue() -> Locked<Vec<Job>> {
+    lock(&QUEUE)
 }
 
-fn outcomes() -> MutexGuard<'static, BTreeMap<usize, Outcome>> {
-    OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner)
+fn outcomes() -> Locked<BTreeMap<usize, Outcome>> {
+    lock(&OUTCOMES)
 }
 
 fn is_known(block: *const aiocb) -> bool {

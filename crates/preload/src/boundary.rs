@@ -11,7 +11,9 @@ use covey_io::boundary::{Panicked, fence};
 use covey_ninep::tree::Errno;
 use std::cell::Cell;
 use std::ffi::CString;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a served call answers.
 pub type Result<T> = std::result::Result<T, Stop>;
@@ -100,6 +102,34 @@ impl Drop for Inside {
         let held = MASK.try_with(|mask| mask.replace(self.mask)).unwrap_or(None);
         let _ = INSIDE.try_with(|inside| inside.set(false));
         signals::release(held);
+    }
+}
+
+/// A table of ours, locked. Its thread is inside meanwhile: a handler that ran there could ask for the table that its own
+/// thread holds.
+pub struct Locked<T: 'static> {
+    // Let go of before handlers run.
+    guard: MutexGuard<'static, T>,
+    _inside: Inside,
+}
+
+/// Locks a table that others than the fork ask for.
+pub fn lock<T>(table: &'static Mutex<T>) -> Locked<T> {
+    let inside = Inside::enter();
+    Locked { guard: table.lock().unwrap_or_else(PoisonError::into_inner), _inside: inside }
+}
+
+impl<T> Deref for Locked<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for Locked<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
     }
 }
 

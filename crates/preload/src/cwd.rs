@@ -4,7 +4,7 @@
 //! the kernel's is a place under /proc where nothing can be made, so that what gets past us fails
 //! instead of touching the wrong file. Programs that are started learn of it through COVEY_PRELOAD_CWD.
 
-use crate::boundary::{Result, export, is_inside, refuse, serve, set_errno};
+use crate::boundary::{self, Result, export, is_inside, refuse, serve, set_errno};
 use crate::client::{caller, client, wait};
 use crate::place::{Where, below_prefix, locate_path};
 use crate::walk::{Follow, resolve};
@@ -32,7 +32,7 @@ pub fn of_ours() -> Option<Cwd> {
     if !IS_OURS.load(Ordering::Acquire) {
         return None;
     }
-    lock().clone()
+    boundary::lock(&CWD).clone()
 }
 
 /// For the time of a fork.

@@ -11,6 +11,7 @@ use crate::real;
 use crate::report::COUNTS;
 use bytes::Bytes;
 use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::client::Seek;
 use covey_wire::Payload;
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::sync::atomic::Ordering;
@@ -325,7 +326,8 @@ fn seek(open: &Open, offset: off_t, whence: c_int) -> Result<off_t> {
         libc::SEEK_DATA | libc::SEEK_HOLE => {
             let (client, file) = open.file()?;
             let from = u64::try_from(offset).map_err(|_| Stop::from(Errno::ENXIO))?;
-            Some(wait(&client, file.seek(from, whence == libc::SEEK_HOLE))? as i64)
+            let what = if whence == libc::SEEK_HOLE { Seek::Hole } else { Seek::Data };
+            Some(wait(&client, file.seek(from, what))? as i64)
         }
         _ => return refuse(libc::EINVAL),
     };

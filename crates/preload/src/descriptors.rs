@@ -36,7 +36,7 @@ export! {
             if !is_inside() {
                 return Some(fail(libc::EBADF));
             }
-            table::note_internal(fd, false);
+            table::note_closed(fd);
         }
         (table::is_ours(fd) && !is_inside()).then(|| close_ours(fd))
     } else { real::close()(fd) }
@@ -153,7 +153,7 @@ export! {
                     let low = argument.max(c_long::from(seat::base()));
                     // SAFETY: no pointers.
                     let made = unsafe { real::fcntl()(fd, command, low) };
-                    table::note_internal(made, true);
+                    table::note_internal(made);
                     return Some(made);
                 }
                 // SAFETY: no pointers.

@@ -3,14 +3,13 @@
 //! A DIR of ours is a box that C never looks into. Its entries come a page at a time and end where the
 //! directory ended when the listing began, so a listing of a directory that grows comes to an end.
 
-use crate::boundary::{
-    Inside, Result, errno, export, is_inside, refuse, serve, serve_or, set_errno,
-};
+use crate::boundary::{self, Result, errno, export, is_inside, refuse, serve, serve_or, set_errno};
 use crate::client::{caller, client, wait};
 use crate::open::Open;
 use crate::opening::open_place;
 use crate::place::{Where, locate_path};
 use crate::{descriptors, real, table};
+use covey_stripe::client::Listing;
 use covey_stripe::ops::DirEntry;
 use libc::{DIR, c_char, c_int, c_long, dirent};
 use std::collections::{BTreeMap, VecDeque};
@@ -42,9 +41,7 @@ fn find(dir: *mut DIR) -> Option<Arc<Mutex<Stream>>> {
     if COUNT.load(Ordering::Relaxed) == 0 || is_inside() {
         return None;
     }
-    // A handler that ran here could ask for the streams that its own thread holds.
-    let _inside = Inside::enter();
-    streams().get(&(dir as usize)).cloned()
+    boundary::lock(&STREAMS).get(&(dir as usize)).cloned()
 }
 
 fn locked(stream: &Mutex<Stream>) -> MutexGuard<'_, Stream> {
@@ -91,7 +88,10 @@ impl Stream {
     fn load(&mut self) -> Result<()> {
         let (client, who) = (client()?, caller());
         let (id, cookie) = (self.open.id(), self.cookie);
-        let page = wait(&client, client.readdir(&who, id, cookie, self.limit, PAGE_BYTES, false))?;
+        let page = wait(
+            &client,
+            client.readdir(&who, id, cookie, self.limit, PAGE_BYTES, Listing::Names),
+        )?;
         self.limit = page.limit;
         self.is_at_end = page.end || page.entries.is_empty();
         if let Some(last) = page.entries.last() {

@@ -82,7 +82,7 @@ callback fn after_fork_in_child() {
     for fd in internal.into_iter().filter(|fd| !table::is_kept(*fd)) {
         // SAFETY: the runtime that used it is not here.
         unsafe { real::close()(fd) };
-        table::note_internal(fd, false);
+        table::note_closed(fd);
     }
     report::forget();
 } }

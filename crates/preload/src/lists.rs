@@ -12,7 +12,7 @@ use crate::report::COUNTS;
 use crate::table;
 use covey_ninep::tree::Errno;
 use covey_stripe::view::View;
-use libc::{c_int, iovec, off_t, size_t, ssize_t};
+use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 
 /// A place in a file, as in `covey-preload.h`.
 #[repr(C)]
@@ -138,19 +138,15 @@ unsafe fn pieces(
 }
 
 /// One piece after the other, on descriptors that are not ours.
-fn one_by_one(fd: c_int, pieces: &[Piece], writes: bool) -> Result<isize> {
+fn one_by_one(
+    pieces: &[Piece],
+    step: impl Fn(*mut c_void, size_t, off_t) -> ssize_t,
+) -> Result<isize> {
     let mut done = 0;
     for piece in pieces {
         let (base, length, offset) =
             (piece.span.base(), piece.span.length(), piece.offset as off_t);
-        // SAFETY: the program's own spans.
-        let step = unsafe {
-            if writes {
-                crate::real::pwrite()(fd, base.cast(), length, offset)
-            } else {
-                crate::real::pread()(fd, base.cast(), length, offset)
-            }
-        };
+        let step = step(base.cast(), length, offset);
         if step < 0 && done == 0 {
             return Err(Errno::from(std::io::Error::last_os_error()).into());
         }
@@ -171,7 +167,10 @@ export! { fn covey_readx(
         let pieces = unsafe { pieces(iov, iov_count, extents, extent_count)? };
         match open {
             Some(open) => Ok(read(&open, &pieces)?.into_iter().sum::<usize>() as ssize_t),
-            None => one_by_one(fd, &pieces, false),
+            None => one_by_one(&pieces, |base, length, offset| {
+                // SAFETY: the program's own spans.
+                unsafe { crate::real::pread()(fd, base, length, offset) }
+            }),
         }
     })
 } }
@@ -186,7 +185,10 @@ export! { fn covey_writex(
         let total: usize = pieces.iter().map(|piece| piece.span.length()).sum();
         match open {
             Some(open) => write(&open, &pieces).map(|()| total as ssize_t),
-            None => one_by_one(fd, &pieces, true),
+            None => one_by_one(&pieces, |base, length, offset| {
+                // SAFETY: the program's own spans.
+                unsafe { crate::real::pwrite()(fd, base, length, offset) }
+            }),
         }
     })
 } }

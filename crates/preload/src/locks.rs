@@ -101,10 +101,6 @@ fn range(open: &Open, lock: &Flock) -> Result<(u64, u64)> {
     Ok((first as u64, if last < 0 { u64::MAX } else { last as u64 }))
 }
 
-fn everything(whole: bool, owner: u64) -> RangeLock {
-    RangeLock { exclusive: true, whole, start: 0, end: u64::MAX, owner, pid: std::process::id() }
-}
-
 /// Files on which this process has asked for fcntl locks.
 static LOCKED_FILES: Mutex<BTreeSet<Id>> = Mutex::new(BTreeSet::new());
 
@@ -119,15 +115,16 @@ pub fn give_back(open: &Open) -> Result<()> {
         return Ok(());
     }
     let client = client()?;
-    wait(&client, client.unlock(open.id(), everything(false, PROCESS)))
+    wait(&client, client.unlock(open.id(), RangeLock::on_all_bytes(PROCESS, std::process::id())))
 }
 
 /// The locks of a description that goes.
 pub fn give_back_own(open: &Open) -> Result<()> {
     let client = client()?;
     let owner = own(open);
-    wait(&client, client.unlock(open.id(), everything(true, owner)))?;
-    wait(&client, client.unlock(open.id(), everything(false, owner)))
+    let pid = std::process::id();
+    wait(&client, client.unlock(open.id(), RangeLock::on_file(owner, pid)))?;
+    wait(&client, client.unlock(open.id(), RangeLock::on_all_bytes(owner, pid)))
 }
 
 export! { fn flock(fd: c_int, operation: c_int) -> c_int {
@@ -137,7 +134,7 @@ export! { fn flock(fd: c_int, operation: c_int) -> c_int {
         Some(open) => serve(|| {
             COUNTS.locks.add(1);
             open.note_own_locks();
-            let mut wanted = everything(true, own(&open));
+            let mut wanted = RangeLock::on_file(own(&open), std::process::id());
             let waits = operation & libc::LOCK_NB == 0;
             match operation & !libc::LOCK_NB {
                 libc::LOCK_UN => {

@@ -6,7 +6,7 @@ use crate::cwd::hand_out;
 use crate::place::{Place, Where, by_path, locate};
 use crate::walk::{Follow, resolve};
 use crate::{real, table};
-use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
+use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime, Time};
 use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::Id;
 use covey_wire::Name;
@@ -45,18 +45,18 @@ fn umask_of_this_process() -> Option<u32> {
     u32::from_str_radix(line.trim(), 8).ok()
 }
 
-fn take_away(place: &Place, dir: Option<bool>) -> Result<c_int> {
+fn take_away(place: &Place, what: Option<Removal>) -> Result<c_int> {
     let found = resolve(place, Follow::NotLast)?;
     let last = place.path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
     match last {
-        Some(b".") if dir == Some(true) => return refuse(libc::EINVAL),
-        Some(b"..") if dir == Some(true) => return refuse(libc::ENOTEMPTY),
+        Some(b".") if what == Some(Removal::Directory) => return refuse(libc::EINVAL),
+        Some(b"..") if what == Some(Removal::Directory) => return refuse(libc::ENOTEMPTY),
         _ => {}
     }
     let (parent, name, inode) = found.entry()?;
-    let dir = dir.unwrap_or(inode.is_dir());
+    let what = what.unwrap_or(Removal::directory_if(inode.is_dir()));
     let client = client()?;
-    wait(&client, client.unlink(&caller(), parent, &name, dir))?;
+    wait(&client, client.unlink(&caller(), parent, &name, what))?;
     Ok(0)
 }
 
@@ -134,20 +134,20 @@ fn link_places(from: &Place, to: &Place, flags: c_int) -> Result<c_int> {
 
 export! { fn unlink(path: *const c_char) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { by_path(AT_FDCWD, path, |path| real::unlink()(path), |place| take_away(place, Some(false))) }
+    unsafe { by_path(AT_FDCWD, path, |path| real::unlink()(path), |place| take_away(place, Some(Removal::File))) }
 } }
 export! { fn rmdir(path: *const c_char) -> c_int {
     // SAFETY: the program's own arguments.
-    unsafe { by_path(AT_FDCWD, path, |path| real::rmdir()(path), |place| take_away(place, Some(true))) }
+    unsafe { by_path(AT_FDCWD, path, |path| real::rmdir()(path), |place| take_away(place, Some(Removal::Directory))) }
 } }
 export! { fn remove(path: *const c_char) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe { by_path(AT_FDCWD, path, |path| real::remove()(path), |place| take_away(place, None)) }
 } }
 export! { fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
-    let dir = flags & libc::AT_REMOVEDIR != 0;
+    let what = Removal::directory_if(flags & libc::AT_REMOVEDIR != 0);
     // SAFETY: the program's own arguments.
-    unsafe { by_path(dirfd, path, |path| real::unlinkat()(dirfd, path, flags), |place| take_away(place, Some(dir))) }
+    unsafe { by_path(dirfd, path, |path| real::unlinkat()(dirfd, path, flags), |place| take_away(place, Some(what))) }
 } }
 export! { fn rename(from: *const c_char, to: *const c_char) -> c_int {
     // SAFETY: the program's own arguments.

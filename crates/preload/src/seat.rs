@@ -41,7 +41,7 @@ fn move_up(fd: c_int) -> c_int {
             fd
         }
     };
-    table::note_internal(high, true);
+    table::note_internal(high);
     high
 }
 

@@ -1,6 +1,6 @@
 //! Which descriptors are ours: open files of the file system, and those that the runtime works with.
 
-use crate::boundary::{Inside, is_inside};
+use crate::boundary::{self, is_inside};
 use crate::open::Open;
 use libc::c_int;
 use std::collections::BTreeMap;
@@ -19,9 +19,7 @@ pub fn find(fd: c_int) -> Option<Arc<Open>> {
     if !is_ours(fd) || is_inside() {
         return None;
     }
-    // A handler that ran here could ask for the table that its own thread holds.
-    let _inside = Inside::enter();
-    lock().get(&fd).cloned()
+    boundary::lock(&TABLE).get(&fd).cloned()
 }
 
 /// Whether a descriptor is an open file of ours.
@@ -79,10 +77,17 @@ pub fn keep(fd: c_int) {
     }
 }
 
-/// Notes a descriptor of the runtime, or that it is closed.
-pub fn note_internal(fd: c_int, is: bool) {
+/// Notes a descriptor of the runtime.
+pub fn note_internal(fd: c_int) {
     if let Some(kind) = kind(fd) {
-        kind.store(if is { INTERNAL } else { NONE }, Ordering::Relaxed);
+        kind.store(INTERNAL, Ordering::Relaxed);
+    }
+}
+
+/// Notes that a descriptor of the runtime is closed.
+pub fn note_closed(fd: c_int) {
+    if let Some(kind) = kind(fd) {
+        kind.store(NONE, Ordering::Relaxed);
     }
 }
 

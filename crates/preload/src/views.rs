@@ -2,7 +2,6 @@
 
 use crate::boundary::{Result, Stop, export, refuse, serve};
 use crate::client::wait;
-use crate::data::{Span, given};
 use crate::report::COUNTS;
 use crate::table;
 use covey_layout::{Layout, Plan};
@@ -20,17 +19,14 @@ export! { fn covey_read_view(
     serve(|| {
         let Some(open) = open else { return refuse(libc::EBADF) };
         // SAFETY: the program's own memory.
-        let (view, span) = unsafe {
-            (tiled(layout, layout_bytes, origin, from, bytes)?, Span::new(memory.cast(), bytes))
+        let (view, room) = unsafe {
+            (tiled(layout, layout_bytes, origin, from, bytes)?, writable(memory.cast(), bytes))
         };
         let (client, file) = open.to_read()?;
-        let data = wait(&client, file.read_view(&view))?;
+        let there = wait(&client, file.read_view_into(&view, room))?;
         count_view(&view);
-        COUNTS.read_bytes.add(data.len() as u64);
-        let there = data.len() as ssize_t;
-        // SAFETY: the program's own memory.
-        unsafe { given(&data.into(), &[span]) };
-        Ok(there)
+        COUNTS.read_bytes.add(there as u64);
+        Ok(there as ssize_t)
     })
 } }
 
@@ -56,6 +52,17 @@ export! { fn covey_write_view(
         Ok(bytes as ssize_t)
     })
 } }
+
+/// # Safety
+///
+/// There must be `bytes` bytes at `memory`, for this call alone.
+unsafe fn writable<'a>(memory: *mut u8, bytes: usize) -> &'a mut [u8] {
+    if bytes == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(memory, bytes) }
+}
 
 /// # Safety
 ///
@@ -131,7 +138,7 @@ fn is_view(layout: &Layout, size: u64, extent: u64) -> bool {
 
 fn count_view(view: &View) {
     COUNTS.lists.add(1);
-    COUNTS.list_pieces.add(view.ranges().count() as u64);
+    COUNTS.list_pieces.add(view.range_count());
 }
 
 /// More pieces than this in one copy stay with the MPI library.
