@@ -42,6 +42,7 @@ static void by_lists(const char *file, long rows, long bytes, char *mine, double
     MPI_Barrier(MPI_COMM_WORLD);
     *write_s = MPI_Wtime() - begun;
     memset(mine, 0, rows * bytes);
+    MPI_Barrier(MPI_COMM_WORLD);
     begun = MPI_Wtime();
     MUST(readx(fd, &all, 1, places, rows) == rows * bytes);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -63,6 +64,7 @@ static void through(const char *file, MPI_Datatype type, MPI_Offset disp, long b
     MPI_Barrier(MPI_COMM_WORLD);
     *write_s = MPI_Wtime() - begun;
     memset(mine, 0, bytes);
+    MPI_Barrier(MPI_COMM_WORLD);
     begun = MPI_Wtime();
     MUST(MPI_File_read_at(fh, 0, mine, bytes, MPI_BYTE, MPI_STATUS_IGNORE) == MPI_SUCCESS);
     MPI_Barrier(MPI_COMM_WORLD);

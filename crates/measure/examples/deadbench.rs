@@ -12,9 +12,9 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
-use covey_stripe::client::{Caching, File, Fs, Taken, access};
+use covey_stripe::client::{Caching, File, Fs, Options, Taken, access};
 use covey_stripe::ops::{Caller, ROOT, StripingHint};
-use covey_wire::{Bytes, Name, Payload};
+use covey_wire::{Bytes, Name, Payload, Rng};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
@@ -60,7 +60,8 @@ async fn measure() -> Result<()> {
     let (with, without) = (Rc::new(Seen::default()), Rc::new(Seen::default()));
     let mut tasks = Vec::new();
     for client in 0..clients {
-        let fs = covey_cluster::connect_fs(&config, false, Caching::Leases).await?;
+        let options = Options { caching: Caching::Leases, ..Options::default() };
+        let fs = covey_cluster::connect_fs(&config, options).await?;
         let victim =
             fs.servers().iter().position(|name| name == server).context("no such server")?;
         let (on, off) = files(&fs, client, victim as u16).await?;
@@ -116,14 +117,11 @@ async fn files(fs: &Fs, client: usize, victim: u16) -> Result<(File, File)> {
 
 async fn work(file: File, seen: Rc<Seen>, stage: Rc<Stage>, seed: u64) {
     let page = Bytes::from(vec![9u8; PAGE as usize]);
-    let mut random = seed | 1;
+    let mut rng = Rng::new(seed);
     while !stage.is_over.get() {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let offset = random % (FILE_BYTES / PAGE) * PAGE;
+        let offset = rng.below(FILE_BYTES / PAGE) * PAGE;
         let (phase, begun) = (stage.phase.get(), Instant::now());
-        let done = match random >> 32 & 3 {
+        let done = match rng.below(4) {
             0 => file.write_at(offset, Payload::from(page.clone())).await,
             _ => file.read_at(offset, PAGE as usize).await.map(drop),
         };

@@ -15,10 +15,11 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
-use covey_stripe::client::{Caching, File, Fs, Taken};
+use covey_ninep::tree::Removal;
+use covey_stripe::client::{Caching, File, Fs, Options, Taken};
 use covey_stripe::ops::{Caller, Id, ROOT};
 use covey_stripe::view::View;
-use covey_wire::{Bytes, Name, Payload};
+use covey_wire::{Bytes, Name, Payload, Rng};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -51,7 +52,8 @@ async fn measure() -> Result<()> {
         bail!("usage: libbench CONFIG TEST NAME COUNT: the head of libbench.rs tells more");
     };
     let config = covey_cluster::config::load(Path::new(config)).map_err(anyhow::Error::from)?;
-    let fs = covey_cluster::connect_fs(&config, false, Caching::Leases).await?;
+    let options = Options { caching: Caching::Leases, ..Options::default() };
+    let fs = covey_cluster::connect_fs(&config, options).await?;
     let bench = Bench { fs, who: Caller::default() };
     let count: u64 = count.parse().context("the count")?;
     let begun = Instant::now();
@@ -125,7 +127,7 @@ impl Bench {
                     self.fs.with_blocks(inode).await;
                 }
                 "unlink" => {
-                    self.fs.unlink(&self.who, dir, &Name::from(&name[..]), false).await?;
+                    self.fs.unlink(&self.who, dir, &Name::from(&name[..]), Removal::File).await?;
                 }
                 "smallwrite" => {
                     let (name, data) = (Name::from(&name[..]), Payload::from(data.clone()));
@@ -179,12 +181,9 @@ async fn random(
     let worker = |seed: usize| {
         let data = data.clone();
         async move {
-            let (mut state, mut operations) = (0x9e37_79b9_7f4a_7c15_u64 ^ (seed as u64 + 1), 0);
+            let (mut rng, mut operations) = (Rng::new(seed as u64), 0);
             while begun.elapsed() < limit {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                let offset = state % pages * PAGE as u64;
+                let offset = rng.below(pages) * PAGE as u64;
                 if writes {
                     file.write_at(offset, Payload::from(data.clone())).await?
                 } else {

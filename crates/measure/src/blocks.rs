@@ -34,12 +34,17 @@ pub struct Through {
 pub type Progress<'a> = &'a mut (dyn FnMut(u64, f64) + Send);
 
 /// The program's arguments after those that say how to reach the other.
-pub fn arguments(plan: &Plan, records: &str) -> Vec<String> {
+pub fn arguments(plan: &Plan, hosts: &Hosts, scratch: &Scratch) -> Vec<String> {
+    let records = match hosts {
+        // What it says comes back from there, its files do not.
+        Hosts::Machines(_) => "-".to_owned(),
+        Hosts::Here | Hosts::Nodes(_) => scratch.file("records").display().to_string(),
+    };
     let sizes = sizes(plan.up_to_bytes, plan.perturbation);
     let seconds = plan.budget.as_secs_f64();
     let slice_s = seconds / (probe::PASSES * sizes.len().max(1) as u64) as f64;
     let mut words = vec![
-        records.to_string(),
+        records,
         probe::PASSES.to_string(),
         probe::ROUNDS_MIN.to_string(),
         probe::ROUNDS_MAX.to_string(),
@@ -68,7 +73,11 @@ pub fn measure(
     let mut points: Vec<Point> = Vec::new();
     let (file, talk) = (scratch.file("records"), scratch.file("talk"));
     let limit = SILENCE + (probe::OVERDRAFT + 1) * plan.budget;
-    let watched = Watched { records: &file, talk: &talk, silence: SILENCE, limit };
+    let output = match hosts {
+        Hosts::Machines(_) => &file,
+        Hosts::Here | Hosts::Nodes(_) => &talk,
+    };
+    let watched = Watched { records: &file, output, talk: &talk, silence: SILENCE, limit };
     let failure = child::run(command, &watched, stop, |new| {
         let (more, used) = records::read(new)?;
         for point in &more {
@@ -104,7 +113,7 @@ pub fn measure(
         environment: watch.end(),
         failure,
         wire: match hosts {
-            Hosts::Here => None,
+            Hosts::Here | Hosts::Machines(_) => None,
             Hosts::Nodes(nodes) => nodes.wire,
         },
         provenance: Provenance::here(),

@@ -81,7 +81,8 @@ impl Calls {
         let (records, talk) = (scratch.file("records"), scratch.file("talk"));
         command.arg(program).arg(&records).arg(format!("{seconds:.3}")).args(self.words());
         let limit = SILENCE * 10;
-        let watched = Watched { records: &records, talk: &talk, silence: SILENCE, limit };
+        let watched =
+            Watched { records: &records, output: &talk, talk: &talk, silence: SILENCE, limit };
         let mut ran = Ran::default();
         ran.failure = child::run(command, &watched, stop, |new| {
             let (found, used) = read(new)?;

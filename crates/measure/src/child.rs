@@ -21,6 +21,8 @@ const GRACE: Duration = Duration::from_secs(4);
 pub struct Watched<'a> {
     /// Where it writes.
     pub records: &'a Path,
+    /// Where its output goes: among its talk, or it is what it writes.
+    pub output: &'a Path,
     /// Where its talk goes: its end explains a failure.
     pub talk: &'a Path,
     /// How long it may write nothing.
@@ -39,8 +41,12 @@ pub fn run(
 ) -> Result<Option<String>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let talk = File::create(watched.talk).cannot(|| format!("write {}", watched.talk.display()))?;
-    let also = talk.try_clone().cannot(|| format!("write {}", watched.talk.display()))?;
-    command.stdin(Stdio::null()).stdout(talk).stderr(also);
+    let output = if watched.output == watched.talk {
+        talk.try_clone().cannot(|| format!("write {}", watched.talk.display()))?
+    } else {
+        File::create(watched.output).cannot(|| format!("write {}", watched.output.display()))?
+    };
+    command.stdin(Stdio::null()).stdout(output).stderr(talk);
     let child = command.spawn().cannot(|| format!("run {name}"))?;
     let mut child = Running(child);
     let mut file = Tail { offset: 0, rest: String::new() };
@@ -138,7 +144,7 @@ impl Tail {
 }
 
 /// Ends with its owner: asked first, so that a launcher can end what it has started elsewhere.
-struct Running(Child);
+pub(super) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -175,7 +181,7 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", text, "sh"]).arg(&records);
         let limit = Duration::from_secs(60);
-        let watched = Watched { records: &records, talk: &talk, silence, limit };
+        let watched = Watched { records: &records, output: &talk, talk: &talk, silence, limit };
         let mut all = String::new();
         let failure = run(command, &watched, stop, |new| {
             let used = new.rfind('\n').map_or(0, |end| end + 1);

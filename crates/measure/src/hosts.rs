@@ -1,10 +1,11 @@
-//! Where the processes of a parallel program run: on this machine, or on nodes of a lab.
+//! Where the processes of a parallel program run: on this machine, on nodes of a lab, or on nodes of a cluster.
 //!
 //! The launchers of MPI and PVM reach other hosts by a remote shell. Between the nodes of a lab that is a script of
-//! four lines around `covey lab exec`, so no daemon is needed.
+//! four lines around `covey lab exec`, so no daemon is needed. Between machines `covey run` starts the ranks itself.
 
 use super::scratch::Scratch;
 use crate::error::{Cannot, Error, Result};
+use covey_cluster::config::{Address, Config, Node};
 use covey_lab::enter::ourselves;
 use covey_lab::plan::Card;
 use covey_lab::state::Lab;
@@ -20,6 +21,8 @@ pub enum Hosts {
     Here,
     /// One on each of these nodes.
     Nodes(Nodes),
+    /// One on each of these nodes of a cluster.
+    Machines(Machines),
 }
 
 /// Nodes of a lab.
@@ -35,8 +38,45 @@ pub struct Nodes {
     pub wire: Option<Wire>,
 }
 
+/// Two nodes of a cluster.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    /// The cluster's configuration, where it was named.
+    config: Option<PathBuf>,
+    /// Their names.
+    pub names: [String; 2],
+    /// The name or the address at which the second is reached.
+    pub host: String,
+}
+
 impl Hosts {
-    /// Nodes by their names, or this machine when there are none.
+    /// Nodes of a lab, or of the cluster where no lab is named or has them.
+    pub fn find_any(
+        lab: Option<&str>,
+        names: &[String],
+        config: impl FnOnce() -> Result<Config>,
+    ) -> Result<Hosts> {
+        let in_lab = Hosts::find(lab, names);
+        if in_lab.is_ok() || lab.is_some() {
+            return in_lab;
+        }
+        match (names, config()) {
+            ([from, to], Ok(config)) => {
+                config.node(from)?;
+                let to_node = config.node(to)?;
+                if from == to {
+                    return Err(Error::user(format!("cannot measure {to} to itself"))
+                        .hint("name different nodes"));
+                }
+                let config_file = config.is_named.then(|| config.file.clone());
+                let names = [from.clone(), to.clone()];
+                Ok(Hosts::Machines(Machines { config: config_file, names, host: host_of(to_node) }))
+            }
+            _ => in_lab,
+        }
+    }
+
+    /// Nodes of a lab by their names, or this machine when there are none.
     pub fn find(lab: Option<&str>, names: &[String]) -> Result<Hosts> {
         if names.is_empty() {
             return Ok(Hosts::Here);
@@ -66,6 +106,11 @@ impl Hosts {
         let mut command = match self {
             Hosts::Here => Command::new(program),
             Hosts::Nodes(nodes) => nodes.command(&nodes.names[0], program),
+            Hosts::Machines(machines) => {
+                let mut command = machines.run(&machines.names[..1]);
+                command.arg("--local").arg(program);
+                command
+            }
         };
         command.stdin(Stdio::null());
         covey_io::os::namespaces::die_with_parent(&mut command);
@@ -80,7 +125,33 @@ impl Hosts {
                 (host.trim().to_string(), host.trim().to_string())
             }
             Hosts::Nodes(nodes) => (nodes.names[0].clone(), nodes.names[1].clone()),
+            Hosts::Machines(machines) => machines.names.clone().into(),
         }
+    }
+}
+
+/// Where others reach a node: this machine, if it listens nowhere else.
+fn host_of(node: &Node) -> String {
+    let tcp = node.listen.iter().find_map(|address| match address {
+        Address::Tcp { host, .. } => Some(host.clone()),
+        _ => None,
+    });
+    match tcp {
+        Some(host) if host == "*" || host == "0.0.0.0" || host == "::" => node.name.clone(),
+        Some(host) => host,
+        None => "127.0.0.1".to_owned(),
+    }
+}
+
+impl Machines {
+    /// `covey run` on some of them. More options, the program and its words are to follow.
+    pub fn run(&self, nodes: &[String]) -> Command {
+        let mut command = Command::new(ourselves());
+        if let Some(config) = &self.config {
+            command.arg("--config").arg(config);
+        }
+        command.args(["run", "-w", &nodes.join(","), "--stdin", "none"]);
+        command
     }
 }
 

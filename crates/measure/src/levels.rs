@@ -1,6 +1,7 @@
 //! The same two hosts through several layers, side by side: TCP, MPI, PVM.
 
-use super::hosts::{Hosts, Nodes};
+use super::child::Running;
+use super::hosts::{Hosts, Machines, Nodes};
 use super::probe::{self, Plan};
 use super::provenance::Provenance;
 use super::report::{Graph, Report};
@@ -12,9 +13,9 @@ use covey_plot::table;
 use covey_tune::levels::Overhead;
 use covey_tune::{Quantities, Step};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// One library, or TCP, with its curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,6 +144,7 @@ pub fn tcp(hosts: &Hosts, plan: &Plan, stop: &Stop) -> Result<Level> {
     let report = match hosts {
         Hosts::Here => tcp_here(plan)?,
         Hosts::Nodes(nodes) => tcp_between(nodes, plan, stop)?,
+        Hosts::Machines(machines) => tcp_by_run(machines, plan)?,
     };
     Ok(Level { report, step: None })
 }
@@ -159,21 +161,48 @@ fn tcp_here(plan: &Plan) -> Result<Report> {
     let address = listener.local_addr().cannot(|| "listen on this machine")?.to_string();
     // It ends with this process.
     std::thread::spawn(move || probe::serve(&listener, false));
-    let mut command = std::process::Command::new(enter::ourselves());
-    command.args(["--json", "tune", "net", &address]).args(words(plan));
-    ask(command)
+    let mut command = Command::new(enter::ourselves());
+    ask(command.args(["--json", "tune", "net", &address]).args(words(plan)))
 }
 
 fn tcp_between(nodes: &Nodes, plan: &Plan, _stop: &Stop) -> Result<Report> {
     let (from, to) = (&nodes.names[0], &nodes.names[1]);
-    let mut command = std::process::Command::new(enter::ourselves());
+    let mut command = Command::new(enter::ourselves());
     command.args(["--json", "tune", "net", from, to, "--lab", &nodes.lab.name]);
-    command.args(words(plan));
-    ask(command)
+    ask(command.args(words(plan)))
 }
 
-fn ask(mut command: std::process::Command) -> Result<Report> {
-    covey_io::os::namespaces::die_with_parent(&mut command);
+/// Between nodes of a cluster: the program that answers and the one that asks are ours, started there.
+fn tcp_by_run(machines: &Machines, plan: &Plan) -> Result<Report> {
+    let [from, to] = &machines.names;
+    let is_v6 = machines.host.contains(':');
+    let any = if is_v6 { "[::]:0" } else { "0.0.0.0:0" };
+    let host = if is_v6 { format!("[{}]", machines.host) } else { machines.host.clone() };
+    let mut answers = machines.run(std::slice::from_ref(to));
+    answers.arg(enter::ourselves());
+    answers.args(["--verbose", "tune", "serve", "--once", "--listen", any]);
+    covey_io::os::namespaces::die_with_parent(&mut answers);
+    answers.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let answers = answers.spawn().cannot(|| format!("start a program on {to}"))?;
+    let mut answers = Running(answers);
+    let said = BufReader::new(answers.0.stderr.take().expect("it is piped"));
+    let port = said.lines().map_while(std::io::Result::ok).find_map(|line| {
+        let (_, port) = line.split_once("answering at ")?.1.rsplit_once(':')?;
+        port.parse::<u16>().ok()
+    });
+    let port = port.ok_or_else(|| {
+        Error::work(format!("cannot measure over TCP: nothing answers on {to}"))
+            .hint(format!("`covey run -w {to} hostname` shows whether anything runs there"))
+    })?;
+    let mut command = machines.run(std::slice::from_ref(from));
+    command.arg(enter::ourselves());
+    command.args(["--json", "tune", "net", &format!("{host}:{port}")]);
+    let report = ask(command.args(words(plan)))?;
+    Ok(Report { from: from.clone(), to: to.clone(), ..report })
+}
+
+fn ask(command: &mut Command) -> Result<Report> {
+    covey_io::os::namespaces::die_with_parent(command);
     let output = command.stdin(Stdio::null()).output().cannot(|| "measure over TCP")?;
     let report = serde_json::from_slice::<Report>(&output.stdout).map_err(|_| {
         let said: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap_or_default();

@@ -18,7 +18,9 @@
 pub mod all;
 pub mod app;
 pub mod blocks;
+pub mod btio;
 pub mod calls;
+pub mod cell;
 pub mod child;
 pub mod disk;
 pub mod environment;

@@ -1,14 +1,15 @@
 //! `covey tune mpi`: the curve of a wire seen through an MPI library.
 
 use super::blocks::{self, Progress, Through};
-use super::hosts::Hosts;
+use super::hosts::{Hosts, Machines};
 use super::levels::Level;
 use super::probe::Plan;
-use super::programs::{self, BLOCKS_MPI, YIELDING};
+use super::programs::{self, BLOCKS_MPI, Program, YIELDING};
 use super::scratch::Scratch;
 use super::stop::Stop;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A library.
@@ -35,7 +36,7 @@ impl Wait {
     pub fn usual(hosts: &Hosts) -> Wait {
         match hosts {
             Hosts::Here => Wait::Poll,
-            Hosts::Nodes(_) => Wait::Block,
+            Hosts::Nodes(_) | Hosts::Machines(_) => Wait::Block,
         }
     }
 
@@ -131,7 +132,7 @@ impl Mpi {
         let scratch = Scratch::new()?;
         let mut command = self.launch(hosts, 2, wait, &scratch)?;
         command.arg(program).arg(wait.word());
-        command.args(blocks::arguments(plan, &scratch.file("records").display().to_string()));
+        command.args(blocks::arguments(plan, hosts, &scratch));
         let through = Through {
             library: self.name.clone(),
             wait: wait.words(),
@@ -149,10 +150,12 @@ impl Mpi {
         wait: Wait,
         scratch: &Scratch,
     ) -> Result<Command> {
+        if let Hosts::Machines(machines) = hosts {
+            return Ok(self.run(machines, ranks));
+        }
         let mut command = hosts.command(self.launcher);
         command.env("TMPDIR", scratch.path());
-        let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
-        let is_crowded = ranks > cpus;
+        let is_crowded = is_crowded(ranks);
         let ranks = ranks.to_string();
         match self.library {
             Library::Openmpi => {
@@ -192,9 +195,37 @@ impl Mpi {
                 command.args(["-genv", "UCX_NET_DEVICES", "lo", "-genv", "FI_PROVIDER", "tcp"]);
             }
             (Library::Mpich, Hosts::Here) => {}
+            (_, Hosts::Machines(_)) => unreachable!("`covey run` starts these"),
         }
         command.args(["-n", &ranks]);
         Ok(command)
+    }
+
+    /// The same by `covey run`: the ranks talk by TCP, even if both nodes are on one machine.
+    fn run(&self, machines: &Machines, ranks: usize) -> Command {
+        let mut command = machines.run(&machines.names);
+        let variables: &[&str] = match self.library {
+            Library::Openmpi => &[
+                "OMPI_ALLOW_RUN_AS_ROOT=1",
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                "OMPI_MCA_pml=ob1",
+                "OMPI_MCA_btl=tcp,self",
+                "OMPI_MCA_mpi_yield_when_idle=1",
+            ],
+            Library::Mpich => &[
+                "MPIR_CVAR_NOLOCAL=1",
+                "UCX_TLS=tcp,self",
+                "UCX_WARN_UNUSED_ENV_VARS=n",
+                "FI_PROVIDER=tcp",
+            ],
+        };
+        for variable in variables {
+            command.args(["-e", variable]);
+        }
+        let per_node = ranks.div_ceil(machines.names.len());
+        command.args(["--mpi", "on", "-n", &ranks.to_string(), "--ppn", &per_node.to_string()]);
+        covey_io::os::namespaces::die_with_parent(&mut command);
+        command
     }
 
     /// Who waits awake for a process that has no CPU waits for the scheduler; so each gives its CPU away when
@@ -206,13 +237,28 @@ impl Mpi {
             }
             // It has no setting for that. Without a compiler it is slower, and no worse.
             Library::Mpich => {
-                let options = ["-shared", "-fPIC", "-ldl"];
-                if let Ok(library) = programs::build(YIELDING, self.compiler, &options) {
+                if let Ok(library) = self.library_of(YIELDING) {
                     command.args(["-genv", "LD_PRELOAD"]).arg(library);
                 }
             }
         }
     }
+
+    /// A library to be loaded before this one.
+    pub fn library_of(&self, program: Program) -> Result<PathBuf> {
+        programs::build(program, self.compiler, &["-shared", "-fPIC", "-ldl"])
+    }
+
+    /// What [`launch`](Self::launch) preloads so that waiting processes yield: for a caller that sets LD_PRELOAD itself.
+    pub fn yielding(&self, ranks: usize) -> Option<PathBuf> {
+        let is_needed = self.library == Library::Mpich && is_crowded(ranks);
+        is_needed.then(|| self.library_of(YIELDING).ok()).flatten()
+    }
+}
+
+/// More processes than CPUs.
+fn is_crowded(ranks: usize) -> bool {
+    ranks > std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
 #[cfg(test)]

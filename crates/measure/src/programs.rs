@@ -16,8 +16,15 @@ pub struct Program {
     text: &'static str,
 }
 
-const HEADERS: [(&str, &str); 4] = [
+const HEADERS: [(&str, &str); 11] = [
     ("blocks.h", include_str!("programs/blocks.h")),
+    ("btio_files.h", include_str!("programs/btio/files.h")),
+    ("btio_flow.h", include_str!("programs/btio/flow.h")),
+    ("btio_grid.h", include_str!("programs/btio/grid.h")),
+    ("btio_solve.h", include_str!("programs/btio/solve.h")),
+    ("btio_verify.h", include_str!("programs/btio/verify.h")),
+    ("covey-mpiio-types.h", include_str!("../../preload/mpi/covey-mpiio-types.h")),
+    ("covey_cell.h", include_str!("../../spc/include/covey_cell.h")),
     ("finish.h", include_str!("programs/finish.h")),
     ("matrix.h", include_str!("programs/matrix.h")),
     ("timed.h", include_str!("programs/timed.h")),
@@ -44,6 +51,22 @@ pub const COLLECTIVES: Program =
 /// Kernels that communicate as some of the NAS Parallel Benchmarks do.
 pub const KERNELS: Program = Program { name: "kernels", text: include_str!("programs/kernels.c") };
 
+/// NASA's benchmark of solutions that are written while they are computed.
+pub const BTIO: Program = Program { name: "btio", text: include_str!("programs/btio.c") };
+/// What sends the views of MPI-IO to the servers: a library, loaded before `libcovey-preload.so`.
+pub const VIEWS: Program =
+    Program { name: "views", text: include_str!("../../preload/mpi/covey-mpiio.c") };
+
+/// Blocks of a mapped file, read and written back by a worker.
+pub const CELL_BANDWIDTH: Program =
+    Program { name: "cell-bandwidth", text: include_str!("programs/cell_bandwidth.c") };
+/// Matrices multiplied by workers.
+pub const CELL_MATRICES: Program =
+    Program { name: "cell-matrices", text: include_str!("programs/cell_matrices.c") };
+/// A worker that asks its host, and gives way.
+pub const CELL_TRIPS: Program =
+    Program { name: "cell-trips", text: include_str!("programs/cell_trips.c") };
+
 /// What lets processes of MPICH that wait give their CPU away: a library, loaded before it.
 pub const YIELDING: Program =
     Program { name: "yielding", text: include_str!("programs/yielding.c") };
@@ -55,7 +78,7 @@ pub fn build(program: Program, compiler: &str, options: &[&str]) -> Result<PathB
     let all = [program.text, &headers, &found.display().to_string(), &options.join(" ")];
     // A compiler that was replaced makes other programs.
     let changed = std::fs::metadata(&found).and_then(|meta| meta.modified()).ok();
-    let key = hash(&format!("{}{changed:?}", all.join("\0")));
+    let key = covey_wire::fnv1a(format!("{}{changed:?}", all.join("\0")).as_bytes());
     let dir = cache();
     let made = dir.join(format!("{}-{key:016x}", program.name));
     if made.is_file() {
@@ -116,12 +139,6 @@ fn cache() -> PathBuf {
             PathBuf::from(format!("/var/tmp/covey-cache-{uid}"))
         }
     }
-}
-
-/// FNV-1a.
-fn hash(text: &str) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 #[cfg(test)]

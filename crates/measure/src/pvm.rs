@@ -30,16 +30,22 @@ pub fn must_be_installed() -> Result<()> {
 /// Measures through it.
 pub fn measure(hosts: &Hosts, plan: &Plan, stop: &Stop, progress: Progress<'_>) -> Result<Level> {
     must_be_installed()?;
+    if let Hosts::Machines(_) = hosts {
+        return Err(Error::user(
+            "cannot measure through PVM between machines: its daemons outlive no job",
+        )
+        .hint("`covey lab up 2` makes two nodes, on which it works"));
+    }
     let program = programs::build(BLOCKS_PVM, "cc", &["-lpvm3"])?;
     let scratch = Scratch::new()?;
     let machine = Machine::start(hosts, &scratch, stop)?;
     let to = match hosts {
-        Hosts::Here => ".",
+        Hosts::Here | Hosts::Machines(_) => ".",
         Hosts::Nodes(nodes) => &nodes.names[1],
     };
     let mut command = machine.command(hosts, &program.display().to_string());
     command.arg(to);
-    command.args(blocks::arguments(plan, &scratch.file("records").display().to_string()));
+    command.args(blocks::arguments(plan, hosts, &scratch));
     let through = Through {
         library: "PVM 3.4".to_string(),
         wait: "blocking".to_string(),
@@ -58,7 +64,7 @@ struct Machine {
 impl Machine {
     fn start(hosts: &Hosts, scratch: &Scratch, stop: &Stop) -> Result<Machine> {
         let shell = match hosts {
-            Hosts::Here => None,
+            Hosts::Here | Hosts::Machines(_) => None,
             Hosts::Nodes(nodes) => Some(nodes.remote_shell(scratch)?),
         };
         let wrapper = script(scratch, "pvm", &wrapper(scratch.path(), shell.as_deref()))?;
@@ -80,7 +86,7 @@ impl Machine {
     fn wait_until_up(&mut self, stop: &Stop) -> Result<()> {
         let begin = Instant::now();
         let wanted = match &self.hosts {
-            Hosts::Here => 1,
+            Hosts::Here | Hosts::Machines(_) => 1,
             Hosts::Nodes(nodes) => nodes.names.len(),
         };
         let why = loop {

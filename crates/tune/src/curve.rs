@@ -1,7 +1,7 @@
 //! What was measured: times for each size, and the graphs that they make.
 
-use crate::chance::Chance;
 use crate::statistics::{median_interval, quantile};
+use covey_wire::Rng;
 use serde::{Deserialize, Serialize};
 
 /// One block size.
@@ -72,7 +72,7 @@ impl Point {
 
     /// The same time as it might have come out in another run: the median of a sample drawn from this one
     /// has the rank of a Beta distribution, for which a normal one stands here.
-    pub(crate) fn time_again_s(&self, pick: Pick, chance: &mut Chance) -> f64 {
+    pub(crate) fn time_again_s(&self, pick: Pick, rng: &mut Rng) -> f64 {
         if pick == Pick::Netpipe {
             // Of few trials nothing is known about the next.
             return self.trial_s;
@@ -80,7 +80,7 @@ impl Point {
         let share = pick.share();
         let count = self.times_s.len().max(1) as f64;
         let width = (share * (1.0 - share) / count).sqrt();
-        quantile(&self.times_s, share + width * chance.normal())
+        quantile(&self.times_s, share + width * rng.normal())
     }
 }
 

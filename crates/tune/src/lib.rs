@@ -30,7 +30,6 @@
 #![deny(missing_docs)]
 
 pub mod application;
-mod chance;
 pub mod choose;
 mod curve;
 pub mod diagnose;
@@ -49,7 +48,6 @@ pub mod timed;
 pub mod trend;
 pub mod wire;
 
-pub use chance::Chance;
 pub use curve::{Curve, Pick, Point};
 pub use quantities::Quantities;
 pub use schedule::{rounds, sizes};

@@ -22,6 +22,8 @@ pub enum Paper {
     Kisti,
     /// Ionkov, Minnich and others, "9P in high-performance computing", Los Alamos.
     Lanl,
+    /// Nakashima and others, "Toward a Implementation of High Performance Communication Offload Engine UZURA".
+    Uzura,
 }
 
 impl Paper {
@@ -31,6 +33,7 @@ impl Paper {
             Paper::Erato1 => "ERATO-1",
             Paper::Kisti => "KISTI 2007",
             Paper::Lanl => "9P in HPC",
+            Paper::Uzura => "UZURA",
         }
     }
 }
@@ -197,8 +200,81 @@ pub const LANL_SPAWNS: [Spawn; 4] =
 /// The nodes of Blue Steel that the authors could use.
 pub const LANL_NODES: u32 = 245;
 
+/// "9P in HPC", table 3: GB/s of reads and writes of a mapped file, by hand and with 1 to 7 coroutines,
+/// for 1 to 8 workers.
+pub const LANL_BANDWIDTHS: [[f64; 8]; 8] = [
+    [8.19, 5.68, 10.63, 10.71, 10.75, 10.81, 10.78, 10.79],
+    [15.59, 11.03, 20.48, 20.74, 20.79, 20.88, 20.89, 20.96],
+    [20.05, 14.75, 23.20, 23.26, 23.27, 23.28, 23.29, 23.28],
+    [20.48, 17.84, 23.28, 23.20, 23.32, 21.84, 23.32, 23.32],
+    [21.63, 20.71, 23.26, 23.27, 23.28, 23.28, 23.28, 23.29],
+    [21.82, 21.89, 23.26, 23.25, 23.26, 23.26, 23.26, 23.26],
+    [23.05, 21.05, 23.24, 23.23, 22.05, 23.23, 23.24, 23.23],
+    [22.34, 21.43, 23.22, 23.20, 23.21, 23.21, 23.21, 23.21],
+];
+
+/// A row of table 4 of "9P in HPC": [`LANL_MULTIPLICATIONS`] of two square matrices, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multiplied {
+    /// Rows and columns.
+    pub side: u32,
+    /// Workers at once.
+    pub workers: u32,
+    /// Through files.
+    pub files_s: f64,
+    /// With two buffers by hand.
+    pub by_hand_s: f64,
+}
+
+const fn multiplied(side: u32, workers: u32, files_s: f64, by_hand_s: f64) -> Multiplied {
+    Multiplied { side, workers, files_s, by_hand_s }
+}
+
+/// "9P in HPC", table 4.
+pub const LANL_MATRICES: [Multiplied; 12] = [
+    multiplied(256, 1, 17.65, 15.56),
+    multiplied(256, 2, 8.85, 7.81),
+    multiplied(256, 4, 4.45, 3.91),
+    multiplied(256, 8, 2.28, 1.98),
+    multiplied(512, 1, 141.43, 124.22),
+    multiplied(512, 2, 70.75, 62.16),
+    multiplied(512, 4, 35.46, 31.09),
+    multiplied(512, 8, 17.88, 15.57),
+    multiplied(1024, 1, 1131.98, 993.00),
+    multiplied(1024, 2, 566.38, 496.71),
+    multiplied(1024, 4, 283.36, 248.40),
+    multiplied(1024, 8, 142.54, 124.29),
+];
+/// How often table 4 multiplies.
+pub const LANL_MULTIPLICATIONS: u32 = 10_000;
+
 /// HPL on 4 nodes over InfiniBand by the same over Myrinet: KISTI, section 7.2.
 pub const KISTI_HPL_GAIN: f64 = 1.04;
+
+/// UZURA, table 2: a packet of 64 bytes from card to card, in seconds.
+pub const UZURA_PACKET: [(&str, f64); 5] = [
+    ("the sender's FPGA without PL4", 0.09e-6),
+    ("the sender's PL4", 0.16e-6),
+    ("both 10GbE MACs", 1.56e-6),
+    ("the receiver's PL4", 0.35e-6),
+    ("the receiver's FPGA without PL4", 0.15e-6),
+];
+/// Their sum in the same table.
+pub const UZURA_PACKET_S: f64 = 2.31e-6;
+/// UZURA, table 3: the bus while the host reaches a word of a register.
+pub const UZURA_WORDS: [(&str, f64); 2] = [("a write", 97.5e-9), ("a read", 90e-9)];
+/// UZURA, table 4: how host and card tell each other that there is something.
+pub const UZURA_NOTICES: [(&str, f64); 5] = [
+    ("to the card: the host writes a register", 0.78e-6),
+    ("to the card: it polls the host's memory", 0.76e-6),
+    ("to the host: an interrupt", 4.99e-6),
+    ("to the host: it polls a register", 0.91e-6),
+    ("to the host: the card writes to its memory", 0.18e-6),
+];
+/// UZURA, table 5: a message of 64 bytes, one way, as the paper predicts it.
+pub const UZURA_MESSAGE_S: f64 = 4.03e-6;
+/// UZURA, section 6.2: blocks of 4 KiB, as the paper predicts them.
+pub const UZURA_BLOCK_BYTES_PER_S: f64 = 1.02e9;
 
 /// What a text says of a figure whose curve is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -219,8 +295,12 @@ const fn kisti(part: &'static str, place: &'static str, text: &'static str) -> C
     Claim { part, source: Source { paper: Paper::Kisti, place }, text }
 }
 
+const fn uzura(part: &'static str, place: &'static str, text: &'static str) -> Claim {
+    Claim { part, source: Source { paper: Paper::Uzura, place }, text }
+}
+
 /// All claims.
-pub const CLAIMS: [Claim; 22] = [
+pub const CLAIMS: [Claim; 25] = [
     erato(
         "fig1-4",
         "figure 1",
@@ -288,6 +368,13 @@ pub const CLAIMS: [Claim; 22] = [
         "figure 6",
         "basic commands are faster over InfiniBand and Myrinet than over Gigabit, Myrinet ahead",
     ),
+    uzura("fig5", "figure 5 and section 4.2.1", "DMA is faster than registers, in both directions"),
+    uzura(
+        "table4",
+        "section 4.2.2",
+        "the delay of an interrupt is large, so the host polls its own memory instead",
+    ),
+    uzura("table6", "section 6.2", "the bus of the source holds blocks of 4 KiB up"),
 ];
 
 /// The claim of a part that has these words.

@@ -19,9 +19,9 @@
 //! Intervals hold the middle 95 % of what 400 repetitions of the experiment would give, drawn from the times
 //! of each size.
 
-use crate::chance::Chance;
 use crate::curve::{Curve, Pick, Point};
 use crate::statistics::{Estimate, theil_sen};
+use covey_wire::Rng;
 use serde::{Deserialize, Serialize};
 
 /// Blocks up to so many bytes show the latency.
@@ -71,11 +71,9 @@ impl Quantities {
     pub fn of_pick(curve: &Curve, pick: Pick) -> Option<Quantities> {
         let times = |point: &Point| point.time_s(pick);
         let found = Numbers::of(&table(curve, times))?;
-        let mut chance = Chance(SEED);
+        let mut rng = Rng::new(SEED);
         let again: Vec<Numbers> = (0..REPETITIONS)
-            .filter_map(|_| {
-                Numbers::of(&table(curve, |point| point.time_again_s(pick, &mut chance)))
-            })
+            .filter_map(|_| Numbers::of(&table(curve, |point| point.time_again_s(pick, &mut rng))))
             .collect();
         let estimate = |value: f64, of: &dyn Fn(&Numbers) -> Option<f64>| {
             Estimate::from_repetitions(value, again.iter().filter_map(of).collect())
@@ -133,6 +131,7 @@ fn from_which_on(table: &[(f64, f64)], holds: impl Fn(&(f64, f64)) -> bool) -> O
 mod tests {
     use super::*;
     use crate::schedule::sizes;
+    use covey_wire::Rng;
     use proptest::prelude::*;
 
     fn hockney(latency_s: f64, bits_per_s: f64, most: u64) -> Curve {
@@ -173,11 +172,11 @@ mod tests {
 
     #[test]
     fn intervals_widen_with_noise_and_hold_the_truth() {
-        let mut chance = Chance(7);
+        let mut rng = Rng::new(7);
         let mut noisy = |width: f64| {
             let points = sizes(1 << 20, 3).into_iter().map(|bytes| {
                 let time = 50e-6 + bytes as f64 * 8.0 / 100e6;
-                let times = (0..25).map(|_| time * (1.0 + width * chance.share())).collect();
+                let times = (0..25).map(|_| time * (1.0 + width * rng.share())).collect();
                 Point::new(bytes, times)
             });
             Quantities::of(&Curve::new(points.collect::<Vec<_>>())).unwrap().latency_s

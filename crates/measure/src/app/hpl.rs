@@ -95,7 +95,8 @@ pub fn challenge(
     let mut command = open.launch(hosts, ranks, Wait::Poll, &scratch)?;
     command.current_dir(scratch.path()).arg("env").args(blas.environment()).arg(program);
     let (output, talk) = (scratch.file(OUTPUT), scratch.file("talk"));
-    let watched = Watched { records: &output, talk: &talk, silence: LIMIT, limit: LIMIT };
+    let watched =
+        Watched { records: &output, output: &talk, talk: &talk, silence: LIMIT, limit: LIMIT };
     let mut said = String::new();
     let failure = child::run(command, &watched, stop, |new| {
         said.push_str(new);

@@ -119,7 +119,8 @@ fn gather(
 ) -> Result<Ran> {
     let mut ran = Ran::default();
     let (records, talk) = (scratch.file("records"), scratch.file("talk"));
-    let watched = Watched { records: &records, talk: &talk, silence: SILENCE, limit };
+    let watched =
+        Watched { records: &records, output: &talk, talk: &talk, silence: SILENCE, limit };
     ran.failure = child::run(command, &watched, stop, |new| {
         let (found, used) = read(new)?;
         match found.blas.filter(|path| !blas.is_loaded_from(path)) {

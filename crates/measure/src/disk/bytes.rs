@@ -1,8 +1,9 @@
 //! Passes over the bytes of a file: records one after another, letters, and records anywhere.
 
 use super::pass::{Laid, Lane, Limit, wrong};
-use super::pattern::{SECTOR, next};
+use super::pattern::SECTOR;
 use crate::error::{Cannot, Result};
+use covey_wire::Rng;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -129,22 +130,19 @@ impl Write for Stream<'_> {
 /// Where random transfers go, one after another.
 #[derive(Clone, Debug)]
 struct Places {
-    state: u64,
+    rng: Rng,
     blocks: u64,
 }
 
 impl Places {
     fn of(lane: &Lane, seed: u64) -> Places {
         let blocks = lane.laid.bytes / RANDOM_BYTES as u64;
-        let mut state = (seed ^ (lane.index as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        next(&mut state);
-        Places { state, blocks }
+        Places { rng: Rng::new(seed ^ (lane.index as u64) << 32), blocks }
     }
 
     /// The next. `None` only for an empty file.
     fn place(&mut self) -> Option<u64> {
-        let block = (next(&mut self.state) >> 11).checked_rem(self.blocks)?;
-        Some(block * RANDOM_BYTES as u64)
+        (self.blocks > 0).then(|| self.rng.below(self.blocks) * RANDOM_BYTES as u64)
     }
 
     /// Not more than there are blocks, so that not much is met twice.

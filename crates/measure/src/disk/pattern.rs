@@ -6,6 +6,7 @@
 //! what is measured.
 
 use super::TRANSFER_ALIGN;
+use covey_wire::Rng;
 
 /// What has a stamp of its own.
 pub const SECTOR: usize = 512;
@@ -50,9 +51,9 @@ impl Pattern {
     pub fn new(run: u64, lane: usize, record_bytes_max: usize) -> Pattern {
         let length = NOISE_BYTES.max(record_bytes_max);
         let mut window = Aligned::new(length);
-        let mut state = run | 1;
+        let mut rng = Rng::new(run);
         for word in window.bytes().chunks_exact_mut(8) {
-            word.copy_from_slice(&next(&mut state).to_le_bytes());
+            word.copy_from_slice(&rng.next().to_le_bytes());
         }
         Pattern { run, lane: lane as u64, window }
     }
@@ -99,14 +100,6 @@ fn stamp(run: u64, lane: u64, place: u64, age: u64) -> [u8; STAMP] {
     stamp[..8].copy_from_slice(&run.to_le_bytes());
     stamp[8..].copy_from_slice(&(place | lane << 44 | age << 52).to_le_bytes());
     stamp
-}
-
-/// The next of a sequence of numbers that look like chance (xorshift).
-pub fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
 }
 
 #[cfg(test)]

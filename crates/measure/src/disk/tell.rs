@@ -130,10 +130,12 @@ impl super::Place {
 impl Rate {
     /// A value of it as a person reads it.
     pub fn text(&self, value: f64) -> String {
-        match self.test.counts_operations() {
-            true if value < 99.95 => format!("{value:.1} /s"),
-            true => format!("{value:.0} /s"),
-            false => format!("{}/s", size::rounded(value as u64)),
+        if !self.test.counts_operations() {
+            format!("{}/s", size::rounded(value as u64))
+        } else if value < 99.95 {
+            format!("{value:.1} /s")
+        } else {
+            format!("{value:.0} /s")
         }
     }
 }

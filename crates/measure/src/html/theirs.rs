@@ -75,10 +75,12 @@ fn plain(value: &Value) -> String {
 }
 
 fn number_text(number: f64) -> String {
-    match number.fract() == 0.0 && number.abs() < 1e9 {
-        true => format!("{number:.0}"),
-        false if (1e-3..1e6).contains(&number.abs()) => covey_plot::chart::three_digits(number),
-        false => format!("{number:.3e}"),
+    if number.fract() == 0.0 && number.abs() < 1e9 {
+        format!("{number:.0}")
+    } else if (1e-3..1e6).contains(&number.abs()) {
+        covey_plot::chart::three_digits(number)
+    } else {
+        format!("{number:.3e}")
     }
 }
 

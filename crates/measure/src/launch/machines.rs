@@ -14,7 +14,7 @@ use covey_ninep::message::Message;
 use covey_ninep::namespace::{Namespace, Part};
 use covey_ninep::server;
 use covey_ninep::tree::{Errno, Outcome, Peer, Result, User};
-use covey_wire::{Bytes, List, Name};
+use covey_wire::{Bytes, Name};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -129,14 +129,8 @@ pub async fn dial(node: &str) -> Result<Conn> {
 }
 
 pub async fn open(conn: &Conn, path: &str, flags: u32) -> Result<Fid> {
-    let fid = Fid::new(conn);
     let names: Vec<Name> = path.split('/').map(Name::from).collect();
-    let count = names.len();
-    let walk = Message::Twalk { fid: 0, newfid: fid.number(), names: List(names) };
-    match conn.call(walk).await? {
-        Message::Rwalk { qids } if qids.0.len() == count => {}
-        _ => return Err(Errno::ENOENT.into()),
-    }
+    let fid = Fid::walk(conn, 0, &names).await?;
     conn.call(Message::Tlopen { fid: fid.number(), flags }).await?;
     Ok(fid)
 }
@@ -240,11 +234,10 @@ impl Memory {
             }
             (Kept::Shared(_), None) => false,
         });
-        match kept {
-            true => Ok(data.len() as u32).into(),
-            false => {
-                Err(Errno::because(Errno::EIO, "these are not the bytes that are spread")).into()
-            }
+        if kept {
+            Ok(data.len() as u32).into()
+        } else {
+            Err(Errno::because(Errno::EIO, "these are not the bytes that are spread")).into()
         }
     }
 }

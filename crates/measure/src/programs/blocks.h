@@ -5,8 +5,8 @@
  *
  * All sizes are gone through PASSES times. Each has SLICE_S of time for its rounds; a size whose least rounds
  * take more than SLICES_MAX of that is the last, and nothing is begun after SECONDS_MAX. The one that asks writes a
- * line to FILE for each size and pass: its bytes, then the nanoseconds of each round trip. Lines are whole, so what there
- * is when a peer dies can be used; the last one is `end`. */
+ * line to FILE, or to its output where that is `-`, for each size and pass: its bytes, then the nanoseconds of each
+ * round trip. Lines are whole, so what there is when a peer dies can be used; the last one is `end`. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,8 @@ static void ask(int count, char **words)
         fprintf(stderr, "blocks: too few arguments\n");
         exit(3);
     }
-    int file = open(words[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int file = strcmp(words[0], "-") == 0 ? dup(STDOUT_FILENO)
+                                          : open(words[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (file < 0) {
         perror(words[0]);
         exit(3);

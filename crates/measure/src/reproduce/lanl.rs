@@ -1,4 +1,6 @@
-//! The launcher's table and figures of "9P in high-performance computing": programs spread to many nodes.
+//! The tables and figures of "9P in high-performance computing": programs spread to many nodes, and workers.
+
+mod workers;
 
 use super::told::Part;
 use crate::error::Result;
@@ -10,7 +12,7 @@ use covey_tune::papers::{LANL_NODES, LANL_SPAWNS, Paper};
 use covey_tune::reproduce::{Beside, Unit};
 
 /// The parts.
-pub const PARTS: [&str; 3] = ["table2", "fig2", "fig3"];
+pub const PARTS: [&str; 6] = ["table2", "fig2", "fig3", "table3", "table4", "fig4"];
 
 /// How programs are spread where nobody has measured.
 const FAN_OUT: usize = 2;
@@ -22,7 +24,7 @@ const SPARKPLUG_NODES: usize = 32;
 const SHORT: usize = 64 << 10;
 const LONG: usize = 16 << 20;
 
-/// Simulates these parts. What was simulated before a signal is kept.
+/// Simulates the launcher's parts and measures those of workers. What was done before a signal is kept.
 pub fn run(
     parts: &[&'static str],
     is_quick: bool,
@@ -30,13 +32,18 @@ pub fn run(
     say: &dyn Fn(String),
 ) -> Result<Vec<Part>> {
     let mut found = Vec::new();
-    for part in parts {
+    let (measured, simulated): (Vec<_>, Vec<_>) =
+        parts.iter().partition(|part| workers::PARTS.contains(*part));
+    for part in simulated {
         say(format!("{}, {part}", Paper::Lanl.name()));
-        found.push(match *part {
+        found.push(match part {
             "table2" => table(is_quick, stop)?,
             "fig2" => nodes(is_quick, stop)?,
             _ => sizes(is_quick, stop)?,
         });
+    }
+    if !measured.is_empty() {
+        found.extend(workers::run(&measured, is_quick, stop, say)?);
     }
     Ok(found)
 }

@@ -210,8 +210,9 @@ impl Reproduction {
     /// In words.
     pub fn tell(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
         let how = if self.is_quick { ", measured shortly" } else { "" };
-        let place = if self.paper == Paper::Lanl.name() { "simulated" } else { "in labs" };
-        writeln!(out, "{} {place} on this machine{how}\n", self.paper)?;
+        let has_no_lab = [Paper::Lanl, Paper::Uzura].iter().any(|paper| paper.name() == self.paper);
+        let place = if has_no_lab { "" } else { " in labs" };
+        writeln!(out, "{}{place} on this machine{how}\n", self.paper)?;
         self.parts.iter().try_for_each(|part| part.tell(out))?;
         match self.environment.warning() {
             Some(warning) => writeln!(out, "warning: {warning}"),

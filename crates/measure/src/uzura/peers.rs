@@ -88,8 +88,13 @@ pub fn measure(
     command.args(["1".to_string(), format!("{:.4}", plan.slice.as_secs_f64())]);
     command.args(whats.iter().map(What::to_string));
     let limit = 2 * SILENCE + 20 * plan.slice * whats.len() as u32;
-    let watched =
-        Watched { records: &records, talk: &talk, silence: SILENCE + 10 * plan.slice, limit };
+    let watched = Watched {
+        records: &records,
+        output: &talk,
+        talk: &talk,
+        silence: SILENCE + 10 * plan.slice,
+        limit,
+    };
     let failure = child::run(command, &watched, stop, |new| {
         let used = new.rfind('\n').map_or(0, |end| end + 1);
         for line in new[..used].lines() {

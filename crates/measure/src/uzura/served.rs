@@ -12,6 +12,7 @@ use covey_io::os::net::Address;
 use covey_lab::enter::ourselves;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,7 +100,8 @@ impl Server {
         let child = command.spawn().cannot(|| "start `covey export`")?;
         let mut server = Server { child, scratch };
         let begun = Instant::now();
-        while !server.socket().exists() {
+        // A socket has its name before anybody listens there.
+        while UnixStream::connect(server.socket()).is_err() {
             let ended = server.child.try_wait().cannot(|| "wait for `covey export`")?;
             if ended.is_some() || begun.elapsed() > PATIENCE {
                 return Err(Error::work("cannot measure 9P reads: `covey export` does not listen"));

@@ -28,7 +28,7 @@ const BLOCKS: [u64; 5] = [8, 16, 32, 64, 128];
 const CORE: (u64, f64) = (512, 0.3);
 /// No case is begun after so many seconds with the best BLAS, which has most to do, and with each other one.
 const SECONDS: (f64, f64) = (240.0, 60.0);
-const SECONDS_QUICK: (f64, f64) = (30.0, 10.0);
+const SECONDS_QUICK: (f64, f64) = (15.0, 5.0);
 
 /// Orders of matrices.
 #[derive(Debug)]
@@ -48,11 +48,11 @@ struct Orders {
 }
 
 const QUICK: Orders = Orders {
-    types: 512,
-    blocks: 512,
-    systems: 768,
-    growing: &[128, 256, 384, 512, 768, 1024],
-    peaks: [1024, 1536],
+    types: 384,
+    blocks: 384,
+    systems: 512,
+    growing: &[128, 256, 384, 512, 640, 768],
+    peaks: [768, 1024],
     passes: 2,
 };
 /// Systems of the paper's order.

@@ -165,7 +165,7 @@ fn said(rate: Estimate) -> String {
 
 fn dealt(is_quick: bool) -> Dealt {
     let (rows, columns) = GRID;
-    Dealt { order: if is_quick { 1000 } else { 4000 }, block: BLOCK, rows, columns }
+    Dealt { order: if is_quick { 600 } else { 4000 }, block: BLOCK, rows, columns }
 }
 
 async fn on(bench: &mut Bench, network: &str) -> Result<Challenge> {
@@ -192,7 +192,7 @@ fn best() -> Option<Blas> {
 
 /// ScaLAPACK's solver.
 fn solve(mpi: &Mpi, hosts: &Hosts, is_quick: bool, stop: &Stop) -> Result<Ran> {
-    let (order, passes, seconds) = if is_quick { (768, 4, 6.0) } else { (2400, 4, 30.0) };
+    let (order, passes, seconds) = if is_quick { (512, 4, 3.0) } else { (2400, 4, 30.0) };
     let blas = best().ok_or_else(|| Error::work("no BLAS is installed"))?;
     let (rows, columns) = GRID;
     let case =

@@ -1,0 +1,150 @@
+/*
+ * The bandwidth of a mapped file: blocks are read and written back, by coroutines and by hand.
+ *
+ *     cormain: FILE BYTES BLOCK ROUNDS HUGE
+ *
+ * FILE is a path of the worker's, #U/... or #r/...; what is done by hand uses the same file where it is one of the
+ * host's, else memory of its own. Each round does, in turn: by hand with one buffer ahead (0), the same with the first
+ * lines of the next block asked for (-1), and 1 to 7 coroutines. A line of the log for each:
+ *
+ *     bandwidth WORKER HOW NANOSECONDS
+ */
+#define _GNU_SOURCE
+#include "covey_cell.h"
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CORS 7
+#define BLOCK_MAX 16384
+#define HOWS (CORS + 2)
+#define KEPT 100
+
+static char buffers[CORS][BLOCK_MAX] __attribute__((aligned(128)));
+static char stacks[CORS][4096] __attribute__((aligned(16)));
+static int fd, running, cors;
+static u64 bytes, block;
+static char *direct;
+static u64 taken[KEPT][HOWS];
+
+static u64
+nanoseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static void
+ask_ahead(const char *from)
+{
+    int line;
+
+    for (line = 0; line < 8; line++)
+        __builtin_prefetch(from + line * 64, 0, 3);
+}
+
+/* As a program does it that has two buffers and no coroutines. */
+static u64
+by_hand(int asks)
+{
+    u64 at, next, begun = nanoseconds();
+    int now = 0;
+
+    memcpy(buffers[0], direct, block);
+    for (at = 0; at < bytes; at += block) {
+        next = at + block;
+        if (next < bytes) {
+            if (asks && next + block < bytes)
+                ask_ahead(direct + next + block);
+            memcpy(buffers[now ^ 1], direct + next, block);
+        }
+        memcpy(direct + at, buffers[now], block);
+        now ^= 1;
+    }
+    return nanoseconds() - begun;
+}
+
+static void
+cor(void *argument)
+{
+    long id = (long) argument;
+    u64 at;
+
+    for (at = id * block; at < bytes; at += cors * block) {
+        spc_pread(fd, buffers[id], block, at);
+        spc_pwrite(fd, buffers[id], block, at);
+    }
+    running--;
+}
+
+static u64
+by_coroutines(int count)
+{
+    u64 begun;
+    long id;
+
+    cors = running = count;
+    for (id = 1; id < count; id++)
+        mkcor(cor, (void *) id, stacks[id], sizeof stacks[id]);
+    /* The first coroutine is one of them: no other waits meanwhile. */
+    begun = nanoseconds();
+    cor(0);
+    while (running > 0)
+        yield();
+    return nanoseconds() - begun;
+}
+
+static char *
+map(const char *path, int huge)
+{
+    int file = strncmp(path, "#U/", 3) == 0 ? open(path + 2, O_RDWR) : -1;
+    int flags = file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+    char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
+
+    if (huge)
+        madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+static void
+tell(u64 worker, int rounds)
+{
+    int round, how;
+
+    for (round = 0; round < rounds; round++)
+        for (how = 0; how < HOWS; how++)
+            spc_log("bandwidth %d %d %llu\n", (int) worker, how - 1, (unsigned long long) taken[round][how]);
+}
+
+void
+cormain(u64 worker, char **argv)
+{
+    static const char zero[16] __attribute__((aligned(16)));
+    int round, rounds, how;
+    u64 at;
+
+    bytes = strtoull(argv[2], 0, 10);
+    block = strtoull(argv[3], 0, 10);
+    rounds = atoi(argv[4]);
+    fd = spc_open(argv[1]);
+    direct = map(argv[1], atoi(argv[5]));
+    if (fd < 0 || direct == MAP_FAILED || spc_pwrite(fd, zero, 16, bytes - 16) != 16) {
+        spc_log("bandwidth failed\n");
+        return;
+    }
+    /* All pages are there before anything is measured. */
+    for (at = 0; at < bytes; at += 4096)
+        direct[at] = 0;
+    by_coroutines(1);
+    /* The log is a message, and its host then looks for more of them: not between measurements. */
+    for (round = 0; round < rounds; round++) {
+        for (how = 0; how < HOWS; how++)
+            taken[round % KEPT][how] = how < 2 ? by_hand(how == 0) : by_coroutines(how - 1);
+        if (round % KEPT == KEPT - 1 || round == rounds - 1)
+            tell(worker, round % KEPT + 1);
+    }
+}
