@@ -104,6 +104,17 @@ impl Output {
         }
     }
 
+    /// A spinner, and a function that says on it what is being done.
+    pub fn told(&self) -> (ProgressBar, impl Fn(String) + Send + 'static) {
+        let bar = self.spinner();
+        let shown = bar.clone();
+        let say = move |text| {
+            shown.set_message(text);
+            shown.tick();
+        };
+        (bar, say)
+    }
+
     /// A bar for `bytes_total` bytes of work, unseen for 250 ms, off a terminal and with `--json`.
     pub fn progress(&self, bytes_total: u64) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(Some(bytes_total), ProgressDrawTarget::hidden());

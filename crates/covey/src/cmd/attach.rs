@@ -34,6 +34,9 @@ pub struct Args {
     /// When all have ended, show equal output once
     #[arg(short, long)]
     gather: bool,
+    /// Of this user's job, where several users have one of this name
+    #[arg(short, long, value_name = "USER")]
+    user: Option<String>,
     /// The job
     #[arg(value_name = "JOB")]
     job: String,
@@ -42,7 +45,7 @@ pub struct Args {
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
-    let found = find::parts(&config, context, &args.job).await?;
+    let found = find::parts(&config, context, &args.job, args.user.as_deref()).await?;
     let labels = labels(&found);
     let (mut ranks, mut sessions) = (Vec::new(), Vec::new());
     for Found { node, part } in &found {

@@ -89,9 +89,8 @@ struct Run {
     #[arg(long, conflicts_with = "node")]
     alone: bool,
     /// The program, and its arguments
-    #[arg(value_name = "PROGRAM")]
-    program: PathBuf,
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    // One list: what follows the program is never an option of ours.
+    #[arg(value_name = "PROG", required = true, num_args = 1.., trailing_var_arg = true)]
     words: Vec<OsString>,
 }
 
@@ -100,9 +99,15 @@ struct Run {
 struct Work {
     #[arg(long)]
     cpu: Option<usize>,
-    program: PathBuf,
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROG", required = true, num_args = 1.., trailing_var_arg = true)]
     words: Vec<OsString>,
+}
+
+/// The program, and its arguments.
+fn parted(words: Vec<OsString>) -> (PathBuf, Vec<OsString>) {
+    let mut words = words.into_iter();
+    let program = words.next().expect("one is required");
+    (program.into(), words.collect())
 }
 
 /// Runs the command.
@@ -110,7 +115,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     match args.command {
         Command::Run(args) => run_workers(args, context).await,
         Command::Work(args) => {
-            let status = work(&args.program, args.words, args.cpu).cannot(|| "run a worker")?;
+            let (program, words) = parted(args.words);
+            let status = work(&program, words, args.cpu).cannot(|| "run a worker")?;
             // What was wrong has been said.
             std::process::exit(status)
         }
@@ -118,8 +124,9 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 async fn run_workers(args: Run, context: &Context) -> Result<()> {
-    let program = args.program.canonicalize();
-    let program = program.cannot(|| format!("find program {}", args.program.display()))?;
+    let (named, words) = parted(args.words.clone());
+    let program = named.canonicalize();
+    let program = program.cannot(|| format!("find program {}", named.display()))?;
     if library().is_none() {
         return Err(Error::work("cannot run workers: there is no libcovey-cell.so beside covey")
             .hint("COVEY_CELL_LIBRARY names it where it lies elsewhere"));
@@ -128,7 +135,7 @@ async fn run_workers(args: Run, context: &Context) -> Result<()> {
     let wish = Wish {
         workers: args.workers,
         program,
-        words: args.words,
+        words,
         is_threads: args.threads,
         is_pinned: args.pin,
         store_bytes: args.store,
@@ -191,8 +198,8 @@ async fn node(args: &Run, context: &Context) -> Result<Option<Conn>> {
     };
     let name = match &args.node {
         Some(name) => config.node(name)?.name.clone(),
-        None => match config.nodes.iter().find(|node| is_here(&config, &node.name)) {
-            Some(node) => node.name.clone(),
+        None => match here(&config) {
+            Some(name) => name,
             None => return Ok(None),
         },
     };
@@ -205,6 +212,15 @@ async fn node(args: &Run, context: &Context) -> Result<Option<Conn>> {
         Err(error) => Err(Error::work(format!("cannot reach node {name}: {error}"))
             .hint("--alone runs workers without a node")),
     }
+}
+
+/// The node on this machine: of several the one whose job this is, or else the first.
+fn here(config: &Config) -> Option<String> {
+    let job = std::env::var("COVEY_NODE").ok();
+    let is_job = |name: &&str| job.as_deref() == Some(*name);
+    let mut all = config.nodes.iter().map(|node| &*node.name).filter(|name| is_here(config, name));
+    let first = all.next()?;
+    Some(std::iter::once(first).chain(all).find(is_job).unwrap_or(first).to_owned())
 }
 
 /// Whether the node has a socket on this machine.

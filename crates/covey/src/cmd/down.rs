@@ -1,7 +1,8 @@
 //! `covey down`: the embedded cluster of this machine, stopped.
 
 use super::Context;
-use super::cluster::{Cluster, Process, mounts};
+use super::cluster::mounts::{self, Unmount};
+use super::cluster::{Cluster, Process};
 use crate::error::{Error, Result};
 use crate::output::Output;
 use rustix::process::Signal;
@@ -138,10 +139,10 @@ async fn stop_mount(file: &Path, process: &Process, output: &Output) {
     let mountpoint = Path::new(&process.note);
     let is_fuse = || mounts::kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse"));
     if is_fuse()
-        && let Err(error) = mounts::umount(mountpoint, false).await
+        && let Err(error) = mounts::umount(mountpoint, Unmount::IfUnused).await
     {
         output.say(format!("{}: letting go of it while in use", error.message));
-        if let Err(error) = mounts::umount(mountpoint, true).await {
+        if let Err(error) = mounts::umount(mountpoint, Unmount::Lazily).await {
             output.tell(&error);
         }
     }

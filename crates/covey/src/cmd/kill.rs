@@ -20,6 +20,9 @@ pub struct Args {
     /// Send this signal instead, such as TERM or 15
     #[arg(short, long, value_name = "SIGNAL")]
     signal: Option<String>,
+    /// Of this user's job, where several users have one of this name
+    #[arg(short, long, value_name = "USER")]
+    user: Option<String>,
     /// The jobs
     #[arg(value_name = "JOB", required = true)]
     jobs: Vec<String>,
@@ -30,7 +33,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
     let mut failed = 0;
     for job in &args.jobs {
-        let found = find::parts(&config, context, job).await?;
+        let found = find::parts(&config, context, job, args.user.as_deref()).await?;
         let ended = join_all(found.iter().map(|found| end(found, args.signal.as_deref()))).await;
         for (found, why) in
             found.iter().zip(ended).filter_map(|(found, end)| Some((found, end.err()?)))

@@ -3,7 +3,7 @@
 use super::path::{Follow, below, inside, kind, last_name, shown, text};
 use super::{Context, Session, mv};
 use crate::error::{Cannot, Error, Result};
-use covey_ninep::tree::Errno;
+use covey_ninep::tree::{Errno, Removal};
 use covey_wire::Name;
 use std::ffi::OsString;
 
@@ -52,7 +52,7 @@ async fn link(args: &Args, session: &Session) -> Result<Vec<u8>> {
     let what = || format!("make link {}", shown(&link));
     let (parent, name) = session.resolve_parent(&link).await.cannot(what)?;
     if args.force {
-        match session.fs.unlink(&session.who, parent, &name, false).await {
+        match session.fs.unlink(&session.who, parent, &name, Removal::File).await {
             Err(error) if error.code() != Errno::ENOENT => return Err(error).cannot(what),
             _ => {}
         }

@@ -149,7 +149,7 @@ fn write_long(args: &Args, group: &Group, out: &mut Vec<u8>) {
     for ((name, inode), row) in group.entries.iter().zip(&rows) {
         let [n, u, g, s] = row;
         let mode = show::mode(inode.mode);
-        let time = show::time(inode.mtime, false);
+        let time = show::time(inode.mtime);
         let head = format!("{mode} {n:>links$} {u:<user$} {g:<owner$} {s:>bytes$} {time} ");
         out.extend(head.as_bytes());
         out.extend(show::name_and_target(name, inode));

@@ -4,6 +4,7 @@
 //! of the embedded cluster, `copy` moves bytes for `cp` and `cat`.
 
 mod attach;
+mod bench;
 mod boot;
 mod cat;
 mod cell;
@@ -66,7 +67,7 @@ use crate::config::{Config, find, load_found};
 use crate::error::{Cannot, Result};
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand};
-use covey_stripe::client::{Caching, Fs};
+use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::ops::Caller;
 use covey_wire::List;
 use std::path::PathBuf;
@@ -189,6 +190,7 @@ commands! {
     Reproduce = reproduce,
     Uzura = uzura,
     Cell = cell,
+    Bench = bench,
     Systemd = systemd,
     Completions = completions,
     Man = man,
@@ -219,7 +221,8 @@ impl Context {
     /// Connects to the file system as the user who runs the command.
     pub async fn session(&self) -> Result<Session> {
         let config = self.config()?;
-        let fs = covey_cluster::connect_fs(&config, false, Caching::Nothing).await?;
+        let options = Options { caching: Caching::Nothing, ..Options::default() };
+        let fs = covey_cluster::connect_fs(&config, options).await?;
         Ok(Session { fs, who: caller()? })
     }
 }

@@ -154,6 +154,8 @@ struct Starter {
     asked_next: u64,
     /// All ranks of the job are so many.
     size: usize,
+    /// Connections of other users.
+    strangers: u64,
 }
 
 impl Starter {
@@ -169,6 +171,7 @@ impl Starter {
             asked: HashMap::new(),
             asked_next: 0,
             size: job.placement.ranks() as usize,
+            strangers: 0,
         }
     }
 
@@ -258,9 +261,11 @@ impl Starter {
     fn accept(&mut self, stream: TcpStream, tell: Sender<(u64, Vec<u8>)>) {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
         let own = rustix::process::geteuid().as_raw();
-        if socket_owner(peer, local) != Some(own) {
-            tracing::warn!("a process of another user connected as a rank");
-            return;
+        match socket_owner(peer, local) {
+            Some(owner) if owner == own => {}
+            Some(_) => return self.refused(),
+            // It is gone already.
+            None => return,
         }
         let connection = self.connection_next;
         self.connection_next += 1;
@@ -268,6 +273,15 @@ impl Starter {
         self.ranks.insert(connection, answer);
         self.pmi.connected(connection);
         tokio::task::spawn_local(talk(stream, connection, answers, tell));
+    }
+
+    /// Another user's process is no rank. Said of the first, the tenth, the hundredth and so on: the job's user reads it.
+    fn refused(&mut self) {
+        self.strangers += 1;
+        let strangers = self.strangers;
+        if 10_u64.pow(strangers.ilog10()) == strangers {
+            tracing::warn!("processes of other users have connected as ranks: {strangers} so far");
+        }
     }
 
     /// A rank has said something; nothing is its end.

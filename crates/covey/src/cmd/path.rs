@@ -8,6 +8,7 @@ use super::Session;
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
 use covey_stripe::client::Error::Odd;
+use covey_stripe::client::Listing;
 use covey_stripe::ops::{Id, Inode, ROOT};
 use covey_wire::Name;
 use std::collections::VecDeque;
@@ -125,7 +126,8 @@ impl Session {
     pub async fn entries(&self, dir: Id) -> Found<Vec<(Name, Inode)>> {
         let (mut entries, mut cookie, mut limit) = (Vec::new(), 0, 0);
         loop {
-            let page = self.fs.readdir(&self.who, dir, cookie, limit, PAGE_BYTES, true).await?;
+            let page =
+                self.fs.readdir(&self.who, dir, cookie, limit, PAGE_BYTES, Listing::Inodes).await?;
             limit = page.limit;
             let Some(last) = page.entries.last() else { return Ok(entries) };
             // A server that goes backwards would keep us here for ever.

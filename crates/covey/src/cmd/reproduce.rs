@@ -4,7 +4,7 @@ use super::Context;
 use crate::error::{Error, Result};
 use covey_measure::provenance::Provenance;
 use covey_measure::reproduce::bench::Wish;
-use covey_measure::reproduce::{Bench, Reproduction, erato, kisti, lanl};
+use covey_measure::reproduce::{Bench, Reproduction, erato, kisti, lanl, uzura};
 use covey_measure::stop::interruptible;
 use covey_tune::papers::Paper;
 use std::time::Duration;
@@ -40,9 +40,24 @@ use std::time::Duration;
 ///     table2    a program spread to 245 nodes, by its size
 ///     fig2      by the number of nodes, to 1,024
 ///     fig3      by its size, on 32 nodes
+///     table3    bandwidth of mapped files: 1-8 workers, 1-7 coroutines, and two buffers by hand
+///     table4    matrices multiplied through files, and by hand
+///     fig4      how much longer that takes through files
+///
+/// PARTS OF UZURA
+///
+///     table2    a packet from card to card, part by part
+///     table3    the bus while the host reaches a register
+///     fig5      bytes moved by the card, or through registers
+///     fig6      how long bytes hold the bus
+///     table4    interrupts, registers and flags in memory
+///     table5    a message of 64 bytes; Covey's engine and MPIs on this machine beside it
+///     table6    blocks of 4 KiB; the same
 ///
 /// `lanl` is Ionkov, Minnich and others, 9P in high-performance computing: its launcher, simulated
-/// in virtual time, without a lab; `bench/launch` measures real daemons.
+/// in virtual time, and its workers, measured on this machine; both without a lab. `bench/launch`
+/// measures real daemons. `uzura` is Nakashima and others on a network card for cluster computers:
+/// the card by a model (see `covey uzura model`), and `covey uzura bench` beside it.
 ///
 /// Figures 3 to 5 of KISTI divide each difference into the parts of the wire and of the MPI. They run
 /// several processes on each network, so they need MPI's compilers (and hpcc for HPL); missing ones
@@ -57,6 +72,8 @@ use std::time::Duration;
 ///     covey reproduce kisti --only table1 --only fig1
 ///     covey reproduce kisti --only fig3 --quick
 ///     covey reproduce lanl --only table2
+///     covey reproduce lanl --only table3 --only fig4
+///     covey reproduce uzura --only table5 --quick
 ///     covey --json reproduce erato > erato.json
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -83,6 +100,7 @@ enum Which {
     Erato,
     Kisti,
     Lanl,
+    Uzura,
 }
 
 /// Runs the command.
@@ -91,6 +109,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Which::Erato => &erato::PARTS,
         Which::Kisti => &kisti::PARTS,
         Which::Lanl => &lanl::PARTS,
+        Which::Uzura => &uzura::PARTS,
     };
     let parts = chosen(known, &args.only)?;
     let wish = Wish {
@@ -103,6 +122,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let (paper, parts) = match args.paper {
         Which::Erato => (Paper::Erato1, erato::run(&mut bench, &parts).await),
         Which::Kisti => (Paper::Kisti, kisti::run(&mut bench, &parts).await),
+        Which::Uzura => (Paper::Uzura, uzura::run(&mut bench, &parts).await),
         Which::Lanl => {
             let is_quick = args.quick;
             let simulated = interruptible(move |stop| {
@@ -174,6 +194,7 @@ mod tests {
                 Paper::Erato1 => &erato::PARTS,
                 Paper::Kisti => &kisti::PARTS,
                 Paper::Lanl => &lanl::PARTS,
+                Paper::Uzura => &uzura::PARTS,
             };
             assert!(parts.contains(&claim.part), "{claim:?}");
         }

@@ -3,7 +3,7 @@
 use super::path::{Failures, below, inside, is_kind, kind, last_name, shown, text};
 use super::{Context, Session, tree};
 use crate::error::{Cannot, Error, Result};
-use covey_ninep::tree::Errno;
+use covey_ninep::tree::{Errno, Removal};
 use covey_stripe::ops::{Id, Inode};
 use covey_wire::Name;
 use futures_util::FutureExt;
@@ -71,9 +71,12 @@ async fn remove(
         other => other.cannot(what)?,
     };
     match (is_kind(&inode, kind::DIR), args.recursive) {
-        (false, _) => {
-            session.fs.unlink(&session.who, parent, &name, false).await.cannot(what).map(|()| true)
-        }
+        (false, _) => session
+            .fs
+            .unlink(&session.who, parent, &name, Removal::File)
+            .await
+            .cannot(what)
+            .map(|()| true),
         (true, true) => {
             Ok(remove_tree(session, parent, name, inode, path.to_vec(), failures, context).await)
         }
@@ -106,7 +109,7 @@ fn remove_tree<'a>(
         let id = dir.id;
         let gone = tree::each(files, |(name, _)| {
             async move {
-                let result = session.fs.unlink(&session.who, id, &name, false).await;
+                let result = session.fs.unlink(&session.who, id, &name, Removal::File).await;
                 (name, result)
             }
             .boxed_local()
@@ -124,8 +127,11 @@ fn remove_tree<'a>(
         if !all {
             return false;
         }
-        let gone =
-            session.fs.unlink(&session.who, parent, &name, true).await.cannot(|| what(&path));
+        let gone = session
+            .fs
+            .unlink(&session.who, parent, &name, Removal::Directory)
+            .await
+            .cannot(|| what(&path));
         failures.take(gone, context).is_some()
     }
     .boxed_local()

@@ -1,6 +1,7 @@
 //! `covey run`: one program on many nodes.
 
 use super::Context;
+use super::job::find;
 use super::job::follow::{self, Following, Rank};
 use super::job::mpi::{Starters, Variables};
 use super::job::pick;
@@ -113,12 +114,16 @@ pub struct Args {
     /// The job's name [default: one that is free]
     #[arg(long, value_name = "ID")]
     job: Option<String>,
-    /// The program; {arch} in it stands for each node's architecture
-    #[arg(value_name = "PROG")]
-    program: String,
-    /// Its arguments
-    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
-    args: Vec<String>,
+    /// The program, and its arguments; {arch} in its name stands for each node's architecture
+    // One list: what follows the program is never an option of ours.
+    #[arg(value_name = "PROG", required = true, num_args = 1.., trailing_var_arg = true)]
+    words: Vec<String>,
+}
+
+impl Args {
+    fn program(&self) -> &str {
+        &self.words[0]
+    }
 }
 
 /// Whether something is done.
@@ -176,13 +181,18 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     };
     let plan = Plan::new(args, &config)?;
     let fan_out = fan_out_of(plan.args.fan_out, &config, context);
-    let early = match variants::depends_on_arch(&plan.args) {
-        true => None,
-        false => Some(Variants::same(&plan.args, plan.placement.nodes().len())?),
+    let early = if variants::depends_on_arch(&plan.args) {
+        None
+    } else {
+        Some(Variants::same(&plan.args, plan.placement.nodes().len())?)
     };
     let mut times = vec![("look", begun.elapsed())];
     let mut step = Step(Instant::now());
     let (nodes, last) = reach(&plan, &config, context).await?;
+    // A job that goes on behind has looked before it went there.
+    if plan.args.job.is_some() && !behind::is_here() {
+        find::check_free(&config, &plan.job).await?;
+    }
     let variants = match early {
         Some(variants) => variants,
         None => Variants::by_arch(&plan.args, &nodes).await?,
@@ -352,7 +362,7 @@ async fn start(
     let started = started.map(|(rank, session, variant)| async move {
         let variables = variables.get(plan.placement.node_of(rank));
         let started = start_one(plan, rank, session, variables, &variant.start).await;
-        started.on_node(|| format!("start {} on {}", plan.args.program, plan.label(rank)))
+        started.on_node(|| format!("start {} on {}", plan.args.program(), plan.label(rank)))
     });
     try_join_all(started).await.map(drop)
 }

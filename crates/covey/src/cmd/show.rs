@@ -58,14 +58,15 @@ pub fn mode(mode: u32) -> String {
     letters.iter().collect()
 }
 
-/// A time in UTC: `2026-11-21 07:31:05`, with nine more digits when `exact`.
-pub fn time(nanos: Nanos, exact: bool) -> String {
+/// A time in UTC, to the minute: `2026-11-21 07:31`.
+pub fn time(nanos: Nanos) -> String {
+    utc(seconds_of(nanos).0)
+}
+
+/// A time to the nanosecond: `2026-11-21 07:31:05.000000000 UTC`.
+pub fn exact_time(nanos: Nanos) -> String {
     let (seconds, fraction) = seconds_of(nanos);
-    if exact {
-        format!("{}:{:02}.{fraction:09} UTC", utc(seconds), seconds.rem_euclid(60))
-    } else {
-        utc(seconds)
-    }
+    format!("{}:{:02}.{fraction:09} UTC", utc(seconds), seconds.rem_euclid(60))
 }
 
 /// Reads a time: `@SECONDS`, `2026-11-21`, `2026-11-21 07:31`, `2026-11-21T07:31:05Z`; always UTC.
@@ -127,12 +128,12 @@ mod tests {
     #[test]
     fn times_are_read_as_they_are_shown() {
         for seconds in [0, 951_782_400, 1_709_251_199, 1_795_246_265, 4_107_542_399] {
-            let text = time(seconds * 1_000_000_000, true);
+            let text = exact_time(seconds * 1_000_000_000);
             let plain = &text[..19];
             assert_eq!(parse_time(plain), Ok(seconds * 1_000_000_000), "{text}");
         }
-        assert_eq!(time(1_709_164_800_000_000_000, false), "2024-02-29 00:00");
-        assert_eq!(time(nanos_of(-315_593_940, 5), true), "1960-01-01 07:01:00.000000005 UTC");
+        assert_eq!(time(1_709_164_800_000_000_000), "2024-02-29 00:00");
+        assert_eq!(exact_time(nanos_of(-315_593_940, 5)), "1960-01-01 07:01:00.000000005 UTC");
         assert_eq!(parse_time("@5"), Ok(5_000_000_000));
         assert_eq!(parse_time("@-5"), Ok(nanos_of(-5, 0)));
         assert!(parse_time("@9223372037").is_err(), "it cannot be kept");

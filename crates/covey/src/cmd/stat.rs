@@ -86,7 +86,7 @@ fn write(
         ("Change", inode.ctime),
         (" Birth", inode.btime),
     ] {
-        writeln!(out, "{name}: {}", show::time(time, true))?;
+        writeln!(out, "{name}: {}", show::exact_time(time))?;
     }
     Ok(())
 }

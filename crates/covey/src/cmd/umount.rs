@@ -1,8 +1,8 @@
 //! `covey umount`: ends a mount.
 
 use super::Context;
-use super::cluster::mounts;
-use crate::error::{Cannot, Error, Result};
+use super::cluster::mounts::{self, Unmount};
+use crate::error::{Error, Result};
 use std::path::PathBuf;
 
 /// Unmount a file system that `covey mount` has mounted
@@ -27,7 +27,7 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let mountpoint = real_path(&args.mountpoint)?;
+    let mountpoint = mounts::place_of(&args.mountpoint)?;
     match mounts::kind_at(&mountpoint) {
         Some(kind) if kind.starts_with("fuse") => {}
         Some(kind) => {
@@ -45,19 +45,9 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
             .hint("`findmnt -t fuse.covey` lists the mounts"));
         }
     }
-    mounts::umount(&mountpoint, args.lazy).await?;
+    mounts::umount(&mountpoint, Unmount::lazily_if(args.lazy)).await?;
     context.output.result(&serde_json::json!({ "unmounted": mountpoint }), |out| {
         use std::io::Write;
         writeln!(out, "unmounted {}", mountpoint.display())
-    })
-}
-
-/// The path without symbolic links, resolved in the parent only: a dead mount cannot be looked at.
-fn real_path(path: &std::path::Path) -> Result<PathBuf> {
-    let path = std::path::absolute(path).cannot(|| format!("find {}", path.display()))?;
-    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
-    Ok(match (parent, path.file_name()) {
-        (Some(parent), Some(name)) => parent.join(name),
-        _ => path,
     })
 }

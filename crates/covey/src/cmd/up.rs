@@ -281,9 +281,13 @@ fn who_may(config: &Config) -> String {
     } else {
         format!("only root and uid {uid} act")
     };
+    let beyond = if config.needs_key() {
+        "Who comes from another machine proves the cluster key."
+    } else {
+        "Nothing listens beyond this machine, so no key is needed."
+    };
     format!(
-        "who may: users of this machine, each as the kernel names them; {others} for others.\n\
-         Nothing listens beyond this machine, so no key is needed."
+        "who may: users of this machine, each as the kernel names them; {others} for others.\n{beyond}"
     )
 }
 

@@ -98,18 +98,26 @@ struct Volume {
     stands_by: bool,
 }
 
-/// The volumes of all nodes that have some, by name. Nodes that do not answer are told.
-async fn all(config: &Config, context: &Context) -> Vec<Volume> {
+/// The volumes of all nodes that have some, by name; and the nodes whose list could not be read, each of which is told.
+async fn all(config: &Config, context: &Context) -> (Vec<Volume>, Vec<String>) {
     let nodes = config.nodes.iter().filter(|node| node.store.is_some());
-    let mut volumes = Vec::new();
+    let (mut volumes, mut unread) = (Vec::new(), Vec::new());
     for node in nodes {
-        match read_of(config, &node.name, "vol/ctl").await {
-            Ok(text) => volumes.extend(parse(&text, &node.name)),
-            Err(error) => context.output.say(format!("{}: no answer: {error}", node.name)),
+        let why = match read_of(config, &node.name, "vol/ctl").await {
+            Ok(text) => {
+                volumes.extend(parse(&text, &node.name));
+                let why = text.lines().find(|line| line.starts_with("# the list of volumes"));
+                why.map(|why| why[2..].to_owned())
+            }
+            Err(error) => Some(format!("no answer: {error}")),
+        };
+        if let Some(why) = why {
+            context.output.say(format!("{}: {why}", node.name));
+            unread.push(node.name.clone());
         }
     }
     volumes.sort_by(|left, right| (&left.name, &left.node).cmp(&(&right.name, &right.node)));
-    volumes
+    (volumes, unread)
 }
 
 /// The volume of this name, at the node that serves it.
@@ -133,9 +141,10 @@ async fn find(config: &Config, name: &str) -> Result<Volume> {
         return Ok(volume);
     }
     let error = Error::work(format!("cannot find volume {name}: no node has it"));
-    Err(match missing.is_empty() {
-        true => error.hint("`covey volume ls` lists the volumes"),
-        false => error.hint(format!("not all nodes answered: {}", missing.join(", "))),
+    Err(if missing.is_empty() {
+        error.hint("`covey volume ls` lists the volumes")
+    } else {
+        error.hint(format!("not all nodes answered: {}", missing.join(", ")))
     })
 }
 
@@ -150,7 +159,10 @@ async fn command(config: &Config, node: &str, words: &[&str]) -> Result<()> {
             Some((why, hint)) => (why.to_owned(), Some(hint.to_owned())),
             None => (text, None),
         };
-        let what = words.iter().take(2).copied().collect::<Vec<_>>().join(" volume ");
+        let what = match words {
+            ["acl", name, ..] => format!("change who may use volume {name}"),
+            words => words.iter().take(2).copied().collect::<Vec<_>>().join(" volume "),
+        };
         let error = Error::work(format!("cannot {what}: {why}"));
         hint.into_iter().fold(error, Error::hint)
     })
@@ -160,6 +172,17 @@ async fn command(config: &Config, node: &str, words: &[&str]) -> Result<()> {
 fn parse(text: &str, node: &str) -> Vec<Volume> {
     let mut volumes: Vec<Volume> = Vec::new();
     for line in text.lines() {
+        // For people to read: no words.
+        if let Some(state) = line.strip_prefix("# ") {
+            let (state, rest) = state.split_once(' ').unwrap_or_default();
+            let (name, why) = rest.split_once(' ').unwrap_or((rest, ""));
+            let is_told = ["closed", "stands-by"].contains(&state);
+            for one in volumes.iter_mut().filter(|one| is_told && one.name == name) {
+                one.stands_by = state == "stands-by";
+                one.closed = Some(why.to_owned());
+            }
+            continue;
+        }
         let Ok(line) = words(line) else { continue };
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
         let mut of = |name: &str, change: &dyn Fn(&mut Volume)| {
@@ -176,10 +199,6 @@ fn parse(text: &str, node: &str) -> Vec<Volume> {
                 of(name, &|one| one.mutual = Some((*user).to_owned()));
             }
             ["acl", name, "trust-names"] => of(name, &|one| one.trusts_names = true),
-            ["#", "stands-by", name, why @ ..] => of(name, &|one| {
-                (one.closed, one.stands_by) = (Some(why.join(" ")), true);
-            }),
-            ["#", "closed", name, why @ ..] => of(name, &|one| one.closed = Some(why.join(" "))),
             _ => {}
         }
     }

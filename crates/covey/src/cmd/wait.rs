@@ -23,6 +23,9 @@ pub struct Args {
     /// Give up after so many seconds, with exit code 1
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
+    /// Of this user's job, where several users have one of this name
+    #[arg(short, long, value_name = "USER")]
+    user: Option<String>,
     /// The job
     #[arg(value_name = "JOB")]
     job: String,
@@ -31,7 +34,7 @@ pub struct Args {
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
-    let found = find::parts(&config, context, &args.job).await?;
+    let found = find::parts(&config, context, &args.job, args.user.as_deref()).await?;
     let labels = super::attach::labels(&found);
     let ends = join_all(found.iter().filter_map(|found| {
         let rank = find::rank(found.part.part)?;

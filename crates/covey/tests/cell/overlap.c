@@ -27,10 +27,11 @@ cor(void *argument)
 void
 cormain(u64 worker, char **argv)
 {
-    char name[32] = "#r/own0";
+    char name[32] = "#r/own00";
     long id;
 
-    name[6] += worker;
+    name[6] += worker / 10;
+    name[7] += worker % 10;
     shared = spc_open(name);
     file = spc_open(argv[1], Oread);
     for (id = 0; id < 16; id++)

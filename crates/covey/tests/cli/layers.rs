@@ -51,7 +51,7 @@ pub(crate) const TABLE: &[Rule] = &[
     pure("uzura", &["layout", "wire"]),
     pure("launch", &["ninep", "wire"]),
     Rule { unsafe_code: true, ..pure("cell", &["ninep", "wire"]) },
-    pure("tune", &[]),
+    pure("tune", &["wire"]),
     pure("plot", &["tune"]),
     Rule { unsafe_code: true, ..worldly("io", &["wire"]) },
     worldly("cluster", &["stripe", "ninep", "tune", "io", "wire"]),
@@ -83,8 +83,9 @@ const WORLD: [&str; 9] = [
     "libc::",
 ];
 
-/// A longer file hides two ideas.
-const LINES_MAX: usize = 700;
+/// A longer file hides two ideas; tests stand one after another and may have some more.
+const LINES_MAX: usize = 600;
+const LINES_OF_TESTS_MAX: usize = 700;
 
 #[test]
 fn every_crate_stands_in_the_table_under_its_package_name() {
@@ -170,13 +171,11 @@ fn no_crate_holds_more_than_a_quarter_of_all_lines() {
 
 #[test]
 fn no_source_file_grows_beyond_its_limit() {
-    for file in crates().iter().flat_map(|folder| sources(folder)) {
+    for file in crates().iter().flat_map(|folder| files(folder, &["rs", "c", "h"])) {
         let lines = read(&file).lines().count();
-        assert!(
-            lines <= LINES_MAX,
-            "{} has {lines} lines, limit is {LINES_MAX}: split it",
-            file.display()
-        );
+        let is_test = file.iter().any(|part| part == "tests" || part == "tests.rs");
+        let limit = if is_test { LINES_OF_TESTS_MAX } else { LINES_MAX };
+        assert!(lines <= limit, "{} has {lines} lines, limit is {limit}: split it", file.display());
     }
 }
 
@@ -205,8 +204,8 @@ fn what_c_calls_is_made_by_the_macro_that_fences_it() {
         !line.starts_with("//") && (is_function || names)
     };
     let fences = ["fenced(", "::fence(", "::quietly(", "::say(", "{ $name("];
-    for folder in
-        ["preload", "capi", "spc"].map(|name| workspace().join("crates").join(name).join("src"))
+    for folder in ["preload", "capi", "fi", "spc"]
+        .map(|name| workspace().join("crates").join(name).join("src"))
     {
         let mut fenced = 0;
         for file in sources(&folder) {
@@ -330,12 +329,18 @@ fn ours(package: &str) -> Option<String> {
 }
 
 pub(crate) fn sources(folder: &Path) -> Vec<PathBuf> {
+    files(folder, &["rs"])
+}
+
+/// Files with these extensions.
+fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(folder) else { return found };
     for path in entries.map(|entry| entry.expect("an entry").path()) {
+        let extension = path.extension().and_then(|extension| extension.to_str());
         if path.is_dir() {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.extend(files(&path, extensions));
+        } else if extension.is_some_and(|extension| extensions.contains(&extension)) {
             found.push(path);
         }
     }

@@ -1,5 +1,8 @@
 //! What the command line does by itself, without a cluster or in a lab, and the project's rules of form.
 
+#[macro_use]
+extern crate covey_harness_macro;
+
 mod cluster;
 mod config;
 mod dependencies;
@@ -15,3 +18,7 @@ mod reference;
 #[path = "../support/mod.rs"]
 mod support;
 mod uzura;
+
+fn main() {
+    covey_harness::run()
+}

@@ -1,5 +1,8 @@
 //! The file system and what a node serves, end to end: the real binary, real processes, real mounts.
 
+#[macro_use]
+extern crate covey_harness_macro;
+
 mod boot;
 mod boot_guest;
 mod clock;
@@ -22,3 +25,7 @@ mod stats;
 mod support;
 mod v9fs;
 mod workloads;
+
+fn main() {
+    covey_harness::run()
+}

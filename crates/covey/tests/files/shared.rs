@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -36,7 +36,7 @@ impl Export {
         let mut export = covey();
         export.arg("export").arg(&served).arg("--listen").arg(format!("unix!{}", socket.display()));
         let server = export.stdout(Stdio::null()).spawn().unwrap();
-        until("the export", || socket.exists());
+        until("the export", || UnixStream::connect(&socket).is_ok());
         Export { dir, socket, server }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Shared by the suite and by `examples/strangers.rs`.
 
+use covey_wire::Rng;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -19,10 +20,9 @@ pub struct Tally {
 /// Attacks until `end` in all ways by turns; `seed` makes threads differ.
 pub fn attack(server: SocketAddr, end: Instant, seed: u64) -> Tally {
     let mut tally = Tally::default();
-    let mut random = Random(seed | 1);
+    let mut rng = Rng::new(seed);
     let mut held = Vec::new();
-    let ways: [fn(&mut Random) -> Vec<u8>; 6] =
-        [nothing, long_auths, short_auths, noise, huge, mute];
+    let ways: [fn(&mut Rng) -> Vec<u8>; 6] = [nothing, long_auths, short_auths, noise, huge, mute];
     for turn in seed as usize.. {
         if Instant::now() >= end {
             return tally;
@@ -35,7 +35,7 @@ pub fn attack(server: SocketAddr, end: Instant, seed: u64) -> Tally {
         };
         tally.connections += 1;
         let _ = stream.set_write_timeout(Some(Duration::from_millis(20)));
-        let bytes = ways[turn % ways.len()](&mut random);
+        let bytes = ways[turn % ways.len()](&mut rng);
         // Piece by piece, as packets come.
         for piece in bytes.chunks(1 << 16) {
             match stream.write(piece) {
@@ -45,37 +45,37 @@ pub fn attack(server: SocketAddr, end: Instant, seed: u64) -> Tally {
         }
         held.push(stream);
         if held.len() >= 200 {
-            held.swap_remove(random.below(200));
+            held.swap_remove(rng.index(200));
         }
     }
     tally
 }
 
-fn nothing(_: &mut Random) -> Vec<u8> {
+fn nothing(_: &mut Rng) -> Vec<u8> {
     Vec::new()
 }
 
-fn long_auths(random: &mut Random) -> Vec<u8> {
+fn long_auths(rng: &mut Rng) -> Vec<u8> {
     let mut out = version();
-    (0..40).for_each(|afid| auth(&mut out, afid, 20_000 + random.below(45_000)));
+    (0..40).for_each(|afid| auth(&mut out, afid, 20_000 + rng.index(45_000)));
     out
 }
 
-fn short_auths(_: &mut Random) -> Vec<u8> {
+fn short_auths(_: &mut Rng) -> Vec<u8> {
     let mut out = version();
     (0..60_000).for_each(|afid| auth(&mut out, afid, 4));
     out
 }
 
-fn noise(random: &mut Random) -> Vec<u8> {
-    let mut out = if random.below(2) == 0 { version() } else { Vec::new() };
-    let bytes = 1 + random.below(1 << 16);
-    out.extend((0..bytes).map(|_| random.below(256) as u8));
+fn noise(rng: &mut Rng) -> Vec<u8> {
+    let mut out = if rng.index(2) == 0 { version() } else { Vec::new() };
+    let bytes = 1 + rng.index(1 << 16);
+    out.extend((0..bytes).map(|_| rng.index(256) as u8));
     out
 }
 
 /// A message of a megabyte of which all comes but the end.
-fn huge(_: &mut Random) -> Vec<u8> {
+fn huge(_: &mut Rng) -> Vec<u8> {
     let (mut out, size) = (version(), 1_u32 << 20);
     message(&mut out, 118, &vec![7; size as usize - 7]);
     out.truncate(out.len() - 1);
@@ -83,7 +83,7 @@ fn huge(_: &mut Random) -> Vec<u8> {
 }
 
 /// Requests whose answers are never read.
-fn mute(_: &mut Random) -> Vec<u8> {
+fn mute(_: &mut Rng) -> Vec<u8> {
     version().repeat(4096)
 }
 
@@ -112,16 +112,4 @@ fn message(out: &mut Vec<u8>, number: u8, body: &[u8]) {
     out.extend((body.len() as u32 + 7).to_le_bytes());
     out.extend([number, 1, 0]);
     out.extend(body);
-}
-
-/// xorshift64.
-pub struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
 }

@@ -6,8 +6,9 @@
 
 use crate::campaign::log::Certain;
 use crate::campaign::way::Way;
-use crate::campaign::writer::{self, Dice};
+use crate::campaign::writer;
 use crate::support::{Cluster, until};
+use covey_wire::Rng;
 use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::Child;
@@ -54,7 +55,7 @@ struct Writer {
 struct Round {
     cluster: Cluster,
     seed: u64,
-    dice: Dice,
+    rng: Rng,
     writers: Vec<Writer>,
     names: Vec<String>,
     told: Vec<String>,
@@ -67,7 +68,7 @@ impl Round {
         let mut round = Round {
             cluster,
             seed,
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             writers: Vec::new(),
             names: Vec::new(),
             told: Vec::new(),
@@ -88,7 +89,7 @@ impl Round {
             Some(mount) => ("mount", mount.clone()),
             None => ("library", self.cluster.config()),
         };
-        let seed = self.dice.below(1 << 40);
+        let seed = self.rng.below(1 << 40);
         let child =
             writer::start("crash_campaign::a_writer_obeys", way, &target, &name, &log, seed);
         self.names.push(name.clone());
@@ -106,16 +107,16 @@ impl Round {
     }
 
     fn rest(&mut self, least_ms: u64) {
-        let more = self.dice.below(1500);
+        let more = self.rng.below(1500);
         std::thread::sleep(Duration::from_millis(least_ms + more));
     }
 
     fn kill_something(&mut self) {
         let nodes = ["meta", "io1", "io2", "io3"];
-        match self.dice.below(8) {
+        match self.rng.below(8) {
             choice @ 0..4 => self.kill_nodes(&nodes[choice as usize..=choice as usize]),
             4 => {
-                let other = nodes[1 + self.dice.below(3) as usize];
+                let other = nodes[1 + self.rng.below(3) as usize];
                 self.kill_nodes(&["meta", other]);
             }
             5 => {
@@ -137,7 +138,7 @@ impl Round {
 
     /// The process of a writer, or the one that serves its mount.
     fn kill_client(&mut self) {
-        let at = self.dice.below(self.writers.len() as u64) as usize;
+        let at = self.rng.below(self.writers.len() as u64) as usize;
         let mut victim = self.writers.swap_remove(at);
         let mount = victim.mount.take();
         self.told.push(format!(

@@ -1,5 +1,8 @@
 //! What a hostile neighbour tries, and what failing disks, dying processes and lost power do: one file per area.
 
+#[macro_use]
+extern crate covey_harness_macro;
+
 mod attack;
 mod campaign;
 mod crash_campaign;
@@ -14,3 +17,7 @@ mod strangers;
 mod support;
 mod terminal;
 mod users;
+
+fn main() {
+    covey_harness::run()
+}

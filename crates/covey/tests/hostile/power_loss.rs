@@ -8,7 +8,8 @@
 
 use crate::campaign::log::Certain;
 use crate::campaign::way::Way;
-use crate::campaign::writer::{self, Dice};
+use crate::campaign::writer;
+use covey_wire::Rng;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -75,7 +76,7 @@ fn what_fsync_acknowledged_survives_the_loss_of_power() {
 struct Lab {
     work: tempfile::TempDir,
     seed: u64,
-    dice: Dice,
+    rng: Rng,
     round: u64,
     /// A round whose files nobody has looked at yet.
     before: Option<u64>,
@@ -94,7 +95,7 @@ impl Lab {
         fs::copy(std::env::current_exe().unwrap(), here("program")).unwrap();
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/power");
         fs::copy(scripts.join("guest.sh"), here("init")).unwrap();
-        Lab { work, seed, dice: Dice::new(seed), round: 0, before: None }
+        Lab { work, seed, rng: Rng::new(seed), round: 0, before: None }
     }
 
     fn here(&self, name: &str) -> PathBuf {
@@ -108,9 +109,9 @@ impl Lab {
     /// One more guest, from its boot to its end.
     fn lose_power(&mut self) {
         let guest = self.boot();
-        if self.round > 1 && self.dice.below(6) == 0 {
+        if self.round > 1 && self.rng.below(6) == 0 {
             // While it recovers.
-            let wait = self.dice.below(7000);
+            let wait = self.rng.below(7000);
             std::thread::sleep(Duration::from_millis(wait));
             drop(guest);
             println!("seed {}: loss {} while it recovered", self.seed, self.round);
@@ -123,7 +124,7 @@ impl Lab {
             assert!(begun.elapsed() < PATIENCE, "nobody writes: {}", self.story());
             std::thread::sleep(Duration::from_millis(50));
         }
-        let wait = 300 + self.dice.below(6000);
+        let wait = 300 + self.rng.below(6000);
         std::thread::sleep(Duration::from_millis(wait));
         drop(guest);
         self.before = Some(self.round);

@@ -93,9 +93,10 @@ fn family(pid: u32) -> usize {
 fn scratch(cluster: &Cluster, node: &str) -> Vec<PathBuf> {
     let pid = cluster.pid(node).as_raw_nonzero();
     let user = rustix::process::geteuid().as_raw();
-    let name = format!("covey-xcpu-{user}-{node}-{pid}-0");
-    let places = [std::env::temp_dir().join(&name), PathBuf::from("/dev/shm").join(&name)];
-    places.into_iter().filter(|place| place.exists()).collect()
+    let name = |number| format!("covey-xcpu-{user}-{node}-{pid}-{number}");
+    let above = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
+    let places = above.iter().flat_map(|above| (0..3).map(|number| above.join(name(number))));
+    places.filter(|place| place.exists()).collect()
 }
 
 /// COVEY_SESSIONS=10000 runs it at full length.
@@ -303,4 +304,46 @@ fn clients_that_only_wait_hold_up_nobody_else() {
     let wiped = format!("wipe {}\n", "all");
     other.write("ctl", 14, wiped.as_bytes()).unwrap();
     assert!(waiting.into_iter().all(|one| one.join().unwrap().is_some()));
+}
+
+/// Whoever calls a session of theirs like somebody else's job is no part of it.
+#[test]
+fn a_stranger_s_session_is_no_part_of_a_job_of_the_same_name() {
+    if !is_root() {
+        return skip("needs root, to be several users");
+    }
+    let cluster = cluster(1);
+    let job = ["run", "-w", "io1", "--detach", "--job", "night", "--local", "sh", "-c", "exit 3"];
+    cluster.covey(&job);
+    let mut stranger = Client::new(&cluster, "io1", 4321);
+    for (fid, id) in [(10, "night/1"), (11, "night/4294967295")] {
+        let number = stranger.make(fid).unwrap();
+        stranger.write(&format!("{number}/id"), 20, id.as_bytes()).unwrap();
+    }
+    let waited = cluster.try_covey(&["wait", "--timeout", "60", "night"]);
+    assert_eq!(waited.code, Some(3), "{waited}");
+    assert_eq!(cluster.try_covey(&["attach", "night"]).code, Some(3));
+    // Root's own is gone: the name means the only other one now.
+    cluster.covey(&["kill", "--user", "4321", "night"]);
+    cluster.refused(&["kill", "--user", "4321", "night"]).says(&["night"]);
+    let number = stranger.make(12).unwrap();
+    stranger.write(&format!("{number}/id"), 20, b"day/0").unwrap();
+    let mut other = Client::new(&cluster, "io1", 1234);
+    let number = other.make(10).unwrap();
+    other.write(&format!("{number}/id"), 20, b"day/0").unwrap();
+    cluster.refused(&["kill", "day"]).says(&["2 users", "1234", "4321", "--user"]);
+}
+
+#[test]
+fn a_session_that_is_copied_to_itself_stays_as_it_was() {
+    let cluster = cluster(1);
+    let mut client = Client::own(&cluster, "io1");
+    let number = client.make(10).unwrap();
+    client.write(&format!("{number}/exec"), 11, b"#!/bin/sh\nexit 7\n").unwrap();
+    client.write(&format!("{number}/argv"), 11, b"seven").unwrap();
+    let clone = format!("clone . io1/{number}\n");
+    assert!(client.write(&format!("{number}/ctl"), 11, clone.as_bytes()).is_err());
+    client.write(&format!("{number}/ctl"), 11, b"exec\n").unwrap();
+    client.open(&format!("{number}/wait"), 12, O_RDONLY).unwrap();
+    assert_eq!(client.read(12).trim(), (7 << 8).to_string());
 }

@@ -1,5 +1,8 @@
 //! Programs on nodes, end to end: `covey run` and the commands about jobs, and MPI programs.
 
+#[macro_use]
+extern crate covey_harness_macro;
+
 mod foreign;
 mod lifetimes;
 mod mpi;
@@ -13,3 +16,7 @@ mod spread;
 mod support;
 mod trouble;
 mod views;
+
+fn main() {
+    covey_harness::run()
+}

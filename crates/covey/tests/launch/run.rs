@@ -130,6 +130,14 @@ fn a_program_runs_on_every_node_and_its_output_is_told_apart() {
 }
 
 #[test]
+fn what_follows_the_program_is_its_own() {
+    let cluster = cluster(1);
+    let words = ["--label", "-g", "--verbose", "--json", "--", "-n", "2"];
+    let done = cluster.covey(&[&["run", "-w", "io1", "--local", "echo"], &words[..]].concat());
+    assert_eq!(done, format!("{}\n", words.join(" ")));
+}
+
+#[test]
 fn the_program_is_copied_and_starts_where_it_is_told() {
     let cluster = cluster(1);
     let program = cluster.scratch("hello");
@@ -256,6 +264,8 @@ fn a_detached_job_is_seen_waited_for_attached_to_and_killed() {
         flag.to_str().unwrap(),
     ];
     assert_eq!(cluster.covey(&words), "night\n");
+    let again = cluster.refused(&["run", "-w", "io2", "--job", "night", "--local", "true"]);
+    again.says(&["night", "io1", "meta", "covey wait night"]);
     let shown = cluster.covey(&["ps"]);
     for part in ["night/0", "night/1", "night/2"] {
         assert!(shown.contains(part), "{part}: {shown}");

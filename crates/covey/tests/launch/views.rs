@@ -84,6 +84,12 @@ fn one_program_runs_in_a_view_of_all_of_some_and_of_another_cluster() {
             assert!(line.starts_with(&format!("{node} in ")) && line.contains(&place), "{line}");
         }
     }
+    // A node that comes back is there for those who know it from before.
+    let version = mounted.join("n/io2/version");
+    assert!(fs::read_to_string(&version).is_ok());
+    here.kill("io2");
+    here.restart();
+    until("a node that has restarted is read", || fs::read_to_string(&version).is_ok());
     let _ = rustix::mount::unmount(&mounted, rustix::mount::UnmountFlags::DETACH);
     let _ = mount.wait();
     let text = fs::read_to_string(here.config()).unwrap();

@@ -10,13 +10,13 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// A directory, and the library that workers run by.
-struct Bench {
-    dir: TempDir,
-    library: PathBuf,
+pub struct Bench {
+    pub dir: TempDir,
+    pub library: PathBuf,
 }
 
 impl Bench {
-    fn new() -> Option<Bench> {
+    pub fn new() -> Option<Bench> {
         if !has_program("cc") {
             skip("needs cc");
             return None;
@@ -26,7 +26,7 @@ impl Bench {
     }
 
     /// A program, built as users do.
-    fn program(&self, name: &str, options: &[&str]) -> PathBuf {
+    pub fn program(&self, name: &str, options: &[&str]) -> PathBuf {
         let object = self.dir.path().join(format!("{name}.so"));
         let mut cc = Command::new("cc");
         cc.args(["-O1", "-shared", "-fPIC", "-Wall", "-Wno-unused-parameter", "-Werror"]);
@@ -37,7 +37,7 @@ impl Bench {
         object
     }
 
-    fn command(&self, options: &[&str], program: &Path, words: &[&str]) -> Command {
+    pub fn command(&self, options: &[&str], program: &Path, words: &[&str]) -> Command {
         let mut command = covey();
         command.env("COVEY_CELL_LIBRARY", &self.library).env("HOME", self.dir.path());
         command.args(["cell", "run"]).args(options).arg(program).args(words);
@@ -45,7 +45,7 @@ impl Bench {
     }
 
     #[track_caller]
-    fn run(&self, options: &[&str], program: &Path, words: &[&str]) -> Finished {
+    pub fn run(&self, options: &[&str], program: &Path, words: &[&str]) -> Finished {
         run(self.command(options, program, words))
     }
 
@@ -55,20 +55,20 @@ impl Bench {
 }
 
 /// A program that runs, whose log is read line by line.
-struct Running {
-    child: Child,
+pub struct Running {
+    pub child: Child,
     log: BufReader<std::process::ChildStdout>,
 }
 
 impl Running {
-    fn start(mut command: Command) -> Running {
+    pub fn start(mut command: Command) -> Running {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("covey starts");
         let log = BufReader::new(child.stdout.take().expect("a pipe"));
         Running { child, log }
     }
 
-    fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.log.read_line(&mut line).expect("a line");
         line
@@ -153,12 +153,18 @@ fn a_trace_is_the_same_in_every_run_and_replays_and_another_program_does_not() {
     let (input, trace) = (format!("#U{input}"), bench.path("trace"));
     let words = [&*input];
     let mut first = None;
+    // Each worker is a process that runs the program once: 1,000 in all, 50 of them at a time on the machine's CPUs.
     for turn in 0..20 {
-        let done = bench.run(&["--alone", "-s", "2", "--trace", &trace], &program, &words);
+        let done = bench.run(&["--alone", "-s", "50", "--trace", &trace], &program, &words);
         assert!(done.ok && done.stdout.is_empty(), "{done}");
-        let traces = [0, 1].map(|worker| fs::read_to_string(format!("{trace}.{worker}")).unwrap());
-        assert!(traces[0].lines().count() > 400, "{}", traces[0]);
-        assert!(*first.get_or_insert_with(|| traces.clone()) == traces, "run {turn}");
+        for worker in 0..50 {
+            let text = fs::read_to_string(format!("{trace}.{worker}")).unwrap();
+            // The one thing that a worker does differently is the name of its own region.
+            let text = text.replacen(&format!("#r/own{worker:02} "), "#r/own ", 1);
+            assert!(text.lines().count() > 400, "{text}");
+            let first = first.get_or_insert_with(|| text.clone());
+            assert!(*first == text, "worker {worker} of run {turn}");
+        }
     }
     let done = bench.run(&["--alone", "-s", "2", "--replay", &trace], &program, &words);
     assert!(done.ok, "{done}");
@@ -207,6 +213,50 @@ fn a_worker_that_is_killed_or_scribbles_ends_alone_and_its_reader_gets_an_error(
     }
     let done = bench.run(&["--alone", "-s", "2"], &trouble, &["nothing"]);
     assert!(done.ok && done.stdout.contains("last words\nend\n"), "{done}");
+}
+
+/// What a command of measurements found, as JSON. The programs that it compiles are kept within the test's directory.
+fn measured(bench: &Bench, words: &[&str]) -> serde_json::Value {
+    let mut command = covey();
+    command.env("COVEY_CELL_LIBRARY", &bench.library);
+    command.env("XDG_CACHE_HOME", bench.dir.path()).arg("--json").args(words);
+    let done = run(command);
+    assert!(done.ok, "{done}");
+    serde_json::from_str(&done.stdout).expect("JSON")
+}
+
+#[test]
+fn workers_are_measured_beside_programs_that_do_the_same_by_hand() {
+    let Some(bench) = Bench::new() else { return };
+    let found = measured(&bench, &["bench", "cell", "--quick"]);
+    assert_eq!(found["missing"], serde_json::json!([]));
+    let rows = |name: &str| found[name].as_array().expect("rows").clone();
+    let workers = |rows: Vec<serde_json::Value>| -> Vec<u64> {
+        rows.iter().map(|row| row["workers"].as_u64().expect("a number")).collect()
+    };
+    assert_eq!(workers(rows("bandwidth")), [1, 2]);
+    assert_eq!(workers(rows("matrices")), [1, 2]);
+    for what in ["floor_ns", "message_ns", "switch_ns"] {
+        assert!(found["trips"][what].as_f64() > Some(0.0), "{found}");
+    }
+    for row in rows("bandwidth") {
+        let rates = row["coroutines"].as_array().expect("rates");
+        assert!(rates.len() == 7 && rates.iter().all(|rate| rate.as_f64() > Some(0.0)), "{row}");
+    }
+}
+
+#[test]
+fn the_paper_s_workers_stand_beside_ours() {
+    let Some(bench) = Bench::new() else { return };
+    let found =
+        measured(&bench, &["reproduce", "lanl", "--quick", "--only", "fig4", "--only", "table4"]);
+    let parts = found["parts"].as_array().expect("parts");
+    let names: Vec<_> = parts.iter().map(|part| part["part"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["table4", "fig4"]);
+    let beside = |part: usize| parts[part]["beside"].as_array().expect("rows").clone();
+    assert_eq!(beside(0).len(), 4, "two numbers of workers, through files and by hand: {found}");
+    assert_eq!(beside(0)[0]["theirs"], 17.65);
+    assert_eq!(beside(1).len(), 2, "{found}");
 }
 
 #[test]

@@ -1,9 +1,21 @@
 //! The libraries for C and MPI, end to end: real programs, compiled and preloaded.
 
+#[macro_use]
+extern crate covey_harness_macro;
+
+mod btio;
 mod capi;
 mod cell;
 mod mpi;
+#[path = "../hostile/nine.rs"]
+#[allow(dead_code)]
+mod nine;
+mod nodes;
 mod pmpi;
 mod preload;
 #[path = "../support/mod.rs"]
 mod support;
+
+fn main() {
+    covey_harness::run()
+}

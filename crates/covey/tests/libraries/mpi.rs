@@ -70,11 +70,16 @@ impl Mpi {
 
 /// Runs every way of MPI-IO on a file; answers what was said on stderr.
 fn every_way(cluster: &Cluster, mpi: Mpi, file: &str, way: &Way) -> Option<String> {
+    is_right(cluster, mpi, "mpi/mpiio.c", file, way)
+}
+
+/// Runs a program that checks what it does with a file; answers what was said on stderr.
+fn is_right(cluster: &Cluster, mpi: Mpi, source: &str, file: &str, way: &Way) -> Option<String> {
     if !has_program(mpi.launcher()) {
         skip(format!("needs {}", mpi.launcher()));
         return None;
     }
-    let program = compile(cluster, "mpi/mpiio.c", mpi.compiler())?;
+    let program = compile(cluster, source, mpi.compiler())?;
     let mut command = mpi.run(cluster, way);
     command.arg(program).arg(file).env("COVEY_PRELOAD_REPORT", "1");
     let done = command::run_within(command, LIMIT);
@@ -132,6 +137,23 @@ fn views_of_mpich_reach_the_servers_as_they_are() {
 #[test]
 fn views_of_open_mpi_reach_the_servers_as_they_are() {
     as_views(Mpi::Ompio);
+}
+
+/// Threads, types and modes, where views go to the servers.
+fn odd_things(mpi: Mpi) {
+    let cluster = Cluster::up(2);
+    let Some(shim) = shim(&cluster, mpi) else { return };
+    is_right(&cluster, mpi, "mpi/odd.c", &format!("{PREFIX}/odd"), &Way::Lists(shim));
+}
+
+#[test]
+fn what_is_odd_goes_through_views_of_mpich_as_without_them() {
+    odd_things(Mpi::Mpich);
+}
+
+#[test]
+fn what_is_odd_goes_through_views_of_open_mpi_as_without_them() {
+    odd_things(Mpi::Ompio);
 }
 
 #[test]

@@ -72,11 +72,8 @@ fn walk(root: &Path, dir: &Path, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// FNV-1a: enough to tell that bytes have changed, and short in a message.
-pub fn hash(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
-}
+/// Enough to tell that bytes have changed, and short in a message.
+pub use covey_wire::fnv1a as hash;
 
 /// How many plain files lie below a directory.
 pub fn files_below(dir: &Path) -> usize {

@@ -1,7 +1,7 @@
 //! A lab of a test's own.
 
 use super::command::{Finished, covey, run};
-use super::skip::skip;
+use super::skip;
 
 /// A lab that goes down with its test.
 pub struct Lab {

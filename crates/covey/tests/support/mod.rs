@@ -17,12 +17,11 @@ pub mod libraries;
 pub mod network;
 pub mod packages;
 pub mod preload;
-mod skip;
 pub mod uml;
 
 pub use command::{Finished, covey, run, run_within};
+pub use covey_harness::skip;
 pub use packages::{has_file, has_program};
-pub use skip::skip;
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -218,9 +217,11 @@ impl Cluster {
     pub fn kill(&self, node: &str) {
         let pid = self.pid(node);
         self.signal(node, Signal::KILL);
-        let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+        let process = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+        // The first thread may be dead while another one holds the store and the sockets.
         until("the end of a killed node", || {
-            fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "))
+            fs::read_to_string(process.join("stat")).map_or(true, |text| text.contains(") Z "))
+                && fs::read_dir(process.join("task")).map_or(true, |tasks| tasks.count() <= 1)
         });
     }
 

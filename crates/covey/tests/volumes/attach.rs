@@ -229,7 +229,19 @@ fn a_file_system_on_a_volume_is_mounted_and_keeps_its_files() {
     let data = noise(5, 3 * MIB);
     std::fs::write(Path::new(place).join("file"), &data).unwrap();
     cluster.refused(&words).says(&["attached there"]);
-    cluster.covey(&["volume", "detach", place]);
+    // However the place is written; and a file system is mounted once, wherever.
+    let (link, around) = (cluster.scratch("link"), cluster.scratch("other"));
+    std::os::unix::fs::symlink(place, &link).unwrap();
+    std::fs::create_dir(&around).unwrap();
+    let around = format!("{}/../fs", around.display());
+    for same in [link.to_str().unwrap(), &around] {
+        let words = ["volume", "attach", "disk", same, "--fs", "ext4"];
+        cluster.refused(&words).says(&["attached there"]);
+    }
+    let elsewhere = cluster.scratch("elsewhere");
+    let again = ["volume", "attach", "disk", elsewhere.to_str().unwrap(), "--fs", "ext4"];
+    cluster.refused(&again).says(&["disk is in use here", "/dev/loop"]);
+    cluster.covey(&["volume", "detach", &around]);
     assert!(std::fs::read_dir(place).unwrap().next().is_none());
     // What it has now is not made anew.
     cluster.covey(&[&words[..], &["--format"]].concat());

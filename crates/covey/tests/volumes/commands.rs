@@ -42,6 +42,14 @@ fn a_secret_is_asked_for_and_not_shown() {
     let secret = cluster.scratch("secret");
     std::fs::write(&secret, "not-very-secret\n").unwrap();
     let secret = secret.to_str().unwrap();
+    for (bad, why) in [("two lines\nhere", "one line"), (&"x".repeat(300), "up to 255 bytes")] {
+        let file = cluster.scratch("bad");
+        std::fs::write(&file, bad).unwrap();
+        let file = file.to_str().unwrap();
+        let words = ["volume", "acl", "disk", "--chap", "alice", "--secret-file", file];
+        let refused = cluster.refused(&words);
+        assert!(refused.says(&[why]).stderr.find("two lines").is_none(), "{refused}");
+    }
     cluster.covey(&["volume", "acl", "disk", "--chap", "alice", "--secret-file", secret]);
     let url = export(&cluster, "disk", &free_address());
     assert_eq!(shown(&cluster, "disk")["chap"], "alice");
@@ -103,6 +111,8 @@ fn beyond_this_machine_nobody_is_let_in_by_mistake() {
     cluster.refused(&["volume", "acl", "disk", "--deny", "iqn.2026-01.a:b"]);
     cluster.covey(&["volume", "unexport", "disk"]);
     cluster.covey(&["volume", "acl", "disk", "--deny", "iqn.2026-01.a:b"]);
+    let again = cluster.refused(&["volume", "acl", "disk", "--deny", "iqn.2026-01.a:b"]);
+    again.says(&["iqn.2026-01.a:b is not among the initiators", "volume show"]);
 }
 
 #[test]
@@ -129,6 +139,8 @@ fn a_volume_grows_is_copied_and_goes() {
     assert_eq!(cluster.covey(&["ls", "/volumes"]).trim(), "disk");
     cluster.refused(&["volume", "show", "nothing"]).says(&["volume ls"]);
     cluster.refused(&["volume", "create", "Disk", "--size", "1M"]).says(&["small letters"]);
+    let above = ["volume", "create", "disk", "--size", "1M", "--striped", "/volumes/../disk"];
+    cluster.refused(&above).says(&["\"..\" is no name of a file"]);
 }
 
 /// What is saved of reservations may be spoiled: the volume is not lost by that.
@@ -141,16 +153,19 @@ fn saved_reservations_that_cannot_be_read_can_be_made_void() {
     let state = cluster.store(&node).join("volumes").join("disk.state");
     // Before there are any, it is no error.
     cluster.covey(&["volume", "clear-reservations", "disk"]);
-    cluster.kill(&node);
-    std::fs::write(&state, "covey reservations 1\nkey 00 of whom\n").unwrap();
-    cluster.restart();
-    until("the volume to be tried", || {
-        shown(&cluster, "disk")["closed"].as_str().is_some_and(|why| why.contains("reservations"))
-    });
-    let closed = shown(&cluster, "disk")["closed"].as_str().unwrap().to_owned();
-    assert!(closed.contains("covey volume clear-reservations disk"), "{closed}");
-    cluster.covey(&["volume", "clear-reservations", "disk"]);
-    assert!(shown(&cluster, "disk")["closed"].is_null());
+    for torn in [&b"covey reservations 1\nkey 00 of whom\n"[..], b"\xff\xfe\x00"] {
+        cluster.kill(&node);
+        std::fs::write(&state, torn).unwrap();
+        cluster.restart();
+        until("the volume to be tried", || {
+            let shown = shown(&cluster, "disk");
+            shown["closed"].as_str().is_some_and(|why| why.contains("reservations"))
+        });
+        let closed = shown(&cluster, "disk")["closed"].as_str().unwrap().to_owned();
+        assert!(closed.contains("covey volume clear-reservations disk"), "{closed}");
+        cluster.covey(&["volume", "clear-reservations", "disk"]);
+        assert!(shown(&cluster, "disk")["closed"].is_null());
+    }
     cluster.kill(&node);
     cluster.restart();
     until("the volume", || shown(&cluster, "disk")["closed"].is_null());
@@ -169,7 +184,73 @@ fn a_list_that_cannot_be_read_is_kept_and_the_node_serves_what_else_it_has() {
     cluster.covey(&["ls", "/"]);
     let refused = cluster.refused(&["volume", "create", "more", "--size", "1M", "--node", &node]);
     refused.says(&["volumes/list", "cannot be read"]);
+    // What is shown is not all there is.
+    let listed = cluster.refused(&["volume", "ls"]);
+    listed.says(&["volumes/list", &format!("no list of {node}")]);
     assert_eq!(std::fs::read_to_string(&list).unwrap(), "covey reservations 1\n");
+}
+
+/// In an attribute of the file stands what the volume is, with its secrets: nobody else may read or write that.
+#[test]
+fn a_file_that_others_may_use_is_no_volume() {
+    let cluster = Cluster::up(1);
+    let adopt = ["volume", "create", "disk", "--striped", "/file", "--node", "io1"];
+    cluster.covey(&["touch", "/file"]);
+    cluster.covey(&["truncate", "--size", "1M", "/file"]);
+    cluster.covey(&["chmod", "640", "/file"]);
+    cluster.refused(&adopt).says(&["/file", "0640", "chmod 600"]);
+    cluster.covey(&["chmod", "600", "/file"]);
+    if is_root() {
+        cluster.covey(&["chown", "1000", "/file"]);
+        cluster.refused(&adopt).says(&["/file", "user 1000"]);
+        cluster.covey(&["chown", "0", "/file"]);
+    }
+    cluster.covey(&adopt);
+    // It is looked at each time.
+    cluster.covey(&["chmod", "644", "/file"]);
+    cluster.kill("io1");
+    cluster.restart();
+    until("the volume is closed", || !shown(&cluster, "disk")["closed"].is_null());
+    cluster.covey(&["chmod", "600", "/file"]);
+    until("the volume is open", || shown(&cluster, "disk")["closed"].is_null());
+}
+
+/// What cannot be kept is not done: what is served is what the commands show.
+#[test]
+fn a_change_that_cannot_be_kept_is_not_made() {
+    let cluster = Cluster::up(1);
+    cluster.covey(&["volume", "create", "disk", "--size", "1M"]);
+    let url = export(&cluster, "disk", &free_address());
+    let before = shown(&cluster, "disk");
+    let node = before["node"].as_str().unwrap().to_owned();
+    let secret = cluster.scratch("secret");
+    std::fs::write(&secret, "not-very-secret").unwrap();
+    let secret = secret.to_str().unwrap();
+    let (file, address) = (cluster.scratch("more.img"), free_address());
+    let file = file.to_str().unwrap();
+    let changes = [
+        vec!["volume", "acl", "disk", "--chap", "alice", "--secret-file", secret],
+        vec!["volume", "unexport", "disk"],
+        vec!["volume", "export", "disk", "--listen", &address],
+        vec!["volume", "create", "more", "--size", "1M", "--file", file, "--node", &node],
+    ];
+    // Not even root writes a file in its place.
+    let in_the_way = cluster.store(&node).join("volumes").join("list.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    for words in &changes {
+        cluster.refused(words).says(&["volumes/list.new"]);
+        assert_eq!(shown(&cluster, "disk"), before, "{words:?}");
+    }
+    assert!(!std::path::Path::new(file).exists());
+    if has_libiscsi() {
+        assert!(libiscsi("iscsi-inq", &[&url], SOON).ok, "it is exported still");
+        let nowhere = url.replace(url.split('/').nth(2).unwrap(), &address);
+        assert!(!libiscsi("iscsi-inq", &[&nowhere], SOON).ok);
+    }
+    std::fs::remove_dir(&in_the_way).unwrap();
+    for words in changes {
+        cluster.covey(&words);
+    }
 }
 
 /// Two nodes never serve the same file.

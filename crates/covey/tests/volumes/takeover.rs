@@ -22,8 +22,10 @@ fn volume(cluster: &Cluster) -> [String; 2] {
     [first, second.trim().to_owned()]
 }
 
+/// What the nodes that answer say.
 fn states(cluster: &Cluster) -> Vec<(String, bool)> {
-    let list: Value = serde_json::from_str(&cluster.covey(&["--json", "volume", "ls"])).unwrap();
+    let listed = cluster.try_covey(&["--json", "volume", "ls"]);
+    let list: Value = serde_json::from_str(&listed.stdout).unwrap();
     let list = list.as_array().unwrap();
     let state = |one: &Value| (one["node"].as_str().unwrap().to_owned(), one["closed"].is_null());
     list.iter().map(state).collect()
@@ -160,6 +162,29 @@ fn a_node_that_was_stopped_writes_no_more() {
     let mut found = vec![0; 8 * MIB];
     file.read_exact_at(&mut found, 0).unwrap();
     assert!(found.iter().all(|byte| *byte == 2), "something came late");
+}
+
+/// Several nodes see at the same time that the one which serves is silent: one of them has the volume in the end.
+#[test]
+fn of_many_nodes_that_stand_by_one_takes_over() {
+    let cluster = with_gateways(3);
+    volume(&cluster);
+    for node in ["io1", "io2", "io3"] {
+        let listen = free_address();
+        cluster.covey(&["volume", "export", "disk", "--listen", &listen, "--node", node]);
+    }
+    cluster.signal("gw1", Signal::STOP);
+    let open = || states(&cluster).into_iter().filter(|(node, is_open)| *is_open && node != "gw1");
+    until("another node's turn", || open().count() > 0);
+    let mut alone = 0;
+    until("one node alone", || {
+        alone = if open().count() == 1 { alone + 1 } else { 0 };
+        std::thread::sleep(Duration::from_secs(1));
+        alone == 5
+    });
+    cluster.signal("gw1", Signal::CONT);
+    until("the first node's insight", || states(&cluster).contains(&("gw1".to_owned(), false)));
+    assert_eq!(open().count(), 1);
 }
 
 /// A dead I/O server costs the blocks that it has, with an error that says what failed, and no others. They are back with it.

@@ -231,11 +231,9 @@ fn socket_dir(cluster: &Cluster, output: &Output) -> PathBuf {
     short
 }
 
-/// FNV-1a of the path: the same directory always gets the same name.
+/// The same directory always gets the same name.
 fn path_hash(path: &Path) -> String {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step);
-    format!("{hash:016x}")
+    format!("{:016x}", covey_wire::fnv1a(path.as_os_str().as_encoded_bytes()))
 }
 
 /// Makes the directory of a socket and refuses one that another user may have prepared in /tmp.

@@ -1,7 +1,7 @@
 //! FUSE mounts of this machine: which there are, which belong to a cluster, and how they end.
 
 use super::{Cluster, Process};
-use crate::error::{Error, Result};
+use crate::error::{Cannot, Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -47,12 +47,27 @@ fn escape(path: &str) -> String {
     path.replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012")
 }
 
-/// Unmounts; `lazy` lets go of it even while files are open.
-pub async fn umount(mountpoint: &Path, lazy: bool) -> Result<()> {
+/// What becomes of a mount that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmount {
+    /// It stays, and that is an error.
+    IfUnused,
+    /// It goes from the tree now, and ends when the last file is closed.
+    Lazily,
+}
+
+impl Unmount {
+    pub fn lazily_if(lazy: bool) -> Unmount {
+        if lazy { Unmount::Lazily } else { Unmount::IfUnused }
+    }
+}
+
+/// Unmounts, and waits until it has gone.
+pub async fn umount(mountpoint: &Path, how: Unmount) -> Result<()> {
     let root = rustix::process::geteuid().is_root();
     let mut reasons = Vec::new();
     for program in if root { ["umount", "fusermount3"] } else { ["fusermount3", "fusermount"] } {
-        match run(program, mountpoint, lazy).await {
+        match run(program, mountpoint, how).await {
             Ok(()) => return gone(mountpoint).await,
             Err(why) => reasons.push(why),
         }
@@ -69,12 +84,12 @@ pub async fn umount(mountpoint: &Path, lazy: bool) -> Result<()> {
     })
 }
 
-async fn run(program: &str, mountpoint: &Path, lazy: bool) -> std::result::Result<(), String> {
+async fn run(program: &str, mountpoint: &Path, how: Unmount) -> std::result::Result<(), String> {
     let mut command = tokio::process::Command::new(program);
     if program != "umount" {
         command.arg("-u");
     }
-    if lazy {
+    if how == Unmount::Lazily {
         command.arg(if program == "umount" { "-l" } else { "-z" });
     }
     command.arg("--").arg(mountpoint).stdin(std::process::Stdio::null()).kill_on_drop(true);
@@ -108,6 +123,31 @@ async fn gone(mountpoint: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+/// One name for one place, however it was written. What is mounted there is not asked: it may be dead.
+pub fn place_of(path: &Path) -> Result<PathBuf> {
+    let what = || format!("find {}", path.display());
+    let mut place = std::path::absolute(path).cannot(what)?;
+    for _ in 0..LINKS_MAX {
+        let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
+            return place.canonicalize().cannot(what);
+        };
+        let above = match above.canonicalize() {
+            // It is to be made, or the error is told when that fails.
+            Err(_) => return Ok(place),
+            Ok(above) => above,
+        };
+        let here = above.join(name);
+        match std::fs::read_link(&here) {
+            Ok(link) => place = above.join(link),
+            Err(_) => return Ok(here),
+        }
+    }
+    place.canonicalize().cannot(what)
+}
+
+/// Links that a place may lead through.
+const LINKS_MAX: usize = 40;
 
 #[cfg(test)]
 mod tests {

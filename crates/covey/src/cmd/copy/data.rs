@@ -4,7 +4,7 @@ use super::{BLOCK_BYTES, BLOCKS_IN_FLIGHT, local};
 use crate::error::{Cannot, Result};
 use covey_io::os::file::{DataFile, range_blocking, read_at};
 use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::client::File;
+use covey_stripe::client::{File, Seek};
 use covey_stripe::distribution::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
 use covey_stripe::ops::Inode;
 use covey_wire::{Bytes, Payload};
@@ -125,8 +125,8 @@ fn local_data(file: &std::fs::File, offset: u64) -> rustix::io::Result<(u64, u64
 }
 
 async fn covey_data(file: &File, offset: u64) -> covey_stripe::client::Result<(u64, u64)> {
-    let start = file.seek(offset, false).await?;
-    Ok((start, file.seek(start, true).await?))
+    let start = file.seek(offset, Seek::Data).await?;
+    Ok((start, file.seek(start, Seek::Hole).await?))
 }
 
 impl Sink {

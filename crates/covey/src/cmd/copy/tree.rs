@@ -7,7 +7,7 @@ use super::meta::Meta;
 use super::{local, stream};
 use crate::error::{Cannot, Error, Result};
 use covey_io::os::file::DataFile;
-use covey_ninep::tree::{Errno, SetAttr};
+use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::{Id, Inode};
 use covey_wire::Name;
@@ -304,7 +304,7 @@ impl<'a> Copier<'a> {
                 let mode = kind::SYMLINK | 0o777;
                 let made = match fs.make(who, *dir, name, mode, 0, meta.target.clone()).await {
                     Err(error) if error.code() == Errno::EEXIST => {
-                        fs.unlink(who, *dir, name, false).await.cannot(what)?;
+                        fs.unlink(who, *dir, name, Removal::File).await.cannot(what)?;
                         fs.make(who, *dir, name, mode, 0, meta.target.clone()).await.cannot(what)?
                     }
                     other => other.cannot(what)?,

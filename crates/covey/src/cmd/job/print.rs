@@ -144,10 +144,7 @@ impl Format {
 }
 
 fn push(lines: &mut Lines, data: &[u8], out: &mut Vec<u8>) {
-    match data.is_empty() {
-        true => lines.finish(out),
-        false => lines.push(data, out),
-    }
+    if data.is_empty() { lines.finish(out) } else { lines.push(data, out) }
 }
 
 /// Whether the reader of our output has gone.

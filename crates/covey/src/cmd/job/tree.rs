@@ -61,11 +61,17 @@ impl NodeTree {
         for number in numbers {
             // It may be gone by now, or another user's.
             let Ok(id) = self.text(&format!("{number}/id")).await else { continue };
-            if let Some((job, part)) = part_of(&id) {
-                found.push(FoundPart { number, job: job.to_owned(), part });
-            }
+            let Some((job, part)) = part_of(&id) else { continue };
+            let Ok(owner) = self.owner(number).await else { continue };
+            found.push(FoundPart { number, owner, job: job.to_owned(), part });
         }
         Ok(found)
+    }
+
+    /// Whose session it is.
+    async fn owner(&self, number: u64) -> Reply<u32> {
+        let fid = self.peer.walk(&self.path(&format!("{number}/id"))).await?;
+        Ok(self.peer.getattr(&fid).await?.uid)
     }
 
     /// All of a text file.
@@ -103,6 +109,8 @@ impl NodeTree {
 pub struct FoundPart {
     /// The session.
     pub number: u64,
+    /// The number of the user whose it is.
+    pub owner: u32,
     /// The job.
     pub job: String,
     /// Which part.

@@ -221,9 +221,10 @@ fn write_file(out: &mut Vec<u8>, shown: &Shown) -> std::io::Result<()> {
     };
     let rows: Vec<_> = shown.ranges.iter().map(row).collect();
     crate::output::table(out, &[">FROM", ">TO", "SERVER", ">AT"], &rows);
-    match shown.ranges_cut {
-        true => writeln!(out, "... and so on in turn; --ranges N lists more"),
-        false => Ok(()),
+    if shown.ranges_cut {
+        writeln!(out, "... and so on in turn; --ranges N lists more")
+    } else {
+        Ok(())
     }
 }
 

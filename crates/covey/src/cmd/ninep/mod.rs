@@ -193,7 +193,7 @@ async fn ls(peer: &Peer, path: &str, long: bool, context: &Context) -> Result<()
     context.output.result(&json, |out| {
         for (name, stat) in &rows {
             if long {
-                let (mode, time) = (show::mode(stat.mode), show::time(stat.mtime, false));
+                let (mode, time) = (show::mode(stat.mode), show::time(stat.mtime));
                 write!(
                     out,
                     "{mode} {:>3} {:>6} {:>6} {:>12} {time} ",
@@ -301,7 +301,7 @@ async fn stat(peer: &Peer, path: &str, context: &Context) -> Result<()> {
             "Access: ({bits:04o}/{mode})  Uid: {}  Gid: {}  Links: {}",
             stat.uid, stat.gid, stat.nlink
         )?;
-        writeln!(out, "Modify: {}", show::time(stat.mtime, true))?;
+        writeln!(out, "Modify: {}", show::exact_time(stat.mtime))?;
         writeln!(out, "Server: {dialect}, messages up to {} bytes", peer.conn.msize())
     })
 }

@@ -8,7 +8,7 @@ use covey_ninep::client::{Conn, Fid};
 use covey_ninep::message::{Dialect, DirEntry, Message, Qid, WALK_NAMES_MAX};
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::nanos_of;
-use covey_wire::{Bytes, List, Name};
+use covey_wire::{Bytes, Name};
 use std::path::Path;
 
 /// What every request answers.
@@ -85,17 +85,8 @@ impl Peer {
     }
 
     async fn step(&self, from: u32, names: &[&[u8]]) -> Reply<Fid> {
-        let fid = Fid::new(&self.conn);
-        let list = List(names.iter().map(|name| Name::from(*name)).collect());
-        match self
-            .conn
-            .call(Message::Twalk { fid: from, newfid: fid.number(), names: list })
-            .await?
-        {
-            Message::Rwalk { qids } if qids.0.len() == names.len() => Ok(fid),
-            Message::Rwalk { .. } => Err(Errno::ENOENT.into()),
-            other => Err(unexpected(&other)),
-        }
+        let names: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
+        Ok(Fid::walk(&self.conn, from, &names).await?)
     }
 
     /// Whether Linux's own calls are spoken.

@@ -54,10 +54,7 @@ impl Plan {
     /// What a rank is called before its lines.
     pub fn label(&self, rank: u32) -> String {
         let node = &self.placement.nodes()[self.placement.node_of(rank)];
-        match self.placement.shares_nodes() {
-            true => format!("{node}/{rank}"),
-            false => node.clone(),
-        }
+        if self.placement.shares_nodes() { format!("{node}/{rank}") } else { node.clone() }
     }
 
     pub fn form(&self) -> Form {
@@ -70,8 +67,9 @@ impl Plan {
     }
 
     pub fn argv(&self) -> Bytes {
-        let name = self.args.exec.as_ref().unwrap_or(&self.args.program);
-        let words = std::iter::once(name).chain(&self.args.args);
+        let (program, args) = self.args.words.split_at(1);
+        let name = self.args.exec.as_ref().unwrap_or(&program[0]);
+        let words = std::iter::once(name).chain(args);
         let words: Vec<String> = words.map(|word| quote(word)).collect();
         words.join(" ").into()
     }

@@ -38,7 +38,7 @@ pub(super) struct Variants {
 
 /// Whether what is run depends on the architecture.
 pub(super) fn depends_on_arch(args: &Args) -> bool {
-    args.root.is_some() || args.program.contains(ARCH)
+    args.root.is_some() || args.program().contains(ARCH)
 }
 
 impl Variants {
@@ -102,10 +102,11 @@ impl Variants {
 fn word(text: &str) -> Result<&str> {
     let arch = text.trim().rsplit('/').next().unwrap_or_default();
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    match !arch.is_empty() && arch.bytes().all(is_letter) {
-        true => Ok(arch),
-        // It becomes a part of a path.
-        false => Err(Error::work(format!("cannot use {text:?} as a node's architecture"))),
+    // It becomes a part of a path.
+    if !arch.is_empty() && arch.bytes().all(is_letter) {
+        Ok(arch)
+    } else {
+        Err(Error::work(format!("cannot use {text:?} as a node's architecture")))
     }
 }
 
@@ -145,8 +146,8 @@ impl Variant {
 
 /// The program's name where it is looked for: below the root of the architecture.
 fn in_root(args: &Args, arch: Option<&str>) -> String {
-    let Some(arch) = arch else { return args.program.clone() };
-    let name = args.program.replace(ARCH, arch);
+    let Some(arch) = arch else { return args.program().to_owned() };
+    let name = args.program().replace(ARCH, arch);
     let Some(root) = &args.root else { return name };
     let root = root.join(arch);
     let below = |dir: &str| root.join(dir).join(name.trim_start_matches('/'));
@@ -157,10 +158,11 @@ fn in_root(args: &Args, arch: Option<&str>) -> String {
 }
 
 fn no_directory(name: &str) -> Result<()> {
-    match name.contains('/') && Path::new(name).is_dir() {
-        true => Err(Error::user(format!("cannot run {name}: it is a directory"))
-            .hint("--exec NAME copies all of it, and runs NAME in it")),
-        false => Ok(()),
+    if name.contains('/') && Path::new(name).is_dir() {
+        Err(Error::user(format!("cannot run {name}: it is a directory"))
+            .hint("--exec NAME copies all of it, and runs NAME in it"))
+    } else {
+        Ok(())
     }
 }
 

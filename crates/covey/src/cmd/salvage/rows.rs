@@ -85,9 +85,10 @@ impl Rows {
     }
 
     fn checked(self) -> Result<Rows> {
-        match self.servers.is_empty() {
-            true => bail!("{} names no I/O servers", self.source),
-            false => Ok(self),
+        if self.servers.is_empty() {
+            bail!("{} names no I/O servers", self.source)
+        } else {
+            Ok(self)
         }
     }
 

@@ -10,8 +10,9 @@ use covey_measure::stop::interruptible;
 ///
 /// Method, sizes and numbers are those of `tune net`. A small program is compiled with the installed
 /// mpicc when it is first needed, and kept in ~/.cache/covey. Between two nodes of a lab the
-/// launcher reaches the other by `covey lab exec`; without nodes, two programs of this machine
-/// talk by shared memory.
+/// launcher reaches the other by `covey lab exec`; on two nodes of the cluster `covey run` starts
+/// both, which must have the library; without nodes, two programs of this machine talk by shared
+/// memory.
 ///
 /// MPI waits by polling, TCP in the kernel. Between nodes the program makes MPI wait in the kernel
 /// too, so that both wait in the same way, and because nodes of a lab share the CPUs with the lab's
@@ -26,6 +27,7 @@ use covey_measure::stop::interruptible;
 /// EXAMPLES
 ///
 ///     covey tune mpi n1 n2
+///     covey tune mpi node1 node2 --mpi openmpi    # of the cluster
 ///     covey tune mpi n1 n2 --mpi mpich --budget 30 --graph signature
 ///     covey tune mpi
 #[derive(clap::Args, Debug)]
@@ -43,7 +45,7 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let hosts = args.through.hosts()?;
+    let hosts = args.through.hosts(context)?;
     let libraries = choose(args.mpi)?;
     let wait = args.wait.unwrap_or_else(|| Wait::usual(&hosts));
     let bar = spinner(context);

@@ -26,7 +26,7 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let hosts = args.through.hosts()?;
+    let hosts = args.through.hosts(context)?;
     pvm::must_be_installed()?;
     let bar = spinner(context);
     let (through, shown) = (args.through.clone(), bar.clone());

@@ -31,6 +31,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let listener = TcpListener::bind(&address)
         .cannot(|| format!("listen at {address}"))
         .map_err(|error| error.hint("--listen ADDRESS:PORT names another place"))?;
-    context.output.detail(format!("answering at {address}"));
+    let at = listener.local_addr().cannot(|| format!("listen at {address}"))?;
+    context.output.detail(format!("answering at {at}"));
     probe::serve(&listener, args.once)
 }

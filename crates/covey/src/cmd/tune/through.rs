@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Options of both.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Through {
-    /// Two nodes of a lab; without them, two programs on this machine
+    /// Two nodes of a lab or of the cluster; without them, two programs on this machine
     #[arg(value_name = "NODE", num_args = 0..=2)]
     nodes: Vec<String>,
     /// Which lab, where there are several [default: lab; inside one, that one]
@@ -47,8 +47,8 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
 
 impl Through {
     /// Where to measure.
-    pub fn hosts(&self) -> Result<Hosts> {
-        Hosts::find(self.lab.as_deref(), &self.nodes)
+    pub fn hosts(&self, context: &Context) -> Result<Hosts> {
+        Hosts::find_any(self.lab.as_deref(), &self.nodes, || context.config())
     }
 
     /// What to measure.

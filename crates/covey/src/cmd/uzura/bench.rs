@@ -109,15 +109,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let (rounds, slice_ms) = if args.quick { (1, 5) } else { (args.rounds.into(), 100) };
     let (slice, one_copy) = (Duration::from_millis(slice_ms), !args.no_one_copy);
     let plan = Plan { rounds, slice, cpus, one_copy };
-    let bar = context.output.spinner();
-    let shown = bar.clone();
-    let measured = interruptible(move |stop| {
-        let say = |text: String| {
-            shown.set_message(text);
-            shown.tick();
-        };
-        Ok(measure(&args, &plan, stop, &say))
-    });
+    let (bar, say) = context.output.told();
+    let measured = interruptible(move |stop| Ok(measure(&args, &plan, stop, &say)));
     let report = measured.await?;
     bar.finish_and_clear();
     context.output.result(&report, |out| tell::all(out, &report))?;

@@ -4,7 +4,8 @@ mod fs;
 
 use super::all;
 use crate::cmd::Context;
-use crate::cmd::cluster::{Cluster, Daemon, Process, detach as leave_terminal, mounts, spawn};
+use crate::cmd::cluster::mounts::{self, Unmount};
+use crate::cmd::cluster::{Cluster, Daemon, Process, detach as leave_terminal, spawn};
 use crate::cmd::mount::log_file;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
@@ -96,8 +97,7 @@ pub struct Detach {
 /// Attaches a volume.
 pub async fn attach(args: Attach, config: Config, context: &Context) -> Result<()> {
     let is_directory = args.place.is_dir() || args.place.to_string_lossy().ends_with('/');
-    let place =
-        std::path::absolute(&args.place).cannot(|| format!("find {}", args.place.display()))?;
+    let place = mounts::place_of(&args.place)?;
     if args.foreground {
         if args.detached {
             leave_terminal();
@@ -123,9 +123,10 @@ pub async fn attach(args: Attach, config: Config, context: &Context) -> Result<(
 }
 
 fn make_place(place: &Path, is_directory: bool) -> Result<()> {
-    let made = match is_directory {
-        true => std::fs::create_dir_all(place),
-        false => std::fs::File::options().create(true).append(true).open(place).map(drop),
+    let made = if is_directory {
+        std::fs::create_dir_all(place)
+    } else {
+        std::fs::File::options().create(true).append(true).open(place).map(drop)
     };
     made.cannot(|| format!("make {}", place.display()))
 }
@@ -205,7 +206,7 @@ struct Wish {
 }
 
 async fn wish_of(args: &Attach, config: &Config, context: &Context) -> Result<Wish> {
-    let mut volumes = all(config, context).await;
+    let (mut volumes, _) = all(config, context).await;
     volumes.retain(|volume| volume.name == args.name);
     // Whoever serves it first, whoever stands by after.
     volumes.sort_by_key(|volume| volume.closed.is_some());
@@ -309,11 +310,11 @@ fn serve(args: &Attach, wish: Wish, name: Option<&str>, place: &Path) -> Result<
 
 /// Takes a volume away.
 pub async fn detach(args: Detach, config: &Config, context: &Context) -> Result<()> {
-    let place =
-        std::path::absolute(&args.place).cannot(|| format!("find {}", args.place.display()))?;
+    let place = mounts::place_of(&args.place)?;
+    let how = Unmount::lazily_if(args.lazy);
     match mounts::kind_at(&place) {
-        Some(kind) if kind.starts_with("fuse") => mounts::umount(&place, args.lazy).await?,
-        Some(_) => fs::detach(config, &place, args.lazy).await?,
+        Some(kind) if kind.starts_with("fuse") => mounts::umount(&place, how).await?,
+        Some(_) => fs::detach(config, &place, how).await?,
         None => {
             let what = format!("cannot detach {}: nothing is attached there", place.display());
             return Err(Error::user(what).hint("`findmnt -t fuse.covey` lists what is attached"));

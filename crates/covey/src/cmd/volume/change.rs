@@ -226,7 +226,7 @@ pub async fn resize(args: Resize, config: &Config) -> Result<()> {
 pub async fn rm(args: Rm, config: &Config, context: &Context) -> Result<()> {
     let volume = find(config, &args.name).await?;
     // Whoever stands by would serve it as soon as it is free.
-    for other in all(config, context).await {
+    for other in all(config, context).await.0 {
         if other.name == args.name && other.node != volume.node && other.stands_by {
             command(config, &other.node, &["unexport", &args.name]).await?;
             command(config, &other.node, &["rm", &args.name, "keep"]).await?;
@@ -286,9 +286,10 @@ pub async fn unexport(args: Unexport, config: &Config) -> Result<()> {
 /// Changes who may use a volume.
 pub async fn acl(args: Acl, config: &Config) -> Result<()> {
     let node = find(config, &args.name).await?.node;
-    let secret = match args.chap.is_some() || args.mutual.is_some() {
-        true => Some(secret(args.secret_file.as_deref())?),
-        false => None,
+    let secret = if args.chap.is_some() || args.mutual.is_some() {
+        Some(secret(args.secret_file.as_deref())?)
+    } else {
+        None
     };
     // What lets fewer in comes last, so that a volume that is exported is never refused on the way.
     let mut changes: Vec<Vec<&str>> = Vec::new();
@@ -322,17 +323,26 @@ pub async fn clear_reservations(args: ClearReservations, config: &Config) -> Res
     command(config, &node, &["clear-reservations", &args.name]).await
 }
 
-/// A secret from a file, or from stdin.
+/// A secret from a file, or from stdin: one line.
 pub fn secret(file: Option<&Path>) -> Result<String> {
-    let text = match file {
-        Some(file) => {
-            std::fs::read_to_string(file).cannot(|| format!("read {}", file.display()))?
+    let (name, from): (String, Box<dyn Read>) = match file {
+        Some(path) => {
+            let name = path.display().to_string();
+            let open = std::fs::File::open(path).cannot(|| format!("read {name}"))?;
+            (name, Box::new(open))
         }
-        None => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).cannot(|| "read the secret from stdin")?;
-            text
-        }
+        None => ("stdin".to_owned(), Box::new(std::io::stdin())),
     };
-    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+    let mut text = String::new();
+    let read = from.take(SECRET_BYTES_MAX + 3).read_to_string(&mut text);
+    read.cannot(|| format!("read the secret from {name}"))?;
+    let secret = text.trim_end_matches(['\n', '\r']);
+    if secret.len() as u64 > SECRET_BYTES_MAX || secret.chars().any(char::is_control) {
+        let why = format!("{name} has no secret: one line of up to {SECRET_BYTES_MAX} bytes");
+        return Err(Error::user(why).hint("head -c 12 /dev/urandom | base64 > FILE makes one"));
+    }
+    Ok(secret.to_owned())
 }
+
+/// Longer ones are of no use: CHAP hashes them.
+const SECRET_BYTES_MAX: u64 = 255;

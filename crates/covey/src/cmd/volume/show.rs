@@ -3,12 +3,14 @@
 use super::{Volume, all, find};
 use crate::cmd::Context;
 use crate::config::{Config, size};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use covey_cluster::reach::read_of;
 use serde_json::{Map, Value, json};
 use std::io::Write;
 
 /// List the volumes of all nodes
+///
+/// Ends with 1 where a node's list could not be read: what is shown are the others' volumes then.
 #[derive(clap::Args, Debug)]
 pub struct Ls {}
 
@@ -28,12 +30,16 @@ pub struct Stats {
 
 /// Lists volumes.
 pub async fn ls(config: &Config, context: &Context) -> Result<()> {
-    let volumes = all(config, context).await;
+    let (volumes, unread) = all(config, context).await;
     context.output.result(&volumes, |out| {
         let rows: Vec<_> = volumes.iter().map(row).collect();
         crate::output::table(out, &["NAME", ">SIZE", "NODE", "KEPT IN", "PATH", "EXPORTS"], &rows);
         Ok(())
-    })
+    })?;
+    if unread.is_empty() {
+        return Ok(());
+    }
+    Err(Error::work(format!("these are not all volumes: no list of {}", unread.join(", "))))
 }
 
 fn row(volume: &Volume) -> Vec<String> {

@@ -70,7 +70,10 @@ fn an_unknown_part_is_refused_and_a_missing_one_is_said() {
 
 #[test]
 fn programs_on_simulated_nodes_stand_beside_those_of_the_launcher_s_paper() {
-    let Some(found) = reproduce(&["lanl"]) else { return };
+    let Some(found) = reproduce(&["lanl", "--only", "table2", "--only", "fig2", "--only", "fig3"])
+    else {
+        return;
+    };
     assert_eq!(found["paper"], "9P in HPC");
     let parts = all(&found, "parts");
     let names: Vec<_> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();
@@ -83,6 +86,24 @@ fn programs_on_simulated_nodes_stand_beside_those_of_the_launcher_s_paper() {
     let told = |part: usize| serde_json::to_string(&parts[part]["measured"]).unwrap();
     assert!(told(0).contains("1.0") && told(0).contains("copies leave"), "{}", told(0));
     assert!(told(1).contains("64 nodes") && told(2).contains("16384 KiB"), "{}", told(1));
+}
+
+#[test]
+fn the_card_s_model_and_this_machine_stand_beside_the_uzura_paper() {
+    let Some(found) = reproduce(&["uzura"]) else { return };
+    assert_eq!(found["paper"], "UZURA");
+    let parts = all(&found, "parts");
+    let names: Vec<_> = parts.iter().map(|part| part["part"].as_str().unwrap()).collect();
+    assert_eq!(names, ["table2", "table3", "fig5", "fig6", "table4", "table5", "table6"]);
+    let messages = all(&parts[5], "beside");
+    let is = |of: &str, who: &str| {
+        messages.iter().any(|one| one["of"] == of && one["what"].as_str().unwrap().starts_with(who))
+    };
+    assert!(is("together", "model"), "{messages:?}");
+    assert!(is("64 bytes by memory, one way", "Covey"), "{messages:?}");
+    assert!(is("64 bytes by TCP on loopback, one way", "Covey"), "{messages:?}");
+    let holds = |part: usize| parts[part]["claims"][0]["outcome"] == "holds";
+    assert!(holds(2) && holds(6), "{parts:?}");
 }
 
 /// Sends SIGTERM to `covey --json reproduce WORDS` as soon as `is_time` says so of its process, and waits for its end. What

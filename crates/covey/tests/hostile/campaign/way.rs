@@ -2,7 +2,7 @@
 
 use super::log::Act;
 use crate::support::bytes::noise;
-use covey_ninep::tree::{Errno, SetAttr};
+use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Error, File, Fs, Options, Taken, access};
 use covey_stripe::ops::{Caller, Id, ROOT};
 use covey_wire::{Bytes, Name, Payload};
@@ -155,7 +155,7 @@ async fn by_library(fs: &Fs, who: &Caller, dir: Id, act: &Act) -> Result<(), Err
         Act::Rename { to, .. } => {
             fs.rename(who, dir, &name, dir, &Name::from(to.as_str()), 0).await
         }
-        Act::Unlink { .. } => fs.unlink(who, dir, &name, false).await,
+        Act::Unlink { .. } => fs.unlink(who, dir, &name, Removal::File).await,
         Act::Fsync { .. } => open().await?.fsync().await,
         Act::Shared { record } => {
             let (_, log) =

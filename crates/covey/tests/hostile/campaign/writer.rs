@@ -3,6 +3,7 @@
 
 use super::log::Act;
 use super::way::Way;
+use covey_wire::Rng;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -15,23 +16,6 @@ const ORDERS: [&str; 5] = ["WAY", "TARGET", "NAME", "LOG", "SEED"];
 /// What it holds of a file, so that it knows what it can do to it.
 struct Held {
     size: usize,
-}
-
-/// A small generator: the same seed does the same.
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end.max(1)
-    }
 }
 
 /// Starts a writer: this same program, with orders. `test` is the test that calls [`obey`].
@@ -64,7 +48,7 @@ pub fn obey() -> bool {
         log: File::options().create(true).append(true).open(&log).expect("a log"),
         name: name.clone(),
         is_synced,
-        dice: Dice::new(seed.parse().expect("a seed")),
+        rng: Rng::new(seed.parse().expect("a seed")),
         number: 0,
         files: BTreeMap::new(),
     };
@@ -90,7 +74,7 @@ struct Writer {
     name: String,
     /// Each line of the log reaches the disk before the writer goes on.
     is_synced: bool,
-    dice: Dice,
+    rng: Rng,
     number: u64,
     /// Files of which everything is known.
     files: BTreeMap<String, Held>,
@@ -128,21 +112,21 @@ impl Writer {
     }
 
     fn choose(&mut self) -> Act {
-        let seed = self.number * 1000 + self.dice.below(1000);
-        if self.files.len() < 4 || (self.files.len() < 16 && self.dice.below(4) == 0) {
+        let seed = self.number * 1000 + self.rng.below(1000);
+        if self.files.len() < 4 || (self.files.len() < 16 && self.rng.below(4) == 0) {
             let name = format!("f{}", self.number);
             return Act::Create { name, seed, length: self.length() };
         }
-        let at = self.dice.below(self.files.len() as u64) as usize;
+        let at = self.rng.below(self.files.len() as u64) as usize;
         let (name, held) = self.files.iter().nth(at).expect("there are so many");
         let (name, size) = (name.clone(), held.size);
-        match self.dice.below(16) {
+        match self.rng.below(16) {
             0..4 => {
-                let (offset, length) = (self.dice.below(size as u64 + 1) as usize, self.length());
+                let (offset, length) = (self.rng.below(size as u64 + 1) as usize, self.length());
                 Act::Write { name, seed, offset, length }
             }
             4..7 => Act::Append { name, seed, length: self.length() },
-            7 => Act::Truncate { name, size: self.dice.below(size as u64 + 1) as usize },
+            7 => Act::Truncate { name, size: self.rng.below(size as u64 + 1) as usize },
             8 | 9 => Act::Rename { name, to: format!("r{}", self.number) },
             10 => Act::Unlink { name },
             11..14 => Act::Fsync { name },
@@ -152,8 +136,8 @@ impl Writer {
 
     /// Small ones, and some that lie on several servers.
     fn length(&mut self) -> usize {
-        let most = [100, 5000, 20_000, 200_000][self.dice.below(4) as usize];
-        1 + self.dice.below(most) as usize
+        let most = [100, 5000, 20_000, 200_000][self.rng.below(4) as usize];
+        1 + self.rng.below(most) as usize
     }
 
     fn note(&mut self, act: &Act) {

@@ -3,7 +3,8 @@
 
 use super::{Attach, in_background, make_place};
 use crate::cmd::Context;
-use crate::cmd::cluster::{Cluster, mounts};
+use crate::cmd::cluster::Cluster;
+use crate::cmd::cluster::mounts::{self, Unmount};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use std::path::{Path, PathBuf};
@@ -26,12 +27,18 @@ pub async fn attach(args: &Attach, config: &Config, place: &Path, context: &Cont
         let what = format!("cannot attach at {}: a volume is attached there", place.display());
         return Err(Error::user(what).hint("`covey volume detach` takes it away"));
     }
+    if let Some(device) = device_of(&hidden, &args.name) {
+        let _ = std::fs::remove_dir(&hidden);
+        let what = format!("cannot attach: {} is in use here as {device}", args.name);
+        return Err(Error::user(what)
+            .hint("a file system is mounted once; `covey volume detach` takes it away"));
+    }
     in_background(args, config, &hidden).await?;
     let file = hidden.join(&args.name);
     let device = match mount(args, kind, &file, place) {
         Ok(device) => device,
         Err(error) => {
-            let _ = mounts::umount(&hidden, true).await;
+            let _ = mounts::umount(&hidden, Unmount::Lazily).await;
             let _ = std::fs::remove_dir(&hidden);
             return Err(error);
         }
@@ -95,7 +102,7 @@ fn format(args: &Attach, kind: &str, device: &str) -> Result<()> {
 }
 
 /// Takes a file system and its volume away.
-pub async fn detach(config: &Config, place: &Path, lazy: bool) -> Result<()> {
+pub async fn detach(config: &Config, place: &Path, how: Unmount) -> Result<()> {
     let hidden = hidden(config, place)?;
     let shown = place.display();
     if mounts::kind_at(&hidden).is_none() {
@@ -104,16 +111,32 @@ pub async fn detach(config: &Config, place: &Path, lazy: bool) -> Result<()> {
     }
     let device = device_at(place);
     let mut umount = Command::new("umount");
-    umount.args(lazy.then_some("--lazy")).arg("--").arg(place);
+    umount.args((how == Unmount::Lazily).then_some("--lazy")).arg("--").arg(place);
     run(umount)?;
     if let Some(device) = device {
         let mut free = Command::new("losetup");
         free.args(["--detach", &device]);
         run(free)?;
     }
-    mounts::umount(&hidden, lazy).await?;
+    mounts::umount(&hidden, how).await?;
     let _ = std::fs::remove_dir(&hidden);
     Ok(())
+}
+
+/// The loop device that this machine has made of a volume, wherever that is mounted.
+fn device_of(hidden: &Path, volume: &str) -> Option<String> {
+    let run = hidden.parent()?.canonicalize().ok()?;
+    let is_volumes = |file: &str| {
+        let file = Path::new(file.trim_end());
+        let above = file.parent().and_then(Path::parent);
+        above == Some(&run) && file.file_name().is_some_and(|name| name == volume)
+    };
+    let devices = std::fs::read_dir("/sys/block").ok()?.flatten();
+    let mut used = devices.filter(|device| {
+        let backing = std::fs::read_to_string(device.path().join("loop/backing_file"));
+        backing.is_ok_and(|file| is_volumes(&file))
+    });
+    Some(format!("/dev/{}", used.next()?.file_name().display()))
 }
 
 /// The loop device that is mounted at `place`.
@@ -139,13 +162,12 @@ fn run(mut command: Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();
     let output = output.cannot(|| format!("start {program}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => {
-            let why = String::from_utf8_lossy(&output.stderr);
-            let why = why.trim().trim_start_matches(&format!("{program}: ")).to_owned();
-            Err(Error::work(format!("{program}: {why}")))
-        }
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let why = String::from_utf8_lossy(&output.stderr);
+        let why = why.trim().trim_start_matches(&format!("{program}: ")).to_owned();
+        Err(Error::work(format!("{program}: {why}")))
     }
 }
 
