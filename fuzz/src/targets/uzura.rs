@@ -3,7 +3,7 @@
 use covey_io::os::own::Own;
 use covey_io::os::packets::{Options, Tcp};
 use covey_layout::{Element, Layout};
-use covey_uzura::{Config, Engine, Local, Rights, Source, Tag};
+use covey_uzura::{Config, Done, Engine, Key, Local, Match, Message, Rights, Source, Tag};
 use covey_wire::transport::{HEAD_BYTES_MAX, Refused, Sink};
 use covey_wire::{Peer, Transport};
 use std::collections::VecDeque;
@@ -14,6 +14,8 @@ const PEER: Peer = Peer(0);
 const MEMORY: usize = 64 << 10;
 /// What every frame has behind the lengths, as `docs/protocol/uzura.md` says.
 const FRAME_MARK: [u8; 3] = [0xc0, 0x7e, 0x59];
+/// Messages that are claimed and kept.
+const CLAIMS_MAX: usize = 3;
 /// Polls after the last byte came.
 const POLLS: usize = 64;
 
@@ -70,13 +72,19 @@ pub fn packets(data: &[u8]) {
     let columns = Layout::vector(16, 1, 4, &Layout::element(Element::F32)).expect("it is small");
     let form = engine.commit(&columns, 4).expect("it is small");
     engine.register(shared, Rights::ALL).expect("there is room");
-    let (half, rest) = (inbox.part(0, 4096), inbox.part(4096, 8192));
-    let (half, rest) = (half.expect("it is longer"), rest.expect("it is longer"));
+    engine.register_as(Key(1), shared, Rights::ALL).expect("it is free");
+    let [half, rest, many] = [(0, 4096), (4096, 8192), (16384, 1024)]
+        .map(|(at, bytes)| inbox.part(at, bytes).expect("it is longer"));
     for tag in [0, 1] {
         let _ = engine.receive(Source::Any, Tag::exact(tag), Local::bytes(half), tag);
     }
     let _ = engine.receive(Source::From(PEER), Tag::exact(2), Local::laid(rest, form), 2);
     let _ = engine.send(PEER, 7, Local::bytes(shared), 3);
+    let delivered = Message { done: Done::Delivered, ..Message::default() };
+    let _ = engine.send_message(PEER, &delivered, Local::bytes(half), 6);
+    let _ = engine.receive(Source::Any, Match::Untagged, Local::bytes(half), 4);
+    let _ = engine.receive_many(Source::From(PEER), many, 100, 7);
+    let mut claims = VecDeque::new();
     let mut rest = data;
     while let Some((&[head_bytes, low, high], after)) = rest.split_first_chunk::<3>() {
         let head_bytes = (usize::from(head_bytes) % (HEAD_BYTES_MAX + 1)).min(after.len());
@@ -85,6 +93,16 @@ pub fn packets(data: &[u8]) {
         let (payload, after) = after.split_at(payload);
         engine.transport().packets.push_back((head.to_vec(), payload.to_vec()));
         engine.poll();
+        claims.extend(engine.claim(Source::Any, Match::Untagged));
+        claims.extend(engine.claim(Source::Any, Tag::ANY));
+        if claims.len() > CLAIMS_MAX
+            && let Some((claim, probe)) = claims.pop_front()
+        {
+            match probe.bytes % 2 {
+                0 => engine.discard(claim).expect("it was claimed"),
+                _ => drop(engine.receive_claimed(claim, Local::bytes(half), 5)),
+            }
+        }
         rest = after;
     }
     for _ in 0..POLLS {
@@ -152,12 +170,39 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         let bytes = (payload.len() as u16).to_le_bytes();
         [&[head.len() as u8, bytes[0], bytes[1]], head, payload].concat()
     };
-    let hello = packet(&[&[1, 1, 0][..], &(1u64 << 20).to_le_bytes()].concat(), &[]);
+    let hello = packet(&[&[1, 2, 0][..], &(1u64 << 20).to_le_bytes()].concat(), &[]);
     let eager = packet(&[2, 0, 0, 0, 0, 0, 0, 0, 0], b"a message");
-    let ready = [&[3, 1, 0, 0, 0, 0xff, 0xff][..], &[2, 0, 0, 0, 0, 0, 0, 0], &[0, 32], &[0; 14]];
+    let ready = [
+        &[3, 1, 0, 0, 0, 0, 0xff, 0xff][..],
+        &[2, 0, 0, 0, 0, 0, 0, 0],
+        &[0; 8],
+        &[0, 32],
+        &[0; 14],
+    ];
     let pull = packet(&[&[4][..], &[0; 8], &[0, 4], &[0; 6]].concat(), &[]);
     let data = packet(&[&[5][..], &[0; 12]].concat(), &[7; 64]);
-    let all = [hello, eager, packet(&ready.concat(), &[]), pull, data].concat();
+    let untagged = packet(
+        &[&[14][..], &[0; 4], &[7], &[0; 16], &[0xff; 2], &[0; 2]].concat(),
+        b"without a tag",
+    );
+    let written = packet(&[15; 17], &[]);
+    let atomic = [2, 4, 6].map(|element| {
+        packet(
+            &[&[16, 1, 0, 0, 0, 2, 1, element][..], &1u64.to_le_bytes(), &[0; 8]].concat(),
+            &[1; 16],
+        )
+    });
+    let all = [
+        hello,
+        atomic.concat(),
+        eager,
+        untagged,
+        written,
+        packet(&ready.concat(), &[]),
+        pull,
+        data,
+    ]
+    .concat();
     let frame = [&[1][..], &[0, 1, 4, 0, 9], b"four", &[0, 2, 0, 0, 7, 7]].concat();
     vec![("uzura_packets", all), ("uzura_frames", frame)]
 }
