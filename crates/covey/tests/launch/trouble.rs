@@ -149,3 +149,25 @@ fn a_node_whose_disk_is_full_is_named_and_nothing_is_left_of_the_rest() {
         String::from_utf8_lossy(&used.stdout).split('\t').next().unwrap().parse().unwrap();
     assert!(kib < 200, "{kib} KiB are left of what did not fit");
 }
+
+/// The nodes have one name, and in both labs their processes have the same numbers.
+#[test]
+fn nodes_of_one_name_do_not_end_each_others_programs() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let Some(one) = Lab::up("one", &["2"]) else { return };
+    let Some(other) = Lab::up("other", &["2"]) else { return };
+    let covey = env!("CARGO_BIN_EXE_covey");
+    one.exec("n1", &[covey, "up"]);
+    other.exec("n1", &[covey, "up"]);
+    let night = ["run", "-w", "n1", "--detach", "--job", "night", "--local", "sleep", "1000"];
+    one.exec("n1", &[&[covey], &night[..]].concat());
+    for _ in 0..3 {
+        other.exec("n1", &[covey, "run", "-w", "n1", "--local", "true"]);
+    }
+    let shown = one.exec("n1", &[covey, "ps"]);
+    assert!(shown.contains("sleep 1000"), "{shown}");
+    one.exec("n1", &[covey, "down"]);
+    other.exec("n1", &[covey, "down"]);
+}

@@ -1,7 +1,8 @@
 //! Control groups of version 2: one for each program, where this process may make them.
 
+use super::lock;
 use rustix::fs::{Mode, OFlags};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Cgroups {
     dir: PathBuf,
+    /// Locked for as long as the group is in use. The number of a process says nothing of that: in another container, or
+    /// another node of a lab, it is another process.
+    _lock: File,
 }
 
 /// A group. Dropping it removes it, if it is empty.
@@ -19,8 +23,8 @@ pub struct Cgroup {
 }
 
 impl Cgroups {
-    /// Makes a group below this process's own, called `prefix` and the process's number, and removes those of that name
-    /// whose processes have ended. Says why that cannot be done.
+    /// Makes a group below this process's own, called `prefix` and numbers, and removes those of that name that nobody uses.
+    /// Says why that cannot be done.
     pub fn make(prefix: &str) -> Result<Cgroups, String> {
         let mounts =
             fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
@@ -28,18 +32,14 @@ impl Cgroups {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or("");
         let above = Path::new(mount).join(own);
-        sweep(&above, prefix, |pid| Path::new("/proc").join(pid).exists());
-        let dir = above.join(format!("{prefix}{}", std::process::id()));
-        match fs::create_dir(&dir) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(format!("{}: {error}", dir.display())),
-        }
+        sweep(&above, prefix);
+        let (dir, lock) =
+            own_group(&above, prefix).map_err(|error| format!("{}: {error}", above.display()))?;
         if !dir.join("cgroup.kill").exists() {
             let _ = fs::remove_dir(&dir);
             return Err("the kernel has no cgroup.kill (Linux 5.14 has)".to_owned());
         }
-        Ok(Cgroups { dir })
+        Ok(Cgroups { dir, _lock: lock })
     }
 
     /// A group in it.
@@ -57,6 +57,26 @@ impl Drop for Cgroups {
     }
 }
 
+/// A group that is nobody else's, locked.
+fn own_group(above: &Path, prefix: &str) -> io::Result<(PathBuf, File)> {
+    for number in 0..NAMES_MAX {
+        let dir = above.join(format!("{prefix}{}-{number}", std::process::id()));
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => made?,
+        }
+        // Another process may have swept it away before it was locked.
+        match lock::directory(&dir) {
+            Ok(Some(lock)) if dir.exists() => return Ok((dir, lock)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Err(io::Error::other(format!("{NAMES_MAX} groups whose names begin with {prefix} are in use")))
+}
+
+const NAMES_MAX: u32 = 1000;
+
 /// Removes a group and those in it, as far as no process is there.
 fn remove(dir: &Path) {
     let within = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -64,12 +84,13 @@ fn remove(dir: &Path) {
     let _ = fs::remove_dir(dir);
 }
 
-/// Removes the groups of processes that were killed: nobody else does.
-fn sweep(above: &Path, prefix: &str, is_alive: impl Fn(&str) -> bool) {
+/// Removes the groups that nobody has locked: their processes were killed, and nobody else does.
+fn sweep(above: &Path, prefix: &str) {
     for group in fs::read_dir(above).into_iter().flatten().flatten() {
         let name = group.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.strip_prefix(prefix)) else { continue };
-        if pid.bytes().all(|letter| letter.is_ascii_digit()) && !is_alive(pid) {
+        let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(prefix)) else { continue };
+        let is_ours = rest.bytes().all(|letter| letter.is_ascii_digit() || letter == b'-');
+        if is_ours && matches!(lock::directory(&group.path()), Ok(Some(_))) {
             remove(&group.path());
         }
     }
@@ -108,16 +129,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_groups_of_processes_that_have_ended_are_removed() {
+    fn groups_that_nobody_uses_are_removed_and_no_two_have_the_same() {
         let above = tempfile::tempdir().unwrap();
-        let names = ["n-1-7", "n-1-8", "n-1-x", "n-17-7", "n-1-9"];
+        let names = ["n-1-7-0", "n-1-8-0", "n-1-x", "n-17-7-0", "n-1-9-0", "n-1-5"];
         names.iter().for_each(|name| fs::create_dir(above.path().join(name)).unwrap());
-        fs::create_dir(above.path().join("n-1-7/session")).unwrap();
+        fs::create_dir(above.path().join("n-1-7-0/session")).unwrap();
         // As one in which a process is: it cannot be removed.
-        fs::create_dir_all(above.path().join("n-1-9/session/busy")).unwrap();
-        sweep(above.path(), "n-1-", |pid| pid == "8");
+        fs::create_dir_all(above.path().join("n-1-9-0/session/busy")).unwrap();
+        let used = lock::directory(&above.path().join("n-1-8-0")).unwrap();
+        assert!(used.is_some());
+        sweep(above.path(), "n-1-");
         let left = names.map(|name| above.path().join(name).exists());
-        assert_eq!(left, [false, true, true, true, true]);
+        assert_eq!(left, [false, true, true, true, true, false]);
+
+        // As the processes of two containers that have one number.
+        let (first, _one) = own_group(above.path(), "n-1-").unwrap();
+        let (second, other) = own_group(above.path(), "n-1-").unwrap();
+        assert_ne!(first, second);
+        drop(other);
+        sweep(above.path(), "n-1-");
+        assert!(first.exists() && !second.exists());
     }
 
     #[test]

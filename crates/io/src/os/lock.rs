@@ -42,6 +42,16 @@ impl LockFile {
     }
 }
 
+/// Locks a directory itself, in which there is to be no such file: None where somebody else has it. Closing the file lets go.
+pub fn directory(dir: &Path) -> io::Result<Option<File>> {
+    let file = File::open(dir)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn holder(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;

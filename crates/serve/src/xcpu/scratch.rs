@@ -1,8 +1,7 @@
 //! Where sessions have their directories.
 
+use covey_io::os::lock;
 use covey_io::os::remove::remove_tree;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -84,7 +83,7 @@ fn make(above: &Path, node: &str) -> io::Result<Locked> {
             made => made?,
         }
         // Another node may have swept it away before it was locked.
-        match lock(&dir) {
+        match lock::directory(&dir) {
             Ok(Some(lock)) if dir.exists() => {
                 // Only now: what is not locked would be swept.
                 sweep_beside(above, &prefix, own);
@@ -97,16 +96,6 @@ fn make(above: &Path, node: &str) -> io::Result<Locked> {
     let what =
         format!("{NAMES_MAX} names that begin with {prefix} are taken in {}", above.display());
     Err(io::Error::other(what))
-}
-
-/// Locks a directory, if nobody else has.
-fn lock(dir: &Path) -> io::Result<Option<File>> {
-    let file = File::open(dir)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Sweeps on a thread of its own: programs may have left more than anybody waits for.
@@ -127,7 +116,7 @@ fn sweep(above: &Path, prefix: &str, own: u32) {
             name.to_str().and_then(|name| name.strip_prefix(prefix)).is_some_and(is_numbers)
                 && fs::symlink_metadata(entry.path())
                     .is_ok_and(|it| it.is_dir() && it.uid() == own);
-        if is_ours && matches!(lock(&entry.path()), Ok(Some(_))) {
+        if is_ours && matches!(lock::directory(&entry.path()), Ok(Some(_))) {
             let dir = entry.path();
             if let Err(error) = remove_tree(&dir, PATIENCE) {
                 tracing::warn!(
@@ -172,8 +161,10 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let names = ["x-n1-1-0", "x-n1-2-0", "x-n1-x", "x-n11-1-0"];
         names.iter().for_each(|name| fs::create_dir(above.path().join(name)).unwrap());
-        let held = lock(&above.path().join("x-n1-2-0")).unwrap();
-        assert!(held.is_some() && lock(&above.path().join("x-n1-2-0")).unwrap().is_none());
+        let held = lock::directory(&above.path().join("x-n1-2-0")).unwrap();
+        assert!(
+            held.is_some() && lock::directory(&above.path().join("x-n1-2-0")).unwrap().is_none()
+        );
         let own = rustix::process::geteuid().as_raw();
         sweep(above.path(), "x-n1-", own + 1);
         assert!(above.path().join(names[0]).exists(), "another user's");
