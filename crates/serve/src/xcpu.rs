@@ -82,8 +82,10 @@ impl Host for Node {
     }
 
     fn procs(&self) -> Outcome<Bytes> {
+        let sessions = self.0.scratch.path();
         Outcome::later(async move {
-            let text = task::blocking(|| Ok(procs::text())).await?;
+            let sessions = sessions?;
+            let text = task::blocking(move || Ok(procs::text(&sessions))).await?;
             Ok(text.into())
         })
     }

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 
-/// The file `procs`.
-pub(super) fn text() -> String {
+/// The file `procs` of a node whose sessions are below `sessions`. Other nodes on this machine list theirs.
+pub(super) fn text(sessions: &Path) -> String {
     let mut text = format!("({})\n", FIELDS.join(" "));
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut numbers: Vec<u32> =
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     numbers.sort_unstable();
     for pid in numbers {
-        if let Some(line) = line(pid) {
+        if let Some(line) = line(pid, sessions) {
             text += &line;
         }
     }
@@ -20,7 +21,7 @@ pub(super) fn text() -> String {
 }
 
 /// One process; none for one that is gone meanwhile.
-fn line(pid: u32) -> Option<String> {
+fn line(pid: u32, sessions: &Path) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let begin = stat.iter().position(|byte| *byte == b'(')?;
     let end = stat.windows(2).rposition(|two| two == b") ")?;
@@ -42,7 +43,7 @@ fn line(pid: u32) -> Option<String> {
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
     let command = if command.is_empty() { format!("[{name}]") } else { command };
-    let (session, job) = session_of(pid).unwrap_or_default();
+    let (session, job) = session_of(pid, sessions).unwrap_or_default();
     let mut out = format!("({pid} ({}) {}", quoted(&command), at(3));
     for number in [4, 5, 6, 7, 8] {
         let _ = write!(out, " {}", at(number));
@@ -68,13 +69,16 @@ fn status(pid: u32) -> HashMap<String, String> {
 }
 
 /// The session and the job that a process belongs to, which all that came of a program inherit.
-fn session_of(pid: u32) -> Option<(String, String)> {
+fn session_of(pid: u32, sessions: &Path) -> Option<(String, String)> {
     let env = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let value = |name: &[u8]| {
         let words = env.split(|byte| *byte == 0);
         let mut values = words.filter_map(|word| word.strip_prefix(name));
         values.next().map(|value| String::from_utf8_lossy(value).into_owned())
     };
+    if !Path::new(&value(b"XCPUPATH=")?).starts_with(sessions) {
+        return None;
+    }
     Some((value(b"XCPUSID=")?, value(b"XCPUJID=").unwrap_or_default()))
 }
 
@@ -107,7 +111,7 @@ mod tests {
 
     #[test]
     fn this_process_is_listed_with_all_fields() {
-        let text = text();
+        let text = text(Path::new("/"));
         let own = text.lines().find(|line| line.starts_with(&format!("({} (", std::process::id())));
         let own = own.expect("this process");
         let (_, after) = own.rsplit_once(") ").expect("the end of the command");
