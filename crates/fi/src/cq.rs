@@ -7,7 +7,7 @@ use crate::wait::{self, Waker};
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The end of an operation.
@@ -59,8 +59,8 @@ pub struct CqObject {
     entry_bytes: usize,
     wait_obj: c_int,
     waker: Arc<Waker>,
-    /// How often somebody who sleeps was told to return.
-    signals: AtomicU64,
+    /// Whoever sleeps, or is the next to, is to return.
+    is_signalled: AtomicBool,
 }
 
 /// # Safety
@@ -93,9 +93,10 @@ pub unsafe fn open(
     });
     let fid = Fid { class: abi::CLASS_CQ, context, ops: &raw const OPS };
     let fid = FidCq { fid, ops: &raw const CQ_OPS };
-    let (shared, signals) = (shared.clone(), AtomicU64::new(0));
+    let (shared, is_signalled) = (shared.clone(), AtomicBool::new(false));
+    let cq = CqObject { fid, shared, number, entry_bytes, wait_obj, waker, is_signalled };
     // SAFETY: the caller's promise.
-    unsafe { give(out, CqObject { fid, shared, number, entry_bytes, wait_obj, waker, signals }) }
+    unsafe { give(out, cq) }
 }
 
 /// Entries that a program has not read before its operations have to wait.
@@ -163,15 +164,16 @@ impl CqObject {
         timeout_ms: c_int,
     ) -> Result<isize> {
         let (begun, until) = (Instant::now(), wait::until(timeout_ms));
-        let signals = self.signals.load(Ordering::Acquire);
         loop {
             // SAFETY: the caller's promise.
             match unsafe { self.read(into, count, sources) } {
                 Err(Errno(libc::EAGAIN)) => {}
                 done => return done,
             }
-            let is_over = until.is_some_and(|until| Instant::now() >= until);
-            if is_over || self.signals.load(Ordering::Acquire) != signals {
+            if self.is_signalled.swap(false, Ordering::AcqRel) {
+                return Err(Errno(libc::ECANCELED));
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
                 return Err(Errno(libc::EAGAIN));
             }
             if begun.elapsed() < SPIN {
@@ -292,7 +294,7 @@ call! {
 call! {
     entry signal(cq: *mut FidCq) -> c_int {
         let cq: &CqObject = object(cq)?;
-        cq.signals.fetch_add(1, Ordering::Release);
+        cq.is_signalled.store(true, Ordering::Release);
         cq.waker.ring_now();
         Ok(0)
     }

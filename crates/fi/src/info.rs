@@ -150,7 +150,8 @@ impl<'a> Wish<'a> {
         };
         let caps = self.granted();
         (info.caps, info.mode, info.addr_format) = (caps, 0, abi::ADDR_COVEY);
-        (info.src_addr, info.src_addrlen) = handed(places.0);
+        let own = || Address::of_tcp((host::own_address(), 0).into()).encode();
+        (info.src_addr, info.src_addrlen) = handed(Some(places.0.unwrap_or_else(own)));
         (info.dest_addr, info.dest_addrlen) = handed(places.1);
         *tx = TX;
         tx.caps = self.tx.map_or(0, |tx| tx.caps);
@@ -175,6 +176,10 @@ impl<'a> Wish<'a> {
             domain.data_progress = or(wish.data_progress, DOMAIN.data_progress);
             domain.av_type = wish.av_type;
             domain.mr_mode = mr_mode(wish.mr_mode);
+        }
+        // Before libfabric 1.5 it was a word for one of two ways, and not bits.
+        if version < abi::version(1, 5) && domain.mr_mode == 0 {
+            domain.mr_mode = abi::MR_SCALABLE;
         }
         Ok(())
     }
@@ -301,7 +306,9 @@ pub const CAPS: u64 = abi::RMA
 const ONE_SIDED: u64 = abi::READ | abi::WRITE | abi::REMOTE_READ | abi::REMOTE_WRITE;
 const REMOTE: u64 = abi::REMOTE_READ | abi::REMOTE_WRITE;
 /// What is there whether it was asked for or not.
-const FREE: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM | abi::SOURCE | abi::MULTI_RECV;
+const FREE: u64 = COMM | abi::SOURCE | abi::MULTI_RECV;
+/// Where peers may be: the domain's, not its endpoints'.
+const COMM: u64 = abi::LOCAL_COMM | abi::REMOTE_COMM;
 /// What is received is ordered as it was sent, and atomic operations as they were begun.
 const ORDER: u64 = abi::ORDER_SAS | abi::ORDER_ATOMIC;
 /// Flags that may hold for all operations of an endpoint.
@@ -314,7 +321,7 @@ const OP_FLAGS_TX: u64 = abi::DELIVERY_COMPLETE
 const OP_FLAGS_RX: u64 = abi::COMPLETION | abi::MULTI_RECV;
 
 pub const TX: TxAttr = TxAttr {
-    caps: CAPS & !(REMOTE | abi::RECV | abi::DIRECTED_RECV | abi::SOURCE | abi::MULTI_RECV),
+    caps: CAPS & !(REMOTE | abi::RECV | abi::DIRECTED_RECV | FREE),
     mode: 0,
     op_flags: 0,
     msg_order: ORDER,
@@ -327,7 +334,7 @@ pub const TX: TxAttr = TxAttr {
 };
 
 pub const RX: RxAttr = RxAttr {
-    caps: CAPS & !(abi::SEND | abi::READ | abi::WRITE),
+    caps: CAPS & !(abi::SEND | abi::READ | abi::WRITE | COMM),
     mode: 0,
     op_flags: 0,
     msg_order: ORDER,
@@ -374,7 +381,7 @@ const DOMAIN: DomainAttr = DomainAttr {
     max_ep_srx_ctx: 0,
     cntr_cnt: 1 << 16,
     mr_iov_limit: 1,
-    caps: abi::LOCAL_COMM | abi::REMOTE_COMM,
+    caps: COMM,
     mode: 0,
     auth_key: std::ptr::null_mut(),
     auth_key_size: 0,

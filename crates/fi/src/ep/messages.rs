@@ -7,7 +7,7 @@ use crate::av::Av;
 use crate::boundary::{Errno, Result};
 use crate::info::{EP, TX};
 use crate::slab::Slab;
-use covey_uzura::{Claim, Done, Fault, Local, Match, Message, Source, Started};
+use covey_uzura::{Claim, Done, Fault, Local, Match, Message, Probe, Source, Started};
 use covey_wire::Span;
 use libc::iovec;
 use std::ffi::c_void;
@@ -215,7 +215,7 @@ impl Endpoint {
         } else if flags & abi::CLAIM == 0 {
             self.engine.receive(from, message.which, Local::bytes(local), token)
         } else {
-            let claim = self.take_claim(message.context)?;
+            let (claim, _) = self.take_claim(message.context)?;
             self.engine.receive_claimed(claim, Local::bytes(local), token)
         };
         match begun {
@@ -243,7 +243,7 @@ impl Endpoint {
         } else {
             self.engine.claim(from, message.which).map(|(claim, found)| {
                 if flags & abi::DISCARD == 0 {
-                    self.claims.push((message.context, claim));
+                    self.claims.push((message.context, claim, found));
                 } else {
                     // It was claimed just now.
                     let _ = self.engine.discard(claim);
@@ -255,30 +255,24 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Drops the message that was claimed with a context.
+    /// Drops the message that was claimed with a context, and reports which it was.
     fn discard(
         &mut self,
         avs: &Slab<Av>,
         queues: &mut Queues<'_>,
         message: &Incoming<'_>,
     ) -> Result<()> {
-        let claim = self.take_claim(message.context)?;
+        let (claim, found) = self.take_claim(message.context)?;
         self.engine.discard(claim).map_err(errno)?;
-        let nothing = Op {
-            context: message.context,
-            kind: message.kind,
-            reports: true,
-            id: None,
-            memory: Room::Theirs,
-            room: 0,
-        };
-        self.finish(avs, queues, nothing, &Ended::of_nothing());
+        self.found(avs, queues, message.kind, message.context, Some(found));
+        self.count(queues, message.kind, true);
         Ok(())
     }
 
-    fn take_claim(&mut self, context: *mut c_void) -> Result<Claim> {
-        let at = self.claims.iter().position(|(other, _)| *other == context);
-        Ok(self.claims.swap_remove(at.ok_or(Errno(libc::EINVAL))?).1)
+    fn take_claim(&mut self, context: *mut c_void) -> Result<(Claim, Probe)> {
+        let at = self.claims.iter().position(|(other, ..)| *other == context);
+        let (_, claim, found) = self.claims.swap_remove(at.ok_or(Errno(libc::EINVAL))?);
+        Ok((claim, found))
     }
 
     pub(super) fn cancel(

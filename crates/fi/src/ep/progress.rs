@@ -200,7 +200,7 @@ impl Endpoint {
     }
 
     #[inline]
-    fn count(&self, queues: &mut Queues<'_>, kind: u64, is_well: bool) {
+    pub(super) fn count(&self, queues: &mut Queues<'_>, kind: u64, is_well: bool) {
         for (counted, cntr) in COUNTED.iter().zip(&self.counters) {
             if let Some(cntr) = cntr
                 && kind & counted != 0

@@ -121,7 +121,7 @@ static void claims(void) {
     find(&other, FI_CLAIM, 50);
     IS(fi_trecvmsg(ends[1].ep, &other, FI_CLAIM | FI_DISCARD), 0);
     IS(next(1, &entry, &error), 0);
-    CHECK(entry.op_context == &contexts[1]);
+    CHECK(entry.op_context == &contexts[1] && entry.tag == 34 && entry.len == 50);
     find(&other, FI_DISCARD, 60);
     IS(fi_trecvmsg(ends[1].ep, &other, FI_PEEK), 0);
     IS(next(1, &entry, &error), -FI_ENOMSG);
@@ -219,7 +219,10 @@ static void waits(void) {
     IS(poll(&wait, 1, 60000), 1);
     IS(fi_cq_sread(ends[1].cq, &entry, 1, NULL, 60000), 1);
     CHECK(entry.op_context == &context);
+    /* Whoever is the next to sleep returns at once, and only once. */
     IS(fi_cq_signal(ends[1].cq), 0);
+    IS(fi_cq_sread(ends[1].cq, &entry, 1, NULL, 60000), -FI_ECANCELED);
+    IS(fi_cq_sread(ends[1].cq, &entry, 1, NULL, 20), -FI_EAGAIN);
     /* Counters count all of it. */
     uint64_t received = fi_cntr_read(ends[1].received);
     CHECK(received > 10 && fi_cntr_read(ends[0].sent) > 10);

@@ -79,6 +79,12 @@ int main(void) {
     IS(found->domain_attr->data_progress, FI_PROGRESS_MANUAL);
     IS(found->mode, 0);
     CHECK(found->caps & FI_REMOTE_COMM && found->caps & FI_LOCAL_COMM && found->caps & FI_TAGGED);
+    /* Where peers may be is the domain's; an endpoint's address is there whether it was asked for or not. */
+    CHECK(!((found->tx_attr->caps | found->rx_attr->caps) & (FI_REMOTE_COMM | FI_LOCAL_COMM)));
+    CHECK(found->src_addr && found->src_addrlen);
+    fi_freeinfo(found);
+    IS(fi_getinfo(FI_VERSION(1, 0), NULL, NULL, 0, wish, &found), 0);
+    IS(found->domain_attr->mr_mode, FI_MR_SCALABLE);
     fi_freeinfo(found);
     fi_freeinfo(wish);
     puts("right");
