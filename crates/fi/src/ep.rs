@@ -1,6 +1,7 @@
 //! Endpoints of reliable datagrams: an engine each, with the queues and counters that it reports to.
 
 pub mod atomic;
+mod layouts;
 mod messages;
 mod msg;
 mod progress;
@@ -18,7 +19,7 @@ use crate::slab::Slab;
 use covey_io::os::addresses::{Addresses, span_of};
 use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret, Settings};
 use covey_io::os::{random, shm};
-use covey_uzura::{Claim, Config, Engine, OpId};
+use covey_uzura::{Claim, Config, Engine, OpId, Probe};
 use covey_wire::{Peer, Span, Transport};
 use libc::iovec;
 use messages::Pieces;
@@ -47,7 +48,8 @@ pub struct Endpoint {
     numbers: Vec<FiAddr>,
     ops: Slab<Op>,
     /// Messages that were claimed, by the contexts with which they were.
-    claims: Vec<(*mut c_void, Claim)>,
+    claims: Vec<(*mut c_void, Claim, Probe)>,
+    forms: layouts::Forms,
     /// For the next copy.
     spare: Vec<u8>,
     /// Its transport was told that somebody sleeps.
@@ -198,6 +200,7 @@ pub unsafe fn open(
         numbers: Vec::new(),
         ops: Slab::default(),
         claims: Vec::new(),
+        forms: layouts::Forms::default(),
         spare: Vec::new(),
         sleeps: false,
         min_multi_recv: 64,
@@ -552,7 +555,13 @@ call! {
     }
 }
 
-static OPS: Ops = Ops { close: Some(close), bind: Some(bind), control: Some(control), ..Ops::NONE };
+static OPS: Ops = Ops {
+    close: Some(close),
+    bind: Some(bind),
+    control: Some(control),
+    ops_open: Some(layouts::ops_open),
+    ..Ops::NONE
+};
 
 static EP_OPS: OpsEp =
     OpsEp { cancel: Some(cancel), getopt: Some(getopt), setopt: Some(setopt), ..OpsEp::NONE };

@@ -3,6 +3,7 @@
 use crate::packages::has_program;
 use crate::{Place, end_of, ended, has_libfabric};
 use covey_harness::skip;
+use covey_layout::{Element, Layout};
 use std::process::Stdio;
 
 #[track_caller]
@@ -53,6 +54,21 @@ fn atomic_operations_change_the_other_s_memory_one_after_the_other() {
     is_right("atomics.c", &[], &[]);
     is_right("atomics.c", &[("COVEY_FI_SHM", "0")], &[]);
     is_right("atomics.c", &[], &["auto"]);
+}
+
+#[test]
+fn programs_that_know_layouts_send_and_write_what_is_scattered() {
+    let element = Layout::element(Element::I32);
+    let column = Layout::vector(100, 1, 100, &element).expect("a column");
+    let columns = Layout::hvector(100, 1, 4, &column).expect("all columns");
+    let in_hexadecimal = |layout: &Layout| {
+        let bytes = layout.encode().expect("it is short");
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let [column, columns] = [&column, &columns].map(in_hexadecimal);
+    for (shm, progress) in [("1", "manual"), ("0", "manual"), ("1", "auto")] {
+        is_right("layouts.c", &[("COVEY_FI_SHM", shm)], &[progress, &column, &columns]);
+    }
 }
 
 #[test]
