@@ -45,35 +45,39 @@ pub struct Machines {
     config: Option<PathBuf>,
     /// Their names.
     pub names: [String; 2],
-    /// The name or the address at which the second is reached.
-    pub host: String,
+    /// The names or the addresses at which they are reached.
+    pub hosts: [String; 2],
 }
 
 impl Hosts {
-    /// Nodes of a lab, or of the cluster where no lab is named or has them.
+    /// Nodes of the cluster whose file is named, if it has them; else of a lab; else of the cluster that is found.
     pub fn find_any(
         lab: Option<&str>,
         names: &[String],
         config: impl FnOnce() -> Result<Config>,
     ) -> Result<Hosts> {
-        let in_lab = Hosts::find(lab, names);
-        if in_lab.is_ok() || lab.is_some() {
-            return in_lab;
+        let (Some(config), [from, to]) = (lab.is_none().then(|| config().ok()).flatten(), names)
+        else {
+            return Hosts::find(lab, names);
+        };
+        if config.is_named && config.node(from).is_ok() && config.node(to).is_ok() {
+            return Hosts::between(&config, from, to);
         }
-        match (names, config()) {
-            ([from, to], Ok(config)) => {
-                config.node(from)?;
-                let to_node = config.node(to)?;
-                if from == to {
-                    return Err(Error::user(format!("cannot measure {to} to itself"))
-                        .hint("name different nodes"));
-                }
-                let config_file = config.is_named.then(|| config.file.clone());
-                let names = [from.clone(), to.clone()];
-                Ok(Hosts::Machines(Machines { config: config_file, names, host: host_of(to_node) }))
-            }
-            _ => in_lab,
+        match Hosts::find(lab, names) {
+            Ok(in_lab) => Ok(in_lab),
+            Err(_) => Hosts::between(&config, from, to),
         }
+    }
+
+    fn between(config: &Config, from: &str, to: &str) -> Result<Hosts> {
+        let hosts = [host_of(config.node(from)?), host_of(config.node(to)?)];
+        if from == to {
+            return Err(
+                Error::user(format!("cannot measure {to} to itself")).hint("name different nodes")
+            );
+        }
+        let config = config.is_named.then(|| config.file.clone());
+        Ok(Hosts::Machines(Machines { config, names: [from.to_owned(), to.to_owned()], hosts }))
     }
 
     /// Nodes of a lab by their names, or this machine when there are none.
@@ -147,10 +151,15 @@ impl Machines {
     /// `covey run` on some of them. More options, the program and its words are to follow.
     pub fn run(&self, nodes: &[String]) -> Command {
         let mut command = Command::new(ourselves());
-        if let Some(config) = &self.config {
-            command.arg("--config").arg(config);
+        let config = self.config.as_ref().map(|file| file.display().to_string());
+        if let Some(config) = &config {
+            command.args(["--config", config]);
         }
         command.args(["run", "-w", &nodes.join(","), "--stdin", "none"]);
+        // What runs there may run more on other nodes, if it has the file at the same place.
+        if let Some(config) = &config {
+            command.args(["-e", &format!("COVEY_CONFIG={config}")]);
+        }
         command
     }
 }

@@ -175,9 +175,10 @@ fn tcp_between(nodes: &Nodes, plan: &Plan, _stop: &Stop) -> Result<Report> {
 /// Between nodes of a cluster: the program that answers and the one that asks are ours, started there.
 fn tcp_by_run(machines: &Machines, plan: &Plan) -> Result<Report> {
     let [from, to] = &machines.names;
-    let is_v6 = machines.host.contains(':');
+    let host = &machines.hosts[1];
+    let is_v6 = host.contains(':');
     let any = if is_v6 { "[::]:0" } else { "0.0.0.0:0" };
-    let host = if is_v6 { format!("[{}]", machines.host) } else { machines.host.clone() };
+    let host = if is_v6 { format!("[{host}]") } else { host.clone() };
     let mut answers = machines.run(std::slice::from_ref(to));
     answers.arg(enter::ourselves());
     answers.args(["--verbose", "tune", "serve", "--once", "--listen", any]);

@@ -1,10 +1,11 @@
 //! `covey tune pvm`: the curve of a wire seen through PVM 3.4.
 //!
 //! PVM needs a daemon on each host before anything runs. Ours are started for the time of the measurement, in a
-//! directory of their own, so that they meet no others; the remote shell is that of the lab.
+//! directory of their own, so that they meet no others; the remote shell is that of the lab. Between nodes of a cluster
+//! everything is a job of the first node, which starts the second daemon as a job of its own.
 
 use super::blocks::{self, Progress, Through};
-use super::hosts::{Hosts, Nodes, quoted, script};
+use super::hosts::{Hosts, Machines, Nodes, quoted, script};
 use super::levels::Level;
 use super::probe::Plan;
 use super::programs::{self, BLOCKS_PVM};
@@ -30,14 +31,18 @@ pub fn must_be_installed() -> Result<()> {
 /// Measures through it.
 pub fn measure(hosts: &Hosts, plan: &Plan, stop: &Stop, progress: Progress<'_>) -> Result<Level> {
     must_be_installed()?;
-    if let Hosts::Machines(_) = hosts {
-        return Err(Error::user(
-            "cannot measure through PVM between machines: its daemons outlive no job",
-        )
-        .hint("`covey lab up 2` makes two nodes, on which it works"));
-    }
     let program = programs::build(BLOCKS_PVM, "cc", &["-lpvm3"])?;
     let scratch = Scratch::new()?;
+    let through = Through {
+        library: "PVM 3.4".to_string(),
+        wait: "blocking".to_string(),
+        hint: "`pvm` shows whether it runs at all".to_string(),
+    };
+    if let Hosts::Machines(machines) = hosts {
+        let mut command = job(machines, &program, &scratch)?;
+        command.args(blocks::arguments(plan, hosts, &scratch));
+        return blocks::measure(command, through, hosts, plan, &scratch, stop, progress);
+    }
     let machine = Machine::start(hosts, &scratch, stop)?;
     let to = match hosts {
         Hosts::Here | Hosts::Machines(_) => ".",
@@ -46,13 +51,39 @@ pub fn measure(hosts: &Hosts, plan: &Plan, stop: &Stop, progress: Progress<'_>) 
     let mut command = machine.command(hosts, &program.display().to_string());
     command.arg(to);
     command.args(blocks::arguments(plan, hosts, &scratch));
-    let through = Through {
-        library: "PVM 3.4".to_string(),
-        wait: "blocking".to_string(),
-        hint: "`pvm` shows whether it runs at all".to_string(),
-    };
     blocks::measure(command, through, hosts, plan, &scratch, stop, progress)
 }
+
+/// The job of the first node; the program's words are to follow.
+fn job(machines: &Machines, program: &Path, scratch: &Scratch) -> Result<Command> {
+    let [own, other] = &machines.hosts;
+    if own == other {
+        let names = machines.names.join(" and ");
+        return Err(Error::user(format!(
+            "cannot measure through PVM: {names} are both at {own}, and PVM has one daemon for each address"
+        ))
+        .hint("name nodes of different machines"));
+    }
+    let parcel = scratch.file("parcel");
+    std::fs::create_dir(&parcel).cannot(|| format!("make {}", parcel.display()))?;
+    for (name, text) in SCRIPTS {
+        script(scratch, &format!("parcel/{name}"), text)?;
+    }
+    let copied = std::fs::copy(program, parcel.join("blocks"));
+    copied.cannot(|| format!("copy {}", program.display()))?;
+    let mut command = machines.run(&machines.names[..1]);
+    command.args(["--exec", "master"]).arg(parcel).args([own, other, &machines.names[1]]);
+    covey_io::os::namespaces::die_with_parent(&mut command);
+    Ok(command)
+}
+
+/// What the two jobs consist of, beside the program.
+const SCRIPTS: [(&str, &str); 4] = [
+    ("environment", include_str!("programs/pvm/environment")),
+    ("master", include_str!("programs/pvm/master")),
+    ("slave", include_str!("programs/pvm/slave")),
+    ("start", include_str!("programs/pvm/start")),
+];
 
 /// Daemons that are up.
 struct Machine {

@@ -10,13 +10,15 @@ use covey_measure::stop::interruptible;
 ///
 /// Method, sizes and numbers are those of `tune net`; the program is compiled against pvm3.h when
 /// it is first needed. A pvmd is started on each node, in a separate directory, and stopped
-/// afterwards. Tasks talk directly over TCP, and data is sent in place.
+/// afterwards; between nodes of the cluster by `covey run`, for which the first node must find the
+/// cluster's covey.toml too. Tasks talk directly over TCP, and data is sent in place.
 ///
 /// Exit code 1 when PVM is not installed, or the measurement was cut short.
 ///
 /// EXAMPLES
 ///
 ///     covey tune pvm n1 n2
+///     covey tune pvm node1 node2       # of the cluster
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

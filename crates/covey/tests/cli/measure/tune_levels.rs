@@ -83,6 +83,29 @@ fn pvm_is_measured_between_nodes_and_leaves_no_daemon() {
     until("the end of the daemons", || !running().contains("pvmd"));
 }
 
+/// The nodes of the lab as those of a cluster: they are reached by its jobs, not by the lab.
+#[test]
+fn pvm_is_measured_between_machines_by_jobs() {
+    if !needs(&["pvmd", "pvm", "cc"]) || !has_file("/usr/include/pvm3.h") {
+        return;
+    }
+    let Some((lab, _)) = lab("pvm-jobs") else { return };
+    let covey = env!("CARGO_BIN_EXE_covey");
+    let up: serde_json::Value =
+        serde_json::from_str(&lab.exec("n1", &[covey, "--json", "up"])).unwrap();
+    let file = up["config"].as_str().expect("the cluster's file");
+    let words = ["--json", "--config", file, "tune", "pvm", "n1", "n2", "--alone"];
+    let short = ["--budget", "1", "--up-to", "4KiB", "--perturbation", "0"];
+    let told = told(&lab.try_exec("n1", &[&[covey], &words[..], &short].concat()));
+    assert_eq!(told["levels"][0]["protocol"], "PVM 3.4");
+    is_of_fast_ethernet(&told["levels"][0]);
+    for node in ["n1", "n2"] {
+        let running = || lab.exec(node, &["sh", "-c", "cat /proc/[0-9]*/comm"]);
+        until("the end of the daemons", || !running().contains("pvmd"));
+    }
+    lab.exec("n1", &[covey, "down"]);
+}
+
 #[test]
 fn two_ranks_of_this_machine_talk_by_memory() {
     for (library, launcher) in [("openmpi", "mpiexec.openmpi"), ("mpich", "mpiexec.mpich")] {
