@@ -68,6 +68,18 @@ pub struct Mpi {
     launcher: &'static str,
 }
 
+impl Mpi {
+    /// Whether it was built to send over libfabric, and so over a provider of it.
+    pub fn speaks_libfabric(&self) -> bool {
+        let (program, mark) = match self.library {
+            Library::Openmpi => ("ompi_info", "MCA mtl: ofi"),
+            Library::Mpich => ("mpichversion", "ch4:ofi"),
+        };
+        let told = Command::new(program).output();
+        told.is_ok_and(|told| String::from_utf8_lossy(&told.stdout).contains(mark))
+    }
+}
+
 /// Those that are installed.
 pub fn installed() -> Vec<Mpi> {
     [Library::Openmpi, Library::Mpich].into_iter().filter_map(find).collect()

@@ -34,6 +34,7 @@ mod ls;
 mod man;
 mod mkdir;
 mod mount;
+mod mpi;
 mod mpi_starter;
 mod mv;
 mod names;
@@ -177,6 +178,7 @@ commands! {
     Wait = wait,
     Nodes = nodes,
     Push = push,
+    Mpi = mpi,
     #[command(name = "mpi-starter", hide = true)]
     MpiStarter = mpi_starter,
     Serve = serve,

@@ -22,6 +22,9 @@ pub const MACHINE: &str = "COVEY_MACHINE";
 /// The variable that names a directory of the node's part of the job.
 pub const SCRATCH: &str = "COVEY_SCRATCH";
 
+/// The variable that names the directory of the provider for libfabric on the node, where it is installed.
+pub const PROVIDER: &str = "COVEY_FI_DIRECTORY";
+
 /// Serve MPI's start-up to the ranks of a node: what `covey run` starts
 #[derive(clap::Args, Debug)]
 pub struct Args {}
@@ -122,6 +125,9 @@ impl Job {
         if pmix.is_some() {
             // Open MPI 4 looks who has started it before it looks for PMIx: under jsrun it takes PMIx.
             all.push("JSM_JSRUN_PORT=1".to_owned());
+        }
+        if let Some(directory) = super::mpi::directory() {
+            all.push(format!("{PROVIDER}={}", directory.display()));
         }
         let each = here.clone().map(|rank| {
             let mut own = vec![

@@ -3,12 +3,13 @@
 use super::Context;
 use super::job::find;
 use super::job::follow::{self, Following, Rank};
-use super::job::mpi::{Starters, Variables};
+use super::job::mpi::{Starters, Variables, send_over_covey};
 use super::job::pick;
 use super::job::spread::spread;
 use super::job::stdin::Whom;
 use super::job::terminal::{self, Raw};
 use super::job::tree::{NodeTree, OnNode, Session};
+use super::mpi::tuned_limit;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use covey_cluster::tuned;
@@ -108,6 +109,9 @@ pub struct Args {
     /// Whether MPI is served: auto looks whether the program needs it
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     mpi: When,
+    /// What MPI sends over: `own` is what the library chooses, `covey` the message engine, by libfabric
+    #[arg(long, value_name = "FABRIC", default_value = "own")]
+    fabric: Fabric,
     /// To how many others a node passes on what is copied [default: that of tune.toml, else 2]
     #[arg(long, value_name = "N", value_parser = fan_out)]
     fan_out: Option<usize>,
@@ -124,6 +128,13 @@ impl Args {
     fn program(&self) -> &str {
         &self.words[0]
     }
+}
+
+/// What the messages of MPI travel over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Fabric {
+    Own,
+    Covey,
 }
 
 /// Whether something is done.
@@ -202,7 +213,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         return behind::start();
     }
     times.push(("reach", step.next()));
-    let (starters, variables) = starters(&plan, &variants, &nodes).await?;
+    let (starters, variables) = starters(&plan, &variants, &nodes, &config).await?;
     let ranks = prepare(&plan, &variants, &nodes).await?;
     let ranks = bring(&plan, &variants, ranks, fan_out, context).await?;
     times.push(("copy", step.next()));
@@ -269,12 +280,23 @@ async fn starters(
     plan: &Plan,
     variants: &Variants,
     nodes: &[Option<Rc<NodeTree>>],
+    config: &Config,
 ) -> Result<(Option<Starters>, Vec<Variables>)> {
-    if !variants.has_mpi() {
-        return Ok((None, Vec::new()));
+    let is_over_covey = plan.args.fabric == Fabric::Covey;
+    match (variants.has_mpi(), is_over_covey) {
+        (true, _) => {}
+        (false, false) => return Ok((None, Vec::new())),
+        (false, true) => {
+            let name = plan.args.program();
+            return Err(Error::user(format!("--fabric covey: {name} is no MPI program"))
+                .hint("--mpi on says that it starts one"));
+        }
     }
     let trees: Vec<Rc<NodeTree>> = nodes.iter().flatten().cloned().collect();
-    let (starters, variables) = Starters::start(&trees, &plan.placement, &plan.job).await?;
+    let (starters, mut variables) = Starters::start(&trees, &plan.placement, &plan.job).await?;
+    if is_over_covey {
+        send_over_covey(&mut variables, plan.placement.nodes(), tuned_limit(config)?)?;
+    }
     Ok((Some(starters), variables))
 }
 

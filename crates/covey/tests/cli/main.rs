@@ -13,6 +13,7 @@ mod home;
 mod keygen;
 mod layers;
 mod measure;
+mod mpi;
 mod packaging;
 mod reference;
 #[path = "../support/mod.rs"]

@@ -2,6 +2,7 @@
 
 use crate::run::cluster;
 use crate::support::lab::Lab;
+use crate::support::libraries;
 use crate::support::{Cluster, Finished, has_program, is_root, run, skip, until};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -237,6 +238,40 @@ fn a_detached_job_is_attached_to_shown_and_killed() {
     let words = ["run", "--detach", "-w", "io[1-2],io9", "--mpi", "on", "--local", "true"];
     let refused = cluster.try_covey(&words);
     assert!(!refused.ok && refused.stdout.is_empty(), "{refused}");
+}
+
+/// Debian's MPICH has no libfabric.
+#[test]
+fn mpi_sends_over_covey_when_it_is_told_to() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let Some(lab) = Lab::up("fabric", &["2"]) else { return };
+    let covey = env!("CARGO_BIN_EXE_covey");
+    lab.exec("n1", &[covey, "up"]);
+    let scratch = tempfile::tempdir().unwrap();
+    let library = scratch.path().join("libcovey-fi.so");
+    std::os::unix::fs::symlink(libraries::built("covey-fi", "libcovey_fi.so"), &library).unwrap();
+    let library = format!("COVEY_FI_LIBRARY={}", library.display());
+    for stack in stacks().iter().filter(|stack| stack.name != "mpicc.mpich") {
+        let program = scratch.path().join(stack.name.replace(['.', ' '], "-"));
+        stack.build(&program);
+        let program = program.to_str().unwrap();
+        for (nodes, ranks) in [("n1", "2"), ("n[1-2]", "4")] {
+            let words = ["-w", nodes, "-n", ranks, "--fabric", "covey", program];
+            let words = stack.words(&[&words[..], &["over", "libcovey_fi.so"]].concat());
+            let done = lab.try_exec("n1", &[&["env", &library, covey], &words[..]].concat());
+            check_size(&done, ranks.parse().unwrap());
+        }
+        let own = stack.words(&["-w", "n1", "-n", "2", program, "over", "libcovey_fi.so"]);
+        let own = lab.try_exec("n1", &[&[covey], &own[..]].concat());
+        assert!(own.stderr.contains("the library is not loaded"), "{}: {own}", stack.name);
+    }
+    let nowhere = ["env", "COVEY_FI_LIBRARY=/nowhere", covey, "run", "--fabric", "covey"];
+    let refused = |words: &[&str]| lab.try_exec("n1", &[&nowhere[..], words].concat());
+    refused(&["--mpi", "on", "--local", "true"]).says(&["n1 has no libcovey-fi.so", "hint:"]);
+    refused(&["--local", "true"]).says(&["true is no MPI program", "hint:"]);
+    lab.exec("n1", &[covey, "down"]);
 }
 
 /// Nodes with networks of their own: the ranks find each other by what the launcher carries, and talk by TCP.

@@ -1,7 +1,7 @@
 /* What a program wants of whoever starts it: the right size, ranks that find each other, one file that all of them
  * write. `start`: reduce and exchange. `start file PATH`: each rank writes its record, all read all of them.
  * `start abort RANK CODE`: that rank aborts while the others wait for it. `start exit RANK CODE`: it leaves
- * without a word. */
+ * without a word. `start over LIBRARY`: reduce and exchange, by a process that has loaded the library. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -42,6 +42,15 @@ static void share(const char *path, int rank, int size) {
     close(fd);
 }
 
+static void check_loaded(const char *library) {
+    char line[4096];
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) found |= strstr(line, library) != NULL;
+    if (!found) fail("the library is not loaded");
+    fclose(maps);
+}
+
 int main(int argc, char **argv) {
     int rank, size, sum = 0;
     MPI_Init(&argc, &argv);
@@ -55,6 +64,7 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[1], "abort")) MPI_Abort(MPI_COMM_WORLD, atoi(argv[3]));
         _exit(atoi(argv[3]));
     }
+    if (argc > 2 && !strcmp(argv[1], "over")) check_loaded(argv[2]);
     if (argc > 2 && !strcmp(argv[1], "file")) share(argv[2], rank, size);
     MPI_Comm here;
     int local = 0, number = rank + 1;

@@ -2,10 +2,12 @@
 //! session like any other, and talks with us by its input and output.
 
 use super::tree::{NodeTree, OnNode, Session};
-use crate::cmd::mpi_starter::{MACHINE, SCRATCH};
-use crate::error::{Error, Result};
+use crate::cmd::mpi;
+use crate::cmd::mpi_starter::{MACHINE, PROVIDER, SCRATCH};
+use crate::error::{Cannot, Error, Result};
 use covey_launch::exchange::{Down, Event, Frames, Hub, Up, encode};
 use covey_launch::job::{Part, Placement};
+use covey_measure::mpi::Library;
 use covey_ninep::control::quote;
 use covey_wire::Bytes;
 use futures_util::future::try_join_all;
@@ -53,6 +55,29 @@ fn part_memory(variables: &mut [Variables]) {
             node.all.extend(["vader", "sm"].map(set));
         }
     }
+}
+
+/// Lets MPI send over Covey's provider of libfabric, which every node must have. The ranks prove to each other that they
+/// know a secret of the job.
+pub fn send_over_covey(
+    variables: &mut [Variables],
+    nodes: &[String],
+    eager_limit: Option<u64>,
+) -> Result<()> {
+    let random: [u8; 16] = covey_io::os::random::bytes().cannot(|| "make the job's secret")?;
+    let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    for (node, name) in variables.iter_mut().zip(nodes) {
+        let Some(directory) = node.value(PROVIDER).map(str::to_owned) else {
+            return Err(Error::work(format!(
+                "cannot send over Covey: {name} has no libcovey-fi.so"
+            ))
+            .hint("`make install` installs it; without --fabric MPI chooses how to send"));
+        };
+        node.all.extend(mpi::common(directory.as_ref(), eager_limit));
+        node.all.extend([Library::Openmpi, Library::Mpich].into_iter().flat_map(mpi::of));
+        node.all.push(format!("COVEY_JOB_SECRET={secret}"));
+    }
+    Ok(())
 }
 
 /// The starters of a job.
@@ -161,6 +186,10 @@ async fn start(tree: &Rc<NodeTree>, job: &str, node: usize, first: Down) -> Resu
     let argv = ["sh", "-c", "exec \"$COVEY\" mpi-starter"].map(quote).join(" ");
     session.command(&["id", &id]).await.on_node(what)?;
     session.write("argv", argv.into()).await.on_node(what)?;
+    if let Ok(file) = std::env::var(mpi::LIBRARY) {
+        let word = quote(&format!("{}={file}", mpi::LIBRARY));
+        session.write("env", word.into()).await.on_node(what)?;
+    }
     session.command(&["exec", "/bin/sh"]).await.on_node(what)?;
     let (say, orders) = mpsc::unbounded_channel();
     tokio::task::spawn_local(speak(session.clone(), orders));
