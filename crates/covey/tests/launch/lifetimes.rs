@@ -271,17 +271,19 @@ fn clients_that_only_wait_hold_up_nobody_else() {
     let mut client = Client::own(&cluster, "io1");
     let before = memory();
     let mut waiting = Vec::new();
+    let (tell, opened) = std::sync::mpsc::channel();
     for at in 0..count {
         let number = client.make(100 + 2 * at).unwrap();
         client.write(&format!("{number}/ctl"), 11, b"").unwrap();
         client.write(&format!("{number}/argv"), 11, b"sleep 7914").unwrap();
         client.write(&format!("{number}/ctl"), 11, b"exec /bin/sleep\n").unwrap();
         // A connection for each 64, which is what a user may have many of.
-        let socket = socket(&cluster, "io1");
+        let (socket, tell) = (socket(&cluster, "io1"), tell.clone());
         waiting.push(std::thread::spawn(move || {
             let uid = rustix::process::geteuid().as_raw();
             let mut client = Client(Nine::attach(&socket, "/xcpu", uid));
             client.open(&format!("{number}/stdin"), 1, O_WRONLY).unwrap();
+            tell.send(()).unwrap();
             // The pipe takes 64 KiB; the rest waits until the session is gone.
             let block = vec![b'x'; 100_000];
             let mut refused = None;
@@ -300,6 +302,9 @@ fn clients_that_only_wait_hold_up_nobody_else() {
     assert_eq!(other.read(12), "here\n");
     let more = memory().saturating_sub(before);
     assert!(more < 300 * u64::from(count) + 32_768, "{more} KiB more for {count} writers");
+    // Who comes after the sessions are gone has nothing to open.
+    let limit = std::time::Duration::from_secs(60);
+    assert!((0..count).all(|_| opened.recv_timeout(limit).is_ok()), "not all have opened");
     drop(client);
     let wiped = format!("wipe {}\n", "all");
     other.write("ctl", 14, wiped.as_bytes()).unwrap();
