@@ -62,10 +62,16 @@ pub(crate) fn is_within(input: &[u8], msize: u32) -> bool {
     input.first_chunk().is_some_and(|size| u32::from_le_bytes(*size) <= msize)
 }
 
-/// Size, number and tag.
-fn read_header(header: &[u8; HEADER_BYTES], msize: u32) -> Result<(usize, u8, u16), Blame> {
-    let &[a, b, c, d, number, e, f] = header;
-    let (size, tag) = (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]));
+/// Size, number and tag of a message that begins so.
+#[inline]
+pub(crate) fn header(message: &[u8]) -> Option<(u32, u8, u16)> {
+    let &[a, b, c, d, number, e, f] = message.first_chunk()?;
+    Some((u32::from_le_bytes([a, b, c, d]), number, u16::from_le_bytes([e, f])))
+}
+
+/// The same, with a size that a message may have.
+fn read_header(message: &[u8; HEADER_BYTES], msize: u32) -> Result<(usize, u8, u16), Blame> {
+    let (size, number, tag) = header(message).expect("it is as long as a header");
     if size < HEADER_BYTES as u32 {
         return Err(Blame::Malformed(format!("message of {size} bytes, a header is 7")));
     }
@@ -84,12 +90,33 @@ pub(crate) struct DataHead {
     pub count: u32,
 }
 
+impl DataHead {
+    /// The message of this number, or its beginning where `follow` bytes come behind it.
+    pub fn encode(self, number: u8, follow: u32) -> [u8; DATA_HEAD_BYTES] {
+        let mut head = [0; DATA_HEAD_BYTES];
+        head[..4].copy_from_slice(&(DATA_HEAD_BYTES as u32 + follow).to_le_bytes());
+        let [a, b] = self.tag.to_le_bytes();
+        head[4..HEADER_BYTES].copy_from_slice(&[number, a, b]);
+        head[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&self.fid.to_le_bytes());
+        head[HEADER_BYTES + 4..HEADER_BYTES + 12].copy_from_slice(&self.offset.to_le_bytes());
+        head[HEADER_BYTES + 12..].copy_from_slice(&self.count.to_le_bytes());
+        head
+    }
+}
+
 /// The message at the front of `input` if it is a whole Tread: the most frequent one, and so short that to
 /// share its buffer and to keep its fields in a [`Message`] takes as long as the rest of its answer.
 pub(crate) fn front_read(input: &[u8]) -> Option<DataHead> {
     const TREAD: u8 = 116;
     let (size, number, head) = data_head(input)?;
     (number == TREAD && size as usize == DATA_HEAD_BYTES).then_some(head)
+}
+
+/// What `message` is if it is a whole Twrite, and its data.
+pub(crate) fn whole_write(message: &[u8]) -> Option<(DataHead, &[u8])> {
+    let head = write_head(message, u32::MAX)?;
+    let data = message.get(DATA_HEAD_BYTES..)?;
+    (data.len() == head.count as usize).then_some((head, data))
 }
 
 /// What `head`, of [`DATA_HEAD_BYTES`] bytes, begins, if that is a Twrite within `msize`.
@@ -207,7 +234,8 @@ fn put_rread_header(to: &mut [u8], tag: u16, length: u32) {
     to[HEADER_BYTES..].copy_from_slice(&length.to_le_bytes());
 }
 
-const RREAD: u8 = 117;
+/// The number of an Rread.
+pub(crate) const RREAD: u8 = 117;
 /// Header and length: what comes before the payload of an Rread.
 pub(crate) const RREAD_PAYLOAD_AT: usize = HEADER_BYTES + 4;
 /// Header, fid, offset and count; behind those of a Twrite its data follows.

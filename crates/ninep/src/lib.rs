@@ -62,6 +62,7 @@
 #![deny(missing_docs, clippy::big_endian_bytes, clippy::host_endian_bytes)]
 
 pub mod auth;
+pub mod brief;
 pub mod client;
 pub mod control;
 mod frame;

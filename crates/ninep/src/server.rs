@@ -52,6 +52,7 @@ pub use door::{Door, STRANGER_MESSAGE_BYTES_MAX, STRANGER_MESSAGES_MAX, Share};
 use fids::Fids;
 use order::Order;
 pub use preauth::{Begun, Nothing, Preauth};
+pub use read::Alone;
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! What the handle and the machine share: tags, queues, fid numbers.
 
 use super::call::CallError;
-use super::tags::{Answer, CALL_TAGS, SEND_TAGS, Slot, Tags};
+use super::tags::{ALL_TAGS, Answer, CALL_TAGS, SEND_TAGS, Slot, Tags};
 use super::{Config, WINDOW_BYTES, WINDOW_REQUESTS};
 use crate::frame::{Frame, weight};
 use crate::message::{Dialect, HEADER_BYTES, Message, NONUNAME, NOTAG, Number};
@@ -109,7 +109,7 @@ impl State {
 
     /// Queues a request whose reply is not awaited; after it, the number of fid `release` is free.
     pub fn send(&mut self, request: Message, release: Option<u32>) -> bool {
-        let most = if release.is_some() { usize::from(NOTAG) } else { SEND_TAGS };
+        let most = if release.is_some() { ALL_TAGS } else { SEND_TAGS };
         let Ok(tag) = self.admit(&request, most) else { return false };
         let (number, weight) = (request.number(), weight(&request, self.msize));
         let detached = Slot::Detached { number, weight, is_sent: false, release };
@@ -151,7 +151,7 @@ impl State {
             }
             Slot::Waiting { number, weight, is_sent, .. } => {
                 // Without a tag for Tflush, or with a Tversion, the reply is simply ignored.
-                let flush = if tag == NOTAG { None } else { self.tags.take(usize::from(NOTAG)) };
+                let flush = if tag == NOTAG { None } else { self.tags.take(ALL_TAGS) };
                 *self.tags.slot(tag) = match flush {
                     Some(_) => Slot::Flushed { weight },
                     None => Slot::Detached { number, weight, is_sent, release: None },
@@ -355,7 +355,7 @@ impl State {
         if self.dialect.is_none() || self.has_heartbeat {
             return;
         }
-        if let Some(tag) = self.tags.take(usize::from(NOTAG)) {
+        if let Some(tag) = self.tags.take(ALL_TAGS) {
             self.has_heartbeat = true;
             self.push_control(tag, Slot::Heartbeat, NOTAG);
         }

@@ -1,12 +1,16 @@
 //! Tags and what each is used for.
 
 use super::call::CallError;
+use crate::brief;
 use crate::message::{Message, NOTAG};
 use covey_wire::{Blame, BytesMut};
 use std::task::Waker;
 
 /// Tags from here on are kept for Tflush and Tclunk, so that nothing is left behind.
 pub(super) const CALL_TAGS: usize = 0xff00;
+
+/// Those that are left are not ours.
+pub(super) const ALL_TAGS: usize = brief::TAGS.start as usize;
 
 /// What nobody waits for leaves room for calls.
 pub(super) const SEND_TAGS: usize = 0x8000;

@@ -48,13 +48,9 @@ impl<T: Tree> Session<T> {
 
     fn place_of(&self, head: &DataHead) -> Option<FileRange> {
         let &DataHead { tag, fid, offset, count } = head;
-        let is_ready = self.dialect.is_some() && self.backlog.is_empty() && self.takes_more();
-        if !is_ready || self.requests.contains_key(&tag) || (count as usize) < RANGE_BYTES_MIN {
-            return None;
-        }
         let claims = Claims::of_write(fid, offset, count);
-        let mode = self.fids.mode(fid);
-        if mode.append || !self.order.is_free(&claims, |fid| self.fids.mode(fid)) {
+        let is_long = count as usize >= RANGE_BYTES_MIN;
+        if !is_long || self.fids.mode(fid).append || !self.is_turn(tag, &claims) {
             return None;
         }
         let file = self.fids.writable(fid).ok()?;

@@ -1,5 +1,6 @@
 //! Scenes in virtual time: what both machines do, message by message.
 
+mod alone;
 mod auth;
 mod bare;
 mod classic;
