@@ -181,6 +181,33 @@ unsafe impl Stack for Above {
     }
 }
 
+/// Switches to who stands at `$place` with the word `$word`, and comes back with another one: what this side needs there is on
+/// its stack. `$note` notes where that is, before anything is lost.
+macro_rules! switch {
+    ($place:expr, $word:expr => $back:pat, [$($note:literal),+], $($register:tt)*) => {
+        let back: u64;
+        asm!(
+            "push rbp",
+            "push rbx",
+            "lea rax, [rip + 2f]",
+            "push rax",
+            $($note,)+
+            "mov rsp, rdx",
+            "pop rax",
+            "jmp rax",
+            "2:",
+            "pop rbx",
+            "pop rbp",
+            in("rdx") $place,
+            inlateout("rdi") $word => back,
+            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
+            $($register)*
+            clobber_abi("sysv64"),
+        );
+        let $back = back;
+    };
+}
+
 /// Goes to where a coroutine stands, with an answer. Comes back with what one asks, and where that stands then.
 ///
 /// # Safety
@@ -188,30 +215,19 @@ unsafe impl Stack for Above {
 /// The coroutine stands there.
 #[inline(always)]
 unsafe fn go_to(place: usize, answer: u64) -> (u64, usize) {
-    let (asked, now);
+    let now;
     // SAFETY: every register is saved or said to be lost.
     unsafe {
-        asm!(
-            "push rbp",
-            "push rbx",
-            "lea rax, [rip + 2f]",
-            "push rax",
-            "mov rax, qword ptr [rip + covey_cell_thread@GOTTPOFF]",
-            "mov qword ptr fs:[rax], rsp",
-            "mov rsp, rdx",
-            "pop rax",
-            "jmp rax",
-            "2:",
-            "pop rbx",
-            "pop rbp",
-            in("rdx") place,
-            inlateout("rdi") answer => asked,
+        switch!(
+            place, answer => asked,
+            [
+                "mov rax, qword ptr [rip + covey_cell_thread@GOTTPOFF]",
+                "mov qword ptr fs:[rax], rsp"
+            ],
             lateout("rsi") now,
-            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
-            clobber_abi("sysv64"),
         );
+        (asked, now)
     }
-    (asked, now)
 }
 
 /// Goes from the coroutine that runs to another one, with an answer, until somebody goes to this one.
@@ -224,24 +240,7 @@ pub(super) unsafe fn hand_over(own: Stand, other: Stand, answer: u64) {
     // SAFETY: every register is saved or said to be lost; both are there as long as their coroutines.
     unsafe {
         let (own, place) = (&raw mut (*own.0.as_ptr()).place, (*other.0.as_ptr()).place);
-        asm!(
-            "push rbp",
-            "push rbx",
-            "lea rax, [rip + 2f]",
-            "push rax",
-            "mov [rsi], rsp",
-            "mov rsp, rdx",
-            "pop rax",
-            "jmp rax",
-            "2:",
-            "pop rbx",
-            "pop rbp",
-            in("rdx") place,
-            in("rsi") own,
-            inlateout("rdi") answer => _,
-            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
-            clobber_abi("sysv64"),
-        );
+        switch!(place, answer => _, ["mov [rsi], rsp"], in("rsi") own,);
     }
 }
 
@@ -252,28 +251,11 @@ pub(super) unsafe fn hand_over(own: Stand, other: Stand, answer: u64) {
 /// Who has resumed it stands there.
 #[inline(always)]
 unsafe fn go_back(parent: usize, request: u64) -> u64 {
-    let answer;
     // SAFETY: every register is saved or said to be lost.
     unsafe {
-        asm!(
-            "push rbp",
-            "push rbx",
-            "lea rax, [rip + 2f]",
-            "push rax",
-            "mov rsi, rsp",
-            "mov rsp, rdx",
-            "pop rax",
-            "jmp rax",
-            "2:",
-            "pop rbx",
-            "pop rbp",
-            in("rdx") parent,
-            inlateout("rdi") request => answer,
-            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
-            clobber_abi("sysv64"),
-        );
+        switch!(parent, request => answer, ["mov rsi, rsp"],);
+        answer
     }
-    answer
 }
 
 /// Where a coroutine begins: nothing has called it.
