@@ -128,14 +128,16 @@ impl<S: Shared> WorkerBox<S> {
         if message_bytes(message) != Some(message.len()) || message.len() as u64 > SLOT_BYTES {
             return Err(Refused::NoMessage);
         }
+        let draft = self.draft().ok_or(Refused::Full)?;
+        draft.write(0, message);
+        Ok(draft.post(message.len() as u32))
+    }
+
+    /// A free slot, in which a message is put together; `None` when all are in use.
+    #[inline]
+    pub fn draft(&mut self) -> Option<Draft<'_, S>> {
         let slot = self.used.trailing_ones() as usize;
-        if slot == SLOTS {
-            return Err(Refused::Full);
-        }
-        self.used |= 1 << slot;
-        self.memory.write(slot_at(self.worker, slot), message);
-        self.requests.put(&*self.memory, Word { slot, bytes: message.len() as u32 });
-        Ok(wake(&*self.memory, box_at(self.worker) + HOST_SLEEPS_AT))
+        (slot < SLOTS).then_some(Draft { mailbox: self, slot })
     }
 
     /// Whether a reply is there.
@@ -145,17 +147,23 @@ impl<S: Shared> WorkerBox<S> {
 
     /// Takes the next reply into `message`, which is empty where a slot came back without one; false when there is none.
     pub fn take(&mut self, message: &mut Vec<u8>) -> Result<bool, Broken> {
-        let Some(word) = self.replies.peek(&*self.memory) else { return Ok(false) };
+        self.take_slot(message).map(|slot| slot.is_some())
+    }
+
+    /// The same, and the slot that is free now.
+    #[inline]
+    pub fn take_slot(&mut self, message: &mut Vec<u8>) -> Result<Option<usize>, Broken> {
+        let Some(word) = self.replies.peek(&*self.memory) else { return Ok(None) };
         if self.used & 1 << word.slot == 0 {
             return Err(Broken(format!("host answered slot {}, which is not in use", word.slot)));
         }
-        message.clear();
-        if word.bytes > 0 {
-            copy_out(&*self.memory, self.worker, word, message)?;
+        match word.bytes {
+            0 => message.clear(),
+            _ => copy_out(&*self.memory, self.worker, word, message)?,
         }
         self.replies.count = self.replies.count.wrapping_add(1);
         self.used &= !(1 << word.slot);
-        Ok(true)
+        Ok(Some(word.slot))
     }
 
     /// Says that this side is about to sleep. False when there is news after all: then it does not.
@@ -167,6 +175,42 @@ impl<S: Shared> WorkerBox<S> {
     /// Polls again.
     pub fn woke(&self) {
         self.memory.store(box_at(self.worker) + WORKER_SLEEPS_AT, 0);
+    }
+}
+
+/// A slot of a message that is not posted yet. Dropped, it is free.
+#[derive(Debug)]
+pub struct Draft<'a, S> {
+    mailbox: &'a mut WorkerBox<S>,
+    slot: usize,
+}
+
+impl<S: Shared> Draft<'_, S> {
+    /// Where in the shared memory the message is put: [`SLOT_BYTES`] at most.
+    #[inline]
+    pub fn at(&self) -> u64 {
+        slot_at(self.mailbox.worker, self.slot)
+    }
+
+    /// Which slot it is.
+    #[inline]
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Puts a part of the message at an offset of it.
+    #[inline]
+    pub fn write(&self, offset: u64, part: &[u8]) {
+        self.mailbox.memory.write(self.at() + offset, part);
+    }
+
+    /// Posts the message, which has so many bytes.
+    #[inline]
+    pub fn post(self, bytes: u32) -> Wake {
+        let Draft { mailbox, slot } = self;
+        mailbox.used |= 1 << slot;
+        mailbox.requests.put(&*mailbox.memory, Word { slot, bytes });
+        wake(&*mailbox.memory, box_at(mailbox.worker) + HOST_SLEEPS_AT)
     }
 }
 
@@ -206,7 +250,6 @@ impl<S: Shared> HostBox<S> {
         if self.due[word.slot].is_some() {
             return Err(Broken(format!("worker posted slot {}, which is not free", word.slot)));
         }
-        message.clear();
         copy_out(&*self.memory, self.worker, word, message)?;
         let tag = field(message, TAG_AT);
         if self.due.iter().flatten().any(|due| due.tag == tag) {
@@ -253,6 +296,21 @@ impl<S: Shared> HostBox<S> {
     }
 }
 
+/// What only a host that lies does.
+#[cfg(test)]
+impl<S: Shared> HostBox<S> {
+    pub(crate) fn slot_of_tag(&self, tag: u16) -> Option<usize> {
+        self.slot_of(tag)
+    }
+
+    /// Answers in a slot, whatever is due there, with a word that says so many bytes.
+    pub(crate) fn forge(&mut self, slot: usize, message: &[u8], bytes: u32) {
+        self.due[slot] = None;
+        self.memory.write(slot_at(self.worker, slot), message);
+        self.replies.put(&*self.memory, Word { slot, bytes });
+    }
+}
+
 fn rings(worker: u32) -> (Ring, Ring) {
     let at = box_at(worker);
     (Ring { at: at + REQUESTS_AT, count: 0 }, Ring { at: at + REPLIES_AT, count: 0 })
@@ -285,6 +343,7 @@ fn copy_out(
         let what = format!("slot {} is said to hold {bytes} bytes", word.slot);
         return Err(Broken(what));
     }
+    // What is there already is overwritten, so it need not be zeros.
     message.resize(bytes, 0);
     memory.read(slot_at(worker, word.slot), message);
     match message_bytes(message) {

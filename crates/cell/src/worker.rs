@@ -18,6 +18,7 @@
 //! - A copy is begun when it is asked for and done when its turn comes, so that with two coroutines one's memory is on its
 //!   way while the other is at work.
 
+mod errand;
 mod files;
 mod link;
 mod ops;
@@ -33,6 +34,7 @@ use crate::store::LocalStore;
 use crate::trace::{Diverged, Trace};
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{Bytes, Span};
+use errand::Errand;
 use files::Files;
 use link::Link;
 use ops::Op;
@@ -232,6 +234,8 @@ enum Wait {
     Turn(Answer),
     /// The copy of its slot.
     Copy,
+    /// A message of its own.
+    Errand(Errand, After),
     /// Messages.
     Message(Box<Sent>),
 }
@@ -295,6 +299,7 @@ impl<G: Ground> Worker<G> {
             Ok(_) => unreachable!("a greeting opens the log"),
             Err(error) => return Err(Ended::Host(format!("it refuses this worker: {error}"))),
         }
+        worker.link.open();
         Ok(worker)
     }
 
@@ -328,6 +333,7 @@ impl<G: Ground> Worker<G> {
                     Some(answer) => answer,
                     None => self.copy_slowly(cor)?,
                 },
+                Wait::Errand(errand, after) => self.end_errand(cor, errand, after)?,
                 Wait::Message(_) => {
                     let sent = self.sent(cor);
                     self.finish(cor, sent)?

@@ -11,6 +11,7 @@
 
 mod host;
 mod registry;
+mod rounds;
 mod start;
 mod world;
 

@@ -161,7 +161,7 @@ impl Tree for Memory {
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
-        node.region().and_then(|region| region.read(read.offset, read.count)).into()
+        node.region().map_or_else(Data::Failed, |region| region.read(read))
     }
 
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {

@@ -3,7 +3,7 @@
 use super::{Backing, Host};
 use crate::header::{Headers, Place, Ticket, View};
 use crate::memory::Shared;
-use covey_ninep::tree::{Errno, Result};
+use covey_ninep::tree::{Data, Errno, Read, Result};
 use covey_wire::Bytes;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -60,12 +60,20 @@ impl Region {
         Ok(size)
     }
 
-    /// Reads up to `count` bytes; fewer at the end.
-    pub fn read(&self, at: u64, count: u32) -> Result<Bytes> {
-        let count = self.size().saturating_sub(at).min(u64::from(count));
-        let mut out = vec![0; count as usize];
-        self.backing.read(at, &mut out)?;
-        Ok(out.into())
+    /// Reads what is asked for; less at the end.
+    pub fn read(&self, mut read: Read<'_>) -> Data {
+        let (at, count) = (read.offset, u64::from(read.count));
+        let count = self.size().saturating_sub(at).min(count) as usize;
+        let filled = read.fill(|out| {
+            let begin = out.len();
+            out.resize(begin + count, 0);
+            // Behind the end there may be no place at all.
+            if count > 0 {
+                self.backing.read(at, &mut out[begin..])?;
+            }
+            Ok(true)
+        });
+        filled.unwrap_or_else(|| Errno::EIO.into())
     }
 
     /// Writes; behind the end the file grows.

@@ -52,6 +52,26 @@ fn sixteen_messages_fit_and_the_next_one_waits_for_a_reply_of_any() {
 }
 
 #[test]
+fn a_message_put_together_in_its_slot_is_like_others_and_a_draft_that_is_dropped_is_none() {
+    let (mut worker, mut host, _) = pair();
+    let mut taken = Vec::new();
+    for tag in 0..16 {
+        assert_eq!(worker.draft().map(|draft| draft.slot()), Some(usize::from(tag)));
+        assert_eq!(worker.in_flight(), u32::from(tag));
+        let (message, draft) = (message(116, tag, 23), worker.draft().expect("a free slot"));
+        assert_eq!(draft.slot(), usize::from(tag));
+        draft.write(0, &message[..7]);
+        draft.write(7, &message[7..]);
+        assert_eq!(draft.post(23), Wake::No);
+        assert_eq!((host.take(&mut taken), &taken), (Ok(true), &message));
+    }
+    assert!(worker.draft().is_none());
+    assert_eq!(host.reply(&message(117, 5, 11)), Ok(Wake::No));
+    assert_eq!(worker.take_slot(&mut taken), Ok(Some(5)));
+    assert_eq!(worker.draft().map(|draft| draft.slot()), Some(5));
+}
+
+#[test]
 fn the_longest_message_fits_and_a_longer_one_does_not() {
     let (mut worker, mut host, _) = pair();
     let (longest, mut taken) = (SLOT_BYTES as usize, Vec::new());

@@ -1,25 +1,31 @@
-//! The worker's connection: the client machine of 9P over a message box.
+//! The worker's connection: the client machine of 9P over a message box, and beside it the errands of short transfers.
 
+use super::errand::{Errand, Errands};
 use super::ops::{Op, Reply};
 use super::{Ended, Ground};
-use crate::mailbox::{Refused, Wake, WorkerBox};
+use crate::mailbox::{Broken, Refused, Wake, WorkerBox};
 use crate::memory::Shared;
 use crate::plan::SLOT_BYTES;
+use covey_ninep::brief::{self, Said};
 use covey_ninep::client::{self, Client, Conn};
 use covey_ninep::tree::Result;
-use covey_wire::{BytesMut, Machine, Segments};
+use covey_wire::{BytesMut, Machine, Segments, Span};
 use std::collections::VecDeque;
+use std::mem;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 pub(super) struct Link<S> {
     conn: Conn,
     client: Client,
+    errands: Errands,
     mailbox: WorkerBox<S>,
     /// Messages that found no free slot.
     waiting: VecDeque<Vec<u8>>,
     out: Segments,
     message: Vec<u8>,
+    /// What messages were kept in, to be used again.
+    spare: Vec<Vec<u8>>,
     input: BytesMut,
 }
 
@@ -36,10 +42,12 @@ impl<S: Shared> Link<S> {
         Link {
             conn,
             client,
+            errands: Errands::new(0),
             mailbox,
             waiting: VecDeque::new(),
             out: Segments::new(),
             message: Vec::new(),
+            spare: Vec::new(),
             input: BytesMut::new(),
         }
     }
@@ -64,26 +72,97 @@ impl<S: Shared> Link<S> {
         }
     }
 
+    /// The greeting is over: from now on there are errands, as long as messages may be.
+    pub fn open(&mut self) {
+        self.errands = Errands::new(self.conn.msize());
+    }
+
+    /// Sends an errand that reads. `None` if it cannot be one now: then it is a message like others.
+    #[inline]
+    pub fn read<G: Ground<Memory = S>>(
+        &mut self,
+        place: (u32, u64),
+        bytes: u64,
+        ground: &mut G,
+    ) -> Option<Errand> {
+        if !self.waiting.is_empty() {
+            return None;
+        }
+        let sent = self.errands.read(&mut self.mailbox, place, bytes);
+        sent.map(|(errand, wake)| rung(errand, wake, ground))
+    }
+
+    /// Sends an errand that writes bytes of the local store. `None` as for a read.
+    #[inline]
+    pub fn write<G: Ground<Memory = S>>(
+        &mut self,
+        place: (u32, u64),
+        from: Span,
+        ground: &mut G,
+    ) -> Option<Errand> {
+        if !self.waiting.is_empty() {
+            return None;
+        }
+        let sent = self.errands.write(&mut self.mailbox, place, (from, ground));
+        sent.map(|(errand, wake)| rung(errand, wake, ground))
+    }
+
+    /// Waits for the answer of an errand, which is over then, and the message that it came in.
+    #[inline]
+    pub fn wait_for<G: Ground<Memory = S>>(
+        &mut self,
+        errand: Errand,
+        ground: &mut G,
+    ) -> std::result::Result<(Said, Vec<u8>), Ended> {
+        loop {
+            if let Some(done) = self.errands.take(errand) {
+                return Ok(done);
+            }
+            self.wait(ground)?;
+            self.take_news(ground)?;
+        }
+    }
+
+    /// A message that was taken is no longer needed.
+    #[inline]
+    pub fn give_back(&mut self, message: Vec<u8>) {
+        self.spare.push(message);
+    }
+
     /// Takes what was answered.
     fn take_news<G: Ground<Memory = S>>(
         &mut self,
         ground: &mut G,
     ) -> std::result::Result<(), Ended> {
         let mut has_news = false;
-        while self
-            .mailbox
-            .take(&mut self.message)
-            .map_err(|broken| Ended::Host(broken.to_string()))?
-        {
+        let broken = |broken: Broken| Ended::Host(broken.to_string());
+        while let Some(slot) = self.mailbox.take_slot(&mut self.message).map_err(broken)? {
             has_news = true;
-            self.input.extend_from_slice(&self.message);
+            match brief::tag(&self.message) {
+                Some(tag) if brief::TAGS.contains(&tag) => {
+                    let spare = self.spare.pop().unwrap_or_default();
+                    let message = mem::replace(&mut self.message, spare);
+                    self.errands.arrive(slot, tag, message)?;
+                }
+                Some(_) => self.input.extend_from_slice(&self.message),
+                None => self.errands.check_unanswered(slot)?,
+            }
         }
         if has_news {
             ground.reset();
-            let taken = self.client.handle_input(ground.now(), &mut self.input);
-            taken.map_err(|blame| Ended::Host(blame.to_string()))?;
+            self.handle(ground)?;
         }
         Ok(())
+    }
+
+    /// Has the connection take what has come for it. It may have more to say then, or there is room for what waits.
+    fn handle<G: Ground<Memory = S>>(&mut self, ground: &mut G) -> std::result::Result<(), Ended> {
+        if !self.input.is_empty() {
+            let taken = self.client.handle_input(ground.now(), &mut self.input);
+            taken.map_err(|blame| Ended::Host(blame.to_string()))?;
+            return self.send(ground);
+        }
+        if self.waiting.is_empty() { Ok(()) } else { self.send(ground) }
     }
 
     pub fn send<G: Ground<Memory = S>>(
@@ -160,6 +239,15 @@ impl<S: Shared> Link<S> {
             self.wait(ground)?;
         }
     }
+}
+
+/// Wakes the host for an errand that was sent.
+#[inline]
+fn rung(errand: Errand, wake: Wake, ground: &mut impl Ground) -> Errand {
+    if wake == Wake::Ring {
+        ground.ring();
+    }
+    errand
 }
 
 /// Looks at the ring of replies before anything else is done.

@@ -179,7 +179,7 @@ pub(super) fn read(fid: &Rc<Fid>, at: u64, bytes: u64, blocks: bool) -> Op {
     let fid = fid.clone();
     let ask = move |fid: &Rc<Fid>, from: u64| {
         let count = (bytes - from).min(PAYLOAD_BYTES) as u32;
-        let read = Message::Tread { fid: fid.number(), offset: at + from, count };
+        let read = Message::Tread { fid: fid.number(), offset: at.saturating_add(from), count };
         (count, fid.conn().call(read))
     };
     let most = if blocks { 1 } else { AHEAD };
@@ -218,7 +218,8 @@ pub(super) fn write(fid: &Rc<Fid>, at: u64, data: Bytes, blocks: bool) -> Op {
     let tell = move |fid: &Rc<Fid>, from: u64| {
         let end = (from + PAYLOAD_BYTES).min(bytes);
         let part = data.slice(from as usize..end as usize);
-        let write = Message::Twrite { fid: fid.number(), offset: at + from, data: part.into() };
+        let offset = at.saturating_add(from);
+        let write = Message::Twrite { fid: fid.number(), offset, data: part.into() };
         (end - from, fid.conn().call(write))
     };
     // What follows a part that a pipe takes later must not pass it.

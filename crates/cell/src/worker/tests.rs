@@ -1,12 +1,14 @@
 //! Workers over a host in the same thread: what programs do, in which order, and that it is always the same.
 
+mod liar;
+
 use super::*;
 use crate::coroutine::suspend;
 use crate::devices::tests::{Toy, toy};
 use crate::mailbox::HostBox;
 use crate::memory::Flat;
 use covey_ninep::namespace::Namespace;
-use covey_ninep::server::{self, Session};
+use covey_ninep::server::{self, Alone, Session};
 use covey_ninep::tree::Peer;
 use covey_wire::{BytesMut, Machine, Rng, Segments};
 use std::cell::RefCell;
@@ -19,6 +21,8 @@ struct ToyServer {
     session: Option<Session<Namespace>>,
     ready: Vec<Vec<u8>>,
     rng: Rng,
+    lie: Option<liar::Lie>,
+    lies: u32,
 }
 
 impl ToyServer {
@@ -26,14 +30,24 @@ impl ToyServer {
         let peer = Peer { name: "worker".into(), uid: Some(7), has_key: false };
         let session = Session::new(toy.names.clone(), peer, server::Config::default());
         let mailbox = HostBox::new(toy.host.memory.clone(), worker);
-        ToyServer { mailbox, session: Some(session), ready: Vec::new(), rng: Rng::new(seed) }
+        let (session, rng) = (Some(session), Rng::new(seed));
+        ToyServer { mailbox, session, ready: Vec::new(), rng, lie: None, lies: 0 }
     }
 
     /// Takes some requests and lets some replies go, in any order.
     fn step(&mut self) {
         let mut message = Vec::new();
-        while self.rng.index(3) > 0 && self.mailbox.take(&mut message).expect("a message") {
+        while self.rng.index(3) > 0 {
+            let taken = self.mailbox.take(&mut message);
+            // Who has been lied to may do what the host does not expect.
+            assert!(taken.is_ok() || self.lies > 0, "{taken:?}");
+            if taken != Ok(true) {
+                break;
+            }
             let session = self.session.as_mut().expect("it is alive");
+            if self.rng.index(2) == 0 && session.begin_alone(&message) != Alone::Not {
+                continue;
+            }
             let mut input = BytesMut::from(&message[..]);
             session.handle_input(Instant::now(), &mut input).expect("9P");
         }
@@ -54,7 +68,7 @@ impl ToyServer {
             let index =
                 if self.ready[..=index].iter().any(|reply| reply[4] == 109) { 0 } else { index };
             let reply = self.ready.remove(index);
-            let _ = self.mailbox.reply(&reply).expect("a slot for each reply");
+            self.answer(reply);
         }
     }
 }
@@ -484,6 +498,46 @@ fn a_file_that_is_shortened_is_shorter_for_a_worker_that_has_it_mapped() {
     });
     ended.unwrap();
     let _ = &toy.headers;
+}
+
+#[test]
+fn transfers_of_one_message_and_of_two_are_whole() {
+    let toy = toy(1);
+    let (ended, _) = run(&toy, 1, Trace::off(), |me| {
+        let fd = me.open("#r/a", mode::ANY);
+        let most = crate::SLOT_BYTES as usize - 24;
+        for bytes in [1, 7, most - 1, most, most + 1, most + 2, 2 * most + 1] {
+            let data: Vec<u8> = (0..bytes).map(|at| (at * 7 + bytes) as u8).collect();
+            let from = me.put(1, &data);
+            assert_eq!(me.ask(Request::Write { fd, from, at: Some(1) }), Ok(bytes as i64));
+            me.put(1, &vec![0; bytes]);
+            assert_eq!(me.ask(Request::Read { fd, to: from, at: Some(1) }), Ok(bytes as i64));
+            assert!(me.get(1, bytes) == data, "{bytes}");
+        }
+    });
+    ended.unwrap();
+}
+
+#[test]
+fn far_behind_its_end_a_file_has_no_bytes_and_takes_none() {
+    let toy = toy(1);
+    with_input(&toy);
+    let (ended, _) = run(&toy, 1, Trace::off(), |me| {
+        let memory = me.open("#r/a", mode::ANY);
+        let from = me.put(1, b"quail");
+        assert_eq!(me.ask(Request::Write { fd: memory, from, at: Some(3) }), Ok(5));
+        for fd in [memory, me.open("#U/in", mode::BOTH)] {
+            for at in [1 << 20, 1 << 40, 1 << 63, u64::MAX - 3, u64::MAX] {
+                for bytes in [7, 16, 40_000] {
+                    let to = Span::new(1, bytes);
+                    assert_eq!(me.ask(Request::Read { fd, to, at: Some(at) }), Ok(0), "{at}");
+                    let wrote = me.ask(Request::Write { fd, from: to, at: Some(at) });
+                    assert!(wrote.is_err(), "{at}: {wrote:?}");
+                }
+            }
+        }
+    });
+    ended.unwrap();
 }
 
 #[test]

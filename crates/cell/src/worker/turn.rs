@@ -1,5 +1,6 @@
 //! A turn of a coroutine: what it asks for is begun, and what it waited for is concluded.
 
+use super::errand::Errand;
 use super::files::{File, may_be_mapped, names, text};
 use super::ops::{self, Op, Reply};
 use super::{After, Answer, Copy, Ended, Ground, Request, Sent, Wait, Worker};
@@ -19,6 +20,8 @@ enum Next {
     Yield,
     /// It goes there and waits for a copy.
     Copy(Copy),
+    /// It goes there and waits for a message of its own, which is sent.
+    Errand(Errand, After),
     /// It goes there and waits for messages.
     Queue(Op, After),
     /// It waits outside the queue.
@@ -81,6 +84,7 @@ impl<G: Ground> Worker<G> {
         let wait = match self.begun(cor, request)? {
             Next::Answer(now) => return Ok(Some(now)),
             Next::End => return self.end(cor).map(|()| None),
+            Next::Errand(errand, after) => Wait::Errand(errand, after),
             Next::Queue(op, after) => Wait::Message(Box::new(Sent { op, after })),
             Next::Park(op, after) => {
                 self.slot(cor).wait = Wait::Message(Box::new(Sent { op, after }));
@@ -129,7 +133,10 @@ impl<G: Ground> Worker<G> {
             Request::Create { path, perm, mode } => self.begin_create(cor, path, perm, mode)?,
             Request::Close { fd } => {
                 self.trace.event(format_args!("ask {cor} close {fd}"))?;
-                self.files.close(fd).map(|_| now(0))
+                let closed = self.files.close(fd).map(|_| now(0));
+                // What tells the host so is to leave before the next errand.
+                self.link.send(&mut self.ground)?;
+                closed
             }
             Request::Remove { path } => self.begin_remove(cor, path)?,
             Request::Seek { fd, offset, whence } => self.seek(fd, offset, whence),
@@ -204,11 +211,17 @@ impl<G: Ground> Worker<G> {
         if let Some(copy) = self.files.copy(fd, true, to, at) {
             return Ok(Ok(Next::Copy(copy)));
         }
+        let (link, ground) = (&mut self.link, &mut self.ground);
         Ok(self.files.find(fd).map(|file| {
             let moved = at.is_none().then(|| (fd, file.advance(to.bytes)));
-            let op = ops::read(&file.fid, offset, to.bytes, file.blocks);
             let after = After::Data { to, moved };
-            if file.blocks { Next::Park(op, after) } else { Next::Queue(op, after) }
+            if file.blocks {
+                return Next::Park(ops::read(&file.fid, offset, to.bytes, true), after);
+            }
+            match link.read((file.fid.number(), offset), to.bytes, ground) {
+                Some(errand) => Next::Errand(errand, after),
+                None => Next::Queue(ops::read(&file.fid, offset, to.bytes, false), after),
+            }
         }))
     }
 
@@ -227,12 +240,17 @@ impl<G: Ground> Worker<G> {
         if let Some(copy) = self.files.copy(fd, false, from, at) {
             return Ok(Ok(Next::Copy(copy)));
         }
-        let ground = &self.ground;
+        let (link, ground) = (&mut self.link, &mut self.ground);
         Ok(self.files.find(fd).map(|file| {
             let moved = at.is_none().then(|| (fd, file.advance(from.bytes)));
-            let op = ops::write(&file.fid, offset, ground.take(from), file.blocks);
             let after = After::Written { count: from.bytes, moved };
-            if file.blocks { Next::Park(op, after) } else { Next::Queue(op, after) }
+            if file.blocks {
+                return Next::Park(ops::write(&file.fid, offset, ground.take(from), true), after);
+            }
+            match link.write((file.fid.number(), offset), from, ground) {
+                Some(errand) => Next::Errand(errand, after),
+                None => Next::Queue(ops::write(&file.fid, offset, ground.take(from), false), after),
+            }
         }))
     }
 
@@ -328,7 +346,22 @@ impl<G: Ground> Worker<G> {
         after: After,
     ) -> StdResult<Answer, Ended> {
         let answer = result.and_then(|reply| self.take_reply(reply, after));
-        if let (Ok(count), After::Data { to, .. }) = (&answer, after) {
+        // A file that was not taken is clunked, and that is to leave before the next errand.
+        self.link.send(&mut self.ground)?;
+        self.answer(cor, answer, after)
+    }
+
+    /// The number becomes the answer of the coroutine.
+    #[inline]
+    pub(super) fn answer(
+        &mut self,
+        cor: u32,
+        answer: Result<i64>,
+        after: After,
+    ) -> StdResult<Answer, Ended> {
+        if !self.trace.is_on() {
+            // Nobody wants to know of it.
+        } else if let (Ok(count), After::Data { to, .. }) = (&answer, after) {
             self.trace_data(cor, true, to, *count as u64)?;
         } else {
             let code = answer.as_ref().map_or_else(|error| -i64::from(error.code), |count| *count);
@@ -374,7 +407,7 @@ impl<G: Ground> Worker<G> {
         self.files.add(file)
     }
 
-    fn settle(&mut self, moved: Option<(i32, u64)>, count: u64, asked: u64) {
+    pub(super) fn settle(&mut self, moved: Option<(i32, u64)>, count: u64, asked: u64) {
         if let Some((fd, at)) = moved
             && count < asked
         {

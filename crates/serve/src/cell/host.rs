@@ -1,5 +1,6 @@
 //! The host: it serves the boxes of its workers.
 
+use super::rounds::serve;
 use super::start::{Running, start};
 use super::world::World;
 use crate::identity::Users;
@@ -8,14 +9,14 @@ use anyhow::{Context as _, bail};
 use covey_cell::devices::{HostFiles, Kind, Lines, Log, Memory, Pipes};
 use covey_cell::header::Headers;
 use covey_cell::mailbox::{HostBox, Wake};
-use covey_cell::{Plan, Shared};
+use covey_cell::{Plan, SLOTS};
 use covey_io::os::net::{Address, Listener};
 use covey_io::os::program::cpus;
 use covey_io::os::shm::Bell;
 use covey_io::os::shm::area::{Area, AreaHeap, Card, greet};
 use covey_ninep::import::{Import, root_of};
 use covey_ninep::namespace::{self, Namespace};
-use covey_ninep::server::{self, Session};
+use covey_ninep::server::{self, Alone, Session};
 use covey_ninep::tree::{Attach, Peer, Result as TreeResult, User};
 use covey_wire::{BytesMut, Machine, Piece, Segments};
 use std::cell::RefCell;
@@ -28,8 +29,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -86,16 +85,27 @@ pub struct Host {
     names: Rc<Namespace>,
 }
 
-type Workers = Rc<RefCell<Vec<Option<Worker>>>>;
+pub(super) type Workers = Rc<RefCell<Vec<Option<Worker>>>>;
+
+/// Why a worker is turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// It has sent something.
+    News,
+    /// What it waits for may have come from elsewhere: its machine is turned in any case.
+    Nudge,
+}
 
 /// A worker as its host sees it.
-struct Worker {
-    mailbox: HostBox<Area>,
+pub(super) struct Worker {
+    pub mailbox: HostBox<Area>,
     session: Session<Namespace>,
     bell: Bell,
     input: BytesMut,
     out: Segments,
     message: Vec<u8>,
+    /// Replies on their way to their slots.
+    bytes: Vec<u8>,
     /// What was wrong with what it wrote.
     failure: Option<String>,
 }
@@ -194,6 +204,7 @@ impl Host {
             input: BytesMut::new(),
             out: Segments::new(),
             message: Vec::new(),
+            bytes: Vec::new(),
             failure: None,
         }
     }
@@ -223,7 +234,7 @@ impl Host {
         // What it has sent before its end is done first.
         let worker = workers.borrow_mut()[number as usize].take();
         if let Some(mut worker) = worker {
-            worker.turn(&mut Context::from_waker(std::task::Waker::noop()));
+            worker.turn(Cause::Nudge, &mut Context::from_waker(std::task::Waker::noop()));
             self.pipes.set_failing(failure.is_some());
             drop(worker);
             self.pipes.set_failing(false);
@@ -237,11 +248,11 @@ impl Host {
 impl Worker {
     /// Serves what it has sent, and sends what is answered; whether there was anything.
     #[inline]
-    fn turn(&mut self, context: &mut Context<'_>) -> bool {
+    pub fn turn(&mut self, cause: Cause, context: &mut Context<'_>) -> bool {
         if self.failure.is_some() {
             return false;
         }
-        match self.try_turn(context) {
+        match self.try_turn(cause, context) {
             Ok(has_moved) => has_moved,
             Err(why) => {
                 self.failure = Some(why);
@@ -250,41 +261,75 @@ impl Worker {
         }
     }
 
-    fn try_turn(&mut self, context: &mut Context<'_>) -> Result<bool, String> {
-        let mut has_moved = false;
-        while self.mailbox.take(&mut self.message).map_err(|broken| broken.to_string())? {
-            self.input.extend_from_slice(&self.message);
+    fn try_turn(&mut self, cause: Cause, context: &mut Context<'_>) -> Result<bool, String> {
+        let (mut has_moved, mut is_over) = (false, cause == Cause::News);
+        // As many as there are slots: one that asks on and on does not keep the others waiting.
+        for _ in 0..SLOTS {
+            if !self.mailbox.take(&mut self.message).map_err(|broken| broken.to_string())? {
+                break;
+            }
             has_moved = true;
+            match self.begin() {
+                Alone::Answered => drop(self.reply()?),
+                Alone::Waits => is_over = false,
+                Alone::Not => {
+                    self.input.extend_from_slice(&self.message);
+                    is_over = false;
+                }
+            }
         }
-        if has_moved {
+        Ok(is_over || self.turn_machine(context)? || has_moved)
+    }
+
+    /// Begins the message that has been taken, if that can be done at once.
+    fn begin(&mut self) -> Alone {
+        if !self.input.is_empty() {
+            // It is behind one that could not.
+            return Alone::Not;
+        }
+        self.session.begin_alone(&self.message)
+    }
+
+    fn turn_machine(&mut self, context: &mut Context<'_>) -> Result<bool, String> {
+        if !self.input.is_empty() {
             let handled = self.session.handle_input(Instant::now(), &mut self.input);
             handled.map_err(|blame| blame.to_string())?;
         }
-        match self.session.poll_user(context) {
-            Poll::Ready(Err(blame)) => return Err(blame.to_string()),
-            Poll::Ready(Ok(())) => has_moved = true,
-            Poll::Pending => {}
+        let polled = self.session.poll_user(context);
+        if let Poll::Ready(Err(blame)) = polled {
+            return Err(blame.to_string());
         }
-        while self.session.poll_output(&mut self.out, OUTPUT_BYTES) {
-            has_moved = true;
-            self.reply()?;
-        }
-        Ok(has_moved)
+        Ok(self.reply()? || polled.is_ready())
     }
 
-    /// Puts replies into their slots.
-    fn reply(&mut self) -> Result<(), String> {
+    /// Puts replies into their slots; whether there were any.
+    fn reply(&mut self) -> Result<bool, String> {
+        let mut wake = Wake::No;
+        let mut has_replied = false;
+        while self.session.poll_output(&mut self.out, OUTPUT_BYTES) {
+            has_replied = true;
+            if self.put_replies()? == Wake::Ring {
+                wake = Wake::Ring;
+            }
+        }
+        if wake == Wake::Ring {
+            self.bell.ring();
+        }
+        Ok(has_replied)
+    }
+
+    fn put_replies(&mut self) -> Result<Wake, String> {
         self.out.settle().map_err(|blame| blame.to_string())?;
-        let mut bytes = Vec::with_capacity(self.out.len());
+        self.bytes.clear();
         for piece in self.out.pieces() {
             match piece {
-                Piece::Memory(run) => bytes.extend_from_slice(run),
+                Piece::Memory(run) => self.bytes.extend_from_slice(run),
                 // Payloads of these are longer than any slot.
                 Piece::File(_) | Piece::Loan(_) => return Err("a reply fits no slot".into()),
             }
         }
-        self.out.advance(bytes.len());
-        let (mut rest, mut wake) = (&bytes[..], Wake::No);
+        self.out.advance(self.bytes.len());
+        let (mut rest, mut wake) = (&self.bytes[..], Wake::No);
         while let Some(size) = rest.first_chunk::<4>() {
             let size = (u32::from_le_bytes(*size) as usize).clamp(4, rest.len());
             let (reply, after) = rest.split_at(size);
@@ -295,82 +340,12 @@ impl Worker {
             }
             rest = after;
         }
-        if wake == Wake::Ring {
-            self.bell.ring();
-        }
-        Ok(())
+        Ok(wake)
     }
 }
 
 /// Output of one turn.
 const OUTPUT_BYTES: usize = 256 << 10;
-/// Polls in a row without a look at anything else.
-const ROUNDS: u32 = 64;
-/// How long a host without work polls before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
-
-/// Serves all boxes, until there is an error.
-async fn serve(bell: Rc<Bell>, area: Rc<Area>, workers: Workers) -> anyhow::Error {
-    let watched = bell.as_fd().try_clone_to_owned();
-    // Deprecated because a type may lie about its descriptor; an OwnedFd does not.
-    #[allow(deprecated)]
-    let rung = watched.and_then(|fd| AsyncFd::with_interest(fd, Interest::READABLE));
-    let rung = match rung {
-        Ok(rung) => rung,
-        Err(error) => return error.into(),
-    };
-    let mut idle_since: Option<Instant> = None;
-    let mut asleep = false;
-    poll_fn(move |context: &mut Context<'_>| {
-        let mut workers = workers.borrow_mut();
-        let mut all = |act: &mut dyn FnMut(&mut Worker)| {
-            workers.iter_mut().flatten().for_each(act);
-        };
-        if asleep {
-            all(&mut |worker| worker.mailbox.woke());
-            asleep = false;
-        }
-        for round in 0..ROUNDS {
-            let mut has_moved = false;
-            // What does not come from the workers wakes this task, so their rings are looked at alone in between.
-            all(&mut |worker| {
-                has_moved |= (round == 0 || worker.mailbox.has_news()) && worker.turn(context);
-            });
-            if has_moved {
-                idle_since = None;
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-        let now = Instant::now();
-        let is_idle = now.duration_since(*idle_since.get_or_insert(now)) > SPIN;
-        if !is_idle {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let mut may_sleep = true;
-        all(&mut |worker| may_sleep &= worker.mailbox.prepare_sleep());
-        asleep = true;
-        area.fence();
-        if !may_sleep {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        loop {
-            match rung.poll_read_ready(context) {
-                Poll::Ready(Ok(mut ready)) => {
-                    bell.silence();
-                    ready.clear_ready();
-                    context.waker().wake_by_ref();
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(error.into()),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    })
-    .await
-}
-
 /// A worker copies some kilobytes while somebody shortens the file: it is given time, even one that has no CPU.
 fn wait_for_copy(rounds: u32) -> bool {
     match rounds {
