@@ -2,7 +2,9 @@
 #include "covey_cell.h"
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -25,6 +27,69 @@ scribble(void)
         }
 }
 
+static char stacks[3][8192] __attribute__((aligned(16)));
+static int board, is_over;
+
+/* Asks the host again and again for a few bytes at odd places. */
+static void
+ask(void *argument)
+{
+    char bytes[32];
+    u64 at = 1;
+
+    while (!is_over) {
+        spc_pwrite(board, bytes, 9, at);
+        spc_pread(board, bytes, 31, at);
+        at = at * 5 % 61 + 1;
+    }
+}
+
+/* The same, and writes at random into the box. */
+static void
+ask_and_scribble(void *argument)
+{
+    unsigned long begin = 0, end;
+    char line[512], bytes[32];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    uint32_t *word;
+    int turn;
+
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, "covey-cell") && sscanf(line, "%lx-%lx", &begin, &end) == 2)
+            break;
+    srand(*(int *) argument);
+    begin += 69632 + 266240;
+    for (turn = 0; begin > 69632 + 266240; turn++) {
+        spc_pwrite(board, bytes, 9, turn % 61);
+        if (turn % 50 == 49) {
+            /* Half of them look new. */
+            word = (uint32_t *) begin + rand() % 32;
+            *word = (rand() & 1) ? rand() : (rand() & 0xf003ffff) | ((*word + (1 << 18)) & (0x3ff << 18));
+        }
+        if (turn % 7 == 6)
+            ((char *) begin)[4096 + rand() % 16 * 16384 + rand() % 40] = rand();
+    }
+}
+
+static void
+be_busy(void)
+{
+    int cor;
+
+    board = spc_open("#r/board");
+    for (cor = 0; cor < 3; cor++)
+        mkcor(ask, 0, stacks[cor], sizeof stacks[cor]);
+}
+
+/* Ends this process with SIGALRM, wherever it is then. */
+static void
+end_soon(int microseconds)
+{
+    struct itimerval soon = {{0, 0}, {0, microseconds}};
+
+    setitimer(ITIMER_REAL, &soon, 0);
+}
+
 void
 cormain(u64 worker, char **argv)
 {
@@ -36,10 +101,13 @@ cormain(u64 worker, char **argv)
         spc_close(fd);
         fd = spc_open("#p/words", Oread);
         spc_log("ready\n");
+        if (strcmp(argv[1], "busy-read") == 0)
+            be_busy();
         while ((count = spc_read(fd, words, sizeof words)) > 0)
             spc_log("%.*s", count, words);
         sp_rerror(&text, &number);
         spc_log(count == 0 ? "end\n" : "error %d\n", number);
+        is_over = 1;
         return;
     }
     while ((fd = spc_open("#p/words", Owrite)) < 0)
@@ -51,7 +119,25 @@ cormain(u64 worker, char **argv)
         kill(getpid(), SIGKILL);
     if (strcmp(argv[1], "scribble") == 0) {
         scribble();
-        spc_write(fd, "more\n", 5);
+        /* A host that sleeps hears of the next message only. */
+        spc_open("#r/more");
+    }
+    if (strcmp(argv[1], "busy-kill") == 0) {
+        be_busy();
+        end_soon(50000 + getpid() % 1000);
+        ask(0);
+    }
+    if (strcmp(argv[1], "busy-scribble") == 0) {
+        number = atoi(argv[2]);
+        board = spc_open("#r/board");
+        /* What it asks for may never be heard. */
+        end_soon(900000);
+        ask_and_scribble(&number);
+    }
+    if (strcmp(argv[1], "busy") == 0) {
+        be_busy();
+        spc_log("waits %d\n", (int) getpid());
+        ask(0);
     }
     if (strcmp(argv[1], "wait") == 0) {
         fd = spc_open("#p/never");

@@ -211,8 +211,37 @@ fn a_worker_that_is_killed_or_scribbles_ends_alone_and_its_reader_gets_an_error(
         assert!(done.stderr.contains("worker 1 ended with") && done.stderr.contains(why), "{done}");
         assert!(done.stdout.contains("last words\nerror 32\n"), "{what}: {done}");
     }
-    let done = bench.run(&["--alone", "-s", "2"], &trouble, &["nothing"]);
-    assert!(done.ok && done.stdout.contains("last words\nend\n"), "{done}");
+    // A reader whose worker asks for other things all the time is not forgotten over them.
+    for what in ["nothing", "busy-read"] {
+        let done = bench.run(&["--alone", "-s", "2"], &trouble, &[what]);
+        assert!(done.ok && done.stdout.contains("last words\nend\n"), "{what}: {done}");
+    }
+}
+
+#[test]
+fn a_worker_that_ends_among_short_requests_ends_alone_and_its_reader_gets_an_error() {
+    let Some(bench) = Bench::new() else { return };
+    let trouble = bench.program("trouble", &["-Wno-unused-result"]);
+    for _ in 0..3 {
+        let done = bench.run(&["--alone", "-s", "2"], &trouble, &["busy-kill"]);
+        assert!(done.code == Some(1), "{done}");
+        assert!(done.stderr.contains("worker 1 ended with signal: 14"), "{done}");
+        assert!(done.stdout.contains("last words\nerror 32\n"), "{done}");
+    }
+}
+
+#[test]
+fn a_worker_that_scribbles_while_it_asks_ends_and_nobody_else_does() {
+    let Some(bench) = Bench::new() else { return };
+    let trouble = bench.program("trouble", &["-Wno-unused-result"]);
+    for seed in ["1", "2", "3", "4", "5", "6"] {
+        let done = bench.run(&["--alone", "-s", "2"], &trouble, &["busy-scribble", seed]);
+        assert!(done.code == Some(1), "{seed}: {done}");
+        assert!(done.stderr.contains("worker 1 ended with"), "{seed}: {done}");
+        assert!(!done.stderr.contains("worker 0"), "{seed}: {done}");
+        assert!(!done.stderr.contains("panicked"), "{seed}: {done}");
+        assert!(done.stdout.contains("last words\nerror 32\n"), "{seed}: {done}");
+    }
 }
 
 /// What a command of measurements found, as JSON. The programs that it compiles are kept within the test's directory.
@@ -263,13 +292,16 @@ fn the_paper_s_workers_stand_beside_ours() {
 fn when_a_host_is_killed_its_workers_end() {
     let Some(bench) = Bench::new() else { return };
     let trouble = bench.program("trouble", &["-Wno-unused-result"]);
-    let mut running = Running::start(bench.command(&["--alone", "-s", "2"], &trouble, &["wait"]));
-    let line = running.line_with("waits");
-    let worker = line.trim().rsplit(' ').next().expect("a number");
-    assert!(is_running(worker));
-    let host = Pid::from_raw(running.child.id() as i32).expect("a process");
-    kill_process(host, Signal::KILL).expect("it runs");
-    until("the worker has ended", || !is_running(worker));
+    for what in ["wait", "busy"] {
+        let options = ["--alone", "-s", "2"];
+        let mut running = Running::start(bench.command(&options, &trouble, &[what]));
+        let line = running.line_with("waits");
+        let worker = line.trim().rsplit(' ').next().expect("a number");
+        assert!(is_running(worker));
+        let host = Pid::from_raw(running.child.id() as i32).expect("a process");
+        kill_process(host, Signal::KILL).expect("it runs");
+        until("the worker has ended", || !is_running(worker));
+    }
 }
 
 /// Whether a process runs: one that nobody has waited for does not.
