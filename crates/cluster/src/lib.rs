@@ -19,6 +19,7 @@ pub mod config;
 pub mod error;
 pub mod key;
 pub mod net;
+pub mod pace;
 pub mod reach;
 pub mod tuned;
 

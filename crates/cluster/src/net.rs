@@ -2,7 +2,8 @@
 
 use crate::config::{Config, load_found};
 use crate::key::Keys;
-use covey_io::os::net::{Address, Stream, connect};
+use crate::pace::Followed;
+use covey_io::os::net::{Address, Stream, connect, pacing};
 use covey_io::os::{random, run, users};
 use covey_ninep::client::{self, Conn};
 use covey_ninep::message::Dialect;
@@ -20,6 +21,8 @@ pub struct ClusterNet {
     config: Mutex<Arc<Config>>,
     keys: Arc<Keys>,
     runtime: Handle,
+    /// Nodes whose word on the rates of our connections is followed.
+    followed: Arc<Followed>,
 }
 
 /// What is asked of the server at an address.
@@ -54,7 +57,11 @@ impl ClusterNet {
     /// called inside the runtime that is to run the connections.
     pub fn new(config: Arc<Config>, key: Option<[u8; 32]>) -> ClusterNet {
         let keys = Arc::new(Keys::new(key));
-        ClusterNet { config: Mutex::new(config), keys, runtime: Handle::current() }
+        if config.pacing {
+            pacing::enable();
+        }
+        let followed = Arc::default();
+        ClusterNet { config: Mutex::new(config), keys, runtime: Handle::current(), followed }
     }
 
     /// A node's addresses, and what it says of itself. One that the configuration does not name may have been added to its file
@@ -82,11 +89,15 @@ impl ClusterNet {
     fn dial_for(&self, server: &str, aname: &str, user: Option<u32>) -> BoxFuture<Result<Conn>> {
         let found = self.addresses(server);
         let (keys, runtime, aname) = (self.keys.clone(), self.runtime.clone(), aname.to_owned());
-        let server = server.to_owned();
+        let (server, followed) = (server.to_owned(), self.followed.clone());
         Box::pin(async move {
             let (addresses, config) = found?;
+            if config.pacing {
+                followed.follow(&config, &server, &keys, &runtime);
+            }
             let whose = whose(&config, &server);
-            let whom = Whom { aname: &aname, whose: &whose, trust: Trust::of(&config), user };
+            let terms = Terms { trust: Trust::of(&config), user, is_paced: config.pacing };
+            let whom = Whom { aname: &aname, whose: &whose, terms };
             let tried = keys.now();
             let refusal = match dial_any(&addresses, whom, tried, &runtime).await {
                 Err(error) if error.code == Errno::EACCES => error,
@@ -106,6 +117,21 @@ impl ClusterNet {
             keys.complain(&server, &config, &refusal);
             Err(refusal)
         })
+    }
+}
+
+impl ClusterNet {
+    /// Dials a node's root for so little traffic that it is never paced.
+    pub async fn dial_quietly(&self, server: &str) -> Result<Conn> {
+        let (_, config) = self.addresses(server)?;
+        dial_node(&config, server, "/", self.keys.now()).await
+    }
+
+    /// Follows what a node says of the rates of this process's connections, for as long as there are any.
+    pub fn follow(&self, server: &str) {
+        if let Ok((_, config)) = self.addresses(server) {
+            self.followed.follow(&config, server, &self.keys, &self.runtime);
+        }
     }
 }
 
@@ -163,7 +189,7 @@ pub async fn dial_node(
 ) -> Result<Conn> {
     let addresses = addresses(config, server)?;
     let (whose, trust) = (&whose(config, server), Trust::of(config));
-    let whom = Whom { aname, whose, trust, user: None };
+    let whom = Whom { aname, whose, terms: Terms::by(trust) };
     dial_any(&addresses, whom, key, &Handle::current()).await
 }
 
@@ -172,9 +198,23 @@ pub async fn dial_node(
 struct Whom<'a> {
     aname: &'a str,
     whose: &'a str,
+    terms: Terms,
+}
+
+/// On what terms a connection is made.
+#[derive(Clone, Copy)]
+struct Terms {
     trust: Trust,
     /// Whom this node vouches for; None for itself.
     user: Option<u32>,
+    /// Bulk goes through it, which yields to messages.
+    is_paced: bool,
+}
+
+impl Terms {
+    fn by(trust: Trust) -> Terms {
+        Terms { trust, user: None, is_paced: false }
+    }
 }
 
 /// Stands behind what a node calls itself in an attach on behalf of one of the peer's users: the peer may
@@ -194,12 +234,12 @@ async fn dial_any(
     key: Option<[u8; 32]>,
     runtime: &Handle,
 ) -> Result<Conn> {
-    let Whom { aname, whose, trust, user } = whom;
+    let Whom { aname, whose, terms } = whom;
     let mut last = Errno::because(Errno::EIO, "the node has no address");
     for address in addresses {
-        let aname = format!("{aname} {whose}{}", if user.is_some() { VOUCHED } else { "" });
+        let aname = format!("{aname} {whose}{}", if terms.user.is_some() { VOUCHED } else { "" });
         let dialects = &[Dialect::Covey, Dialect::Linux];
-        match dial_as(address, &aname, key, runtime, dialects, (trust, user)).await {
+        match dial_as(address, &aname, key, runtime, dialects, terms).await {
             Ok(conn) => return Ok(conn),
             Err(error) if error.code == Errno::ENXIO => {
                 let what =
@@ -234,7 +274,7 @@ pub async fn dial_speaking(
     dialects: &[Dialect],
     trust: Trust,
 ) -> Result<Conn> {
-    dial_as(address, aname, key, runtime, dialects, (trust, None)).await
+    dial_as(address, aname, key, runtime, dialects, Terms::by(trust)).await
 }
 
 /// Connects to a server on this machine that belongs to this user, to root or to us, and attaches with fid 0 on behalf of
@@ -246,8 +286,8 @@ pub async fn dial_user_server(
     user: u32,
 ) -> Result<Conn> {
     let dialects = &[Dialect::Covey, Dialect::Linux];
-    let whom = (Trust::Cluster(Some(owner)), Some(user));
-    dial_as(address, aname, None, &Handle::current(), dialects, whom).await
+    let terms = Terms { user: Some(user), ..Terms::by(Trust::Cluster(Some(owner))) };
+    dial_as(address, aname, None, &Handle::current(), dialects, terms).await
 }
 
 async fn dial_as(
@@ -256,7 +296,7 @@ async fn dial_as(
     key: Option<[u8; 32]>,
     runtime: &Handle,
     dialects: &[Dialect],
-    (trust, user): (Trust, Option<u32>),
+    Terms { trust, user, is_paced }: Terms,
 ) -> Result<Conn> {
     let broken = |error: std::io::Error| {
         // A socket that this user may not use. EACCES is a server's answer to the key.
@@ -269,7 +309,7 @@ async fn dial_as(
     };
     let stream = connect(address, CONNECT_PATIENCE).await.map_err(broken)?;
     let far_end = stream.far_end().map_err(broken)?;
-    let conn = drive(stream, runtime);
+    let conn = drive(stream, runtime, is_paced);
     conn.version_of(dialects).await?;
     let key = if address.is_local() {
         // The server has spoken: whose it is can be seen now, and nothing was said to it yet.
@@ -327,11 +367,13 @@ fn vouched(
 }
 
 /// Runs a client machine over a stream until either ends.
-pub fn drive(stream: Stream, runtime: &Handle) -> Conn {
+fn drive(stream: Stream, runtime: &Handle, is_paced: bool) -> Conn {
     // A server that dies is noticed while nobody asks it anything, and then costs nobody a wait.
     let config = client::Config { heartbeat_idle: true, ..client::Config::default() };
     let (conn, machine) = client::pair(config, std::time::Instant::now());
+    let enrolled = if is_paced { pacing::enroll(&stream) } else { None };
     runtime.spawn(async move {
+        let _enrolled = enrolled;
         if let Err(blame) = run::run(machine, stream).await {
             tracing::debug!("connection ended: {blame}");
         }

@@ -9,6 +9,7 @@ pub mod credentials;
 pub mod directory;
 pub mod disk;
 pub mod file;
+pub mod interface;
 pub mod kv;
 pub mod limits;
 pub mod lock;

@@ -131,6 +131,7 @@ fn make_node(lab: &Lab, plan: &Plan, node: usize) -> std::io::Result<Made> {
             let text = format!("card {} by {}: {error}", card.interface, tap::DEVICE);
             std::io::Error::new(error.kind(), text)
         })?;
+        tell_speed(plan, card);
         cards.push((index, tap));
     }
     let mut kept = Vec::new();
@@ -142,6 +143,14 @@ fn make_node(lab: &Lab, plan: &Plan, node: usize) -> std::io::Result<Made> {
         kept.push(kept_fd);
     }
     Ok((cards, kept))
+}
+
+/// Programs that ask the card for its speed are told that of the wire. A kernel that cannot is no obstacle.
+fn tell_speed(plan: &Plan, card: &super::plan::Card) {
+    if let Some(rate) = plan.networks[card.network].profile.bits_per_s {
+        let megabits = u32::try_from(rate / 1_000_000).unwrap_or(u32::MAX);
+        let _ = covey_io::os::card::set_speed(&card.interface, megabits);
+    }
 }
 
 struct Keeper {

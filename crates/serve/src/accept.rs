@@ -8,7 +8,7 @@ use super::lobby::porch::{self, Arrival};
 use super::lobby::{ATTACH_PATIENCE, Guest, Lobby};
 use super::place::{Clients, Conversation};
 use bytes::BytesMut;
-use covey_io::os::net::{Address, Listener, Stream, error_text, welcome};
+use covey_io::os::net::{Address, Listener, Stream, error_text, pacing, welcome};
 use covey_io::os::{credentials, limits, run};
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
@@ -116,6 +116,7 @@ async fn connection<T: Tree>(arrival: Arrival, tree: Rc<T>, config: Config, gues
             (Session::new(tree, peer, session), BytesMut::new())
         }
     };
+    let _enrolled = pacing::enroll(&stream);
     let session = session.behind(guest.clone());
     let why = run::run_on(session, stream, input, observer).await;
     let why = why.err().map(|blame| blame.to_string());

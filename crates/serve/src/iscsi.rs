@@ -10,7 +10,7 @@ pub mod file;
 pub mod gate;
 mod sense;
 
-use covey_io::os::net::{Listener, PeerInfo, Stream, error_text};
+use covey_io::os::net::{Listener, PeerInfo, Stream, error_text, pacing};
 use covey_io::os::threads::Threads;
 use covey_io::os::{random, run};
 use covey_iscsi::target::{Connection, Device, Portal, Seed};
@@ -62,7 +62,9 @@ fn begin<D: Device>(
         tracing::debug!("{}: connected", info.name);
         let running = async {
             let stream = tokio::net::TcpStream::from_std(stream)?;
-            run::run(connection, Stream::Tcp(stream)).await.map_err(std::io::Error::other)
+            let stream = Stream::Tcp(stream);
+            let _enrolled = pacing::enroll(&stream);
+            run::run(connection, stream).await.map_err(std::io::Error::other)
         };
         tokio::select! {
             why = running => match why {

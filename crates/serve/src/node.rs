@@ -2,6 +2,7 @@
 
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
+use crate::net as wires;
 use crate::{accept, boot, data, fs, identity as who, lobby, meta, place, tree, views, vol, xcpu};
 use anyhow::{Context, bail};
 use covey_cluster::key::read as read_key;
@@ -95,6 +96,7 @@ pub async fn serve_with(
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let (parts, names) = build(&config, &node, net.clone())?;
     views::bind(&names, &config, &net)?;
+    wires::bind(&names, &config, name, net.clone(), tune)?;
     let xcpu = match starter {
         Some(starter) => Some(xcpu::bind(&names, starter, &node, net)?),
         None => None,

@@ -36,6 +36,7 @@ pub mod diagnose;
 pub mod eliminate;
 pub mod levels;
 pub mod netpipe;
+pub mod pacer;
 pub mod papers;
 pub mod quantities;
 pub mod records;

@@ -68,6 +68,8 @@ pub struct Config {
     pub id: String,
     /// Strip size of new files in bytes, where somebody has asked for one.
     pub strip_bytes: Option<u32>,
+    /// Whether bulk yields to messages; see `covey help net`.
+    pub pacing: bool,
     /// Where each node keeps the cluster key, when one is needed.
     pub key_file: Option<PathBuf>,
     /// The user who runs the servers, by name or number, where that is neither root nor whoever reads this.

@@ -108,6 +108,8 @@ struct Cluster {
     id: Spanned<String>,
     nodes: Option<Spanned<usize>>,
     strip: Option<Spanned<String>>,
+    #[serde(default)]
+    pacing: bool,
     key_file: Option<Spanned<PathBuf>>,
     user: Option<Spanned<String>>,
 }
@@ -206,6 +208,7 @@ fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -
         name: raw.cluster.name.into_inner(),
         id: raw.cluster.id.into_inner(),
         strip_bytes,
+        pacing: raw.cluster.pacing,
         key_file: raw.cluster.key_file.map(Spanned::into_inner),
         user: raw.cluster.user.map(Spanned::into_inner),
         nodes,

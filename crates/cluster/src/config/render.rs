@@ -38,6 +38,10 @@ fn write_cluster(text: &mut String, config: &Config) -> std::fmt::Result {
             quoted(&size::exact(STRIP_BYTES_DEFAULT.into()))
         )?,
     }
+    if config.pacing {
+        writeln!(text, "# Bulk yields to messages: `covey help net`.")?;
+        writeln!(text, "pacing = true")?;
+    }
     if let Some(key_file) = &config.key_file {
         writeln!(text, "# Made by `covey keygen`; the same on every node, readable by root only.")?;
         writeln!(text, "key_file = {}", quoted(&key_file.to_string_lossy()))?;

@@ -214,6 +214,7 @@ fn lay_out(plan: &Plan, file: &Path) -> Result<Config> {
         name: plan.name.clone(),
         id: new_id()?,
         strip_bytes: plan.strip_bytes,
+        pacing: false,
         key_file: None,
         user: None,
         is_named: true,

@@ -38,6 +38,7 @@ mod mpi;
 mod mpi_starter;
 mod mv;
 mod names;
+mod net;
 mod ninep;
 mod nodes;
 mod path;
@@ -184,6 +185,7 @@ commands! {
     Serve = serve,
     Export = export,
     Volume = volume,
+    Net = net,
     Boot = boot,
     #[command(name = "9p")]
     Ninep = ninep,

@@ -21,6 +21,12 @@ pub struct Card {
 }
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const ETHTOOL_GSET: u32 = 0x01;
+const ETHTOOL_SSET: u32 = 0x02;
+/// Length of ethtool_cmd in words, and where its two halves of the speed lie.
+const COMMAND_WORDS: usize = 11;
+const SPEED: usize = 3;
+const SPEED_HIGH: usize = 7;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
@@ -154,6 +160,43 @@ pub fn set_offloads(name: &str, on: bool) -> io::Result<()> {
     } else {
         Err(io::Error::from(first.as_ref().map_or_else(io::Error::kind, |()| io::ErrorKind::Other)))
     }
+}
+
+/// The link's speed in megabits a second, if the driver knows one.
+pub fn speed(name: &str) -> io::Result<Option<u32>> {
+    let mut question = [0u32; COMMAND_WORDS];
+    question[0] = ETHTOOL_GSET;
+    ethtool(name, &mut question)?;
+    let [low, high] = [SPEED, SPEED_HIGH].map(|at| u32::from(halves(question[at])[0]));
+    let speed = high << 16 | low;
+    // Both are how drivers say that they do not know.
+    Ok(Some(speed).filter(|speed| *speed != 0 && *speed != u32::MAX && *speed != 0xffff))
+}
+
+/// Has a card without a wire, such as a TAP, tell this speed in megabits a second.
+pub fn set_speed(name: &str, megabits: u32) -> io::Result<()> {
+    let mut question = [0u32; COMMAND_WORDS];
+    question[0] = ETHTOOL_GSET;
+    ethtool(name, &mut question)?;
+    question[0] = ETHTOOL_SSET;
+    for (at, half) in [(SPEED, megabits as u16), (SPEED_HIGH, (megabits >> 16) as u16)] {
+        question[at] = with_half(question[at], half);
+    }
+    ethtool(name, &mut question)
+}
+
+/// The two halves of a word, in the order in which they lie in memory.
+#[expect(clippy::host_endian_bytes, reason = "the kernel's own structure")]
+fn halves(word: u32) -> [u16; 2] {
+    let [a, b, c, d] = word.to_ne_bytes();
+    [u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d])]
+}
+
+/// The same word with another first half.
+#[expect(clippy::host_endian_bytes, reason = "the kernel's own structure")]
+fn with_half(word: u32, half: u16) -> u32 {
+    let ([_, _, c, d], [a, b]) = (word.to_ne_bytes(), half.to_ne_bytes());
+    u32::from_ne_bytes([a, b, c, d])
 }
 
 /// Gives a card one more address, by an alias of its name.

@@ -5,7 +5,9 @@
 //! what the kernel vouches for: on a Unix socket the peer's credentials, on a loopback TCP
 //! connection the owner of the socket at its other end, otherwise nothing.
 
+pub mod flows;
 mod owner;
+pub mod pacing;
 mod shared;
 mod socket_file;
 mod stream;

@@ -28,9 +28,13 @@ const SEGMENT_BYTES: usize = 16;
 const UNACKED: usize = 24;
 const LAST_ACK_RECV: usize = 56;
 const TOTAL_RETRANS: usize = 100;
+pub(super) const BYTES_RECEIVED: usize = 128;
+pub(super) const SEGS_OUT: usize = 136;
+pub(super) const SEGS_IN: usize = 140;
 const BUSY_TIME: usize = 168;
 const RWND_LIMITED: usize = 176;
 const SNDBUF_LIMITED: usize = 184;
+pub(super) const BYTES_SENT: usize = 200;
 const DSACK_DUPS: usize = 216;
 /// Room for all of these, and more than any kernel fills.
 const INFO_BYTES: usize = 512;

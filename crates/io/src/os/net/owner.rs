@@ -140,19 +140,19 @@ fn search(table: &str, (peer, local): &(String, String)) -> Option<u32> {
 
 // Netlink speaks the host's byte order: the one place where it is right.
 #[allow(clippy::host_endian_bytes)]
-fn host32(value: u32) -> [u8; 4] {
+pub(super) fn host32(value: u32) -> [u8; 4] {
     value.to_ne_bytes()
 }
 #[allow(clippy::host_endian_bytes)]
-fn host16(value: u16) -> [u8; 2] {
+pub(super) fn host16(value: u16) -> [u8; 2] {
     value.to_ne_bytes()
 }
 #[allow(clippy::host_endian_bytes)]
-fn from_host32(bytes: [u8; 4]) -> u32 {
+pub(super) fn from_host32(bytes: [u8; 4]) -> u32 {
     u32::from_ne_bytes(bytes)
 }
 #[allow(clippy::host_endian_bytes)]
-fn from_host16(bytes: [u8; 2]) -> u16 {
+pub(super) fn from_host16(bytes: [u8; 2]) -> u16 {
     u16::from_ne_bytes(bytes)
 }
 

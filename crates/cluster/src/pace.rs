@@ -1,0 +1,191 @@
+//! The rates of this process's connections, as the nodes say whose ports they go through.
+//!
+//! A node with pacing tells each reader of its `/net/pace` what that reader's machine may send through the node's port. The file
+//! answers when there is news. Whoever dials a node in a cluster with pacing follows that file by a connection of its own; the
+//! limits last no longer than the node repeats them.
+//!
+//! ```text
+//!   receiver 10.0.0.1:5640 10.0.0.2:43210 3912000     the reader's end, the other one, bytes of payload a second
+//!   sender 10.0.0.2:5640 10.0.0.9:50112 1200000       the same for the node's own port, to readers on its machine
+//! ```
+
+use crate::config::Config;
+use crate::key::Keys;
+use crate::net::{addresses, dial_node};
+use covey_io::os::net::pacing::{self, Ends, Port};
+use covey_ninep::client::Conn;
+use covey_ninep::message::Message;
+use covey_ninep::tree::{Errno, Result};
+use covey_wire::{List, Name};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// The file, by its path from a node's root.
+pub const FILE: &str = "net/pace";
+/// A node repeats itself more often than this; its limits do not outlive its silence.
+pub const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How long a node that does not answer is left alone.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// How long a connection may take to come up, and how often that is looked at.
+const COMES_UP: Duration = Duration::from_secs(5);
+const COMES_UP_STEPS: u32 = 500;
+
+/// Nodes that are followed.
+#[derive(Debug, Default)]
+pub struct Followed(Mutex<BTreeSet<String>>);
+
+impl Followed {
+    /// Follows a node, unless that is done already.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        config: &Arc<Config>,
+        server: &str,
+        keys: &Arc<Keys>,
+        runtime: &Handle,
+    ) {
+        if !self.names().insert(server.to_owned()) {
+            return;
+        }
+        let (all, config, keys) = (self.clone(), config.clone(), keys.clone());
+        let server = server.to_owned();
+        runtime.spawn(async move {
+            follow(&config, &server, &keys).await;
+            all.names().remove(&server);
+        });
+    }
+
+    fn names(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Until this process has no connection left that could be paced.
+async fn follow(config: &Config, server: &str, keys: &Keys) {
+    if addresses(config, server).is_err() {
+        return;
+    }
+    // The connection for which it is followed comes up meanwhile.
+    for _ in 0..COMES_UP_STEPS {
+        tokio::time::sleep(COMES_UP / COMES_UP_STEPS).await;
+        if !pacing::list().is_empty() {
+            break;
+        }
+    }
+    while !pacing::list().is_empty() {
+        let mut limits = Limits::default();
+        if let Err(error) = listen(config, server, keys, &mut limits).await {
+            tracing::debug!("{server} says nothing about rates: {error}");
+        }
+        limits.lift_all();
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn listen(config: &Config, server: &str, keys: &Keys, limits: &mut Limits) -> Result<()> {
+    let conn = dial_node(config, server, "/", keys.now()).await?;
+    let fid = open(&conn).await?;
+    while !pacing::list().is_empty() {
+        let read = conn.call(Message::Tread { fid, offset: 0, count: READ_BYTES });
+        let late = |_| Errno::because(Errno::ETIMEDOUT, "no word in 3 s");
+        match tokio::time::timeout(SILENCE_MAX, read).await.map_err(late)?? {
+            Message::Rread { data } => limits.obey(&String::from_utf8_lossy(&data.into_bytes())),
+            other => return Err(Errno::because(Errno::EPROTO, other.name())),
+        }
+    }
+    Ok(())
+}
+
+async fn open(conn: &Conn) -> Result<u32> {
+    let fid = conn.fid();
+    let names = List(FILE.split('/').map(Name::from).collect());
+    let walked = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
+    let opened = conn.call(Message::Tlopen { fid, flags: 0 });
+    walked.await?;
+    opened.await?;
+    Ok(fid)
+}
+
+/// The limits that one node has set.
+#[derive(Debug, Default)]
+struct Limits(BTreeSet<(Ends, bool)>);
+
+impl Limits {
+    /// Sets the limits of a text, and lifts those that it does not repeat.
+    fn obey(&mut self, text: &str) {
+        let said: Vec<_> = text.lines().filter_map(parse).collect();
+        let now: BTreeSet<_> =
+            said.iter().map(|(ends, port, _)| (*ends, is_sender(*port))).collect();
+        for (ends, is_sender) in self.0.difference(&now) {
+            pacing::limit(*ends, port_of(*is_sender), None);
+        }
+        for (ends, port, rate) in said {
+            pacing::limit(ends, port, Some(rate));
+        }
+        self.0 = now;
+    }
+
+    fn lift_all(&mut self) {
+        self.obey("");
+    }
+}
+
+fn is_sender(port: Port) -> bool {
+    port == Port::Sender
+}
+
+fn port_of(is_sender: bool) -> Port {
+    if is_sender { Port::Sender } else { Port::Receiver }
+}
+
+/// A line of the file.
+pub fn line(port: Port, (own, other): Ends, rate: u64) -> String {
+    let port = if is_sender(port) { "sender" } else { "receiver" };
+    format!("{port} {own} {other} {rate}\n")
+}
+
+/// What a line says; none for one that this version does not know.
+fn parse(line: &str) -> Option<(Ends, Port, u64)> {
+    let mut words = line.split_ascii_whitespace();
+    let port = match words.next()? {
+        "receiver" => Port::Receiver,
+        "sender" => Port::Sender,
+        _ => return None,
+    };
+    let ends = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some((ends, port, words.next()?.parse().ok()?))
+}
+
+/// Lines of thousands of connections.
+const READ_BYTES: u32 = 512 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_it_was_written() {
+        for port in [Port::Receiver, Port::Sender] {
+            let ends = ("10.0.0.1:5640".parse().unwrap(), "[fd00::1]:7".parse().unwrap());
+            assert_eq!(parse(line(port, ends, 12_345).trim()), Some((ends, port, 12_345)));
+        }
+        for wrong in ["", "free", "receiver", "receiver 10.0.0.1:1 10.0.0.2 5", "later 1 2 3"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_not_repeated_is_lifted() {
+        let mut limits = Limits::default();
+        let ends = |port: u16| (([10, 9, 9, 1], port).into(), ([10, 9, 9, 2], 5640).into());
+        let text: String = [1, 2].iter().map(|at| line(Port::Receiver, ends(*at), 9)).collect();
+        limits.obey(&text);
+        assert_eq!(limits.0.len(), 2);
+        limits.obey(&line(Port::Receiver, ends(2), 9));
+        assert_eq!(limits.0.iter().next(), Some(&(ends(2), false)));
+        limits.lift_all();
+        assert!(limits.0.is_empty());
+    }
+}

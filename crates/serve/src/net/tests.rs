@@ -1,0 +1,139 @@
+//! What is told to senders, and who may say what to a node.
+
+use super::*;
+use covey_cluster::config::parse;
+use covey_ninep::control::Commands;
+use covey_ninep::tree::{Attach, Outcome, Peer, Read, Tree, User};
+use covey_wire::Name;
+use std::path::Path;
+
+const FILE: &str = r#"
+version = 1
+[cluster]
+name = "c"
+id = "00000000000000000000000000000000"
+pacing = true
+key_file = "/etc/key"
+[[node]]
+name = "one"
+roles = ["meta", "data"]
+listen = ["tcp!10.0.0.1!5640"]
+store = "/var/one"
+[[node]]
+name = "two"
+listen = ["tcp!10.0.0.2!5641"]
+"#;
+
+/// Runs within a runtime, with the node one of a cluster.
+fn with_net<T>(file: &str, test: impl AsyncFnOnce(Rc<Net>) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let config = Arc::new(parse(file, Path::new("covey.toml")).unwrap());
+        let cluster = Arc::new(ClusterNet::new(config.clone(), None));
+        test(Net::new(&config, "one", cluster, None)).await
+    })
+}
+
+fn ends(machine: u8, port: u16) -> Ends {
+    (([10, 0, 0, machine], port).into(), ([10, 0, 0, 1], 5640).into())
+}
+
+fn said(outcome: Outcome<()>) -> String {
+    match outcome {
+        Outcome::Now(result) => result.map_or_else(|error| error.to_string(), |()| "done".into()),
+        Outcome::Later(_) => panic!("a command waits"),
+    }
+}
+
+#[test]
+fn a_small_change_of_a_rate_is_no_news() {
+    let news = News::default();
+    let lines = |rate: u64| BTreeMap::from([((ends(2, 1), false), rate)]);
+    news.tell(lines(1000));
+    let first = news.number.get();
+    news.tell(lines(1010));
+    assert_eq!(news.number.get(), first);
+    news.tell(lines(1050));
+    assert_eq!(news.number.get(), first + 1);
+    news.tell(BTreeMap::from([((ends(2, 2), false), 1050)]));
+    assert_eq!(news.number.get(), first + 2);
+    news.tell(BTreeMap::new());
+    assert_eq!(news.number.get(), first + 3);
+}
+
+#[test]
+fn a_reader_waits_for_news_and_reads_those_of_its_own_machine() {
+    with_net(FILE, async |net| {
+        let pace = pace::Pace(net.clone());
+        let user = Rc::new(User { uid: 0, gid: 0, groups: vec![] });
+        let peer = Peer { name: "tcp!10.0.0.2!777".into(), uid: None, has_key: true };
+        let attach = Attach { peer, uname: Name::EMPTY, n_uname: None, aname: Name::EMPTY };
+        let (_, _, root) = pace.enter(&user, attach).wait().await.unwrap();
+        let open = pace.open(&user, &root, 0).wait().await.unwrap();
+        assert!(open.blocking);
+        let read = || pace.read(&user, &open.node, Read::bytes(0, 4096)).into_outcome().wait();
+        let lines = [(ends(2, 7), 11), (ends(3, 7), 22)].map(|(ends, rate)| ((ends, false), rate));
+        let soon = net.clone();
+        tokio::task::spawn_local(async move { soon.news.tell(BTreeMap::from(lines)) });
+        let text = String::from_utf8(read().await.unwrap().to_vec()).unwrap();
+        assert_eq!(text, "news 1\nreceiver 10.0.0.2:7 10.0.0.1:5640 11\n");
+        let again = tokio::time::timeout(Duration::from_millis(20), read()).await;
+        assert!(again.is_err(), "there is no other news: {again:?}");
+        net.news.tell(BTreeMap::new());
+        assert_eq!(read().await.unwrap(), "news 2\n");
+    });
+}
+
+#[test]
+fn a_node_takes_settings_and_refuses_what_cannot_be() {
+    with_net(FILE, async |net| {
+        let commands = ctl::NetCommands(net.clone());
+        let user = User { uid: 0, gid: 0, groups: vec![] };
+        let run = |line: &str| said(commands.run(&user, &line.split(' ').collect::<Vec<_>>()));
+        for line in ["off", "on", "margin 12.5", "least 20", "rate eth0 100000000", "bulk 13261"] {
+            assert_eq!(run(line), "done", "{line}");
+        }
+        let text = commands.text();
+        assert!(
+            text.starts_with(
+                "on\nmargin 12.5\nleast 20\nrate eth0 100000000\nbulk 3260 5640 5641 13261\n"
+            ),
+            "{text}"
+        );
+        for (line, why) in [
+            ("margin 0", "1 to 50"),
+            ("least much", "percent"),
+            ("rate eth0 10", "bits a second"),
+            ("bulk 0", "65535"),
+            ("jump", "jump"),
+        ] {
+            assert!(run(line).contains(why), "{line}: {}", run(line));
+        }
+        assert!(commands.text().starts_with(&text[..30]));
+    });
+}
+
+#[test]
+fn a_cluster_whose_clients_do_not_ask_is_not_paced() {
+    with_net(&FILE.replace("pacing = true", ""), async |net| {
+        let commands = ctl::NetCommands(net);
+        let user = User { uid: 0, gid: 0, groups: vec![] };
+        assert!(commands.text().starts_with("off\n"));
+        assert!(said(commands.run(&user, &["on"])).contains("pacing = true"));
+    });
+}
+
+#[test]
+fn what_was_tuned_is_the_rate_of_a_link_that_does_not_know_its_own() {
+    let value = (0.95 * 94.148e6) as u64;
+    let pacing = covey_tune::choose::Choice {
+        value,
+        low: value,
+        high: value,
+        rule: String::new(),
+        evidence: String::new(),
+    };
+    let choose = covey_tune::choose::Choices { pacing: Some(pacing), ..Default::default() };
+    let rate = rate_of(&TuneFile::new(String::new(), choose)).unwrap();
+    assert!(rate.abs_diff(100_000_000) < 100_000, "{rate}");
+}

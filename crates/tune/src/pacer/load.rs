@@ -1,0 +1,186 @@
+//! What a port carried in the last fifth of a second, and what of it was messages.
+//!
+//! Messages are a difference of counters that are not read at the same instant, so an interval may be some frames short
+//! and the next as many over. Only sums over several intervals are judged.
+
+use super::{Carried, Interval};
+use crate::wire::Wire;
+use std::collections::VecDeque;
+
+/// Sums over the last intervals.
+#[derive(Clone, Debug)]
+pub struct Load {
+    wire: Wire,
+    last: VecDeque<Sample>,
+    floor: Option<f64>,
+    probe: Option<f64>,
+}
+
+/// One interval.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    seconds: f64,
+    /// Of messages; may be below zero.
+    packets: f64,
+    /// Of messages, on the wire.
+    bytes: f64,
+    /// The part of the time in which the wire was busy.
+    busy: f64,
+    probe: Option<f64>,
+}
+
+impl Load {
+    pub fn new(wire: Wire) -> Load {
+        Load { wire, last: VecDeque::new(), floor: None, probe: None }
+    }
+
+    pub fn forget(&mut self) {
+        self.last.clear();
+    }
+
+    pub fn add(&mut self, seen: &Interval<'_>) {
+        let bulk = sum(seen.flows.iter().map(|flow| flow.carried));
+        let messages = Carried {
+            packets: seen.carried.packets - bulk.packets,
+            bytes: seen.carried.bytes - bulk.bytes,
+        };
+        let busy = self.on_wire(seen.carried) / (self.rate() * seen.seconds);
+        self.note_probe(seen.probe_s, busy);
+        self.last.push_back(Sample {
+            seconds: seen.seconds,
+            packets: messages.packets,
+            bytes: self.on_wire(messages),
+            busy,
+            probe: seen.probe_s,
+        });
+        while self.seconds() - self.last[0].seconds > LONG_S {
+            self.last.pop_front();
+        }
+    }
+
+    /// What frames occupy on the wire, in bytes.
+    pub fn on_wire(&self, carried: Carried) -> f64 {
+        let beside = self.wire.overhead_bytes.saturating_sub(LINK_HEADER_BYTES) as f64;
+        let least = self.wire.least_bytes as f64 * carried.packets;
+        (carried.bytes + beside * carried.packets).max(least)
+    }
+
+    /// What messages take, in bytes on the wire in a second.
+    pub fn messages(&self) -> f64 {
+        let (seconds, bytes) = self.over(LOAD_S, |sample| sample.bytes);
+        if seconds > 0.0 { (bytes / seconds).clamp(0.0, self.rate()) } else { 0.0 }
+    }
+
+    /// How many frames of messages there are in a second.
+    pub fn packets(&self) -> f64 {
+        let (seconds, packets) = self.over(SHORT_S, |sample| sample.packets);
+        if seconds > 0.0 { (packets / seconds).max(0.0) } else { 0.0 }
+    }
+
+    /// Whether messages have begun: more frames than a difference of counters may be wrong by.
+    pub fn has_come(&self) -> bool {
+        self.over(SHORT_S, |sample| sample.packets).1 >= COME_PACKETS
+            || self.over(LONG_S, |sample| sample.packets).1 >= COME_PACKETS_LONG
+    }
+
+    /// Whether there still are some.
+    pub fn has_some(&self) -> bool {
+        self.over(SHORT_S, |sample| sample.packets).1 >= STAY_PACKETS
+            || self.over(LONG_S, |sample| sample.packets).1 >= COME_PACKETS_LONG
+    }
+
+    /// Whether there is a queue at the port that does not drain, by what was seen in the last `since` seconds: the wire was
+    /// busy all the time, or not even the fastest of some probes got through at once.
+    pub fn is_full(&self, since: f64) -> bool {
+        let window = FULL_S.min(since);
+        window >= FULL_S * 0.9 && (self.was_busy() || self.has_standing_queue())
+    }
+
+    /// The lowest and the last round trip of a probe, in seconds.
+    pub fn latency(&self) -> Option<(f64, f64)> {
+        self.floor.zip(self.probe)
+    }
+
+    fn was_busy(&self) -> bool {
+        let (seconds, busy) = self.over(FULL_S, |sample| sample.busy * sample.seconds);
+        let is_always = self.newest(FULL_S).all(|sample| sample.busy >= BUSY_EACH);
+        seconds >= FULL_S * 0.9 && is_always && busy / seconds >= BUSY_MEAN
+    }
+
+    fn has_standing_queue(&self) -> bool {
+        let probes: Vec<f64> = self.newest(SHORT_S).filter_map(|sample| sample.probe).collect();
+        let Some(floor) = self.floor.filter(|_| probes.len() >= PROBES_MIN) else { return false };
+        let frame = (self.wire.mtu + self.wire.overhead_bytes) as f64 / self.rate();
+        let limit = floor + QUEUE_FRAMES * frame + NOISE_S;
+        probes.iter().all(|probe| *probe > limit)
+    }
+
+    /// The floor is learned while the port has room: a probe that waits behind bulk says nothing about it.
+    fn note_probe(&mut self, probe: Option<f64>, busy: f64) {
+        self.probe = probe.or(self.probe);
+        if let Some(probe) = probe
+            && busy < ROOM
+        {
+            self.floor = Some(self.floor.map_or(probe, |floor| probe.min(floor * FLOOR_RISES)));
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.wire.bits_per_s / 8.0
+    }
+
+    fn seconds(&self) -> f64 {
+        self.last.iter().map(|sample| sample.seconds).sum()
+    }
+
+    /// The newest intervals that make up `window` seconds.
+    fn newest(&self, window: f64) -> impl Iterator<Item = &Sample> {
+        let mut seconds = 0.0;
+        self.last.iter().rev().take_while(move |sample| {
+            let is_within = seconds < window - sample.seconds / 2.0;
+            seconds += sample.seconds;
+            is_within
+        })
+    }
+
+    /// The length of the newest intervals within a window, and a sum over them.
+    fn over(&self, window: f64, of: impl Fn(&Sample) -> f64) -> (f64, f64) {
+        let add = |(seconds, sum), sample: &Sample| (seconds + sample.seconds, sum + of(sample));
+        self.newest(window).fold((0.0, 0.0), add)
+    }
+}
+
+fn sum(all: impl Iterator<Item = Carried>) -> Carried {
+    all.fold(Carried::default(), |sum, one| Carried {
+        packets: sum.packets + one.packets,
+        bytes: sum.bytes + one.bytes,
+    })
+}
+
+/// What an interface counts of a frame's overhead: two addresses and a type.
+const LINK_HEADER_BYTES: u64 = 14;
+/// The load of messages is a mean of this long.
+const LOAD_S: f64 = 0.080;
+/// Messages come and go within this long.
+const SHORT_S: f64 = 0.050;
+/// Rare messages are looked for in this long.
+const LONG_S: f64 = 0.200;
+/// How long the wire is busy before the port is called full.
+const FULL_S: f64 = 0.040;
+/// The part of each interval, and of all of them, for which it is busy then.
+const BUSY_EACH: f64 = 0.97;
+const BUSY_MEAN: f64 = 0.985;
+/// Frames of messages in a short and in a long time by which they have come.
+const COME_PACKETS: f64 = 4.0;
+const COME_PACKETS_LONG: f64 = 6.0;
+/// Frames in a short time by which they stay.
+const STAY_PACKETS: f64 = 2.5;
+/// Fewer probes say nothing about a queue.
+const PROBES_MIN: usize = 3;
+/// What a probe may wait without there being a queue: frames, and what a host's scheduler adds.
+const QUEUE_FRAMES: f64 = 6.0;
+const NOISE_S: f64 = 0.000_3;
+/// A port that is busy for less than this has room.
+const ROOM: f64 = 0.8;
+/// By what the floor rises with every probe, so that a longer path becomes the floor in time: by a tenth in 1000 probes.
+const FLOOR_RISES: f64 = 1.000_1;

@@ -1,0 +1,235 @@
+//! The law in a simulated port: what it does with messages that come and go, and with senders that do.
+
+mod sim;
+
+use super::*;
+use sim::{Chance, Messages, Sender, Sim};
+
+const FAST: f64 = 100e6;
+const QUEUE: f64 = 64.0 * 1024.0;
+
+/// Three senders that never stop, and messages.
+fn star(messages: Messages) -> Sim {
+    let mut sim = Sim::new(1, FAST, QUEUE);
+    sim.senders = (0..3).map(|_| Sender::new(0.0, f64::INFINITY, f64::INFINITY)).collect();
+    sim.messages = messages;
+    sim
+}
+
+const SMALL: Messages = Messages::PingPong { bytes: 64.0, trip_s: 0.000_2 };
+const LARGE: Messages = Messages::PingPong { bytes: 16384.0, trip_s: 0.000_3 };
+
+fn quantile_of(trips: &[(f64, f64)], from: f64, share: f64) -> f64 {
+    let mut all: Vec<f64> =
+        trips.iter().filter(|(at, _)| *at >= from).map(|(_, trip)| *trip).collect();
+    all.sort_by(f64::total_cmp);
+    crate::quantile(&all, share)
+}
+
+fn mean_ordered(sim: &Sim, from: f64) -> f64 {
+    let late: Vec<f64> =
+        sim.seen.iter().filter(|seen| seen.at >= from).map(|seen| seen.ordered).collect();
+    late.iter().sum::<f64>() / late.len() as f64
+}
+
+#[test]
+fn without_messages_bulk_is_free() {
+    let mut sim = star(Messages::None);
+    sim.run_until(5.0);
+    assert!(sim.seen.iter().all(|seen| !seen.is_paced));
+    assert_eq!(mean_ordered(&sim, 0.0), 1.0);
+}
+
+#[test]
+fn a_small_message_finds_the_queue_empty() {
+    let mut sim = star(SMALL);
+    sim.run_until(3.0);
+    let alone = {
+        let mut alone = star(SMALL);
+        alone.senders.clear();
+        alone.run_until(1.0);
+        quantile_of(&alone.trips, 0.2, 0.99)
+    };
+    let paced = quantile_of(&sim.trips, 0.3, 0.99);
+    assert!(paced <= alone + 3.0 * 1538.0 / 12.5e6, "{alone} alone, {paced} paced");
+    assert!(mean_ordered(&sim, 0.3) >= 0.85, "{}", mean_ordered(&sim, 0.3));
+}
+
+#[test]
+fn large_messages_get_what_they_need_and_bulk_the_rest() {
+    let mut alone = star(LARGE);
+    alone.senders.clear();
+    alone.run_until(1.0);
+    let alone_s = quantile_of(&alone.trips, 0.2, 0.99);
+    let mut sim = star(LARGE);
+    sim.run_until(5.0);
+    let paced = quantile_of(&sim.trips, 0.3, 0.99);
+    assert!(paced <= 1.6 * alone_s, "{alone_s} alone, {paced} paced");
+    let left = 1.0 - sim.port.messages() / sim.rate();
+    let bulk = mean_ordered(&sim, 0.3);
+    assert!(bulk >= 0.85 * left, "bulk {bulk} of {left}");
+}
+
+/// A step to 1,000 messages a second and back: the rate for bulk follows within 100 ms.
+#[test]
+fn a_step_is_followed_within_100_ms() {
+    for seed in 0..20 {
+        let mut sim = star(Messages::None);
+        sim.chance = Chance::new(seed);
+        sim.run_until(1.0 + 0.0013 * seed as f64);
+        let up = sim.now;
+        sim.messages = Messages::Steady { bytes: 64.0, per_s: 1000.0 };
+        sim.run_until(up + 2.0);
+        let down = sim.now;
+        sim.messages = Messages::None;
+        sim.run_until(down + 1.0);
+        // 1,000 frames of 154 bytes on the wire are 1.2 % of the port.
+        let right = 0.988 * 0.93;
+        for seen in sim.seen.iter().filter(|seen| seen.at > up + 0.1 && seen.at < down) {
+            assert!(seen.is_paced && (seen.ordered - right).abs() < 0.01, "seed {seed}: {seen:?}");
+        }
+        for seen in sim.seen.iter().filter(|seen| seen.at > down + 0.1) {
+            assert!(seen.ordered >= 0.92, "seed {seed}: {seen:?}");
+            assert!(seen.at < down + 0.4 || !seen.is_paced, "seed {seed}: {seen:?}");
+        }
+        let late = sim.trips.iter().filter(|(at, _)| *at > up + 0.1);
+        assert!(late.fold(0.0, |most: f64, (_, trip)| most.max(*trip)) < 0.001, "seed {seed}");
+    }
+}
+
+/// What the senders got, as a part of the port, from one second on.
+fn bulk_used(sim: &Sim) -> f64 {
+    let all = sim.senders.iter().flat_map(|sender| &sender.history);
+    let late = all.filter(|(at, _, _)| *at >= 1.0).map(|(_, bytes, _)| bytes);
+    late.sum::<f64>() / (sim.now - 1.0) / sim.rate()
+}
+
+/// Servers that hold parts of the same files wait for the slowest of them. None is held to the little that it uses meanwhile.
+#[test]
+fn senders_that_wait_for_each_other_do_not_drag_each_other_down() {
+    for count in [3, 9, 24] {
+        let mut sim = star(SMALL);
+        sim.in_step = true;
+        sim.senders = vec![Sender::new(0.0, f64::INFINITY, f64::INFINITY); count];
+        for (index, sender) in sim.senders.iter_mut().enumerate() {
+            sender.delay = 0.002 + 0.001 * index as f64;
+        }
+        sim.run_until(6.0);
+        assert!(bulk_used(&sim) >= 0.85, "{count} senders: {}", bulk_used(&sim));
+    }
+}
+
+/// A sender that pauses leaves its share to the others.
+#[test]
+fn senders_with_pauses_leave_little_unused() {
+    let mut sim = star(SMALL);
+    sim.senders = vec![Sender::new(0.0, f64::INFINITY, f64::INFINITY); 6];
+    for (index, sender) in sim.senders.iter_mut().enumerate().skip(2) {
+        (sender.delay, sender.duty) = (0.002 * index as f64, 0.5);
+    }
+    sim.run_until(6.0);
+    assert!(bulk_used(&sim) >= 0.65, "{}", bulk_used(&sim));
+}
+
+/// Senders join, leave and die, messages come and go.
+fn random(seed: u64) -> Sim {
+    let chance = &mut Chance::new(seed);
+    let gigabit = chance.part() < 0.3;
+    let (rate, queue) = if gigabit { (1e9, 128.0 * 1024.0) } else { (FAST, QUEUE) };
+    let mut sim = Sim::new(seed, rate, queue);
+    // Few nodes are frequent, and 63 senders do occur.
+    let nodes = 2.0_f64.powf(chance.between(1.0, 6.0)) as usize;
+    for _ in 0..nodes {
+        let from = if chance.part() < 0.6 { 0.0 } else { chance.between(0.0, 2.0) };
+        let to = if chance.part() < 0.6 { f64::INFINITY } else { from + chance.between(0.3, 3.0) };
+        let all = f64::INFINITY;
+        let limited = chance.between(0.05, 1.0) * rate / 8.0 / nodes as f64;
+        let wants = if chance.part() < 0.7 { all } else { limited };
+        let mut sender = Sender::new(from, to, wants);
+        sender.lingers = if chance.part() < 0.5 { 3.0 } else { 0.0 };
+        sender.delay = chance.between(0.001, 0.015);
+        sim.senders.push(sender);
+    }
+    sim
+}
+
+fn any_messages(chance: &mut Chance, rate: f64) -> Messages {
+    let sizes = [64.0, 1024.0, 4096.0, 16384.0, 65536.0];
+    let bytes = sizes[chance.below(sizes.len())];
+    let part = chance.between(0.005, 0.7);
+    match chance.below(3) {
+        0 => Messages::PingPong { bytes, trip_s: chance.between(0.000_1, 0.001) },
+        _ => Messages::Steady { bytes, per_s: (part * rate / (bytes + 154.0)).clamp(150.0, 900.0) },
+    }
+}
+
+/// In what range nine tenths of the orders lie while nobody joins or leaves, as a part of the port.
+fn swing(sim: &Sim, from: f64, to: f64) -> f64 {
+    let mut all: Vec<f64> = sim
+        .seen
+        .iter()
+        .filter(|seen| seen.at >= from && seen.at < to && seen.is_paced)
+        .filter(|seen| sim.senders.iter().all(|sender| !has_just_changed(sender, seen.at)))
+        .map(|seen| seen.ordered)
+        .collect();
+    if all.is_empty() {
+        return 0.0;
+    }
+    all.sort_by(f64::total_cmp);
+    let (low, high) = (crate::quantile(&all, 0.05), crate::quantile(&all, 0.95));
+    high - low
+}
+
+/// Whoever joins is not paced until it is seen.
+fn has_just_changed(sender: &Sender, now: f64) -> bool {
+    [sender.from, sender.to].iter().any(|at| *at > 0.0 && (*at..*at + 0.4).contains(&now))
+}
+
+/// The least that a sender which always has something to send got in any second, as a part of its fair share.
+fn least_share(sim: &Sim) -> f64 {
+    let greedy = sim.senders.iter().filter(|sender| sender.wants.is_infinite());
+    greedy.flat_map(|sender| seconds_of(&sender.history)).fold(f64::INFINITY, f64::min)
+}
+
+fn seconds_of(history: &[(f64, f64, f64)]) -> Vec<f64> {
+    let mut out = Vec::new();
+    for (index, (begin, _, _)) in history.iter().enumerate().step_by(10) {
+        let second = history[index..].iter().take_while(|(at, _, _)| *at < begin + 1.0);
+        let (mut last, mut got, mut fair) = (*begin, 0.0, 0.0);
+        for (at, bytes, share) in second {
+            (last, got, fair) = (*at, got + bytes, fair + share);
+        }
+        if last > begin + 0.97 {
+            out.push(got / fair);
+        }
+    }
+    out
+}
+
+#[test]
+fn it_settles_whatever_senders_do() {
+    let seeds = std::env::var("COVEY_SEEDS").map_or(100, |seeds| seeds.parse().unwrap());
+    let first = std::env::var("COVEY_SEED").map_or(0, |seed| seed.parse().unwrap());
+    let (mut worst_swing, mut worst_share) = ((0.0, 0), (f64::INFINITY, 0));
+    for seed in first..first + seeds {
+        let mut sim = random(seed);
+        let chance = &mut Chance::new(seed + 1_000_000);
+        sim.run_until(0.5);
+        sim.messages = any_messages(chance, sim.rate());
+        sim.run_until(3.5);
+        let found = swing(&sim, 1.0, 3.5);
+        if found > worst_swing.0 {
+            worst_swing = (found, seed);
+        }
+        let found = least_share(&sim);
+        if found < worst_share.0 {
+            worst_share = (found, seed);
+        }
+    }
+    println!("worst swing {worst_swing:?}, worst share {worst_share:?}");
+    assert!(worst_swing.0 <= SWING_MAX, "{worst_swing:?}");
+    assert!(worst_share.0 >= 0.5, "{worst_share:?}");
+}
+
+/// The bound of the oscillation, as a part of the port.
+const SWING_MAX: f64 = 0.30;
