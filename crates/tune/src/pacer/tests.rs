@@ -2,7 +2,6 @@
 
 mod sim;
 
-use super::*;
 use sim::{Chance, Messages, Sender, Sim};
 
 const FAST: f64 = 100e6;

@@ -255,6 +255,7 @@ mod tests {
             emulated: None,
         };
         Config {
+            pacing: false,
             file: "covey.toml".into(),
             name: "test".into(),
             id: String::new(),

@@ -121,7 +121,8 @@ fn flow(message: &[u8]) -> Option<Flow> {
 }
 
 fn end(family: u8, port: &[u8], address: &[u8]) -> SocketAddr {
-    let port = u16::from_be_bytes([port[0], port[1]]);
+    // In the network's order.
+    let port = u16::from(port[0]) << 8 | u16::from(port[1]);
     let ip: IpAddr = if i32::from(family) == libc::AF_INET {
         Ipv4Addr::new(address[0], address[1], address[2], address[3]).into()
     } else {

@@ -111,8 +111,6 @@ pub struct Seen {
     pub at: f64,
     /// What bulk was ordered, as a part of the port; one where it is free.
     pub ordered: f64,
-    /// The least queue since the last tick, in bytes.
-    pub queue_least: f64,
     pub is_paced: bool,
 }
 
@@ -130,7 +128,6 @@ pub struct Sim {
     pub now: f64,
     queue: f64,
     queue_max: f64,
-    queue_least: f64,
     tick_last: f64,
     tick_next: f64,
     /// Of messages: frames and bytes on the wire that went through since the last tick.
@@ -164,7 +161,6 @@ impl Sim {
             now: 0.0,
             queue: 0.0,
             queue_max,
-            queue_least: f64::INFINITY,
             tick_last: 0.0,
             tick_next: INTERVAL_S,
             through: Carried::default(),
@@ -207,7 +203,6 @@ impl Sim {
             sender.recent += bytes * kept;
         }
         self.queue = (self.queue + bulk * kept + message - rate * STEP_S).max(0.0);
-        self.queue_least = self.queue_least.min(self.queue);
         self.now += STEP_S;
         self.finish_message(message);
         while self.coming.front().is_some_and(|(at, _)| *at <= self.now) {
@@ -295,11 +290,9 @@ impl Sim {
         self.seen.push(Seen {
             at: now,
             ordered: self.port.bulk() / self.rate(),
-            queue_least: self.queue_least,
             is_paced: self.port.is_guarded(),
         });
         self.probe = Some(0.000_1 + self.queue / self.rate());
-        self.queue_least = f64::INFINITY;
         self.tick_last = now;
         self.tick_next = now + INTERVAL_S * self.chance.between(0.9, 1.3);
     }
