@@ -31,7 +31,7 @@ use crate::wire::Wire;
 use load::Load;
 use std::collections::BTreeMap;
 
-/// How long an interval should be, in seconds. Others work; one of them more than [`GAP_S`] is not judged.
+/// How long an interval should be, in seconds. Others work; one of them more than `GAP_S` is not judged.
 pub const INTERVAL_S: f64 = 0.010;
 /// An interval longer than this says nothing about now.
 const GAP_S: f64 = 1.0;
