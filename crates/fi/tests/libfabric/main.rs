@@ -6,6 +6,9 @@ extern crate covey_harness_macro;
 #[path = "../../../covey/tests/support/packages.rs"]
 #[allow(dead_code)]
 mod packages;
+#[path = "../../../covey/tests/support/wheels.rs"]
+#[allow(dead_code)]
+mod wheels;
 
 mod mpi;
 mod programs;
@@ -78,6 +81,8 @@ fn build(is_release: bool) {
 /// What a command did.
 struct Done {
     ok: bool,
+    /// By itself, and not because our patience did.
+    has_ended: bool,
     said: String,
 }
 
@@ -104,19 +109,19 @@ fn end_of(mut child: Child) -> Done {
         }
         said
     });
-    let ok = loop {
+    let (ok, has_ended) = loop {
         if let Some(status) = child.try_wait().expect("it is ours") {
-            break status.success();
+            break (status.success(), true);
         }
         if begun.elapsed() > PATIENCE {
             let _ = child.kill();
             let _ = child.wait();
-            break false;
+            break (false, false);
         }
         std::thread::sleep(Duration::from_millis(5));
     };
     let said = [out.join(), errors.join()].map(|said| said.expect("it was read")).concat();
-    Done { ok, said }
+    Done { ok, has_ended, said }
 }
 
 const PATIENCE: Duration = Duration::from_secs(120);

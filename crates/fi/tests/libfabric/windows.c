@@ -1,19 +1,7 @@
 /* One-sided operations of MPI: fences, locks, sums, swaps. The first rank says "right". */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "ranks.h"
 
 enum { COUNT = 100000 };
-
-static int rank, size;
-
-static void check(int is_so, const char *what) {
-    if (!is_so) {
-        fprintf(stderr, "rank %d: %s\n", rank, what);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-}
 
 static void fences(MPI_Win window, int *memory) {
     int *other = malloc(COUNT * sizeof(int)), steps[4] = {1, 2, 3, 4};
@@ -61,19 +49,66 @@ static void locks(MPI_Win window, int *memory) {
     check(winners == 1, "not one has won");
 }
 
+/* Some let some others in, for a while: the rank after this one writes here, and this one to the rank before it. */
+static void starts(MPI_Win window, int *memory) {
+    MPI_Group all, before, after;
+    int to = (rank + size - 1) % size, from = (rank + 1) % size, number = 100 + rank;
+    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    MPI_Group_incl(all, 1, &to, &before);
+    MPI_Group_incl(all, 1, &from, &after);
+    for (int round = 0; round < 20; round++) {
+        memory[30] = memory[31] = -1;
+        MPI_Win_post(after, 0, window);
+        MPI_Win_start(before, 0, window);
+        MPI_Put(&number, 1, MPI_INT, to, 30, 1, MPI_INT, window);
+        MPI_Accumulate(&number, 1, MPI_INT, to, 31, 1, MPI_INT, MPI_REPLACE, window);
+        MPI_Win_complete(window);
+        MPI_Win_wait(window);
+        check(memory[30] == 100 + from && memory[31] == 100 + from, "another has written, or nobody");
+    }
+    MPI_Group_free(&before);
+    MPI_Group_free(&after);
+    MPI_Group_free(&all);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Everybody adds to everybody else without that one's help, by atomic operations of several kinds. */
+static void all_locked(MPI_Win window, int *memory) {
+    int one = 1, bit = 1 << rank, before, sums[4] = {1, 1, 1, 1}, old[4];
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, window);
+    memset(memory + 40, 0, 10 * sizeof(int));
+    MPI_Win_unlock(rank, window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock_all(0, window);
+    for (int round = 0; round < 20; round++)
+        for (int to = 0; to < size; to++) {
+            MPI_Fetch_and_op(&one, &before, MPI_INT, to, 40, MPI_SUM, window);
+            MPI_Get_accumulate(sums, 4, MPI_INT, old, 4, MPI_INT, to, 41, 4, MPI_INT, MPI_SUM, window);
+            MPI_Accumulate(&bit, 1, MPI_INT, to, 45, 1, MPI_INT, MPI_BOR, window);
+            MPI_Accumulate(&round, 1, MPI_INT, to, 46, 1, MPI_INT, MPI_MAX, window);
+            MPI_Win_flush(to, window);
+        }
+    MPI_Win_flush_all(window);
+    MPI_Win_unlock_all(window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, window);
+    for (int at = 40; at < 45; at++) check(memory[at] == 20 * size, "an addition of all was lost");
+    check(memory[45] == (1 << size) - 1 && memory[46] == 19, "a bit or a maximum was lost");
+    MPI_Win_unlock(rank, window);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 int main(int argc, char **argv) {
     int *memory;
     MPI_Win window;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    begin(&argc, &argv);
     memory = malloc(COUNT * sizeof(int));
     MPI_Win_create(memory, COUNT * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &window);
     fences(window, memory);
     locks(window, memory);
+    starts(window, memory);
+    all_locked(window, memory);
     MPI_Win_free(&window);
     free(memory);
-    if (rank == 0) printf("right\n");
-    MPI_Finalize();
-    return 0;
+    return end();
 }
