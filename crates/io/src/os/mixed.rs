@@ -108,8 +108,8 @@ impl Mixed {
             let sides = &mut self.sides;
             return Ok(*self.own.get_or_insert_with(|| sides.add(Side::Own, Some(*to))));
         }
-        if let Some((peer, _)) = door.known.get(&to.id).filter(|_| to.has_id()) {
-            return Ok(*peer);
+        if let Some(peer) = door.peer_of(to, &self.sides) {
+            return Ok(peer);
         }
         let peer = self.sides.add(Side::Meeting, Some(*to));
         if to.has_id() {

@@ -108,9 +108,22 @@ impl Door {
         })
     }
 
+    /// The peer that an endpoint is, if it is one. One that could not be met is none: where it is may have been said wrongly,
+    /// and its number has been told to be dead.
+    pub fn peer_of(&self, them: &Address, sides: &Sides) -> Option<Peer> {
+        let &(peer, known) = self.known.get(&them.id).filter(|_| them.has_id())?;
+        (known == Known::Met || !sides.is_dead(peer)).then_some(peer)
+    }
+
     /// Whether somebody is about to become a peer.
     pub fn is_busy(&self) -> bool {
         !self.calls.is_empty() || !self.callers.is_empty()
+    }
+
+    /// Whether no more are heard than may be.
+    #[cfg(test)]
+    pub fn is_bounded(&self) -> bool {
+        self.callers.len() <= CALLERS_MAX
     }
 
     /// Calls an endpoint: it becomes this peer, or is found to be dead.
@@ -232,8 +245,8 @@ impl Door {
             let _ = line.say(|greeting, out| greeting.decide(Verdict::Other, out));
             return None;
         }
-        let (peer, _) =
-            *self.known.entry(them.id).or_insert_with(|| (sides.arrived(them), Known::Meeting));
+        let peer = self.peer_of(&them, sides).unwrap_or_else(|| sides.arrived(them));
+        self.known.insert(them.id, (peer, Known::Meeting));
         if let Some(at) = ours {
             self.calls.swap_remove(at);
         }
@@ -273,9 +286,10 @@ impl Door {
     ) -> Option<shm::Meeting> {
         match sides.go_on(peer, meeting) {
             Ok(None) => {
-                self.known.values_mut().filter(|known| known.0 == peer).for_each(|known| {
+                let known = sides.name_of(peer).and_then(|them| self.known.get_mut(&them.id));
+                if let Some(known) = known.filter(|known| known.0 == peer) {
                     known.1 = Known::Met;
-                });
+                }
                 None
             }
             Ok(meeting) => meeting,
@@ -293,8 +307,8 @@ impl Door {
         }
     }
 
-    fn is_met(&self, peer: Peer) -> bool {
-        self.known.values().any(|known| *known == (peer, Known::Met))
+    fn is_met(&self, call: &Call) -> bool {
+        self.known.get(&call.to.id) == Some(&(call.peer, Known::Met))
     }
 
     /// Goes on with a call; none when it is over.
@@ -305,7 +319,7 @@ impl Door {
         now: Instant,
         events: &OwnedFd,
     ) -> Option<Call> {
-        if self.is_met(call.peer) {
+        if self.is_met(&call) {
             return None;
         }
         let state = std::mem::replace(&mut call.state, CallState::Next(now));
@@ -401,7 +415,7 @@ impl Door {
         }
         if !call.to.has_id() {
             // One of which only the TCP address was known. Under its name it may be a peer already.
-            if self.known.contains_key(&them.id) {
+            if self.peer_of(them, sides).is_some() {
                 return Err(ErrorKind::ConnectionRefused.into());
             }
             self.known.insert(them.id, (call.peer, Known::Meeting));

@@ -71,6 +71,10 @@ impl Sides {
         self.all.get(peer.0 as usize).copied().unwrap_or(Side::Dead)
     }
 
+    pub fn is_dead(&self, peer: Peer) -> bool {
+        self.of(peer) == Side::Dead
+    }
+
     pub fn name_of(&self, peer: Peer) -> Option<&Address> {
         self.names.get(peer.0 as usize)?.as_ref()
     }

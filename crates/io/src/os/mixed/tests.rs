@@ -124,7 +124,9 @@ fn who_is_called_learns_who_has_come_and_may_take_its_time() {
 fn many_meet_all_others_at_once() {
     crate::os::limits::raise_open_files().expect("more files");
     for by in [By::Memory, By::Tcp] {
-        let mut ends: Vec<End> = (0..12).map(|_| end(by)).collect();
+        // By memory each has as much of it for all others; more of them than callers that are heard at once.
+        let count = if by == By::Memory { 12 } else { 70 };
+        let mut ends: Vec<End> = (0..count).map(|_| end(by)).collect();
         let addresses: Vec<Address> = ends.iter().map(|end| end.address).collect();
         let mut peers = Vec::new();
         for end in &mut ends {
@@ -136,11 +138,11 @@ fn many_meet_all_others_at_once() {
                 say(&mut ends, from, *peer, &[from as u8, to as u8]);
             }
         }
-        wait(&mut ends, |ends| ends.iter().all(|end| end.heard.packets.len() >= 12));
+        wait(&mut ends, |ends| ends.iter().all(|end| end.heard.packets.len() >= count));
         for (number, end) in ends.iter_mut().enumerate() {
             let mut said: Vec<_> = end.heard.packets.drain(..).map(|(_, said)| said).collect();
             said.sort_unstable();
-            let expected: Vec<_> = (0..12).map(|from| vec![from, number as u8]).collect();
+            let expected: Vec<_> = (0..count).map(|from| vec![from as u8, number as u8]).collect();
             assert_eq!(said, expected);
             assert!(end.heard.dead.is_empty());
         }
@@ -183,6 +185,84 @@ fn strangers_that_flood_and_never_prove_themselves_keep_nobody_out() {
     say(&mut ends, 1, peer, b"one");
     wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
     assert_eq!(ends[0].heard.joined.len(), 1);
+}
+
+/// Connects again and again until it is told to stop, and says what `say` has it say.
+fn flood(
+    to: SocketAddr,
+    is_over: &std::sync::atomic::AtomicBool,
+    say: impl Fn(usize, &mut TcpStream),
+) -> usize {
+    let (mut held, mut count) = (VecDeque::new(), 0);
+    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+        let Ok(mut stranger) = TcpStream::connect_timeout(&to, Duration::from_secs(1)) else {
+            continue;
+        };
+        say(count, &mut stranger);
+        held.push_back(stranger);
+        held.truncate(200);
+        count += 1;
+    }
+    count
+}
+
+/// What a stranger says that knows everything but the secret.
+fn lie(number: usize, stranger: &mut TcpStream) {
+    let them =
+        Address { id: [number as u8 | 1; 16], ..Address::of_tcp(([127, 0, 0, 1], 9).into()) };
+    let card = [&b"COVEYMX1"[..], &[number as u8; 32], &them.encode()].concat();
+    let said: [&[u8]; 4] = [&card, &[], &card[..50], &[&card[..], &[7; 32]].concat()];
+    let _ = stranger.write_all(said[number % 4]);
+}
+
+#[test]
+fn endpoints_meet_while_strangers_flood_them() {
+    let mut ends: Vec<End> = (0..6).map(|_| end(By::Tcp)).collect();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let addresses: Vec<Address> = ends.iter().map(|end| end.address).collect();
+    let tcp = addresses[0].tcp().expect("it listens");
+    std::thread::scope(|scope| {
+        let floods = [0, 1].map(|_| scope.spawn(|| flood(tcp, &is_over, lie)));
+        for from in 1..6 {
+            let peer = ends[from].mixed.call(&addresses[0]).expect("a peer");
+            say(&mut ends, from, peer, &[from as u8]);
+            wait(&mut ends, |ends| has_heard(&ends[0], &[from as u8]));
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let strangers: usize = floods.map(|flood| flood.join().expect("it ends")).iter().sum();
+        assert!(strangers > 64, "no flood: {strangers}");
+    });
+    assert_eq!(ends[0].heard.joined.len(), 5);
+    let door = ends[0].mixed.door.as_ref().expect("a door");
+    assert!(door.is_bounded());
+}
+
+/// Each field of an address says something else than what is so; but for the machine's address, where nobody answers until
+/// patience ends.
+#[test]
+fn addresses_that_lie_lead_to_nobody_or_to_the_one_they_name() {
+    for by in [By::Memory, By::Tcp] {
+        let mut ends = [end(by), end(by)];
+        let right = ends[1].address.encode();
+        for at in 0..ADDRESS_BYTES - 16 {
+            for bit in [1, 0x80] {
+                let mut bytes = right;
+                bytes[at] ^= bit;
+                let Some(lie) = Address::decode(&bytes) else { continue };
+                let peer = ends[0].mixed.call(&lie).expect("a number");
+                let said = [at as u8, bit];
+                wait(&mut ends, |ends| {
+                    let _ = ends[0].mixed.send(peer, &said, 0, |_| ());
+                    ends[0].heard.dead.contains(&peer) || has_heard(&ends[1], &said)
+                });
+            }
+        }
+        // None of it keeps the two apart.
+        let to = ends[1].address;
+        let peer = ends[0].mixed.call(&to).expect("a peer");
+        say(&mut ends, 0, peer, b"right");
+        wait(&mut ends, |ends| has_heard(&ends[1], b"right"));
+    }
 }
 
 #[test]
