@@ -6,6 +6,7 @@ use crate::domain::{Shared, State};
 use crate::eq;
 use crate::host;
 use covey_io::os::mixed::{ADDRESS_BYTES, Address};
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -13,6 +14,10 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Av {
     all: Vec<Option<Address>>,
+    /// The first number of each address: who sends is looked up by it.
+    numbers: HashMap<Address, usize>,
+    /// Numbers whose address another one had already.
+    doubles: usize,
     free: Vec<usize>,
     pub users: usize,
 }
@@ -24,20 +29,37 @@ impl Av {
 
     /// The number of an address, if it is there.
     pub fn find(&self, address: &Address) -> Option<FiAddr> {
-        let found = self.all.iter().position(|one| one.as_ref() == Some(address));
-        found.map(|at| at as FiAddr)
+        self.numbers.get(address).map(|at| *at as FiAddr)
     }
 
     fn add(&mut self, address: Address) -> FiAddr {
-        match self.free.pop() {
+        let at = match self.free.pop() {
             Some(at) => {
                 self.all[at] = Some(address);
-                at as FiAddr
+                at
             }
             None => {
                 self.all.push(Some(address));
-                self.all.len() as FiAddr - 1
+                self.all.len() - 1
             }
+        };
+        if *self.numbers.entry(address).or_insert(at) != at {
+            self.doubles += 1;
+        }
+        at as FiAddr
+    }
+
+    /// A number is that of an address no more; another one may still be.
+    fn forget(&mut self, address: Address, at: usize) {
+        if self.numbers.get(&address) != Some(&at) {
+            self.doubles -= 1;
+            return;
+        }
+        self.numbers.remove(&address);
+        let mut others = self.all.iter().take(if self.doubles > 0 { usize::MAX } else { 0 });
+        if let Some(other) = others.position(|one| *one == Some(address)) {
+            self.doubles -= 1;
+            self.numbers.insert(address, other);
         }
     }
 
@@ -45,7 +67,9 @@ impl Av {
         let place =
             usize::try_from(at).ok().filter(|at| self.all.get(*at).is_some_and(Option::is_some));
         let at = place.ok_or(Errno(libc::EINVAL))?;
-        self.all[at] = None;
+        if let Some(address) = self.all[at].take() {
+            self.forget(address, at);
+        }
         self.free.push(at);
         Ok(())
     }

@@ -14,6 +14,8 @@ pub struct Cntr {
     pub errors: u64,
     /// Whose operations count here.
     pub endpoints: Vec<usize>,
+    /// Registrations whose accesses count here, by whichever endpoint they come.
+    pub regions: usize,
     waker: Arc<Waker>,
 }
 
@@ -54,7 +56,8 @@ pub unsafe fn open(
     }
     let wait_obj = wait::offered(attr.map_or(abi::WAIT_NONE, |attr| attr.wait_obj))?;
     let waker = Arc::new(Waker::new()?);
-    let cntr = Cntr { value: 0, errors: 0, endpoints: Vec::new(), waker: waker.clone() };
+    let cntr =
+        Cntr { value: 0, errors: 0, endpoints: Vec::new(), regions: 0, waker: waker.clone() };
     let number = shared.gate.with(|state| state.cntrs.add(cntr));
     let fid = Fid { class: abi::CLASS_CNTR, context, ops: &raw const OPS };
     let fid = FidCntr { fid, ops: &raw const CNTR_OPS };
@@ -64,12 +67,29 @@ pub unsafe fn open(
 
 impl State {
     fn progress_cntr(&mut self, number: usize) {
+        if self.cntrs.look(number).is_some_and(|cntr| cntr.regions > 0) {
+            return self.progress_all();
+        }
         let mut at = 0;
         while let Some(&endpoint) = self.cntrs.look(number).and_then(|cntr| cntr.endpoints.get(at))
         {
             self.progress(endpoint);
             at += 1;
         }
+    }
+
+    #[cold]
+    fn progress_all(&mut self) {
+        let all: Vec<usize> = self.endpoints.each().map(|(number, _)| number).collect();
+        all.into_iter().for_each(|endpoint| self.progress(endpoint));
+    }
+
+    /// The endpoints that a counter hears of.
+    fn endpoints_of(&self, cntr: &Cntr) -> Vec<usize> {
+        if cntr.regions == 0 {
+            return cntr.endpoints.clone();
+        }
+        self.endpoints.each().map(|(number, _)| number).collect()
     }
 }
 
@@ -89,7 +109,7 @@ impl CntrObject {
             state.progress_cntr(self.number);
             self.waker.silence();
             let Some(cntr) = state.cntrs.look(self.number) else { return false };
-            let endpoints = cntr.endpoints.clone();
+            let endpoints = state.endpoints_of(cntr);
             endpoints.iter().all(|endpoint| state.prepare_sleep(*endpoint))
         })
     }
@@ -136,7 +156,7 @@ pub unsafe fn try_wait(fid: *mut Fid) -> Result<()> {
 call! {
     entry close(fid: *mut Fid) -> c_int {
         let cntr: &CntrObject = object(fid)?;
-        if cntr.with(|cntr| !cntr.endpoints.is_empty())? {
+        if cntr.with(|cntr| !cntr.endpoints.is_empty() || cntr.regions > 0)? {
             return Err(Errno(libc::EBUSY));
         }
         cntr.shared.gate.with(|state| state.cntrs.remove(cntr.number));

@@ -35,6 +35,8 @@ pub struct Shared {
     pub has_virtual_addresses: bool,
     /// `FI_MR_PROV_KEY`: keys are chosen here.
     pub chooses_keys: bool,
+    /// `FI_RMA_EVENT`: what peers read and write here is counted, and so goes through our engines.
+    pub reports_access: bool,
     /// What a thread that makes everything go on sleeps on.
     pub waker: Waker,
 }
@@ -67,6 +69,7 @@ pub unsafe fn open(
         gate: Gate::new(locks, State::default()),
         has_virtual_addresses: is_basic || attr.mr_mode & abi::MR_VIRT_ADDR != 0,
         chooses_keys: is_basic || attr.mr_mode & abi::MR_PROV_KEY != 0,
+        reports_access: info.caps & abi::RMA_EVENT != 0,
         waker: Waker::new()?,
     });
     let progress = if is_auto { Some(Progress::begin(&shared)?) } else { None };

@@ -15,7 +15,9 @@ use crate::cntr::{Cntr, CntrObject};
 use crate::cq::{Cq, CqObject};
 use crate::domain::{Shared, State};
 use crate::host;
+use crate::mr::Region;
 use crate::slab::Slab;
+use crate::wait::Waker;
 use covey_io::os::addresses::{Addresses, span_of};
 use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret, Settings};
 use covey_io::os::{random, shm};
@@ -55,6 +57,8 @@ pub struct Endpoint {
     /// Its transport was told that somebody sleeps.
     sleeps: bool,
     min_multi_recv: usize,
+    /// Accesses of peers are reported by themselves, whether they come with a word or not.
+    reports_access: bool,
 }
 
 /// Where the ends of operations are reported.
@@ -117,15 +121,16 @@ const COUNTED: [u64; 6] =
 pub struct Queues<'a> {
     cqs: &'a mut Slab<Cq>,
     cntrs: &'a mut Slab<Cntr>,
+    regions: &'a Slab<Region>,
 }
 
 impl State {
     /// An endpoint, and what it works with.
     #[inline]
     fn endpoint(&mut self, number: usize) -> Result<(&mut Endpoint, &Slab<Av>, Queues<'_>)> {
-        let State { endpoints, avs, cqs, cntrs, .. } = self;
+        let State { endpoints, avs, cqs, cntrs, regions } = self;
         let endpoint = endpoints.find(number).ok_or(Errno(libc::EINVAL))?;
-        Ok((endpoint, avs, Queues { cqs, cntrs }))
+        Ok((endpoint, avs, Queues { cqs, cntrs, regions }))
     }
 
     /// An endpoint goes on.
@@ -204,11 +209,15 @@ pub unsafe fn open(
         spare: Vec::new(),
         sleeps: false,
         min_multi_recv: 64,
+        reports_access: shared.reports_access,
     };
     let number = shared.gate.with(|state| {
         let mut endpoint = endpoint;
         for (_, region) in state.regions.each() {
             region.enter(&mut endpoint.engine)?;
+        }
+        for (_, cntr) in state.cntrs.each().filter(|(_, cntr)| cntr.regions > 0) {
+            endpoint.wakes(cntr.waker())?;
         }
         Ok::<usize, Errno>(state.endpoints.add(endpoint))
     })?;
@@ -262,6 +271,14 @@ fn settings(place: SocketAddr) -> Settings {
 }
 
 impl Endpoint {
+    /// Wakes a sleeper when something comes.
+    pub fn wakes(&mut self, waker: &Waker) -> Result<()> {
+        if let Some(descriptor) = self.engine.transport().sleep_on() {
+            waker.watch(descriptor)?;
+        }
+        Ok(())
+    }
+
     /// A number of an address vector means something else from now on.
     pub fn forget(&mut self, av: usize, number: FiAddr) {
         if self.av != Some(av) {
@@ -373,9 +390,7 @@ impl EpObject {
                 }
             }
             let cq = queues.cqs.find(cq.number).ok_or(Errno(libc::EINVAL))?;
-            if let Some(descriptor) = endpoint.engine.transport().sleep_on() {
-                cq.waker().watch(descriptor)?;
-            }
+            endpoint.wakes(cq.waker())?;
             if !cq.endpoints.contains(&self.number) {
                 cq.endpoints.push(self.number);
             }
@@ -393,9 +408,7 @@ impl EpObject {
                 }
             }
             let cntr = queues.cntrs.find(cntr.number).ok_or(Errno(libc::EINVAL))?;
-            if let Some(descriptor) = endpoint.engine.transport().sleep_on() {
-                cntr.waker().watch(descriptor)?;
-            }
+            endpoint.wakes(cntr.waker())?;
             if !cntr.endpoints.contains(&self.number) {
                 cntr.endpoints.push(self.number);
             }

@@ -6,6 +6,7 @@ use crate::abi::{
 use crate::boundary::{Errno, call, give, held, object, take};
 use crate::host::Host;
 use crate::{domain, eq, info, wait};
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
 
@@ -26,18 +27,38 @@ pub struct Fabric {
 call! {
     export fi_prov_ini() -> *mut Provider, otherwise std::ptr::null_mut(), {
         let Some(host) = Host::find() else { return std::ptr::null_mut() };
-        // It lives as long as libfabric, which writes to it.
-        Box::into_raw(Box::new(Provider {
-            version: info::PROVIDER_VERSION,
-            fi_version: host.version(),
-            context: [std::ptr::null_mut(); 4],
-            name: info::NAME.as_ptr(),
-            getinfo: Some(info::getinfo),
-            fabric: Some(open),
-            cleanup: Some(cleanup),
-        }))
+        let provider = PROVIDER.0.get();
+        // SAFETY: libfabric asks once, before it has told anybody of the place.
+        unsafe {
+            provider.write(Provider {
+                version: info::PROVIDER_VERSION,
+                fi_version: host.version(),
+                context: [std::ptr::null_mut(); 4],
+                name: info::NAME.as_ptr(),
+                getinfo: Some(info::getinfo),
+                fabric: Some(open),
+                cleanup: Some(cleanup),
+            });
+        }
+        provider
     }
 }
+
+/// What libfabric is given, and writes to. It lies in the library itself, so that it ends with it.
+struct Place(UnsafeCell<Provider>);
+
+// SAFETY: written before libfabric knows it, and only by libfabric after that.
+unsafe impl Sync for Place {}
+
+static PROVIDER: Place = Place(UnsafeCell::new(Provider {
+    version: 0,
+    fi_version: 0,
+    context: [std::ptr::null_mut(); 4],
+    name: std::ptr::null(),
+    getinfo: None,
+    fabric: None,
+    cleanup: None,
+}));
 
 call! {
     quiet cleanup() {}

@@ -74,7 +74,7 @@ impl<'a> Wish<'a> {
     /// Everything that can be refused.
     fn check(&self) -> Result<()> {
         let is_known = |format| matches!(format, abi::FORMAT_UNSPEC | abi::ADDR_COVEY);
-        let mut all = vec![self.caps() & !CAPS == 0];
+        let mut all = vec![self.caps() & !(CAPS | ASKED) == 0];
         all.extend(self.info.map(|info| is_known(info.addr_format)));
         all.extend(self.ep.map(ep_fits));
         all.extend(self.tx.map(|tx| tx_fits(tx, self.caps())));
@@ -160,7 +160,8 @@ impl<'a> Wish<'a> {
         tx.msg_order = order(self.tx.map_or(0, |tx| tx.msg_order));
         *rx = RX;
         rx.caps = self.rx.map_or(0, |rx| rx.caps);
-        rx.caps = if rx.caps == 0 { caps & RX.caps } else { granted(rx.caps) & RX.caps };
+        let wish = if rx.caps == 0 { caps } else { granted(rx.caps) };
+        rx.caps = wish & (RX.caps | ASKED);
         rx.op_flags = self.rx.map_or(0, |rx| rx.op_flags);
         rx.msg_order = order(self.rx.map_or(0, |rx| rx.msg_order));
         rx.total_buffered_recv = self.rx.map_or(0, |rx| rx.total_buffered_recv);
@@ -197,7 +198,8 @@ fn granted(wish: u64) -> u64 {
     };
     caps |= implied(abi::MSG | abi::TAGGED, abi::SEND | abi::RECV);
     caps |= implied(abi::RMA | abi::ATOMIC, ONE_SIDED);
-    caps & CAPS
+    // It takes memory out of the reach of peers, so only those have it that ask for it.
+    caps & (CAPS | ASKED)
 }
 
 /// A program that asks for no order is told the one that there is.
@@ -303,6 +305,8 @@ pub const CAPS: u64 = abi::RMA
     | abi::RECV
     | abi::DIRECTED_RECV
     | FREE;
+/// What is there only where it was asked for.
+const ASKED: u64 = abi::RMA_EVENT;
 const ONE_SIDED: u64 = abi::READ | abi::WRITE | abi::REMOTE_READ | abi::REMOTE_WRITE;
 const REMOTE: u64 = abi::REMOTE_READ | abi::REMOTE_WRITE;
 /// What is there whether it was asked for or not.

@@ -2,6 +2,7 @@
 
 use crate::abi::{self, Fid, FidMr, MrAttr, Ops, OpsMr};
 use crate::boundary::{Errno, Result, call, give, held, list, object, take};
+use crate::cntr::CntrObject;
 use crate::domain::{Domain, Shared, State};
 use crate::ep::span;
 use covey_io::os::addresses::Addresses;
@@ -19,6 +20,8 @@ pub struct Region {
     span: Span,
     /// None for memory that is only our side of operations.
     rights: Option<Rights>,
+    /// Counters of what peers read and write of it.
+    counters: [Option<usize>; 2],
 }
 
 impl Region {
@@ -64,14 +67,15 @@ struct Wish {
 
 impl Wish {
     /// The rights of peers, if they have any.
-    fn rights(&self, is_by_address: bool) -> Option<Rights> {
-        let has = |access: u64, rights: Rights| (self.access & access != 0).then_some(rights);
+    fn rights(&self, shared: &Shared) -> Option<Rights> {
         let both = abi::REMOTE_READ | abi::REMOTE_WRITE;
+        let has = |access: u64, rights: Rights| (self.access & access == access).then_some(rights);
         let all = [
             has(abi::REMOTE_READ, Rights::READ),
-            has(abi::REMOTE_WRITE, Rights::WRITE),
+            has(abi::REMOTE_WRITE, Rights::WRITE.and(Rights::UPDATE)),
             has(both, Rights::ATOMIC),
-            is_by_address.then_some(Rights::BY_ADDRESS),
+            shared.has_virtual_addresses.then_some(Rights::BY_ADDRESS),
+            shared.reports_access.then_some(Rights::REPORTED),
         ];
         let all = all.into_iter().flatten().reduce(Rights::and)?;
         (self.access & both != 0).then_some(all)
@@ -90,10 +94,10 @@ unsafe fn register(domain: *mut Fid, wish: &Wish, out: *mut *mut FidMr) -> Resul
     if wish.offset != 0 || out.is_null() {
         return Err(Errno(libc::EINVAL));
     }
-    let rights = wish.rights(shared.has_virtual_addresses);
+    let rights = wish.rights(shared);
     let (number, key) = shared.gate.with(|state| {
         let key = Key(if shared.chooses_keys { state.new_key()? } else { wish.key });
-        let region = Region { key, span: wish.span, rights };
+        let region = Region { key, span: wish.span, rights, counters: [None; 2] };
         state.register(region).map(|number| (number, key))
     })?;
     let fid = Fid { class: abi::CLASS_MR, context: wish.context, ops: &raw const OPS };
@@ -178,6 +182,49 @@ call! {
     }
 }
 
+impl Mr {
+    /// Counts what peers read or write here, as far as the domain hears of that.
+    fn bind_cntr(&self, cntr: &CntrObject, flags: u64) -> Result<c_int> {
+        if !self.shared.reports_access {
+            return Err(Errno(libc::ENOSYS));
+        }
+        if !Arc::ptr_eq(&self.shared, &cntr.shared) {
+            return Err(Errno(abi::EDOMAIN));
+        }
+        if flags == 0 || flags & !(abi::REMOTE_READ | abi::REMOTE_WRITE) != 0 {
+            return Err(Errno(abi::EBADFLAGS));
+        }
+        self.shared.gate.with(|state| {
+            let region = state.regions.find(self.number).ok_or(Errno(libc::EINVAL))?;
+            let bound = state.cntrs.find(cntr.number).ok_or(Errno(libc::EINVAL))?;
+            for (access, place) in ACCESSES.iter().zip(&mut region.counters) {
+                if flags & access != 0 {
+                    if place.is_some() {
+                        return Err(Errno(libc::EINVAL));
+                    }
+                    *place = Some(cntr.number);
+                    bound.regions += 1;
+                }
+            }
+            for (_, endpoint) in state.endpoints.each_mut() {
+                endpoint.wakes(bound.waker())?;
+            }
+            Ok(0)
+        })
+    }
+}
+
+/// Of a region's counters.
+const ACCESSES: [u64; 2] = [abi::REMOTE_READ, abi::REMOTE_WRITE];
+
+impl Region {
+    /// The counter of an access to memory with a key.
+    pub fn counter(&self, key: u64, access: u64) -> Option<usize> {
+        let at = ACCESSES.iter().position(|one| *one == access)?;
+        self.counters[at].filter(|_| self.key == Key(key) && self.rights.is_some())
+    }
+}
+
 /// Memory in one piece.
 ///
 /// # Safety
@@ -196,6 +243,11 @@ call! {
         let mr: &Mr = object(fid)?;
         mr.shared.gate.with(|state| {
             let Some(region) = state.regions.remove(mr.number) else { return };
+            for counter in region.counters.into_iter().flatten() {
+                if let Some(cntr) = state.cntrs.find(counter) {
+                    cntr.regions -= 1;
+                }
+            }
             state.endpoints.each_mut().for_each(|(_, endpoint)| region.leave(&mut endpoint.engine));
         });
         drop(take::<Mr, _>(fid)?);
@@ -204,10 +256,11 @@ call! {
 }
 
 call! {
-    entry bind(_fid: *mut Fid, to: *mut Fid, _flags: u64) -> c_int {
+    entry bind(fid: *mut Fid, to: *mut Fid, flags: u64) -> c_int {
         match object::<Fid, _>(to)?.class {
             // It is every endpoint's.
             abi::CLASS_EP => Ok(0),
+            abi::CLASS_CNTR => object::<Mr, _>(fid)?.bind_cntr(object(to)?, flags),
             _ => Err(Errno(libc::ENOSYS)),
         }
     }

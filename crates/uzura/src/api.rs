@@ -207,6 +207,11 @@ impl Rights {
     pub const ALL: Rights = Rights(7);
     /// Peers say where by addresses of the memory instead of offsets in the registration: [`Remote::at`] is one.
     pub const BY_ADDRESS: Rights = Rights(8);
+    /// Atomic operations that bring nothing back. Reading atomically needs [`READ`](Rights::READ) only.
+    pub const UPDATE: Rights = Rights(16);
+    /// Each access of a peer is a completion here ([`End::Accessed`]). Peers then ask this engine for everything, also where
+    /// they can reach the memory.
+    pub const REPORTED: Rights = Rights(32);
 
     /// Both.
     pub const fn and(self, other: Rights) -> Rights {
@@ -246,6 +251,17 @@ pub enum End {
     Released,
     /// A peer has put memory here and told it ([`Engine::put_telling`](crate::Engine::put_telling)); there is no context.
     Written,
+    /// A peer has accessed memory that was [registered so](Rights::REPORTED). The context is the key.
+    Accessed(Access),
+}
+
+/// What a peer has done to memory here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It has got it, before or instead of changing it.
+    Read,
+    /// It has put it, or changed it without getting it.
+    Write,
 }
 
 /// The end of an operation, or what a peer has done here.

@@ -2,7 +2,7 @@
 //! one packet, so each is done as a whole, in the order in which they came.
 
 use crate::Fault;
-use crate::api::Rights;
+use crate::api::{Access, Rights};
 use crate::core::Core;
 use crate::numbers::Wire;
 use crate::packet::{Head, PLAIN};
@@ -173,11 +173,28 @@ pub(crate) struct Asked {
 impl<M: Memory> Core<M> {
     /// A peer's atomic request.
     pub fn serve_atomic(&mut self, peer: Peer, asked: Asked, payload: &[u8]) {
-        let op = asked.op;
-        match self.atomic_here(peer, asked, payload) {
+        let Asked { op, key, .. } = asked;
+        let done = self.atomic_here(peer, asked, payload);
+        if let Ok(before) = &done {
+            let access = if before.is_some() { Access::Read } else { Access::Write };
+            let bytes = before.as_ref().map_or(payload.len(), Vec::len) as u64;
+            self.accessed(peer, key, access, bytes);
+        }
+        match done {
             Ok(Some(before)) => self.reply(peer, Head::Data { op, at: 0 }, before),
             Ok(None) => self.reply(peer, Head::Ack { op, fault: 0 }, Vec::new()),
             Err(fault) => self.reply(peer, Head::Ack { op, fault: fault.number() }, Vec::new()),
+        }
+    }
+
+    /// The right that it takes: less than all atomic operations where it only reads, or brings nothing back.
+    fn right_for(&mut self, key: u64, atomic: Atomic) -> Rights {
+        let rights = self.table.find(key).map_or(Rights(0), |found| Rights(found.rights));
+        match atomic {
+            _ if rights.permit(Rights::ATOMIC) => Rights::ATOMIC,
+            Atomic::Update(_) => Rights::UPDATE,
+            Atomic::Fetch(Op::NoOp) => Rights::READ,
+            _ => Rights::ATOMIC,
         }
     }
 
@@ -202,7 +219,8 @@ impl<M: Memory> Core<M> {
         }
         let Asked { key, at, .. } = asked;
         let named = Named { slot: PLAIN, types: PLAIN, key, at, total: bytes as u64 };
-        let place = self.place_of(peer, named, Rights::ATOMIC)?;
+        let right = self.right_for(key, atomic);
+        let place = self.place_of(peer, named, right)?;
         let ours = self.config.order;
         let theirs = if self.is_foreign(peer) { ours.other() } else { ours };
         let mut operands = payload.to_vec();

@@ -222,7 +222,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     fn publish(&mut self, registration: Registration) -> Key {
         let Registration { key, span, rights } = registration;
-        if let Some(slot) = self.core.table.publish(key) {
+        // Who reaches the memory without us leaves nothing to report.
+        let is_seen = !Rights(rights).permit(Rights::REPORTED);
+        if is_seen && let Some(slot) = self.core.table.publish(key) {
             self.transport.publish(slot, Some(Published { key, span, rights }));
         }
         Key(key)

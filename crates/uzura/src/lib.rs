@@ -52,8 +52,8 @@ mod serve;
 mod table;
 
 pub use api::{
-    Claim, Completion, Config, Done, End, Form, HEADER_BYTES_MAX, Key, Local, Match, Message, OpId,
-    Probe, Remote, Rights, Rule, Source, Started, Stats, Tag,
+    Access, Claim, Completion, Config, Done, End, Form, HEADER_BYTES_MAX, Key, Local, Match,
+    Message, OpId, Probe, Remote, Rights, Rule, Source, Started, Stats, Tag,
 };
 pub use atomics::Compare;
 pub use engine::Engine;

@@ -2,7 +2,7 @@
 //! touched any more from one packet to the next, and nothing is kept between them.
 
 use crate::Fault;
-use crate::api::Rights;
+use crate::api::{Access, Rights};
 use crate::atomics::Asked;
 use crate::core::Core;
 use crate::forms::Committed;
@@ -38,11 +38,13 @@ impl<M: Memory> Core<M> {
             Head::Put { op, last, slot, types, key, at, packed, total } => {
                 let named = Named { slot, types, key, at, total };
                 let result = self.put_here(peer, named, packed, payload);
+                self.report(peer, named, (last != 0, Access::Write), result);
                 self.answer(peer, op, last, result);
             }
             Head::Accumulate { op, last, what, slot, types, key, at, packed, total } => {
                 let named = Named { slot, types, key, at, total };
                 let result = self.combine_here(peer, named, what, packed, payload, None);
+                self.report(peer, named, (last != 0, Access::Write), result);
                 self.answer(peer, op, last, result);
             }
             Head::Fetch { op, what, slot, types, key, at, packed, total } => {
@@ -50,12 +52,15 @@ impl<M: Memory> Core<M> {
                 let mut before = vec![0; payload.len()];
                 let result =
                     self.combine_here(peer, named, what, packed, payload, Some(&mut before));
+                let is_last = packed.checked_add(before.len() as u64) == Some(total);
+                self.report(peer, named, (is_last, Access::Read), result);
                 self.answer_with(peer, op, packed, before, result);
             }
             Head::Swap { op, slot, types, key, at } => {
                 let named = Named { slot, types, key, at, total: payload.len() as u64 / 2 };
                 let mut before = vec![0; payload.len() / 2];
                 let result = self.swap_here(peer, named, payload, &mut before);
+                self.report(peer, named, (true, Access::Read), result);
                 self.answer_with(peer, op, 0, before, result);
             }
             Head::Get { op, slot, key, at, total } => {
@@ -65,6 +70,19 @@ impl<M: Memory> Core<M> {
                 self.serve_atomic(peer, Asked { op, kind, what, element, key, at }, payload);
             }
             _ => self.violation(peer),
+        }
+    }
+
+    /// Reports an access whose last part was done well.
+    fn report(
+        &mut self,
+        peer: Peer,
+        named: Named,
+        (is_last, access): (bool, Access),
+        result: Result<(), Fault>,
+    ) {
+        if is_last && result.is_ok() {
+            self.accessed(peer, named.key, access, named.total);
         }
     }
 

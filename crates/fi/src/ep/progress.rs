@@ -5,7 +5,7 @@ use crate::abi::{self, CqEntry};
 use crate::av::Av;
 use crate::cq::Entry;
 use crate::slab::Slab;
-use covey_uzura::{Completion, End, Fault, Probe};
+use covey_uzura::{Access, Completion, End, Fault, Probe};
 use covey_wire::{Peer, Transport};
 use libc::iovec;
 use std::ffi::c_void;
@@ -57,6 +57,7 @@ impl Endpoint {
                 End::Part => self.part(avs, queues, &done),
                 End::Released => self.released(queues, &done),
                 End::Written => self.written(avs, queues, &done),
+                End::Accessed(access) => self.accessed(queues, access, done.context),
                 _ => {}
             }
         }
@@ -119,7 +120,10 @@ impl Endpoint {
     /// Reports what a peer has written here and told.
     fn written(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: &Completion) {
         let kind = abi::RMA | abi::REMOTE_WRITE;
-        self.count(queues, kind, true);
+        // Where accesses are reported, bytes were when they came.
+        if !self.reports_access || done.bytes == 0 {
+            self.count(queues, kind, true);
+        }
         let entry = CqEntry {
             op_context: std::ptr::null_mut(),
             flags: kind | abi::REMOTE_CQ_DATA,
@@ -131,6 +135,20 @@ impl Endpoint {
         let source = self.number(avs, done.peer);
         if let Some(cq) = self.rx.cq.and_then(|cq| queues.cqs.find(cq)) {
             cq.push(Entry { entry, source, failed: None });
+        }
+    }
+
+    /// Counts what a peer has read or written here.
+    #[cold]
+    fn accessed(&mut self, queues: &mut Queues<'_>, access: Access, key: u64) {
+        let kind = match access {
+            Access::Read => abi::REMOTE_READ,
+            Access::Write => abi::REMOTE_WRITE,
+        };
+        self.count(queues, kind, true);
+        let counter = queues.regions.each().find_map(|(_, region)| region.counter(key, kind));
+        if let Some(cntr) = counter.and_then(|counter| queues.cntrs.find(counter)) {
+            cntr.count(true);
         }
     }
 

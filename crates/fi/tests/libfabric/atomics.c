@@ -34,6 +34,40 @@ static uint64_t swapped(int op, uint64_t expected, uint64_t new) {
     return room[2];
 }
 
+/* One operation on memory with this key; an error as a negative number. */
+static int tried(uint64_t key, int op, int is_fetched) {
+    uint64_t *room = (uint64_t *)ends[0].memory;
+    room[0] = 1;
+    struct fi_ioc from = {room, 1}, before = {room + 1, 1};
+    struct fi_rma_ioc where = {0, 1, key};
+    struct fi_msg_atomic message = {.msg_iov = &from, .iov_count = 1, .addr = to, .rma_iov = &where, .rma_iov_count = 1,
+                                    .datatype = FI_UINT64, .op = op, .context = &context};
+    if (is_fetched)
+        IS(fi_fetch_atomicmsg(ends[0].ep, &message, &before, NULL, 1, FI_COMPLETION), 0);
+    else
+        IS(fi_atomicmsg(ends[0].ep, &message, FI_COMPLETION), 0);
+    return next(0, &entry, &error);
+}
+
+/* Memory that may be read only is not changed by them, and what may be written only does not come back. */
+static void rights(void) {
+    struct fid_mr *readable, *writable;
+    uint64_t *one = (uint64_t *)ends[1].memory + 1000, *other = one + 1;
+    (*one = 40, *other = 50);
+    IS(fi_mr_reg(ends[1].domain, one, 8, FI_REMOTE_READ, 0, 18, 0, &readable, NULL), 0);
+    IS(fi_mr_reg(ends[1].domain, other, 8, FI_REMOTE_WRITE, 0, 19, 0, &writable, NULL), 0);
+    IS(tried(18, FI_SUM, 0), -FI_EACCES);
+    IS(tried(18, FI_SUM, 1), -FI_EACCES);
+    IS(tried(18, FI_ATOMIC_READ, 1), 0);
+    CHECK(*one == 40 && ((uint64_t *)ends[0].memory)[1] == 40);
+    IS(tried(19, FI_SUM, 1), -FI_EACCES);
+    IS(tried(19, FI_ATOMIC_READ, 1), -FI_EACCES);
+    IS(tried(19, FI_SUM, 0), 0);
+    IS(*other, 51);
+    IS(fi_close(&readable->fid), 0);
+    IS(fi_close(&writable->fid), 0);
+}
+
 static void queries(void) {
     struct fi_atomic_attr attr;
     IS(fi_query_atomic(ends[0].domain, FI_INT32, FI_SUM, &attr, 0), 0);
@@ -81,6 +115,7 @@ int main(int count, char **arguments) {
     }
     IS(fetched(FI_ATOMIC_READ, 0), 104);
     IS(fi_inject_atomic(ends[0].ep, &one, 1, to, 8, 17, FI_DOUBLE_COMPLEX, FI_SUM), -FI_EOPNOTSUPP);
+    rights();
     IS(fi_close(&mr->fid), 0);
     close_ends();
     return 0;

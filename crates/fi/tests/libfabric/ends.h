@@ -18,9 +18,10 @@ struct end {
 
 static struct end ends[2];
 static int is_auto;
+static enum fi_cq_format cq_format = FI_CQ_FORMAT_TAGGED;
 
 static inline void open_end(struct end *end) {
-    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
+    struct fi_cq_attr cq = {.format = cq_format, .wait_obj = FI_WAIT_FD};
     struct fi_av_attr av = {.type = FI_AV_TABLE};
     struct fi_cntr_attr cntr = {.wait_obj = FI_WAIT_UNSPEC};
     IS(fi_domain(fabric, info, &end->domain, NULL), 0);
@@ -109,10 +110,12 @@ static inline void is_received(int at, void *context, size_t bytes, uint64_t tag
 
 /* What was opened is busy while something in it is open. */
 static inline void close_end(struct end *end) {
-    IS(fi_close(&end->av->fid), -FI_EBUSY);
-    IS(fi_close(&end->cq->fid), -FI_EBUSY);
-    IS(fi_close(&end->domain->fid), -FI_EBUSY);
-    IS(fi_close(&end->ep->fid), 0);
+    if (end->ep) {
+        IS(fi_close(&end->av->fid), -FI_EBUSY);
+        IS(fi_close(&end->cq->fid), -FI_EBUSY);
+        IS(fi_close(&end->domain->fid), -FI_EBUSY);
+        IS(fi_close(&end->ep->fid), 0);
+    }
     IS(fi_close(&end->sent->fid), 0);
     IS(fi_close(&end->received->fid), 0);
     IS(fi_close(&end->cq->fid), 0);

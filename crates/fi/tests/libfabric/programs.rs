@@ -9,15 +9,113 @@ use std::process::Stdio;
 
 #[track_caller]
 fn is_right(name: &str, environment: &[(&str, &str)], arguments: &[&str]) {
+    is_right_under(Watched::No, name, environment, arguments);
+}
+
+/// Who looks at what a program does to its memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    No,
+    BySanitizers,
+    ByValgrind,
+}
+
+#[track_caller]
+fn is_right_under(watched: Watched, name: &str, environment: &[(&str, &str)], arguments: &[&str]) {
     if !has_libfabric() {
         return;
     }
     let place = Place::new();
-    let program = place.compiled("gcc", name, &["-lfabric", "-pthread"]);
-    let mut command = place.command(program);
+    let mut options = vec!["-lfabric", "-pthread"];
+    if watched == Watched::BySanitizers {
+        options.extend(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+    }
+    let program = place.compiled("gcc", name, &options);
+    let mut command = match watched {
+        Watched::ByValgrind => {
+            let mut command = place.command(VALGRIND[0]);
+            command.args(&VALGRIND[1..]).arg(program);
+            command
+        }
+        _ => place.command(program),
+    };
     command.envs(environment.iter().copied()).args(arguments);
     let done = ended(command);
-    assert!(done.ok && done.said.ends_with("right\n"), "{}", done.said);
+    assert!(done.ok && done.said.contains("right\n"), "{name}: {}", done.said);
+}
+
+/// What a thread keeps for itself until the end of the process is no leak.
+const VALGRIND: [&str; 6] = [
+    "valgrind",
+    "--quiet",
+    "--error-exitcode=9",
+    "--leak-check=full",
+    "--show-leak-kinds=definite,indirect",
+    "--errors-for-leak-kinds=definite",
+];
+
+/// What is run under those that watch: everything that one process does with itself.
+const PROGRAMS: [(&str, &[&str]); 6] = [
+    ("wishes.c", &[]),
+    ("messages.c", &[]),
+    ("queues.c", &[]),
+    ("rma.c", &["manual", "offsets"]),
+    ("atomics.c", &[]),
+    ("events.c", &[]),
+];
+
+#[test]
+fn programs_are_clean_under_the_sanitizers() {
+    for shm in ["1", "0"] {
+        for (name, words) in PROGRAMS {
+            is_right_under(Watched::BySanitizers, name, &[("COVEY_FI_SHM", shm)], words);
+        }
+    }
+    is_right_under(Watched::BySanitizers, "messages.c", &[], &["auto"]);
+    is_right_under(Watched::BySanitizers, "threads.c", &[], &[]);
+}
+
+#[test]
+fn programs_touch_and_lose_no_memory_under_valgrind() {
+    if !has_program("valgrind") {
+        return skip("needs valgrind");
+    }
+    for (name, words) in PROGRAMS {
+        is_right_under(Watched::ByValgrind, name, &[], words);
+    }
+    is_right_under(Watched::ByValgrind, "messages.c", &[("COVEY_FI_SHM", "0")], &[]);
+}
+
+#[test]
+fn threads_share_endpoints_and_all_that_belongs_to_them() {
+    is_right("threads.c", &[], &[]);
+    is_right("threads.c", &[("COVEY_FI_SHM", "0")], &[]);
+    is_right("threads.c", &[], &["auto"]);
+}
+
+#[test]
+fn queues_have_every_format_and_what_cannot_be_waited_with_is_refused() {
+    is_right("queues.c", &[], &[]);
+}
+
+#[test]
+fn accesses_of_others_are_counted_where_that_was_asked_for() {
+    is_right("events.c", &[], &[]);
+    is_right("events.c", &[("COVEY_FI_SHM", "0")], &[]);
+    is_right("events.c", &[], &["auto"]);
+}
+
+#[test]
+fn one_that_stops_is_waited_for_and_one_that_is_killed_is_not() {
+    is_right("lost.c", &[], &[]);
+    is_right("lost.c", &[("COVEY_FI_SHM", "0")], &[]);
+    is_right("lost.c", &[("LEAVES_A_CHILD", "1")], &[]);
+}
+
+#[test]
+fn processes_with_different_secrets_end_with_errors() {
+    is_right("lost.c", &[], &["strangers"]);
+    is_right("lost.c", &[("COVEY_FI_SHM", "0")], &["strangers"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::Fault;
-use crate::api::{Completion, End};
+use crate::api::{Access, Completion, End, Rights};
 use crate::envelope::{Envelope, Traits};
 use crate::matching::Body;
 use crate::numbers::OpIndex;
@@ -197,6 +197,15 @@ impl<M: Memory> Core<M> {
             let completion = Completion::well(0, peer, 0, bytes);
             let (end, data) = (End::Written, Some(data));
             self.completions.push_back(Completion { end, data, ..completion });
+        }
+    }
+
+    /// A peer has accessed memory here. It is reported where that was wanted.
+    pub fn accessed(&mut self, peer: Peer, key: u64, access: Access, bytes: u64) {
+        let found = self.table.find(key);
+        if found.is_ok_and(|found| Rights(found.rights).permit(Rights::REPORTED)) {
+            let completion = Completion::well(key, peer, 0, bytes);
+            self.completions.push_back(Completion { end: End::Accessed(access), ..completion });
         }
     }
 

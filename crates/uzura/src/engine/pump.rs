@@ -3,6 +3,7 @@
 
 use super::Engine;
 use crate::Fault;
+use crate::api::Access;
 use crate::envelope::{Envelope, Traits};
 use crate::forms::Committed;
 use crate::numbers::{OpIndex, Wire};
@@ -491,7 +492,11 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         match self.sent(peer, sent) {
             Finished => {
                 answer.at += bytes;
-                if answer.at == answer.total { Finished } else { More }
+                if answer.at < answer.total {
+                    return More;
+                }
+                self.core.accessed(peer, answer.key, Access::Read, answer.total);
+                Finished
             }
             step => step,
         }
