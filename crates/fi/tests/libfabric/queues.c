@@ -53,6 +53,43 @@ static void format(enum fi_cq_format which, size_t bytes) {
     fi_freeinfo(info);
 }
 
+/* Receives are refused when there are too many, and as long as a queue is full of what has ended; nothing is lost. */
+static void full(void) {
+    struct fi_cq_tagged_entry read[64];
+    int context;
+    size_t posted = 0, sent = 0;
+    ssize_t result;
+    open_ends(0, NULL, FI_TAGGED, 0);
+    while (!(result = fi_trecv(ends[1].ep, ends[1].memory, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &context))) {
+        posted++;
+        CHECK(posted < 10000000);
+    }
+    IS(result, -FI_EAGAIN);
+    CHECK(posted >= info->rx_attr->size);
+    double until = now() + 60;
+    while (sent < posted || fi_cntr_read(ends[1].received) < posted) {
+        result = sent < posted ? fi_tinject(ends[0].ep, ends[0].memory, 8, ends[0].other, 1) : -FI_EAGAIN;
+        if (result == -FI_EAGAIN) fi_cq_read(ends[0].cq, NULL, 0);
+        else {
+            IS(result, 0);
+            sent++;
+        }
+        CHECK(now() < until);
+    }
+    IS(fi_trecv(ends[1].ep, ends[1].memory, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &context), -FI_EAGAIN);
+    while (posted > 0) {
+        result = fi_cq_read(ends[1].cq, read, 64);
+        CHECK(result > 0 && (size_t)result <= posted && read[0].op_context == &context);
+        posted -= result;
+    }
+    nothing_more(1);
+    IS(fi_trecv(ends[1].ep, ends[1].memory, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &context), 0);
+    IS(fi_cancel(&ends[1].ep->fid, &context), 0);
+    for (int at = 0; at < 2; at++) close_end(&ends[at]);
+    IS(fi_close(&fabric->fid), 0);
+    fi_freeinfo(info);
+}
+
 static void waits(void) {
     static const enum fi_wait_obj there[] = {FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_YIELD};
     static const enum fi_wait_obj refused[] = {FI_WAIT_SET, FI_WAIT_MUTEX_COND, FI_WAIT_POLLFD};
@@ -104,6 +141,7 @@ int main(void) {
     format(FI_CQ_FORMAT_DATA, sizeof(struct fi_cq_data_entry));
     format(FI_CQ_FORMAT_TAGGED, sizeof(struct fi_cq_tagged_entry));
     cq_format = FI_CQ_FORMAT_TAGGED;
+    full();
     waits();
     return 0;
 }
