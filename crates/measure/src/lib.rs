@@ -24,6 +24,7 @@ pub mod cell;
 pub mod child;
 pub mod disk;
 pub mod environment;
+pub mod fabric;
 pub mod floor;
 pub mod hosts;
 pub mod html;

@@ -1,6 +1,7 @@
 //! `covey tune mpi`: the curve of a wire seen through an MPI library.
 
 use super::blocks::{self, Progress, Through};
+use super::fabric;
 use super::hosts::{Hosts, Machines};
 use super::levels::Level;
 use super::probe::Plan;
@@ -9,7 +10,7 @@ use super::scratch::Scratch;
 use super::stop::Stop;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A library.
@@ -211,6 +212,35 @@ impl Mpi {
         }
         command.args(["-n", &ranks]);
         Ok(command)
+    }
+
+    /// The same on this machine, through Covey's provider in a directory: by memory, or by TCP.
+    pub fn launch_over_covey(
+        &self,
+        provider: &Path,
+        by_memory: bool,
+        ranks: usize,
+        scratch: &Scratch,
+    ) -> Command {
+        let mut command = Hosts::Here.command(self.launcher);
+        command.env("TMPDIR", scratch.path()).env("FI_PROVIDER_PATH", provider);
+        command.envs(fabric::variables(self.library).iter().copied());
+        command.env("COVEY_FI_SHM", if by_memory { "1" } else { "0" });
+        command.env("COVEY_FI_ADDRESS", "127.0.0.1");
+        match self.library {
+            Library::Openmpi => {
+                command.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+                command.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+                command.args(["--bind-to", "none", "--oversubscribe"]);
+            }
+            // It has memory of its own between the ranks of a machine.
+            Library::Mpich => drop(command.env("MPIR_CVAR_NOLOCAL", "1")),
+        }
+        if is_crowded(ranks) {
+            self.yields(&mut command);
+        }
+        command.args(["-n", &ranks.to_string()]);
+        command
     }
 
     /// The same by `covey run`: the ranks talk by TCP, even if both nodes are on one machine.

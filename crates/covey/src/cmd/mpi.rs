@@ -4,8 +4,9 @@ use super::Context;
 use crate::config::{Config, find, load_found};
 use crate::error::{Error, Result};
 use covey_cluster::tuned;
+use covey_measure::fabric;
 use covey_measure::mpi::{Library, Mpi, choose};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Send the messages of MPI programs over Covey
 ///
@@ -44,7 +45,7 @@ struct Env {
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let Command::Env(args) = args.command;
-    let directory = directory().ok_or_else(missing)?;
+    let directory = fabric::directory().ok_or_else(missing)?;
     let found = choose(args.mpi)?;
     let (able, unable): (Vec<Mpi>, Vec<Mpi>) = found.into_iter().partition(Mpi::speaks_libfabric);
     if able.is_empty() {
@@ -120,15 +121,7 @@ pub(super) fn common(directory: &Path, eager_limit: Option<u64>) -> Vec<String> 
 
 /// The variables of one library.
 pub(super) fn of(library: Library) -> Vec<String> {
-    let words: &[&str] = match library {
-        Library::Openmpi => &[
-            "OMPI_MCA_pml=cm",
-            "OMPI_MCA_mtl=ofi",
-            "OMPI_MCA_opal_common_ofi_provider_include=covey",
-        ],
-        Library::Mpich => &["MPIR_CVAR_CH4_NETMOD=ofi", "FI_PROVIDER=covey"],
-    };
-    words.iter().map(|word| (*word).to_owned()).collect()
+    fabric::variables(library).iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 fn missing() -> Error {
@@ -136,22 +129,6 @@ fn missing() -> Error {
         "`make install` installs it below lib/libfabric; COVEY_FI_LIBRARY names another place",
     )
 }
-
-/// The directory of `libcovey-fi.so`: as `COVEY_FI_LIBRARY` names it, beside this program, or where `make install` puts it.
-/// None where it is nowhere.
-pub(super) fn directory() -> Option<PathBuf> {
-    let named = std::env::var_os(LIBRARY).map(PathBuf::from);
-    let program = std::env::current_exe().ok();
-    let beside = program.as_deref().and_then(Path::parent);
-    let installed = beside.and_then(Path::parent).map(|above| above.join("lib/libfabric"));
-    let near = [beside.map(Path::to_owned), installed].into_iter().flatten();
-    let all = named.into_iter().chain(near.map(|directory| directory.join("libcovey-fi.so")));
-    // The file may be a link to one of another name; libfabric wants this one.
-    all.into_iter().find(|file| file.is_file())?.parent()?.canonicalize().ok()
-}
-
-/// The variable that names the file of the provider.
-pub(super) const LIBRARY: &str = "COVEY_FI_LIBRARY";
 
 /// What the provider's window has room for.
 const EAGER_BYTES_MAX: u64 = 64 << 10;

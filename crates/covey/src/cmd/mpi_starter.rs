@@ -126,7 +126,7 @@ impl Job {
             // Open MPI 4 looks who has started it before it looks for PMIx: under jsrun it takes PMIx.
             all.push("JSM_JSRUN_PORT=1".to_owned());
         }
-        if let Some(directory) = super::mpi::directory() {
+        if let Some(directory) = covey_measure::fabric::directory() {
             all.push(format!("{PROVIDER}={}", directory.display()));
         }
         let each = here.clone().map(|rank| {

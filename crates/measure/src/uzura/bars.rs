@@ -8,6 +8,8 @@ use serde::Serialize;
 
 /// What the engine is called among those that are measured.
 pub const ENGINE: &str = "Covey";
+/// What the provider of libfabric is called, before the library that sends through it.
+pub const PROVIDER: &str = "the provider below";
 /// Times of a cache line that differ by more than this factor were not taken at the same distance.
 const PLACEMENT_FACTOR: f64 = 1.3;
 
@@ -73,6 +75,15 @@ pub fn judge(all: &[Summary]) -> Vec<Bar> {
             "a unix socket, 1.5 of its rate",
         ));
     }
+    for bytes in [8, 64, 1 << 10] {
+        bars.extend(found.provider(Over::Memory, What::PingPong(bytes), 1.15));
+    }
+    for bytes in [64 << 10, 1 << 20] {
+        bars.extend(found.provider(Over::Memory, What::PingPong(bytes), 0.5));
+    }
+    for bytes in super::peers::MESSAGES_TCP {
+        bars.extend(found.provider(Over::Tcp, What::PingPong(bytes), 1.0));
+    }
     for side in SIDES {
         for shape in [Shape::Gather, Shape::Scatter] {
             bars.extend(found.matrix(shape, side));
@@ -90,7 +101,8 @@ impl Found<'_> {
 
     /// The best that is not ours.
     fn of(&self, over: Over, what: What) -> Option<&Summary> {
-        let others = self.all(over, what).filter(|one| one.who != ENGINE);
+        let is_ours = |one: &&Summary| one.who == ENGINE || one.who.starts_with(PROVIDER);
+        let others = self.all(over, what).filter(|one| !is_ours(one));
         others.min_by(|a, b| a.p10_ns.total_cmp(&b.p10_ns))
     }
 
@@ -107,7 +119,20 @@ impl Found<'_> {
         factor: f64,
         words: &str,
     ) -> Option<Bar> {
-        let (ours, against) = (self.by(over, what, ENGINE)?, against?);
+        self.bar_of(ENGINE, over, what, against, factor, words)
+    }
+
+    /// The same of one of ours.
+    fn bar_of(
+        &self,
+        who: &str,
+        over: Over,
+        what: What,
+        against: Option<&Summary>,
+        factor: f64,
+        words: &str,
+    ) -> Option<Bar> {
+        let (ours, against) = (self.by(over, what, who)?, against?);
         let limit_ns = against.p10_ns * factor;
         Some(Bar {
             over,
@@ -124,6 +149,14 @@ impl Found<'_> {
     fn peer(&self, over: Over, what: What, who: &str, factor: f64) -> Option<Bar> {
         let against = self.by(over, what, who);
         self.bar(over, what, against, factor, &against?.who)
+    }
+
+    /// Open MPI through the provider, at most what it takes its own way times a factor.
+    fn provider(&self, over: Over, what: What, factor: f64) -> Option<Bar> {
+        let against = self.by(over, what, "Open MPI");
+        let words = format!("{}, for the provider", against?.who);
+        let who = format!("{PROVIDER} Open MPI");
+        self.bar_of(&who, over, what, against, factor, &words)
     }
 
     /// 1.25 times what a cache line takes, and 60 ns.
@@ -251,6 +284,27 @@ mod tests {
             bars.iter().map(|bar| bar.is_met).collect::<Vec<_>>()
         };
         assert_eq!((met(80.0), met(81.0)), (vec![true], vec![false]));
+    }
+
+    #[test]
+    fn the_provider_is_held_against_the_library_that_sends_through_it_and_is_no_other() {
+        let what = What::PingPong(64 << 10);
+        let through = format!("{PROVIDER} Open MPI 4.1.4");
+        let met = |ns| {
+            let bars = judge(&all(&[
+                (Over::Memory, what, "Covey", 3.0, 50.0),
+                (Over::Memory, what, "Open MPI 4.1.4, vader", 6.0, 50.0),
+                (Over::Memory, what, through.as_str(), ns, 50.0),
+            ]));
+            bars.iter().map(|bar| (bar.limit_ns, bar.is_met)).collect::<Vec<_>>()
+        };
+        assert_eq!((met(3.0), met(3.1)), (vec![(3.0, true)], vec![(3.0, false)]));
+        let (bytes, ours) = (What::PingPong(8), "the provider below Open MPI 5");
+        let tcp = judge(&all(&[
+            (Over::Tcp, bytes, "Open MPI 4.1.4, tcp BTL", 5000.0, 50.0),
+            (Over::Tcp, bytes, ours, 4000.0, 50.0),
+        ]));
+        assert_eq!(tcp.iter().map(|bar| bar.is_met).collect::<Vec<_>>(), [true]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The message libraries that are installed, measured by a program of ours in C.
 
+use super::bars::PROVIDER;
 use super::figures::{Figures, Samples};
 use super::meter::Plan;
 use super::what::{Move, Over, Shape, What};
@@ -11,6 +12,7 @@ use crate::mpi::{Library, Mpi, Wait};
 use crate::programs::{self, PAIRS_MPI};
 use crate::scratch::Scratch;
 use crate::stop::Stop;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long the program may write nothing, besides its slices: it starts, or one operation takes long.
@@ -46,7 +48,7 @@ pub fn whats(over: Over, sides: &[u64], is_matrices: bool) -> Vec<What> {
 }
 
 /// What a library calls the way that its messages take.
-pub fn name(mpi: &Mpi, over: Over, one_copy: bool) -> String {
+fn name(mpi: &Mpi, over: Over, one_copy: bool) -> String {
     let way = match (mpi.library, over) {
         (Library::Openmpi, Over::Memory) => "vader",
         (Library::Openmpi, Over::Tcp) => "tcp BTL",
@@ -57,16 +59,35 @@ pub fn name(mpi: &Mpi, over: Over, one_copy: bool) -> String {
     format!("{}, {way}{copies}", mpi.name)
 }
 
+/// A library, and what its messages go through.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer<'a> {
+    /// The library.
+    pub mpi: &'a Mpi,
+    /// The directory of Covey's provider of libfabric; the library's own way without.
+    pub provider: Option<&'a Path>,
+}
+
+impl Peer<'_> {
+    /// As results name it.
+    pub fn name(&self, over: Over, one_copy: bool) -> String {
+        match self.provider {
+            None => name(self.mpi, over, one_copy),
+            Some(_) => format!("{PROVIDER} {}", self.mpi.name),
+        }
+    }
+}
+
 /// One round through a library.
 pub fn measure(
-    mpi: &Mpi,
+    peer: Peer<'_>,
     over: Over,
     whats: &[What],
     plan: &Plan,
     stop: &Stop,
     figures: &mut Figures,
 ) -> Result<()> {
-    let who = name(mpi, over, plan.one_copy);
+    let (mpi, who) = (peer.mpi, peer.name(over, plan.one_copy));
     let is_known_slow =
         |what: &&What| figures.least_ns(over, **what, &who).is_some_and(|ns| ns > SLOW_NS);
     let whats: Vec<What> = whats.iter().filter(|what| !is_known_slow(what)).copied().collect();
@@ -78,7 +99,10 @@ pub fn measure(
         Over::Memory => Wait::Poll,
         Over::Tcp => Wait::Block,
     };
-    let mut command = mpi.launch(&Hosts::Here, 2, wait, &scratch)?;
+    let mut command = match peer.provider {
+        None => mpi.launch(&Hosts::Here, 2, wait, &scratch)?,
+        Some(provider) => mpi.launch_over_covey(provider, over == Over::Memory, 2, &scratch),
+    };
     let (records, talk) = (scratch.file("records"), scratch.file("talk"));
     if !plan.one_copy {
         command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none").env("UCX_TLS", "^cma");

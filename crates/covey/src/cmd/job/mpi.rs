@@ -7,6 +7,7 @@ use crate::cmd::mpi_starter::{MACHINE, PROVIDER, SCRATCH};
 use crate::error::{Cannot, Error, Result};
 use covey_launch::exchange::{Down, Event, Frames, Hub, Up, encode};
 use covey_launch::job::{Part, Placement};
+use covey_measure::fabric::LIBRARY;
 use covey_measure::mpi::Library;
 use covey_ninep::control::quote;
 use covey_wire::Bytes;
@@ -186,8 +187,8 @@ async fn start(tree: &Rc<NodeTree>, job: &str, node: usize, first: Down) -> Resu
     let argv = ["sh", "-c", "exec \"$COVEY\" mpi-starter"].map(quote).join(" ");
     session.command(&["id", &id]).await.on_node(what)?;
     session.write("argv", argv.into()).await.on_node(what)?;
-    if let Ok(file) = std::env::var(mpi::LIBRARY) {
-        let word = quote(&format!("{}={file}", mpi::LIBRARY));
+    if let Ok(file) = std::env::var(LIBRARY) {
+        let word = quote(&format!("{}={file}", LIBRARY));
         session.write("env", word.into()).await.on_node(what)?;
     }
     session.command(&["exec", "/bin/sh"]).await.on_node(what)?;

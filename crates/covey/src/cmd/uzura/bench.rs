@@ -5,6 +5,7 @@ mod tell;
 use crate::cmd::Context;
 use crate::error::{Error, Result};
 use covey_measure::environment::{Environment, Watch};
+use covey_measure::fabric;
 use covey_measure::mpi::{Library, Mpi, installed};
 use covey_measure::provenance::Provenance;
 use covey_measure::stop::{INTERRUPTED, Stop, interruptible};
@@ -12,6 +13,7 @@ use covey_measure::uzura::bars::{Bar, judge};
 use covey_measure::uzura::cpus::{self, Cpus};
 use covey_measure::uzura::figures::{Figures, Summary};
 use covey_measure::uzura::meter::Plan;
+use covey_measure::uzura::peers::Peer;
 use covey_measure::uzura::what::Over;
 use covey_measure::uzura::{engine, floors, iperf, other, peers, served};
 use serde::Serialize;
@@ -28,7 +30,8 @@ use std::time::Duration;
 ///
 /// Beside them are the machine's own limits (a cache line, memcpy, process_vm_readv, transpositions
 /// by our kernels, a bare TCP socket, iperf3, 9P by a unix socket), and Open MPI and MPICH where
-/// they are installed: a program in C is compiled with their mpicc when it is first needed.
+/// they are installed: a program in C is compiled with their mpicc when it is first needed. Those
+/// that speak libfabric are measured through Covey's provider too.
 /// Transposed matrices are compared element by element.
 ///
 /// EXAMPLES
@@ -209,7 +212,30 @@ impl Run<'_> {
                 // Its windows are refused then.
                 whats.retain(|what| !what.is_got());
             }
-            let done = peers::measure(mpi, over, &whats, plan, stop, &mut self.figures);
+            let peer = Peer { mpi, provider: None };
+            let done = peers::measure(peer, over, &whats, plan, stop, &mut self.figures);
+            self.keep(done);
+        }
+        if part != Part::Matrices {
+            self.through_the_provider(over, libraries);
+        }
+    }
+
+    /// Messages of the libraries that can send over Covey.
+    fn through_the_provider(&mut self, over: Over, libraries: &[Mpi]) {
+        let (plan, stop) = (self.plan, self.stop);
+        let Some(provider) = fabric::directory() else {
+            return self.keep(Err(Error::work("libcovey-fi.so is not installed")));
+        };
+        for mpi in libraries.iter().filter(|mpi| mpi.speaks_libfabric()) {
+            if stop.is_asked() {
+                return;
+            }
+            let peer = Peer { mpi, provider: Some(&provider) };
+            (self.say)(format!("messages through {}", peer.name(over, plan.one_copy)));
+            let mut whats = peers::whats(over, &floors::SIDES, false);
+            whats.retain(|what| !what.is_got());
+            let done = peers::measure(peer, over, &whats, plan, stop, &mut self.figures);
             self.keep(done);
         }
     }
