@@ -108,11 +108,11 @@ impl Door {
         })
     }
 
-    /// The peer that an endpoint is, if it is one. One that could not be met is none: where it is may have been said wrongly,
-    /// and its number has been told to be dead.
+    /// The peer that an endpoint is, if it is one. One that is dead is none: it may not have been met because it was said
+    /// wrongly where it is, or have come because it was said wrongly where another one is, and gone again.
     pub fn peer_of(&self, them: &Address, sides: &Sides) -> Option<Peer> {
-        let &(peer, known) = self.known.get(&them.id).filter(|_| them.has_id())?;
-        (known == Known::Met || !sides.is_dead(peer)).then_some(peer)
+        let &(peer, _) = self.known.get(&them.id).filter(|_| them.has_id())?;
+        (!sides.is_dead(peer)).then_some(peer)
     }
 
     /// Whether somebody is about to become a peer.
@@ -234,7 +234,7 @@ impl Door {
         if !them.has_id() || them.id == self.me.id {
             return None;
         }
-        let known = self.known.get(&them.id).copied();
+        let known = self.known.get(&them.id).filter(|(peer, _)| !sides.is_dead(*peer)).copied();
         let ours = known.and_then(|(peer, _)| self.calls.iter().position(|call| call.peer == peer));
         let is_ours_first = ours.is_some_and(|at| match self.calls[at].state {
             CallState::Expects(_) => false,
