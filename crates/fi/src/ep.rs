@@ -44,6 +44,8 @@ pub struct Endpoint {
     rx: Report,
     /// By [`COUNTED`].
     counters: [Option<usize>; COUNTED.len()],
+    /// Any counter is bound.
+    is_counted: bool,
     /// By `fi_addr_t`, those that were met.
     peers: Vec<Option<Peer>>,
     /// By peer.
@@ -201,6 +203,7 @@ pub unsafe fn open(
         tx: Report::default(),
         rx: Report::default(),
         counters: [None; COUNTED.len()],
+        is_counted: false,
         peers: Vec::new(),
         numbers: Vec::new(),
         ops: Slab::default(),
@@ -405,6 +408,7 @@ impl EpObject {
             for (kind, place) in COUNTED.iter().zip(&mut endpoint.counters) {
                 if flags & kind != 0 {
                     *place = Some(cntr.number);
+                    endpoint.is_counted = true;
                 }
             }
             let cntr = queues.cntrs.find(cntr.number).ok_or(Errno(libc::EINVAL))?;

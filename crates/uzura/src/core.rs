@@ -11,7 +11,7 @@ use crate::forms::Forms;
 use crate::matching::Queue;
 use crate::numbers::{OpIndex, Wire};
 use crate::ops::{Op, Ops, Ready, State, What};
-use crate::packet::{Head, VERSION, order_of};
+use crate::packet::{Head, PLAIN, VERSION, order_of};
 use crate::peers::{Job, PeerState};
 use crate::table::Table;
 use arrivals::Waiting;
@@ -310,11 +310,6 @@ impl<M: Memory> Core<M> {
     fn other(&mut self, peer: Peer, head: Head, payload: &[u8]) {
         match head {
             Head::Hello { version, order, window } => self.hello(peer, version, order, window),
-            Head::Message { op, traits, tag, data, types, header } => {
-                let Some(traits) = Traits::of_bits(traits) else { return self.violation(peer) };
-                let envelope = Envelope { traits, tag, data, op };
-                self.message(peer, envelope, (types, header), payload);
-            }
             Head::Written { data, bytes } => self.written(peer, data, bytes),
             Head::Pull { op, into, bytes } => self.pull(peer, op, into, bytes),
             Head::Credit { bytes } => {
@@ -352,6 +347,15 @@ impl<M: Memory> Sink for Core<M> {
         match Head::decode(head) {
             Some(Head::Eager { tag }) => {
                 self.eager(peer, Envelope::tagged(tag), payload, None);
+            }
+            // What an MPI library sends: its rank travels in the word.
+            Some(Head::Message { op, traits, tag, data, types, header }) => {
+                let Some(traits) = Traits::of_bits(traits) else { return self.violation(peer) };
+                let envelope = Envelope { traits, tag, data, op };
+                if types == PLAIN {
+                    return self.eager(peer, envelope, payload, None);
+                }
+                self.message(peer, envelope, (types, header), payload);
             }
             Some(Head::Data { op, at }) => self.data(peer, op, at, payload),
             Some(Head::Ready { op, traits, slot, tag, data, bytes, address }) => {

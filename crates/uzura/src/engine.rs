@@ -12,6 +12,7 @@ use crate::api::*;
 use crate::core::Core;
 use crate::envelope::{Envelope, Traits};
 use crate::ops::{State, What};
+use crate::packet::PLAIN;
 use crate::peers::ENVELOPE_BYTES;
 use crate::table::Registration;
 use covey_layout::Layout;
@@ -117,6 +118,24 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     ) -> Result<Started, Fault> {
         self.know(to);
         self.start_send(to, message.envelope(), message.header, what, context)
+    }
+
+    /// Sends a message from memory that is the caller's again when this returns: at once, or not at all. False: it has to wait
+    /// for something, or is too long.
+    #[inline]
+    pub fn send_at_once(
+        &mut self,
+        to: Peer,
+        message: &Message<'_>,
+        what: Local,
+    ) -> Result<bool, Fault> {
+        self.know(to);
+        let envelope = message.envelope();
+        if !self.core.peer(to)?.is_clear_and_alike() || envelope.traits.has(Traits::DELIVERED) {
+            return Ok(false);
+        }
+        let bytes = self.core.size(&what)? + message.header.len() as u64;
+        self.send_now(to, &envelope, message.header, &what, bytes, PLAIN)
     }
 
     /// Receives a message: the first one of those that fit, by this source and tag, in the order in which they were sent.

@@ -2,9 +2,10 @@
 
 use super::progress::Ended;
 use super::{Endpoint, EpObject, Op, Queues, Room};
-use crate::abi::{self, FiAddr};
+use crate::abi::{self, CqEntry, FiAddr};
 use crate::av::Av;
 use crate::boundary::{Errno, Result};
+use crate::cq::Entry;
 use crate::info::{EP, TX};
 use crate::slab::Slab;
 use covey_uzura::{Claim, Done, Fault, Local, Match, Message, Probe, Source, Started};
@@ -143,6 +144,19 @@ impl Endpoint {
         }
         self.check_room(self.tx.cq, avs, queues)?;
         let peer = self.peer(avs, message.to)?;
+        let is_delivered = flags & (abi::DELIVERY_COMPLETE | abi::MATCH_COMPLETE) != 0;
+        let done = if is_delivered { Done::Delivered } else { Done::Sent };
+        let envelope = Message { tag: message.tag, data: message.data, done, header: &[] };
+        if let (true, Pieces::One(base, bytes)) = (is_injected && bytes > 0, message.pieces)
+            && self
+                .engine
+                .send_at_once(peer, &envelope, Local::bytes(span(base, bytes)))
+                .map_err(errno)?
+        {
+            // The usual end of it: nothing of the program's has to be kept.
+            self.injected(queues, message, flags);
+            return Ok(());
+        }
         let (memory, local) = match message.pieces {
             Pieces::One(base, bytes) if !is_injected || bytes == 0 => {
                 (Room::Theirs, span(base, bytes))
@@ -158,9 +172,6 @@ impl Endpoint {
             room: bytes,
         };
         let token = self.ops.next() as u64;
-        let is_delivered = flags & (abi::DELIVERY_COMPLETE | abi::MATCH_COMPLETE) != 0;
-        let done = if is_delivered { Done::Delivered } else { Done::Sent };
-        let envelope = Message { tag: message.tag, data: message.data, done, header: &[] };
         match self.engine.send_message(peer, &envelope, Local::bytes(local), token) {
             Ok(Started::Done(done)) => self.finish(avs, queues, op, &Ended::of(&done)),
             Ok(Started::Pending(id)) => {
@@ -226,6 +237,26 @@ impl Endpoint {
             Err(fault) => return Err(self.refused(avs, queues, fault)),
         }
         Ok(())
+    }
+
+    /// Reports a message that has left in the call that sent it.
+    #[inline]
+    fn injected(&mut self, queues: &mut Queues<'_>, message: &Outgoing<'_>, flags: u64) {
+        self.count(queues, message.kind, true);
+        if !self.reports(message.flags, flags) {
+            return;
+        }
+        let entry = CqEntry {
+            op_context: message.context,
+            flags: message.kind,
+            len: 0,
+            buf: std::ptr::null_mut(),
+            data: 0,
+            tag: 0,
+        };
+        if let Some(cq) = self.tx.cq.and_then(|cq| queues.cqs.find(cq)) {
+            cq.push(Entry { entry, source: abi::ADDR_UNSPEC, failed: None });
+        }
     }
 
     /// Reports the message that a receive would get, or that there is none; claims it, or drops it.

@@ -219,6 +219,13 @@ impl Endpoint {
 
     #[inline]
     pub(super) fn count(&self, queues: &mut Queues<'_>, kind: u64, is_well: bool) {
+        if self.is_counted {
+            self.count_each(queues, kind, is_well);
+        }
+    }
+
+    #[cold]
+    fn count_each(&self, queues: &mut Queues<'_>, kind: u64, is_well: bool) {
         for (counted, cntr) in COUNTED.iter().zip(&self.counters) {
             if let Some(cntr) = cntr
                 && kind & counted != 0
