@@ -1,0 +1,219 @@
+//! The care for a node's volumes as long as it runs: they are opened and served, tried again where that fails, and given back at
+//! the end.
+
+use super::file::{self, FileStore};
+use super::record::{Backing, Record};
+use super::store::{Counted, Counts};
+use super::striped::{self, StripedStore};
+use super::{Kept, Opened, Volume, Volumes, own};
+use covey_iscsi::scsi::{self, Unit};
+use covey_ninep::tree::{Errno, Result};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+impl Volumes {
+    /// Opens and serves what there is, and tries again what could not be opened, for ever.
+    pub async fn run(self: Rc<Self>) {
+        tokio::join!(self.revive_all(), self.beat_all());
+    }
+
+    /// The node ends: another one, or this one when it begins again, may have the volumes at once.
+    pub async fn end(&self) {
+        self.is_ending.set(true);
+        let all: Vec<Rc<Volume>> = self.volumes.borrow().values().cloned().collect();
+        let mut stores = Vec::new();
+        for volume in all {
+            volume.target.disconnect("the node ends");
+            if let Ok(Opened { kept: Kept::Striped(store), .. }) = volume.need() {
+                stores.push(store);
+            }
+        }
+        let given_back = self.within(async move {
+            let each = stores.iter().map(|store| store.store.give_back());
+            futures_util::future::join_all(each).await;
+            Ok(())
+        });
+        // The metadata server may be gone already.
+        let _ = tokio::time::timeout(END_WAIT, given_back).await;
+    }
+
+    async fn revive_all(&self) {
+        loop {
+            for name in self.list() {
+                let _turn = self.turn.lock().await;
+                self.revive(&name).await;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Says that this node lives, and looks whether it has lost a volume. A command that takes long does not keep it from that:
+    /// another node would take the volumes of one that is silent.
+    async fn beat_all(&self) {
+        loop {
+            for name in self.list() {
+                let Ok(volume) = self.find(&name) else { continue };
+                let _changing = volume.changing.lock().await;
+                if self.is_lost(&volume).await {
+                    self.lose(&name, &volume).await;
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// The volumes to be looked after.
+    fn list(&self) -> Vec<String> {
+        if self.is_ending.get() {
+            Vec::new()
+        } else {
+            self.volumes.borrow().keys().cloned().collect()
+        }
+    }
+
+    async fn revive(&self, name: &str) {
+        let Ok(volume) = self.find(name) else { return };
+        if volume.opened.borrow().is_ok() {
+            self.learn_portals(&volume).await;
+        }
+        let is_open = volume.opened.borrow().is_ok();
+        let may_try = volume.heard.borrow().may_try(Instant::now());
+        match (is_open, may_try) {
+            (true, _) => {}
+            (false, true) => self.open(name, &volume).await,
+            (false, false) => self.stand_by(name, &volume).await,
+        }
+        let exports = volume.record.borrow().exports.clone();
+        for address in exports {
+            if let Err(error) = self.serve(&volume, &address).await {
+                tracing::debug!("volume {name} is not served at {address}: {error}");
+            }
+        }
+    }
+
+    /// Opens a volume, or notes why it cannot be. Of one that another node serves it is known where that is.
+    pub(super) async fn open(&self, name: &str, volume: &Volume) {
+        let record = volume.record.borrow().clone();
+        let is_silent = volume.heard.borrow().is_silent(Instant::now());
+        let by_force = is_silent || self.was_ours(volume).await;
+        let opened = self.opened(name, &record, by_force, volume.forgets.take()).await;
+        match &opened {
+            Ok(opened) => {
+                volume.has_no_past.set(true);
+                volume.stands_by.set(false);
+                volume.heard.borrow_mut().forget();
+                volume.target.device.insert(0, opened.unit.clone());
+                self.publish(name, volume, &opened.kept).await;
+                volume.target.set_away(false);
+                volume.target.set_elsewhere(None);
+            }
+            Err(error) if error.code == Errno::EBUSY && record.backing == Backing::Striped => {
+                self.stand_by(name, volume).await;
+            }
+            // It is tried again and again: what is known is not said again.
+            Err(error) if volume.is_closed_by(error) => {
+                tracing::debug!("volume {name} cannot be opened: {error}");
+            }
+            Err(error) => tracing::warn!("volume {name} cannot be opened: {error}"),
+        }
+        *volume.opened.borrow_mut() = opened.map_err(|error| error.to_string());
+    }
+
+    async fn opened(
+        &self,
+        name: &str,
+        record: &Record,
+        by_force: bool,
+        forgets: bool,
+    ) -> Result<Opened> {
+        let counts = Arc::new(Counts::default());
+        let (kept, saved) = match record.backing {
+            Backing::File | Backing::Device => {
+                let state = self.dir.join(format!("{name}.state"));
+                let saved = if forgets { String::new() } else { file::saved(&state)? };
+                let path = Path::new(&record.path);
+                let store = FileStore::open(path, state, self.runtime())?;
+                (Kept::File(Arc::new(Counted { store, counts: counts.clone() })), saved)
+            }
+            Backing::Striped => {
+                let (store, saved) = self.open_striped(name, &record.path, by_force).await?;
+                (Kept::Striped(Arc::new(Counted { store, counts: counts.clone() })), saved)
+            }
+        };
+        let config = scsi::Config {
+            name: name.to_owned(),
+            serial: match &kept {
+                // The same from whichever node it is served.
+                Kept::Striped(store) => format!("{:016x}", store.store.number() ^ self.cluster()),
+                Kept::File(_) => record.serial.clone(),
+            },
+            target: self.iqn(name).into(),
+            block_bytes: record.block_bytes,
+            read_only: record.read_only,
+            removable: record.removable,
+            write_cache: record.write_cache,
+            portal_groups: vec![1],
+        };
+        let unfit = |error: scsi::Unfit| {
+            let hint = match error {
+                scsi::Unfit::Reservations => {
+                    format!("; hint: `covey volume clear-reservations {name}` makes them void")
+                }
+                _ => String::new(),
+            };
+            Errno::because(Errno::EINVAL, format!("{error}{hint}"))
+        };
+        let saved = if forgets { "" } else { &saved };
+        let unit = Arc::new(Unit::new(config, kept.store(), saved).map_err(unfit)?);
+        if forgets {
+            self.forget_reservations(&unit).await?;
+        }
+        Ok(Opened { unit, kept, counts })
+    }
+
+    pub(super) async fn forget_reservations(&self, unit: &Arc<Unit>) -> Result<()> {
+        let unit = unit.clone();
+        let why = "that they are void could not be saved";
+        let failed = move |_| covey_stripe::client::Error::because(Errno::EIO, why);
+        self.within(async move { unit.forget_reservations().await.map_err(failed) }).await
+    }
+
+    async fn open_striped(
+        &self,
+        name: &str,
+        path: &str,
+        by_force: bool,
+    ) -> Result<(StripedStore, String)> {
+        let (shared, path, runtime) = (self.fs().await?, path.to_owned(), self.runtime());
+        // A session of its own: when it is over the volume is lost, and nothing else.
+        let own_session = self.connect(name);
+        self.within(async move {
+            let who = own();
+            if !by_force {
+                striped::check_free(&shared, &who, &path).await?;
+            }
+            let fs = own_session.await?;
+            let opened = StripedStore::open(fs.clone(), who, &path, runtime, by_force).await;
+            if opened.is_err() {
+                fs.bye().await;
+            }
+            let store = opened?;
+            let saved = store.saved().await?;
+            Ok((store, saved))
+        })
+        .await
+    }
+
+    /// Serves a volume that is open, or says where it is.
+    pub(super) async fn serve(&self, volume: &Volume, address: &str) -> Result<()> {
+        let is_known = volume.opened.borrow().is_ok() || volume.stands_by.get();
+        if is_known { self.portals.serve(address, &volume.target).await } else { Ok(()) }
+    }
+}
+
+/// How long the end of a node waits for its volumes to be given back.
+const END_WAIT: Duration = Duration::from_secs(2);
+/// How often what could not be opened is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
