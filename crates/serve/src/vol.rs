@@ -58,9 +58,9 @@ pub struct Volumes {
     /// Where stores work that cannot answer at once, and the striping client.
     runtime: Option<Runtime>,
     net: Arc<ClusterNet>,
-    /// One change at a time.
+    /// One command at a time.
     turn: tokio::sync::Mutex<()>,
-    fs: RefCell<Option<Fs>>,
+    fs: tokio::sync::OnceCell<Fs>,
     volumes: RefCell<BTreeMap<String, Rc<Volume>>>,
     /// Why the list could not be read, if so.
     unread: Option<String>,
@@ -71,6 +71,8 @@ pub struct Volumes {
 
 /// One of them.
 struct Volume {
+    /// Held while it is opened or changed.
+    turn: Arc<tokio::sync::Mutex<()>>,
     record: RefCell<Record>,
     /// Why it is not open, if so.
     opened: RefCell<std::result::Result<Opened, String>>,
@@ -104,6 +106,9 @@ enum Kept {
     Striped(Arc<Counted<StripedStore>>),
 }
 
+/// Held by whoever opens or changes a volume.
+type OwnTurn = tokio::sync::OwnedMutexGuard<()>;
+
 /// The text of a volume's file.
 type MakeText = fn(&Volumes, &str) -> String;
 
@@ -136,7 +141,7 @@ impl Volumes {
             runtime: Some(runtime),
             net,
             turn: tokio::sync::Mutex::default(),
-            fs: RefCell::default(),
+            fs: tokio::sync::OnceCell::new(),
             volumes: RefCell::default(),
             unread,
             is_ending: Cell::default(),
@@ -189,8 +194,9 @@ impl Volumes {
         let target = target_of(&self.iqn(name), name, units, &record.access);
         let opened = RefCell::new(Err(why.to_owned()));
         let (record, stands_by) = (RefCell::new(record), Cell::new(false));
-        let (has_no_past, heard, beat, changing, forgets) = Default::default();
+        let (turn, has_no_past, heard, beat, changing, forgets) = Default::default();
         Rc::new(Volume {
+            turn,
             record,
             opened,
             target,
@@ -205,12 +211,8 @@ impl Volumes {
 
     /// The striping client, made when it is first needed.
     async fn fs(&self) -> Result<Fs> {
-        if let Some(fs) = &*self.fs.borrow() {
-            return Ok(fs.clone());
-        }
-        let fs = self.connect("");
-        let fs = self.within(fs).await?;
-        Ok(self.fs.borrow_mut().get_or_insert(fs).clone())
+        let connect = || self.within(self.connect(""));
+        self.fs.get_or_try_init(connect).await.cloned()
     }
 
     /// A striping client: one volume's, or the one that all share.
@@ -240,6 +242,18 @@ impl Volumes {
     fn find(&self, name: &str) -> Result<Rc<Volume>> {
         let missing = || Errno::because(Errno::ENOENT, format!("there is no volume {name:?} here"));
         self.volumes.borrow().get(name).cloned().ok_or_else(missing)
+    }
+
+    /// The volume of this name, when nobody else opens or changes it.
+    async fn find_free(&self, name: &str) -> Option<(Rc<Volume>, OwnTurn)> {
+        loop {
+            let volume = self.find(name).ok()?;
+            let turn = volume.turn.clone().lock_owned().await;
+            // Another may have taken its place and its name.
+            if self.find(name).is_ok_and(|now| Rc::ptr_eq(&now, &volume)) {
+                return Some((volume, turn));
+            }
+        }
     }
 
     /// A number of the cluster's, for names that must differ between clusters.
@@ -311,6 +325,14 @@ impl Volume {
         let because =
             |why: &String| Errno::because(Errno::EIO, format!("the volume is closed: {why}"));
         self.opened.borrow().as_ref().map(Opened::clone).map_err(because)
+    }
+
+    /// Its store, where that is a file of the cluster's and open.
+    fn striped(&self) -> Option<Arc<Counted<StripedStore>>> {
+        match &self.opened.borrow().as_ref().ok()?.kept {
+            Kept::Striped(store) => Some(store.clone()),
+            Kept::File(_) => None,
+        }
     }
 
     fn is_closed_by(&self, error: &Errno) -> bool {

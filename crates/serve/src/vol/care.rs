@@ -8,7 +8,9 @@ use super::striped::{self, StripedStore};
 use super::{Kept, Opened, Volume, Volumes, own};
 use covey_iscsi::scsi::{self, Unit};
 use covey_ninep::tree::{Errno, Result};
-use std::path::Path;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +18,15 @@ use std::time::{Duration, Instant};
 impl Volumes {
     /// Opens and serves what there is, and tries again what could not be opened, for ever.
     pub async fn run(self: Rc<Self>) {
-        tokio::join!(self.revive_all(), self.beat_all());
+        let revive = self.each(|name| {
+            let volumes = self.clone();
+            async move { volumes.revive(&name).await }
+        });
+        let beat = self.each(|name| {
+            let volumes = self.clone();
+            async move { volumes.beat(&name).await }
+        });
+        tokio::join!(revive, beat);
     }
 
     /// The node ends: another one, or this one when it begins again, may have the volumes at once.
@@ -39,28 +49,47 @@ impl Volumes {
         let _ = tokio::time::timeout(END_WAIT, given_back).await;
     }
 
-    async fn revive_all(&self) {
+    /// Looks after each volume, again and again, on its own: one whose disk or server does not answer holds up no other.
+    async fn each<F: Future<Output = ()>>(&self, look_after: impl Fn(String) -> F) {
+        let (mut under_way, mut names) = (FuturesUnordered::new(), BTreeSet::new());
+        let mut again = tokio::time::interval(AGAIN);
+        again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            for name in self.list() {
-                let _turn = self.turn.lock().await;
-                self.revive(&name).await;
+            tokio::select! {
+                _ = again.tick() => {
+                    for name in self.list() {
+                        if names.insert(name.clone()) {
+                            let done = look_after(name.clone());
+                            under_way.push(async move {
+                                done.await;
+                                name
+                            });
+                        }
+                    }
+                }
+                Some(name) = under_way.next() => {
+                    names.remove(&name);
+                }
             }
-            tokio::time::sleep(AGAIN).await;
         }
     }
 
-    /// Says that this node lives, and looks whether it has lost a volume. A command that takes long does not keep it from that:
-    /// another node would take the volumes of one that is silent.
-    async fn beat_all(&self) {
-        loop {
-            for name in self.list() {
-                let Ok(volume) = self.find(&name) else { continue };
-                let _changing = volume.changing.lock().await;
-                if self.is_lost(&volume).await {
-                    self.lose(&name, &volume).await;
-                }
+    /// Says that this node lives, and looks whether it has lost a volume: every two seconds, and as soon as its store meets it.
+    /// A command that takes long does not keep it from that: another node would take the volumes of one that is silent.
+    async fn beat(&self, name: &str) {
+        let Ok(volume) = self.find(name) else { return };
+        {
+            let _changing = volume.changing.lock().await;
+            if self.is_lost(&volume).await {
+                return self.lose(name, &volume).await;
             }
-            tokio::time::sleep(AGAIN).await;
+        }
+        let Some(store) = volume.striped() else { return };
+        let met = tokio::time::timeout(AGAIN, store.store.met_loss()).await;
+        // It may have been closed and opened meanwhile.
+        let is_same = || volume.striped().is_some_and(|now| Arc::ptr_eq(&now, &store));
+        if met.is_ok() && is_same() {
+            self.lose(name, &volume).await;
         }
     }
 
@@ -74,7 +103,7 @@ impl Volumes {
     }
 
     async fn revive(&self, name: &str) {
-        let Ok(volume) = self.find(name) else { return };
+        let Some((volume, _turn)) = self.find_free(name).await else { return };
         if volume.opened.borrow().is_ok() {
             self.learn_portals(&volume).await;
         }
@@ -132,9 +161,13 @@ impl Volumes {
         let (kept, saved) = match record.backing {
             Backing::File | Backing::Device => {
                 let state = self.dir.join(format!("{name}.state"));
-                let saved = if forgets { String::new() } else { file::saved(&state)? };
-                let path = Path::new(&record.path);
-                let store = FileStore::open(path, state, self.runtime())?;
+                let (path, runtime) = (PathBuf::from(&record.path), self.runtime());
+                // Its file system may take long, or never answer.
+                let opened = self.runtime().spawn_blocking(move || {
+                    let saved = if forgets { String::new() } else { file::saved(&state)? };
+                    FileStore::open(&path, state, runtime).map(|store| (store, saved))
+                });
+                let (store, saved) = opened.await.map_err(|_| Errno::from(Errno::EIO))??;
                 (Kept::File(Arc::new(Counted { store, counts: counts.clone() })), saved)
             }
             Backing::Striped => {
@@ -217,3 +250,62 @@ impl Volumes {
 const END_WAIT: Duration = Duration::from_secs(2);
 /// How often what could not be opened is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::super::LIST;
+    use super::*;
+    use covey_cluster::config::parse;
+    use std::path::Path;
+    use tokio::task::LocalSet;
+
+    /// A metadata server that takes connections and says nothing is waited for; what needs none is served meanwhile, though
+    /// it comes later in the list.
+    #[test]
+    fn a_volume_that_is_slow_to_open_holds_up_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let silent = std::os::unix::net::UnixListener::bind(dir.path().join("meta")).unwrap();
+        let node = |name: &str, roles: &str| {
+            let dir = dir.path().display();
+            format!(
+                "[[node]]\nname = \"{name}\"\n{roles}listen = [\"unix!{dir}/{name}\"]\nstore = \"{dir}/{name}.d\"\n"
+            )
+        };
+        let text = format!(
+            "version = 1\n[cluster]\nname = \"c\"\nid = \"00000000000000000000000000000000\"\n{}{}",
+            node("meta", "roles = [\"meta\", \"data\"]\n"),
+            node("gw", "roles = [\"launch\"]\n")
+        );
+        let config = Arc::new(parse(&text, Path::new("test")).unwrap());
+        let volumes_dir = dir.path().join("volumes");
+        std::fs::create_dir(&volumes_dir).unwrap();
+        let image = dir.path().join("image");
+        FileStore::make(&image, 1 << 20).unwrap();
+        let list = format!(
+            "create a striped /a block 512 serial 1\ncreate b file {} block 512 serial 2\n",
+            image.display()
+        );
+        std::fs::write(volumes_dir.join(LIST), list).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let volumes = Volumes::load(config, "gw", &volumes_dir, None).unwrap();
+            let caring = tokio::task::spawn_local(volumes.clone().run());
+            let is_open = |name| volumes.find(name).is_ok_and(|one| one.opened.borrow().is_ok());
+            while !is_open("b") {
+                assert!(!caring.is_finished());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(!is_open("a"));
+            // Nor does it hold up a command on another one.
+            let words = ["resize", "b", "2097152"].map(str::to_owned).to_vec();
+            volumes.clone().run_command(words).await.unwrap();
+            assert_eq!(volumes.find("b").unwrap().bytes(), Some(2 << 20));
+            assert!(
+                volumes.find("a").unwrap().turn.try_lock().is_err(),
+                "it is being opened still"
+            );
+            caring.abort();
+        });
+        drop(silent);
+    }
+}

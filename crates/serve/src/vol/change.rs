@@ -83,6 +83,7 @@ impl Volumes {
 
     async fn enter(self: &Rc<Self>, name: String, record: Record, may_wait: bool) -> Result<()> {
         let volume = self.closed(&name, record, "");
+        let _its_turn = volume.turn.clone().lock_owned().await;
         // Those that come to stand by write the list.
         self.volumes.borrow_mut().insert(name.clone(), volume.clone());
         self.open(&name, &volume).await;
@@ -304,6 +305,11 @@ impl Volumes {
     }
 
     async fn run_to_end(self: Rc<Self>, words: Vec<String>) -> Result<()> {
+        // The volume's turn comes first: who waits for one that is slow holds up no command on another.
+        let _its_turn = match words.get(1) {
+            Some(name) => self.find_free(name).await,
+            None => None,
+        };
         let _turn = self.turn.lock().await;
         let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
         if let Some(why) = &self.unread {

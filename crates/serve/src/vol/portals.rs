@@ -21,6 +21,8 @@ pub struct Portals {
     doors: RefCell<BTreeMap<String, Door>>,
     threads: OnceCell<Arc<Threads>>,
     gate: OnceCell<Arc<Gate>>,
+    /// Held while an address is opened: two volumes may want the same one.
+    opening: tokio::sync::Mutex<()>,
 }
 
 /// One address.
@@ -51,6 +53,7 @@ pub fn target_of(iqn: &str, name: &str, units: Arc<Units>, access: &Access) -> A
 impl Portals {
     /// Serves a target at an address, from which nothing else need be served yet.
     pub async fn serve(&self, address: &str, target: &Arc<Target<Units>>) -> Result<()> {
+        let _opening = self.opening.lock().await;
         let known = self.doors.borrow().get(address).map(|door| door.portal.clone());
         let portal = match known {
             Some(portal) => portal,

@@ -81,8 +81,7 @@ impl Published {
 impl Volumes {
     /// Whether a volume that is open is another node's by now.
     pub(super) async fn is_lost(&self, volume: &Volume) -> bool {
-        let kept = volume.opened.borrow().as_ref().ok().map(|opened| opened.kept.clone());
-        let Some(Kept::Striped(store)) = kept else { return false };
+        let Some(store) = volume.striped() else { return false };
         let beat = volume.beat.get() + 1;
         volume.beat.set(beat);
         let checked = self.within(async move { Ok(store.store.is_lost(beat).await) }).await;

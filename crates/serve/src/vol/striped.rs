@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 /// A file of the file system as a store.
 pub struct StripedStore {
@@ -35,6 +36,8 @@ struct Shared {
     saved: String,
     /// Another client has taken the file.
     lost: AtomicBool,
+    /// Is told when that is met.
+    losing: Notify,
     runtime: Handle,
 }
 
@@ -273,9 +276,20 @@ impl StripedStore {
             .map_err(|error| Error::because(Errno::EIO, format!("no random bytes: {error}")))?;
         claim(&fs, &who, id, inode.epoch, &token).await?;
         let (bytes, saved) = (AtomicU64::new(inode.size), format!("{SAVED}.{}", inode.epoch));
-        let (lost, runtime_too) = (AtomicBool::new(false), runtime.clone());
-        let shared =
-            Shared { fs, file, id, who, token, bytes, lock, saved, lost, runtime: runtime_too };
+        let (lost, losing, runtime_too) = (AtomicBool::new(false), Notify::new(), runtime.clone());
+        let shared = Shared {
+            fs,
+            file,
+            id,
+            who,
+            token,
+            bytes,
+            lock,
+            saved,
+            lost,
+            losing,
+            runtime: runtime_too,
+        };
         Ok(StripedStore { shared: Arc::new(shared), runtime })
     }
 
@@ -309,6 +323,11 @@ impl StripedStore {
             }
         }
         Ok(())
+    }
+
+    /// Until somebody meets that the file is another node's.
+    pub async fn met_loss(&self) {
+        self.shared.losing.notified().await;
     }
 
     /// Whether the file is another node's by now. Otherwise says with the file that this one lives.
@@ -360,7 +379,10 @@ impl StripedStore {
         let epoch = shared.fs.stat(shared.id).await?.inode.epoch;
         let Shared { fs, who, id, token, .. } = &*shared;
         let claimed = claim(fs, who, *id, epoch, token).await;
-        claimed.inspect_err(|_| shared.lost.store(true, Ordering::Release))?;
+        claimed.inspect_err(|_| {
+            shared.lost.store(true, Ordering::Release);
+            shared.losing.notify_one();
+        })?;
         shared.fs.sync(shared.id).await?;
         shared.bytes.store(bytes, Ordering::Release);
         Ok(())
@@ -414,6 +436,7 @@ impl Shared {
             Errno::ENOSPC => Failure::Full,
             Errno::ESTALE => {
                 self.lost.store(true, Ordering::Release);
+                self.losing.notify_one();
                 Failure::Unreachable
             }
             _ => otherwise,
