@@ -99,6 +99,24 @@ struct Arrival {
 pub trait Ticket: Send {
     /// The peer has logged in to a target, and is a stranger no more. False where there is no place for it.
     fn admit(&mut self) -> bool;
+
+    /// The connection holds so many bytes for its initiator now: what has come and is not done, and what has not been taken.
+    fn hold(&mut self, bytes: u64) -> Room {
+        let _ = bytes;
+        Room::Ample
+    }
+}
+
+/// How much memory is left for those who share what a connection holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Room {
+    /// As much as anybody needs.
+    #[default]
+    Ample,
+    /// Little: no more than one command at a time is given memory.
+    Scarce,
+    /// None: what there is must be given back before more comes.
+    None,
 }
 
 /// Where a target is instead.

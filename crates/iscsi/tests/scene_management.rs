@@ -1,10 +1,14 @@
-//! Task management: what is aborted, and when that is answered.
+//! Task management: what is aborted, and when that is answered; and what is held of commands meanwhile.
 
 mod line;
 
 use covey_iscsi::message::{Header, flags};
 use covey_iscsi::scsi::Function;
+use covey_iscsi::target::{Connection, Room, Ticket};
+use covey_wire::Machine;
 use line::*;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const COMPLETE: u8 = 0;
 const NO_TASK: u8 = 1;
@@ -144,4 +148,110 @@ fn tasks_of_another_connection_of_the_session_are_aborted_there() {
     first.poll();
     assert_eq!(first.managed(itt), COMPLETE);
     assert_eq!(target(&portal).sessions()[0].tasks(), 0);
+}
+
+/// What a connection holds, and how much room it is told that there is.
+#[derive(Clone, Default)]
+struct Ledger(Arc<Mutex<(u64, Room)>>);
+
+impl Ticket for Ledger {
+    fn admit(&mut self) -> bool {
+        true
+    }
+
+    fn hold(&mut self, bytes: u64) -> Room {
+        let mut state = self.0.lock().unwrap();
+        state.0 = bytes;
+        state.1
+    }
+}
+
+impl Ledger {
+    fn bytes(&self) -> u64 {
+        self.0.lock().unwrap().0
+    }
+
+    fn set(&self, room: Room) {
+        self.0.lock().unwrap().1 = room;
+    }
+}
+
+fn with_ledger(toy: &Arc<Toy>) -> (Line, Ledger) {
+    let (portal, ledger) = (portal(toy), Ledger::default());
+    let mut line = Line::new(&portal);
+    let connection = Connection::new(portal, "a:1".into(), [7; 33], line.now);
+    line.connection = connection.with_ticket(Box::new(ledger.clone()));
+    line.enter(&[("MaxBurstLength", "65536")]);
+    (line, ledger)
+}
+
+const BURST: usize = 64 << 10;
+
+/// It goes on when what has come is written, and its silence meanwhile is no reason to end it.
+#[test]
+fn an_initiator_is_not_read_on_while_too_much_is_held_for_it() {
+    let toy = Toy::new(1024);
+    let (mut line, ledger) = with_ledger(&toy);
+    toy.state.lock().unwrap().is_slow = true;
+    ledger.set(Room::None);
+    let mut count = 0;
+    while !line.connection.is_full() {
+        line.write(0, &[1; BURST], BURST);
+        count += 1;
+        assert!(count < 100, "the window alone is no limit");
+    }
+    // Everybody has a command's worth.
+    assert!(ledger.bytes() > 1 << 20 && ledger.bytes() < 2 << 20, "{}", ledger.bytes());
+    for _ in 0..4 {
+        line.wait(Duration::from_secs(15));
+    }
+    assert!(line.end.is_none(), "{:?}", line.end);
+    while toy.release() {
+        line.poll();
+    }
+    assert!(!line.connection.is_full());
+    assert_eq!(ledger.bytes(), 0);
+    let itt = line.write(0, &[1; BURST], BURST);
+    assert!(toy.release());
+    line.poll();
+    (1..=itt).for_each(|itt| assert_eq!(line.status(itt), 0));
+}
+
+/// What is awaited must be read, and what else comes cannot be refused: it is the end.
+#[test]
+fn an_initiator_that_sends_on_where_nothing_may_be_held_is_lost() {
+    let toy = Toy::new(1024);
+    let (mut line, ledger) = with_ledger(&toy);
+    for _ in 0..40 {
+        line.write(0, &[1; 2 * BURST], BURST);
+    }
+    assert!(line.end.is_none() && ledger.bytes() as usize == 40 * BURST);
+    ledger.set(Room::None);
+    line.write(0, &[1; 2 * BURST], BURST);
+    let end = format!("{:?}", line.end);
+    assert!(end.contains("more may not be"), "{end}");
+}
+
+/// Where memory is scarce, the data of one command is asked for after the other's.
+#[test]
+fn with_little_memory_commands_have_it_one_after_the_other() {
+    let toy = Toy::new(1024);
+    for (room, expected) in [(Room::Ample, 4), (Room::Scarce, 1)] {
+        let (mut line, ledger) = with_ledger(&toy);
+        ledger.set(room);
+        // It is told when much has changed.
+        line.write(0, &[1; 2 * BURST], BURST);
+        let first = line.r2t(1).0;
+        for _ in 0..3 {
+            line.write(0, &[1; BURST], 0);
+        }
+        let asked = std::iter::from_fn(|| line.next()).count();
+        assert_eq!(asked + 1, expected, "{room:?}");
+        line.data_out(1, first, 0, BURST, &[1; BURST], true);
+        assert!(line.end.is_none());
+        if room == Room::Scarce {
+            assert_eq!(line.status(1), 0);
+            line.r2t(2);
+        }
+    }
 }

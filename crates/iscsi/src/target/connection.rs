@@ -4,7 +4,7 @@ use super::full_feature::{FullFeature, Link};
 use super::login::{Answer, LOGIN_DATA_BYTES_MAX, Login, Progress, Success};
 use super::security::Challenge;
 use super::session::{Entered, Place, Session};
-use super::{Arrival, Device, Portal, Ticket, unique_number};
+use super::{Arrival, Device, Portal, Room, Ticket, unique_number};
 use crate::chap::CHALLENGE_BYTES;
 use crate::message::login as status;
 use crate::pdu::{self, Digests, Limits, Pdu};
@@ -31,6 +31,17 @@ pub struct Connection<D: Device> {
     /// When something was last heard.
     now: Instant,
     ticket: Option<Box<dyn Ticket>>,
+    /// What the loop holds of a message that has begun, and of output.
+    outside: Outside,
+    /// What was last said to the ticket, in units.
+    held_units: u64,
+}
+
+/// Bytes of a connection that are not in its machine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outside {
+    input_bytes: u64,
+    output_bytes: u64,
 }
 
 enum Phase<D: Device> {
@@ -87,6 +98,8 @@ impl<D: Device> Connection<D> {
             deadline: now + LOGIN_PATIENCE,
             now,
             ticket: None,
+            outside: Outside::default(),
+            held_units: 0,
         }
     }
 
@@ -109,6 +122,29 @@ impl<D: Device> Connection<D> {
             Phase::Full(full) => Some(full.session()),
             _ => None,
         }
+    }
+
+    /// Tells the ticket what is held, where that has changed by much. An error ends the connection: there is no memory for
+    /// what its initiator would have to send next.
+    fn account(&mut self) -> Result<(), Blame> {
+        let (Phase::Full(full), Some(ticket)) = (&mut self.phase, &mut self.ticket) else {
+            return Ok(());
+        };
+        let Outside { input_bytes, output_bytes } = self.outside;
+        let held = full.bytes() + self.wire.out.len() as u64 + input_bytes + output_bytes;
+        // Where there was little, others may have given some back.
+        if held / UNIT_BYTES == self.held_units && full.room() == Room::Ample {
+            return Ok(());
+        }
+        self.held_units = held / UNIT_BYTES;
+        let room = ticket.hold(self.held_units * UNIT_BYTES);
+        // A little is everybody's.
+        let room = if held <= FREE_BYTES { room.min(Room::Scarce) } else { room };
+        if full.set_room(room) {
+            return Ok(());
+        }
+        let what = format!("{held} bytes are held for the initiator, and more may not be");
+        Err(Blame::Violation(what))
     }
 
     fn handle(&mut self, now: Instant, pdu: Pdu) -> Result<(), Blame> {
@@ -209,6 +245,11 @@ impl<D: Device> Connection<D> {
     }
 }
 
+/// What is held is told in units of so many bytes: small commands need not tell of each.
+const UNIT_BYTES: u64 = 64 << 10;
+/// What a connection may always hold: a command's worth.
+const FREE_BYTES: u64 = 1 << 20;
+
 /// A login that has succeeded.
 struct Entering<D: Device> {
     success: Success<D>,
@@ -282,7 +323,8 @@ impl<D: Device> Machine for Connection<D> {
         if let Phase::Full(full) = &mut self.phase {
             full.heard(now);
         }
-        Ok(())
+        self.outside.input_bytes = input.len() as u64;
+        self.account()
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame> {
@@ -302,6 +344,7 @@ impl<D: Device> Machine for Connection<D> {
         }
         let has_output = !self.wire.out.is_empty();
         out.take_from(&mut self.wire.out, bytes_max);
+        self.outside.output_bytes = out.len() as u64;
         has_output
     }
 
@@ -315,7 +358,11 @@ impl<D: Device> Machine for Connection<D> {
 
     fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
         match &mut self.phase {
-            Phase::Full(full) => full.poll(context, &mut self.wire),
+            Phase::Full(full) => {
+                let acted = full.poll(context, &mut self.wire)?;
+                self.account()?;
+                acted.map(Ok)
+            }
             Phase::Entering(_) => self.poll_entering(context),
             _ => Poll::Pending,
         }

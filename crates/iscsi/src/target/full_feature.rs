@@ -5,7 +5,7 @@ use super::discovery::Texts;
 use super::management::Management;
 use super::session::{Order, Place, Session, Turn, is_before};
 use super::tasks::Tasks;
-use super::{Arrival, Device, Portal};
+use super::{Arrival, Device, Portal, Room};
 use crate::message::{Header, Lengths, NO_TAG, event, flags, reject};
 use crate::negotiate::Parameters;
 use crate::pdu::{self, Pdu};
@@ -81,7 +81,22 @@ impl<D: Device> FullFeature<D> {
 
     /// Whether nothing more can be taken.
     pub fn is_full(&self) -> bool {
-        self.held_bytes > HELD_BYTES_MAX
+        self.held_bytes > HELD_BYTES_MAX || self.tasks.is_full()
+    }
+
+    /// What is held of the initiator's data, and for it.
+    pub fn bytes(&self) -> u64 {
+        self.held_bytes as u64 + self.tasks.bytes()
+    }
+
+    /// How much memory there is.
+    pub fn room(&self) -> Room {
+        self.tasks.room
+    }
+
+    /// How much memory there is from now on. False where it is not enough to go on: what is awaited needs some.
+    pub fn set_room(&mut self, room: Room) -> bool {
+        self.tasks.set_room(room)
     }
 
     pub fn session(&self) -> &Arc<Session<D>> {
@@ -329,6 +344,11 @@ impl<D: Device> FullFeature<D> {
             return Err(Blame::Io(why.into()));
         }
         if now < self.deadline() {
+            return Ok(());
+        }
+        if self.is_full() {
+            // It is not listened to, so its silence says nothing.
+            (self.last_heard, self.is_pinged) = (now, false);
             return Ok(());
         }
         if self.is_pinged {

@@ -1,12 +1,12 @@
 //! The SCSI commands of one connection: from their PDU by way of the device and its store to their end.
 
-use super::Device;
 use super::connection::Wire;
 use super::data_in::{self, Expected};
 use super::data_out::{Arrived, DataOut};
 use super::full_feature::Link;
 use super::lent::Lent;
 use super::session::{Busy, Entry};
+use super::{Device, Room};
 use crate::message::{Header, Lengths, flags, reject};
 use crate::pdu::Pdu;
 use crate::scsi::{Command, Completion, Input, Step, TaskAttribute};
@@ -39,6 +39,10 @@ pub(super) struct Tasks<D: Device> {
     parked: VecDeque<(u32, u64, Request)>,
     /// Bytes that stores are reading.
     reading_bytes: u64,
+    /// The initiator's data that has come for commands under way.
+    come_bytes: u64,
+    /// How much memory there is.
+    pub room: Room,
     /// Tasks that wait for others to be aborted.
     pub aborting: Vec<(u32, u64, Vec<u64>)>,
     lent: Lent,
@@ -49,8 +53,8 @@ pub(super) struct Tasks<D: Device> {
 impl<D: Device> Default for Tasks<D> {
     fn default() -> Self {
         let (running, waits, collecting, parked) = Default::default();
-        let (asked_bytes, reading_bytes, aborting) = Default::default();
-        let (lent, next_serial, next_ttt) = Default::default();
+        let (asked_bytes, reading_bytes, come_bytes, aborting) = Default::default();
+        let (room, lent, next_serial, next_ttt) = Default::default();
         Tasks {
             running,
             waits,
@@ -58,6 +62,8 @@ impl<D: Device> Default for Tasks<D> {
             asked_bytes,
             parked,
             reading_bytes,
+            come_bytes,
+            room,
             aborting,
             lent,
             next_serial,
@@ -76,6 +82,8 @@ struct Running<D: Device> {
     out: DataOut,
     /// Bytes asked for by R2T.
     asked_bytes: u64,
+    /// Bytes that have come.
+    come_bytes: u64,
     state: State,
 }
 
@@ -97,6 +105,27 @@ impl<D: Device> Tasks<D> {
         self.running.keys().copied()
     }
 
+    /// What is held of the initiator's data, and for it.
+    pub fn bytes(&self) -> u64 {
+        self.come_bytes + self.reading_bytes
+    }
+
+    /// How much memory there is from now on. False where none is, and data must come before any is given back.
+    pub fn set_room(&mut self, room: Room) -> bool {
+        self.room = room;
+        room != Room::None || self.collecting.is_empty()
+    }
+
+    /// Whether memory must be given back before more comes.
+    pub fn is_full(&self) -> bool {
+        self.room == Room::None && self.collecting.is_empty()
+    }
+
+    /// How much of `most` there is room for, as long as more than one command wants some.
+    fn at_most(&self, most: u64) -> u64 {
+        if self.room == Room::Ample { most } else { 0 }
+    }
+
     /// Begins a SCSI command. An error is the reason of a Reject.
     pub fn command(&mut self, link: &Link<D>, wire: &mut Wire, pdu: &Pdu) -> Result<(), u8> {
         let Ok(Header::ScsiCommand { flags: bits, lun, itt, expected_bytes, cmd_sn, cdb, .. }) =
@@ -109,6 +138,7 @@ impl<D: Device> Tasks<D> {
         let expected = expectation(*bits, *expected_bytes, &extra);
         let is_final = bits & flags::FINAL != 0;
         let data = pdu.data.clone();
+        let come_bytes = data.len() as u64;
         let out = DataOut::begin(expected.bytes_out, data, is_final, &link.parameters)?;
         let cmd_sn = (!pdu.is_immediate).then_some(*cmd_sn);
         let entry =
@@ -131,7 +161,10 @@ impl<D: Device> Tasks<D> {
         let (task, step) = target.device.start(*lun, &link.session.nexus, command);
         self.next_serial += 1;
         let (serial, state) = (self.next_serial, State::Waiting);
-        let running = Running { task, serial, lun: *lun, expected, out, asked_bytes: 0, state };
+        let asked_bytes = 0;
+        let running =
+            Running { task, serial, lun: *lun, expected, out, asked_bytes, come_bytes, state };
+        self.come_bytes += come_bytes;
         self.running.insert(*itt, running);
         self.step(link, wire, *itt, step);
         Ok(())
@@ -224,6 +257,7 @@ impl<D: Device> Tasks<D> {
         itt: u32,
         mut request: Request,
     ) -> Option<Reply> {
+        let most = self.at_most(READ_BYTES_MAX);
         let running = self.running.get_mut(&itt)?;
         running.state = State::Waiting;
         let serial = running.serial;
@@ -232,7 +266,7 @@ impl<D: Device> Tasks<D> {
         }
         let bytes = read_bytes(&request);
         let held = self.reading_bytes + wire.out.len() as u64;
-        if bytes > 0 && held > 0 && held + bytes > READ_BYTES_MAX {
+        if bytes > 0 && held > 0 && held + bytes > most {
             self.parked.push_back((itt, serial, request));
             return None;
         }
@@ -287,10 +321,11 @@ impl<D: Device> Tasks<D> {
     /// Asks for data, for as many tasks as there is memory for.
     fn ask_for_data(&mut self, link: &Link<D>, wire: &mut Wire) {
         let mut is_first = true;
+        let most = self.at_most(COLLECT_BYTES_MAX);
         for itt in &self.collecting {
             let Some(running) = self.running.get_mut(itt) else { continue };
             while let Some(bytes) = running.out.next_r2t_bytes(&link.parameters) {
-                if !is_first && self.asked_bytes + bytes > COLLECT_BYTES_MAX {
+                if !is_first && self.asked_bytes + bytes > most {
                     return;
                 }
                 self.next_ttt = next_tag(self.next_ttt);
@@ -318,6 +353,8 @@ impl<D: Device> Tasks<D> {
             is_final: bits & flags::FINAL != 0,
             is_sound: pdu.is_sound,
         })?;
+        running.come_bytes += pdu.data.len() as u64;
+        self.come_bytes += pdu.data.len() as u64;
         self.data_has_come(link, wire, *itt);
         Ok(())
     }
@@ -367,7 +404,7 @@ impl<D: Device> Tasks<D> {
     }
 
     fn finish(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, completion: Completion) {
-        let Some(running) = self.running.remove(&itt) else { return };
+        let Some(running) = self.take(itt) else { return };
         let (window, is_answered) = link.session.end(itt);
         if !is_answered {
             return;
@@ -385,10 +422,16 @@ impl<D: Device> Tasks<D> {
         &mut self.lent
     }
 
+    fn take(&mut self, itt: u32) -> Option<Running<D>> {
+        let running = self.running.remove(&itt)?;
+        self.come_bytes -= running.come_bytes;
+        Some(running)
+    }
+
     /// A task is no more, and has no answer.
     fn remove(&mut self, link: &Link<D>, itt: u32) {
         self.stop_collecting(itt);
-        if self.running.remove(&itt).is_some() {
+        if self.take(itt).is_some() {
             link.session.end(itt);
         }
     }

@@ -2,13 +2,15 @@
 //!
 //! As in the [`lobby`](crate::lobby) strangers are few, compete with those of their own place, and are soon gone: sessions of
 //! discovery, too, whoever may ask which targets there are. Initiators are many, but never so many that the node's stores
-//! lack file descriptors. Root and the server's own user could stop the node anyway: they have no limit.
+//! lack file descriptors, and what is held for those of one place has a limit. Root and the server's own user could stop the node anyway: they have no limit.
 
 use crate::lobby::crowd::{Crowd, Origin};
 use crate::lobby::pace::Pace;
+use covey_io::os::limits;
 use covey_io::os::net::PeerInfo;
-use covey_iscsi::target::Ticket;
+use covey_iscsi::target::{Room, Ticket};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
@@ -18,6 +20,8 @@ pub struct Gate {
     own_uid: u32,
     limits: Limits,
     state: Mutex<State>,
+    /// What is held for all initiators that have a limit.
+    held: AtomicU64,
     log: Mutex<Pace>,
 }
 
@@ -27,6 +31,10 @@ struct Limits {
     initiators: usize,
     /// Initiators from one place.
     of_one: usize,
+    /// What is held for them.
+    of_one_bytes: u64,
+    /// What is held for all.
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -34,7 +42,13 @@ struct State {
     last: u64,
     strangers: Crowd<oneshot::Sender<()>>,
     /// Connections that have logged in, by place.
-    known: HashMap<Origin, usize>,
+    known: HashMap<Origin, Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    count: usize,
+    held: Arc<AtomicU64>,
 }
 
 /// A connection's place, given back where it is dropped.
@@ -44,6 +58,9 @@ pub struct Place {
     number: u64,
     from: Origin,
     standing: Standing,
+    /// What is held for its place, and of that for this connection.
+    held: Arc<AtomicU64>,
+    own_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +76,13 @@ impl Gate {
     pub fn new(files: u64) -> Arc<Gate> {
         let files = usize::try_from(files).unwrap_or(usize::MAX);
         let initiators = (files / 4).max(8);
+        let bytes = limits::memory_bytes() / 4;
         let limits = Limits {
             strangers: STRANGERS_MAX.min((files / 8).max(8)),
             initiators,
             of_one: OF_ONE_MAX.min((initiators / 2).max(4)),
+            of_one_bytes: OF_ONE_BYTES_MAX.min(bytes / 2),
+            bytes,
         };
         Gate::limited(limits, rustix::process::geteuid().as_raw())
     }
@@ -71,7 +91,7 @@ impl Gate {
         let strangers = Crowd::new(limits.strangers);
         let state = Mutex::new(State { last: 0, strangers, known: HashMap::new() });
         let log = Mutex::new(Pace::new("connections to volumes were refused"));
-        Arc::new(Gate { own_uid, limits, state, log })
+        Arc::new(Gate { own_uid, limits, state, held: AtomicU64::new(0), log })
     }
 
     /// A connection has come, which is to end when it is told to. One stranger too many sends another away.
@@ -90,7 +110,8 @@ impl Gate {
             }
             state.strangers.ends_by(number, end);
         }
-        (Place { gate: self.clone(), number, from, standing }, ended)
+        let (held, own_bytes) = Default::default();
+        (Place { gate: self.clone(), number, from, standing, held, own_bytes }, ended)
     }
 
     /// Whether the kernel says that it is root or the server's own user.
@@ -115,34 +136,64 @@ impl Ticket for Place {
         }
         let limits = self.gate.limits;
         let mut state = self.gate.state();
-        let all: usize = state.known.values().sum();
-        let count = state.known.entry(self.from).or_default();
-        if all >= limits.initiators || *count >= limits.of_one {
-            let (from, count) = (self.from, *count);
+        let all: usize = state.known.values().map(|known| known.count).sum();
+        let known = state.known.entry(self.from).or_default();
+        if all >= limits.initiators || known.count >= limits.of_one {
+            let (from, count) = (self.from, known.count);
             drop(state);
             self.gate.complain(|| {
                 format!("{from} has {count} connections to volumes, all have {all}: no more get in")
             });
             return false;
         }
-        *count += 1;
+        known.count += 1;
+        self.held = known.held.clone();
         state.strangers.leave(self.number);
         drop(state);
         self.standing = Standing::Known;
         true
     }
+
+    fn hold(&mut self, bytes: u64) -> Room {
+        if self.standing != Standing::Known {
+            return Room::Ample;
+        }
+        let limits = self.gate.limits;
+        let of_place = change(&self.held, self.own_bytes, bytes);
+        let of_all = change(&self.gate.held, self.own_bytes, bytes);
+        self.own_bytes = bytes;
+        // Where all together hold too much, those give way whose place has more than its part.
+        let has_part = of_place <= limits.bytes / PLACES_MIN;
+        let of_all = if has_part { 0 } else { of_all };
+        room(of_place, limits.of_one_bytes).max(room(of_all, limits.bytes))
+    }
+}
+
+/// Sets right what is held; how much that is.
+fn change(held: &AtomicU64, before: u64, now: u64) -> u64 {
+    let difference = now.wrapping_sub(before);
+    held.fetch_add(difference, Ordering::Relaxed).wrapping_add(difference)
+}
+
+fn room(held: u64, most: u64) -> Room {
+    match held {
+        _ if held > most => Room::None,
+        _ if held > most / 2 => Room::Scarce,
+        _ => Room::Ample,
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.hold(0);
         let mut state = self.gate.state();
         state.strangers.leave(self.number);
         if self.standing != Standing::Known {
             return;
         }
-        if let Some(count) = state.known.get_mut(&self.from) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(known) = state.known.get_mut(&self.from) {
+            known.count -= 1;
+            if known.count == 0 {
                 state.known.remove(&self.from);
             }
         }
@@ -153,12 +204,17 @@ impl Drop for Place {
 const STRANGERS_MAX: usize = 256;
 /// Most connections from one place that have, where it allows eight times as many.
 const OF_ONE_MAX: usize = 1024;
+/// Most that is held for those from one place, where half of what all may have is not less.
+const OF_ONE_BYTES_MAX: u64 = 1 << 30;
+/// So many places have their part of the memory, whatever the others hold.
+const PLACES_MIN: u64 = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { strangers: 6, initiators: 5, of_one: 3 };
+    const LIMITS: Limits =
+        Limits { strangers: 6, initiators: 5, of_one: 3, of_one_bytes: 100, bytes: 160 };
 
     fn from(uid: Option<u32>, address: &str) -> PeerInfo {
         let address = address.parse().ok();
@@ -183,6 +239,34 @@ mod tests {
         assert_eq!(left, LIMITS.strangers - 1);
         drop((calm, flood));
         assert!(gate.state().strangers.waiting().is_empty());
+    }
+
+    #[test]
+    fn what_is_held_for_a_place_and_for_all_has_a_limit() {
+        let gate = Gate::limited(LIMITS, 77);
+        let log_in = |address: &str| {
+            let (mut place, _) = gate.enter(&from(None, address));
+            assert!(place.admit());
+            place
+        };
+        let (mut one, mut other) = (log_in("10.0.0.1"), log_in("10.0.0.1"));
+        assert_eq!(one.hold(50), Room::Ample);
+        assert_eq!(other.hold(1), Room::Scarce);
+        assert_eq!(other.hold(51), Room::None);
+        // Others have theirs, and a little whatever happens.
+        let mut calm = log_in("10.0.0.2");
+        assert_eq!(calm.hold(10), Room::Ample);
+        assert_eq!(calm.hold(50), Room::Scarce);
+        assert_eq!(log_in("10.0.0.3").hold(11), Room::None);
+        drop(one);
+        assert_eq!(calm.hold(49), Room::Scarce);
+        drop(other);
+        assert_eq!(calm.hold(50), Room::Ample);
+        let (mut root, _ends) = gate.enter(&from(Some(0), "127.0.0.1"));
+        assert!(root.admit());
+        assert_eq!(root.hold(1000), Room::Ample);
+        drop(calm);
+        assert_eq!(gate.held.load(Ordering::Relaxed), 0);
     }
 
     #[test]
