@@ -54,7 +54,11 @@ fn begin<D: Device>(
     let seed: Seed = random::bytes()?;
     let (place, ended) = gate.enter(&info);
     let (portal, gate) = (portal.clone(), gate.clone());
+    // Whoever has closed one connection and made another may count on that order, whatever threads they are on: a nexus that
+    // is lost holds nothing any more.
+    let caught_up = threads.caught_up();
     threads.spawn(move || async move {
+        caught_up.await;
         let connection = Connection::new(portal, local, seed, Instant::now());
         let connection =
             if gate.vouches_for(&info) { connection.vouched_for() } else { connection };

@@ -62,6 +62,27 @@ impl Threads {
         let _ = thread.jobs.send(job);
     }
 
+    /// Is ready when every thread has let its tasks act on what had come from outside when this was called: connections that
+    /// were closed by then are known to be.
+    pub fn caught_up(&self) -> impl Future<Output = ()> + Send + use<> {
+        let tell = |thread: &Thread| {
+            let (told, knows) = tokio::sync::oneshot::channel();
+            let job: Job = Box::new(move || {
+                Box::pin(async move {
+                    // Who yields goes on when the sockets have been looked at, behind those that were found ready.
+                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await;
+                    let _ = told.send(());
+                })
+            });
+            let _ = thread.jobs.send(job);
+            knows
+        };
+        let all = futures_util::future::join_all(self.threads.iter().map(tell));
+        // Of one that has ended there is nothing to come.
+        async move { drop(all.await) }
+    }
+
     /// How many tasks each thread has.
     pub fn tasks(&self) -> Vec<usize> {
         self.threads.iter().map(|thread| thread.tasks.load(Ordering::Relaxed)).collect()
@@ -89,6 +110,30 @@ impl Thread {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+
+    #[test]
+    fn what_has_come_is_seen_before_the_threads_have_caught_up() {
+        use std::sync::atomic::AtomicBool;
+        let threads = Threads::start("test", 2).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for turn in 0..200 {
+            let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+            far.set_nonblocking(true).unwrap();
+            let closed = Arc::new(AtomicBool::new(false));
+            let seen = closed.clone();
+            let (tell, told) = channel();
+            threads.spawn(move || async move {
+                let far = tokio::net::UnixStream::from_std(far).unwrap();
+                tell.send(()).unwrap();
+                far.readable().await.unwrap();
+                seen.store(true, Ordering::SeqCst);
+            });
+            told.recv().unwrap();
+            drop(near);
+            runtime.block_on(threads.caught_up());
+            assert!(closed.load(Ordering::SeqCst), "turn {turn}");
+        }
+    }
 
     #[test]
     fn tasks_are_spread_over_the_threads_and_end_with_them() {

@@ -140,6 +140,25 @@ fn what_is_written_on_one_connection_is_read_on_another() {
     });
 }
 
+/// A connection that was closed before another was made is gone before that one has logged in, on whatever thread it was.
+#[test]
+fn what_was_closed_before_a_login_is_gone_after_it() {
+    in_runtime(async {
+        let threads = Arc::new(Threads::start("test", 4).unwrap());
+        let portal = portal();
+        let address = [serve(&portal, &threads).await];
+        for turn in 0..100 {
+            let disk = connect(&address, turn).await.unwrap();
+            let sessions = portal.target(TARGET).unwrap().sessions();
+            let numbers: Vec<u8> = sessions.iter().map(|one| one.nexus.isid[5]).collect();
+            assert_eq!(numbers, [turn]);
+            drop(disk);
+            // Its socket is closed by its task's end.
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
 #[test]
 fn a_portal_that_is_gone_is_left_for_another() {
     in_runtime(async {
