@@ -164,6 +164,45 @@ fn zeros_stand_for_what_a_file_has_lost_since_its_length_was_told() {
     });
 }
 
+/// A range that is copied from the file's mapping is the same for the peer, whatever becomes of the file; one of a file with
+/// holes is sent as others are, as the mapping would fill them.
+#[test]
+fn a_range_by_copy_arrives_like_another() {
+    let (cut, file) = in_memory();
+    let by_copy = |offset, length| file.range_by_copy(offset, length).unwrap().expect("in memory");
+    // It is mapped when it has been read from often enough.
+    let first = by_copy(0, 1 << 20);
+    let last = (0..100).map(|_| by_copy(0, 1 << 20)).last().unwrap();
+    assert!(Arc::ptr_eq(&first.file, &range(&file, 0, 1 << 20).file), "not mapped yet");
+    assert!(!Arc::ptr_eq(&last.file, &first.file), "mapped");
+    let (from, length) = (4097, 2_000_001);
+    let mut wanted = content();
+    for left in [FILE_BYTES, 1_000_000] {
+        let found = by_copy(from, length);
+        cut.set_len(left as u64).unwrap();
+        wanted[left..].fill(0);
+        let wanted = answer(&wanted[from as usize..from as usize + length]).repeat(3);
+        block_on(async {
+            let (server, client) = pair("tcp!127.0.0.1!0").await;
+            let serving = run(giver(found), server);
+            let (end, got) = tokio::join!(serving, ask(client, 3, length + 2));
+            end.unwrap();
+            assert!(got == wanted, "{left} bytes of the file are left");
+        });
+    }
+    cut.set_len(FILE_BYTES as u64).unwrap();
+    let before = std::os::unix::fs::MetadataExt::blocks(&cut.metadata().unwrap());
+    block_on(async {
+        let (server, client) = pair("tcp!127.0.0.1!0").await;
+        let serving = run(giver(by_copy(0, FILE_BYTES)), server);
+        let (end, got) = tokio::join!(serving, ask(client, 1, FILE_BYTES + 2));
+        end.unwrap();
+        assert!(got == answer(&wanted));
+    });
+    let after = std::os::unix::fs::MetadataExt::blocks(&cut.metadata().unwrap());
+    assert_eq!(after, before, "the hole is one still");
+}
+
 #[test]
 fn a_peer_that_takes_nothing_is_not_read_from_any_more() {
     let (_, file) = in_memory();

@@ -101,6 +101,10 @@ impl DiskFile for DataFile {
         DataFile::range(self, offset, length)
     }
 
+    fn range_by_copy(&self, offset: u64, length: usize) -> io::Result<Option<FileRange>> {
+        DataFile::range_by_copy(self, offset, length)
+    }
+
     fn write_now(&self, offset: u64, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         DataFile::write_now(self, offset, slices)
     }

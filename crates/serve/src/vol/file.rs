@@ -93,7 +93,7 @@ impl FileStore {
         let length = bytes as usize;
         if may_lend
             && length >= covey_wire::RANGE_BYTES_MIN
-            && let Ok(Some(range)) = self.file.range(offset, length)
+            && let Ok(Some(range)) = self.file.range_by_copy(offset, length)
             && range.length == length
         {
             return Answer::Now(Reply::Data(Payload::of_file(range)));

@@ -69,6 +69,12 @@ impl DataFile {
         is_there.then(|| Loan { lender: self.inner.clone(), offset, length })
     }
 
+    /// Whether the file is mapped and has no holes: to read those by way of the mapping would fill them.
+    pub(super) fn is_mapped(&self) -> bool {
+        let map = self.inner.mapping.map.get().or_else(|| self.map());
+        map.is_some() && whole_bytes(self.file()).is_some()
+    }
+
     /// Maps the file when it has been read from often enough.
     #[cold]
     fn map(&self) -> Option<&Map> {

@@ -10,10 +10,11 @@ use covey_wire::{FileRange, RANGE_BYTES_MIN};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
+use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// What stands for bytes that are gone.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
@@ -30,9 +31,20 @@ impl DataFile {
         let range = || FileRange { file: self.inner.clone(), offset, length };
         Ok((length >= RANGE_BYTES_MIN).then(range))
     }
-}
 
-impl DataFile {
+    /// As [`DataFile::range`], but that its bytes are copied from the file's mapping as it is sent, where there is one.
+    pub fn range_by_copy(&self, offset: u64, length: usize) -> io::Result<Option<FileRange>> {
+        let range = self.range(offset, length)?;
+        let by_copy = |range| {
+            if self.is_mapped() {
+                FileRange { file: Arc::new(ByCopy(self.inner.clone())), ..range }
+            } else {
+                range
+            }
+        };
+        Ok(range.map(by_copy))
+    }
+
     /// Where `length` bytes that are to be written at `offset` may be put straight from a stream; `None` when that is not
     /// worth it, or writing might have to wait for the disk. The file must be open for writing, and not
     /// for appending.
@@ -133,6 +145,15 @@ pub(crate) unsafe fn read_range_into(
 }
 
 pub(super) fn file_of(range: &FileRange) -> io::Result<&Inner> {
+    let by_copy = || Some(&*range.file.downcast_ref::<ByCopy>()?.0);
     // Only this module makes ranges that reach a loop.
-    Ok(range.file.downcast_ref().ok_or(Errno::BADF)?)
+    Ok(range.file.downcast_ref().or_else(by_copy).ok_or(Errno::BADF)?)
+}
+
+/// A file whose ranges are sent by way of its mapping.
+struct ByCopy(Arc<Inner>);
+
+/// Where a range is mapped that is to be copied from there.
+pub(super) fn mapped(range: &FileRange) -> Option<*const c_void> {
+    range.file.downcast_ref::<ByCopy>()?.0.mapped(range.offset, range.length)
 }

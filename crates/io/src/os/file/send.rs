@@ -1,7 +1,7 @@
 //! Output that has ranges of files among it, on its way into a socket.
 
 use super::Inner;
-use super::range::send_range;
+use super::range::{self, send_range};
 use covey_wire::{Loan, Piece, Segments};
 use std::any::Any;
 use std::io;
@@ -13,7 +13,7 @@ const PIECES_MAX: usize = 256;
 const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// Sends what the socket takes of the front of `output`, with one system call, without waiting: a range with
-/// sendfile, or all before the next such range.
+/// sendfile, or all before the next such range. What is mapped is copied from there.
 pub(crate) fn send_some(socket: BorrowedFd<'_>, output: &Segments) -> io::Result<usize> {
     let mut parts = [NO_PART; PIECES_MAX];
     let (mut count, mut flags) = (0, FLAGS);
@@ -25,11 +25,14 @@ pub(crate) fn send_some(socket: BorrowedFd<'_>, output: &Segments) -> io::Result
                 None if count == 0 => return send_copy(socket, loan),
                 None => break,
             },
-            Piece::File(range) if count == 0 => return send_range(socket, range),
-            Piece::File(_) => {
-                flags |= libc::MSG_MORE;
-                break;
-            }
+            Piece::File(range) => match range::mapped(range) {
+                Some(at) => libc::iovec { iov_base: at.cast_mut(), iov_len: range.length },
+                None if count == 0 => return send_range(socket, range),
+                None => {
+                    flags |= libc::MSG_MORE;
+                    break;
+                }
+            },
         };
         count += 1;
     }
@@ -38,7 +41,8 @@ pub(crate) fn send_some(socket: BorrowedFd<'_>, output: &Segments) -> io::Result
         // is sent by another call: this one is about the first piece only.
         (Err(error), Some(first)) if error.raw_os_error() == Some(libc::EFAULT) => match first {
             Piece::Loan(loan) => send_copy(socket, loan),
-            _ => send(socket, &mut parts[..1], FLAGS),
+            Piece::File(range) => send_range(socket, range),
+            Piece::Memory(_) => send(socket, &mut parts[..1], FLAGS),
         },
         (sent, _) => sent,
     }
