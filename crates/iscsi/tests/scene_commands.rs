@@ -38,6 +38,27 @@ fn a_read_comes_in_pdus_that_fit_and_its_status_comes_with_the_last() {
     assert!(line.next().is_none());
 }
 
+/// Of many commands that come at once some are answered before the others are looked at: initiator and target work at the same
+/// time then.
+#[test]
+fn many_commands_are_taken_a_few_at_a_time() {
+    let toy = Toy::new(64);
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    let (mut input, mut taken) = (BytesMut::new(), Vec::new());
+    for _ in 0..20 {
+        line.raw_read_as(line.itt, &mut input, 8, 1);
+        (line.itt, line.cmd_sn) = (line.itt + 1, line.cmd_sn + 1);
+    }
+    loop {
+        line.connection.handle_input(line.now, &mut input).unwrap();
+        taken.push(toy.state.lock().unwrap().reads);
+        if !line.connection.has_left() {
+            break;
+        }
+    }
+    assert_eq!((taken, input.len()), (vec![8, 16, 20], 0));
+}
+
 #[test]
 fn a_read_is_sent_from_the_file_that_lends_it_unless_its_data_has_a_digest() {
     let toy = Toy::new(64);

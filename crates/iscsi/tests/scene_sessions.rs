@@ -85,6 +85,9 @@ impl<M> End<M> {
         let count = bytes.len().min(limit);
         self.input.extend_from_slice(&bytes[..count]);
         self.machine.handle_input(now, &mut self.input)?;
+        while self.machine.has_left() {
+            self.machine.handle_input(now, &mut self.input)?;
+        }
         Ok(count)
     }
 }

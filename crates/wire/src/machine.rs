@@ -71,6 +71,12 @@ pub trait Machine {
         usize::MAX
     }
 
+    /// Whether it has left whole messages in the input for the next turn, so that what it has answered so far is sent first: a
+    /// peer with many requests under way goes on meanwhile. Then `handle_input` is called again without more to read.
+    fn has_left(&self) -> bool {
+        false
+    }
+
     /// Whether the machine would rather not be given more input now: its user is behind.
     fn is_full(&self) -> bool {
         false

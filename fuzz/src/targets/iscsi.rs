@@ -100,7 +100,7 @@ pub fn target(data: &[u8]) {
     act(&mut connection);
     assert!(connection.session().is_some());
     let mut input = BytesMut::from(data);
-    let _ = connection.handle_input(Instant::now(), &mut input);
+    while connection.handle_input(Instant::now(), &mut input).is_ok() && connection.has_left() {}
     act(&mut connection);
 }
 

@@ -267,6 +267,10 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
         if self.machine.is_full() || self.output.len() > self.output_bytes_max() {
             return Ok(Turn::Still);
         }
+        if self.machine.has_left() {
+            self.machine.handle_input(task::now(), &mut self.input)?;
+            return Ok(Turn::Moved);
+        }
         if self.landing.is_none() {
             self.landing = self.machine.landing(&mut self.input);
         }

@@ -35,6 +35,8 @@ pub struct Connection<D: Device> {
     outside: Outside,
     /// What was last said to the ticket, in units.
     held_units: u64,
+    /// Whole PDUs wait in the input until what they follow has been answered.
+    has_left: bool,
 }
 
 /// Bytes of a connection that are not in its machine.
@@ -100,6 +102,7 @@ impl<D: Device> Connection<D> {
             ticket: None,
             outside: Outside::default(),
             held_units: 0,
+            has_left: false,
         }
     }
 
@@ -245,6 +248,9 @@ impl<D: Device> Connection<D> {
     }
 }
 
+/// How many PDUs are taken before what they were answered is sent: initiator and target work at the same time then, instead of
+/// in turn.
+const TURN_PDUS: usize = 8;
 /// What is held is told in units of so many bytes: small commands need not tell of each.
 const UNIT_BYTES: u64 = 64 << 10;
 /// What a connection may always hold: a command's worth.
@@ -317,9 +323,14 @@ const DISCOVERY_TSIH: u16 = 1;
 impl<D: Device> Machine for Connection<D> {
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
         self.now = now;
-        while let Some(pdu) = pdu::next(input, self.wire.limits)? {
+        let mut count = 0;
+        while count < TURN_PDUS
+            && let Some(pdu) = pdu::next(input, self.wire.limits)?
+        {
             self.handle(now, pdu)?;
+            count += 1;
         }
+        self.has_left = count == TURN_PDUS && pdu::bytes_wanted(input, self.wire.limits) == 0;
         if let Phase::Full(full) = &mut self.phase {
             full.heard(now);
         }
@@ -366,6 +377,10 @@ impl<D: Device> Machine for Connection<D> {
             Phase::Entering(_) => self.poll_entering(context),
             _ => Poll::Pending,
         }
+    }
+
+    fn has_left(&self) -> bool {
+        self.has_left
     }
 
     fn is_full(&self) -> bool {

@@ -410,12 +410,16 @@ impl Line {
 
     /// The bytes of a read.
     pub fn raw_read(&mut self, input: &mut BytesMut, block: u32, blocks: u16) {
+        self.raw_read_as(77, input, block, blocks);
+    }
+
+    pub fn raw_read_as(&mut self, itt: u32, input: &mut BytesMut, block: u32, blocks: u16) {
         let header = Header::ScsiCommand {
             flags: flags::FINAL | flags::READ | 1,
             reserved: Default::default(),
             lengths: Lengths::default(),
             lun: 0,
-            itt: 77,
+            itt,
             expected_bytes: u32::from(blocks) * BLOCK as u32,
             cmd_sn: self.cmd_sn,
             exp_stat_sn: 0,

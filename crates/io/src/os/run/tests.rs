@@ -13,17 +13,21 @@ use tokio::net::UnixStream;
 struct Echo {
     replies: VecDeque<Bytes>,
     deadline: Option<Instant>,
+    /// It has been told to leave the rest for the next turn.
+    leaves: bool,
     /// Length of each frame, and how many bytes had been read past it.
     frames: Vec<(usize, usize)>,
 }
 
 impl Machine for Echo {
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
-        while self.bytes_wanted(input) == 0 {
+        self.leaves = false;
+        while self.bytes_wanted(input) == 0 && !self.leaves {
             let length = input.get_u32_le() as usize;
             let frame = input.split_to(length).freeze();
             match &frame[..] {
                 b"!" => return Err(Blame::Violation("a shout".into())),
+                b"." => self.leaves = true,
                 b"?" => self.deadline = Some(now + Duration::from_millis(10)),
                 _ => {
                     self.frames.push((length, input.len()));
@@ -31,7 +35,12 @@ impl Machine for Echo {
                 }
             }
         }
+        self.leaves &= self.bytes_wanted(input) == 0;
         Ok(())
+    }
+
+    fn has_left(&self) -> bool {
+        self.leaves
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame> {
@@ -307,5 +316,25 @@ fn an_observer_hears_what_is_read_and_whether_an_answer_was_owed() {
         let (served, ()) = tokio::join!(served, asked);
         served.unwrap();
         assert_eq!(*heard.borrow(), [(7, false), (5, false), (2, true)]);
+    });
+}
+
+/// What a machine has left in the input is handed to it when what it said is sent, without anything more to read.
+#[test]
+fn what_a_machine_leaves_comes_in_the_next_turn() {
+    block_on(async {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let frames: Vec<u8> = [&b"one"[..], b".", b"two", b".", b".", b"three", b"."]
+            .iter()
+            .flat_map(|frame| [&(frame.len() as u32).to_le_bytes()[..], frame].concat())
+            .collect();
+        client.write_all(&frames).await.unwrap();
+        let serving = run(Echo::default(), server);
+        let asking = async move {
+            for expected in ["one", "two", "three"] {
+                assert_eq!(receive(&mut client).await, expected.as_bytes());
+            }
+        };
+        tokio::join!(serving, asking).0.unwrap();
     });
 }
