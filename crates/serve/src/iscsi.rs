@@ -1,7 +1,8 @@
 //! Accepts iSCSI initiators, and runs their connections on threads of their own.
 //!
 //! [`gate`] says who may be connected, and [`Portal`] who may log in. Where no secret is asked for, the kernel is: it knows whose
-//! socket is at the other end of a loopback connection.
+//! socket is at the other end of a loopback connection. A lone initiator of this machine that waits for each answer has them from
+//! its own CPU, as clients of other services have ([`covey_io::place`]).
 //!
 //! [`disk`] is the other end: a unit of some target as a disk; [`mod@file`] makes a file of it.
 
@@ -10,6 +11,8 @@ pub mod file;
 pub mod gate;
 mod sense;
 
+use crate::place::{Clients, Conversation};
+use bytes::BytesMut;
 use covey_io::os::net::{Listener, PeerInfo, Stream, error_text, pacing};
 use covey_io::os::threads::Threads;
 use covey_io::os::{random, run};
@@ -68,7 +71,9 @@ fn begin<D: Device>(
             let stream = tokio::net::TcpStream::from_std(stream)?;
             let stream = Stream::Tcp(stream);
             let _enrolled = pacing::enroll(&stream);
-            run::run(connection, stream).await.map_err(std::io::Error::other)
+            let observer = Conversation::new(&info, Clients::Programs);
+            let ended = run::run_on(connection, stream, BytesMut::new(), observer).await;
+            ended.map_err(std::io::Error::other)
         };
         tokio::select! {
             why = running => match why {
