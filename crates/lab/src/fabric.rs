@@ -13,6 +13,7 @@
 //! A switch stores a frame whole, then forwards it by the address table it has learned. A bond is a cable
 //! of several wires among which frames are dealt out, by flow or in turn.
 
+mod class;
 mod lane;
 mod settings;
 #[cfg(test)]

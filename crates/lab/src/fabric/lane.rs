@@ -1,5 +1,6 @@
 //! One wire in one direction: what a frame meets on it.
 
+use super::class::is_storage;
 use super::{FRAME_BYTES_MIN, HEADER_BYTES, Settings};
 use bytes::Bytes;
 use covey_wire::Rng;
@@ -37,6 +38,12 @@ pub struct Counts {
     pub frames: u64,
     /// Their bytes on the wire, overhead included.
     pub bytes: u64,
+    /// Of the frames, those of storage: TCP with the port of iSCSI or of Covey's nodes at one end.
+    #[serde(default)]
+    pub storage_frames: u64,
+    /// Their bytes on the wire.
+    #[serde(default)]
+    pub storage_bytes: u64,
     /// Lost because the queue was full.
     pub lost_queue: u64,
     /// Lost by chance.
@@ -62,6 +69,8 @@ impl Add for Counts {
         Counts {
             frames: self.frames + other.frames,
             bytes: self.bytes + other.bytes,
+            storage_frames: self.storage_frames + other.storage_frames,
+            storage_bytes: self.storage_bytes + other.storage_bytes,
             lost_queue: self.lost_queue + other.lost_queue,
             lost_chance: self.lost_chance + other.lost_chance,
             lost_mtu: self.lost_mtu + other.lost_mtu,
@@ -142,6 +151,10 @@ impl Lane {
         self.queued_bytes += wire_bytes;
         self.counts.frames += 1;
         self.counts.bytes += wire_bytes;
+        if is_storage(frame) {
+            self.counts.storage_frames += 1;
+            self.counts.storage_bytes += wire_bytes;
+        }
         // A frame that is lost on the wire has taken its time there all the same.
         if self.is_lost(now_ns, frame, settings, rng) {
             self.counts.lost_chance += 1;

@@ -257,3 +257,21 @@ fn frames_too_short_for_a_header_are_dropped() {
     fabric.handle_frame(0, 0, Bytes::from_static(b"quail"));
     assert_eq!(fabric.poll_deadline(), None);
 }
+
+#[test]
+fn a_cable_counts_storage_apart() {
+    let mut fabric = star(2, settings());
+    let mut segment = frame(0, mac(1), 1000, 0).to_vec();
+    segment[12] = 8;
+    segment[14] = 0x45;
+    segment[23] = 6;
+    segment[36..38].copy_from_slice(&3260u16.to_be_bytes());
+    fabric.handle_frame(0, 0, segment.into());
+    fabric.handle_frame(0, 0, frame(0, mac(1), 500, 1));
+    deliveries(&mut fabric);
+    for (cable, way) in [(0, Way::There), (1, Way::Back)] {
+        let counts = fabric.counts(cable, way);
+        assert_eq!((counts.frames, counts.storage_frames), (2, 1));
+        assert_eq!((counts.bytes, counts.storage_bytes), (1548, 1024));
+    }
+}
