@@ -16,7 +16,7 @@ use crate::stop::Stop;
 use covey_lab::enter::ourselves;
 use covey_plot::table;
 use covey_tune::diagnose::noise;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
@@ -43,7 +43,8 @@ pub enum Class {
 }
 
 impl Class {
-    fn letter(self) -> &'static str {
+    /// NASA's letter.
+    pub fn letter(self) -> &'static str {
         match self {
             Class::S => "S",
             Class::W => "W",
@@ -53,8 +54,13 @@ impl Class {
         }
     }
 
+    /// Steps in time.
+    pub fn steps(self) -> u32 {
+        if self == Class::S { 60 } else { 200 }
+    }
+
     /// Points along each axis.
-    fn side(self) -> usize {
+    pub fn side(self) -> usize {
         match self {
             Class::S => 12,
             Class::W => 24,
@@ -85,7 +91,8 @@ impl Io {
     /// All that write.
     pub const ALL: [Io; 4] = [Io::Full, Io::Simple, Io::Fortran, Io::Epio];
 
-    fn word(self) -> &'static str {
+    /// What NASA calls it.
+    pub fn word(self) -> &'static str {
         match self {
             Io::Full => "full",
             Io::Simple => "simple",
@@ -142,10 +149,39 @@ pub struct Plan {
     pub ios: Vec<Io>,
     /// Only this MPI.
     pub mpi: Option<Library>,
-    /// Where to write.
+    /// Where the processes run.
+    pub hosts: Hosts,
+    /// Where to write: on each host its own directory of this name.
     pub place: Place,
-    /// Whether the files stay.
+    /// What else the program is asked for.
+    pub extras: Extras,
+}
+
+/// What the program does beside solving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// The files stay.
     pub keeps: bool,
+    /// What was written goes to stable storage and out of the caches before it is read back.
+    pub is_cold: bool,
+    /// It says when each phase began.
+    pub tells_phases: bool,
+}
+
+impl Extras {
+    fn words(self) -> impl Iterator<Item = &'static str> {
+        let all = [(self.keeps, "keep"), (self.is_cold, "cold"), (self.tells_phases, "phases")];
+        all.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, word)| word)
+    }
+}
+
+/// What the program does from one time on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// `open`, `steps`, `output`, `settle`, `read` or `end`.
+    pub name: String,
+    /// In seconds of the monotonic clock, which all programs of a machine share.
+    pub begin_s: f64,
 }
 
 /// A longer silence means that it hangs: twenty steps of the largest class on a slow machine.
@@ -177,6 +213,9 @@ pub struct Run {
     pub sum: Option<String>,
     /// Calls that the preload library served, in all processes.
     pub calls: Option<Calls>,
+    /// When each phase began, if that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
     /// What the program said, in the form of NASA's.
     pub said: String,
 }
@@ -250,7 +289,8 @@ pub fn measure(plan: &Plan, stop: &Stop, say: &dyn Fn(String)) -> Result<Report>
     Ok(report)
 }
 
-fn check(plan: &Plan) -> Result<()> {
+/// Refuses what the program would refuse.
+pub fn check(plan: &Plan) -> Result<()> {
     let (ranks, side) = (plan.ranks, plan.class.side());
     let cells = ranks.isqrt();
     if cells == 0 || cells * cells != ranks {
@@ -264,7 +304,11 @@ fn check(plan: &Plan) -> Result<()> {
             .hint(format!("its grid is enough for {most} at most")));
     }
     match &plan.place {
-        Place::Directory(dir) if !dir.is_dir() => {
+        Place::Covey { .. } if plan.extras.is_cold => {
+            Err(Error::user("cannot read back past the caches without a mount")
+                .hint("there are none: what is read comes from the servers"))
+        }
+        Place::Directory(dir) if matches!(plan.hosts, Hosts::Here) && !dir.is_dir() => {
             let dir = dir.display();
             Err(Error::user(format!("cannot write to {dir}: it is no directory"))
                 .hint(format!("mkdir {dir}, or --dir covey:/DIR for Covey without a mount")))
@@ -273,15 +317,16 @@ fn check(plan: &Plan) -> Result<()> {
     }
 }
 
-fn run(plan: &Plan, mpi: &Mpi, io: Io, stop: &Stop, say: &dyn Fn(String)) -> Result<Run> {
+/// One run.
+pub fn run(plan: &Plan, mpi: &Mpi, io: Io, stop: &Stop, say: &dyn Fn(String)) -> Result<Run> {
     let program = programs::build(BTIO, mpi.compiler, &["-O3", "-lm"])?;
     let scratch = Scratch::new()?;
-    let mut command = mpi.launch(&Hosts::Here, plan.ranks, Wait::Poll, &scratch)?;
+    let mut command = mpi.launch(&plan.hosts, plan.ranks, Wait::Poll, &scratch)?;
     if let Place::Covey { config, .. } = &plan.place {
         without_a_mount(&mut command, mpi, plan.ranks, config.as_ref())?;
     }
     command.arg(program).args([plan.class.letter(), io.word()]).arg(plan.place.directory());
-    command.args(plan.keeps.then_some("keep"));
+    command.args(plan.extras.words());
     let (output, talk) = (scratch.file("output"), scratch.file("talk"));
     let watched =
         Watched { records: &output, output: &output, talk: &talk, silence: SILENCE, limit: LIMIT };
@@ -352,8 +397,19 @@ fn read(mpi: &str, io: Io, said: String) -> Run {
         read_seconds: number("Read back"),
         sum: value("Sum of what was read"),
         calls: None,
-        said,
+        phases: said.lines().filter_map(phase).collect(),
+        said: said
+            .lines()
+            .filter(|line| phase(line).is_none())
+            .flat_map(|line| [line, "\n"])
+            .collect(),
     }
+}
+
+fn phase(line: &str) -> Option<Phase> {
+    let mut words = line.strip_prefix(" Phase ")?.split_ascii_whitespace();
+    let (name, begin_s) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+    Some(Phase { name, begin_s })
 }
 
 /// The sum of the preload library's reports. None where it says nothing.
@@ -460,6 +516,17 @@ mod tests {
         assert_eq!(run.sum.as_deref(), Some("00a1b2c3d4e5f607"));
         let plain = read("MPICH", Io::None, SAID.replace("SUCCESSFUL", "UNSUCCESSFUL"));
         assert!(!plain.is_verified);
+        assert_eq!(run.said, SAID);
+    }
+
+    #[test]
+    fn phases_are_taken_from_what_the_program_says() {
+        let phases = " Phase steps             12.500000\n Phase output            13.000000\n";
+        let run = read("MPICH", Io::Epio, format!("{phases}{SAID}"));
+        assert_eq!(run.said, SAID, "NASA's program says nothing of phases");
+        let names: Vec<(&str, f64)> =
+            run.phases.iter().map(|one| (one.name.as_str(), one.begin_s)).collect();
+        assert_eq!(names, [("steps", 12.5), ("output", 13.0)]);
     }
 
     #[test]
@@ -474,8 +541,9 @@ mod tests {
     #[test]
     fn only_squares_that_fit_the_grid_are_run() {
         let place = Place::Directory("/".into());
-        let plan =
-            Plan { class: Class::S, ranks: 4, ios: vec![Io::Full], mpi: None, place, keeps: false };
+        let (hosts, extras) = (Hosts::Here, Extras::default());
+        let ios = vec![Io::Full];
+        let plan = Plan { class: Class::S, ranks: 4, ios, mpi: None, hosts, place, extras };
         let with = |ranks| check(&Plan { ranks, ..plan.clone() });
         assert!(with(1).is_ok() && with(16).is_ok());
         assert!(with(8).unwrap_err().message.contains("square"));

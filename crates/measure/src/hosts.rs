@@ -30,7 +30,7 @@ pub enum Hosts {
 pub struct Nodes {
     /// The lab.
     pub lab: Lab,
-    /// Their names, at least two.
+    /// Their names.
     pub names: Vec<String>,
     /// The card of the first, in the network that is measured.
     pub card: Card,
@@ -99,10 +99,17 @@ impl Hosts {
             return Err(Error::user(format!("cannot measure {} alone", names[0]))
                 .hint("name two nodes of the lab, or none to measure this machine"));
         }
-        let first = lab.node(&plan, &names[0])?;
+        Hosts::on_nodes(lab, names.to_vec())
+    }
+
+    /// Nodes of a lab that is up, by their names; one is enough.
+    pub fn on_nodes(lab: Lab, names: Vec<String>) -> Result<Hosts> {
+        let plan = lab.plan()?;
+        let first = names.first().ok_or_else(|| Error::user("cannot run on no node"))?;
+        let first = lab.node(&plan, first)?;
         let (_, card) = plan.cards_of(first).next().expect("every node has a card");
         let (card, wire) = (card.clone(), plan.networks[0].profile.wire());
-        Ok(Hosts::Nodes(Nodes { lab, names: names.to_vec(), card, wire }))
+        Ok(Hosts::Nodes(Nodes { lab, names, card, wire }))
     }
 
     /// A command that runs a program on the first of them. It gets the signal to end when we end.

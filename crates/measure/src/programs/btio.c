@@ -2,10 +2,11 @@
  * its description (RNR-94-007 and NAS-03-002). A square number of processes, each with a cell in every layer of the
  * grid, makes steps in time; every fifth solution is written, and all are read back in the end.
  *
- *     mpiexec -n 4 btio S|W|A|B|C none|full|simple|fortran|epio DIRECTORY [keep]
+ *     mpiexec -n 4 btio S|W|A|B|C none|full|simple|fortran|epio DIRECTORY [keep] [cold] [phases]
  *
  * It says what NASA's program says, in the same lines, so that results can be laid side by side. The file goes when
- * it was read back, unless it is to be kept. */
+ * it was read back, unless it is to be kept. With `cold` it is on stable storage and out of the caches before it is read
+ * back; with `phases` the first process says when each phase began, by the clock that all programs of a machine share. */
 #define _GNU_SOURCE
 #include "finish.h"
 #include "btio_grid.h"
@@ -18,17 +19,35 @@
 /* Steps from one output to the next, and from one line about them. */
 enum { WRITE_INTERVAL = 5, SPEAK_INTERVAL = 20 };
 
+/* What the program does from one time on. */
+struct phase {
+    const char *name;
+    double begin;
+};
+
+enum { PHASES_MAX = 256 };
+
 struct run {
     const struct class *class;
     struct steps steps;
     struct grid grid;
     struct sweeps sweeps;
     struct file file;
-    int speaks, dumps;
+    int speaks, dumps, is_cold, tells_phases, phases;
+    struct phase phase[PHASES_MAX];
     /* Seconds: of the steps with their output, and of output. */
     double whole, output;
     struct read_back input;
 };
+
+static void enter(struct run *run, const char *name)
+{
+    struct timespec now;
+    if (!run->tells_phases || !run->speaks || run->phases == PHASES_MAX)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    run->phase[run->phases++] = (struct phase){ name, (double)now.tv_sec + (double)now.tv_nsec * 1e-9 };
+}
 
 static void step(struct run *run)
 {
@@ -76,19 +95,24 @@ static void solve(struct run *run)
     begin_flow(grid);
     step(run);
     begin_flow(grid);
+    enter(run, "open");
     open_file(grid, &run->file, 1);
     MPI_Barrier(MPI_COMM_WORLD);
+    enter(run, "steps");
     double begin = MPI_Wtime(), output;
     for (int n = 1; n <= run->class->iterations; n++) {
         if (run->speaks && (n == 1 || n % SPEAK_INTERVAL == 0))
             printf(" Time step %4d\n", n);
         step(run);
         if (run->file.option != NONE && (n % WRITE_INTERVAL == 0 || n == run->class->iterations)) {
+            enter(run, "output");
             output = MPI_Wtime();
             move_dump(grid, &run->file, run->dumps++, 1);
             run->output += MPI_Wtime() - output;
+            enter(run, "steps");
         }
     }
+    enter(run, "output");
     output = MPI_Wtime();
     close_file(&run->file);
     run->output += MPI_Wtime() - output;
@@ -101,10 +125,17 @@ static int verify(struct run *run)
     double residual[VALUES], *error = run->input.error;
     const struct class *class = run->class;
     char epsilon[64];
-    if (run->file.option == NONE)
+    if (run->file.option == NONE) {
         error_norm(&run->grid, error);
-    else
+    } else {
+        enter(run, "settle");
+        if (run->is_cold)
+            chill(&run->file);
+        MPI_Barrier(MPI_COMM_WORLD);
+        enter(run, "read");
         run->input = read_back(&run->grid, &run->file, run->dumps);
+    }
+    enter(run, "end");
     run->input.seconds = maximum(run->input.seconds);
     residual_norm(&run->grid, &run->steps, residual);
     if (run->speaks)
@@ -127,6 +158,12 @@ static void say_output(const struct run *run)
     printf("   I/O data rate  (MB/sec) : %14.2f\n", megabytes / run->output);
     printf("   Read back in seconds    : %14.2f\n", run->input.seconds);
     printf("   Sum of what was read    : %016llx\n", (unsigned long long)run->input.sum);
+}
+
+static void say_phases(const struct run *run)
+{
+    for (int n = 0; n < run->phases; n++)
+        printf(" Phase %-8s %20.6f\n", run->phase[n].name, run->phase[n].begin);
 }
 
 static void say_results(const struct run *run, int is_right)
@@ -155,12 +192,18 @@ static void say_results(const struct run *run, int is_right)
 int main(int count, char **words)
 {
     MPI_Init(&count, &words);
-    struct run run = { .class = count > 1 ? class_of(words[1]) : NULL };
-    int option = 0;
+    static struct run run;
+    int option = 0, keeps = 0;
+    run.class = count > 1 ? class_of(words[1]) : NULL;
     while (count > 2 && option < OPTIONS && strcmp(words[2], OPTION_NAMES[option]) != 0)
         option++;
     if (!run.class || count < 4 || option == OPTIONS)
-        abandon("begin", "the words are: S|W|A|B|C none|full|simple|fortran|epio DIRECTORY [keep]");
+        abandon("begin", "the words are: S|W|A|B|C none|full|simple|fortran|epio DIRECTORY [keep] [cold] [phases]");
+    for (int n = 4; n < count; n++) {
+        keeps |= strcmp(words[n], "keep") == 0;
+        run.is_cold |= strcmp(words[n], "cold") == 0;
+        run.tells_phases |= strcmp(words[n], "phases") == 0;
+    }
     setvbuf(stdout, NULL, _IOLBF, 0);
     run.steps = steps_of(run.class->side, run.class->time);
     run.grid = grid_of(run.class->side);
@@ -169,14 +212,14 @@ int main(int count, char **words)
     run.speaks = run.grid.rank == 0;
     introduce(&run);
     solve(&run);
-    int is_right = verify(&run), keeps = count > 4 && strcmp(words[4], "keep") == 0;
+    int is_right = verify(&run);
     MPI_Barrier(MPI_COMM_WORLD);
     if (option != NONE && !keeps && (option == EPIO || run.speaks))
         tried_call(&run.file, "remove", unlink(run.file.name) == 0);
     if (run.speaks && option != NONE)
         say_output(&run);
     if (run.speaks)
-        say_results(&run, is_right);
+        say_phases(&run), say_results(&run, is_right);
     forget(&run.file);
     finish();
     return 0;

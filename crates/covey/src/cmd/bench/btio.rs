@@ -2,7 +2,8 @@
 
 use crate::cmd::{Context, path};
 use crate::error::{Cannot, Error, Result};
-use covey_measure::btio::{Class, Io, Place, Plan, measure};
+use covey_measure::btio::{Class, Extras, Io, Place, Plan, measure};
+use covey_measure::hosts::Hosts;
 use covey_measure::mpi::Library;
 use covey_measure::scratch::Scratch;
 use covey_measure::stop::interruptible;
@@ -54,6 +55,9 @@ pub struct Args {
     /// Leave the files there: btio.full.out and so on
     #[arg(long, requires = "dir")]
     keep: bool,
+    /// Read back from the disk: what was written is synced, and this machine's caches are advised to drop it
+    #[arg(long)]
+    cold: bool,
     /// Print what each program says, in the form of NASA's, before the table
     #[arg(long)]
     npb: bool,
@@ -69,8 +73,9 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         ranks: args.ranks.into(),
         ios: if args.io.is_empty() { Io::ALL.to_vec() } else { args.io },
         mpi: args.mpi,
+        hosts: Hosts::Here,
         place,
-        keeps: args.keep,
+        extras: Extras { keeps: args.keep, is_cold: args.cold, tells_phases: false },
     };
     let (bar, say) = context.output.told();
     let report = interruptible(move |stop| measure(&plan, stop, &say)).await?;
