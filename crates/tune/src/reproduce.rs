@@ -22,6 +22,8 @@ pub enum Unit {
     BytesPerS,
     /// Floating-point operations per second.
     Flops,
+    /// The same as NASA counts and writes them: in millions.
+    OpsPerS,
     /// A part of something, or how many times it is another.
     Share,
 }

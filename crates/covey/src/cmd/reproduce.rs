@@ -2,9 +2,10 @@
 
 use super::Context;
 use crate::error::{Error, Result};
+use covey_measure::btio::Class;
 use covey_measure::provenance::Provenance;
 use covey_measure::reproduce::bench::Wish;
-use covey_measure::reproduce::{Bench, Reproduction, erato, kisti, lanl, uzura};
+use covey_measure::reproduce::{Bench, Reproduction, erato, ip_san, kisti, lanl, uzura};
 use covey_measure::stop::interruptible;
 use covey_tune::papers::Paper;
 use std::time::Duration;
@@ -25,6 +26,17 @@ use std::time::Duration;
 ///     fig10-13  matrices multiplied and systems solved: data types, sizes, blocks, BLAS, overhead
 ///     table1    rates of pdgemm and of the linear solver, and their share of the peak
 ///
+/// PARTS OF IP-SAN
+///
+///     table2    what BTIO writes
+///     fig5      a file in sequence, by the size of the blocks, on a local disk and over iSCSI
+///     fig8-9    BTIO epio: local, 1:1 and N:1 iSCSI, parallel file system; one network and two
+///     fig10-11  BTIO simple, and full
+///     fig12-13  BTIO fortran
+///     fig14-15  BTIO epio on one node and on four, read back from the disks
+///     future    many nodes at one target, with and without the pacer
+///     traffic   bytes by class on each cable, in each phase of a run
+///
 /// PARTS OF KISTI
 ///
 ///     table1    Bonnie on 4 I/O servers; metadata server apart or shared; two networks
@@ -32,7 +44,7 @@ use std::time::Duration;
 ///     fig2      what a metadata server apart changes
 ///     fig3      MPI collectives on three networks, through each MPI
 ///     fig4      HPL on two networks; a solver of ScaLAPACK on three, through each MPI
-///     fig5      kernels that communicate as four of NAS do, on three networks, through each MPI
+///     fig5      BT, and kernels that communicate as four of NAS do, on three networks, each MPI
 ///     fig6      basic commands on three networks
 ///
 /// PARTS OF LANL
@@ -59,6 +71,11 @@ use std::time::Duration;
 /// measures real daemons. `uzura` is Nakashima and others on a network card for cluster computers:
 /// the card by a model (see `covey uzura model`), and `covey uzura bench` beside it.
 ///
+/// `ip-san` is Kamisaka and others, A study of traffic characteristics and I/O performance on an
+/// IP-SAN consolidated PC cluster. Its lab has four nodes that compute and four that store. It
+/// needs root, mkfs.ext4 and an MPI with its compiler. BTIO is run in classes W and A, with --quick
+/// in W; --class chooses others, such as the paper's B, which takes minutes for each run.
+///
 /// Figures 3 to 5 of KISTI divide each difference into the parts of the wire and of the MPI. They run
 /// several processes on each network, so they need MPI's compilers (and hpcc for HPL); missing ones
 /// are left out.
@@ -71,6 +88,8 @@ use std::time::Duration;
 ///     covey reproduce erato --only fig5-7 --quick
 ///     covey reproduce kisti --only table1 --only fig1
 ///     covey reproduce kisti --only fig3 --quick
+///     covey reproduce ip-san --only fig8-9 --quick
+///     covey reproduce ip-san --only fig8-9 --class B
 ///     covey reproduce lanl --only table2
 ///     covey reproduce lanl --only table3 --only fig4
 ///     covey reproduce uzura --only table5 --quick
@@ -84,6 +103,9 @@ pub struct Args {
     /// Only this part; may be given several times
     #[arg(long, value_name = "PART")]
     only: Vec<String>,
+    /// Of ip-san: run BTIO in this class; may be given several times, or separated by commas
+    #[arg(long, value_enum, value_name = "CLASS", ignore_case = true, value_delimiter = ',')]
+    class: Vec<Class>,
     /// A short measurement: a first look, with wide intervals
     #[arg(long)]
     quick: bool,
@@ -98,6 +120,7 @@ pub struct Args {
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Erato,
+    IpSan,
     Kisti,
     Lanl,
     Uzura,
@@ -107,11 +130,17 @@ enum Which {
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let known: &[&str] = match args.paper {
         Which::Erato => &erato::PARTS,
+        Which::IpSan => &ip_san::PARTS,
         Which::Kisti => &kisti::PARTS,
         Which::Lanl => &lanl::PARTS,
         Which::Uzura => &uzura::PARTS,
     };
     let parts = chosen(known, &args.only)?;
+    if !args.class.is_empty() && args.paper != Which::IpSan {
+        return Err(
+            Error::user("cannot choose a class: only ip-san runs BTIO").hint("leave out --class")
+        );
+    }
     let wish = Wish {
         is_quick: args.quick,
         is_anyway: args.anyway,
@@ -121,6 +150,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let mut bench = Bench::new(wish, Box::new(move |text| output.say(text)))?;
     let (paper, parts) = match args.paper {
         Which::Erato => (Paper::Erato1, erato::run(&mut bench, &parts).await),
+        Which::IpSan => (Paper::IpSan, ip_san::run(&mut bench, &parts, &args.class).await),
         Which::Kisti => (Paper::Kisti, kisti::run(&mut bench, &parts).await),
         Which::Uzura => (Paper::Uzura, uzura::run(&mut bench, &parts).await),
         Which::Lanl => {
@@ -192,6 +222,7 @@ mod tests {
         for claim in CLAIMS {
             let parts: &[&str] = match claim.source.paper {
                 Paper::Erato1 => &erato::PARTS,
+                Paper::IpSan => &ip_san::PARTS,
                 Paper::Kisti => &kisti::PARTS,
                 Paper::Lanl => &lanl::PARTS,
                 Paper::Uzura => &uzura::PARTS,

@@ -1,5 +1,6 @@
 //! What was reproduced, in words and as JSON.
 
+use super::drawn::{Figure, Traffic};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::provenance::Provenance;
@@ -42,6 +43,12 @@ pub struct Part {
     pub measured: Vec<String>,
     /// Differences between networks, and whether they come from the wire or from the library.
     pub divided: Vec<Divided>,
+    /// What went over the cables of a lab.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub traffic: Vec<Traffic>,
+    /// Pictures, for the page.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
     /// Claims.
     pub claims: Vec<Judged>,
     /// What is different here, and why.
@@ -88,6 +95,8 @@ impl Part {
             beside: Vec::new(),
             measured: Vec::new(),
             divided: Vec::new(),
+            traffic: Vec::new(),
+            figures: Vec::new(),
             claims: Vec::new(),
             differs: Vec::new(),
             left_out: Vec::new(),
@@ -132,7 +141,7 @@ impl Part {
 
     fn is_nothing(&self) -> bool {
         let numbers = self.beside.len() + self.measured.len() + self.divided.len();
-        numbers + self.claims.len() == 0
+        numbers + self.claims.len() + self.traffic.len() == 0
     }
 
     fn tell(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
@@ -147,6 +156,7 @@ impl Part {
             writeln!(out, "measured: {numbers}")?;
         }
         self.tell_divided(out)?;
+        self.traffic.iter().try_for_each(|one| one.tell(out))?;
         for claim in &self.claims {
             let Judged { place, text, answer } = claim;
             writeln!(out, "{}: {text} ({place})", answer.outcome.words())?;
@@ -261,6 +271,7 @@ pub fn number(unit: Unit, value: f64) -> String {
         Unit::Bytes => format!("{value:.0} B"),
         Unit::BytesPerS => format!("{:.1} MB/s", value / 1e6),
         Unit::Flops => format!("{:.2} Gflop/s", value / 1e9),
+        Unit::OpsPerS => format!("{:.0} Mop/s", value / 1e6),
         Unit::Share => format!("{:.1} %", 100.0 * value),
     }
 }

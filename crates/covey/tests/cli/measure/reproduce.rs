@@ -251,7 +251,7 @@ fn kernels_give_right_results_on_every_network() {
     if libraries.len() == 2 {
         let whats: Vec<String> =
             all(part, "divided").iter().map(|row| row["what"].to_string()).collect();
-        for what in ["ep", "cg", "ft", "is"] {
+        for what in ["bt", "ep", "cg", "ft", "is"] {
             assert!(whats.iter().any(|one| one.starts_with(&format!("\"{what},"))), "{part:#}");
         }
     }
@@ -321,4 +321,96 @@ fn basic_commands_are_timed_on_three_networks() {
     for network in ["myrinet2000", "infiniband-sdr", "gigabit"] {
         assert!(claim["because"].as_str().unwrap().contains(network), "{claim:#}");
     }
+}
+
+/// What the reproduction of volumes and file systems in a lab needs; the test is skipped without it.
+fn can_have_disks() -> bool {
+    let why = if !rustix::process::geteuid().is_root() {
+        "needs root to mount file systems of volumes"
+    } else if !["mkfs.ext4", "losetup", "blkid"].into_iter().all(has_program) {
+        "needs mkfs.ext4, losetup and blkid"
+    } else if !std::path::Path::new("/dev/loop-control").exists() {
+        "needs loop devices"
+    } else if let Some(why) = crate::support::no_fuse() {
+        skip(why);
+        return false;
+    } else {
+        return !libraries().is_empty();
+    };
+    skip(why);
+    false
+}
+
+#[test]
+fn btio_on_local_disks_and_over_iscsi_stands_beside_the_ip_san_paper() {
+    if !can_have_disks() {
+        return;
+    }
+    let words = ["ip-san", "--only", "table2", "--only", "fig14-15", "--class", "S"];
+    let Some(found) = reproduce(&words) else { return };
+    assert_eq!(found["paper"], "IP-SAN");
+    let parts = all(&found, "parts");
+    for (row, bytes) in
+        all(&parts[0], "beside").iter().zip([22_118_400, 419_430_400, 1_697_932_800])
+    {
+        assert_eq!(row["ours"]["value"], f64::from(bytes), "{row:#}");
+        assert!((row["ratio"].as_f64().unwrap() - 1.0).abs() < 1e-3, "{row:#}");
+    }
+    assert!(parts[0]["beside"].to_string().contains("length of the file"), "{found:#}");
+    let part = &parts[1];
+    assert!(all(part, "left_out").is_empty(), "{part:#}");
+    let told = part["measured"].to_string();
+    for words in [
+        "epio, local disk, 1 node",
+        "epio, 1:1 iSCSI, one network, 1 node",
+        "epio, 1:1 iSCSI, one network:",
+    ] {
+        assert!(told.contains(words), "{words}: {part:#}");
+    }
+    all(part, "claims").iter().for_each(has_outcome);
+    assert_eq!(all(part, "figures").len(), 2, "{part:#}");
+    let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+    let left = devices
+        .filter_map(|device| std::fs::read_to_string(device.path().join("loop/backing_file")).ok());
+    let left: Vec<String> = left.filter(|file| file.contains("/reproduce-")).collect();
+    assert!(left.is_empty(), "loop devices are left: {left:?}");
+}
+
+#[test]
+fn storage_has_its_own_network_where_there_are_two() {
+    if !can_have_disks() {
+        return;
+    }
+    let Some(found) = reproduce(&["ip-san", "--only", "traffic", "--class", "S"]) else { return };
+    let part = &all(&found, "parts")[0];
+    assert!(all(part, "left_out").is_empty(), "{part:#}");
+    let bytes = |traffic: &Value, network: &str, class: &str| -> f64 {
+        let sums = all(traffic, "sums").iter().flat_map(|pair| pair.as_array().unwrap());
+        let mine =
+            sums.filter(|sum| sum["cable"].as_str().unwrap() == format!("n1 to n4, {network}"));
+        let phases = mine.flat_map(|sum| all(sum, "phases"));
+        phases.map(|phase| phase[class]["bytes"].as_f64().unwrap()).sum()
+    };
+    let traffic = all(part, "traffic");
+    assert_eq!(traffic.len(), 4, "{part:#}");
+    let (one, two) = (&traffic[0], &traffic[1]);
+    // 0.83 MB are written, and read back.
+    assert!(
+        bytes(one, "front", "storage") > 1.6e6 && bytes(one, "front", "messages") > 1e6,
+        "{one:#}"
+    );
+    assert!(bytes(two, "storage", "storage") > 1.6e6, "{two:#}");
+    assert!(
+        bytes(two, "front", "storage") < 0.1e6 && bytes(two, "storage", "messages") < 0.1e6,
+        "{two:#}"
+    );
+}
+
+#[test]
+fn a_class_is_for_btio_alone() {
+    let mut command = covey();
+    command.args(["reproduce", "kisti", "--class", "S"]);
+    let done = run(command);
+    done.says(&["class", "ip-san"]);
+    assert_eq!(done.code, Some(2));
 }

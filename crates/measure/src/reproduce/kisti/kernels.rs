@@ -1,8 +1,9 @@
-//! Figure 5: kernels that communicate, in place of the NAS Parallel Benchmarks.
+//! Figure 5: BT of the NAS Parallel Benchmarks, and kernels that communicate in place of the others.
 
 use super::linpack::Challenges;
 use super::networks::{Everywhere, NODES, ONE, PAIRS, everywhere, name};
 use super::part;
+use crate::btio::{self, Class, Extras, Io, Place};
 use crate::calls::{Calls, Ran};
 use crate::error::Result;
 use crate::hosts::Hosts;
@@ -11,8 +12,10 @@ use crate::reproduce::bench::Bench;
 use crate::reproduce::told::{Divided, Part};
 use crate::stop::Stop;
 use covey_tune::Estimate;
+use covey_tune::papers::ip_san::mops;
 use covey_tune::reproduce::{Answer, Outcome, is_between, quotient};
 use covey_tune::split::Source;
+use covey_tune::timed::Timed;
 
 /// What hardly communicates.
 const ALONE: &str = "ep";
@@ -21,8 +24,10 @@ const HARDLY: (f64, f64) = (0.95, 1.05);
 
 /// Measures and judges. What hpcc has said of its own programs on these networks is told as well.
 pub async fn networks(bench: &mut Bench, challenges: &mut Challenges) -> Part {
-    let mut part =
-        part("fig5", "kernels that communicate, on three networks; the figure's values are lost");
+    let mut part = part(
+        "fig5",
+        "BT and kernels that communicate, on three networks; the figure's values are lost",
+    );
     let found = everywhere(bench, &mut part, measure).await;
     if !found.is_empty() {
         found.tell(&mut part, Some("all of them, on average"));
@@ -30,8 +35,8 @@ pub async fn networks(bench: &mut Bench, challenges: &mut Challenges) -> Part {
     }
     challenges.tell_programs(bench, &mut part).await;
     part.differs(
-        "these are not the NAS Parallel Benchmarks, which are not packaged: ep, cg, ft and is are small kernels of our own \
-         that communicate as those of these names do: one sum; a vector gathered and two sums in each step; a \
+        "the NAS Parallel Benchmarks are not packaged. bt is Covey's own program of BT, judged by NASA's norms; ep, cg, ft and \
+         is are small kernels of our own that communicate as those of these names do: one sum; a vector gathered and two sums in each step; a \
          plane transposed; keys exchanged. Each result is checked",
     );
     part
@@ -103,7 +108,37 @@ fn measure(mpi: &Mpi, hosts: &Hosts, is_quick: bool, stop: &Stop) -> Result<Ran>
     } else {
         (Calls::Kernels { pairs: 1 << 22, unknowns: 1 << 17, edge: 1024, keys: 1 << 21 }, 4.0)
     };
-    calls.time(mpi, (hosts, NODES), seconds, stop)
+    let mut ran = calls.time(mpi, (hosts, NODES), seconds, stop)?;
+    let (class, times) = if is_quick { (Class::S, 1) } else { (Class::W, 2) };
+    match bt(mpi, hosts, (class, times), stop) {
+        Ok(timed) => ran.all.push(timed),
+        Err(error) => ran.failure = ran.failure.or(Some(format!("bt: {}", error.message))),
+    }
+    Ok(ran)
+}
+
+/// BT without output: all its steps, so many times.
+fn bt(mpi: &Mpi, hosts: &Hosts, (class, times): (Class, usize), stop: &Stop) -> Result<Timed> {
+    let plan = btio::Plan {
+        class,
+        ranks: NODES,
+        ios: vec![Io::None],
+        mpi: None,
+        hosts: hosts.clone(),
+        place: Place::Directory(std::env::temp_dir()),
+        extras: Extras::default(),
+    };
+    let runs = (0..times).map(|_| btio::run(&plan, mpi, Io::None, stop, &|_| {}));
+    let runs: Vec<btio::Run> = runs.collect::<Result<_>>()?;
+    // What the program writes of the time has two digits only; of the rate, more.
+    let seconds = |run: &btio::Run| mops(class.side() as u32, class.steps(), 1.0) / run.mops;
+    Ok(Timed {
+        what: "bt".to_string(),
+        ranks: NODES as u32,
+        bytes: 0,
+        is_right: runs.iter().all(|run| run.is_verified),
+        times_s: runs.iter().map(seconds).collect(),
+    })
 }
 
 #[cfg(test)]
