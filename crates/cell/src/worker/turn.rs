@@ -67,7 +67,7 @@ impl<G: Ground> Worker<G> {
             if let Some(copy) = quick {
                 slot.copy = copy;
                 slot.wait = Wait::Copy;
-                announce(&self.ground, &slot.copy, self.queue.len() - 1);
+                announce(&self.ground, &slot.copy);
                 self.queue.step();
                 return Ok(());
             }
@@ -94,7 +94,7 @@ impl<G: Ground> Worker<G> {
             }
             Next::Yield => Wait::Turn(Answer::number(0)),
             Next::Copy(copy) => {
-                announce(&self.ground, &copy, self.queue.len() - 1);
+                announce(&self.ground, &copy);
                 self.slot(cor).copy = copy;
                 Wait::Copy
             }
@@ -514,12 +514,10 @@ fn checked_names(path: &[u8]) -> Result<Vec<covey_wire::Name>> {
     Ok(names)
 }
 
-/// A read is begun: its first memory is asked for, and arrives while others copy. Not so much that it drives out of the
-/// first cache what they copy: then it does harm, and the processor's own prefetching is better left alone.
+/// A read is begun: its memory is asked for, and arrives while others copy, or at least sooner than without.
 #[inline]
-fn announce<G: Ground>(ground: &G, copy: &Copy, others: usize) {
-    let together = copy.local.bytes.saturating_mul(others as u64 + 1);
-    if copy.is_read && others > 0 && together <= CACHED_BYTES {
+fn announce<G: Ground>(ground: &G, copy: &Copy) {
+    if copy.is_read {
         let place = header::glance(&**ground.memory(), copy.ticket);
         let bytes = copy.local.bytes.min(place.capacity.saturating_sub(copy.at));
         ground.prefetch(place.mapping, place.pointer.wrapping_add(copy.at), bytes);
@@ -542,6 +540,3 @@ fn reach<'a, S: Shared>(
     let pointer = place.pointer.checked_add(copy.at)?;
     Some((access, pointer, bytes))
 }
-
-/// Half of the smallest first cache of today: blocks of the file are beside the buffers that they are copied to.
-const CACHED_BYTES: u64 = 24 << 10;
