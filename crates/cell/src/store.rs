@@ -83,6 +83,11 @@ impl LocalStore {
         self.hold("a stack", span).map(|()| true)
     }
 
+    /// The memory that begins there; `None` when no such memory is counted.
+    pub fn held(&self, address: u64) -> Option<Span> {
+        self.spans.iter().find(|span| span.address == address).copied()
+    }
+
     /// Gives back memory that begins there; `None` when no such memory is counted.
     pub fn release(&mut self, address: u64) -> Option<Span> {
         let at = self.spans.iter().position(|span| span.address == address)?;

@@ -130,6 +130,8 @@ pub enum Request {
     Fail { text: Span, code: u32 },
     /// Allocates memory of the local store. Answers its address.
     Allocate { bytes: u64 },
+    /// Moves an allocation to one of another size. Answers its address.
+    Reallocate { address: u64, bytes: u64 },
     /// Gives memory back.
     Release { address: u64 },
 }

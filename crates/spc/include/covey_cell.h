@@ -79,6 +79,7 @@ int sp_haserror(void);
 /* Memory of the local store. */
 void *spc_malloc(size_t bytes);
 void *spc_calloc(size_t count, size_t bytes);
+void *spc_realloc(void *memory, size_t bytes);
 void spc_free(void *memory);
 
 static inline void yield(void)
@@ -108,6 +109,7 @@ static inline int spc_log(const char *format, ...)
 #ifndef COVEY_CELL_PLAIN_MALLOC
 #define malloc(bytes) spc_malloc(bytes)
 #define calloc(count, bytes) spc_calloc(count, bytes)
+#define realloc(memory, bytes) spc_realloc(memory, bytes)
 #define free(memory) spc_free(memory)
 #endif
 #endif

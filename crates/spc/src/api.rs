@@ -178,12 +178,6 @@ fn room(into: &mut [u8]) -> Span {
     Span::new(into.as_mut_ptr().expose_provenance() as u64, into.len() as u64)
 }
 
-/// Runs a program's function within the fence: a panic is told on standard error and ends it.
-#[doc(hidden)]
-pub fn fenced(work: impl FnOnce()) {
-    crate::boundary::quietly(work, ());
-}
-
 /// A list of texts that ends with null.
 #[doc(hidden)]
 pub type Words = *const *const std::ffi::c_char;

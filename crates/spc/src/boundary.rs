@@ -88,7 +88,8 @@ macro_rules! export {
 }
 pub(crate) use export;
 
-/// Makes a function of a worker's number and its words the program of this library.
+/// Makes a function of a worker's number and its words the program of this library. When it panics its worker ends with
+/// an error.
 #[macro_export]
 macro_rules! program {
     ($main:path) => {
@@ -98,10 +99,14 @@ macro_rules! program {
         ///
         /// Called by a worker, with a list of texts.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn cormain(worker: u64, words: $crate::Words, _: $crate::Words) {
+        pub unsafe extern "C-unwind" fn cormain(
+            worker: u64,
+            words: $crate::Words,
+            _: $crate::Words,
+        ) {
             // SAFETY: promised by the caller.
             let words = unsafe { $crate::api::texts(words) };
-            $crate::api::fenced(move || $main(worker, words))
+            $main(worker, words)
         }
     };
 }

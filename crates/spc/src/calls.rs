@@ -14,13 +14,19 @@ use std::ptr;
 export! {
     /// Opens a file.
     fn spc_open(path: *const c_char, mode: c_int) -> c_int {
-        Request::Open { path: text(path), mode: mode as u32 }
+        match path.is_null() {
+            true => refuse(NO_PATH),
+            false => Request::Open { path: text(path), mode: mode as u32 },
+        }
     }
 }
 export! {
     /// Makes a file, or empties one, and opens it.
     fn spc_create(path: *const c_char, perm: c_uint, mode: c_int) -> c_int {
-        Request::Create { path: text(path), perm, mode: mode as u32 }
+        match path.is_null() {
+            true => refuse(NO_PATH),
+            false => Request::Create { path: text(path), perm, mode: mode as u32 },
+        }
     }
 }
 export! {
@@ -32,31 +38,46 @@ export! {
 export! {
     /// Removes a file.
     fn spc_remove(path: *const c_char) -> c_int {
-        Request::Remove { path: text(path) }
+        match path.is_null() {
+            true => refuse(NO_PATH),
+            false => Request::Remove { path: text(path) },
+        }
     }
 }
 export! {
     /// Reads where the descriptor is.
     fn spc_read(fd: c_int, data: *mut c_void, count: c_uint) -> c_int {
-        Request::Read { fd, to: memory(data, count.into()), at: None }
+        match transferred(data, count) {
+            Some(to) => Request::Read { fd, to, at: None },
+            None => refuse(NO_MEMORY),
+        }
     }
 }
 export! {
     /// Writes where the descriptor is.
     fn spc_write(fd: c_int, data: *const c_void, count: c_uint) -> c_int {
-        Request::Write { fd, from: memory(data, count.into()), at: None }
+        match transferred(data, count) {
+            Some(from) => Request::Write { fd, from, at: None },
+            None => refuse(NO_MEMORY),
+        }
     }
 }
 export! {
     /// Reads at an offset.
     fn spc_pread(fd: c_int, data: *mut c_void, count: c_uint, offset: u64) -> c_int {
-        Request::Read { fd, to: memory(data, count.into()), at: Some(offset) }
+        match transferred(data, count) {
+            Some(to) => Request::Read { fd, to, at: Some(offset) },
+            None => refuse(NO_MEMORY),
+        }
     }
 }
 export! {
     /// Writes at an offset.
     fn spc_pwrite(fd: c_int, data: *const c_void, count: c_uint, offset: u64) -> c_int {
-        Request::Write { fd, from: memory(data, count.into()), at: Some(offset) }
+        match transferred(data, count) {
+            Some(from) => Request::Write { fd, from, at: Some(offset) },
+            None => refuse(NO_MEMORY),
+        }
     }
 }
 export! {
@@ -69,22 +90,27 @@ export! {
     /// Writes to the log. What is longer than a line is cut off.
     fn spc_vlog(format: *const c_char, arguments: *mut c_void) -> c_int {
         // The worker copies the line before anybody else can run.
-        Request::Log { text: apart(|| formatted(format, arguments)) }
+        match format.is_null() {
+            true => refuse(NO_FORMAT),
+            false => Request::Log { text: apart(|| formatted(format, arguments)) },
+        }
     }
 }
 export! {
     /// Makes a coroutine.
     fn mkcor(
-        function: extern "C" fn(*mut c_void),
+        function: Option<extern "C" fn(*mut c_void)>,
         argument: *mut c_void,
         stack: *mut c_void,
         bytes: usize
     ) -> c_int {
+        let Some(function) = function.filter(|_| !stack.is_null()) else {
+            return refuse(NO_COROUTINE);
+        };
         let stack = memory(stack, bytes as u64);
         match apart(|| coroutine(function, argument, stack)) {
             Some(spawn) => Request::Spawn(spawn),
-            // An error is an answer like any other: this one says that the stack is too small.
-            None => Request::Fail { text: memory(TOO_SMALL.as_ptr(), TOO_SMALL.len() as u64), code: Errno::EINVAL },
+            None => refuse(TOO_SMALL),
         }
     }
 }
@@ -159,6 +185,18 @@ export! {
     }
 }
 export! {
+    /// Moves an allocation to one of another size, with its bytes. Both have to fit for a moment.
+    memory fn spc_realloc(address: *mut c_void, bytes: usize) {
+        match address.is_null() {
+            true => Request::Allocate { bytes: bytes as u64 },
+            false => {
+                let address = address.expose_provenance() as u64;
+                Request::Reallocate { address, bytes: bytes as u64 }
+            }
+        }
+    }
+}
+export! {
     /// Frees.
     free fn spc_free(address: *mut c_void) {
         if !address.is_null() {
@@ -167,7 +205,30 @@ export! {
     } else ()
 }
 
-const TOO_SMALL: &str = "the stack is too small";
+/// Why a call makes no sense, and the number of the error.
+type Refusal = (&'static str, u32);
+const TOO_SMALL: Refusal = ("the stack is too small", Errno::EINVAL);
+const NO_COROUTINE: Refusal = ("a coroutine needs a function and a stack", Errno::EINVAL);
+const NO_PATH: Refusal = ("the path is a null pointer", Errno::EINVAL);
+const NO_FORMAT: Refusal = ("the format is a null pointer", Errno::EINVAL);
+const NO_MEMORY: Refusal = ("the data is a null pointer", Errno::EINVAL);
+
+/// An error is an answer like any other.
+#[cold]
+fn refuse((words, code): Refusal) -> Request {
+    Request::Fail { text: memory(words.as_ptr(), words.len() as u64), code }
+}
+
+/// What a transfer reads or writes: of a longer one its beginning, since the count that was transferred is an `int`. None where
+/// there is nothing at all.
+#[inline]
+fn transferred(data: *const c_void, count: c_uint) -> Option<Span> {
+    let bytes = count.min(TRANSFER_BYTES_MAX);
+    (bytes == 0 || !data.is_null()).then(|| memory(data, bytes.into()))
+}
+
+/// As for read(2) of Linux.
+const TRANSFER_BYTES_MAX: c_uint = 0x7fff_f000;
 /// Longest line of the log, and longest text of an error, in bytes.
 const LINE_BYTES: usize = 1024;
 

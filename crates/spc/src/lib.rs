@@ -6,7 +6,7 @@
 //!                                             └────────────┘ on the small stack: no more than to ask
 //! ```
 //!
-//! Every exported function is fenced: no panic passes into C.
+//! Every exported function is fenced: no panic passes into C. That of a program in Rust ends its worker.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn)]
 

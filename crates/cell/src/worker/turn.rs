@@ -157,6 +157,9 @@ impl<G: Ground> Worker<G> {
                 Err(Errno::because(code, String::from_utf8_lossy(&text)))
             }
             Request::Allocate { bytes } => self.allocate(bytes).map(|at| now(at as i64)),
+            Request::Reallocate { address, bytes } => {
+                self.reallocate(address, bytes).map(|at| now(at as i64))
+            }
             Request::Release { address } => self.release(address).map(|()| now(0)),
         };
         Ok(match begun {
@@ -453,9 +456,17 @@ impl<G: Ground> Worker<G> {
         Ok(block.address)
     }
 
+    fn reallocate(&mut self, address: u64, bytes: u64) -> Result<u64> {
+        let old = self.store.held(address).ok_or_else(|| not_allocated(address))?;
+        let new = self.allocate(bytes)?;
+        let kept = self.ground.take(Span::new(address, old.bytes.min(bytes)));
+        self.ground.give(Span::new(new, kept.len() as u64), &kept);
+        self.release(address)?;
+        Ok(new)
+    }
+
     fn release(&mut self, address: u64) -> Result<()> {
-        let unknown = || Errno::because(Errno::EINVAL, format!("{address:#x} is not allocated"));
-        let block = self.store.release(address).ok_or_else(unknown)?;
+        let block = self.store.release(address).ok_or_else(|| not_allocated(address))?;
         self.ground.release(block);
         Ok(())
     }
@@ -498,6 +509,10 @@ impl<G: Ground> Worker<G> {
             self.trace.event(format_args!("done {cor} {count}"))
         }?)
     }
+}
+
+fn not_allocated(address: u64) -> Errno {
+    Errno::because(Errno::EINVAL, format!("{address:#x} is not allocated"))
 }
 
 fn now(number: i64) -> Next {

@@ -37,6 +37,21 @@ impl Bench {
         object
     }
 
+    /// A program in Rust: by the compiler alone, with the library that cargo has built.
+    fn rust_program(&self, name: &str) -> PathBuf {
+        let object = self.dir.path().join(format!("{name}.so"));
+        let built = self.library.parent().expect("a library lies in a directory");
+        let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        rustc.args(["--edition", "2024", "--crate-type", "cdylib", "-L"]);
+        rustc.arg(format!("dependency={}", built.join("deps").display()));
+        let library = built.join("libcovey_cell_lib.rlib");
+        rustc.arg("--extern").arg(format!("covey_cell_lib={}", library.display()));
+        rustc.arg("-o").arg(&object).arg(source(&format!("crates/covey/tests/cell/{name}.rs")));
+        let done = run(rustc);
+        assert!(done.ok, "{done}");
+        object
+    }
+
     pub fn command(&self, options: &[&str], program: &Path, words: &[&str]) -> Command {
         let mut command = covey();
         command.env("COVEY_CELL_LIBRARY", &self.library).env("HOME", self.dir.path());
@@ -191,6 +206,50 @@ fn what_does_not_fit_or_makes_no_sense_is_refused_in_words() {
     let done = bench.run(&["--alone", "--store", "65536"], &limits, &[]);
     assert!(done.code == Some(1), "{done}");
     assert!(done.stderr.contains("local store is full: a segment of the program"), "{done}");
+}
+
+#[test]
+fn calls_that_make_no_sense_are_errors_and_memory_moves_with_its_bytes() {
+    let Some(bench) = Bench::new() else { return };
+    let done = bench.run(&["--alone"], &bench.program("wrong", &[]), &[]);
+    assert!(done.ok, "{done}");
+    for words in [
+        "open: -1 22 ",
+        "remove: -1 22 ",
+        "read: -1 22 ",
+        "write: -1 22 ",
+        "mkcor: -1 22 ",
+        "quail\n",
+        "realloc: 0 12 ",
+        "realloc: 0 22 ",
+        "done\n",
+    ] {
+        assert!(done.stdout.contains(words), "{words}: {done}");
+    }
+}
+
+#[test]
+fn a_program_in_rust_has_coroutines_and_files_and_one_that_panics_ends_with_an_error() {
+    let Some(bench) = Bench::new() else { return };
+    let program = bench.rust_program("sum");
+    // It has the standard library within it.
+    let store = ["--alone", "--store", "268435456"];
+    let input = bench.path("input");
+    fs::write(&input, vec![1; 100_000]).unwrap();
+    let done =
+        bench.run(&[&store[..], &["-s", "2"]].concat(), &program, &["sum", &format!("#U{input}")]);
+    assert!(done.ok && done.stdout.matches(": 100000\n").count() == 2, "{done}");
+    let done = bench.run(&store, &program, &["errors"]);
+    assert!(done.ok && done.stdout.starts_with("six\n"), "{done}");
+    assert!(done.stdout.contains("local store is full: a stack"), "{done}");
+    for what in ["panic", "panic in a coroutine"] {
+        for threads in [&[][..], &["--threads"]] {
+            let done = bench.run(&[&store[..], threads].concat(), &program, &[what]);
+            assert!(done.code == Some(1), "{what}: {done}");
+            assert!(done.stderr.contains("on purpose"), "{what}: {done}");
+            assert!(done.stderr.contains("worker 0 ended with"), "{what}: {done}");
+        }
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug)]
 pub struct Program(*mut c_void);
 
-/// The program's entry: a number, its arguments, its environment.
-pub type Entry = extern "C" fn(u64, *const *const c_char, *const *const c_char);
+/// The program's entry: a number, its arguments, its environment. A panic of a program in Rust passes through it.
+pub type Entry = extern "C-unwind" fn(u64, *const *const c_char, *const *const c_char);
 
 impl Program {
     /// Loads a shared object, and what it depends on.
