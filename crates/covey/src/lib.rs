@@ -16,7 +16,7 @@ pub use covey_cluster::{config, error};
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use error::Error;
+use error::{Error, Kind};
 use output::Output;
 use std::process::ExitCode;
 
@@ -58,6 +58,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
+    // `covey` alone: whoever types it wants to see what there is. A script is told by the exit code.
+    if std::env::args_os().len() <= 1 {
+        eprint!("{}", error.render());
+        return ExitCode::from(Kind::User.exit_code());
+    }
     let json = std::env::args_os().any(|argument| argument == "--json");
     let error = in_our_words(error);
     Output { json, verbose: 0 }.tell(&error);
@@ -66,7 +71,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 fn in_our_words(error: &clap::Error) -> Error {
     let text = error.render().to_string();
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    let is_missing = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+    );
+    if is_missing {
         return Error::user("cannot guess what to do: a command is missing").hint(
             match group(&text) {
                 Some(group) => format!("`{group} --help` lists the commands"),

@@ -3,6 +3,7 @@
 use super::Context;
 use super::cluster::mounts::{self, Unmount};
 use super::cluster::{Cluster, Process};
+use super::ping::servers;
 use crate::error::{Error, Result};
 use crate::output::Output;
 use rustix::process::Signal;
@@ -15,15 +16,20 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 /// Stop the cluster that `covey up` started; its data stays
 ///
 /// Unmounts the cluster's mounts, then asks each server to stop, and kills it if it does not within
-/// 10 s. Doing it twice is no error.
+/// 10 s. Doing it twice is no error. With names of nodes only those are stopped, mounts stay, and
+/// `covey up` starts them again.
 ///
 /// EXAMPLES
 ///
 ///     covey down
+///     covey down io3
 ///     covey down --dir /scratch/c
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
+    /// Only these nodes
+    #[arg(value_name = "NODE")]
+    nodes: Vec<String>,
     /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -48,7 +54,17 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         return tell(&cluster, &[], context);
     }
     let _lock = cluster.lock(&context.output).await?;
-    let stopped = stop_all(&cluster, &context.output).await?;
+    let stopped = if args.nodes.is_empty() {
+        stop_all(&cluster, &context.output).await?
+    } else {
+        let config = cluster.config()?;
+        for name in &args.nodes {
+            config.node(name)?;
+        }
+        let mut files = pid_files(&cluster);
+        files.retain(|(name, _)| args.nodes.contains(name));
+        stop_group(&cluster, &files, &context.output).await?
+    };
     tell(&cluster, &stopped, context)
 }
 
@@ -165,7 +181,7 @@ fn tell(cluster: &Cluster, stopped: &[String], context: &Context) -> Result<()> 
         let dir = cluster.dir.display();
         match stopped.len() {
             0 => writeln!(out, "nothing was running in {dir}"),
-            count => writeln!(out, "stopped {count} servers; the data stays in {dir}"),
+            count => writeln!(out, "stopped {}; the data stays in {dir}", servers(count)),
         }
     })
 }

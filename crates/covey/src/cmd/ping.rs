@@ -1,6 +1,7 @@
 //! `covey ping`: is every server alive?
 
 use super::Context;
+use super::cluster::Cluster;
 use crate::config::{Config, Node};
 use crate::error::{Error, Result};
 use crate::output::duration;
@@ -15,8 +16,9 @@ pub const LIMIT: Duration = Duration::from_secs(3);
 /// Ask every server whether it is alive, and how fast it answers
 ///
 /// Servers are asked at the same time; one that has not answered within 3 s is dead, one that
-/// denies us is reported as `refused`, and one that cannot be asked from here, such as without the
-/// key, as `not asked`. Exit code 0 when all are alive, else 1.
+/// denies us is reported as `refused`, one that `covey down` stopped as `stopped`, and one that
+/// cannot be asked from here as `not asked`. Exit code 0 when all are alive, else 1; 2 when none
+/// can be asked, such as without the key.
 ///
 /// EXAMPLES
 ///
@@ -42,6 +44,12 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let answers = join_all(nodes.iter().map(|node| ask(&config, node))).await;
     let value: Vec<_> =
         nodes.iter().zip(&answers).map(|(node, answer)| json(node, answer)).collect();
+    // The one reason is the error: a table would only repeat it for each node.
+    if !context.output.json
+        && let Some(reason) = same_for_all(&answers)
+    {
+        return Err(nobody_asked(nodes.len(), reason));
+    }
     context.output.result(&value, |out| {
         let rows: Vec<_> =
             nodes.iter().zip(&answers).map(|(node, answer)| row(node, answer)).collect();
@@ -73,6 +81,8 @@ pub enum SilenceKind {
     Refused,
     /// It was not asked, for want of what that takes here.
     NotAsked,
+    /// Nothing answers, and nothing is meant to: `covey down` stopped it.
+    Stopped,
 }
 
 impl Silence {
@@ -82,6 +92,7 @@ impl Silence {
             SilenceKind::Dead => "dead",
             SilenceKind::Refused => "refused",
             SilenceKind::NotAsked => "not asked",
+            SilenceKind::Stopped => "stopped",
         }
     }
 }
@@ -90,12 +101,43 @@ impl Silence {
 pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport, Silence> {
     match tokio::time::timeout(LIMIT, covey_cluster::reach::ping(config, &node.name)).await {
         Ok(Ok(report)) => Ok(report),
-        Ok(Err(error)) => Err(silence(&error)),
+        Ok(Err(error)) => Err(stopped(config, node).unwrap_or_else(|| silence(&error))),
         Err(_) => {
             let reason = format!("no answer within {} s", LIMIT.as_secs());
             Err(Silence { kind: SilenceKind::Dead, reason })
         }
     }
+}
+
+/// That a node of this machine's own cluster has no process on record: it was never started, or stopped in
+/// good order. One that died leaves its record behind.
+fn stopped(config: &Config, node: &Node) -> Option<Silence> {
+    let cluster = Cluster::of(config)?;
+    let is_on_record = cluster.pid_file(&node.name).exists();
+    let reason = "`covey up` starts it".to_string();
+    (!is_on_record).then_some(Silence { kind: SilenceKind::Stopped, reason })
+}
+
+/// Why no node at all was asked, if all have the same reason.
+fn same_for_all(answers: &[std::result::Result<PingReport, Silence>]) -> Option<&str> {
+    let mut reasons = answers.iter().map(|answer| match answer {
+        Err(silence) if silence.kind == SilenceKind::NotAsked => Some(silence.reason.as_str()),
+        _ => None,
+    });
+    let first = reasons.next()??;
+    reasons.all(|reason| reason == Some(first)).then_some(first)
+}
+
+fn nobody_asked(all: usize, reason: &str) -> Error {
+    Error::config(format!("cannot ask {}: {reason}", servers(all))).hint(KEYLESS)
+}
+
+const KEYLESS: &str = "whether they live is not known: run as root or copy the cluster's key, \
+     `covey help ping`";
+
+/// A number of servers in words.
+pub fn servers(count: usize) -> String {
+    if count == 1 { "1 server".into() } else { format!("{count} servers") }
 }
 
 fn silence(error: &Error) -> Silence {
@@ -114,36 +156,46 @@ fn verdict<'a>(all: usize, silent: impl Iterator<Item = &'a Silence>) -> Result<
     let of = |kind| silent.iter().filter(move |silence| silence.kind == kind);
     if let Some(first) = of(SilenceKind::NotAsked).next() {
         let count = of(SilenceKind::NotAsked).count();
-        let message = format!("cannot ask {count} of {all} servers: {}", first.reason);
-        return Err(Error::work(message).hint(
-            "whether they live is not known: run as root or copy the cluster's key, \
-             `covey help ping`",
-        ));
+        if count == all {
+            return Err(nobody_asked(all, &first.reason));
+        }
+        let message = format!("cannot ask {count} of {}: {}", servers(all), first.reason);
+        return Err(Error::work(message).hint(KEYLESS));
     }
-    match (of(SilenceKind::Dead).count(), of(SilenceKind::Refused).count()) {
-        (0, 0) => Ok(()),
-        (0, refused) => {
-            let message = format!("{refused} of {all} servers are alive and refuse us");
+    let count = |kind| of(kind).count();
+    let (dead, refused, stopped) =
+        (count(SilenceKind::Dead), count(SilenceKind::Refused), count(SilenceKind::Stopped));
+    match (dead, refused, stopped) {
+        (0, 0, 0) => Ok(()),
+        (0, 0, stopped) => Err(stopped_servers(stopped, all)),
+        (0, refused, _) => {
+            let (of, verb) = (servers(all), if refused == 1 { "is" } else { "are" });
+            let refuse = if refused == 1 { "refuses" } else { "refuse" };
+            let message = format!("{refused} of {of} {verb} alive and {refuse} us");
             Err(Error::work(message).hint(
                 "the key here differs from theirs, or this user may not read it: compare \
                  `sha256sum` of the key_file in covey.toml",
             ))
         }
-        (dead, _) => Err(dead_servers(dead, all)),
+        (dead, _, _) => Err(dead_servers(dead, all)),
     }
 }
 
-fn dead_servers(dead: usize, all: usize) -> Error {
-    let who = if dead == all {
-        "none of the servers".to_string()
+fn stopped_servers(stopped: usize, all: usize) -> Error {
+    let message = if stopped == all {
+        "cannot reach the cluster: it is stopped".to_string()
     } else {
-        format!("{dead} of {all} servers")
+        let verb = if stopped == 1 { "is" } else { "are" };
+        format!("{stopped} of {} {verb} stopped", servers(all))
     };
-    let verb = if dead == all || dead == 1 { "answers" } else { "answer" };
+    Error::work(message).hint("`covey up` starts it again, with all its data")
+}
+
+fn dead_servers(dead: usize, all: usize) -> Error {
     let message = if dead == all {
-        format!("cannot reach the cluster: {who} {verb}")
+        "cannot reach the cluster: none of the servers answers".to_string()
     } else {
-        format!("cannot reach {who}")
+        format!("cannot reach {dead} of {}", servers(all))
     };
     Error::work(message).hint(
         "`covey up` starts those of this machine; on another, \
@@ -187,7 +239,23 @@ mod tests {
         let keyless =
             "cannot ask 2 of 3 servers: cannot read the key /k: no such file or directory";
         assert_eq!(said(&[no_key(), no_key(), dead.into()]), Err(keyless.into()));
-        let refusing = "1 of 3 servers are alive and refuse us";
+        let refusing = "1 of 3 servers is alive and refuses us";
         assert_eq!(said(&[refused.into()]), Err(refusing.into()));
+    }
+
+    #[test]
+    fn a_stopped_cluster_is_no_dead_one_and_a_missing_key_is_the_configurations_mistake() {
+        let stopped = |count| {
+            let reason = "`covey up` starts it".to_string();
+            let one = Silence { kind: SilenceKind::Stopped, reason };
+            verdict(3, std::iter::repeat_n(&one, count)).expect_err("they do not answer").message
+        };
+        assert_eq!(stopped(3), "cannot reach the cluster: it is stopped");
+        assert_eq!(stopped(1), "1 of 3 servers is stopped");
+        let all: Vec<_> =
+            (0..3).map(|_| silence(&Error::config("cannot read the key /k"))).collect();
+        let error = verdict(3, all.iter()).expect_err("nobody was asked");
+        assert_eq!(error.message, "cannot ask 3 servers: cannot read the key /k");
+        assert_eq!(error.kind.exit_code(), 2);
     }
 }

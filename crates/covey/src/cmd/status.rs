@@ -4,7 +4,7 @@ use super::cluster::{Cluster, mounts};
 use super::{Context, df, ping};
 use crate::config::{Config, Node, size};
 use crate::error::Result;
-use crate::output::duration;
+use crate::output::{Output, duration};
 use covey_cluster::reach::{PingReport, StoreWord};
 use covey_cluster::tuned::{self, Source, TuneFile};
 use covey_lab::units::rate_text;
@@ -15,15 +15,37 @@ use std::path::Path;
 /// Show every server: role, process, store, space, latency, version
 ///
 /// Waits at most 3 s for a server. The exit code is 0 even when some are down: use `covey ping` to
-/// test by exit code.
+/// test by exit code. With -v also stores, addresses and what each parameter is used by.
 ///
 /// EXAMPLES
 ///
 ///     covey status
+///     covey status -v
 ///     covey --json status
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {}
+
+/// How much stands beside each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Width {
+    /// What fits into 80 columns.
+    Narrow,
+    /// All that is known (`-v`).
+    Wide,
+}
+
+impl Width {
+    fn of(output: &Output) -> Width {
+        if output.verbose > 0 { Width::Wide } else { Width::Narrow }
+    }
+
+    /// The columns of a table whose last `extra` are only for wide ones.
+    fn keeps<T: Clone>(self, all: &[T], extra: usize) -> Vec<T> {
+        let count = if self == Width::Wide { all.len() } else { all.len() - extra };
+        all[..count].to_vec()
+    }
+}
 
 /// What is known of one server.
 #[derive(serde::Serialize)]
@@ -70,8 +92,9 @@ pub async fn run(_args: Args, context: &Context) -> Result<()> {
         },
     });
     context.output.result(&value, |out| {
-        write(out, &config, &rows, &mounts)?;
-        tell_parameters(out, &parameters)
+        let width = Width::of(&context.output);
+        write(out, &config, &rows, &mounts, width)?;
+        tell_parameters(out, &parameters, width)
     })
 }
 
@@ -201,7 +224,11 @@ fn parameters(config: &Config) -> Result<Vec<Parameter>> {
     Ok(all)
 }
 
-fn tell_parameters(out: &mut Vec<u8>, found: &Result<Vec<Parameter>>) -> std::io::Result<()> {
+fn tell_parameters(
+    out: &mut Vec<u8>,
+    found: &Result<Vec<Parameter>>,
+    width: Width,
+) -> std::io::Result<()> {
     use std::io::Write;
     let found = match found {
         Ok(found) => found,
@@ -214,10 +241,12 @@ fn tell_parameters(out: &mut Vec<u8>, found: &Result<Vec<Parameter>>) -> std::io
     };
     let rows: Vec<Vec<String>> = found
         .iter()
-        .map(|one| vec![one.name.into(), value(one), one.from.words(), one.used.into()])
+        .map(|one| [one.name.into(), value(one), one.from.words(), one.used.into()])
+        .map(|cells: [String; 4]| width.keeps(&cells, 1))
         .collect();
     writeln!(out)?;
-    crate::output::table(out, &["PARAMETER", ">VALUE", "FROM", "USED"], &rows);
+    let heading = width.keeps(&["PARAMETER", ">VALUE", "FROM", "USED"], 1);
+    crate::output::table(out, &heading, &rows);
     Ok(())
 }
 
@@ -231,15 +260,12 @@ fn write(
     config: &Config,
     rows: &[Row],
     mounts: &[String],
+    width: Width,
 ) -> std::io::Result<()> {
     use std::io::Write;
     writeln!(out, "cluster {} ({})\n", config.name, config.file.display())?;
-    let heading = [
-        "NODE", "ROLE", ">PID", "STATE", ">LATENCY", ">USED", ">FREE", "VERSION", "STORE",
-        "ADDRESS",
-    ];
-    let cells: Vec<_> = rows.iter().map(cells).collect();
-    crate::output::table(out, &heading, &cells);
+    let cells: Vec<_> = rows.iter().map(|row| width.keeps(&cells(row), 2)).collect();
+    crate::output::table(out, &width.keeps(&HEADING, 2), &cells);
     for row in rows {
         if let (Some(used), Some(max)) = (row.metadata_bytes_used, row.metadata_bytes_max) {
             let (share, used, max) =
@@ -250,6 +276,9 @@ fn write(
     }
     for mount in mounts {
         writeln!(out, "\nmounted at {mount}")?;
+    }
+    if rows.iter().all(|row| row.state == STOPPED) {
+        return writeln!(out, "\nthe cluster is stopped: `covey up` starts it, with all its data");
     }
     for row in rows {
         if let Some(reason) = &row.reason {
@@ -262,6 +291,13 @@ fn write(
     }
     Ok(())
 }
+
+/// Of the table of servers; the last two columns are wide.
+const HEADING: [&str; 10] =
+    ["NODE", "ROLE", ">PID", "STATE", ">LATENCY", ">USED", ">FREE", "VERSION", "STORE", "ADDRESS"];
+
+/// The word for a server that is not meant to run.
+const STOPPED: &str = "stopped";
 
 fn cells(row: &Row) -> Vec<String> {
     let dash = || "-".to_string();

@@ -3,7 +3,7 @@
 use super::cluster::{Cluster, Daemon, Made, Process, Shape, make, mounts, spawn};
 use super::{Context, mount};
 use crate::config::{Config, Node, Role, parse_strip};
-use crate::error::{Cannot, Error, Result};
+use crate::error::{Cannot, Error, Kind, Result};
 use covey_lab::enter;
 use covey_lab::state::Lab;
 use covey_stripe::client::REDIAL_MAX;
@@ -46,7 +46,7 @@ pub struct Args {
     /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Mount the file system there too; where FUSE is not permitted, say so and continue without
+    /// Mount the file system there too; where that fails, the servers run on and the exit code is 1
     #[arg(long, value_name = "MNT")]
     mount: Option<PathBuf>,
     /// How soon changes are seen through the mount: strict, close-to-open or job-scratch, see
@@ -75,24 +75,55 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     cluster.make_dirs()?;
     let lock = cluster.lock(&context.output).await?;
     let shape = Shape { io_servers: args.io_servers, tcp: args.tcp, strip_bytes: args.strip };
-    let Made { config, before } = make(&cluster, &shape, &context.output).await?;
-    let started = match start(&cluster, &config).await {
-        Ok(started) => started,
+    let (config, started) = match make_and_start(&cluster, &shape, context).await {
+        Ok(made) => made,
         Err(error) => {
-            before.restore(&cluster)?;
+            if !cluster.exists() {
+                cluster.remove_empty_dirs();
+            }
             return Err(error);
         }
     };
     let mounted = match &args.mount {
         Some(mountpoint) => {
             let wish = mount::Wish::in_mode(args.consistency.unwrap_or_default());
-            try_mount(&config, mountpoint, &wish, context).await?
+            mount_at(&config, mountpoint, &wish).await.map(Some)
         }
-        None => None,
+        None => Ok(None),
     };
     drop(lock);
-    tell(&cluster, &config, &started, mounted.as_deref(), context)?;
-    if args.foreground { stay(&cluster, &config, context).await } else { Ok(()) }
+    let at = mounted.as_ref().ok().and_then(Option::as_deref);
+    tell(&cluster, &config, &started, at, context)?;
+    // The cluster is of use without the mount, but a script that asked for one must not go on.
+    let mounted = mounted.map(|_| ());
+    if !args.foreground {
+        return mounted;
+    }
+    if let Err(error) = mounted {
+        context.output.tell(&error);
+    }
+    stay(&cluster, &config, context).await
+}
+
+/// The cluster, and the names of the nodes that this call started.
+async fn make_and_start(
+    cluster: &Cluster,
+    shape: &Shape,
+    context: &Context,
+) -> Result<(Config, Vec<String>)> {
+    let Made { config, before } = make(cluster, shape, &context.output).await?;
+    match start(cluster, &config).await {
+        Ok(started) => Ok((config, started)),
+        Err(mut error) => {
+            before.restore(cluster)?;
+            if !cluster.exists() {
+                // The hints speak of a configuration that is gone again.
+                error.hints.clear();
+                error = error.hint("nothing was kept of it: the same command tries again");
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Starts what does not run, all at once, then waits for each. What this call started and cannot be
@@ -195,26 +226,22 @@ async fn stop_again(cluster: &Cluster, node: &Node, daemon: &mut Daemon) {
     let _ = std::fs::remove_file(cluster.pid_file(&node.name));
 }
 
-/// A mount that cannot be had is told and not an error: the cluster is of use without it.
-async fn try_mount(
+/// Mounts the file system, unless it is mounted there already.
+async fn mount_at(
     config: &Config,
     mountpoint: &std::path::Path,
     wish: &mount::Wish,
-    context: &Context,
-) -> Result<Option<PathBuf>> {
+) -> Result<PathBuf> {
     let mountpoint =
         std::path::absolute(mountpoint).cannot(|| format!("find {}", mountpoint.display()))?;
-    if mounts::kind_at(&mountpoint).is_some_and(|kind| kind == mount::KIND) {
-        return Ok(Some(mountpoint));
+    if mounts::kind_at(&mountpoint).is_none_or(|kind| kind != mount::KIND) {
+        mount::in_background(config, &mountpoint, wish).await.map_err(|mut error| {
+            // Whatever was wrong with it, servers were started: the command was not refused.
+            error.kind = Kind::Work;
+            error.hint("the servers run; `covey mount` adds a mount later")
+        })?;
     }
-    match mount::in_background(config, &mountpoint, wish).await {
-        Ok(()) => Ok(Some(mountpoint)),
-        Err(error) => {
-            context.output.say(format!("going on without the mount: {}", error.message));
-            error.hints.iter().for_each(|hint| context.output.say(format!("hint: {hint}")));
-            Ok(None)
-        }
-    }
+    Ok(mountpoint)
 }
 
 fn tell(
@@ -233,10 +260,12 @@ fn tell(
         use std::io::Write;
         let (count, dir) = (config.data().count(), cluster.dir.display());
         let what = if started.is_empty() { "was up already" } else { "is up" };
-        let servers = if config.meta().is(Role::Data) {
-            format!("{count} I/O servers, one of them the metadata server too")
-        } else {
-            format!("{count} I/O servers and a metadata server")
+        let of_data =
+            if count == 1 { "1 I/O server".into() } else { format!("{count} I/O servers") };
+        let servers = match (config.meta().is(Role::Data), count) {
+            (true, 1) => "1 I/O server, which is the metadata server too".into(),
+            (true, _) => format!("{of_data}, one of them the metadata server too"),
+            (false, _) => format!("{of_data} and a metadata server"),
         };
         writeln!(out, "cluster {} {what}: {servers}, in {dir}\n", config.name)?;
         let rows: Vec<_> = config.nodes.iter().map(|node| row(cluster, node)).collect();

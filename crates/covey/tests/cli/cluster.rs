@@ -42,6 +42,39 @@ fn up_does_not_take_over_stores_without_their_configuration() {
 }
 
 #[test]
+fn a_first_up_that_fails_leaves_nothing_behind() {
+    let home = Home::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let dir = home.path("c").display().to_string();
+    let done = home.run(["up", "--dir", &dir, "-n", "1", "--tcp", &port]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        !home.path("c").exists(),
+        "{:?}",
+        std::fs::read_dir(home.path("c")).unwrap().collect::<Vec<_>>()
+    );
+    drop(taken);
+    home.run(["up", "--dir", &dir, "-n", "1"]).ok();
+    home.run(["down", "--dir", &dir]).ok();
+}
+
+#[test]
+fn a_mount_that_cannot_be_had_is_an_error_and_the_servers_run() {
+    let home = Home::new();
+    let dir = home.path("c").display().to_string();
+    home.write("file", "not a directory");
+    let done = home.run(["up", "--dir", &dir, "-n", "1", "--mount", "file"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(
+        done.stderr.contains("hint: the servers run; `covey mount` adds a mount later"),
+        "{done:?}"
+    );
+    home.run(["--config", &format!("{dir}/covey.toml"), "ping"]).ok();
+    home.run(["down", "--dir", &dir]).ok();
+}
+
+#[test]
 fn dead_servers_are_code_1_for_ping_and_rows_for_status() {
     let home = Home::new();
     let text = format!(

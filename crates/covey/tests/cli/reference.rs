@@ -62,9 +62,20 @@ fn a_wrong_command_is_told_with_a_hint_and_code_2() {
     let message = "cannot understand the command: unrecognized subcommand 'pign'";
     home.run(["pign"]).fails(2, message, "ping");
     let message = "cannot guess what to do: a command is missing";
-    home.run::<&str>([]).fails(2, message, "covey help");
+    home.run(["-v"]).fails(2, message, "covey help");
     let message = "cannot understand the command: unexpected argument '--fast' found";
     home.run(["ping", "--fast"]).fails(2, message, "--help");
+}
+
+#[test]
+fn covey_alone_shows_what_there_is() {
+    let done = Home::new().run::<&str>([]);
+    assert_eq!(
+        (done.code, done.stdout.as_str()),
+        (2, ""),
+        "a script is told that it asked for nothing"
+    );
+    assert!(done.stderr.contains("\nCommands:\n  up "), "{done:?}");
 }
 
 #[test]

@@ -116,7 +116,27 @@ fn a_second_up_changes_nothing_and_a_second_down_is_no_error() {
     cluster.down();
     let ping = cluster.refused(&["ping"]);
     assert_eq!(ping.code, Some(1), "{ping}");
-    ping.says(&[]);
+    ping.says(&["it is stopped", "covey up"]);
+}
+
+#[test]
+fn one_server_is_stopped_by_name_and_what_is_stopped_is_not_called_dead() {
+    let mut cluster = Cluster::up(2);
+    let dir = text(&cluster.dir).to_string();
+    assert!(cluster.covey(&["down", "--dir", &dir, "io2"]).starts_with("stopped 1 server;"));
+    cluster.refused(&["ping"]).says(&["1 of 3 servers is stopped"]);
+    let status = cluster.covey(&["status"]);
+    assert!(status.contains("io2 is stopped: `covey up` starts it"), "{status}");
+    cluster.refused(&["down", "--dir", &dir, "io9"]).says(&["cannot find node io9"]);
+    cluster.down();
+    let status = cluster.covey(&["status"]);
+    assert_eq!(status.matches("is stopped").count(), 1, "said once, not for each server: {status}");
+    assert!(status.lines().skip(1).all(|line| line.len() <= 80), "{status}");
+    assert!(!status.contains("dead"), "{status}");
+    cluster.restart();
+    cluster.kill("io1");
+    let status = cluster.covey(&["status"]);
+    assert!(status.contains("io1 is dead"), "who died is not called stopped: {status}");
 }
 
 /// A directory served by `covey export` until the end of the test.

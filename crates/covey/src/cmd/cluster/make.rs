@@ -48,9 +48,9 @@ impl Before {
     /// A start that failed leaves nothing that the next one would stumble over: neither addresses at
     /// which nobody may listen, nor a cluster of another shape that never ran.
     pub fn restore(&self, cluster: &Cluster) -> Result<()> {
-        let (file, new) = (cluster.config_file(), cluster.dir.join(NEW));
+        let file = cluster.config_file();
         let restored = match self {
-            Before::Nothing => std::fs::rename(&file, &new),
+            Before::Nothing => remove_what_never_ran(cluster),
             Before::Same => Ok(()),
             Before::Other(config) => {
                 let text = render(config);
@@ -59,6 +59,19 @@ impl Before {
         };
         restored.cannot(|| format!("take back {}", file.display()))
     }
+}
+
+/// Under the name of an unfinished cluster, so that what is left by an end in the middle is known for it.
+fn remove_what_never_ran(cluster: &Cluster) -> std::io::Result<()> {
+    let new = cluster.dir.join(NEW);
+    std::fs::rename(cluster.config_file(), &new)?;
+    for name in ["store", "log", "run"] {
+        let _ = std::fs::remove_dir_all(cluster.dir.join(name));
+    }
+    if !cluster.dir.join("store").exists() {
+        std::fs::remove_file(&new)?;
+    }
+    Ok(())
 }
 
 /// The configuration of the cluster in its directory, made and formatted if there is none.

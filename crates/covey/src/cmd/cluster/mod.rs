@@ -21,8 +21,8 @@ use crate::config::{Config, embedded_dir, load};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{DirBuilder, File, Metadata};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -122,14 +122,45 @@ impl Cluster {
         make_dir(&self.dir.join("store"), 0o700)
     }
 
+    /// Removes the directories again, as far as there is nothing in them: a first `covey up` that failed
+    /// leaves no trace. Whoever waits for the lock meanwhile notices that it is gone.
+    pub fn remove_empty_dirs(&self) {
+        for name in ["run", "log", "store"] {
+            let _ = std::fs::remove_dir(self.dir.join(name));
+        }
+        let left = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        if left.map(|entry| entry.file_name()).eq(["lock"]) {
+            let _ = std::fs::remove_file(self.lock_file());
+            let _ = std::fs::remove_dir(&self.dir);
+        }
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.dir.join("lock")
+    }
+
+    fn open_lock(&self) -> Result<File> {
+        let path = self.lock_file();
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        file.cannot(|| format!("open {}", path.display()))
+    }
+
     /// Keeps other `covey up` and `covey down` out until the lock is dropped.
     pub async fn lock(&self, output: &Output) -> Result<Lock> {
-        let path = self.dir.join("lock");
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = file.cannot(|| format!("open {}", path.display()))?;
+        let path = self.lock_file();
+        let mut file = self.open_lock()?;
         let begin = Instant::now();
         let mut told = false;
-        while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        loop {
+            let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) else {
+                if is_file_at(&file, &path) {
+                    return Ok(Lock { _file: file });
+                }
+                // A first `covey up` that failed took it away while it was waited for.
+                self.make_dirs()?;
+                file = self.open_lock()?;
+                continue;
+            };
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(error).cannot(|| format!("lock {}", path.display()));
             }
@@ -142,7 +173,6 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        Ok(Lock { _file: file })
     }
 
     fn locked(&self) -> Error {
@@ -160,6 +190,11 @@ impl Cluster {
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
+}
+
+fn is_file_at(file: &File, path: &Path) -> bool {
+    let identity = |found: std::io::Result<Metadata>| found.ok().map(|is| (is.dev(), is.ino()));
+    identity(file.metadata()) == identity(std::fs::metadata(path))
 }
 
 /// Makes a directory and those above it, if missing.
