@@ -101,7 +101,11 @@ impl Silence {
 pub async fn ask(config: &Config, node: &Node) -> std::result::Result<PingReport, Silence> {
     match tokio::time::timeout(LIMIT, covey_cluster::reach::ping(config, &node.name)).await {
         Ok(Ok(report)) => Ok(report),
-        Ok(Err(error)) => Err(stopped(config, node).unwrap_or_else(|| silence(&error))),
+        Ok(Err(error)) => Err(match silence(&error) {
+            // Who answers, if only to refuse, was not stopped.
+            dead if dead.kind == SilenceKind::Dead => stopped(config, node).unwrap_or(dead),
+            other => other,
+        }),
         Err(_) => {
             let reason = format!("no answer within {} s", LIMIT.as_secs());
             Err(Silence { kind: SilenceKind::Dead, reason })
