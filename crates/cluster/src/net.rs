@@ -369,11 +369,11 @@ fn vouched(
 /// Runs a client machine over a stream until either ends.
 fn drive(stream: Stream, runtime: &Handle, is_paced: bool) -> Conn {
     // A server that dies is noticed while nobody asks it anything, and then costs nobody a wait.
-    let config = client::Config { heartbeat_idle: true, ..client::Config::default() };
+    let window = crate::pace::window();
+    let config = client::Config { heartbeat_idle: true, window, ..client::Config::default() };
     let (conn, machine) = client::pair(config, std::time::Instant::now());
-    let enrolled = if is_paced { pacing::enroll(&stream) } else { None };
+    let stream = if is_paced { pacing::enroll(stream) } else { stream };
     runtime.spawn(async move {
-        let _enrolled = enrolled;
         if let Err(blame) = run::run(machine, stream).await {
             tracing::debug!("connection ended: {blame}");
         }

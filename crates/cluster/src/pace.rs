@@ -7,18 +7,20 @@
 //! ```text
 //!   receiver 10.0.0.1:5640 10.0.0.2:43210 3912000     the reader's end, the other one, bytes of payload a second
 //!   sender 10.0.0.2:5640 10.0.0.9:50112 1200000       the same for the node's own port, to readers on its machine
+//!   window 1048576                                    bytes that may be on their way on each connection to a node
+//!   dscp 8                                            the mark of all packets of storage, for switches that look at it
 //! ```
 
 use crate::config::Config;
 use crate::key::Keys;
 use crate::net::{addresses, dial_node};
 use covey_io::os::net::pacing::{self, Ends, Port};
-use covey_ninep::client::Conn;
+use covey_ninep::client::{Conn, Window};
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{List, Name};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -32,6 +34,12 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// How long a connection may take to come up, and how often that is looked at.
 const COMES_UP: Duration = Duration::from_secs(5);
 const COMES_UP_STEPS: u32 = 500;
+
+/// What may be on its way on each of this process's connections to nodes: as the node says that was heard last.
+pub fn window() -> Window {
+    static WINDOW: LazyLock<Window> = LazyLock::new(Window::default);
+    WINDOW.clone()
+}
 
 /// Nodes that are followed.
 #[derive(Debug, Default)]
@@ -115,6 +123,7 @@ struct Limits(BTreeSet<(Ends, bool)>);
 impl Limits {
     /// Sets the limits of a text, and lifts those that it does not repeat.
     fn obey(&mut self, text: &str) {
+        text.lines().for_each(obey_setting);
         let said: Vec<_> = text.lines().filter_map(parse).collect();
         let now: BTreeSet<_> =
             said.iter().map(|(ends, port, _)| (*ends, is_sender(*port))).collect();
@@ -129,6 +138,23 @@ impl Limits {
 
     fn lift_all(&mut self) {
         self.obey("");
+    }
+}
+
+/// What is said of all connections.
+fn obey_setting(line: &str) {
+    match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+        ["window", bytes] => {
+            if let Ok(bytes) = bytes.parse() {
+                window().set(bytes);
+            }
+        }
+        ["dscp", mark] => {
+            if let Ok(mark @ 0..64) = mark.parse() {
+                pacing::mark_all(mark);
+            }
+        }
+        _ => {}
     }
 }
 

@@ -12,6 +12,7 @@
 //! ```
 
 mod connection;
+mod credit;
 mod data_in;
 mod data_out;
 mod discovery;
@@ -26,6 +27,7 @@ mod tasks;
 pub use crate::chap::Credentials;
 pub use crate::scsi::Device;
 pub use connection::{Connection, Seed};
+pub use credit::Credit;
 pub use session::{Counts, Entered, Order, Session, WINDOW};
 
 use crate::message::login as status;

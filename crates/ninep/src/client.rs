@@ -12,8 +12,8 @@
 //!   a row leave in that order, as many as there are in one write.
 //! - Dropping a [`Call`] before its reply sends Tflush; the tag is not used again before Rflush. A
 //!   request that has not left yet is just forgotten.
-//! - At most [`WINDOW_BYTES`] of payload and [`WINDOW_REQUESTS`] requests are on their way at once;
-//!   the rest wait here, so that no server has to stop reading, heartbeats included.
+//! - At most [`WINDOW_BYTES`] of payload, or what the [`Window`] says, and [`WINDOW_REQUESTS`] requests are on
+//!   their way at once; the rest wait here, so that no server has to stop reading, heartbeats included.
 //! - While an answer is due, silence for [`Config::heartbeat`] sends a Tflush of no tag, which
 //!   every server answers at once; silence for [`Config::dead_after`] ends the connection. Silence
 //!   counts from the last receipt or from the first request after an idle time, whichever is later
@@ -37,12 +37,36 @@ use covey_wire::BytesMut;
 use state::Shared;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Most bytes of payload on their way at once (one request of any size always is).
 pub const WINDOW_BYTES: usize = 32 << 20;
 /// Most requests on their way at once.
 pub const WINDOW_REQUESTS: usize = 8192;
+
+/// How many bytes of payload may be on their way on each connection that shares it. It can be changed while they live; one
+/// request of any size is always permitted.
+#[derive(Clone, Debug)]
+pub struct Window(Arc<AtomicUsize>);
+
+impl Default for Window {
+    fn default() -> Window {
+        Window(Arc::new(AtomicUsize::new(WINDOW_BYTES)))
+    }
+}
+
+impl Window {
+    /// Changes it, to at most [`WINDOW_BYTES`].
+    pub fn set(&self, bytes: usize) {
+        self.0.store(bytes.min(WINDOW_BYTES), Ordering::Relaxed);
+    }
+
+    /// As it is now.
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -55,6 +79,8 @@ pub struct Config {
     pub dead_after: Duration,
     /// Whether silence counts when no answer is due, too.
     pub heartbeat_idle: bool,
+    /// What may be on its way.
+    pub window: Window,
 }
 
 impl Default for Config {
@@ -64,6 +90,7 @@ impl Default for Config {
             heartbeat: Duration::from_secs(1),
             dead_after: Duration::from_secs(3),
             heartbeat_idle: false,
+            window: Window::default(),
         }
     }
 }

@@ -25,7 +25,7 @@ mod place;
 mod union;
 
 pub use file::{File, Handle};
-pub use part::Part;
+pub use part::{Entrance, Part};
 
 use crate::message::Qid;
 use crate::tree::{

@@ -116,7 +116,7 @@ async fn connection<T: Tree>(arrival: Arrival, tree: Rc<T>, config: Config, gues
             (Session::new(tree, peer, session), BytesMut::new())
         }
     };
-    let _enrolled = pacing::enroll(&stream);
+    let stream = pacing::enroll(stream);
     let session = session.behind(guest.clone());
     let why = run::run_on(session, stream, input, observer).await;
     let why = why.err().map(|blame| blame.to_string());

@@ -6,6 +6,7 @@
 //!
 //! [`disk`] is the other end: a unit of some target as a disk; [`mod@file`] makes a file of it.
 
+pub mod credits;
 pub mod disk;
 pub mod file;
 pub mod gate;
@@ -53,7 +54,9 @@ fn begin<D: Device>(
     threads: &Threads,
     gate: &Arc<Gate>,
 ) -> std::io::Result<()> {
-    let local = address_text(stream.local_addr()?);
+    let (here, there) = (stream.local_addr()?, stream.peer_addr()?);
+    let local = address_text(here);
+    let credit = credits::enter((pacing::canonical(here), pacing::canonical(there)));
     let seed: Seed = random::bytes()?;
     let (place, ended) = gate.enter(&info);
     let (portal, gate) = (portal.clone(), gate.clone());
@@ -65,12 +68,11 @@ fn begin<D: Device>(
         let connection = Connection::new(portal, local, seed, Instant::now());
         let connection =
             if gate.vouches_for(&info) { connection.vouched_for() } else { connection };
-        let connection = connection.with_ticket(Box::new(place));
+        let connection = connection.with_ticket(Box::new(place)).with_credit(credit);
         tracing::debug!("{}: connected", info.name);
         let running = async {
             let stream = tokio::net::TcpStream::from_std(stream)?;
-            let stream = Stream::Tcp(stream);
-            let _enrolled = pacing::enroll(&stream);
+            let stream = pacing::enroll(Stream::Tcp(stream));
             let observer = Conversation::new(&info, Clients::Programs);
             let ended = run::run_on(connection, stream, BytesMut::new(), observer).await;
             ended.map_err(std::io::Error::other)

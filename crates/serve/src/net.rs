@@ -11,17 +11,20 @@
 //! servers and targets, whichever process they belong to. The law in [`covey_tune::pacer`] makes rates of that. Whoever receives
 //! says what its port can take; senders set the rate of their own sockets ([`covey_io::os::net::pacing`]). Design note 0036.
 
+mod class;
 mod counter;
 mod ctl;
+mod known;
 mod pace;
 mod probe;
 mod text;
 mod wire;
 
+use crate::iscsi::credits;
 use counter::Counter;
 use covey_cluster::config::Config;
 use covey_cluster::net::ClusterNet;
-use covey_cluster::pace::SILENCE_MAX;
+use covey_cluster::pace::{SILENCE_MAX, window};
 use covey_cluster::tuned::TuneFile;
 use covey_io::os::net::pacing::{self, Ends, Port};
 use covey_ninep::control::Control;
@@ -45,13 +48,15 @@ pub struct Net {
     name: String,
     cluster: Arc<ClusterNet>,
     set: RefCell<Set>,
-    /// The rate that `covey tune` found, in bits a second on the wire: for links whose driver knows none.
+    /// What `covey tune` found that bulk may take of a link, in bits of TCP payload a second.
     tuned: Option<u64>,
     wires: RefCell<BTreeMap<String, Wire>>,
     /// Other nodes by address.
     nodes: RefCell<BTreeMap<IpAddr, String>>,
     probes: Probes,
     news: News,
+    images: class::Images,
+    has_failed: Cell<bool>,
 }
 
 /// What an administrator can set.
@@ -59,10 +64,16 @@ pub struct Net {
 struct Set {
     on: bool,
     law: Settings,
+    /// Somebody has set the margin.
+    has_margin: bool,
     /// Bits a second, by interface.
     rates: BTreeMap<String, u64>,
     /// TCP ports of bulk.
     ports: BTreeSet<u16>,
+    /// Bytes that may be on their way on each connection of a client.
+    window: Option<usize>,
+    /// The mark of packets of bulk.
+    dscp: u8,
 }
 
 /// What readers of `/net/pace` are told.
@@ -81,7 +92,7 @@ pub fn bind(
     name: &str,
     cluster: Arc<ClusterNet>,
     tune: Option<&TuneFile>,
-) -> Result<()> {
+) -> Result<Rc<Net>> {
     let net = Net::new(config, name, cluster, tune);
     names.bind("net/ctl", Rc::new(Control::new(ctl::NetCommands(net.clone()))))?;
     let ports = net.clone();
@@ -98,14 +109,23 @@ pub fn bind(
         tokio::task::spawn_local(net.clone().run());
         probe::start(&net);
     }
-    Ok(())
+    Ok(net)
 }
 
-/// `pacing` is what no queue grows by: TCP payload, a little less than the slowest link carries.
-fn rate_of(tune: &TuneFile) -> Option<u64> {
-    let paced = tune.choose.pacing.as_ref()?.value as f64;
-    let all = covey_tune::wire::Wire::ethernet(1.0, 1500).tcp_bits_per_s();
-    Some((paced / PACED / all) as u64)
+/// The rate of a link whose driver knows none. `tuned` is what no queue grows by: TCP payload, a little less than the slowest
+/// link carries.
+fn rate_of(tuned: u64) -> u64 {
+    (tuned as f64 / PACED / tcp_part()) as u64
+}
+
+/// The margin to begin with: larger where a link was measured to carry less than its driver says.
+fn margin_of(tuned: u64, rate: u64) -> f64 {
+    (1.0 - tuned as f64 / (rate as f64 * tcp_part())).clamp(0.0, MARGIN_TUNED_MAX)
+}
+
+/// The part of a wire that is TCP payload.
+fn tcp_part() -> f64 {
+    covey_tune::wire::Wire::ethernet(1.0, 1500).tcp_bits_per_s()
 }
 
 impl Set {
@@ -116,7 +136,17 @@ impl Set {
             covey_cluster::config::Address::Unix(_) => None,
         });
         let ports = served.chain([ISCSI_PORT]).collect();
-        Set { on: config.pacing, law: Settings::default(), rates: BTreeMap::new(), ports }
+        let (rates, window, dscp) = (BTreeMap::new(), None, pacing::MARK_DEFAULT);
+        let (on, law, has_margin) = (config.pacing, Settings::default(), false);
+        Set { on, law, has_margin, rates, ports, window, dscp }
+    }
+}
+
+impl Set {
+    /// For a link of some rate, which was measured.
+    fn law_for(&self, measured: Option<(u64, u64)>) -> Settings {
+        let Some((rate, tuned)) = measured.filter(|_| !self.has_margin) else { return self.law };
+        Settings { margin: self.law.margin.max(margin_of(tuned, rate)), ..self.law }
     }
 }
 
@@ -132,11 +162,13 @@ impl Net {
             name: name.to_owned(),
             cluster,
             set: RefCell::new(Set::of(config)),
-            tuned: tune.and_then(rate_of),
+            tuned: tune.and_then(|tune| Some(tune.choose.pacing.as_ref()?.value)),
             wires: RefCell::default(),
             nodes: RefCell::default(),
             probes: Probes::default(),
             news: News::default(),
+            images: class::Images::default(),
+            has_failed: Cell::default(),
         })
     }
 
@@ -163,6 +195,8 @@ impl Net {
             if followed.elapsed() > FOLLOW_EVERY {
                 followed = Instant::now();
                 self.follow_receivers();
+                let here = pacing::list();
+                self.images.keep(|peer| here.iter().any(|((_, end), _)| end == peer));
             }
             tokio::time::sleep(self.pause(is_on)).await;
         }
@@ -178,25 +212,38 @@ impl Net {
     fn turn(&self, counter: &mut Counter) {
         let set = self.set.borrow();
         let probe = self.probes.take();
-        let counted = match counter.count(&set.ports) {
+        let ours: Vec<Ends> = pacing::list().into_iter().map(|(ends, _)| ends).collect();
+        let counted = match counter.count(&set.ports, &ours) {
             Ok(Some(counted)) => counted,
             Ok(None) => return,
-            Err(error) => return tracing::debug!("nothing was counted: {error}"),
+            Err(error) => return self.complain(&error),
         };
         let mut wires = self.wires.borrow_mut();
         let mut lines = BTreeMap::new();
         for (name, seen) in &counted.wires {
-            let rate = set.rates.get(name).copied().or(seen.bits_per_s).or(self.tuned);
+            let known = set.rates.get(name).copied().or(seen.bits_per_s);
+            let rate = known.or(self.tuned.map(rate_of));
             let wire = wires.entry(name.clone()).or_insert_with(|| Wire::new(seen.mtu));
-            wire.set(rate, set.law);
+            wire.set(rate, set.law_for(rate.zip(self.tuned)));
             for way in [Way::In, Way::Out] {
                 lines.extend(wire.observe(way, seen, counted.seconds, probe));
             }
         }
         wires.retain(|name, _| counted.wires.contains_key(name));
+        if wires.values().any(Wire::has_strays) {
+            counter.want_list();
+        }
         drop(wires);
         self.obey_own(&lines);
+        self.give_credit(&lines);
         self.news.tell(lines);
+    }
+
+    /// Once: it would be the same a hundred times a second.
+    fn complain(&self, error: &std::io::Error) {
+        if !self.has_failed.replace(true) {
+            tracing::warn!("nothing is paced while the kernel does not count: {error}");
+        }
     }
 
     /// The rates of this process's own connections through this node's ports.
@@ -209,9 +256,15 @@ impl Net {
         }
     }
 
+    /// What initiators may write to this node's targets: those that no process of ours paces obey R2Ts.
+    fn give_credit(&self, lines: &BTreeMap<(Ends, bool), u64>) {
+        credits::set_rates(|(here, there)| lines.get(&((*there, *here), false)).copied());
+    }
+
     fn free(&self) {
         self.wires.borrow_mut().clear();
         pacing::lift(Port::Sender, |_| true);
+        credits::set_rates(|_| None);
         self.news.tell(BTreeMap::new());
     }
 
@@ -237,7 +290,23 @@ impl Net {
     }
 }
 
+impl Net {
+    /// Has this process and all who read `/net/pace` take what was set for every connection.
+    fn spread(&self, set: &Set) {
+        window().set(set.window.unwrap_or(usize::MAX));
+        credits::set_window(set.window.map(|bytes| bytes as u64));
+        pacing::mark_all(set.dscp);
+        self.news.hurry();
+    }
+}
+
 impl News {
+    /// What is told to all is told at once.
+    fn hurry(&self) {
+        self.number.set(self.number.get() + 1);
+        self.bell.ring();
+    }
+
     /// Wakes readers where something has changed by more than a little, or nothing was said for a while.
     fn tell(&self, lines: BTreeMap<(Ends, bool), u64>) {
         let is_old = self.at.get().is_none_or(|at| at.elapsed() > SILENCE_MAX / 4);
@@ -261,6 +330,8 @@ fn is_like(old: &BTreeMap<(Ends, bool), u64>, new: &BTreeMap<(Ends, bool), u64>)
 
 /// The part of a link that `covey tune choose` takes for its `pacing`.
 const PACED: f64 = 0.95;
+/// A measurement that found less is not believed.
+const MARGIN_TUNED_MAX: f64 = 0.3;
 /// The port of targets.
 const ISCSI_PORT: u16 = 3260;
 /// How often it is seen to whom this node sends.

@@ -96,13 +96,13 @@ pub async fn serve_with(
     let net = Arc::new(ClusterNet::new(config.clone(), key));
     let (parts, names) = build(&config, &node, net.clone())?;
     views::bind(&names, &config, &net)?;
-    wires::bind(&names, &config, name, net.clone(), tune)?;
+    let wires = wires::bind(&names, &config, name, net.clone(), tune)?;
     let xcpu = match starter {
-        Some(starter) => Some(xcpu::bind(&names, starter, &node, net)?),
+        Some(starter) => Some(xcpu::bind(&names, starter, &node, net, |part| wires.noticed(part))?),
         None => None,
     };
     if let (true, Some(store)) = (node.is(Role::Boot), &node.store) {
-        names.bind("boot", Rc::new(boot::open(store.join(boot::DIR))?))?;
+        names.bind("boot", wires.noticed(Rc::new(boot::open(store.join(boot::DIR))?)))?;
     }
     bind(&names)?;
     let tree = Rc::new(names);

@@ -21,7 +21,7 @@ use covey_io::os::spawn::Starter;
 use covey_io::task;
 use covey_launch::session::{Host, Limits, Place, Xcpu};
 use covey_launch::spawn::flow::Net;
-use covey_ninep::namespace::Namespace;
+use covey_ninep::namespace::{Namespace, Part};
 use covey_ninep::tree::{Errno, Outcome, Result, User};
 use covey_wire::Bytes;
 use scratch::Scratch;
@@ -34,9 +34,10 @@ pub fn bind(
     starter: Starter,
     node: &NodeConfig,
     net: Arc<ClusterNet>,
+    noticed: impl Fn(Rc<dyn Part>) -> Rc<dyn Part>,
 ) -> anyhow::Result<Rc<Xcpu>> {
     let (xcpu, tree) = sessions(starter, node, net)?;
-    names.bind("xcpu", tree)?;
+    names.bind("xcpu", noticed(tree))?;
     Ok(xcpu)
 }
 

@@ -24,6 +24,7 @@
 
 mod fair;
 mod load;
+mod strays;
 
 pub use fair::divide;
 
@@ -78,10 +79,27 @@ pub struct Interval<'a> {
     pub seconds: f64,
     /// What the interface has carried in this direction.
     pub carried: Carried,
+    /// How many frames went through the interface while all this was read: by so many a difference may be wrong.
+    pub between: f64,
     /// The part of it that is bulk, by connection. A connection that is missing has ended.
     pub flows: &'a [Flow],
+    /// The part of it that is known connections of other programs.
+    pub messages: Carried,
+    /// What the rest is, that belongs to no connection.
+    pub rest: Rest,
     /// The round trip of a small probe through the port that was answered in this interval, in seconds.
     pub probe_s: Option<f64>,
+}
+
+/// What an interface carries that belongs to no known connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Messages: connections were listed, and none was unknown.
+    Messages,
+    /// A connection that was not listed yet, or messages.
+    Unknown,
+    /// The beginnings and ends of connections.
+    Changed,
 }
 
 /// What the senders of bulk are to do.
@@ -163,6 +181,11 @@ impl Port {
     /// Whether messages are about, so that bulk is paced.
     pub fn is_guarded(&self) -> bool {
         self.guard.is_up()
+    }
+
+    /// Whether the port carries more than the known connections explain: they should be listed.
+    pub fn has_strays(&self) -> bool {
+        self.load.has_strays()
     }
 
     /// What messages take, in bytes on the wire in a second.
@@ -336,11 +359,17 @@ struct Trim {
     bytes: f64,
     /// Seconds since the last cut.
     since: f64,
+    /// Seconds for which bulk still makes way for the queue that it left when it was free.
+    drains: Option<f64>,
 }
 
 impl Trim {
     /// Cuts bulk where the port is full, then waits for the effect to be seen; afterwards gives back by halves.
     fn step(&mut self, load: &Load, untrimmed: f64, seconds: f64) {
+        if self.drain(load, seconds) {
+            self.bytes = untrimmed * (1.0 - KEPT);
+            return;
+        }
         self.since += seconds;
         if self.since < SETTLE_S && self.bytes > 0.0 {
             return;
@@ -353,6 +382,18 @@ impl Trim {
             self.bytes *= 0.5_f64.powf(seconds / GIVE_BACK_S);
         }
         self.bytes = self.bytes.clamp(0.0, untrimmed);
+    }
+
+    /// The first messages find the queue of bulk that was free. Whether it still drains.
+    fn drain(&mut self, load: &Load, seconds: f64) -> bool {
+        let begins = || if load.is_full(f64::INFINITY) { DRAINS_S } else { 0.0 };
+        let left = self.drains.map_or_else(begins, |left| (left - seconds).max(0.0));
+        let ends = self.drains.is_some_and(|before| before > 0.0 && left == 0.0);
+        self.drains = Some(left);
+        if ends {
+            (self.bytes, self.since) = (0.0, 0.0);
+        }
+        left > 0.0
     }
 }
 
@@ -380,6 +421,8 @@ const RHYTHM_S: f64 = 1.0;
 const SETTLE_S: f64 = 0.060;
 /// The part of bulk that a cut leaves.
 const KEPT: f64 = 0.7;
+/// How long the first cut lasts: of a queue of 64 KiB at 100 Mbit/s more than twice the time that it takes.
+const DRAINS_S: f64 = 0.040;
 /// In this time half of a cut is given back.
 const GIVE_BACK_S: f64 = 0.030;
 

@@ -37,6 +37,7 @@ impl<S: Shared> Link<S> {
             heartbeat: FOR_EVER,
             dead_after: FOR_EVER,
             heartbeat_idle: false,
+            window: client::Window::default(),
         };
         let (conn, client) = client::pair(config, now);
         Link {

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use covey_cluster::reach::{read_of, write_control};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Show and set how storage traffic yields to messages
@@ -16,14 +17,15 @@ use std::time::Duration;
 /// receives says what its port can take, and senders pace their connections. Without messages
 /// storage is not paced.
 ///
-/// Paced are connections over IPv4 of `covey serve`, `covey mount`, the commands and the preload
-/// library. A link's rate is its driver's; `--rate` sets it where the driver knows none.
+/// Paced are the connections of `covey serve`, `covey mount`, `covey volume attach`, the commands and
+/// the preload library. A link's rate is its driver's; `--rate` sets it where the driver knows none.
 ///
 /// EXAMPLES
 ///
 ///     covey net show
 ///     covey net watch
 ///     covey net set --rate eth0=1G
+///     covey net set --window 256K
 ///     covey net set off
 ///     covey --json net show | jq '.[].ports'
 #[derive(clap::Args, Debug)]
@@ -69,6 +71,13 @@ struct Set {
     /// Connections of this TCP port are storage, too: such as a target's that does not listen at 3260
     #[arg(long, value_name = "PORT")]
     bulk: Vec<u16>,
+    /// Bytes that may be on their way on each connection of a client, such as 1M; `auto` is 32M.
+    /// R2Ts ask each initiator of a volume for no more
+    #[arg(long, value_name = "BYTES")]
+    window: Option<String>,
+    /// The mark of storage's packets for switches that look at it, 0 to 63; 8 is the default, 0 none
+    #[arg(long, value_name = "NUMBER")]
+    dscp: Option<u8>,
     /// Only these nodes
     #[arg(long = "node", value_name = "NODE")]
     nodes: Vec<String>,
@@ -123,6 +132,7 @@ async fn show(config: &Config, nodes: &[String], flows: bool, context: &Context)
             }
         }
     }
+    share_classes(&mut all);
     context.output.one_of_many(&all, |out| {
         table(out, &all, flows);
         Ok(())
@@ -131,6 +141,19 @@ async fn show(config: &Config, nodes: &[String], flows: bool, context: &Context)
         return Ok(());
     }
     Err(Error::work(format!("these are not all nodes: no answer of {}", silent.join(", "))))
+}
+
+/// Only the node that serves a connection knows that it carries images: the other end learns it here.
+fn share_classes(all: &mut [Value]) {
+    let ends = |flow: &Value| (text_of(&flow["local"]), text_of(&flow["peer"]));
+    let flows = all.iter().filter_map(|node| node["flows"].as_array()).flatten();
+    let images = flows.filter(|flow| flow["class"] == "images");
+    let there: BTreeSet<_> =
+        images.map(|flow| (text_of(&flow["peer"]), text_of(&flow["local"]))).collect();
+    let flows = all.iter_mut().filter_map(|node| node["flows"].as_array_mut()).flatten();
+    for flow in flows.filter(|flow| there.contains(&ends(flow))) {
+        flow["class"] = "images".into();
+    }
 }
 
 /// `/net/ports` of a node: words and values.
@@ -167,6 +190,7 @@ fn table(out: &mut Vec<u8>, all: &[Value], flows: bool) {
         "STATE",
         ">RATE",
         ">STORAGE",
+        ">OF IT IMAGES",
         ">MAY TAKE",
         ">MESSAGES",
         ">FRAMES/S",
@@ -176,7 +200,7 @@ fn table(out: &mut Vec<u8>, all: &[Value], flows: bool) {
     let rows: Vec<_> = all.iter().flat_map(flow_rows).collect();
     if flows && !rows.is_empty() {
         out.push(b'\n');
-        let head = ["NODE", "PORT", "WAY", "WITH", "LOCAL", "PEER", ">STORAGE", ">LIMIT"];
+        let head = ["NODE", "PORT", "WAY", "WITH", "CLASS", "LOCAL", "PEER", ">RATE", ">LIMIT"];
         crate::output::table(out, &head, &rows);
     }
 }
@@ -203,7 +227,9 @@ fn port_rows(node: &Value) -> Vec<Vec<String>> {
             let frames = port["message_packets"].as_u64().map_or("-".to_owned(), |n| n.to_string());
             let mut row = vec![name.clone()];
             row.extend(["interface", "direction", "state"].map(|key| text_of(&port[key])));
-            row.extend([&rate, &port["bulk"], &port["bulk_max"], &port["messages"]].map(rate_text));
+            let rates =
+                [&rate, &port["bulk"], &port["images"], &port["bulk_max"], &port["messages"]];
+            row.extend(rates.map(rate_text));
             row.extend([frames, latency]);
             row
         })
@@ -211,7 +237,7 @@ fn port_rows(node: &Value) -> Vec<Vec<String>> {
     if rows.is_empty() {
         let mut row =
             vec![name, "-".into(), "-".into(), off.unwrap_or("no storage traffic").into()];
-        row.resize(10, "-".into());
+        row.resize(11, "-".into());
         rows.push(row);
     }
     rows
@@ -226,7 +252,8 @@ fn flow_rows(node: &Value) -> Vec<Vec<String>> {
         .map(|flow| {
             let mut row = vec![name.clone()];
             row.extend(
-                ["interface", "direction", "node", "local", "peer"].map(|key| text_of(&flow[key])),
+                ["interface", "direction", "node", "class", "local", "peer"]
+                    .map(|key| text_of(&flow[key])),
             );
             row.extend([rate_text(&flow["bytes_per_s"]), rate_text(&flow["limit"])]);
             row
@@ -238,7 +265,7 @@ async fn set(args: Set, config: &Config) -> Result<()> {
     let commands = commands_of(&args)?;
     if commands.is_empty() {
         return Err(Error::user("nothing to set")
-            .hint("on, off, --margin, --least, --rate or --bulk; see `covey help net set`"));
+            .hint("on, off, --margin, --least, --rate, --bulk, --window or --dscp; see `covey help net set`"));
     }
     for node in chosen(config, &args.nodes)? {
         for command in &commands {
@@ -258,7 +285,27 @@ fn commands_of(args: &Set) -> Result<Vec<String>> {
         commands.push(rate_command(rate)?);
     }
     commands.extend(args.bulk.iter().map(|port| format!("bulk {port}")));
+    if let Some(window) = &args.window {
+        commands.push(window_command(window)?);
+    }
+    commands.extend(args.dscp.map(|mark| format!("dscp {mark}")));
     Ok(commands)
+}
+
+fn window_command(text: &str) -> Result<String> {
+    if text == "auto" {
+        return Ok("window auto".to_owned());
+    }
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'K') => (&text[..text.len() - 1], 1 << 10),
+        _ => (text, 1),
+    };
+    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+        Some(bytes) => Ok(format!("window {bytes}")),
+        None => Err(Error::user(format!("window {text:?} is no number of bytes"))
+            .hint("such as 65536, 256K, 1M or auto")),
+    }
 }
 
 fn rate_command(text: &str) -> Result<String> {
@@ -295,9 +342,25 @@ mod tests {
         ] {
             assert_eq!(rate_command(text).unwrap(), command);
         }
+        assert_eq!(window_command("256K").unwrap(), "window 262144");
+        assert_eq!(window_command("auto").unwrap(), "window auto");
+        assert!(window_command("much").is_err());
         for wrong in ["", "eth0", "=1G", "eth0=", "eth0=G", "eth0=-1M", "eth0=fast"] {
             assert!(rate_command(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_have_the_class_that_its_server_knows() {
+        let flow = |local: &str, peer: &str, class: &str| json!({ "local": local, "peer": peer, "class": class });
+        let mut all = [
+            json!({ "node": "a", "flows": [flow("1:5640", "2:7", "images"), flow("1:5640", "2:8", "storage")] }),
+            json!({ "node": "b", "flows": [flow("2:7", "1:5640", "storage"), flow("2:8", "1:5640", "storage")] }),
+        ];
+        share_classes(&mut all);
+        let classes: Vec<_> =
+            all[1]["flows"].as_array().unwrap().iter().map(|flow| &flow["class"]).collect();
+        assert_eq!(classes, ["images", "storage"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::ffi::CStr;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A card that has an address of ours.
@@ -38,15 +38,11 @@ const FEATURES_MAX: usize = 512;
 const SWITCHES: [u32; 6] = [0x15, 0x17, 0x19, 0x1f, 0x24, 0x2c];
 
 /// The card that has this address.
-pub fn with_address(address: Ipv4Addr) -> io::Result<Option<Card>> {
-    let mut name = None;
+pub fn with_address(address: impl Into<IpAddr>) -> io::Result<Option<Card>> {
+    let (address, mut name) = (address.into().to_canonical(), None);
     each_interface(|entry, family| {
-        if family == libc::AF_INET {
-            // SAFETY: the family says that it is a `sockaddr_in`.
-            let found = unsafe { (*entry.ifa_addr.cast::<libc::sockaddr_in>()).sin_addr };
-            if Ipv4Addr::from_bits(u32::from_be(found.s_addr)) == address {
-                name = Some(name_of(entry));
-            }
+        if address_of(entry, family) == Some(address) {
+            name = Some(name_of(entry));
         }
     })?;
     let Some(name) = name else { return Ok(None) };
@@ -64,6 +60,22 @@ pub fn with_address(address: Ipv4Addr) -> io::Result<Option<Card>> {
     let Some((index, mac)) = link else { return Ok(None) };
     let mtu = mtu(&name)?;
     Ok(Some(Card { name, index, mac, mtu }))
+}
+
+fn address_of(entry: &libc::ifaddrs, family: i32) -> Option<IpAddr> {
+    match family {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is a `sockaddr_in`.
+            let found = unsafe { (*entry.ifa_addr.cast::<libc::sockaddr_in>()).sin_addr };
+            Some(Ipv4Addr::from_bits(u32::from_be(found.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is a `sockaddr_in6`.
+            let found = unsafe { (*entry.ifa_addr.cast::<libc::sockaddr_in6>()).sin6_addr };
+            Some(Ipv6Addr::from(found.s6_addr).into())
+        }
+        _ => None,
+    }
 }
 
 fn name_of(entry: &libc::ifaddrs) -> String {
@@ -213,6 +225,8 @@ mod tests {
         let card = with_address(Ipv4Addr::LOCALHOST).unwrap().unwrap();
         assert_eq!((card.name.as_str(), card.mac), ("lo", [0; 6]));
         assert!(card.mtu >= 1500 && card.index > 0);
+        let six = with_address(Ipv6Addr::LOCALHOST).unwrap();
+        assert!(six.is_none_or(|six| six.name == "lo"), "where there is IPv6");
         assert_eq!(with_address(Ipv4Addr::new(192, 0, 2, 1)).unwrap(), None);
         assert!(features_off("lo").unwrap().len() < FEATURES_MAX);
         assert!(features_off("covey-none").is_err());

@@ -17,7 +17,7 @@ pub use range::range_blocking;
 pub(crate) use range::{read_range, read_range_into};
 pub use receive::Received;
 pub(crate) use receive::receive;
-pub(crate) use send::send_some;
+pub(crate) use send::{front, send_some};
 pub(crate) use window::MappedRange;
 
 use bytes::Bytes;

@@ -8,6 +8,7 @@
 pub mod flows;
 mod owner;
 pub mod pacing;
+mod pieces;
 mod shared;
 mod socket_file;
 mod stream;

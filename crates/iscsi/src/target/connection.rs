@@ -1,5 +1,6 @@
 //! A connection to a portal, as a machine: the phases of its life, and what all of them share.
 
+use super::credit::Credit;
 use super::full_feature::{FullFeature, Link};
 use super::login::{Answer, LOGIN_DATA_BYTES_MAX, Login, Progress, Success};
 use super::security::Challenge;
@@ -37,6 +38,7 @@ pub struct Connection<D: Device> {
     held_units: u64,
     /// Whole PDUs wait in the input until what they follow has been answered.
     has_left: bool,
+    credit: Arc<Credit>,
 }
 
 /// Bytes of a connection that are not in its machine.
@@ -63,6 +65,8 @@ pub(super) struct Wire {
     /// What the peer may send.
     pub limits: Limits,
     pub stat_sn: u32,
+    /// As the machine was told last.
+    pub now: Instant,
 }
 
 impl Wire {
@@ -93,7 +97,7 @@ impl<D: Device> Connection<D> {
         let login = Login::new(portal, arrival, Challenge { id, bytes });
         let digests = Digests::default();
         let limits = Limits { data_bytes_max: LOGIN_DATA_BYTES_MAX, digests };
-        let wire = Wire { out: Segments::new(), digests, limits, stat_sn: 1 };
+        let wire = Wire { out: Segments::new(), digests, limits, stat_sn: 1, now };
         Connection {
             phase: Phase::Login(Box::new(login)),
             wire,
@@ -103,7 +107,13 @@ impl<D: Device> Connection<D> {
             outside: Outside::default(),
             held_units: 0,
             has_left: false,
+            credit: Arc::default(),
         }
+    }
+
+    /// The same with a credit that others set.
+    pub fn with_credit(self, credit: Arc<Credit>) -> Connection<D> {
+        Connection { credit, ..self }
     }
 
     /// The same, with a place that it holds.
@@ -241,7 +251,7 @@ impl<D: Device> Connection<D> {
         // Digests begin with the first PDU of the full feature phase.
         self.wire.digests = digests;
         self.wire.limits = Limits { data_bytes_max: success.takes_bytes_max, digests };
-        let link = Link::new(joined.place, parameters);
+        let link = Link::new(joined.place, parameters, self.credit.clone());
         let full = FullFeature::new(portal, arrival, link, self.now);
         self.phase = Phase::Full(Box::new(full));
         Poll::Ready(Ok(()))
@@ -322,7 +332,7 @@ const DISCOVERY_TSIH: u16 = 1;
 
 impl<D: Device> Machine for Connection<D> {
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
-        self.now = now;
+        (self.now, self.wire.now) = (now, now);
         let mut count = 0;
         while count < TURN_PDUS
             && let Some(pdu) = pdu::next(input, self.wire.limits)?
@@ -339,6 +349,7 @@ impl<D: Device> Machine for Connection<D> {
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame> {
+        self.wire.now = now;
         match &mut self.phase {
             Phase::Login(_) | Phase::Entering(_) => {
                 let what = format!("no login within {} s", LOGIN_PATIENCE.as_secs());

@@ -103,6 +103,11 @@ impl DataOut {
         self.is_broken
     }
 
+    /// Bytes that were asked for and have not come.
+    pub fn outstanding(&self) -> u64 {
+        self.solicited.saturating_sub(self.received)
+    }
+
     /// How many R2Ts have been made.
     pub fn r2t_count(&self) -> u32 {
         self.r2t_sn

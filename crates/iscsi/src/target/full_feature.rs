@@ -1,6 +1,7 @@
 //! The full feature phase: numbered commands in their order, pings, logout, and what is refused (RFC 7143, sections 4.2.2 and 11).
 
 use super::connection::Wire;
+use super::credit::Credit;
 use super::discovery::Texts;
 use super::management::Management;
 use super::session::{Order, Place, Session, Turn, is_before};
@@ -45,14 +46,17 @@ pub(super) struct Link<D: Device> {
     pub cid: u16,
     pub serial: u64,
     pub parameters: Parameters,
+    /// What may be asked for.
+    pub credit: Arc<Credit>,
     /// Held, not looked at.
     _place: Place<D>,
 }
 
 impl<D: Device> Link<D> {
-    pub fn new(place: Place<D>, parameters: Parameters) -> Link<D> {
+    pub fn new(place: Place<D>, parameters: Parameters, credit: Arc<Credit>) -> Link<D> {
         let Place { session, cid, serial } = &place;
-        Link { session: session.clone(), cid: *cid, serial: *serial, parameters, _place: place }
+        let (session, cid, serial) = (session.clone(), *cid, *serial);
+        Link { session, cid, serial, parameters, credit, _place: place }
     }
 }
 
@@ -329,10 +333,12 @@ impl<D: Device> FullFeature<D> {
             // At once: whoever calls then says what time it is.
             return self.last_heard;
         }
-        self.end_at.map_or(silence, |end| end.min(silence))
+        let end = self.end_at.map_or(silence, |end| end.min(silence));
+        self.tasks.turn().map_or(end, |turn| turn.min(end))
     }
 
     pub fn handle_timeout(&mut self, now: Instant, wire: &mut Wire) -> Result<(), Blame> {
+        self.tasks.take_turn(&self.link, wire);
         if let Some(within) = self.end_within.take() {
             self.end_at = Some(now + within);
         }

@@ -1,6 +1,7 @@
 //! The SCSI commands of one connection: from their PDU by way of the device and its store to their end.
 
 use super::connection::Wire;
+use super::credit::Turn;
 use super::data_in::{self, Expected};
 use super::data_out::{Arrived, DataOut};
 use super::full_feature::Link;
@@ -17,6 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 /// How much data of initiators is asked for at a time on one connection, as long as more than one command wants some.
 const COLLECT_BYTES_MAX: u64 = 32 << 20;
@@ -35,6 +37,9 @@ pub(super) struct Tasks<D: Device> {
     collecting: VecDeque<u32>,
     /// Bytes asked for that have not been handed to the device.
     asked_bytes: u64,
+    /// When the rate permits to ask again, while somebody waits for that.
+    turn: Turn,
+    is_waiting_for_turn: bool,
     /// Reads that wait for memory.
     parked: VecDeque<(u32, u64, Request)>,
     /// Bytes that stores are reading.
@@ -55,11 +60,14 @@ impl<D: Device> Default for Tasks<D> {
         let (running, waits, collecting, parked) = Default::default();
         let (asked_bytes, reading_bytes, come_bytes, aborting) = Default::default();
         let (room, lent, next_serial, next_ttt) = Default::default();
+        let (turn, is_waiting_for_turn) = Default::default();
         Tasks {
             running,
             waits,
             collecting,
             asked_bytes,
+            turn,
+            is_waiting_for_turn,
             parked,
             reading_bytes,
             come_bytes,
@@ -322,12 +330,21 @@ impl<D: Device> Tasks<D> {
     fn ask_for_data(&mut self, link: &Link<D>, wire: &mut Wire) {
         let mut is_first = true;
         let most = self.at_most(COLLECT_BYTES_MAX);
+        let mut outstanding = self.outstanding();
+        self.is_waiting_for_turn = false;
         for itt in &self.collecting {
             let Some(running) = self.running.get_mut(itt) else { continue };
-            while let Some(bytes) = running.out.next_r2t_bytes(&link.parameters) {
-                if !is_first && self.asked_bytes + bytes > most {
+            while let Some(wanted) = running.out.next_r2t_bytes(&link.parameters) {
+                if !is_first && self.asked_bytes + wanted > most {
                     return;
                 }
+                let bytes = self.turn.admit(&link.credit, wanted, outstanding, wire.now);
+                if bytes == 0 {
+                    // Where it is the window, what comes makes room.
+                    self.is_waiting_for_turn = self.turn.next().is_some_and(|at| at > wire.now);
+                    return;
+                }
+                outstanding += bytes;
                 self.next_ttt = next_tag(self.next_ttt);
                 let r2t = running.out.ask(self.next_ttt, bytes);
                 running.asked_bytes += bytes;
@@ -335,6 +352,24 @@ impl<D: Device> Tasks<D> {
                 put_r2t(link, wire, running.lun, *itt, &r2t);
             }
             is_first = false;
+        }
+    }
+
+    /// Asked for and not yet here.
+    fn outstanding(&self) -> u64 {
+        let running = self.collecting.iter().filter_map(|itt| self.running.get(itt));
+        running.map(|running| running.out.outstanding()).sum()
+    }
+
+    /// When data may be asked for again that somebody waits for.
+    pub fn turn(&self) -> Option<Instant> {
+        self.turn.next().filter(|_| self.is_waiting_for_turn)
+    }
+
+    /// Asks for what it was too early for.
+    pub fn take_turn(&mut self, link: &Link<D>, wire: &mut Wire) {
+        if self.is_waiting_for_turn {
+            self.ask_for_data(link, wire);
         }
     }
 

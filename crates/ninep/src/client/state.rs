@@ -2,7 +2,7 @@
 
 use super::call::CallError;
 use super::tags::{ALL_TAGS, Answer, CALL_TAGS, SEND_TAGS, Slot, Tags};
-use super::{Config, WINDOW_BYTES, WINDOW_REQUESTS};
+use super::{Config, WINDOW_REQUESTS, Window};
 use crate::frame::{Frame, weight};
 use crate::message::{Dialect, HEADER_BYTES, Message, NONUNAME, NOTAG, Number};
 use crate::tree::Errno;
@@ -61,6 +61,7 @@ pub(super) struct State {
     /// On their way: requests, and their payload in bytes.
     sent: usize,
     sent_bytes: usize,
+    window: Window,
     machine: Option<Waker>,
     watchers: Vec<Waker>,
     wakers: Vec<Waker>,
@@ -86,6 +87,7 @@ impl State {
             requests: VecDeque::new(),
             sent: 0,
             sent_bytes: 0,
+            window: config.window,
             machine: None,
             watchers: Vec::new(),
             wakers: Vec::new(),
@@ -420,8 +422,8 @@ impl State {
     }
 
     fn can_send(&self) -> bool {
-        let has_room =
-            self.sent == 0 || (self.sent < WINDOW_REQUESTS && self.sent_bytes < WINDOW_BYTES);
+        let has_room = self.sent == 0
+            || (self.sent < WINDOW_REQUESTS && self.sent_bytes < self.window.bytes());
         !self.control.is_empty() || (has_room && !self.requests.is_empty())
     }
 

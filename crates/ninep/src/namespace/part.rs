@@ -26,6 +26,13 @@ pub struct Entrance {
     pub(super) salt: u64,
 }
 
+impl Entrance {
+    /// The name of the client's connection.
+    pub fn peer(&self) -> &str {
+        &self.attach.peer.name
+    }
+}
+
 impl<T: Tree> Part for T {
     fn visit(self: Rc<Self>, entrance: Entrance) -> Outcome<(User, Qid, Handle)> {
         let Entrance { user, attach, above, salt } = entrance;

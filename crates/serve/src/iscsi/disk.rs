@@ -4,7 +4,7 @@
 
 use super::sense::refused;
 use bytes::{Bytes, BytesMut};
-use covey_io::os::net::{self, Address, error_text};
+use covey_io::os::net::{self, Address, error_text, pacing};
 use covey_io::os::{random, run};
 pub use covey_iscsi::initiator::{Config, Credentials};
 use covey_iscsi::initiator::{Connection, Done, Refusal, Request, Session};
@@ -216,7 +216,7 @@ async fn keep_connected(session: Session, portals: Vec<Address>, patience: Durat
 /// One connection, from its beginning to its end.
 async fn attempt(session: &Session, portal: &Address, lost_at: &mut Instant) -> Result<(), String> {
     let connected = net::connect(portal, CONNECT_PATIENCE).await;
-    let stream = connected.map_err(|error| error_text(&error))?;
+    let stream = pacing::enroll(connected.map_err(|error| error_text(&error))?);
     let challenge = random::nonce().map_err(|error| error_text(&error))?;
     let connection = Connection::new(session, challenge, Instant::now());
     let was_in = RefCell::new(false);

@@ -1,6 +1,7 @@
 //! The commands of `/net/ctl`.
 
 use super::Net;
+use covey_ninep::client::WINDOW_BYTES;
 use covey_ninep::control::{Commands, refuse};
 use covey_ninep::tree::{Outcome, Result, User};
 use std::rc::Rc;
@@ -15,11 +16,13 @@ impl Commands for NetCommands {
             set.rates.iter().map(|(name, rate)| format!("rate {name} {rate}\n")).collect();
         let ports: Vec<String> = set.ports.iter().map(u16::to_string).collect();
         format!(
-            "{}\nmargin {}\nleast {}\n{rates}bulk {}\n{HELP}",
+            "{}\nmargin {}\nleast {}\n{rates}bulk {}\nwindow {}\ndscp {}\n{HELP}",
             if set.on { "on" } else { "off" },
             percent(set.law.margin),
             percent(set.law.least),
-            ports.join(" ")
+            ports.join(" "),
+            set.window.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string()),
+            set.dscp
         )
     }
 
@@ -45,7 +48,9 @@ impl Net {
                 set.on = false;
                 Ok(())
             }
-            ["margin", text] => part("margin", text, 1, 50).map(|part| set.law.margin = part),
+            ["margin", text] => part("margin", text, 1, 50).map(|part| {
+                (set.law.margin, set.has_margin) = (part, true);
+            }),
             ["least", text] => part("least", text, 1, 90).map(|part| set.law.least = part),
             ["rate", name, "auto"] => {
                 set.rates.remove(*name);
@@ -64,6 +69,29 @@ impl Net {
                     Ok(())
                 }
                 _ => refuse(format!("bulk {text:?}: a TCP port is 1 to 65535")),
+            },
+            ["window", "auto"] => {
+                set.window = None;
+                self.spread(&set);
+                Ok(())
+            }
+            ["window", text] => match text.parse() {
+                Ok(bytes @ WINDOW_BYTES_MIN..=WINDOW_BYTES) => {
+                    set.window = Some(bytes);
+                    self.spread(&set);
+                    Ok(())
+                }
+                _ => refuse(format!(
+                    "window {text:?}: bytes, {WINDOW_BYTES_MIN} to {WINDOW_BYTES}, or auto"
+                )),
+            },
+            ["dscp", text] => match text.parse() {
+                Ok(mark @ 0..64) => {
+                    set.dscp = mark;
+                    self.spread(&set);
+                    Ok(())
+                }
+                _ => refuse(format!("dscp {text:?}: 0 to 63")),
             },
             [command, ..] => refuse(format!(
                 "there is no command {command:?} with {} words after it; hint: read the file",
@@ -87,11 +115,15 @@ fn part(name: &str, text: &str, low: u32, high: u32) -> Result<f64> {
 
 const NOT_CONFIGURED: &str = "clients of this cluster do not ask for rates; hint: write `pacing = true` below \
                               [cluster] in covey.toml on every node, and start servers and mounts anew";
+/// Less than a few segments on their way is no transfer.
+const WINDOW_BYTES_MIN: usize = 16 << 10;
 /// The commands there are.
 const HELP: &str = "\
 # on|off: bulk yields to messages
 # margin PERCENT: what bulk does not get of what messages leave
 # least PERCENT: what bulk gets whatever messages take
 # rate INTERFACE BITS_PER_S|auto: the link's rate, where its driver does not know it
+# window BYTES|auto: what may be on its way on each connection of a client, and what R2Ts ask each initiator for
+# dscp NUMBER: the mark of packets of bulk, for switches that look at it; 0 is none
 # bulk PORT: connections of this TCP port are bulk, too
 ";

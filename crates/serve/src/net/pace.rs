@@ -4,6 +4,7 @@
 use super::Net;
 use covey_cluster::pace::line;
 use covey_io::os::net::pacing::Port;
+use covey_ninep::client::WINDOW_BYTES;
 use covey_ninep::message::Qid;
 use covey_ninep::text::check_read_only;
 use covey_ninep::tree::{
@@ -76,6 +77,9 @@ impl Net {
     /// Lines for a machine, as many as fit in `bytes_max`. An empty answer would be the end of the file.
     fn news_for(&self, from: Option<IpAddr>, bytes_max: usize) -> Bytes {
         let mut text = format!("news {}\n", self.news.number.get());
+        let set = self.set.borrow();
+        text += &format!("dscp {}\n", set.dscp);
+        text += &format!("window {}\n", set.window.unwrap_or(WINDOW_BYTES));
         for (((own, other), is_sender), rate) in self.news.lines.borrow().iter() {
             let is_meant = from.map_or(*is_sender, |from| own.ip() == from);
             let port = if *is_sender { Port::Sender } else { Port::Receiver };

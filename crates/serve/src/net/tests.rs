@@ -76,11 +76,12 @@ fn a_reader_waits_for_news_and_reads_those_of_its_own_machine() {
         let soon = net.clone();
         tokio::task::spawn_local(async move { soon.news.tell(BTreeMap::from(lines)) });
         let text = String::from_utf8(read().await.unwrap().to_vec()).unwrap();
-        assert_eq!(text, "news 1\nreceiver 10.0.0.2:7 10.0.0.1:5640 11\n");
+        let all = "dscp 8\nwindow 33554432\n";
+        assert_eq!(text, format!("news 1\n{all}receiver 10.0.0.2:7 10.0.0.1:5640 11\n"));
         let again = tokio::time::timeout(Duration::from_millis(20), read()).await;
         assert!(again.is_err(), "there is no other news: {again:?}");
         net.news.tell(BTreeMap::new());
-        assert_eq!(read().await.unwrap(), "news 2\n");
+        assert_eq!(read().await.unwrap(), format!("news 2\n{all}"));
     });
 }
 
@@ -90,13 +91,23 @@ fn a_node_takes_settings_and_refuses_what_cannot_be() {
         let commands = ctl::NetCommands(net.clone());
         let user = User { uid: 0, gid: 0, groups: vec![] };
         let run = |line: &str| said(commands.run(&user, &line.split(' ').collect::<Vec<_>>()));
-        for line in ["off", "on", "margin 12.5", "least 20", "rate eth0 100000000", "bulk 13261"] {
+        for line in [
+            "off",
+            "on",
+            "margin 12.5",
+            "least 20",
+            "rate eth0 100000000",
+            "bulk 13261",
+            "window 65536",
+            "dscp 10",
+        ] {
             assert_eq!(run(line), "done", "{line}");
         }
         let text = commands.text();
         assert!(
             text.starts_with(
-                "on\nmargin 12.5\nleast 20\nrate eth0 100000000\nbulk 3260 5640 5641 13261\n"
+                "on\nmargin 12.5\nleast 20\nrate eth0 100000000\nbulk 3260 5640 5641 13261\n\
+                 window 65536\ndscp 10\n"
             ),
             "{text}"
         );
@@ -105,11 +116,15 @@ fn a_node_takes_settings_and_refuses_what_cannot_be() {
             ("least much", "percent"),
             ("rate eth0 10", "bits a second"),
             ("bulk 0", "65535"),
+            ("window 5", "16384 to"),
+            ("dscp 64", "0 to 63"),
             ("jump", "jump"),
         ] {
             assert!(run(line).contains(why), "{line}: {}", run(line));
         }
         assert!(commands.text().starts_with(&text[..30]));
+        assert_eq!(run("window auto"), "done");
+        assert_eq!(run("dscp 8"), "done");
     });
 }
 
@@ -125,15 +140,21 @@ fn a_cluster_whose_clients_do_not_ask_is_not_paced() {
 
 #[test]
 fn what_was_tuned_is_the_rate_of_a_link_that_does_not_know_its_own() {
-    let value = (0.95 * 94.148e6) as u64;
-    let pacing = covey_tune::choose::Choice {
-        value,
-        low: value,
-        high: value,
-        rule: String::new(),
-        evidence: String::new(),
-    };
-    let choose = covey_tune::choose::Choices { pacing: Some(pacing), ..Default::default() };
-    let rate = rate_of(&TuneFile::new(String::new(), choose)).unwrap();
+    let rate = rate_of((0.95 * 94.148e6) as u64);
     assert!(rate.abs_diff(100_000_000) < 100_000, "{rate}");
+}
+
+#[test]
+fn a_link_that_was_measured_to_carry_less_has_a_larger_margin_unless_one_is_set() {
+    with_net(FILE, async |net| {
+        let slow = (0.95 * 80e6) as u64;
+        let law = || net.set.borrow().law_for(Some((100_000_000, slow)));
+        assert!((law().margin - (1.0 - 0.95 * 80.0 / 94.148)).abs() < 0.001, "{:?}", law());
+        let as_it_says = (0.95 * 94.1e6) as u64;
+        let other = net.set.borrow().law_for(Some((100_000_000, as_it_says)));
+        assert_eq!(other.margin, Settings::default().margin);
+        let user = User { uid: 0, gid: 0, groups: vec![] };
+        assert_eq!(said(ctl::NetCommands(net.clone()).run(&user, &["margin", "8"])), "done");
+        assert!((law().margin - 0.08).abs() < 1e-9);
+    });
 }

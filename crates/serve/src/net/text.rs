@@ -3,6 +3,7 @@
 use super::Net;
 use super::wire::{Way, Wire};
 use std::collections::BTreeMap;
+use std::iter::repeat;
 
 /// A file of a node, and how its text is made.
 type File = (&'static str, fn(&Net, &str) -> String);
@@ -19,14 +20,16 @@ impl Net {
         let mut out = format!("pacing {state}\n");
         for (name, wire) in self.wires.borrow().iter() {
             for way in [Way::In, Way::Out] {
-                out += &port_line(name, wire, way);
+                out += &port_line(name, wire, way, self.images_of(wire, way));
             }
-            for (ends, used) in &wire.flows {
+            let flows = wire.flows.iter().map(|flow| (flow, self.images.class_of(&flow.0.1)));
+            for ((ends, used), class) in flows.chain(wire.others.iter().zip(repeat("messages"))) {
                 let node = self.name_of(ends.1.ip());
                 for way in [Way::In, Way::Out] {
                     let (rate, limit) = (used.rates[way as usize], used.limits[way as usize]);
                     out += &format!(
-                        "flow {name} {} local {} peer {} node {node} bytes_per_s {rate:.0} limit {}\n",
+                        "flow {name} {} local {} peer {} node {node} class {class} bytes_per_s {rate:.0} \
+                         limit {}\n",
                         way.name(),
                         ends.0,
                         ends.1,
@@ -36,6 +39,12 @@ impl Net {
             }
         }
         out
+    }
+
+    /// Bytes a second of bulk that is images.
+    fn images_of(&self, wire: &Wire, way: Way) -> f64 {
+        let images = wire.flows.iter().filter(|(ends, _)| self.images.has(&ends.1));
+        images.map(|(_, used)| used.rates[way as usize]).sum()
     }
 
     fn name_of(&self, address: std::net::IpAddr) -> String {
@@ -55,7 +64,7 @@ impl Net {
     }
 }
 
-fn port_line(name: &str, wire: &Wire, way: Way) -> String {
+fn port_line(name: &str, wire: &Wire, way: Way, images: f64) -> String {
     let way_name = way.name();
     let Some((port, rate)) = wire.port(way).zip(wire.rate()) else {
         return format!("port {name} {way_name} state unknown-rate\n");
@@ -65,7 +74,7 @@ fn port_line(name: &str, wire: &Wire, way: Way) -> String {
         format!(" least_us {:.0} last_us {:.0}", 1e6 * least, 1e6 * last)
     });
     format!(
-        "port {name} {way_name} state {state} bits_per_s {rate} bulk_max {:.0} bulk {:.0} messages {:.0} \
+        "port {name} {way_name} state {state} bits_per_s {rate} bulk_max {:.0} bulk {:.0} images {images:.0} messages {:.0} \
          message_packets {:.0}{latency}\n",
         port.bulk(),
         port.bulk_used(),

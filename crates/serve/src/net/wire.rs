@@ -4,7 +4,7 @@ use super::counter::{Seen, SeenFlow};
 use covey_io::os::net::pacing::Ends;
 use covey_tune::pacer::{Carried, Flow, Interval, Order, Port, Settings};
 use covey_tune::wire as tune;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// A direction, as this node sees it.
@@ -24,6 +24,8 @@ pub struct Wire {
     ports: Option<[Port; 2]>,
     /// What each connection of bulk carries, smoothed: in and out, in bytes of payload a second, and its limits.
     pub flows: BTreeMap<Ends, Use>,
+    /// The same of other programs' connections, which have no limits.
+    pub others: BTreeMap<Ends, Use>,
 }
 
 /// What a connection of bulk carries.
@@ -61,7 +63,7 @@ impl Way {
 
 impl Wire {
     pub fn new(mtu: u64) -> Wire {
-        Wire { mtu, rate: None, ports: None, flows: BTreeMap::new() }
+        Wire { mtu, rate: None, ports: None, flows: BTreeMap::new(), others: BTreeMap::new() }
     }
 
     /// What an administrator has set, and the rate in bits a second.
@@ -88,6 +90,11 @@ impl Wire {
         self.ports.as_ref().is_some_and(|ports| ports.iter().any(busy))
     }
 
+    /// Whether it carries more than the known connections explain.
+    pub fn has_strays(&self) -> bool {
+        self.ports.as_ref().is_some_and(|ports| ports.iter().any(Port::has_strays))
+    }
+
     /// Takes in what was counted; answers the rates that are ordered, in bytes of payload a second, by the ends as the sender
     /// sees them and whether that is this machine.
     pub fn observe(
@@ -97,12 +104,20 @@ impl Wire {
         seconds: f64,
         probe_s: Option<f64>,
     ) -> Vec<((Ends, bool), u64)> {
-        self.note(way, seen, seconds);
+        note(&mut self.flows, &seen.flows, way, seconds);
+        note(&mut self.others, &seen.others, way, seconds);
         let Some(ports) = &mut self.ports else { return Vec::new() };
         let port = &mut ports[way as usize];
         let flows: Vec<Flow> = seen.flows.iter().map(|flow| law_flow(way, flow)).collect();
-        let carried = way.of_all(seen);
-        let order = port.observe(&Interval { seconds, carried, flows: &flows, probe_s });
+        let order = port.observe(&Interval {
+            seconds,
+            carried: way.of_all(seen),
+            between: seen.between,
+            flows: &flows,
+            messages: seen.messages[way as usize],
+            rest: seen.rest,
+            probe_s,
+        });
         let mut out = Vec::new();
         for flow in &seen.flows {
             let rate = match &order {
@@ -114,14 +129,16 @@ impl Wire {
         }
         out
     }
+}
 
-    fn note(&mut self, way: Way, seen: &Seen, seconds: f64) {
-        self.flows.retain(|ends, _| seen.flows.iter().any(|flow| flow.ends == *ends));
-        for flow in &seen.flows {
-            let rate = &mut self.flows.entry(flow.ends).or_default().rates[way as usize];
-            let weight = (seconds / SHOWN_OVER_S).min(1.0);
-            *rate += weight * (way.of_flow(flow).bytes / seconds.max(1e-6) - *rate);
-        }
+/// What connections carry, smoothed.
+fn note(all: &mut BTreeMap<Ends, Use>, seen: &[SeenFlow], way: Way, seconds: f64) {
+    let there: BTreeSet<Ends> = seen.iter().map(|flow| flow.ends).collect();
+    all.retain(|ends, _| there.contains(ends));
+    for flow in seen {
+        let rate = &mut all.entry(flow.ends).or_default().rates[way as usize];
+        let weight = (seconds / SHOWN_OVER_S).min(1.0);
+        *rate += weight * (way.of_flow(flow).bytes / seconds.max(1e-6) - *rate);
     }
 }
 

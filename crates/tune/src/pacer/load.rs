@@ -1,8 +1,9 @@
 //! What a port carried in the last fifth of a second, and what of it was messages.
 //!
-//! Messages are a difference of counters that are not read at the same instant, so an interval may be some frames short
-//! and the next as many over. Only sums over several intervals are judged.
+//! Messages are the connections of other programs, and what belongs to no connection ([`Strays`]). The wire is taken to be
+//! busy by sums over several intervals: one may be some frames short, and the next as many over.
 
+use super::strays::Strays;
 use super::{Carried, Interval};
 use crate::wire::Wire;
 use std::collections::VecDeque;
@@ -11,6 +12,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub struct Load {
     wire: Wire,
+    strays: Strays,
     last: VecDeque<Sample>,
     floor: Option<f64>,
     probe: Option<f64>,
@@ -20,7 +22,7 @@ pub struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     seconds: f64,
-    /// Of messages; may be below zero.
+    /// Of messages.
     packets: f64,
     /// Of messages, on the wire.
     bytes: f64,
@@ -31,7 +33,8 @@ struct Sample {
 
 impl Load {
     pub fn new(wire: Wire) -> Load {
-        Load { wire, last: VecDeque::new(), floor: None, probe: None }
+        let strays = Strays::default();
+        Load { wire, strays, last: VecDeque::new(), floor: None, probe: None }
     }
 
     pub fn forget(&mut self) {
@@ -39,11 +42,13 @@ impl Load {
     }
 
     pub fn add(&mut self, seen: &Interval<'_>) {
-        let bulk = sum(seen.flows.iter().map(|flow| flow.carried));
-        let messages = Carried {
-            packets: seen.carried.packets - bulk.packets,
-            bytes: seen.carried.bytes - bulk.bytes,
+        let known = sum(seen.flows.iter().map(|flow| flow.carried).chain([seen.messages]));
+        let rest = Carried {
+            packets: seen.carried.packets - known.packets,
+            bytes: seen.carried.bytes - known.bytes,
         };
+        let strays = self.strays.take(rest, seen.rest, seen.between, seen.seconds);
+        let messages = sum([seen.messages, strays].into_iter());
         let busy = self.on_wire(seen.carried) / (self.rate() * seen.seconds);
         self.note_probe(seen.probe_s, busy);
         self.last.push_back(Sample {
@@ -56,6 +61,11 @@ impl Load {
         while self.seconds() - self.last[0].seconds > LONG_S {
             self.last.pop_front();
         }
+    }
+
+    /// Whether more went through than is explained.
+    pub fn has_strays(&self) -> bool {
+        self.strays.has_some()
     }
 
     /// What frames occupy on the wire, in bytes.

@@ -74,6 +74,7 @@ fn large_messages_get_what_they_need_and_bulk_the_rest() {
 fn a_step_is_followed_within_100_ms() {
     for seed in 0..20 {
         let mut sim = star(Messages::None);
+        sim.is_stray = seed % 2 == 1;
         sim.chance = Chance::new(seed);
         sim.run_until(1.0 + 0.0013 * seed as f64);
         let up = sim.now;
@@ -136,6 +137,7 @@ fn random(seed: u64) -> Sim {
     let gigabit = chance.part() < 0.3;
     let (rate, queue) = if gigabit { (1e9, 128.0 * 1024.0) } else { (FAST, QUEUE) };
     let mut sim = Sim::new(seed, rate, queue);
+    sim.is_stray = chance.part() < 0.3;
     // Few nodes are frequent, and 63 senders do occur.
     let nodes = 2.0_f64.powf(chance.between(1.0, 6.0)) as usize;
     for _ in 0..nodes {

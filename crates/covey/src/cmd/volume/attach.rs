@@ -9,6 +9,8 @@ use crate::cmd::cluster::{Cluster, Daemon, Process, detach as leave_terminal, sp
 use crate::cmd::mount::log_file;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
+use covey_cluster::key;
+use covey_cluster::net::ClusterNet;
 use covey_cluster::reach::read_of;
 use covey_io::os::net::Address;
 use covey_io::os::random;
@@ -20,10 +22,13 @@ use rustix::process::Signal;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long it may take beyond the patience until the file is there.
 const START_WAIT: Duration = Duration::from_secs(15);
+/// A node that was lost is followed again after this.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// Make a volume a file of this machine
 ///
@@ -188,7 +193,7 @@ async fn in_foreground(
     let (done, ended) = tokio::sync::oneshot::channel();
     let name = is_directory.then(|| args.name.clone());
     let thread = std::thread::Builder::new().name("volume".into()).spawn(move || {
-        let _ = done.send(serve(&args, wish, name.as_deref(), &place));
+        let _ = done.send(serve(&args, &config, wish, name.as_deref(), &place));
     });
     thread.cannot(|| "start a thread")?;
     let result = ended.await;
@@ -203,6 +208,8 @@ struct Wish {
     login: disk::Config,
     portals: Vec<Address>,
     patience: Duration,
+    /// The nodes that serve it, and stand by.
+    nodes: Vec<String>,
 }
 
 async fn wish_of(args: &Attach, config: &Config, context: &Context) -> Result<Wish> {
@@ -245,7 +252,8 @@ async fn wish_of(args: &Attach, config: &Config, context: &Context) -> Result<Wi
         mutual: None,
         parameters: Parameters::INITIATOR,
     };
-    Ok(Wish { login, portals, patience: Duration::from_secs(args.patience) })
+    let nodes = volumes.iter().map(|volume| volume.node.clone()).collect();
+    Ok(Wish { login, portals, patience: Duration::from_secs(args.patience), nodes })
 }
 
 /// Where a volume is exported, as seen from here.
@@ -271,11 +279,33 @@ fn own_name() -> String {
     format!("iqn.2026-01.io.covey:at.{}", host.chars().filter(plain).take(64).collect::<String>())
 }
 
-fn serve(args: &Attach, wish: Wish, name: Option<&str>, place: &Path) -> Result<()> {
+/// Has what is written yield to messages, as the nodes say.
+fn follow(config: &Config, nodes: Vec<String>) -> Result<()> {
+    if !config.pacing {
+        return Ok(());
+    }
+    let net = ClusterNet::new(Arc::new(config.clone()), key::read(config).cannot(|| "read the cluster key")?);
+    tokio::spawn(async move {
+        loop {
+            nodes.iter().for_each(|node| net.follow(node));
+            tokio::time::sleep(FOLLOW_EVERY).await;
+        }
+    });
+    Ok(())
+}
+
+fn serve(
+    args: &Attach,
+    config: &Config,
+    wish: Wish,
+    name: Option<&str>,
+    place: &Path,
+) -> Result<()> {
     let what = || format!("attach volume {} at {}", args.name, place.display());
     let runtime = local_runtime().cannot(what)?;
-    let Wish { login, portals, patience } = wish;
+    let Wish { login, portals, patience, nodes } = wish;
     runtime.block_on(async {
+        follow(config, nodes)?;
         let connect = move || -> std::pin::Pin<Box<dyn Future<Output = _>>> {
             let (login, portals) = (login.clone(), portals.clone());
             Box::pin(async move { Disk::connect(login, portals, 0, patience).await })

@@ -107,11 +107,21 @@ pub(super) fn send_range(socket: BorrowedFd<'_>, range: &FileRange) -> io::Resul
 
 /// The first bytes of `range` in memory, at least one of them, for a stream that is no socket.
 pub(crate) fn read_range(range: &FileRange) -> io::Result<Vec<u8>> {
-    let count = range.length.min(ZEROS.len());
     let mut bytes = Vec::new();
-    append_full(file_of(range)?.file.as_fd(), range.offset, count, &mut bytes, 0)?;
-    bytes.resize(count, 0);
+    append_range(range, ZEROS.len(), &mut bytes)?;
     Ok(bytes)
+}
+
+/// Appends the first bytes of `range`, at most so many.
+pub(super) fn append_range(
+    range: &FileRange,
+    bytes_max: usize,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    let (begin, count) = (out.len(), range.length.min(bytes_max));
+    append_full(file_of(range)?.file.as_fd(), range.offset, count, out, 0)?;
+    out.resize(begin + count, 0);
+    Ok(())
 }
 
 /// Reads the first `count` bytes of `range` to `place`; zeros stand for what its file has lost.

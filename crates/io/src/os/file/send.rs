@@ -1,7 +1,7 @@
 //! Output that has ranges of files among it, on its way into a socket.
 
 use super::Inner;
-use super::range::{self, send_range};
+use super::range::{self, append_range, send_range};
 use covey_wire::{Loan, Piece, Segments};
 use std::any::Any;
 use std::io;
@@ -46,6 +46,24 @@ pub(crate) fn send_some(socket: BorrowedFd<'_>, output: &Segments) -> io::Result
         },
         (sent, _) => sent,
     }
+}
+
+/// What `output` begins with in memory, at most so many bytes of it.
+pub(crate) fn front(output: &Segments, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    for piece in output.pieces() {
+        let room = bytes_max - out.len();
+        match piece {
+            _ if room == 0 => break,
+            Piece::Memory(bytes) => out.extend_from_slice(&bytes[..bytes.len().min(room)]),
+            Piece::Loan(loan) => {
+                loan.copy(&mut out).map_err(|blame| io::Error::other(blame.to_string()))?;
+            }
+            Piece::File(range) => append_range(range, room, &mut out)?,
+        }
+        out.truncate(bytes_max);
+    }
+    Ok(out)
 }
 
 /// Sends what is lent by way of memory.

@@ -1,10 +1,12 @@
 //! A connection of either kind.
 
 use super::owner::socket_owner;
+use super::pacing::Enrolled;
+use super::pieces;
 use super::shared::Shared;
 use super::unix::QuietStream;
 use crate::os::credentials;
-use crate::os::file::{Received, receive, send_some};
+use crate::os::file::{Received, front, receive, send_some};
 use crate::os::run::{self, Arrived};
 use bytes::BytesMut;
 use covey_wire::{FileRange, Landing, Segments};
@@ -21,17 +23,26 @@ use tokio::net::TcpStream;
 pub enum Stream {
     /// TCP.
     Tcp(TcpStream),
+    /// TCP that shares a wire with messages, and yields to them.
+    Paced(Box<Paced>),
     /// Unix.
     Unix(QuietStream),
     /// Memory that both processes have mapped.
     Shared(Box<Shared>),
 }
 
+/// A TCP connection that is paced at times.
+#[derive(Debug)]
+pub struct Paced {
+    pub(super) stream: TcpStream,
+    pub(super) enrolled: Enrolled,
+}
+
 impl Stream {
     /// The CPU that took in the last packet: the sender's own, where that is on this machine. Only TCP
     /// tells.
     pub fn incoming_cpu(&self) -> Option<usize> {
-        let Stream::Tcp(stream) = self else { return None };
+        let stream = self.tcp()?;
         let cpu = rustix::net::sockopt::socket_incoming_cpu(stream).ok()?;
         // It is -1 before the first packet.
         i32::try_from(cpu).ok()?.try_into().ok()
@@ -62,13 +73,21 @@ impl FarEnd {
 }
 
 impl Stream {
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Paced(paced) => Some(&paced.stream),
+            Stream::Unix(_) | Stream::Shared(_) => None,
+        }
+    }
+
     /// The same within the runtime that this is called in, which hears of what comes from now on. Not
-    /// for shared memory.
+    /// for shared memory, nor for what is enrolled already.
     pub fn resettle(self) -> io::Result<Stream> {
         match self {
             Stream::Tcp(stream) => TcpStream::from_std(stream.into_std()?).map(Stream::Tcp),
             Stream::Unix(stream) => stream.resettle().map(Stream::Unix),
-            Stream::Shared(_) => Err(ErrorKind::Unsupported.into()),
+            Stream::Shared(_) | Stream::Paced(_) => Err(ErrorKind::Unsupported.into()),
         }
     }
 
@@ -83,6 +102,8 @@ impl Stream {
                     FarEnd::Away
                 }
             }
+            // Nothing is paced within a machine.
+            Stream::Paced(_) => FarEnd::Away,
             Stream::Unix(stream) => FarEnd::User(credentials::peer(stream)?.uid),
             // Memory is shared with this user's own processes only.
             Stream::Shared(_) => FarEnd::User(rustix::process::geteuid().as_raw()),
@@ -94,6 +115,10 @@ macro_rules! either {
     ($stream:expr, $name:ident => $call:expr) => {
         match $stream {
             Stream::Tcp($name) => $call,
+            Stream::Paced(paced) => {
+                let $name = &mut paced.stream;
+                $call
+            }
             Stream::Unix($name) => $call,
             Stream::Shared(shared) => {
                 let $name = &mut shared.channel;
@@ -103,7 +128,22 @@ macro_rules! either {
     };
 }
 
-fn poll_send_tcp(
+impl Paced {
+    /// Writes in short pieces, while this connection is limited. `collect` makes at most so many bytes of the front of what is to
+    /// be sent.
+    fn poll_write_pieces(
+        &self,
+        context: &mut Context<'_>,
+        piece: usize,
+        collect: impl FnOnce(usize) -> io::Result<Vec<u8>>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.stream.poll_write_ready(context))?;
+        let bytes = collect(pieces::together(piece))?;
+        pieces::poll_write(&self.stream, context, &bytes, piece)
+    }
+}
+
+pub(super) fn poll_send_tcp(
     stream: &TcpStream,
     context: &mut Context<'_>,
     mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
@@ -127,6 +167,10 @@ impl run::Stream for Stream {
         let send = |socket: BorrowedFd<'_>| send_some(socket, output);
         match self {
             Stream::Tcp(stream) => poll_send_tcp(stream, context, send),
+            Stream::Paced(paced) => match paced.enrolled.pieces() {
+                Some(piece) => paced.poll_write_pieces(context, piece, |most| front(output, most)),
+                None => poll_send_tcp(&paced.stream, context, send),
+            },
             Stream::Unix(stream) => stream.poll_send(context, send),
             Stream::Shared(shared) => shared.channel.poll_write_files(context, output),
         }
@@ -162,6 +206,7 @@ impl run::Stream for Stream {
     fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
         match self {
             Stream::Tcp(stream) => receive(stream.as_fd(), range),
+            Stream::Paced(paced) => receive(paced.stream.as_fd(), range),
             Stream::Unix(stream) => receive(stream.as_fd(), range),
             Stream::Shared(_) => Ok(Received::Nothing),
         }
@@ -184,7 +229,7 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_write(context, bytes))
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -192,6 +237,11 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Stream::Paced(paced) = &*self
+            && let Some(piece) = paced.enrolled.pieces()
+        {
+            return paced.poll_write_pieces(context, piece, |most| Ok(joined(slices, most)));
+        }
         either!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(context, slices))
     }
 
@@ -206,4 +256,13 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
     }
+}
+
+/// The first bytes of these slices, at most so many.
+fn joined(slices: &[IoSlice<'_>], bytes_max: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for slice in slices {
+        out.extend_from_slice(&slice[..slice.len().min(bytes_max - out.len())]);
+    }
+    out
 }

@@ -1,6 +1,6 @@
 //! A port of a switch with one plain queue, some senders of bulk and one of messages, in steps of half a millisecond.
 
-use super::super::{Carried, Flow, INTERVAL_S, Interval, Order, Port, Settings};
+use super::super::{Carried, Flow, INTERVAL_S, Interval, Order, Port, Rest, Settings};
 use crate::wire::Wire;
 use std::collections::VecDeque;
 
@@ -120,6 +120,8 @@ pub struct Sim {
     pub port: Port,
     pub senders: Vec<Sender>,
     pub messages: Messages,
+    /// Messages that belong to no connection, so that they show in the difference of counters only.
+    pub is_stray: bool,
     /// All send as fast as the slowest: they are parts of the same files.
     pub in_step: bool,
     pub seen: Vec<Seen>,
@@ -155,6 +157,7 @@ impl Sim {
             port: Port::new(wire, Settings::default()),
             senders: Vec::new(),
             messages: Messages::None,
+            is_stray: false,
             in_step: false,
             seen: Vec::new(),
             trips: Vec::new(),
@@ -263,6 +266,7 @@ impl Sim {
         let fair = self.port.bulk().max(0.1 * self.rate()) / alive as f64 * seconds;
         let mut carried = self.through;
         carried.bytes -= 24.0 * carried.packets;
+        let messages = if self.is_stray { Carried::default() } else { carried };
         let mut flows = Vec::new();
         for (id, sender) in self.senders.iter_mut().enumerate() {
             let bulk = frames(sender.recent / FRAME);
@@ -284,7 +288,8 @@ impl Sim {
             }
         }
         self.through = Carried::default();
-        let interval = Interval { seconds, carried, flows: &flows, probe_s: self.probe };
+        let (flows, rest, probe_s) = (&flows[..], Rest::Messages, self.probe);
+        let interval = Interval { seconds, carried, between: 0.0, flows, messages, rest, probe_s };
         let order = self.port.observe(&interval);
         self.obey(&order);
         self.seen.push(Seen {
