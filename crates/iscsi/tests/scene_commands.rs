@@ -6,8 +6,11 @@ mod line;
 
 use covey_iscsi::message::{Array, Header, Lengths, NO_TAG, flags, reject};
 use covey_iscsi::negotiate::Parameters;
+use covey_iscsi::target::{Connection, Credit};
 use covey_wire::{Bytes, BytesMut, Machine, Payload, Piece, Segments};
 use line::*;
+use std::sync::Arc;
+use std::time::Duration;
 
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
@@ -128,6 +131,55 @@ fn a_write_brings_data_with_it_unasked_and_asked_for() {
     assert_eq!(line.status(itt), GOOD);
     assert!(toy.state.lock().unwrap().bytes[4 * BLOCK..14 * BLOCK] == data);
     assert_eq!(toy.state.lock().unwrap().writes, 1);
+}
+
+/// A connection in a session of long bursts, whose credit somebody else sets.
+fn line_with_credit(toy: &Arc<Toy>, credit: &Arc<Credit>) -> Line {
+    let portal = portal(toy);
+    let mut line = Line::new(&portal);
+    let local = "127.0.0.1:3260".into();
+    line.connection = Connection::new(portal, local, [7; 33], line.now).with_credit(credit.clone());
+    line.enter(&[("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxOutstandingR2T", "4")]);
+    line
+}
+
+#[test]
+fn a_window_bounds_what_initiators_are_asked_for() {
+    let (toy, credit) = (Toy::new(64), Arc::new(Credit::default()));
+    credit.set_window(Some(8192));
+    let mut line = line_with_credit(&toy, &credit);
+    let itt = line.write(0, &[9; 24 * BLOCK], 0);
+    let first = line.r2t(itt);
+    assert_eq!((first.1, first.2), (0, 8192));
+    assert!(line.next().is_none(), "the window is full");
+    line.data_out(itt, first.0, 0, 0, &[9; 8192], true);
+    let second = line.r2t(itt);
+    assert_eq!((second.1, second.2), (8192, 4096));
+    line.data_out(itt, second.0, 0, 8192, &[9; 4096], true);
+    assert_eq!(line.status(itt), GOOD);
+}
+
+#[test]
+fn a_rate_spreads_what_initiators_are_asked_for() {
+    let (toy, credit) = (Toy::new(64), Arc::new(Credit::default()));
+    credit.set_rate(Some(1_000_000));
+    let mut line = line_with_credit(&toy, &credit);
+    let itt = line.write(0, &[9; 24 * BLOCK], 0);
+    let first = line.r2t(itt);
+    assert_eq!(first.2, 4096);
+    line.data_out(itt, first.0, 0, 0, &[9; 4096], true);
+    assert!(line.next().is_none(), "4096 bytes take 4 ms");
+    line.wait(Duration::from_millis(5));
+    let second = line.r2t(itt);
+    assert_eq!((second.1, second.2), (4096, 4096));
+    // Nobody limits it any more.
+    credit.set_rate(None);
+    line.wait(Duration::from_millis(5));
+    let third = line.r2t(itt);
+    assert_eq!((third.1, third.2), (8192, 4096));
+    line.data_out(itt, second.0, 0, 4096, &[9; 4096], true);
+    line.data_out(itt, third.0, 0, 8192, &[9; 4096], true);
+    assert_eq!(line.status(itt), GOOD);
 }
 
 #[test]

@@ -48,7 +48,7 @@ struct Show {
     /// Only these nodes
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
-    /// Each connection of storage, too
+    /// Each connection, too, with its class: storage, images or messages
     #[arg(long)]
     flows: bool,
 }

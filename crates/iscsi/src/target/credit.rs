@@ -31,6 +31,10 @@ impl Credit {
         self.rate.store(bytes_per_s.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    pub(super) fn has_window(&self) -> bool {
+        self.window() < u64::MAX
+    }
+
     pub(super) fn window(&self) -> u64 {
         self.window.load(Ordering::Relaxed)
     }

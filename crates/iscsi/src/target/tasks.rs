@@ -330,7 +330,7 @@ impl<D: Device> Tasks<D> {
     fn ask_for_data(&mut self, link: &Link<D>, wire: &mut Wire) {
         let mut is_first = true;
         let most = self.at_most(COLLECT_BYTES_MAX);
-        let mut outstanding = self.outstanding();
+        let mut outstanding = if link.credit.has_window() { self.outstanding() } else { 0 };
         self.is_waiting_for_turn = false;
         for itt in &self.collecting {
             let Some(running) = self.running.get_mut(itt) else { continue };
