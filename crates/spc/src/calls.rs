@@ -14,19 +14,19 @@ use std::ptr;
 export! {
     /// Opens a file.
     fn spc_open(path: *const c_char, mode: c_int) -> c_int {
-        match path.is_null() {
-            true => refuse(NO_PATH),
-            false => Request::Open { path: text(path), mode: mode as u32 },
+        if path.is_null() {
+            return refuse(NO_PATH);
         }
+        Request::Open { path: text(path), mode: mode as u32 }
     }
 }
 export! {
     /// Makes a file, or empties one, and opens it.
     fn spc_create(path: *const c_char, perm: c_uint, mode: c_int) -> c_int {
-        match path.is_null() {
-            true => refuse(NO_PATH),
-            false => Request::Create { path: text(path), perm, mode: mode as u32 },
+        if path.is_null() {
+            return refuse(NO_PATH);
         }
+        Request::Create { path: text(path), perm, mode: mode as u32 }
     }
 }
 export! {
@@ -38,10 +38,10 @@ export! {
 export! {
     /// Removes a file.
     fn spc_remove(path: *const c_char) -> c_int {
-        match path.is_null() {
-            true => refuse(NO_PATH),
-            false => Request::Remove { path: text(path) },
+        if path.is_null() {
+            return refuse(NO_PATH);
         }
+        Request::Remove { path: text(path) }
     }
 }
 export! {
@@ -90,10 +90,10 @@ export! {
     /// Writes to the log. What is longer than a line is cut off.
     fn spc_vlog(format: *const c_char, arguments: *mut c_void) -> c_int {
         // The worker copies the line before anybody else can run.
-        match format.is_null() {
-            true => refuse(NO_FORMAT),
-            false => Request::Log { text: apart(|| formatted(format, arguments)) },
+        if format.is_null() {
+            return refuse(NO_FORMAT);
         }
+        Request::Log { text: apart(|| formatted(format, arguments)) }
     }
 }
 export! {
@@ -187,13 +187,11 @@ export! {
 export! {
     /// Moves an allocation to one of another size, with its bytes. Both have to fit for a moment.
     memory fn spc_realloc(address: *mut c_void, bytes: usize) {
-        match address.is_null() {
-            true => Request::Allocate { bytes: bytes as u64 },
-            false => {
-                let address = address.expose_provenance() as u64;
-                Request::Reallocate { address, bytes: bytes as u64 }
-            }
+        if address.is_null() {
+            return Request::Allocate { bytes: bytes as u64 };
         }
+        let address = address.expose_provenance() as u64;
+        Request::Reallocate { address, bytes: bytes as u64 }
     }
 }
 export! {
