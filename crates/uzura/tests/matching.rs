@@ -249,7 +249,7 @@ impl World {
         let message = Message { tag, data, done, ..Message::default() };
         let to = Carriers::peer(from, RECEIVER);
         // Every other one is offered at once first: if that is refused, nothing has left, and it is sent the usual way.
-        let is_gone = id % 2 == 0
+        let is_gone = id.is_multiple_of(2)
             && self.engines[from].send_at_once(to, &message, what).expect("the peer is there");
         if is_gone {
             assert_ne!(done, Done::Delivered, "its end would not be told");
