@@ -232,5 +232,5 @@ fn it_settles_whatever_senders_do() {
     assert!(worst_share.0 >= 0.5, "{worst_share:?}");
 }
 
-/// The bound of the oscillation, as a part of the port.
-const SWING_MAX: f64 = 0.30;
+/// The bound of the oscillation, as a part of the port: a cut takes 0.3 of what bulk has, and messages waver themselves.
+const SWING_MAX: f64 = 0.33;

@@ -284,7 +284,10 @@ fn follow(config: &Config, nodes: Vec<String>) -> Result<()> {
     if !config.pacing {
         return Ok(());
     }
-    let net = ClusterNet::new(Arc::new(config.clone()), key::read(config).cannot(|| "read the cluster key")?);
+    let net = ClusterNet::new(
+        Arc::new(config.clone()),
+        key::read(config).cannot(|| "read the cluster key")?,
+    );
     tokio::spawn(async move {
         loop {
             nodes.iter().for_each(|node| net.follow(node));
