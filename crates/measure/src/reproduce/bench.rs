@@ -19,6 +19,9 @@ use tokio::signal::unix::{Signal as Heard, SignalKind, signal};
 
 /// How long a command may take to end that was asked to.
 const END_WAIT: Duration = Duration::from_secs(10);
+/// How long one act of clearing up may take, and how often it is tried.
+const TIDY_WAIT: Duration = Duration::from_secs(20);
+const TIDY_TRIES: u32 = 5;
 /// What labs of reproductions are called, before the number of their process.
 const NAME: &str = "reproduce-";
 
@@ -265,6 +268,23 @@ impl Bench {
         };
         let output = ended.cannot(|| "wait for a command")?;
         if output.status.success() { Ok(output.stdout) } else { Err(said(&output.stderr)) }
+    }
+
+    /// Runs a program on a node to clear up, also after a signal. Who is being ended may hold what it clears up a
+    /// little longer, so it is tried again.
+    pub async fn tidy_on(&self, node: &str, words: &[&str]) {
+        let Ok(lab) = self.now() else { return };
+        for _ in 0..TIDY_TRIES {
+            let mut command = Command::new(ourselves());
+            command.args(["lab", "exec", "--name", &lab.name, node, "--"]).args(words);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.kill_on_drop(true);
+            let done = tokio::time::timeout(TIDY_WAIT, command.status()).await;
+            if done.is_ok_and(|status| status.is_ok_and(|status| status.success())) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
     }
 
     /// Ends a command that would run on.

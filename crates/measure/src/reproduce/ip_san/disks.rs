@@ -14,6 +14,7 @@ use crate::error::{Cannot, Error, Result};
 use crate::hosts::Hosts;
 use crate::reproduce::bench::Bench;
 use covey_cluster::config::{Address, Config, Node, PORT_DEFAULT, Role, new_id, render};
+use covey_lab::enter::ourselves;
 use covey_lab::plan::Plan;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -176,14 +177,15 @@ impl Disks {
         Ok(())
     }
 
-    /// Takes all of it down. After a signal no command can be started any more: then the lab's end frees what is left.
+    /// Takes all of it down, also after a signal. Volumes go before the lab does: an initiator that is killed while its file
+    /// system is mounted waits, when its mount namespace ends, for an answer that only itself could give.
     pub async fn down(self, bench: &mut Bench) -> Result<()> {
+        let covey = ourselves().display().to_string();
         for (node, place) in &self.attached {
             let (bound, config) = (self.bound(place), self.config_by(0).display().to_string());
-            let _ = bench.on(node, &["umount", &bound.display().to_string()]).await;
+            bench.tidy_on(node, &["umount", &bound.display().to_string()]).await;
             let place = place.display().to_string();
-            let detach = ["--config", &config, "volume", "detach", &place];
-            let _ = bench.covey_on::<Value>(node, &detach).await;
+            bench.tidy_on(node, &[&covey, "--config", &config, "volume", "detach", &place]).await;
         }
         bench.down().await?;
         free_devices(&self.dir);
@@ -303,8 +305,9 @@ impl Disks {
             "--config", &config, "volume", "attach", &volume, at, "--fs", "ext4", "--portal",
             &portal,
         ];
-        bench.covey_on::<Value>(host, &words).await?;
+        // Noted first: a signal may come when it is there, and nobody has heard of it yet.
         self.attached.push((host.to_owned(), PathBuf::from(at)));
+        bench.covey_on::<Value>(host, &words).await?;
         Ok(())
     }
 
