@@ -22,7 +22,7 @@ fn ports(frame: &[u8]) -> Option<[u16; 2]> {
         return None;
     }
     let at = usize::from(ip[0] & 0xf) * 4;
-    let port = |at: usize| Some(u16::from_be_bytes(ip.get(at..at + 2)?.try_into().ok()?));
+    let port = |at: usize| Some(u16::from(*ip.get(at)?) << 8 | u16::from(*ip.get(at + 1)?));
     Some([port(at)?, port(at + 2)?])
 }
 
@@ -37,8 +37,9 @@ mod tests {
         frame[HEADER_BYTES] = 0x46;
         frame[HEADER_BYTES + 9] = protocol;
         let ports = HEADER_BYTES + 24;
-        frame[ports..ports + 2].copy_from_slice(&from.to_be_bytes());
-        frame[ports + 2..ports + 4].copy_from_slice(&to.to_be_bytes());
+        for (at, port) in [(ports, from), (ports + 2, to)] {
+            frame[at..at + 2].copy_from_slice(&[(port >> 8) as u8, port as u8]);
+        }
         frame
     }
 

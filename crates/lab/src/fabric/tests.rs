@@ -265,7 +265,8 @@ fn a_cable_counts_storage_apart() {
     segment[12] = 8;
     segment[14] = 0x45;
     segment[23] = 6;
-    segment[36..38].copy_from_slice(&3260u16.to_be_bytes());
+    // 3260.
+    segment[36..38].copy_from_slice(&[12, 188]);
     fabric.handle_frame(0, 0, segment.into());
     fabric.handle_frame(0, 0, frame(0, mac(1), 500, 1));
     deliveries(&mut fabric);
