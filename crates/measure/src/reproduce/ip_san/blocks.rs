@@ -117,19 +117,16 @@ fn keep(found: &mut Vec<Rates>, place: Place, block: u64, [write, read]: [f64; 2
 }
 
 /// Of all sizes of blocks, or of one.
-fn rate(
-    found: &[Rates],
-    place: Place,
-    block: Option<u64>,
-    of: fn(&Rates) -> &Vec<f64>,
-) -> Option<Estimate> {
+fn rate(found: &[Rates], place: Place, block: Option<u64>, of: Of) -> Option<Estimate> {
     let is_it = |one: &&Rates| one.place == place && block.is_none_or(|block| one.block == block);
     let all: Vec<f64> = found.iter().filter(is_it).flat_map(of).copied().collect();
     (!all.is_empty()).then(|| Estimate::of_median(all))
 }
 
-const WAYS: [(&str, fn(&Rates) -> &Vec<f64>); 2] =
-    [("read", |one| &one.read), ("write", |one| &one.write)];
+/// Rates of one direction.
+type Of = fn(&Rates) -> &Vec<f64>;
+
+const WAYS: [(&str, Of); 2] = [("read", |one| &one.read), ("write", |one| &one.write)];
 
 fn show(part: &mut Part, found: &[Rates]) {
     let mut lines = Vec::new();

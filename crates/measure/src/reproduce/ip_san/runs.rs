@@ -199,7 +199,7 @@ pub async fn solve(
         place: btio::Place::Directory(dir.clone()),
         extras: Extras { is_cold: case.is_cold, ..extras },
     };
-    // MPI creates a file on one node only; of disks that are not common each needs its own.
+    // The first process creates the file; on disks that are not common each node needs its own.
     let file = dir.join(format!("btio.{}.out", case.io.word())).display().to_string();
     let is_apart = case.place.disk != Disk::Striped && case.io != Io::Epio;
     if is_apart {
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_disk_holds_what_one_node_may_write() {
         let bytes = disk_bytes([Class::S, Class::A].into_iter());
-        assert!(bytes > 419_430_400 * 5 / 4 && bytes % 512 == 0, "{bytes}");
+        assert!(bytes > 419_430_400 * 5 / 4 && bytes.is_multiple_of(512), "{bytes}");
     }
 
     #[test]
