@@ -1,5 +1,5 @@
 //! The rates of this process's TCP connections: the kernel paces each by itself (SO_MAX_PACING_RATE), with or without fq,
-//! and a paced one hands over short pieces ([`pieces`](super::pieces)).
+//! and a paced one hands over short pieces (`pieces.rs`).
 //!
 //! Whoever runs a connection enrolls it; whoever knows what a port can take sets limits, from any task or thread. Two
 //! parties do: the node at the other end, whose port receives, and this node, whose port sends. The lower limit counts.
