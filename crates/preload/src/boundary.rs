@@ -105,6 +105,23 @@ impl Drop for Inside {
     }
 }
 
+/// While it lives handlers wait, and this thread's calls come to us as before: for work outside that allocates, which a
+/// handler that allocates too must not interrupt.
+pub struct Quiet(Option<u64>);
+
+impl Quiet {
+    /// Holds signals back.
+    pub fn begin() -> Quiet {
+        Quiet(signals::hold())
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        signals::release(self.0.take());
+    }
+}
+
 /// A table of ours, locked. Its thread is inside meanwhile: a handler that ran there could ask for the table that its own
 /// thread holds.
 pub struct Locked<T: 'static> {

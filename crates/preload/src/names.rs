@@ -100,7 +100,7 @@ unsafe fn by_two_paths(
     // SAFETY: the caller's promise.
     match unsafe { (locate(from_dir, from), locate(to_dir, to)) } {
         (Where::Real(from), Where::Real(to)) => real(from.pointer(), to.pointer()),
-        (Where::Ours(from), Where::Ours(to)) => serve(|| ours(&from, &to)),
+        (Where::Ours(from), Where::Ours(to)) => serve(|| ours(&{ from }, &{ to })),
         _ => fail(libc::EXDEV),
     }
 }

@@ -127,7 +127,7 @@ pub unsafe fn open_anywhere(
         match locate(dirfd, path) {
             Where::Real(path) => real::openat()(dirfd, path.pointer(), flags, mode),
             Where::Ours(place) => serve_or(
-                || open_place(&place, flags, mode),
+                || open_place(&{ place }, flags, mode),
                 |outside| real::open()(outside.as_ptr(), flags, mode),
             ),
         }
