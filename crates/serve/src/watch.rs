@@ -6,7 +6,7 @@
 
 mod histogram;
 
-pub use histogram::{Detail, Histogram, quantile_ns, top_ns};
+pub use histogram::{Detail, Histogram, end_of_doubling, quantile_ns, top_ns};
 
 use super::stats::Counter;
 use covey_ninep::tree::{Data, Outcome, Result};
@@ -30,7 +30,6 @@ pub struct Watch {
     slow: Cell<Option<Duration>>,
     slow_log: RefCell<VecDeque<String>>,
     slow_count: Counter,
-    began: Instant,
 }
 
 /// One operation's numbers.
@@ -71,7 +70,6 @@ impl Watch {
             slow: Cell::new(Some(SLOW_DEFAULT)),
             slow_log: RefCell::default(),
             slow_count: Counter::default(),
-            began: Instant::now(),
         })
     }
 
@@ -165,8 +163,8 @@ impl Watch {
             before => (took - before, request.waits_for),
         };
         let line = format!(
-            "at {:.3} s {}.{} of {who:?} file {:016x} {} bytes took {:.3} ms: {:.3} here, {:.3} {place}{}",
-            self.began.elapsed().as_secs_f64(),
+            "at {:.3} {}.{} of {who:?} file {:016x} {} bytes took {:.3} ms: {:.3} here, {:.3} {place}{}",
+            jiff::Timestamp::now(),
             self.part,
             request.op.name,
             request.id,
@@ -289,6 +287,8 @@ mod tests {
         watch.end(&request, Duration::ZERO, &Ok(()));
         let text = watch.slow_text();
         assert!(text.contains("meta.Create of \"job 5\" file 000000000000002a"), "{text}");
+        let time = text.strip_prefix("at ").and_then(|rest| rest.split(' ').next()).unwrap();
+        assert!(time.parse::<jiff::Timestamp>().is_ok() && time.len() == 24, "{text}");
         watch.set_slow(None);
         let request = watch.begin(1, "Create", None);
         watch.end(&request, Duration::ZERO, &Ok(()));

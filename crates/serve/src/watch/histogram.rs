@@ -103,6 +103,11 @@ pub fn top_ns(buckets: &BTreeMap<usize, u64>) -> u64 {
     last.map_or(0, |(bucket, _)| end_of((*bucket).min(BUCKETS - 1)))
 }
 
+/// The first bucket whose times are all 2^`doubling` ns or longer; those before it are all shorter.
+pub fn end_of_doubling(doubling: usize) -> usize {
+    doubling * STEPS as usize
+}
+
 /// How much of a histogram is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
