@@ -115,13 +115,15 @@ impl Output {
         (bar, say)
     }
 
-    /// A bar for `bytes_total` bytes of work, unseen for 250 ms, off a terminal and with `--json`.
-    pub fn progress(&self, bytes_total: u64) -> ProgressBar {
-        let bar = ProgressBar::with_draw_target(Some(bytes_total), ProgressDrawTarget::hidden());
+    /// A bar for `bytes_total` bytes of work, unseen for 250 ms, off a terminal and with `--json`. Without a total
+    /// it shows what is done, until [`knows_total`] says that the sum of its lengths is one.
+    pub fn progress(&self, bytes_total: Option<u64>) -> ProgressBar {
+        let length = bytes_total.unwrap_or(0);
+        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
         if self.json || !std::io::stderr().is_terminal() {
             return bar;
         }
-        bar.set_style(bar_style());
+        bar.set_style(bar_style(if bytes_total.is_some() { SHARE } else { DONE }));
         let shown = bar.clone();
         tokio::task::spawn_local(async move {
             tokio::time::sleep(Duration::from_millis(250)).await;
@@ -133,10 +135,18 @@ impl Output {
     }
 }
 
-fn bar_style() -> ProgressStyle {
-    let form =
-        "{msg:.dim} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+/// What a bar shows of work whose total is known, and of other work.
+const SHARE: &str =
+    "{msg:.dim} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+const DONE: &str = "{msg:.dim} {spinner} {binary_bytes} {binary_bytes_per_sec}";
+
+fn bar_style(form: &str) -> ProgressStyle {
     ProgressStyle::with_template(form).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// From now on a bar shows which share of the work is done.
+pub fn knows_total(bar: &ProgressBar) {
+    bar.set_style(bar_style(SHARE));
 }
 
 /// Tells what a server does; that nobody reads it is none of its business.

@@ -128,7 +128,7 @@ async fn add(args: AddArgs, context: &Context) -> Result<()> {
     let AddArgs { image, file, arch, which } = args;
     let dir = which.dir(context)?;
     let length = std::fs::metadata(&file).cannot(|| format!("read {}", file.display()))?.len();
-    let bar = context.output.progress(length);
+    let bar = context.output.progress(Some(length));
     let (name, whom, shown) = (image.clone(), arch.clone(), bar.clone());
     let put = move || boot::put(&dir, &name, &whom, &file, |bytes| shown.set_position(bytes));
     let put = covey_io::task::blocking(put).await;

@@ -114,7 +114,7 @@ async fn from_stdin(session: &Session, path: &[u8], umask: u32, context: &Contex
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
         session.fs.setattr(&session.who, inode.id, empty).await.cannot(what)?;
     }
-    let bar = context.output.progress(0);
+    let bar = context.output.progress(None);
     let sink = Sink::Covey { session: session.clone(), file, name: format!(":{}", shown(path)) };
     let begin = Instant::now();
     let bytes = in_from_stdin(&sink, &bar).await?;
@@ -130,7 +130,7 @@ async fn to_stdout(session: &Session, path: &[u8], context: &Context) -> Result<
         return Err(Error::user(format!("cannot {}: it is no regular file", what()))
             .hint("`covey cp -r` copies directories"));
     }
-    let bar = context.output.progress(inode.size);
+    let bar = context.output.progress(Some(inode.size));
     let source = Source::open(session, &inode, format!(":{}", shown(path))).await?;
     let copied = out_to_stdout(&source, inode.size, &bar).await;
     bar.finish_and_clear();
@@ -165,7 +165,7 @@ async fn copy_all(
         umask,
     };
     let begin = Instant::now();
-    let copier = Copier::new(session, context, options, context.output.progress(0));
+    let copier = Copier::new(session, context, options, context.output.progress(None));
     let mut failures = Failures::default();
     let mut jobs = Vec::new();
     for from in from {

@@ -69,7 +69,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let mut parcel = Parcel::default();
     parcel.add_file("file", &args.file, 0o600)?;
     let fan_out = fan_out_of(args.fan_out, &config, context);
-    let bar = context.output.progress(parcel.bytes());
+    let bar = context.output.progress(Some(parcel.bytes()));
     bar.set_message("copying");
     let what = |name: &str| format!("copy {shown} to {name}");
     let mut sessions = join_all(names.iter().map(|name| session_on(&config, name, what))).await;

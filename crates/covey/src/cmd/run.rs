@@ -357,7 +357,7 @@ async fn bring(
                 sessions.push(session.clone());
             }
         }
-        let bar = context.output.progress(variant.bytes);
+        let bar = context.output.progress(Some(variant.bytes));
         bar.set_message("copying");
         let failed = spread(source, &sessions, fan_out, &bar).await;
         bar.finish_and_clear();

@@ -18,9 +18,15 @@ fn path(name: &[u8]) -> std::ffi::OsString {
 
 /// What a command says on a terminal.
 fn on_terminal(cluster: &Cluster, words: &str) -> String {
+    piped_on_terminal(cluster, "", words)
+}
+
+/// The same with something before it in a line of the shell.
+fn piped_on_terminal(cluster: &Cluster, before: &str, words: &str) -> String {
     let mut command = Command::new("script");
     let config = cluster.config();
-    let line = format!("{} --config {} {words}", env!("CARGO_BIN_EXE_covey"), config.display());
+    let program = env!("CARGO_BIN_EXE_covey");
+    let line = format!("{before}{program} --config {} {words}", config.display());
     command.args(["-qec", &line, "/dev/null"]).current_dir("/");
     let done = run(command);
     assert!(done.ok, "{words}: {done}");
@@ -61,6 +67,16 @@ fn a_name_reaches_a_terminal_quoted_and_a_pipe_as_it_is() {
         assert!(!said.contains('\x1b') && !said.contains('\u{9b}'), "{words:?}: {said:?}");
         assert!(!lines.contains(&"hint: run as root"), "{words:?}: {said}");
     }
+}
+
+#[test]
+fn a_bar_shows_a_share_only_of_a_total_that_is_known() {
+    if !has_program("script") {
+        return skip("needs script");
+    }
+    let cluster = Cluster::up(1);
+    let said = piped_on_terminal(&cluster, "(sleep 1; echo all) | ", "cp - :/copy");
+    assert!(said.contains("0 B") && !said.contains("0 B/0 B"), "{said:?}");
 }
 
 /// How a command ends whose output nobody reads, and what it says on stderr.

@@ -6,6 +6,7 @@ use super::data::{Sink, Source, copy};
 use super::meta::Meta;
 use super::{local, stream};
 use crate::error::{Cannot, Error, Result};
+use crate::output::knows_total;
 use covey_io::os::file::DataFile;
 use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Taken, access};
@@ -68,6 +69,8 @@ pub struct Copier<'a> {
     pub directories: Cell<u64>,
     /// Bytes done.
     pub bytes: Cell<u64>,
+    /// Jobs of which it is not known yet how much they are: while there are any, nobody knows a total.
+    unseen: Cell<usize>,
     /// Directories that get their attributes when everything is in them.
     unfinished: RefCell<Vec<(Made, Meta)>>,
 }
@@ -87,7 +90,7 @@ impl<'a> Copier<'a> {
         options: Options,
         bar: ProgressBar,
     ) -> Self {
-        let (files, directories, bytes) = Default::default();
+        let (files, directories, bytes, unseen) = Default::default();
         Copier {
             session,
             context,
@@ -96,12 +99,14 @@ impl<'a> Copier<'a> {
             files,
             directories,
             bytes,
+            unseen,
             unfinished: RefCell::default(),
         }
     }
 
     /// Does all jobs and what comes of them. Failures are told, and the rest goes on.
     pub async fn run(&self, jobs: Vec<Job>, failures: &mut Failures) {
+        self.unseen.set(jobs.len());
         let mut ahead = jobs;
         ahead.reverse();
         let mut working = FuturesUnordered::new();
@@ -126,19 +131,18 @@ impl<'a> Copier<'a> {
     }
 
     async fn work(&self, job: Job) -> Result<Vec<Job>> {
-        let meta = match (&job.from, &job.inode) {
-            (Place::Local(path), _) => {
-                let (meta, target) = local::look(path, job.follow).await?;
-                Meta::local(&meta, target)
-            }
-            (Place::Covey { .. }, Some(inode)) => Meta::covey(inode),
-            (Place::Covey { path, .. }, None) => {
-                let inode = self.session.find("read", path, Follow::NotLast).await?;
-                Meta::covey(&inode)
-            }
-        };
+        let meta = self.look(&job).await;
+        let is_tree = |meta: &Meta| self.options.recursive && meta.kind() == kind::DIR;
+        if !meta.as_ref().is_ok_and(is_tree) {
+            self.saw_one_and_found(0);
+        }
+        let meta = meta?;
         match meta.kind() {
-            kind::DIR if self.options.recursive => return self.directory(job, meta).await,
+            kind::DIR if self.options.recursive => {
+                let more = self.directory(job, meta).await;
+                self.saw_one_and_found(more.as_ref().map_or(0, Vec::len));
+                return more;
+            }
             kind::DIR => {
                 return Err(Error::user(format!("cannot copy {}: it is a directory", job.from))
                     .hint("-r copies it with everything in it"));
@@ -154,6 +158,28 @@ impl<'a> Copier<'a> {
         self.files.set(self.files.get() + 1);
         self.bar.set_message(format!("{} files", self.files.get()));
         Ok(Vec::new())
+    }
+
+    async fn look(&self, job: &Job) -> Result<Meta> {
+        match (&job.from, &job.inode) {
+            (Place::Local(path), _) => {
+                let (meta, target) = local::look(path, job.follow).await?;
+                Ok(Meta::local(&meta, target))
+            }
+            (Place::Covey { .. }, Some(inode)) => Ok(Meta::covey(inode)),
+            (Place::Covey { path, .. }, None) => {
+                let inode = self.session.find("read", path, Follow::NotLast).await?;
+                Ok(Meta::covey(&inode))
+            }
+        }
+    }
+
+    /// It is known now how much one of the jobs is; it may have brought more of them.
+    fn saw_one_and_found(&self, more: usize) {
+        self.unseen.set(self.unseen.get() + more - 1);
+        if self.unseen.get() == 0 {
+            knows_total(&self.bar);
+        }
     }
 
     async fn file(&self, job: &Job, meta: &Meta) -> Result<()> {
