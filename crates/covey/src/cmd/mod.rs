@@ -16,6 +16,7 @@ mod config;
 mod consistency;
 mod copy;
 mod cp;
+mod dash;
 mod df;
 mod down;
 mod du;
@@ -23,6 +24,7 @@ mod export;
 mod fs_dump;
 mod fsck;
 mod genconfig;
+mod http;
 mod init;
 mod job;
 mod keygen;
@@ -32,8 +34,9 @@ mod layout;
 mod ln;
 mod ls;
 mod man;
+mod metrics;
 mod mkdir;
-mod mount;
+pub mod mount;
 mod mpi;
 mod mpi_starter;
 mod mv;
@@ -146,6 +149,8 @@ commands! {
     Down = down,
     Status = status,
     Stats = stats,
+    Metrics = metrics,
+    Dash = dash,
     Ping = ping,
     Mount = mount,
     Umount = umount,

@@ -2,6 +2,8 @@
 
 mod interval;
 
+pub use interval::buckets;
+
 use super::Context;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
@@ -47,7 +49,7 @@ pub struct Args {
 }
 
 /// A line's name, and its values by name.
-type Lines = BTreeMap<String, Map<String, Value>>;
+pub type Lines = BTreeMap<String, Map<String, Value>>;
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
@@ -189,7 +191,7 @@ fn tell(parsed: &[(String, Lines)], context: &Context) -> Result<()> {
 }
 
 /// `KIND NAME key value key value ...`, or `name value`.
-fn parse(text: &str) -> Lines {
+pub fn parse(text: &str) -> Lines {
     let mut lines = Lines::new();
     for line in text.lines() {
         let words = split(line);

@@ -49,11 +49,13 @@ impl Width {
 
 /// What is known of one server.
 #[derive(serde::Serialize)]
-struct Row {
-    node: String,
+pub struct Row {
+    /// The server's name.
+    pub node: String,
     role: String,
     pid: Option<u32>,
-    up: bool,
+    /// Whether it answers.
+    pub up: bool,
     state: &'static str,
     reason: Option<String>,
     address: String,
@@ -74,13 +76,7 @@ struct Row {
 pub async fn run(_args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
     let cluster = Cluster::of(&config);
-    let answers = join_all(config.nodes.iter().map(|node| ping::ask(&config, node))).await;
-    let rows: Vec<Row> = config
-        .nodes
-        .iter()
-        .zip(answers)
-        .map(|(node, answer)| gather(cluster.as_ref(), node, answer))
-        .collect();
+    let rows = rows(&config).await;
     let mounts = cluster.as_ref().map(live_mounts).unwrap_or_default();
     let parameters = parameters(&config);
     let value = serde_json::json!({
@@ -96,6 +92,14 @@ pub async fn run(_args: Args, context: &Context) -> Result<()> {
         write(out, &config, &rows, &mounts, width)?;
         tell_parameters(out, &parameters, width)
     })
+}
+
+/// Asks every server of the cluster, for at most 3 s.
+pub async fn rows(config: &Config) -> Vec<Row> {
+    let cluster = Cluster::of(config);
+    let answers = join_all(config.nodes.iter().map(|node| ping::ask(config, node))).await;
+    let nodes = config.nodes.iter().zip(answers);
+    nodes.map(|(node, answer)| gather(cluster.as_ref(), node, answer)).collect()
 }
 
 fn gather(

@@ -5,6 +5,7 @@ extern crate covey_harness_macro;
 
 mod cluster;
 mod config;
+mod dash;
 mod dependencies;
 mod docs;
 mod files;
@@ -13,9 +14,11 @@ mod home;
 mod keygen;
 mod layers;
 mod measure;
+mod metrics;
 mod mpi;
 mod packaging;
 mod reference;
+mod site;
 #[path = "../support/mod.rs"]
 mod support;
 mod uzura;

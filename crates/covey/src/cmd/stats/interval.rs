@@ -58,7 +58,7 @@ fn number(values: &Map<String, Value>, key: &str) -> u64 {
 }
 
 /// `37:5,38:9`: buckets, and how many times are in each.
-fn buckets(values: &Map<String, Value>) -> BTreeMap<usize, u64> {
+pub fn buckets(values: &Map<String, Value>) -> BTreeMap<usize, u64> {
     let text = values.get("buckets").and_then(Value::as_str).unwrap_or("");
     let pairs = text.split(',').filter_map(|pair| pair.split_once(':'));
     pairs.filter_map(|(bucket, count)| Some((bucket.parse().ok()?, count.parse().ok()?))).collect()
