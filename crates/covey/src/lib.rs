@@ -18,12 +18,21 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use error::{Error, Kind};
 use output::Output;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs the command line of this process.
 pub fn run_process() -> ExitCode {
     covey_io::os::memory::keep_freed_buffers();
-    let arguments = match cmd::Cli::try_parse() {
+    let arguments = match arguments() {
+        Ok(arguments) => arguments,
+        Err(wrong) => {
+            Output::default().tell(&wrong);
+            return ExitCode::from(wrong.kind.exit_code());
+        }
+    };
+    let arguments = match cmd::Cli::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
@@ -36,6 +45,21 @@ pub fn run_process() -> ExitCode {
             ExitCode::from(output.exit_code(&error))
         }
     }
+}
+
+/// The command line; that of `mount.covey`, as which mount(8) may run the program, in our own words.
+fn arguments() -> error::Result<Vec<OsString>> {
+    use cmd::mount::fstab;
+    let mut given = std::env::args_os();
+    let name = given.next().unwrap_or_default();
+    let mut arguments = vec![name.clone()];
+    if Path::new(&name).file_name().is_some_and(|name| name == fstab::NAME) {
+        let words = fstab::translate(given);
+        arguments.extend(words.map_err(|why| Error::user(format!("cannot mount: {why}")))?);
+    } else {
+        arguments.extend(given);
+    }
+    Ok(arguments)
 }
 
 fn run(arguments: cmd::Cli) -> error::Result<()> {

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 ///     id = "8f1c0d5e3b7a49c2a6d4e1f09b3c7a58"  made by `covey genconfig`
 ///     nodes = 2                    how many [[node]] follow
 ///     strip = "64 KiB"             of new files: 4 KiB to 64 MiB
+///     pacing = true                bulk yields to messages, see `covey help net` [default: false]
 ///     key_file = "/etc/covey/key"  needed when a node listens beyond its machine
 ///     user = "covey"               who runs the servers, where that is neither root nor you
 ///

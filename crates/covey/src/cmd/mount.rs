@@ -1,5 +1,7 @@
 //! `covey mount`: the file system as a directory of this machine.
 
+pub mod fstab;
+
 use super::Context;
 use super::cluster::{Cluster, Daemon, Process, detach, mounts, spawn};
 use crate::config::Config;
@@ -28,6 +30,12 @@ const START_WAIT: Duration = Duration::from_secs(15);
 ///     covey mount /mnt/covey --hard --allow-other
 ///     covey mount --foreground /mnt/covey      for systemd and for looking at errors
 ///     covey mount --consistency close-to-open ~/covey      as in NFS
+///
+/// Where `mount.covey` is installed, a line of /etc/fstab mounts it, too:
+///
+///     /etc/covey/covey.toml  /mnt/covey  covey  _netdev,nofail,hard  0 0
+///
+/// Its options are ro, hard, private (not for other users), consistency=MODE and threads=N.
 ///
 /// Linux's own client mounts the same files from any node: mount -t 9p, see `covey help export`.
 #[derive(clap::Args, Debug)]
