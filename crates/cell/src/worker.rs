@@ -30,7 +30,7 @@ use crate::coroutine::{Coroutine, Resumer, Round};
 use crate::header::Ticket;
 use crate::mailbox::WorkerBox;
 use crate::memory::Shared;
-use crate::store::LocalStore;
+use crate::store::{LocalStore, NoStack};
 use crate::trace::{Diverged, Trace};
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{Bytes, Span};
@@ -98,6 +98,8 @@ pub enum Request {
     Yield,
     /// Ends.
     Terminate,
+    /// Whether a coroutine may run on this memory, which is then the next one's. Answers 0, or why not.
+    CheckNew { stack: Span },
     /// Makes a coroutine, which runs when its turn comes. Answers its number.
     Spawn(Box<Spawn>),
     /// Its own number.
@@ -222,8 +224,7 @@ pub struct Worker<G: Ground> {
 
 struct Slot {
     cor: Cor,
-    /// Of the stack, if that is counted.
-    counted: Option<u64>,
+    stack: Span,
     error: (u32, String),
     wait: Wait,
     /// What it waits for while that is `Wait::Copy`.
@@ -396,13 +397,13 @@ impl<G: Ground> Worker<G> {
     }
 
     fn spawn(&mut self, new: Spawn) -> std::result::Result<Result<u32>, Ended> {
-        let counted = match self.store.hold_stack(new.stack) {
-            Ok(is_counted) => is_counted.then_some(new.stack.address),
-            Err(full) => return Ok(Err(Errno::because(Errno::ENOMEM, full.to_string()))),
-        };
+        let stack = new.stack;
+        if let Err(refused) = self.store.hold_stack(stack) {
+            return Ok(Err(no_stack(refused)));
+        }
         let wait = Wait::Turn(Answer::number(0));
         let (error, copy) = ((0, String::new()), Copy::default());
-        let slot = Some(Slot { cor: new.cor, counted, error, wait, copy });
+        let slot = Some(Slot { cor: new.cor, stack, error, wait, copy });
         let number = match self.cors.iter().position(Option::is_none) {
             Some(free) => {
                 self.cors[free] = slot;
@@ -478,6 +479,14 @@ impl<G: Ground> Worker<G> {
             self.link.wait(&mut self.ground)?;
         }
     }
+}
+
+fn no_stack(refused: NoStack) -> Errno {
+    let code = match refused {
+        NoStack::InUse(_) => Errno::EBUSY,
+        NoStack::Overfull(_) => Errno::ENOMEM,
+    };
+    Errno::because(code, refused.to_string())
 }
 
 #[cfg(test)]

@@ -108,6 +108,10 @@ export! {
             return refuse(NO_COROUTINE);
         };
         let stack = memory(stack, bytes as u64);
+        // Asked before anything is written there: it may be another coroutine's.
+        if ask(Request::CheckNew { stack }).is_err() {
+            return Request::CheckNew { stack };
+        }
         match apart(|| coroutine(function, argument, stack)) {
             Some(spawn) => Request::Spawn(spawn),
             None => refuse(TOO_SMALL),

@@ -66,7 +66,7 @@ fn load(path: &Path, card: Card) -> Result<(Program, LocalStore), String> {
     let loaded = Program::load(path).map_err(failed)?;
     let mut store = LocalStore::new(card.store_bytes);
     for segment in loaded.segments().map_err(failed)? {
-        let held = store.hold("a segment of the program", segment);
+        let held = store.hold_segment(segment);
         held.map_err(|full| format!("cannot run {}: {full}", path.display()))?;
     }
     Ok((loaded, store))

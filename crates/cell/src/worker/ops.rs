@@ -5,7 +5,7 @@ use crate::devices::MAP;
 use crate::header::Ticket;
 use crate::plan::SLOT_BYTES;
 use covey_ninep::client::{Call, Conn, Fid};
-use covey_ninep::message::{IOHDRSZ, Message, WALK_NAMES_MAX};
+use covey_ninep::message::{IOHDRSZ, Message, NAME_BYTES_MAX, WALK_NAMES_MAX};
 use covey_ninep::tree::{Errno, O_TRUNC, Result};
 use covey_wire::{Bytes, List, Name};
 use std::future::Future;
@@ -62,13 +62,18 @@ fn walk(conn: &Conn, fid: &Fid, names: Vec<Name>) -> impl Future<Output = Result
     }
 }
 
-/// EINVAL for a path with more names than a walk has.
-pub(super) fn check_depth(names: &[Name]) -> Result<()> {
-    if names.len() <= WALK_NAMES_MAX {
-        return Ok(());
+/// ENAMETOOLONG for a path that no walk has room for.
+pub(super) fn check_length(names: &[Name]) -> Result<()> {
+    let refuse = |what| Err(Errno::because(Errno::ENAMETOOLONG, what));
+    if names.len() > WALK_NAMES_MAX {
+        return refuse(format!("the path has {} names, {WALK_NAMES_MAX} at most", names.len()));
     }
-    let what = format!("the path has {} names, {WALK_NAMES_MAX} at most", names.len());
-    Err(Errno::because(Errno::ENAMETOOLONG, what))
+    match names.iter().find(|name| name.len() > NAME_BYTES_MAX) {
+        Some(name) => {
+            refuse(format!("a name of the path has {} bytes, {NAME_BYTES_MAX} at most", name.len()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Opens a file.

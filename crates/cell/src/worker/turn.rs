@@ -3,10 +3,11 @@
 use super::errand::Errand;
 use super::files::{File, may_be_mapped, names, text};
 use super::ops::{self, Op, Reply};
-use super::{After, Answer, Copy, Ended, Ground, Request, Sent, Wait, Worker};
+use super::{After, Answer, Copy, Ended, Ground, Request, Sent, Wait, Worker, no_stack};
 use crate::coroutine::{Resumer, Step};
 use crate::header::{self, Access, Place, View};
 use crate::memory::Shared;
+use crate::store::{NotReleased, Overfull};
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{Bytes, Span, fnv1a};
 use std::mem;
@@ -109,9 +110,7 @@ impl<G: Ground> Worker<G> {
 
     fn end(&mut self, cor: u32) -> StdResult<(), Ended> {
         let slot = self.cors[cor as usize].take().expect("it has just run");
-        if let Some(stack) = slot.counted {
-            self.store.release(stack);
-        }
+        self.store.release_stack(slot.stack);
         self.queue.leave();
         Ok(self.trace.event(format_args!("end {cor}"))?)
     }
@@ -124,6 +123,9 @@ impl<G: Ground> Worker<G> {
             Request::Yield => {
                 self.trace.event(format_args!("ask {cor} yield"))?;
                 Ok(Next::Yield)
+            }
+            Request::CheckNew { stack } => {
+                self.store.check_stack(stack).map(|()| now(0)).map_err(no_stack)
             }
             Request::Spawn(new) => self.spawn(*new)?.map(|number| now(number.into())),
             Request::Id => Ok(now(cor.into())),
@@ -447,26 +449,30 @@ impl<G: Ground> Worker<G> {
     }
 
     fn allocate(&mut self, bytes: u64) -> Result<u64> {
-        let full = |full: crate::store::Overfull| Errno::because(Errno::ENOMEM, full.to_string());
-        self.store.check("an allocation", bytes).map_err(full)?;
+        let full = |full: Overfull| Errno::because(Errno::ENOMEM, full.to_string());
+        self.store.check_block(bytes).map_err(full)?;
         let block = self.ground.allocate(bytes).ok_or(Errno::ENOMEM)?;
-        self.store.hold("an allocation", block).map_err(full).inspect_err(|_| {
+        self.store.hold_block(block).map_err(full).inspect_err(|_| {
             self.ground.release(block);
         })?;
         Ok(block.address)
     }
 
     fn reallocate(&mut self, address: u64, bytes: u64) -> Result<u64> {
-        let old = self.store.held(address).ok_or_else(|| not_allocated(address))?;
+        let old = self.store.block(address).ok_or(NotReleased::Unknown(address));
+        let old = old.map_err(not_released)?;
         let new = self.allocate(bytes)?;
         let kept = self.ground.take(Span::new(address, old.bytes.min(bytes)));
         self.ground.give(Span::new(new, kept.len() as u64), &kept);
-        self.release(address)?;
+        if let Err(error) = self.release(address) {
+            self.release(new)?;
+            return Err(error);
+        }
         Ok(new)
     }
 
     fn release(&mut self, address: u64) -> Result<()> {
-        let block = self.store.release(address).ok_or_else(|| not_allocated(address))?;
+        let block = self.store.release_block(address).map_err(not_released)?;
         self.ground.release(block);
         Ok(())
     }
@@ -511,8 +517,12 @@ impl<G: Ground> Worker<G> {
     }
 }
 
-fn not_allocated(address: u64) -> Errno {
-    Errno::because(Errno::EINVAL, format!("{address:#x} is not allocated"))
+fn not_released(why: NotReleased) -> Errno {
+    let code = match why {
+        NotReleased::Unknown(_) => Errno::EINVAL,
+        NotReleased::InUse(_) => Errno::EBUSY,
+    };
+    Errno::because(code, why.to_string())
 }
 
 fn now(number: i64) -> Next {
@@ -525,7 +535,7 @@ fn message(op: Op, after: After) -> Next {
 
 fn checked_names(path: &[u8]) -> Result<Vec<covey_wire::Name>> {
     let names = names(path)?;
-    ops::check_depth(&names)?;
+    ops::check_length(&names)?;
     Ok(names)
 }
 

@@ -222,10 +222,20 @@ fn calls_that_make_no_sense_are_errors_and_memory_moves_with_its_bytes() {
         "quail\n",
         "realloc: 0 12 ",
         "realloc: 0 22 ",
+        "long name: -1 36 ",
+        "longest name: 0 0 ",
+        "taken: -1 16 busy: a coroutine runs on this stack, ",
+        "free mapped: 0 22 ",
+        "free variable: 0 22 ",
+        "free busy: 0 16 ",
+        "realloc busy: 0 16 ",
+        "free: 0 0 ",
         "done\n",
     ] {
         assert!(done.stdout.contains(words), "{words}: {done}");
     }
+    assert_eq!(done.stdout.matches("taken: -1 16 ").count(), 2, "{done}");
+    assert!(!done.stdout.contains("was refused"), "{done}");
 }
 
 #[test]
