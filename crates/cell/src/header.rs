@@ -20,6 +20,7 @@ use crate::memory::Shared;
 use crate::plan::{ACCESS_AT, HEADERS, LINE, box_at, header_at};
 use covey_ninep::tree::{Errno, Result};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Where the bytes of a file lie.
@@ -122,6 +123,8 @@ pub struct Headers<S> {
     memory: Rc<S>,
     workers: u32,
     free: RefCell<Vec<u32>>,
+    /// Workers that were waited for in vain, and have copied the same ever since.
+    stuck: RefCell<BTreeSet<u32>>,
     /// Lets time pass while a worker copies; false when that has taken too long.
     wait: Box<dyn Fn(u32) -> bool>,
 }
@@ -130,7 +133,8 @@ impl<S: Shared> Headers<S> {
     /// All of them free. `wait` is called with a count while a worker copies, and says whether to go on waiting.
     pub fn new(memory: Rc<S>, workers: u32, wait: impl Fn(u32) -> bool + 'static) -> Headers<S> {
         let free = RefCell::new((0..HEADERS).rev().collect());
-        Headers { memory, workers, free, wait: Box::new(wait) }
+        let stuck = RefCell::default();
+        Headers { memory, workers, free, stuck, wait: Box::new(wait) }
     }
 
     /// A line for a file; `None` when all are in use, and the file is used by messages only.
@@ -172,11 +176,19 @@ impl<S: Shared> Headers<S> {
         self.memory.store(box_at(worker) + ACCESS_AT, 0);
     }
 
+    /// Waits until nobody copies from the file. For a worker that does not stop, once: the others would wait as well.
     fn quiet(&self, index: u32) -> Result<()> {
         for worker in 0..self.workers {
+            let copies = || self.memory.load(box_at(worker) + ACCESS_AT) == index + 1;
+            if !copies() {
+                self.stuck.borrow_mut().remove(&worker);
+                continue;
+            }
+            let is_stuck = self.stuck.borrow().contains(&worker);
             let mut rounds = 0;
-            while self.memory.load(box_at(worker) + ACCESS_AT) == index + 1 {
-                if !(self.wait)(rounds) {
+            while copies() {
+                if is_stuck || !(self.wait)(rounds) {
+                    self.stuck.borrow_mut().insert(worker);
                     let what = format!("worker {worker} does not stop copying from the file");
                     return Err(Errno::because(Errno::EBUSY, what));
                 }
@@ -243,6 +255,30 @@ mod tests {
         drop(access);
         headers.change(ticket, act).unwrap();
         assert_eq!(enter(&*memory, 1, ticket).unwrap().view.size, 1);
+    }
+
+    #[test]
+    fn a_worker_that_never_lets_go_is_waited_for_once() {
+        let memory = Rc::new(Flat::new(Plan { workers: 2, heap_bytes: 0 }.bytes()));
+        let waited = Rc::new(Cell::new(0));
+        let count = waited.clone();
+        let headers = Headers::new(memory.clone(), 2, move |rounds| {
+            count.set(count.get() + 1);
+            rounds < 100
+        });
+        let ticket = headers.publish(view(70)).unwrap();
+        let access = enter(&*memory, 0, ticket).unwrap();
+        for _ in 0..10 {
+            let error = headers.change(ticket, || Ok(view(1))).unwrap_err();
+            assert_eq!(error.code, Errno::EBUSY);
+        }
+        assert_eq!(waited.get(), 101);
+        // One that has let go has its time again.
+        drop(access);
+        headers.change(ticket, || Ok(view(2))).unwrap();
+        let _again = enter(&*memory, 0, ticket).unwrap();
+        headers.change(ticket, || Ok(view(3))).unwrap_err();
+        assert_eq!(waited.get(), 202);
     }
 
     #[test]
