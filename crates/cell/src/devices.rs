@@ -23,7 +23,7 @@ pub use region::{Lines, Region};
 
 use crate::header::Place;
 use covey_ninep::message::Qid;
-use covey_ninep::tree::{Attr, Errno, Result, Time, User};
+use covey_ninep::tree::{Attr, Errno, Outcome, Result, Time, User};
 use covey_wire::Name;
 use std::rc::Rc;
 
@@ -41,8 +41,13 @@ pub trait Backing {
         Ok(self.size())
     }
 
-    /// Reads all of `out`, which lies within the size.
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<()>;
+    /// Whether the size says how much can be read. Files that a kernel makes up while they are read have none.
+    fn has_size(&self) -> bool {
+        true
+    }
+
+    /// Reads into `out`, which lies within the size: how much, less only if the file has lost bytes, or has no size.
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize>;
 
     /// Writes; behind the end the file grows, with zeros between.
     fn write(&self, at: u64, data: &[u8]) -> Result<()>;
@@ -71,8 +76,8 @@ pub trait Host: 'static {
     /// A file of the host.
     fn open(&self, path: &str, may_write: bool) -> Result<Rc<dyn Backing>>;
 
-    /// The content of a file of the host, in memory.
-    fn private(&self, path: &str) -> Result<Rc<dyn Backing>>;
+    /// The content of a file of the host, in memory. Workers are served while it is read in.
+    fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>>;
 
     /// Attributes of a file of the host; symbolic links are followed.
     fn attr(&self, path: &str) -> Result<Attr>;

@@ -67,6 +67,14 @@ impl<T: 'static> Outcome<T> {
             Outcome::Later(future) => Outcome::later(async move { future.await.map(change) }),
         }
     }
+
+    /// The same outcome with what follows from its value, which may fail.
+    pub fn and_then<U: 'static>(self, next: impl FnOnce(T) -> Result<U> + 'static) -> Outcome<U> {
+        match self {
+            Outcome::Now(result) => Outcome::Now(result.and_then(next)),
+            Outcome::Later(future) => Outcome::later(async move { future.await.and_then(next) }),
+        }
+    }
 }
 
 impl<T> From<Result<T>> for Outcome<T> {

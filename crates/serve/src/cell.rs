@@ -10,6 +10,7 @@
 //! below the node's `/cell` for as long as the host lives.
 
 mod host;
+mod mappings;
 mod registry;
 mod rounds;
 mod start;

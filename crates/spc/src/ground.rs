@@ -3,7 +3,7 @@
 use covey_cell::mailbox::WorkerBox;
 use covey_cell::worker::Ground;
 use covey_io::os::clock;
-use covey_io::os::shm::area::{Area, MappedFile, handed_over};
+use covey_io::os::shm::area::{Area, Handed, MappedFile, handed, handed_over};
 use covey_io::os::shm::{Bell, Pace, Patience, Waiter};
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{Bytes, Span};
@@ -21,7 +21,17 @@ pub struct Store {
     own: Bell,
     waiter: Waiter,
     /// By number: 0 is the area itself.
-    mapped: Vec<Option<MappedFile>>,
+    mapped: Vec<Kept>,
+}
+
+/// What this worker has under a number.
+#[derive(Default)]
+enum Kept {
+    #[default]
+    Nothing,
+    File(MappedFile),
+    /// It was handed over and could not be mapped: it does not come again.
+    Lost,
 }
 
 impl Store {
@@ -34,19 +44,47 @@ impl Store {
     fn place(&self, mapping: u32, pointer: u64, bytes: u64) -> Result<Span> {
         let place = match mapping {
             0 => self.area.span(pointer, bytes),
-            number => {
-                let file = self.mapped.get(number as usize).and_then(Option::as_ref);
-                file.and_then(|file| file.span(pointer, bytes))
-            }
+            number => self.file(number).and_then(|file| file.span(pointer, bytes)),
         };
         place.ok_or_else(|| Errno::because(Errno::EIO, "the file's memory is not there"))
+    }
+
+    #[inline]
+    fn file(&self, number: u32) -> Option<&MappedFile> {
+        match self.mapped.get(number as usize) {
+            Some(Kept::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Takes in all that the host has sent.
+    fn take_in(&mut self) -> Result<()> {
+        while let Some(handed) = handed(&self.socket)? {
+            self.keep(handed)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, handed: Handed) -> Result<()> {
+        let (number, kept) = match handed {
+            Handed::File(number, Ok(file)) => (number as usize, Kept::File(file)),
+            Handed::File(number, Err(_)) => (number as usize, Kept::Lost),
+            Handed::Back(number) => (number as usize, Kept::Nothing),
+        };
+        if number >= MAPPINGS_MAX {
+            return Err(Errno::because(Errno::EPROTO, "host hands over too many files"));
+        }
+        if self.mapped.len() <= number {
+            self.mapped.resize_with(number + 1, Kept::default);
+        }
+        self.mapped[number] = kept;
+        Ok(())
     }
 
     /// What was copied is worth nothing if the file has lost bytes meanwhile.
     #[inline]
     fn check(&self, mapping: u32) -> Result<()> {
-        let file = self.mapped.get(mapping as usize).and_then(Option::as_ref);
-        if file.is_none_or(MappedFile::is_whole) {
+        if self.file(mapping).is_none_or(MappedFile::is_whole) {
             Ok(())
         } else {
             Err(Errno::because(Errno::EIO, "another process has shortened the file"))
@@ -68,8 +106,12 @@ impl Ground for Store {
             Pace::Sleep if mailbox.prepare_sleep() => {
                 let has_spoken = self.own.sleep(self.socket.as_fd(), self.waiter.sleep_max());
                 mailbox.woke();
-                if has_spoken && is_closed(&self.socket) {
-                    return Err("it has ended".into());
+                if has_spoken {
+                    if is_closed(&self.socket) {
+                        return Err("it has ended".into());
+                    }
+                    // What is wrong is found out by who asks for the file.
+                    let _ = self.take_in();
                 }
             }
             Pace::Sleep => {}
@@ -90,19 +132,18 @@ impl Ground for Store {
     }
 
     fn adopt(&mut self, mapping: u32) -> Result<()> {
-        while self.mapped.get(mapping as usize).is_none_or(Option::is_none) {
-            // The host sends it before it answers.
-            let (number, file) = handed_over(&self.socket)?;
-            let number = number as usize;
-            if number >= MAPPINGS_MAX {
-                return Err(Errno::because(Errno::EPROTO, "host hands over too many files"));
+        // The host sends it before it answers. What has come may also replace what had this number.
+        self.take_in()?;
+        loop {
+            match self.mapped.get(mapping as usize) {
+                Some(Kept::File(_)) => return Ok(()),
+                Some(Kept::Lost) => return Err(Errno::ENOMEM.into()),
+                _ => {
+                    let handed = handed_over(&self.socket)?;
+                    self.keep(handed)?;
+                }
             }
-            if self.mapped.len() <= number {
-                self.mapped.resize_with(number + 1, || None);
-            }
-            self.mapped[number] = Some(file);
         }
-        Ok(())
     }
 
     #[inline]

@@ -40,9 +40,6 @@ fn work(words: &[CString]) -> Result<(), String> {
     // SAFETY: the host has opened it for this worker.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(number) });
     let (card, area, host, own) = greeted(&socket).map_err(|error| format!("no host: {error}"))?;
-    if card.is_huge {
-        let _ = area.ask_huge();
-    }
     leave_signals_to_others();
     let path = PathBuf::from(OsString::from_vec(program.to_bytes().to_vec()));
     let (loaded, store) = load(&path, card)?;

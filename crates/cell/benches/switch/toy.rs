@@ -9,7 +9,7 @@ use covey_cell::trace::Trace;
 use covey_cell::worker::{Ground, Worker};
 use covey_ninep::namespace::Namespace;
 use covey_ninep::server::{self, Session};
-use covey_ninep::tree::{Attr, Errno, Peer, Result, Time};
+use covey_ninep::tree::{Attr, Errno, Outcome, Peer, Result, Time};
 use covey_wire::{Bytes, BytesMut, Machine, Name, Segments, Span};
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -118,8 +118,8 @@ impl Host for Nothing {
         nothing()
     }
 
-    fn private(&self, _: &str) -> Result<Rc<dyn Backing>> {
-        nothing()
+    fn private(&self, _: &str) -> Outcome<Rc<dyn Backing>> {
+        nothing().into()
     }
 
     fn attr(&self, _: &str) -> Result<Attr> {

@@ -5,12 +5,12 @@ use super::memory::map_call;
 use super::{Host, Lines, Region, qid};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
-    Attach, Attr, Data, Entry, Errno, O_TRUNC, Opened, Outcome, Read, Removal, Result, S_IFDIR,
-    S_IFMT, S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
+    Attach, Attr, Bell, Data, Entry, Errno, O_TRUNC, Opened, Outcome, Read, Removal, Result,
+    S_IFDIR, S_IFMT, S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
 };
 use covey_wire::{Bytes, Name};
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::{Rc, Weak};
 
 /// What becomes of changes.
@@ -23,14 +23,39 @@ pub enum Kind {
 }
 
 /// Either device.
-pub struct HostFiles {
+pub struct HostFiles(Rc<Files>);
+
+struct Files {
     host: Rc<dyn Host>,
     lines: Rc<dyn Lines>,
     kind: Kind,
     /// Files that are open, by their number and whether they may be written.
     open: RefCell<HashMap<(u64, bool), Weak<Region>>>,
     /// What was read in for `#R`, by path.
-    private: RefCell<HashMap<String, Rc<Region>>>,
+    private: RefCell<HashMap<Rc<str>, Rc<Region>>>,
+    /// What is read in now, by somebody for all who want it.
+    loading: RefCell<HashSet<Rc<str>>>,
+    loaded: Bell,
+}
+
+/// The right to read a file in for `#R`. Dropped, others may.
+struct Loading {
+    files: Rc<Files>,
+    path: Rc<str>,
+}
+
+impl Loading {
+    fn begin(files: &Rc<Files>, path: &Rc<str>) -> Option<Loading> {
+        let is_first = files.loading.borrow_mut().insert(path.clone());
+        is_first.then(|| Loading { files: files.clone(), path: path.clone() })
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        self.files.loading.borrow_mut().remove(&self.path);
+        self.files.loaded.ring();
+    }
 }
 
 /// A file by its path, and once it is open by its bytes.
@@ -49,10 +74,13 @@ impl Node {
 impl HostFiles {
     /// The host's files, from its root on.
     pub fn new(host: Rc<dyn Host>, lines: Rc<dyn Lines>, kind: Kind) -> HostFiles {
-        let (open, private) = (RefCell::default(), RefCell::default());
-        HostFiles { host, lines, kind, open, private }
+        let (open, private, loading) = Default::default();
+        let loaded = Bell::default();
+        HostFiles(Rc::new(Files { host, lines, kind, open, private, loading, loaded }))
     }
+}
 
+impl Files {
     fn attr_of(&self, path: &str) -> Result<Attr> {
         let attr = self.host.attr(path)?;
         let size = self.private.borrow().get(path).map(|region| region.size());
@@ -68,10 +96,18 @@ impl HostFiles {
         Ok((qid(&self.attr_of(&path)?), Node { path: path.into(), region: None }))
     }
 
-    fn region(&self, path: &str, may_write: bool) -> Result<Rc<Region>> {
-        if self.kind == Kind::Private {
-            return self.private_region(path);
+    /// The bytes of a file, which those of `#R` have when they have been read in.
+    fn region(self: &Rc<Files>, path: &Rc<str>, may_write: bool) -> Outcome<Rc<Region>> {
+        if self.kind == Kind::Mapped {
+            return self.mapped(path, may_write).into();
         }
+        if let Some(region) = self.private.borrow().get(path) {
+            return Ok(region.clone()).into();
+        }
+        Outcome::later(self.clone().read_in(path.clone()))
+    }
+
+    fn mapped(&self, path: &str, may_write: bool) -> Result<Rc<Region>> {
         let key = (self.host.attr(path)?.qid.path, may_write);
         if let Some(region) = self.open.borrow().get(&key).and_then(Weak::upgrade) {
             region.refresh()?;
@@ -85,30 +121,42 @@ impl HostFiles {
         Ok(region)
     }
 
-    fn private_region(&self, path: &str) -> Result<Rc<Region>> {
-        if let Some(region) = self.private.borrow().get(path) {
-            return Ok(region.clone());
+    async fn read_in(self: Rc<Files>, path: Rc<str>) -> Result<Rc<Region>> {
+        loop {
+            if let Some(region) = self.private.borrow().get(&path) {
+                return Ok(region.clone());
+            }
+            if let Some(_loading) = Loading::begin(&self, &path) {
+                let backing = self.host.private(&path).wait().await?;
+                let region = Rc::new(Region::new(backing, self.lines.clone()));
+                self.private.borrow_mut().insert(path.clone(), region.clone());
+                return Ok(region);
+            }
+            let is_over = || (!self.loading.borrow().contains(&path)).then_some(());
+            self.loaded.wait(is_over).await;
         }
-        let region = Rc::new(Region::new(self.host.private(path)?, self.lines.clone()));
-        self.private.borrow_mut().insert(path.to_owned(), region.clone());
-        Ok(region)
     }
 
-    fn opened(&self, path: &Rc<str>, flags: u32) -> Result<Opened<Node>> {
-        let attr = self.attr_of(path)?;
-        let blocking = false;
-        let path = path.clone();
+    fn opened(self: &Rc<Files>, path: &Rc<str>, flags: u32) -> Outcome<Opened<Node>> {
+        let attr = match self.attr_of(path) {
+            Ok(attr) => attr,
+            Err(error) => return Err(error).into(),
+        };
+        let (path, qid, blocking) = (path.clone(), attr.qid, false);
         match attr.mode & S_IFMT {
-            S_IFDIR => Ok(Opened { qid: attr.qid, node: Node { path, region: None }, blocking }),
+            S_IFDIR => Ok(Opened { qid, node: Node { path, region: None }, blocking }).into(),
             S_IFREG => {
                 let truncates = flags & O_TRUNC != 0;
-                let region = self.region(&path, flags & 3 != 0 || truncates)?;
-                if truncates {
-                    region.resize(0)?;
-                }
-                Ok(Opened { qid: attr.qid, node: Node { path, region: Some(region) }, blocking })
+                let region = self.region(&path, flags & 3 != 0 || truncates);
+                region.and_then(move |region| {
+                    if truncates {
+                        region.resize(0)?;
+                    }
+                    Ok(Opened { qid, node: Node { path, region: Some(region) }, blocking })
+                })
             }
-            _ => Err(Errno::because(Errno::EPERM, "only plain files and directories are opened")),
+            _ => Err(Errno::because(Errno::EPERM, "only plain files and directories are opened"))
+                .into(),
         }
     }
 }
@@ -122,42 +170,40 @@ impl Tree for HostFiles {
 
     fn enter(&self, user: &User, _: Attach) -> Outcome<(User, Qid, Node)> {
         Outcome::now(|| {
-            if user.uid != 0 && user.uid != self.host.owner().0 {
+            if user.uid != 0 && user.uid != self.0.host.owner().0 {
                 let what = format!("user {} does not run these workers", user.uid);
                 return Err(Errno::because(Errno::EACCES, what));
             }
             let root = Node { path: "".into(), region: None };
-            Ok((user.clone(), qid(&self.attr_of("")?), root))
+            Ok((user.clone(), qid(&self.0.attr_of("")?), root))
         })
     }
 
     fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        walk_by(from, names, |at, name| self.step(at, name))
+        walk_by(from, names, |at, name| self.0.step(at, name))
     }
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
         Outcome::now(|| {
-            let attr = self.attr_of(&node.path)?;
+            let attr = self.0.attr_of(&node.path)?;
             let size = node.region.as_ref().map_or(attr.size, |region| region.size());
             Ok(Attr { size, ..attr })
         })
     }
 
     fn setattr(&self, _: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
-        Outcome::now(|| {
-            if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
-                return Err(Errno::EPERM.into());
-            }
-            let Some(size) = set.size else { return Ok(()) };
-            match &node.region {
-                Some(region) => region.resize(size),
-                None => self.region(&node.path, true)?.resize(size),
-            }
-        })
+        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            return Errno::EPERM.into();
+        }
+        let Some(size) = set.size else { return Ok(()).into() };
+        match &node.region {
+            Some(region) => region.resize(size).into(),
+            None => self.0.region(&node.path, true).and_then(move |region| region.resize(size)),
+        }
     }
 
     fn open(&self, _: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
-        self.opened(&node.path, flags).into()
+        self.0.opened(&node.path, flags)
     }
 
     fn create(
@@ -169,15 +215,15 @@ impl Tree for HostFiles {
         mode: u32,
         _: u32,
     ) -> Outcome<Opened<Node>> {
-        Outcome::now(|| {
-            if self.kind == Kind::Private {
-                let what = "#R changes files and makes none; hint: #r does";
-                return Err(Errno::because(Errno::EROFS, what));
-            }
-            let path: Rc<str> = format!("{}/{}", dir.path, name.lossy()).into();
-            self.host.make(&path, mode & 0o777)?;
-            self.opened(&path, flags)
-        })
+        if self.0.kind == Kind::Private {
+            let what = "#R changes files and makes none; hint: #r does";
+            return Err(Errno::because(Errno::EROFS, what)).into();
+        }
+        let path: Rc<str> = format!("{}/{}", dir.path, name.lossy()).into();
+        match self.0.host.make(&path, mode & 0o777) {
+            Ok(()) => self.0.opened(&path, flags),
+            Err(error) => Err(error).into(),
+        }
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
@@ -195,16 +241,16 @@ impl Tree for HostFiles {
 
     fn readdir(&self, _: &Rc<User>, node: &Node, after: u64, max: u32) -> Outcome<Vec<Entry>> {
         Outcome::now(|| {
-            let names = self.host.list(&node.path)?;
+            let names = self.0.host.list(&node.path)?;
             let dots = [".", ".."].map(Name::from);
             let (mut entries, mut left) = (Vec::new(), max as usize);
             let numbered = dots.into_iter().chain(names).zip(1..);
             for (name, cookie) in numbered.skip_while(|(_, cookie)| *cookie <= after) {
                 let Some(rest) = left.checked_sub(24 + name.len()) else { break };
                 let qid = match name.as_bytes() {
-                    b"." | b".." => qid(&self.attr_of(&node.path)?),
+                    b"." | b".." => qid(&self.0.attr_of(&node.path)?),
                     // One that went meanwhile, or that leads nowhere.
-                    _ => match self.step(node, &name) {
+                    _ => match self.0.step(node, &name) {
                         Ok((qid, _)) => qid,
                         Err(_) => continue,
                     },
@@ -219,10 +265,10 @@ impl Tree for HostFiles {
 
     fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, what: Removal) -> Outcome<()> {
         Outcome::now(|| {
-            if self.kind == Kind::Private || what.is_dir() {
+            if self.0.kind == Kind::Private || what.is_dir() {
                 return Err(Errno::EROFS.into());
             }
-            self.host.remove(&format!("{}/{}", dir.path, name.lossy()))
+            self.0.host.remove(&format!("{}/{}", dir.path, name.lossy()))
         })
     }
 
@@ -231,7 +277,7 @@ impl Tree for HostFiles {
     }
 
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        Outcome::now(|| node.region()?.map(&*self.host, map_call(&body)?))
+        Outcome::now(|| node.region()?.map(&*self.0.host, map_call(&body)?))
     }
 }
 

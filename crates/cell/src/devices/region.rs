@@ -63,14 +63,14 @@ impl Region {
     /// Reads what is asked for; less at the end.
     pub fn read(&self, mut read: Read<'_>) -> Data {
         let (at, count) = (read.offset, u64::from(read.count));
-        let count = self.size().saturating_sub(at).min(count) as usize;
+        let most = if self.backing.has_size() { self.size().saturating_sub(at) } else { count };
+        let count = most.min(count) as usize;
         let filled = read.fill(|out| {
             let begin = out.len();
             out.resize(begin + count, 0);
             // Behind the end there may be no place at all.
-            if count > 0 {
-                self.backing.read(at, &mut out[begin..])?;
-            }
+            let got = if count > 0 { self.backing.read(at, &mut out[begin..])? } else { 0 };
+            out.truncate(begin + got);
             Ok(true)
         });
         filled.unwrap_or_else(|| Errno::EIO.into())
@@ -87,6 +87,10 @@ impl Region {
 
     /// Cuts it off, or lets it grow with zeros.
     pub fn resize(&self, size: u64) -> Result<()> {
+        if !self.backing.has_size() {
+            // As for open(2): what has no size is not cut off.
+            return if size == 0 { Ok(()) } else { Err(Errno::EINVAL.into()) };
+        }
         self.change(|| self.backing.resize(size))
     }
 

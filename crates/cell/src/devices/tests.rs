@@ -5,6 +5,7 @@ use crate::Plan;
 use crate::header::Headers;
 use crate::memory::{Flat, Shared};
 use covey_ninep::namespace::Namespace;
+use covey_ninep::tree::{Attach, Bell, Opened, Peer, Tree};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -14,6 +15,14 @@ pub(crate) struct ToyHost {
     next: Cell<u64>,
     pub logged: RefCell<Vec<u8>>,
     pub files: RefCell<BTreeMap<String, Vec<u8>>>,
+    /// Files of `#R` are read in while it is open, and how often one was begun.
+    pub gate: Rc<Gate>,
+    pub read_in: Cell<u32>,
+}
+
+pub(crate) struct Gate {
+    pub bell: Bell,
+    pub is_open: Cell<bool>,
 }
 
 /// Bytes of each file in memory: more than any test writes.
@@ -30,9 +39,9 @@ impl Backing for Part {
         self.size.get()
     }
 
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize> {
         self.memory.read(self.at + at, out);
-        Ok(())
+        Ok(out.len())
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<()> {
@@ -79,13 +88,18 @@ impl Host for ToyHost {
     }
 
     fn open(&self, path: &str, _: bool) -> Result<Rc<dyn Backing>> {
-        self.private(path)
-    }
-
-    fn private(&self, path: &str) -> Result<Rc<dyn Backing>> {
         let part = self.memory()?;
         part.write(0, self.files.borrow().get(path).ok_or(Errno::ENOENT)?)?;
         Ok(part)
+    }
+
+    fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>> {
+        self.read_in.set(self.read_in.get() + 1);
+        let (part, gate) = (self.open(path, false), self.gate.clone());
+        Outcome::later(async move {
+            gate.bell.wait(|| gate.is_open.get().then_some(())).await;
+            part
+        })
     }
 
     fn attr(&self, path: &str) -> Result<Attr> {
@@ -138,7 +152,9 @@ pub(crate) fn toy(workers: u32) -> Toy {
     plan.sign(&*memory);
     let next = Cell::new(plan.heap_at());
     let (logged, files) = (RefCell::default(), RefCell::default());
-    let host = Rc::new(ToyHost { memory: memory.clone(), next, logged, files });
+    let gate = Rc::new(Gate { bell: Bell::default(), is_open: Cell::new(true) });
+    let (memory_, read_in) = (memory.clone(), Cell::new(0));
+    let host = Rc::new(ToyHost { memory: memory_, next, logged, files, gate, read_in });
     let headers = Rc::new(Headers::new(memory, workers, |rounds| rounds < 3));
     let pipes = Rc::new(Pipes::new(host.clone()));
     let names = Namespace::folder();
@@ -160,4 +176,48 @@ fn only_the_owner_s_rights_let_others_in() {
     assert_eq!(check_access(&user(8, &[70]), &attr, 2).unwrap_err().code, Errno::EACCES);
     assert_eq!(check_access(&user(8, &[]), &attr, 4).unwrap_err().code, Errno::EACCES);
     assert!(check_access(&user(0, &[]), &attr, 6).is_ok());
+}
+
+/// Opens `name` of the device: what comes when the host is done.
+fn opening(
+    files: &HostFiles,
+    name: &str,
+) -> std::pin::Pin<Box<dyn Future<Output = Result<Opened<host::Node>>>>> {
+    let (peer, root) = (Peer::default(), Name::from("/"));
+    let attach = Attach { peer, uname: root.clone(), n_uname: Some(7), aname: root };
+    let user = User { uid: 7, gid: 7, groups: vec![7] };
+    let now = |outcome| match outcome {
+        Outcome::Now(Ok(value)) => value,
+        _ => panic!("it is answered at once"),
+    };
+    let (user, _, root) = now(files.enter(&user, attach));
+    let user = Rc::new(user);
+    let Outcome::Now(Ok(walked)) = files.walk(&user, &root, &[Name::from(name)]) else { panic!() };
+    Box::pin(files.open(&user, &walked[0].1, 2).wait())
+}
+
+#[test]
+fn a_private_file_is_read_in_once_and_whoever_waits_for_it_may_give_up() {
+    use std::task::{Context, Poll, Waker};
+    let Toy { host, headers, .. } = toy(1);
+    host.files.borrow_mut().insert("/data".into(), b"as it was".to_vec());
+    let files = HostFiles::new(host.clone(), headers, Kind::Private);
+    let context = &mut Context::from_waker(Waker::noop());
+    host.gate.is_open.set(false);
+    let (mut first, mut second) = (opening(&files, "data"), opening(&files, "data"));
+    assert!(
+        first.as_mut().poll(context).is_pending() && second.as_mut().poll(context).is_pending()
+    );
+    assert_eq!(host.read_in.get(), 1);
+    // The one who reads it in is gone: the other does.
+    drop(first);
+    assert!(second.as_mut().poll(context).is_pending());
+    assert_eq!(host.read_in.get(), 2);
+    let mut third = opening(&files, "data");
+    assert!(third.as_mut().poll(context).is_pending());
+    host.gate.is_open.set(true);
+    host.gate.bell.ring();
+    let Poll::Ready(Ok(_)) = second.as_mut().poll(context) else { panic!("it is there") };
+    let Poll::Ready(Ok(_)) = third.as_mut().poll(context) else { panic!("the same is there") };
+    assert_eq!(host.read_in.get(), 2);
 }

@@ -71,6 +71,28 @@ ask_and_scribble(void *argument)
     }
 }
 
+/* Rings every bell of this process for ever, as often as bells can be rung and once more. */
+static void
+flood(void)
+{
+    static const u64 most = ~0ull - 1, once = 1;
+    char name[64], what[64];
+    int fd, bells[16], count = 0;
+    ssize_t bytes;
+
+    for (fd = 0; fd < 64 && count < 16; fd++) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        bytes = readlink(name, what, sizeof what - 1);
+        what[bytes > 0 ? bytes : 0] = 0;
+        if (strstr(what, "eventfd"))
+            bells[count++] = fd;
+    }
+    for (fd = 0; count > 0; fd = (fd + 1) % count) {
+        write(bells[fd], &most, sizeof most);
+        write(bells[fd], &once, sizeof once);
+    }
+}
+
 static void
 be_busy(void)
 {
@@ -133,6 +155,10 @@ cormain(u64 worker, char **argv)
         /* What it asks for may never be heard. */
         end_soon(900000);
         ask_and_scribble(&number);
+    }
+    if (strcmp(argv[1], "flood") == 0) {
+        end_soon(400000);
+        flood();
     }
     if (strcmp(argv[1], "busy") == 0) {
         be_busy();

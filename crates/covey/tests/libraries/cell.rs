@@ -239,6 +239,46 @@ fn calls_that_make_no_sense_are_errors_and_memory_moves_with_its_bytes() {
 }
 
 #[test]
+fn what_a_worker_changes_in_memory_its_neighbour_sees_and_the_disk_does_not() {
+    let Some(bench) = Bench::new() else { return };
+    let program = bench.program("files", &[]);
+    let file = bench.path("data");
+    fs::write(&file, "on the disk, forever".repeat(10)).unwrap();
+    let before = fs::read(&file).unwrap();
+    for threads in [&[][..], &["--threads"]] {
+        let options = [&["--alone", "-s", "2"], threads].concat();
+        let done = bench.run(&options, &program, &["private", &file]);
+        let mut said: Vec<&str> = done.stdout.lines().collect();
+        said.sort_unstable();
+        assert!(done.ok, "{done}");
+        assert_eq!(said, ["0 found the d", "0 sees grown", "1 sees 0123456789abcdefodd"], "{done}");
+        assert!(fs::read(&file).unwrap() == before, "the disk has changed");
+    }
+}
+
+#[test]
+fn more_files_than_can_be_mapped_at_once_are_mapped_one_after_another() {
+    let Some(bench) = Bench::new() else { return };
+    let program = bench.program("files", &[]);
+    let many = bench.dir.path().join("many");
+    fs::create_dir(&many).unwrap();
+    for number in 0..600 {
+        fs::write(many.join(format!("file{number}")), format!("file{number} {}", "x".repeat(20)))
+            .unwrap();
+    }
+    let done = bench.run(&["--alone"], &program, &["many", &bench.path("many"), "600"]);
+    assert!(done.ok && done.stdout == "all seen\n", "{done}");
+}
+
+#[test]
+fn a_worker_reads_what_the_kernel_makes_up() {
+    let Some(bench) = Bench::new() else { return };
+    let program = bench.program("files", &[]);
+    let done = bench.run(&["--alone"], &program, &["whole", "/proc/self/status"]);
+    assert!(done.ok && done.stdout == "begins with Name:\nlong\n", "{done}");
+}
+
+#[test]
 fn a_program_in_rust_has_coroutines_and_files_and_one_that_panics_ends_with_an_error() {
     let Some(bench) = Bench::new() else { return };
     let program = bench.rust_program("sum");
@@ -274,7 +314,9 @@ fn a_stack_that_overflows_ends_its_worker_with_an_error() {
 fn a_worker_that_is_killed_or_scribbles_ends_alone_and_its_reader_gets_an_error() {
     let Some(bench) = Bench::new() else { return };
     let trouble = bench.program("trouble", &["-Wno-unused-result"]);
-    for (what, why) in [("kill", "signal: 9"), ("scribble", "message box is broken")] {
+    for (what, why) in
+        [("kill", "signal: 9"), ("scribble", "message box is broken"), ("flood", "signal: 14")]
+    {
         let done = bench.run(&["--alone", "-s", "2"], &trouble, &[what]);
         assert!(done.code == Some(1), "{what}: {done}");
         assert!(done.stderr.contains("worker 1 ended with") && done.stderr.contains(why), "{done}");

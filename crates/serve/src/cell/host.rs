@@ -2,7 +2,7 @@
 
 use super::rounds::serve;
 use super::start::{Running, start};
-use super::world::World;
+use super::world::{Pool, World};
 use crate::identity::Users;
 use crate::{accept, lobby};
 use anyhow::{Context as _, bail};
@@ -118,15 +118,14 @@ impl Host {
         }
         let plan = Plan { workers: wish.workers, heap_bytes: wish.heap_bytes };
         let (area, file) = Area::make(plan.bytes()).context("cannot make shared memory")?;
-        if wish.is_huge {
-            area.ask_huge().context("cannot ask for huge pages")?;
-        }
         plan.sign(&area);
         let heap = AreaHeap::new(&area, plan.heap_at(), file.try_clone()?);
         let heap = heap.context("the heap lies in the area")?;
         let (area, bell) = (Rc::new(area), Rc::new(Bell::new()?));
         let process = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let world = Rc::new(World::new(area.clone(), heap, process, log));
+        let heap = Rc::new(RefCell::new(heap));
+        let pool = Pool { area: area.clone(), heap, is_huge: wish.is_huge };
+        let world = Rc::new(World::new(pool, process, log));
         let headers = Rc::new(Headers::new(area.clone(), wish.workers, wait_for_copy));
         let pipes = Rc::new(Pipes::new(world.clone()));
         let names = Namespace::new(Door(Users::of_this_process()));
@@ -178,7 +177,7 @@ impl Host {
                 is_huge: self.wish.is_huge,
             };
             greet(&ours, card, self.file.as_fd(), &self.bell, &bell)?;
-            self.world.sockets.borrow_mut().push(Some(ours));
+            self.world.mappings.meet(ours)?;
             workers.borrow_mut().push(Some(self.worker(number, bell)));
             let cpu = self.wish.is_pinned.then(|| cpus[number as usize % cpus.len()]);
             running.push(start(&self.wish, cpu, theirs)?);
@@ -240,7 +239,7 @@ impl Host {
             self.pipes.set_failing(false);
         }
         self.headers.bury(number);
-        self.world.sockets.borrow_mut()[number as usize] = None;
+        self.world.mappings.bury(number);
         Outcome { worker: number, failure }
     }
 }

@@ -1,71 +1,52 @@
-//! What the devices of a host need of Linux: memory in the area, files, and their handing over.
+//! What the devices of a host need of Linux: memory in the area, and files.
 
+use super::mappings::{Lent, Mappings};
 use covey_cell::devices::{Backing, Host};
 use covey_cell::header::Place;
-use covey_io::os::shm::area::{Area, AreaHeap, hand_over};
+use covey_io::os::shm::area::{Area, AreaHeap, HUGE_PAGE_BYTES};
+use covey_io::task;
 use covey_ninep::message::Qid;
-use covey_ninep::tree::{Attr, Errno, Result, S_IFMT, Time};
+use covey_ninep::tree::{Attr, Errno, Outcome, Result, S_IFMT, Time};
 use covey_wire::{Name, Shared};
+use rustix::fs::OFlags;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The world of one host.
 pub(super) struct World {
-    area: Rc<Area>,
-    heap: Rc<RefCell<AreaHeap>>,
+    pool: Pool,
     owner: (u32, u32),
-    /// Files by the number of their mapping, less one.
-    mappings: RefCell<Vec<Option<Mapping>>>,
-    /// The socket of each worker that lives.
-    pub sockets: RefCell<Vec<Option<UnixStream>>>,
+    /// Files that workers map.
+    pub mappings: Rc<Mappings>,
     log: LogSink,
+}
+
+/// What files in memory are made of.
+#[derive(Clone)]
+pub(super) struct Pool {
+    pub area: Rc<Area>,
+    pub heap: Rc<RefCell<AreaHeap>>,
+    /// Large files are made of huge pages.
+    pub is_huge: bool,
 }
 
 /// What is given the lines of the log.
 type LogSink = Box<dyn Fn(&[u8])>;
 
-struct Mapping {
-    file: Rc<File>,
-    bytes: u64,
-    /// Workers that have it.
-    given: BTreeSet<u32>,
-}
-
 impl World {
-    pub fn new(
-        area: Rc<Area>,
-        heap: AreaHeap,
-        owner: (u32, u32),
-        log: impl Fn(&[u8]) + 'static,
-    ) -> World {
-        World {
-            area,
-            heap: Rc::new(RefCell::new(heap)),
-            owner,
-            mappings: RefCell::default(),
-            sockets: RefCell::default(),
-            log: Box::new(log),
-        }
+    pub fn new(pool: Pool, owner: (u32, u32), log: impl Fn(&[u8]) + 'static) -> World {
+        World { pool, owner, mappings: Rc::default(), log: Box::new(log) }
     }
 
-    /// A number for a file that may be mapped; None when too many are.
-    fn number(&self, file: &Rc<File>, bytes: u64) -> Option<u32> {
-        let mut mappings = self.mappings.borrow_mut();
-        // Numbers are not used again: a worker may still have what it was given.
-        let number =
-            u32::try_from(mappings.len() + 1).ok().filter(|number| *number < MAPPINGS_MAX)?;
-        mappings.push(Some(Mapping { file: file.clone(), bytes, given: BTreeSet::new() }));
-        Some(number)
+    fn part(&self) -> Rc<Part> {
+        let [at, capacity, size, huge] = [0; 4].map(Cell::new);
+        Rc::new(Part { pool: self.pool.clone(), at, capacity, size, huge })
     }
 }
-
-/// Files that are mapped in the life of a host; later ones are used by messages.
-const MAPPINGS_MAX: u32 = 512;
 
 impl Host for World {
     fn now(&self) -> Time {
@@ -78,34 +59,49 @@ impl Host for World {
     }
 
     fn memory(&self) -> Result<Rc<dyn Backing>> {
-        let (area, heap) = (self.area.clone(), self.heap.clone());
-        let none = Cell::new(0);
-        Ok(Rc::new(Part { area, heap, at: none.clone(), capacity: none.clone(), size: none }))
+        Ok(self.part())
     }
 
     fn open(&self, path: &str, may_write: bool) -> Result<Rc<dyn Backing>> {
-        let file = OpenOptions::new().read(true).write(may_write).open(host_path(path))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(may_write).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        let file = options.open(host_path(path))?;
         let size = file.metadata()?.len();
+        let system = rustix::fs::fstatfs(&file).map_err(std::io::Error::from)?;
+        let has_size = !WITHOUT_SIZE.contains(&(system.f_type as i64));
         let file = Rc::new(file);
         let room = size.saturating_mul(2).max(ROOM_MIN);
-        let mapping = self.number(&file, room);
-        let place = mapping.map(|mapping| Place { mapping, pointer: 0, capacity: room });
-        Ok(Rc::new(OnDisk { file, size: Cell::new(size), place }))
+        let lent = if has_size { self.mappings.lend(&file, room) } else { None };
+        Ok(Rc::new(OnDisk { file, size: Cell::new(size), has_size, room, lent }))
     }
 
-    fn private(&self, path: &str) -> Result<Rc<dyn Backing>> {
-        let mut file = File::open(host_path(path))?;
-        let part = self.memory()?;
-        part.resize(file.metadata()?.len())?;
-        let (mut block, mut at) = (vec![0; 1 << 20], 0);
-        loop {
-            let count = std::io::Read::read(&mut file, &mut block)?;
-            if count == 0 {
-                return Ok(part);
+    fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>> {
+        let (part, path) = (self.part(), host_path(path).to_owned());
+        Outcome::later(async move {
+            let opened = task::blocking(move || {
+                let file = File::open(path)?;
+                let bytes = file.metadata()?.len();
+                Ok((Arc::new(file), bytes))
+            });
+            let (file, bytes) = opened.await?;
+            part.resize(bytes)?;
+            let mut at = 0;
+            loop {
+                let file = file.clone();
+                let block = task::blocking(move || {
+                    let mut block = vec![0; BLOCK_BYTES];
+                    let count = file.read_at(&mut block, at)?;
+                    block.truncate(count);
+                    Ok(block)
+                });
+                let block = block.await?;
+                if block.is_empty() {
+                    return Ok(part as Rc<dyn Backing>);
+                }
+                part.write(at, &block)?;
+                at += block.len() as u64;
             }
-            part.write(at, &block[..count])?;
-            at += count as u64;
-        }
+        })
     }
 
     fn attr(&self, path: &str) -> Result<Attr> {
@@ -135,15 +131,7 @@ impl Host for World {
     }
 
     fn share(&self, mapping: u32, worker: u32) -> Result<()> {
-        let mut mappings = self.mappings.borrow_mut();
-        let known = mappings.get_mut((mapping as usize).wrapping_sub(1)).and_then(Option::as_mut);
-        let known = known.ok_or(Errno::EINVAL)?;
-        let sockets = self.sockets.borrow();
-        let socket = sockets.get(worker as usize).and_then(Option::as_ref).ok_or(Errno::ESTALE)?;
-        if known.given.insert(worker) {
-            hand_over(socket, mapping, known.bytes, &known.file)?;
-        }
-        Ok(())
+        self.mappings.share(mapping, worker)
     }
 
     fn log(&self, text: &[u8]) {
@@ -153,6 +141,11 @@ impl Host for World {
 
 /// A file may grow to this size, or to twice its size, before it is used by messages.
 const ROOM_MIN: u64 = 64 << 20;
+/// Of a file that is read in for `#R`, at once.
+const BLOCK_BYTES: usize = 1 << 20;
+/// proc, sysfs, cgroup (two), debugfs, tracefs, securityfs: a file there says that it has no bytes, or a page of them.
+const WITHOUT_SIZE: [i64; 7] =
+    [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270, 0x6462_6720, 0x7472_6163, 0x7363_6673];
 /// Names of one directory that are listed.
 const ENTRIES_MAX: usize = 1 << 20;
 
@@ -179,11 +172,12 @@ fn attr(found: &Metadata) -> Attr {
 
 /// A file in the area.
 struct Part {
-    area: Rc<Area>,
-    heap: Rc<RefCell<AreaHeap>>,
+    pool: Pool,
     at: Cell<u64>,
     capacity: Cell<u64>,
     size: Cell<u64>,
+    /// Bytes from the beginning on that were asked to be huge pages.
+    huge: Cell<u64>,
 }
 
 impl Part {
@@ -193,22 +187,47 @@ impl Part {
         }
         let full = || Errno::because(Errno::ENOSPC, "the memory of the workers' host is full");
         let room = bytes.checked_next_power_of_two().ok_or_else(full)?.max(PART_BYTES_MIN);
-        let at = self.heap.borrow_mut().allocate(room).ok_or_else(full)?;
+        // Room to grow, or what is needed if there is no more.
+        let exact = bytes.next_multiple_of(PART_BYTES_MIN);
+        let mut heap = self.pool.heap.borrow_mut();
+        let roomy = heap.allocate(room).map(|at| (at, room));
+        let found = roomy.or_else(|| heap.allocate(exact).map(|at| (at, exact)));
+        drop(heap);
+        let (at, room) = found.ok_or_else(full)?;
         let (old, old_room) = (self.at.replace(at), self.capacity.replace(room));
-        let (mut block, mut done) = (vec![0; 1 << 20], 0);
+        self.huge.set(0);
+        self.ask_huge(bytes);
+        let (mut block, mut done) = (vec![0; BLOCK_BYTES], 0);
         while done < self.size.get() {
             let count = (self.size.get() - done).min(block.len() as u64) as usize;
-            self.area.read(old + done, &mut block[..count]);
-            self.area.write(at + done, &block[..count]);
+            self.pool.area.read(old + done, &mut block[..count]);
+            self.pool.area.write(at + done, &block[..count]);
             done += count as u64;
         }
         if old_room > 0 {
-            self.heap.borrow_mut().release(old, old_room);
+            self.pool.heap.borrow_mut().release(old, old_room);
         }
         Ok(())
     }
+
+    /// Huge pages up to this end, as far as the system has any, and no more at a time than are made soon.
+    fn ask_huge(&self, end: u64) {
+        if !self.pool.is_huge {
+            return;
+        }
+        let end = end.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(0);
+        let (from, end) = (self.huge.get(), end.min(self.capacity.get()));
+        if self.capacity.get() >= HUGE_PAGE_BYTES && from < end {
+            self.huge.set(end);
+            let bytes = (end - from).min(HUGE_BYTES_MAX);
+            // Where there are none small ones do.
+            let _ = self.pool.area.make_huge(self.at.get() + from, bytes);
+        }
+    }
 }
 
+/// Zeros for these take some tenths of a second, for which other workers wait.
+const HUGE_BYTES_MAX: u64 = 1 << 30;
 const PART_BYTES_MIN: u64 = 4096;
 
 impl Backing for Part {
@@ -216,24 +235,29 @@ impl Backing for Part {
         self.size.get()
     }
 
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
-        self.area.read(self.at.get() + at, out);
-        Ok(())
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize> {
+        self.pool.area.read(self.at.get() + at, out);
+        Ok(out.len())
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<()> {
         let end = at.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         self.reserve(end)?;
-        self.area.write(self.at.get() + at, data);
+        self.ask_huge(end);
+        self.pool.area.write(self.at.get() + at, data);
         self.size.set(self.size.get().max(end));
         Ok(())
     }
 
     fn resize(&self, size: u64) -> Result<()> {
         self.reserve(size)?;
-        let old = self.size.replace(size);
-        // What lies behind the end is zeros always.
-        self.heap.borrow().clear(self.at.get() + size, old.saturating_sub(size));
+        self.ask_huge(size);
+        let cut = self.size.replace(size).saturating_sub(size);
+        // What lies behind the end is zeros always, and its pages are gone.
+        self.pool.heap.borrow().clear(self.at.get() + size, cut);
+        if cut > 0 {
+            self.huge.set(self.huge.get().min(size - size % HUGE_PAGE_BYTES));
+        }
         Ok(())
     }
 
@@ -252,7 +276,7 @@ impl Backing for Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if self.capacity.get() > 0 {
-            self.heap.borrow_mut().release(self.at.get(), self.capacity.get());
+            self.pool.heap.borrow_mut().release(self.at.get(), self.capacity.get());
         }
     }
 }
@@ -261,7 +285,11 @@ impl Drop for Part {
 struct OnDisk {
     file: Rc<File>,
     size: Cell<u64>,
-    place: Option<Place>,
+    has_size: bool,
+    /// Bytes that are mapped of it.
+    room: u64,
+    /// None for one that is used by messages.
+    lent: Option<Lent>,
 }
 
 impl Backing for OnDisk {
@@ -274,13 +302,31 @@ impl Backing for OnDisk {
         Ok(self.size.get())
     }
 
-    fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
-        Ok(self.file.read_exact_at(out, at)?)
+    fn has_size(&self) -> bool {
+        self.has_size
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            let place = at.checked_add(done as u64).ok_or(Errno::EINVAL)?;
+            match self.file.read_at(&mut out[done..], place) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                // What was read is there; the error comes again.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<()> {
         self.file.write_all_at(data, at)?;
-        self.size.set(self.size.get().max(at + data.len() as u64));
+        if self.has_size {
+            self.size.set(self.size.get().max(at + data.len() as u64));
+        }
         Ok(())
     }
 
@@ -291,7 +337,8 @@ impl Backing for OnDisk {
     }
 
     fn place(&self) -> Option<Place> {
-        self.place
+        let mapping = self.lent.as_ref()?.number();
+        Some(Place { mapping, pointer: 0, capacity: self.room })
     }
 
     fn sync(&self) -> Result<()> {
@@ -304,10 +351,30 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    fn world() -> World {
+    fn pool() -> Pool {
         let (area, file) = Area::make(64 << 20).expect("memory");
         let heap = AreaHeap::new(&area, 4096, file.as_fd().try_clone_to_owned().expect("a copy"));
-        World::new(Rc::new(area), heap.expect("a heap"), (1, 1), |_| ())
+        let heap = Rc::new(RefCell::new(heap.expect("a heap")));
+        Pool { area: Rc::new(area), heap, is_huge: false }
+    }
+
+    fn world() -> World {
+        World::new(pool(), (1, 1), |_| ())
+    }
+
+    #[test]
+    fn huge_pages_change_no_byte() {
+        let world = World::new(Pool { is_huge: true, ..pool() }, (1, 1), |_| ());
+        let part = world.memory().expect("memory");
+        part.write(5 << 20, b"quail").expect("written");
+        part.write(12 << 20, b"end").expect("written, elsewhere");
+        let mut bytes = [1; 6];
+        part.read(5 << 20, &mut bytes).expect("read");
+        assert_eq!(&bytes, b"quail\0");
+        part.resize(5 << 20).expect("cut");
+        part.resize(9 << 20).expect("grown");
+        part.read(5 << 20, &mut bytes).expect("read");
+        assert_eq!(bytes, [0; 6]);
     }
 
     #[test]
@@ -327,6 +394,10 @@ mod tests {
         assert_eq!(&bytes, b"qu\0\0\0\0");
         assert_eq!(part.resize(1 << 40).unwrap_err().code, Errno::ENOSPC);
         assert_eq!(part.size(), 6);
+        // The next power of two is more than there is.
+        let large = world.memory().expect("memory");
+        large.resize(40 << 20).expect("it fits");
+        assert_eq!(large.place().expect("a place").capacity, 40 << 20);
     }
 
     #[test]
@@ -346,11 +417,23 @@ mod tests {
         std::fs::write(file.path(), &content).expect("written");
         let world = world();
         let path = file.path().to_str().expect("a path");
-        let part = world.private(path).expect("read in");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let part = runtime.block_on(world.private(path).wait()).expect("read in");
         let mut bytes = vec![0; content.len()];
         part.read(0, &mut bytes).expect("read");
         assert!(bytes == content);
         part.write(0, b"changed").expect("written");
         assert!(std::fs::read(path).expect("read") == content);
+    }
+
+    #[test]
+    fn files_that_the_kernel_makes_up_are_read_though_they_have_no_size() {
+        let world = world();
+        let file = world.open("/proc/self/status", false).expect("open");
+        let mut bytes = vec![0; 16 << 10];
+        let count = file.read(0, &mut bytes).expect("read");
+        assert!(bytes[..count].starts_with(b"Name:"), "{count}");
+        assert_eq!((file.has_size(), file.place()), (false, None));
+        assert_eq!(file.read(count as u64, &mut bytes).expect("the end"), 0);
     }
 }

@@ -12,15 +12,31 @@ use super::arena::SEALS;
 use super::barrier;
 use super::heap::Heap;
 use super::meet;
+use super::sleep::is_readable;
 use covey_wire::{Shared, Span};
 use rustix::fs::MemfdFlags;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, Once, PoisonError};
+
+/// Of the pages that a processor finds with one entry fewer.
+pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Gives back what was mapped too much.
+///
+/// # Safety
+///
+/// Nobody uses these bytes, which are whole pages of a mapping.
+unsafe fn trim(at: *mut u8, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: promised by the caller.
+        let _ = unsafe { rustix::mm::munmap(at.cast(), bytes) };
+    }
+}
 
 /// Shared memory of a host and its workers.
 #[derive(Debug)]
@@ -44,13 +60,32 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
+    /// At an address where pages of the file that are huge are huge here, too.
     fn new(file: BorrowedFd<'_>, bytes: usize, protection: ProtFlags) -> io::Result<Map> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0)? };
-        let _ = base.expose_provenance();
-        Ok(Map { base: base.cast(), bytes })
+        let huge = HUGE_PAGE_BYTES as usize;
+        let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
+        let room = bytes.checked_next_multiple_of(4096).ok_or_else(too_large)?;
+        let slack = if bytes >= huge { huge } else { 0 };
+        let whole = room.checked_add(slack).ok_or_else(too_large)?;
+        // SAFETY: a new mapping at an address that the kernel chooses, in whose place the file's comes, and whose rest goes.
+        unsafe {
+            let empty = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let null = std::ptr::null_mut();
+            let begin = rustix::mm::mmap_anonymous(null, whole, ProtFlags::empty(), empty)?;
+            let before = if slack > 0 { begin.cast::<u8>().align_offset(huge) } else { 0 };
+            let base = begin.cast::<u8>().add(before);
+            let mapped =
+                rustix::mm::mmap(base.cast(), bytes, protection, flags | MapFlags::FIXED, file, 0);
+            if mapped.is_err() {
+                let _ = rustix::mm::munmap(begin, whole);
+            } else {
+                trim(begin.cast(), before);
+                trim(base.add(room), slack - before);
+            }
+            let _ = mapped?.expose_provenance();
+            Ok(Map { base, bytes })
+        }
     }
 
     /// The address of `bytes` bytes from `at` on; `None` when they are not all there.
@@ -100,12 +135,13 @@ impl Area {
         self.map.bytes as u64
     }
 
-    /// Asks for huge pages, where the system gives them to those who ask.
-    pub fn ask_huge(&self) -> io::Result<()> {
-        // SAFETY: advice about a mapping of ours that changes no byte of it.
-        unsafe {
-            Ok(rustix::mm::madvise(self.map.base.cast(), self.map.bytes, Advice::LinuxHugepage)?)
-        }
+    /// Makes huge pages of a part, whatever it holds: whole ones, at multiples of [`HUGE_PAGE_BYTES`]. An error where the
+    /// system has none. Unlike advice this works where the system gives shared memory none by itself.
+    pub fn make_huge(&self, at: u64, bytes: u64) -> io::Result<()> {
+        let part = self.map.part(at, bytes).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: it changes no byte of a mapping of ours.
+        let done = unsafe { libc::madvise(part.cast(), bytes as usize, MADV_COLLAPSE) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// The addresses of a part; `None` when it is not all there.
@@ -119,6 +155,15 @@ impl Area {
         assert!(at.is_multiple_of(size_of::<T>() as u64), "{at} is no place of a word");
         self.map.part(at, size_of::<T>() as u64).expect("words lie in the area").cast()
     }
+}
+
+/// `madvise(2)`, since Linux 6.1.
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// Why shared memory of this system has no huge pages; none where it has: one is made and thrown away.
+pub fn huge_pages() -> io::Result<()> {
+    let (area, _) = Area::make(HUGE_PAGE_BYTES)?;
+    area.make_huge(0, HUGE_PAGE_BYTES)
 }
 
 impl Shared for Area {
@@ -192,7 +237,9 @@ impl AreaHeap {
 
     /// So many zeros; their offset.
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
-        self.heap.allocate(bytes).map(|span| span.address - self.base)
+        // At huge pages' beginnings where there may be some.
+        let align = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
+        self.heap.allocate_at(bytes, align).map(|span| span.address - self.base)
     }
 
     /// Gives a piece back, and its pages to the system.
@@ -289,14 +336,39 @@ pub fn hand_over(socket: &UnixStream, number: u32, bytes: u64, file: &File) -> i
     meet::send(socket, &message, &[file.as_fd()])
 }
 
-/// The next file that was handed over, mapped, and its number. Waits for it.
-pub fn handed_over(socket: &UnixStream) -> io::Result<(u32, MappedFile)> {
+/// Takes a file back: its number may be another's next.
+pub fn take_back(socket: &UnixStream, number: u32) -> io::Result<()> {
+    let mut message = [0; HAND_BYTES];
+    message[..4].copy_from_slice(&number.to_le_bytes());
+    meet::send(socket, &message, &[])
+}
+
+/// What a host has sent.
+#[derive(Debug)]
+pub enum Handed {
+    /// A file, under this number, or why it could not be mapped.
+    File(u32, io::Result<MappedFile>),
+    /// The file under this number is no longer lent.
+    Back(u32),
+}
+
+/// The next of what was handed over; none if nothing has come.
+pub fn handed(socket: &UnixStream) -> io::Result<Option<Handed>> {
+    if is_readable(socket.as_fd()) { handed_over(socket).map(Some) } else { Ok(None) }
+}
+
+/// The next of what is handed over. Waits for it.
+pub fn handed_over(socket: &UnixStream) -> io::Result<Handed> {
     let (message, fds) = meet::receive::<HAND_BYTES>(socket)?;
     let (number, rest) = message.split_first_chunk::<4>().expect("it is longer");
+    let number = u32::from_le_bytes(*number);
     let bytes = u64::from_le_bytes(*rest.last_chunk::<8>().expect("it is longer"));
+    if bytes == 0 && fds.is_empty() {
+        return Ok(Handed::Back(number));
+    }
     let [file] = <[OwnedFd; 1]>::try_from(fds)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no file was handed over"))?;
-    Ok((u32::from_le_bytes(*number), MappedFile::new(file.as_fd(), bytes)?))
+    Ok(Handed::File(number, MappedFile::new(file.as_fd(), bytes)))
 }
 
 const HAND_BYTES: usize = 16;
@@ -413,87 +485,4 @@ extern "C" fn on_bus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
 const PAGE: usize = 4096;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::os::shm::Bell;
-    use std::os::unix::fs::FileExt;
-
-    fn copied(span: Span) -> Vec<u8> {
-        let mut bytes = vec![0; span.bytes as usize];
-        let from = std::ptr::with_exposed_provenance::<u8>(span.address as usize);
-        // SAFETY: the span is of a mapping that is alive.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
-        bytes
-    }
-
-    #[test]
-    fn two_mappings_of_an_area_are_the_same_memory() {
-        let (ours, file) = Area::make(1 << 20).expect("memory");
-        let theirs = Area::open(file.as_fd()).expect("the same memory");
-        ours.store(64, 7);
-        ours.write(5000, b"quail");
-        assert_eq!(theirs.load(64), 7);
-        assert_eq!(copied(theirs.span(5000, 5).expect("a part")), b"quail");
-        assert_eq!(theirs.span(1 << 20, 1), None);
-        assert_eq!(theirs.span(u64::MAX, 2), None);
-    }
-
-    #[test]
-    fn memory_that_could_shrink_is_refused() {
-        let file = rustix::fs::memfd_create("loose", MemfdFlags::CLOEXEC).expect("memory");
-        rustix::fs::ftruncate(&file, 4096).expect("a size");
-        assert!(Area::open(file.as_fd()).is_err());
-    }
-
-    #[test]
-    fn a_heap_gives_out_zeros_again() {
-        let (area, file) = Area::make(1 << 20).expect("memory");
-        let mut heap = AreaHeap::new(&area, 8192, file).expect("a heap");
-        let at = heap.allocate(64 << 10).expect("room");
-        assert!(at >= 8192);
-        area.write(at, &[9; 70]);
-        heap.release(at, 64 << 10);
-        let again = heap.allocate(64 << 10).expect("room");
-        let mut bytes = [1; 70];
-        area.read(again, &mut bytes);
-        assert_eq!((again, bytes), (at, [0; 70]));
-        assert_eq!(heap.allocate(1 << 20), None);
-    }
-
-    #[test]
-    fn a_worker_is_greeted_and_files_are_handed_over() {
-        let (ours, theirs) = UnixStream::pair().expect("sockets");
-        let (area, file) = Area::make(1 << 16).expect("memory");
-        area.store(0, 42);
-        let (host, worker) = (Bell::new().expect("a bell"), Bell::new().expect("a bell"));
-        let card = Card { worker: 3, workers: 8, store_bytes: 1 << 18, uid: 9, is_huge: true };
-        greet(&ours, card, file.as_fd(), &host, &worker).expect("sent");
-        let (got, area, their_host, _) = greeted(&theirs).expect("received");
-        assert_eq!((got, area.load(0)), (card, 42));
-        their_host.ring();
-        assert!(!host.sleep(ours.as_fd(), std::time::Duration::from_secs(10)));
-
-        let file = tempfile::tempfile().expect("a file");
-        file.write_all_at(b"on disk", 0).expect("written");
-        hand_over(&ours, 5, 1 << 20, &file).expect("sent");
-        let (number, mapped) = handed_over(&theirs).expect("received");
-        assert_eq!((number, copied(mapped.span(0, 7).expect("mapped"))), (5, b"on disk".to_vec()));
-        drop(ours);
-        assert!(worker.sleep(theirs.as_fd(), std::time::Duration::from_secs(10)));
-        assert!(handed_over(&theirs).is_err());
-    }
-
-    #[test]
-    fn what_a_file_has_lost_reads_as_zeros_and_is_noticed() {
-        let file = tempfile::tempfile().expect("a file");
-        file.write_all_at(&[7; 3 * PAGE], 0).expect("written");
-        let mapped = MappedFile::new(file.as_fd(), 1 << 20).expect("mapped");
-        let span = mapped.span(0, 3 * PAGE as u64).expect("mapped");
-        assert_eq!(copied(span), vec![7; 3 * PAGE]);
-        file.set_len(PAGE as u64).expect("cut off");
-        let rest = copied(span);
-        assert_eq!((rest[0], rest[2 * PAGE]), (7, 0));
-        assert!(!mapped.is_whole());
-        assert_eq!(mapped.span(0, 1), None);
-    }
-}
+mod tests;

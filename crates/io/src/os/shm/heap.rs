@@ -18,7 +18,12 @@ impl Heap {
 
     /// The first free part of this many bytes, at a page where it is a page or more, else at a cache line.
     pub fn allocate(&mut self, bytes: u64) -> Option<Span> {
-        let align = if bytes >= 4096 { 4096 } else { 64 };
+        self.allocate_at(bytes, 0)
+    }
+
+    /// The same, at a multiple of `align` as well, which is a power of two.
+    pub fn allocate_at(&mut self, bytes: u64, align: u64) -> Option<Span> {
+        let align = align.max(if bytes >= 4096 { 4096 } else { 64 });
         let room = bytes.max(1).checked_next_multiple_of(align)?;
         let (address, length, start) = self.free.iter().find_map(|(&address, &length)| {
             let start = address.checked_next_multiple_of(align)?;
