@@ -18,6 +18,7 @@ use crate::provenance::Provenance;
 use crate::reproduce::told::reason;
 use crate::scratch::Scratch;
 use crate::stop::{INTERRUPTED, Stop};
+use covey_io::os::shm::area::huge_pages;
 use covey_tune::Estimate;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ use std::process::{Command, Stdio};
 
 /// Bytes of the file whose bandwidth is measured.
 const FILE_BYTES: u64 = 128 << 20;
+/// Of the file in which workers count who has come.
+const MEETING_BYTES: u64 = 4096;
 /// Coroutines at most.
 const COROUTINES: i32 = 7;
 /// How the log names what is done by hand, and the same with the next block asked for.
@@ -204,10 +207,16 @@ impl Bench<'_> {
         if !self.plan.is_short {
             let more = [("#U", 16384), ("#r", 8192), ("#r", 16384)];
             kinds.extend(more.map(|(device, block)| (device, block, false)));
-            if has_huge_pages() {
-                kinds.extend([("#r", 8192, true), ("#r", 16384, true)])
-            } else {
-                self.missing.push(("huge pages".into(), NO_HUGE_PAGES.into()))
+            match huge_pages() {
+                Ok(()) => {
+                    let huge =
+                        ["#U", "#r"].map(|device| [(device, 8192, true), (device, 16384, true)]);
+                    kinds.extend(huge.into_iter().flatten());
+                }
+                Err(error) => {
+                    let why = format!("this system gives shared memory none ({error})");
+                    self.missing.push(("huge pages".into(), why));
+                }
             }
         }
         let mut rows = Vec::new();
@@ -238,19 +247,20 @@ impl Bench<'_> {
         (device, block, is_huge): (&'static str, u32, bool),
         workers: u32,
     ) -> Result<Bandwidth> {
-        let file = self.scratch.file("bandwidth");
+        let (file, meeting) = (self.scratch.file("bandwidth"), self.scratch.file("meeting"));
+        make(&meeting, MEETING_BYTES)?;
         let path = match device {
             "#U" => {
-                let made = std::fs::File::create(&file);
-                let sized = made.and_then(|made| made.set_len(FILE_BYTES));
-                sized.cannot(|| format!("make {}", file.display()))?;
+                make(&file, FILE_BYTES)?;
                 format!("#U{}", file.display())
             }
             _ => "#r/bandwidth".to_owned(),
         };
-        let numbers = [FILE_BYTES, block.into(), self.plan.rounds.into(), is_huge.into()];
-        let words: Vec<String> =
-            std::iter::once(path).chain(numbers.iter().map(u64::to_string)).collect();
+        let times_of_each = self.plan.rounds.into();
+        let numbers = [FILE_BYTES, block.into(), times_of_each, is_huge.into(), workers.into()];
+        let mut words = vec![path];
+        words.extend(numbers.iter().map(u64::to_string));
+        words.push(meeting.display().to_string());
         let options: &[&str] = if is_huge { &["--huge"] } else { &[] };
         let times = self.run(program, "bandwidth", workers, options, &words)?;
         // A worker's rates add up; a round's own is what all of them moved in it.
@@ -439,14 +449,11 @@ fn quotient(of: &[f64], to: &[f64]) -> Estimate {
 
 const REPETITIONS: usize = 400;
 
-/// Whether shared memory that asks for huge pages gets them.
-fn has_huge_pages() -> bool {
-    let set = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-    set.is_ok_and(|set| !set.contains("[never]") && !set.contains("[deny]"))
+/// A file of zeros.
+fn make(file: &Path, bytes: u64) -> Result<()> {
+    let made = std::fs::File::create(file).and_then(|made| made.set_len(bytes));
+    made.cannot(|| format!("make {}", file.display()))
 }
-
-const NO_HUGE_PAGES: &str =
-    "this system gives none to shared memory (transparent_hugepage/shmem_enabled)";
 
 fn build(program: Program) -> Result<PathBuf> {
     let options = ["-O3", "-march=native", "-shared", "-fPIC"];

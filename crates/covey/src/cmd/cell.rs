@@ -73,7 +73,7 @@ struct Run {
     #[arg(long, value_name = "MIB", default_value_t = 16 << 10)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory: u64,
-    /// Ask for huge pages for memory files
+    /// Make memory files of 2 MiB and more of huge pages, which are taken as soon as a file grows
     #[arg(long)]
     huge: bool,
     /// Record what each worker does in FILE.N, N being its number

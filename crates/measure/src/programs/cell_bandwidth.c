@@ -1,17 +1,19 @@
 /*
  * The bandwidth of a mapped file: blocks are read and written back, by coroutines and by hand.
  *
- *     cormain: FILE BYTES BLOCK ROUNDS HUGE
+ *     cormain: FILE BYTES BLOCK ROUNDS HUGE WORKERS MEETING
  *
  * FILE is a path of the worker's, #U/... or #r/...; what is done by hand uses the same file where it is one of the
  * host's, else memory of its own. Each round does, in turn: by hand with one buffer ahead (0), the same with the first
- * lines of the next block asked for (-1), and 1 to 7 coroutines. A line of the log for each:
+ * lines of the next block asked for (-1), and 1 to 7 coroutines. All workers do the same at the same time: they meet
+ * before each, by a count in the file MEETING. A line of the log for each:
  *
  *     bandwidth WORKER HOW NANOSECONDS
  */
 #define _GNU_SOURCE
 #include "covey_cell.h"
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -21,11 +23,16 @@
 #define BLOCK_MAX 16384
 #define HOWS (CORS + 2)
 #define KEPT 100
+#define HUGE_PAGE (2ul << 20)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 static char buffers[CORS][BLOCK_MAX] __attribute__((aligned(128)));
 static char stacks[CORS][4096] __attribute__((aligned(16)));
 static int fd, running, cors;
-static u64 bytes, block;
+static u64 bytes, block, workers;
+static u64 *met;
 static char *direct;
 static u64 taken[KEPT][HOWS];
 
@@ -98,16 +105,43 @@ by_coroutines(int count)
     return nanoseconds() - begun;
 }
 
+static void
+pause_briefly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Waits until all workers are here, or one does not come for 20 s. */
+static void
+meet(void)
+{
+    static u64 times;
+    u64 due = ++times * workers, begun = nanoseconds(), turn;
+
+    __atomic_add_fetch(met, 1, __ATOMIC_SEQ_CST);
+    for (turn = 1; __atomic_load_n(met, __ATOMIC_SEQ_CST) < due; turn++) {
+        pause_briefly();
+        if (turn % 1000 == 0)
+            sched_yield();
+        if (turn % 100000 == 0 && nanoseconds() - begun > 20000000000ull)
+            return;
+    }
+}
+
+/* Where huge pages of the file are huge here, too. */
 static char *
-map(const char *path, int huge)
+map(const char *path)
 {
     int file = strncmp(path, "#U/", 3) == 0 ? open(path + 2, O_RDWR) : -1;
     int flags = file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
-    char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
+    char *room = mmap(0, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    if (huge)
-        madvise(memory, bytes, MADV_HUGEPAGE);
-    return memory;
+    if (room == MAP_FAILED)
+        return room;
+    room += -(uintptr_t) room % HUGE_PAGE;
+    return mmap(room, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, file, 0);
 }
 
 static void
@@ -130,20 +164,30 @@ cormain(u64 worker, char **argv)
     bytes = strtoull(argv[2], 0, 10);
     block = strtoull(argv[3], 0, 10);
     rounds = atoi(argv[4]);
+    workers = strtoull(argv[6], 0, 10);
+    met = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, open(argv[7], O_RDWR), 0);
     fd = spc_open(argv[1]);
-    direct = map(argv[1], atoi(argv[5]));
-    if (fd < 0 || direct == MAP_FAILED || spc_pwrite(fd, zero, 16, bytes - 16) != 16) {
+    direct = map(argv[1]);
+    if (fd < 0 || direct == MAP_FAILED || met == MAP_FAILED || spc_pwrite(fd, zero, 16, bytes - 16) != 16) {
         spc_log("bandwidth failed\n");
         return;
     }
     /* All pages are there before anything is measured. */
     for (at = 0; at < bytes; at += 4096)
         direct[at] = 0;
+    /* Another worker may be at it, too. */
+    for (round = 0; atoi(argv[5]) && madvise(direct, bytes, MADV_COLLAPSE) != 0; round++)
+        if (round == 100) {
+            spc_log("huge pages failed\n");
+            return;
+        }
     by_coroutines(1);
     /* The log is a message, and its host then looks for more of them: not between measurements. */
     for (round = 0; round < rounds; round++) {
-        for (how = 0; how < HOWS; how++)
+        for (how = 0; how < HOWS; how++) {
+            meet();
             taken[round % KEPT][how] = how < 2 ? by_hand(how == 0) : by_coroutines(how - 1);
+        }
         if (round % KEPT == KEPT - 1 || round == rounds - 1)
             tell(worker, round % KEPT + 1);
     }
