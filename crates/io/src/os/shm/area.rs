@@ -139,9 +139,14 @@ impl Area {
     /// system has none. Unlike advice this works where the system gives shared memory none by itself.
     pub fn make_huge(&self, at: u64, bytes: u64) -> io::Result<()> {
         let part = self.map.part(at, bytes).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: it changes no byte of a mapping of ours.
-        let done = unsafe { libc::madvise(part.cast(), bytes as usize, MADV_COLLAPSE) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        // Only pages that are there become one.
+        for advice in [MADV_POPULATE_WRITE, MADV_COLLAPSE] {
+            // SAFETY: it changes no byte of a mapping of ours.
+            if unsafe { libc::madvise(part.cast(), bytes as usize, advice) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
     }
 
     /// The addresses of a part; `None` when it is not all there.
@@ -157,7 +162,8 @@ impl Area {
     }
 }
 
-/// `madvise(2)`, since Linux 6.1.
+/// `madvise(2)`, since Linux 5.14 and 6.1.
+const MADV_POPULATE_WRITE: libc::c_int = 23;
 const MADV_COLLAPSE: libc::c_int = 25;
 
 /// Why shared memory of this system has no huge pages; none where it has: one is made and thrown away.
