@@ -21,6 +21,19 @@ pub struct Info {
     pub unacknowledged: u32,
     /// How long ago it last acknowledged anything, in milliseconds.
     pub acknowledged_before_ms: u32,
+    /// Bytes that have not left at all.
+    pub not_sent_bytes: u32,
+    /// What the other end has room for.
+    pub window_bytes: u32,
+}
+
+impl Info {
+    /// Whether the other end should have acknowledged something since then. A connection of which nothing can leave, because
+    /// our own interface is down, has nothing under way; but neither has one whose other end has no room.
+    pub fn awaits_acknowledgement(&self) -> bool {
+        let has_room = self.segment_bytes > 0 && self.window_bytes >= self.segment_bytes;
+        self.unacknowledged > 0 || self.not_sent_bytes > 0 && has_room
+    }
 }
 
 /// Offsets in the kernel's `tcp_info`, to which fields are only ever added.
@@ -31,11 +44,13 @@ const TOTAL_RETRANS: usize = 100;
 pub(super) const BYTES_RECEIVED: usize = 128;
 pub(super) const SEGS_OUT: usize = 136;
 pub(super) const SEGS_IN: usize = 140;
+const NOTSENT_BYTES: usize = 144;
 const BUSY_TIME: usize = 168;
 const RWND_LIMITED: usize = 176;
 const SNDBUF_LIMITED: usize = 184;
 pub(super) const BYTES_SENT: usize = 200;
 const DSACK_DUPS: usize = 216;
+const SND_WND: usize = 228;
 /// Room for all of these, and more than any kernel fills.
 const INFO_BYTES: usize = 512;
 
@@ -70,5 +85,7 @@ pub fn info(connection: impl AsFd) -> io::Result<Info> {
         buffer_limited_us: long(&raw, SNDBUF_LIMITED),
         unacknowledged: short(&raw, UNACKED),
         acknowledged_before_ms: short(&raw, LAST_ACK_RECV),
+        not_sent_bytes: short(&raw, NOTSENT_BYTES),
+        window_bytes: short(&raw, SND_WND),
     })
 }

@@ -161,7 +161,7 @@ impl Link {
         }
         let info = tcp::info(&self.stream).unwrap_or_default();
         let silent = Duration::from_millis(info.acknowledged_before_ms.into());
-        if info.unacknowledged > 0 && silent > SILENCE {
+        if info.awaits_acknowledgement() && silent > SILENCE {
             self.end();
         }
     }
