@@ -17,6 +17,8 @@
 //!
 //! What the libraries for C have in common, above all that no panic reaches C, is in [`boundary`].
 //!
+//! A fast [`lane`] for short packets may lie beside a stream: raw Ethernet beside TCP.
+//!
 //! What servers ask of their [`disk`] and of the runtime their [tasks](task) run on can also be answered by
 //! a simulated world, [`sim`].
 //!
@@ -78,6 +80,7 @@ extern crate covey_harness_macro;
 
 pub mod boundary;
 pub mod disk;
+pub mod lane;
 pub mod os;
 pub mod place;
 pub mod sim;

@@ -26,18 +26,18 @@
 
 mod card;
 mod carrier;
-mod datagrams;
 mod disk;
 mod executor;
 pub mod net;
 mod shares;
 mod trace;
+mod wire;
 
 pub use carrier::{CarrierProfile, Carriers, SimMemory, SimTransport};
 pub use covey_wire::Rng;
-pub use datagrams::SimDatagrams;
 pub use disk::{DiskProfile, SimDisk, SimMap};
 pub use executor::{Control, Hang, NodeId, Pace, Sim, note};
+pub use wire::SimWire;
 
 #[cfg(test)]
 mod tests;

@@ -47,7 +47,6 @@ mod ops;
 mod order;
 mod packet;
 mod peers;
-mod reliable;
 mod serve;
 mod table;
 
@@ -58,4 +57,3 @@ pub use api::{
 pub use atomics::Compare;
 pub use engine::Engine;
 pub use fault::Fault;
-pub use reliable::Reliable;

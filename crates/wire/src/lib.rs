@@ -34,7 +34,6 @@
 
 mod blame;
 mod cursor;
-mod datagrams;
 mod fnv;
 mod landing;
 mod loan;
@@ -50,7 +49,6 @@ pub mod transport;
 pub use blame::Blame;
 pub use bytes::{Bytes, BytesMut};
 pub use cursor::{BigEndian, Context, Field, List, Name, Order, Reader};
-pub use datagrams::{Arrival, Datagrams};
 pub use fnv::{fnv1a, fnv1a_from};
 pub use landing::Landing;
 pub use loan::{Lender, Loan};

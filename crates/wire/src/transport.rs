@@ -27,8 +27,8 @@
 //! [`Sink::done`], in any order: under the key that was entered when they were posted, which its owner's card checks
 //! when their turn comes. What `enter` shows may then be older than what the owner has; [`Refused::Key`] in the end says
 //! so. A message that waits has no key: `is_reachable` is false, and its receiver asks for it. The simulated card
-//! (`covey_io::sim`) behaves like this. *AF_XDP* fills frames in `send`, lends them in `packet`,
-//! has no `post` and no one-copy part.
+//! (`covey_io::sim`) behaves like this. *raw Ethernet* loses frames: `covey_io::lane`
+//! lays it beside a transport that does not, for short packets.
 
 use crate::Span;
 

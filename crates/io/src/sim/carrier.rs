@@ -4,11 +4,11 @@
 //! All processes of a [`Carriers`] live on one thread. Each gets a [`SimTransport`] and a [`SimMemory`]; what happens in
 //! which order comes from a seed.
 
+mod laned;
 mod memory;
 
 use super::Rng;
 use super::card::{self, Access, Row};
-use super::datagrams::SimDatagrams;
 use super::shares::Share;
 use covey_wire::transport::{
     HEAD_BYTES_MAX, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer,
@@ -35,7 +35,7 @@ pub struct CarrierProfile {
     pub refused_permille: u64,
     /// Steps of time that a packet takes at most.
     pub delay_max: u64,
-    /// Of a thousand datagrams, so many are lost, and as many doubled. Packets are neither.
+    /// Of a thousand frames, so many are lost, and as many doubled. Packets are neither.
     pub lost_permille: u64,
     /// Peers' memory is mapped.
     pub view: bool,
@@ -69,6 +69,7 @@ pub(super) struct Net {
     pub shares: Vec<Share>,
     /// Pieces of messages that their senders copied.
     pub helped: u64,
+    pub frames_sent: u64,
 }
 
 #[derive(Debug)]
@@ -76,6 +77,8 @@ pub(super) struct End {
     pub is_dead: bool,
     /// By who sent them.
     pub inbox: Vec<VecDeque<Packet>>,
+    /// Frames of a wire that loses some.
+    pub frames: Vec<Packet>,
     /// By whom it was told of, and whether of its death.
     pub knows: Vec<Knows>,
     sent: Vec<u64>,
@@ -136,6 +139,7 @@ impl Carriers {
         let end = || End {
             is_dead: false,
             inbox: (0..ends).map(|_| VecDeque::new()).collect(),
+            frames: Vec::new(),
             knows: vec![Knows::Nothing; ends],
             sent: Vec::new(),
             published: vec![Row::default(); PUBLISHED_MAX as usize],
@@ -143,7 +147,8 @@ impl Carriers {
             buffers: Vec::new(),
         };
         let (rng, all) = (Rng::new(seed), (0..ends).map(|_| end()).collect());
-        let net = Net { rng, now: 0, profile, ends: all, shares: Vec::new(), helped: 0 };
+        let net =
+            Net { rng, now: 0, profile, ends: all, shares: Vec::new(), helped: 0, frames_sent: 0 };
         let memories = (0..ends).map(|_| RefCell::new(vec![0; memory_bytes])).collect();
         Carriers { net: Rc::new(RefCell::new(net)), memories: Rc::new(memories) }
     }
@@ -160,11 +165,6 @@ impl Carriers {
         let is_mapped = self.net.borrow().profile.is_mapped();
         let memory = SimMemory { memories: self.memories.clone(), me: index, is_mapped };
         (transport, memory)
-    }
-
-    /// The same over a wire that loses datagrams.
-    pub fn lossy_end(&self, index: usize) -> (SimDatagrams, SimMemory) {
-        (SimDatagrams::new(self.net.clone(), index), self.end(index).1)
     }
 
     /// What process `me` calls process `other`.

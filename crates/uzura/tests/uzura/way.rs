@@ -1,20 +1,20 @@
-//! What a run's engines send over: packets that arrive, or datagrams that may not.
+//! What a run's engines send over: packets that arrive, and beside them frames that may not.
 
-use covey_io::sim::{Carriers, SimDatagrams, SimMemory, SimTransport};
-use covey_uzura::Reliable;
+use covey_io::lane::{Choice, Laned};
+use covey_io::sim::{Carriers, SimMemory, SimTransport, SimWire};
 use covey_wire::transport::{OneCopy, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 
 pub enum Way {
     Packets(SimTransport),
-    Datagrams(Reliable<SimDatagrams>),
+    Laned(Laned<SimTransport, SimWire>),
 }
 
 impl Way {
     pub fn new(carriers: &Carriers, node: usize, is_lossy: bool) -> (Way, SimMemory) {
         if is_lossy {
-            let (wire, memory) = carriers.lossy_end(node);
-            (Way::Datagrams(Reliable::new(wire)), memory)
+            let (laned, memory) = carriers.laned_end(node, Choice::Always);
+            (Way::Laned(laned), memory)
         } else {
             let (transport, memory) = carriers.end(node);
             (Way::Packets(transport), memory)
@@ -26,7 +26,7 @@ macro_rules! either {
     ($self:ident, $way:ident => $call:expr) => {
         match $self {
             Way::Packets($way) => $call,
-            Way::Datagrams($way) => $call,
+            Way::Laned($way) => $call,
         }
     };
 }
