@@ -18,6 +18,7 @@ use crate::host;
 use crate::mr::Region;
 use crate::slab::Slab;
 use crate::wait::Waker;
+use covey_io::lane::Choice;
 use covey_io::os::addresses::{Addresses, span_of};
 use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret, Settings};
 use covey_io::os::{random, shm};
@@ -270,7 +271,16 @@ fn settings(place: SocketAddr) -> Settings {
     let shm = shm::Settings { peers_max: 512, heap_bytes: 1 << 20, ..shm::Settings::default() };
     let is_off = covey_io::boundary::variable(c"COVEY_FI_SHM").is_some_and(|value| value == b"0");
     let is_bound = matches!(place.ip(), IpAddr::V4(_) | IpAddr::V6(_));
-    Settings { shm, near: !is_off, tcp: is_bound.then_some(place) }
+    Settings { shm, near: !is_off, tcp: is_bound.then_some(place), ethernet: ethernet() }
+}
+
+/// Whether short packets go by raw Ethernet.
+fn ethernet() -> Choice {
+    match covey_io::boundary::variable(c"COVEY_FI_ETHERNET").as_deref() {
+        Some(b"0") => Choice::Never,
+        Some(b"1") => Choice::Always,
+        _ => Choice::Better,
+    }
 }
 
 impl Endpoint {

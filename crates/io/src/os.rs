@@ -8,6 +8,7 @@ pub mod clock;
 pub mod credentials;
 pub mod directory;
 pub mod disk;
+pub mod ethernet;
 pub mod file;
 pub mod interface;
 pub mod kv;

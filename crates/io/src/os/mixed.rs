@@ -11,7 +11,9 @@
 //!   somebody comes ───────┘
 //! ```
 //!
-//! What travels by TCP is neither encrypted nor signed once its sender has been proven: the network between the nodes of a
+//! Beside TCP short packets go by raw Ethernet, where both may and it was measured to be faster: see [`lane`](crate::lane).
+//!
+//! What travels by either is neither encrypted nor signed once its sender has been proven: the network between the nodes of a
 //! job must be its own.
 
 mod address;
@@ -21,9 +23,11 @@ mod line;
 mod secret;
 mod sides;
 
+use super::ethernet::Ethernet;
 use super::own::Own;
 use super::packets::{Options, Tcp};
 use super::shm::{self, Shm};
+use crate::lane::{Choice, Laned, Outcome};
 use covey_wire::transport::{OneCopy, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 use door::{Door, Known};
@@ -46,12 +50,14 @@ pub struct Settings {
     pub near: bool,
     /// Where to listen by TCP; nowhere without.
     pub tcp: Option<SocketAddr>,
+    /// Whether short packets go by raw Ethernet to those that are met by TCP.
+    pub ethernet: Choice,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         let shm = shm::Settings { peers_max: PEERS_MAX, ..shm::Settings::default() };
-        Settings { shm, near: true, tcp: None }
+        Settings { shm, near: true, tcp: None, ethernet: Choice::default() }
     }
 }
 
@@ -74,14 +80,16 @@ impl Mixed {
     /// Without peers, and without an address.
     pub fn new(settings: &Settings) -> io::Result<Mixed> {
         let (shm, tcp) = (Shm::new(settings.shm.clone())?, Tcp::new(Options::default())?);
+        let ethernet = Ethernet::new()?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for fd in [shm.sleep_on(), tcp.sleep_on()].into_iter().flatten() {
+        let frames = Some(ethernet.descriptor());
+        for fd in [shm.sleep_on(), tcp.sleep_on(), frames].into_iter().flatten() {
             // SAFETY: the transport has this descriptor open, and is borrowed.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             epoll::add(&events, fd, EventData::new_u64(0), EventFlags::IN)?;
         }
         Ok(Mixed {
-            sides: Sides::new(shm, tcp),
+            sides: Sides::new(shm, Laned::new(tcp, ethernet, settings.ethernet)),
             door: None,
             told: 0,
             events,
@@ -137,6 +145,27 @@ impl Mixed {
             Side::Far(_) => Some(false),
             Side::Meeting | Side::Dead => None,
         }
+    }
+
+    /// Whether short packets go to a peer by raw Ethernet, and what was measured, where this side did.
+    pub fn ethernet(&self, peer: Peer) -> (bool, Option<Outcome>) {
+        match self.sides.of(peer) {
+            Side::Far(far) => {
+                (self.sides.tcp.uses_wire(Peer(far)), self.sides.tcp.outcome(Peer(far)))
+            }
+            _ => (false, None),
+        }
+    }
+
+    /// TCP, and raw Ethernet.
+    #[cfg(test)]
+    pub(super) fn lane(&mut self) -> &mut Laned<Tcp, Ethernet> {
+        &mut self.sides.tcp
+    }
+
+    /// Why raw Ethernet could not be used with somebody, if it could not.
+    pub fn why_no_ethernet(&self) -> Option<&str> {
+        self.sides.no_ethernet.as_deref()
     }
 
     /// Memory for an engine over this transport; `None` when it was given out before.

@@ -22,6 +22,7 @@ mod link;
 mod outgoing;
 mod watch;
 
+use crate::lane::Stream;
 use covey_wire::transport::{Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 use link::{Link, Stranger};
@@ -45,6 +46,8 @@ const CONNECT: Duration = Duration::from_secs(3);
 const ROUNDS: u32 = 16;
 /// After so many polls without anything a link is left to the kernel, where it is not the only one.
 const QUIET_POLLS: u32 = 1024;
+/// The same for a link by which little comes.
+const RESTING_POLLS: u32 = 64;
 /// After so many times that something came, a link that is watched is not watched any more.
 const BUSY_POLLS: u32 = 8;
 /// Between two looks whether machines still acknowledge.
@@ -211,15 +214,18 @@ impl Tcp {
     }
 
     fn look(&mut self, now_ms: u64) {
-        if self.near.len() > 1 {
-            let (links, watch) = (&mut self.links, &self.watch);
-            self.near.retain(|number| {
-                let link = &mut links[*number as usize];
-                let stays = link.quiet_polls < QUIET_POLLS || !link.is_settled();
-                link.is_near = stays || link.watch(watch, *number, false).is_err();
-                link.is_near
-            });
-        }
+        let (links, watch, is_only) = (&mut self.links, &self.watch, self.near.len() == 1);
+        self.near.retain(|number| {
+            let link = &mut links[*number as usize];
+            let quiet_polls = match (link.rests, is_only) {
+                (true, _) => RESTING_POLLS,
+                (false, false) => QUIET_POLLS,
+                (false, true) => return true,
+            };
+            let stays = link.quiet_polls < quiet_polls || !link.is_settled();
+            link.is_near = stays || link.watch(watch, *number, false).is_err();
+            link.is_near
+        });
         let mut is_somebody_new = !self.strangers.is_empty();
         if is_somebody_new || self.listener.is_some() || self.near.len() < self.links.len() {
             let mut ready = [0; 64];
@@ -383,6 +389,22 @@ impl Transport for Tcp {
         }
         // The next poll looks around.
         self.rounds = ROUNDS - 1;
+    }
+}
+
+impl Stream for Tcp {
+    fn end(&mut self, peer: Peer) {
+        Tcp::leave(self, peer);
+    }
+
+    fn rest(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get_mut(peer.0 as usize) {
+            link.rests = true;
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.gathers || !self.near.is_empty() || self.told < self.links.len()
     }
 }
 

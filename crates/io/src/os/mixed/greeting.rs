@@ -14,7 +14,7 @@
 use super::address::{ADDRESS_BYTES, Address};
 use super::secret::{PROOF_BYTES, Secret};
 
-const MAGIC: &[u8; 8] = b"COVEYMX1";
+const MAGIC: &[u8; 8] = b"COVEYMX2";
 const NONCE_BYTES: usize = 32;
 /// Of what either side says first.
 const CARD_BYTES: usize = MAGIC.len() + NONCE_BYTES + ADDRESS_BYTES;

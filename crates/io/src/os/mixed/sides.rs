@@ -1,7 +1,10 @@
 //! The peers, and over which transport each is reached.
 
 use super::address::Address;
+use crate::lane::{Here, Laned};
+use crate::os::ethernet::{Ethernet, Reached};
 use crate::os::packets::Tcp;
+use crate::os::random;
 use crate::os::shm::{self, Shm};
 use covey_wire::transport::{Refused, Sink};
 use covey_wire::{Peer, Span, Transport};
@@ -26,7 +29,8 @@ pub(super) enum Side {
 #[derive(Debug)]
 pub(super) struct Sides {
     pub shm: Shm,
-    pub tcp: Tcp,
+    /// With raw Ethernet beside it.
+    pub tcp: Laned<Tcp, Ethernet>,
     pub all: Vec<Side>,
     /// Where each was found, if it was met by an address.
     names: Vec<Option<Address>>,
@@ -37,10 +41,12 @@ pub(super) struct Sides {
     pub came: VecDeque<Peer>,
     /// Peers that could not be met: to be told of.
     pub lost: VecDeque<Peer>,
+    /// Why Ethernet could not be used, the last time.
+    pub no_ethernet: Option<String>,
 }
 
 impl Sides {
-    pub fn new(shm: Shm, tcp: Tcp) -> Sides {
+    pub fn new(shm: Shm, tcp: Laned<Tcp, Ethernet>) -> Sides {
         Sides {
             shm,
             tcp,
@@ -50,6 +56,7 @@ impl Sides {
             far: Vec::new(),
             came: VecDeque::new(),
             lost: VecDeque::new(),
+            no_ethernet: None,
         }
     }
 
@@ -96,8 +103,27 @@ impl Sides {
 
     /// A connection by TCP is the peer's.
     pub fn adopt(&mut self, peer: Peer, stream: TcpStream) -> io::Result<()> {
-        let far = self.tcp.adopt(stream)?;
+        let ends = stream.local_addr().and_then(|ours| Ok((ours.ip(), stream.peer_addr()?.ip())));
+        let far = self.tcp.stream().adopt(stream)?;
         self.join_far(peer, far);
+        if let (Ok((ours, theirs)), true) = (ends, self.tcp.may_offer()) {
+            match self.tcp.wire().reach(far, ours, theirs) {
+                Ok(reached) => self.offer(far, reached)?,
+                Err(error) => {
+                    let text = format!("no raw Ethernet between {ours} and {theirs}: {error}");
+                    self.tcp.is_forced().then(|| complain(&text));
+                    self.no_ethernet = Some(text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a peer how frames reach us.
+    fn offer(&mut self, far: Peer, reached: Option<Reached>) -> io::Result<()> {
+        let Some(Reached { place, number, frame_bytes_max }) = reached else { return Ok(()) };
+        let key = u64::from_le_bytes(random::bytes()?);
+        self.tcp.offer(far, Here { place, number, key, frame_bytes_max });
         Ok(())
     }
 
@@ -134,6 +160,12 @@ impl Sides {
         let mut named = Named { sink, names: &self.far, all: &mut self.all };
         self.tcp.poll(budget, &mut named)
     }
+}
+
+/// Who asked for it hears why it is not there.
+fn complain(text: &str) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| eprintln!("covey: {text}; TCP is used. It needs root or CAP_NET_RAW"));
 }
 
 /// An engine that hears of peers by the numbers that they have here.

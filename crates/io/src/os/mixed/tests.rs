@@ -42,7 +42,7 @@ enum By {
 fn settings(by: By) -> Settings {
     let shm = shm::Settings { heap_bytes: 1 << 16, peers_max: 64, ..shm::Settings::default() };
     let tcp = Some((Ipv4Addr::LOCALHOST, 0).into());
-    Settings { shm, near: by == By::Memory, tcp }
+    Settings { shm, near: by == By::Memory, tcp, ..Settings::default() }
 }
 
 fn end_with(settings: &Settings, secret: &[u8]) -> End {

@@ -30,6 +30,8 @@ pub(super) struct Link {
     life: Life,
     /// It is read from in each poll.
     pub is_near: bool,
+    /// Little comes by it: it is soon left to the kernel.
+    pub rests: bool,
     /// Polls since something came.
     pub quiet_polls: u32,
     /// Polls in which something came since it is watched.
@@ -58,8 +60,9 @@ impl Link {
         let (out, incoming) = (Outgoing::beginning_with(&HELLO), Incoming::new());
         let (life, is_near, watched) = (Life::Open, false, None);
         let (quiet_polls, busy_polls) = (0, 0);
+        let rests = false;
         let mut link =
-            Link { stream, out, incoming, life, is_near, quiet_polls, busy_polls, watched };
+            Link { stream, out, incoming, life, is_near, rests, quiet_polls, busy_polls, watched };
         link.flush();
         Ok(link)
     }
