@@ -218,6 +218,69 @@ fn every_version_of_libfabric_lists_the_provider() {
 }
 
 #[test]
+fn libfabric_s_own_ping_pong_runs_between_machines_by_raw_ethernet() {
+    if !has_program("fi_pingpong") || !has_program("ip") {
+        return skip("needs libfabric-bin and iproute2");
+    }
+    let names = [0, 1].map(|number| format!("covey-fi-{}-{number}", std::process::id()));
+    let Some(_machines) = Machines::new(&names) else {
+        return skip("needs root, to make networks");
+    };
+    for ethernet in ["1", "measured"] {
+        let place = Place::new();
+        let start = |machine: usize, arguments: &[&str]| {
+            let mut command = place.command("ip");
+            command.args(["netns", "exec", &names[machine], "fi_pingpong"]);
+            command.args(["-p", "covey", "-e", "rdm", "-I", "20", "-c"]).args(arguments);
+            command.env("COVEY_FI_ETHERNET", ethernet).env("COVEY_JOB_SECRET", "quail");
+            command.env("COVEY_FI_ADDRESS", format!("10.7.1.{}", machine + 1));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        };
+        let server = start(0, &[]);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let client = end_of(start(1, &["10.7.1.1"]));
+        let server = end_of(server);
+        assert!(client.ok && server.ok, "{}\n{}", client.said, server.said);
+        assert!(client.said.contains("1m"), "{}", client.said);
+        assert!(!client.said.contains("TCP is used"), "{}", client.said);
+    }
+}
+
+/// Two networks with a wire between them, which go away in the end.
+struct Machines<'a>(&'a [String; 2]);
+
+impl Machines<'_> {
+    fn new(names: &[String; 2]) -> Option<Machines<'_>> {
+        let machines = Machines(names);
+        let [first, second] = names;
+        let mut done = names.iter().all(|name| ip(&["netns", "add", name]));
+        done &= ip(&[
+            "-n", first, "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns",
+            second,
+        ]);
+        for (name, address) in names.iter().zip(["10.7.1.1/24", "10.7.1.2/24"]) {
+            done &= ip(&["-n", name, "addr", "add", address, "dev", "wire"]);
+            done &= ip(&["-n", name, "link", "set", "wire", "up"]);
+            done &= ip(&["-n", name, "link", "set", "lo", "up"]);
+        }
+        done.then_some(machines)
+    }
+}
+
+impl Drop for Machines<'_> {
+    fn drop(&mut self) {
+        for name in self.0 {
+            ip(&["netns", "del", name]);
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) -> bool {
+    let done = std::process::Command::new("ip").args(arguments).output();
+    done.is_ok_and(|done| done.status.success())
+}
+
+#[test]
 fn libfabric_s_own_ping_pong_runs() {
     if !has_program("fi_pingpong") {
         return skip("needs libfabric-bin");
