@@ -73,6 +73,11 @@ pub trait Stream: Transport {
         let _ = peer;
     }
 
+    /// Everything from this peer comes by it again.
+    fn rouse(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
     /// Whether it has had something lately, so that it should be polled each time.
     fn is_busy(&self) -> bool {
         true

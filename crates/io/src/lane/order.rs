@@ -7,6 +7,7 @@
 //! these have come; and its sender gives the stream nothing while a frame may still be lost ([`Lane::is_settled`]).
 
 use super::frame::{self, HEADER_BYTES, Header, Kind, PREFIX_BYTES, Packets};
+use covey_wire::transport::HEAD_BYTES_MAX;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Frames that may be without acknowledgement, and that are kept for being early, and for the stream.
@@ -85,7 +86,8 @@ struct Held {
 impl Lane {
     /// Whether a packet fits into a frame of so many bytes.
     pub fn fits(head: &[u8], bytes: usize, frame_bytes_max: usize) -> bool {
-        HEADER_BYTES + PREFIX_BYTES + head.len() + bytes <= frame_bytes_max
+        let packet = PREFIX_BYTES + head.len() + bytes;
+        head.len() <= HEAD_BYTES_MAX && HEADER_BYTES + packet <= frame_bytes_max
     }
 
     /// Whether no frame can be sent now.

@@ -42,7 +42,9 @@ impl<T: Stream, W: Wire> Laned<T, W> {
         if link.is_lost() {
             link.says.push_back(About::Stop);
             link.stop(now);
+            self.stream.rouse(peer);
         }
+        let link = &mut self.links[peer.0 as usize];
         let owes = link.lane.owes;
         if link.lane.owes_now(now) {
             self.emit_word(peer, if owes == Owes::Gap { Kind::Gap } else { Kind::Ack }, None);
@@ -124,6 +126,7 @@ impl<T: Stream, W: Wire> Laned<T, W> {
                 Word::Stop => {
                     let now = self.wire.now_ns();
                     self.links[peer.0 as usize].stop(now);
+                    self.stream.rouse(peer);
                 }
                 Word::Any => {}
             }

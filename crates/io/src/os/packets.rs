@@ -403,6 +403,13 @@ impl Stream for Tcp {
         }
     }
 
+    fn rouse(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get_mut(peer.0 as usize) {
+            link.rests = false;
+        }
+        self.bring_near(peer.0);
+    }
+
     fn is_busy(&self) -> bool {
         self.gathers || !self.near.is_empty() || self.told < self.links.len()
     }

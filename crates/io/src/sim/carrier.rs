@@ -15,7 +15,7 @@ use covey_wire::transport::{
 };
 use covey_wire::{Peer, Span, Transport};
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 pub use memory::SimMemory;
@@ -161,6 +161,7 @@ impl Carriers {
             me: index,
             gathers: false,
             entered: None,
+            resting: BTreeSet::new(),
         };
         let is_mapped = self.net.borrow().profile.is_mapped();
         let memory = SimMemory { memories: self.memories.clone(), me: index, is_mapped };
@@ -227,6 +228,8 @@ pub struct SimTransport {
     gathers: bool,
     /// The registration that is accessed.
     entered: Option<(usize, u32, u64)>,
+    /// Peers from which little comes.
+    resting: BTreeSet<Peer>,
 }
 
 /// When a packet is due that its sender keeps back.

@@ -35,8 +35,23 @@ impl Carriers {
     }
 }
 
+impl SimTransport {
+    /// Whether little is expected from a peer.
+    pub fn is_resting(&self, peer: Peer) -> bool {
+        self.resting.contains(&peer)
+    }
+}
+
 impl Stream for SimTransport {
     fn end(&mut self, peer: Peer) {
         panic!("{peer:?} broke the rules");
+    }
+
+    fn rest(&mut self, peer: Peer) {
+        self.resting.insert(peer);
+    }
+
+    fn rouse(&mut self, peer: Peer) {
+        self.resting.remove(&peer);
     }
 }
