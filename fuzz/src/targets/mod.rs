@@ -5,6 +5,7 @@ mod fuse;
 mod iscsi;
 mod layout;
 mod log;
+mod mixed;
 mod ninep;
 mod scsi;
 mod stripe;
@@ -29,6 +30,9 @@ pub const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("iscsi_target", iscsi::target),
     ("iscsi_initiator", iscsi::initiator),
     ("scsi_commands", scsi::commands),
+    ("mixed_callers", mixed::callers),
+    ("mixed_called", mixed::called),
+    ("mixed_address", mixed::address),
     ("uzura_packets", uzura::packets),
     ("uzura_frames", uzura::frames),
 ];
@@ -41,6 +45,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     seeds.extend(layout::seeds());
     seeds.extend(iscsi::seeds());
     seeds.extend(scsi::seeds());
+    seeds.extend(mixed::seeds());
     seeds.extend(uzura::seeds());
     seeds
 }

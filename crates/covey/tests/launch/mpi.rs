@@ -3,7 +3,7 @@
 use crate::run::cluster;
 use crate::support::lab::Lab;
 use crate::support::libraries;
-use crate::support::{Cluster, Finished, has_program, is_root, run, skip, until, wheels};
+use crate::support::{Cluster, Finished, covey, has_program, is_root, run, skip, until, wheels};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,8 +36,12 @@ impl Stack {
     }
 
     fn build(&self, program: &Path) {
+        self.build_of(Path::new(SOURCE), program);
+    }
+
+    fn build_of(&self, source: &Path, program: &Path) {
         let mut command = Command::new(&self.compiler[0]);
-        command.args(&self.compiler[1..]).arg("-O1").arg("-o").arg(program).arg(SOURCE);
+        command.args(&self.compiler[1..]).arg("-O1").arg("-o").arg(program).arg(source);
         if self.compiler.len() > 1 {
             command.arg("-lmpi");
         }
@@ -225,6 +229,63 @@ fn mpi_sends_over_covey_when_it_is_told_to() {
     refused(&["--mpi", "on", "--local", "true"]).says(&["n1 has no libcovey-fi.so", "hint:"]);
     refused(&["--local", "true"]).says(&["true is no MPI program", "hint:"]);
     lab.exec("n1", &[covey, "down"]);
+}
+
+/// The libraries that speak libfabric: Debian's MPICH does not.
+fn stacks_over_covey() -> Vec<Stack> {
+    let mut stacks = stacks();
+    stacks.retain(|stack| stack.name != "mpicc.mpich");
+    match wheels::MPICH_5.fetched() {
+        Ok(dir) => stacks.push(Stack::unpacked("PyPI MPICH 5", &dir, None)),
+        Err(why) => skip(why),
+    }
+    stacks
+}
+
+/// What the provider's own tests run on one machine, between nodes that have nothing but a network in common.
+#[test]
+fn programs_do_over_covey_between_nodes_what_they_do_on_one() {
+    if !is_root() {
+        return skip("needs root");
+    }
+    let Some(lab) = Lab::up("between", &["2"]) else { return };
+    let covey = env!("CARGO_BIN_EXE_covey");
+    lab.exec("n1", &[covey, "up"]);
+    let scratch = tempfile::tempdir().unwrap();
+    let library = scratch.path().join("libcovey-fi.so");
+    std::os::unix::fs::symlink(libraries::built("covey-fi", "libcovey_fi.so"), &library).unwrap();
+    let library = format!("COVEY_FI_LIBRARY={}", library.display());
+    for stack in stacks_over_covey() {
+        for (name, ranks) in [("mpi.c", "4"), ("windows.c", "2")] {
+            let program = scratch.path().join(format!("{name}-{}", stack.name.replace(' ', "-")));
+            stack.build_of(&libraries::source("crates/fi/tests/libfabric").join(name), &program);
+            let words = ["-w", "n[1-2]", "-n", ranks, "--fabric", "covey"];
+            let words = stack.words(&[&words[..], &[program.to_str().unwrap()]].concat());
+            let done = lab.try_exec("n1", &[&["env", &library, covey], &words[..]].concat());
+            assert!(done.ok && done.stdout == "right\n", "{}, {name}: {done}", stack.name);
+        }
+    }
+    lab.exec("n1", &[covey, "down"]);
+}
+
+#[test]
+fn programs_over_covey_write_a_file_of_the_mounted_file_system_by_mpi_io() {
+    let mut cluster = cluster(2);
+    let Some(mounted) = cluster.mount() else { return };
+    let library = cluster.scratch("libcovey-fi.so");
+    std::os::unix::fs::symlink(libraries::built("covey-fi", "libcovey_fi.so"), &library).unwrap();
+    for stack in stacks_over_covey() {
+        let program = cluster.scratch(&format!("io-{}", stack.name.replace(['.', ' '], "-")));
+        stack.build_of(&libraries::source("crates/fi/tests/libfabric/mpi.c"), &program);
+        let file = mounted.join(stack.name);
+        let words = ["-w", "io[1-2]", "-n", "4", "--fabric", "covey", program.to_str().unwrap()];
+        let mut command = covey();
+        command.env("COVEY_FI_LIBRARY", &library).arg("--config").arg(cluster.config());
+        command.args(stack.words(&[&words[..], &[file.to_str().unwrap()]].concat()));
+        let done = run(command);
+        assert!(done.ok && done.stdout == "right\n", "{}: {done}", stack.name);
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 4 * 1000 * 50 * 4);
+    }
 }
 
 /// Nodes with networks of their own: the ranks find each other by what the launcher carries, and talk by TCP.
