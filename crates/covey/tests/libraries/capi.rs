@@ -1,21 +1,12 @@
 //! `libcovey.so` as a program in C uses it: plain, under valgrind, and with gcc's sanitizers.
 
 use crate::support::libraries::{built, source};
+use crate::support::valgrind::VALGRIND;
 use crate::support::{has_program, run, skip};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
-
-/// What a thread keeps for itself until the end of the process is no leak.
-const VALGRIND: [&str; 6] = [
-    "valgrind",
-    "--quiet",
-    "--error-exitcode=9",
-    "--leak-check=full",
-    "--show-leak-kinds=definite,indirect",
-    "--errors-for-leak-kinds=definite",
-];
 
 const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 

@@ -18,6 +18,7 @@ pub mod network;
 pub mod packages;
 pub mod preload;
 pub mod uml;
+pub mod valgrind;
 pub mod wheels;
 
 pub use command::{Finished, covey, run, run_within};

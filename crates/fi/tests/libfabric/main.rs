@@ -6,6 +6,8 @@ extern crate covey_harness_macro;
 #[path = "../../../covey/tests/support/packages.rs"]
 #[allow(dead_code)]
 mod packages;
+#[path = "../../../covey/tests/support/valgrind.rs"]
+mod valgrind;
 #[path = "../../../covey/tests/support/wheels.rs"]
 #[allow(dead_code)]
 mod wheels;

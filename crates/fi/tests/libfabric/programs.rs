@@ -1,6 +1,7 @@
 //! Programs in C, and those of libfabric itself.
 
 use crate::packages::has_program;
+use crate::valgrind::VALGRIND;
 use crate::wheels::{INTEL_MPI, MPICH_4, MPICH_5, OPEN_MPI_5};
 use crate::{Place, end_of, ended, has_libfabric};
 use covey_harness::skip;
@@ -43,16 +44,6 @@ fn is_right_under(watched: Watched, name: &str, environment: &[(&str, &str)], ar
     let done = ended(command);
     assert!(done.ok && done.said.contains("right\n"), "{name}: {}", done.said);
 }
-
-/// What a thread keeps for itself until the end of the process is no leak.
-const VALGRIND: [&str; 6] = [
-    "valgrind",
-    "--quiet",
-    "--error-exitcode=9",
-    "--leak-check=full",
-    "--show-leak-kinds=definite,indirect",
-    "--errors-for-leak-kinds=definite",
-];
 
 /// What is run under those that watch: everything that one process does with itself.
 const PROGRAMS: [(&str, &[&str]); 6] = [
