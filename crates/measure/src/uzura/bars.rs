@@ -44,36 +44,22 @@ pub fn judge(all: &[Summary]) -> Vec<Bar> {
     }
     for bytes in [64 << 10, 1 << 20] {
         let floor = found.of(Over::Memory, What::Read(bytes));
-        bars.extend(found.bar(
-            Over::Memory,
-            What::PingPong(bytes),
-            floor,
-            1.0 / 0.9,
-            "process_vm_readv, 0.9 of its rate",
-        ));
+        let limit = Limit::of(floor, 1.0 / 0.9, "process_vm_readv, 0.9 of its rate");
+        bars.extend(found.bar(Judged::ours(Over::Memory, What::PingPong(bytes)), limit));
     }
     bars.extend(found.peer(Over::Memory, What::Stream(64), "Open MPI", 1.0));
     let socket = found.by(Over::Tcp, What::PingPong(64), "a bare socket");
-    bars.extend(found.bar(Over::Tcp, What::PingPong(64), socket, 1.1, "a bare socket, polled"));
+    let limit = Limit::of(socket, 1.1, "a bare socket, polled");
+    bars.extend(found.bar(Judged::ours(Over::Tcp, What::PingPong(64)), limit));
     bars.extend(found.peer(Over::Tcp, What::PingPong(8), "Open MPI", 1.05));
     let iperf = found.by(Over::Tcp, What::Stream(1 << 20), "iperf3");
-    bars.extend(found.bar(
-        Over::Tcp,
-        What::Stream(1 << 20),
-        iperf,
-        1.0 / 0.95,
-        "iperf3, 0.95 of its rate",
-    ));
+    let limit = Limit::of(iperf, 1.0 / 0.95, "iperf3, 0.95 of its rate");
+    bars.extend(found.bar(Judged::ours(Over::Tcp, What::Stream(1 << 20)), limit));
     for file_bytes in [1 << 20, 64 << 20] {
         let what = What::Served(file_bytes);
         let socket = found.by(Over::Memory, what, SOCKET);
-        bars.extend(found.bar(
-            Over::Memory,
-            what,
-            socket,
-            1.0 / 1.5,
-            "a unix socket, 1.5 of its rate",
-        ));
+        let limit = Limit::of(socket, 1.0 / 1.5, "a unix socket, 1.5 of its rate");
+        bars.extend(found.bar(Judged::ours(Over::Memory, what), limit));
     }
     for bytes in [8, 64, 1 << 10] {
         bars.extend(found.provider(Over::Memory, What::PingPong(bytes), 1.15));
@@ -90,6 +76,34 @@ pub fn judge(all: &[Summary]) -> Vec<Bar> {
         }
     }
     bars
+}
+
+/// What is judged: whose time of what.
+#[derive(Clone, Copy)]
+struct Judged<'a> {
+    who: &'a str,
+    over: Over,
+    what: What,
+}
+
+impl Judged<'_> {
+    fn ours(over: Over, what: What) -> Judged<'static> {
+        Judged { who: ENGINE, over, what }
+    }
+}
+
+/// At most the time of a floor, or of a library, times a factor.
+#[derive(Clone, Copy)]
+struct Limit<'a> {
+    against: Option<&'a Summary>,
+    factor: f64,
+    words: &'a str,
+}
+
+impl<'a> Limit<'a> {
+    fn of(against: Option<&'a Summary>, factor: f64, words: &'a str) -> Limit<'a> {
+        Limit { against, factor, words }
+    }
 }
 
 struct Found<'a>(&'a [Summary]);
@@ -110,28 +124,8 @@ impl Found<'_> {
         self.all(over, what).find(|one| one.who.starts_with(who))
     }
 
-    /// At most a floor's time, or a library's, times a factor.
-    fn bar(
-        &self,
-        over: Over,
-        what: What,
-        against: Option<&Summary>,
-        factor: f64,
-        words: &str,
-    ) -> Option<Bar> {
-        self.bar_of(ENGINE, over, what, against, factor, words)
-    }
-
-    /// The same of one of ours.
-    fn bar_of(
-        &self,
-        who: &str,
-        over: Over,
-        what: What,
-        against: Option<&Summary>,
-        factor: f64,
-        words: &str,
-    ) -> Option<Bar> {
+    fn bar(&self, judged: Judged<'_>, limit: Limit<'_>) -> Option<Bar> {
+        let (Judged { who, over, what }, Limit { against, factor, words }) = (judged, limit);
         let (ours, against) = (self.by(over, what, who)?, against?);
         let limit_ns = against.p10_ns * factor;
         Some(Bar {
@@ -148,7 +142,7 @@ impl Found<'_> {
 
     fn peer(&self, over: Over, what: What, who: &str, factor: f64) -> Option<Bar> {
         let against = self.by(over, what, who);
-        self.bar(over, what, against, factor, &against?.who)
+        self.bar(Judged::ours(over, what), Limit::of(against, factor, &against?.who))
     }
 
     /// Open MPI through the provider, at most what it takes its own way times a factor.
@@ -156,7 +150,7 @@ impl Found<'_> {
         let against = self.by(over, what, "Open MPI");
         let words = format!("{}, for the provider", against?.who);
         let who = format!("{PROVIDER} Open MPI");
-        self.bar_of(&who, over, what, against, factor, &words)
+        self.bar(Judged { who: &who, over, what }, Limit::of(against, factor, &words))
     }
 
     /// 1.25 times what a cache line takes, and 60 ns.
@@ -191,8 +185,9 @@ impl Found<'_> {
         ];
         let both = moves.into_iter().map(|(ours, theirs, factor, floor, words)| {
             let (what, best) = (What::Matrix(ours, shape, side), library(theirs));
-            let who = best.map_or("", |best| &best.who);
-            [self.bar(over, what, best, factor, who), self.bar(over, what, floor, 1.5, words)]
+            let (judged, who) = (Judged::ours(over, what), best.map_or("", |best| &best.who));
+            let limits = [Limit::of(best, factor, who), Limit::of(floor, 1.5, words)];
+            limits.map(|limit| self.bar(judged, limit))
         });
         both.flatten().flatten().collect()
     }
