@@ -7,6 +7,8 @@
  *
  *   pingpong-BYTES        half a round trip of a message
  *   stream-BYTES          a message among 64 that are under way, all from and to one place
+ *   halves-BYTES          as pingpong, without MPI: each rank copies a half by process_vm_readv or process_vm_writev, both at
+ *                         once, and a word each way says so
  *   send-gather-N         a matrix of N x N floats, by columns at the sender, contiguous at the receiver
  *   send-scatter-N        the same, contiguous at the sender, by columns at the receiver
  *   send-plain-N          as many bytes, contiguous on both sides
@@ -27,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,10 +37,10 @@ enum { ROUNDS_MAX = 20, OUTSTANDING = 64, BATCHES_PER_CHUNK = 25, LINE_BATCHES =
 static const double BATCH_NS = 100e3, SLOW_NS = 0.3e9;
 
 /* Words of MEMORY, in units of 16 longs: two cache lines. */
-enum { PING = 0, PONG = 16, CPU_OF_PEER = 32, BAD = 48, WORDS = 64 };
+enum { PING = 0, PONG = 16, CPU_OF_PEER = 32, BAD = 48, BEGUN = 64, WROTE = 80, READ = 96, WORDS = 112 };
 static atomic_long *words;
 
-enum kind { LINE, PINGPONG, STREAM, GATHER, SCATTER, PLAIN, GET_GATHER, GET_SCATTER, GET_PLAIN, CHECK, END };
+enum kind { LINE, PINGPONG, STREAM, HALVES, GATHER, SCATTER, PLAIN, GET_GATHER, GET_SCATTER, GET_PLAIN, CHECK, END };
 
 struct what {
     const char *name;
@@ -50,6 +53,8 @@ struct what {
 };
 
 static int rank;
+/* Where the other rank's block lies, and the process that it is in. */
+static struct { long pid, block; } other;
 static char *block;
 static float *matrix, *flat;
 
@@ -156,6 +161,33 @@ static void lines(long base, long rounds)
         }
 }
 
+static void copy_half(long bytes, int is_sender)
+{
+    long half = bytes / 2 & ~4095L, at = is_sender ? half : 0, size = is_sender ? bytes - half : half;
+    struct iovec here = { block + at, size }, there = { (char *)other.block + at, size };
+    long done = is_sender ? process_vm_writev(other.pid, &here, 1, &there, 1, 0)
+                          : process_vm_readv(other.pid, &here, 1, &there, 1, 0);
+    if (done != size)
+        fail("the kernel does not copy between these processes", "halves");
+}
+
+static void halves(long bytes, long rounds)
+{
+    static long message;
+    for (long i = 0; i < 2 * rounds; i++) {
+        int is_sender = rank == i % 2;
+        message++;
+        if (is_sender)
+            atomic_store_explicit(&words[BEGUN], message, memory_order_release);
+        while (atomic_load_explicit(&words[BEGUN], memory_order_acquire) != message)
+            ;
+        copy_half(bytes, is_sender);
+        atomic_store_explicit(&words[is_sender ? WROTE : READ], message, memory_order_release);
+        while (atomic_load_explicit(&words[is_sender ? READ : WROTE], memory_order_acquire) != message)
+            ;
+    }
+}
+
 /* One rank's half of some rounds. */
 static void rounds_of(const struct what *what, enum kind kind, long base, long rounds)
 {
@@ -164,6 +196,8 @@ static void rounds_of(const struct what *what, enum kind kind, long base, long r
         return lines(base, rounds);
     if (kind == STREAM)
         return stream(n, rounds);
+    if (kind == HALVES)
+        return halves(n, rounds);
     for (long i = 0; i < rounds; i++)
         switch (kind) {
         case PINGPONG:
@@ -332,7 +366,7 @@ static void slice(struct what *all, long index, double slice_ns, FILE *file)
 }
 
 static const struct { const char *prefix; enum kind kind; int is_owned; } NAMES[] = {
-    { "pingpong-", PINGPONG, 0 },       { "stream-", STREAM, 0 },
+    { "pingpong-", PINGPONG, 0 },       { "stream-", STREAM, 0 },             { "halves-", HALVES, 0 },
     { "send-gather-", GATHER, 0 },      { "send-scatter-", SCATTER, 0 },      { "send-plain-", PLAIN, 0 },
     { "get-gather-", GET_GATHER, 0 },   { "get-scatter-", GET_SCATTER, 0 },   { "get-plain-", GET_PLAIN, 0 },
     { "owned-get-gather-", GET_GATHER, 1 }, { "owned-get-scatter-", GET_SCATTER, 1 }, { "owned-get-plain-", GET_PLAIN, 1 },
@@ -420,6 +454,8 @@ int main(int count, char **arguments)
     if (!block || !matrix || !flat)
         fail("no memory", "start");
     memset(block, 1, block_bytes);
+    long own[2] = { getpid(), (long)block };
+    MPI_Sendrecv(own, 2, MPI_LONG, 1 - rank, 2, &other, 2, MPI_LONG, 1 - rank, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank != 0) {
         answer(all);
