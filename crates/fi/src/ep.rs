@@ -185,7 +185,10 @@ pub unsafe fn open(
     let mut mixed = Mixed::new(&settings)?;
     let address = mixed.open(&settings, Secret::of_job()?)?;
     let seed = u64::from_le_bytes(random::bytes()?);
-    let config = Config { seed, eager_bytes_max: eager_bytes_max(), ..Config::default() };
+    let (eager, config) = (eager_limit(), Config::default());
+    let eager_bytes_max = eager.unwrap_or(EAGER_BYTES);
+    let eager_posted_bytes_max = eager.unwrap_or(config.eager_posted_bytes_max);
+    let config = Config { seed, eager_bytes_max, eager_posted_bytes_max, ..config };
     // SAFETY: what a program names in its operations and registrations is memory of its own for as long as libfabric
     // says, which is until their end.
     let memory = unsafe { Addresses::new() };
@@ -256,13 +259,13 @@ fn place_of(info: &Info) -> Result<SocketAddr> {
 }
 
 /// Longest message that is sent at once: what was measured to be best, where the environment says it.
-fn eager_bytes_max() -> usize {
-    let named = covey_io::boundary::variable(c"COVEY_FI_EAGER_LIMIT");
-    let named = named.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
-    named.map_or(EAGER_BYTES, |bytes: usize| bytes.clamp(64, EAGER_BYTES_MAX))
+fn eager_limit() -> Option<usize> {
+    let named = covey_io::boundary::variable(c"COVEY_FI_EAGER_LIMIT")?;
+    let named: usize = String::from_utf8(named).ok()?.trim().parse().ok()?;
+    Some(named.clamp(64, EAGER_BYTES_MAX))
 }
 
-/// Near and far: up to here two copies take less than a question and an answer.
+/// Where the receiver reaches the sender's memory: up to here two copies take less than a question and an answer.
 const EAGER_BYTES: usize = 16 << 10;
 /// What the engine's window has room for.
 const EAGER_BYTES_MAX: usize = 64 << 10;

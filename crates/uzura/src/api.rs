@@ -339,6 +339,11 @@ pub const HEADER_BYTES_MAX: usize = 256;
 pub struct Config {
     /// Longest message that is sent at once, in bytes; longer ones wait for their receiver.
     pub eager_bytes_max: usize,
+    /// The same where the transport sends from where the message lies, and only packets reach the receiver: there to ask
+    /// for it takes longer than a copy.
+    pub eager_posted_bytes_max: usize,
+    /// Shorter ones are copied also there, so that they leave together with others.
+    pub copied_bytes_max: usize,
     /// Memory for messages that nobody has received yet, for each peer. A sender knows it and waits, so it is never
     /// exceeded.
     pub window_bytes: u64,
@@ -356,6 +361,8 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             eager_bytes_max: 4 << 10,
+            eager_posted_bytes_max: 64 << 10,
+            copied_bytes_max: 4 << 10,
             window_bytes: 1 << 20,
             operations_max: 1 << 16,
             near_table_bytes: 4 << 20,

@@ -262,6 +262,9 @@ impl<M: Memory> Core<M> {
             self.peers[op.peer.0 as usize].deliveries += 1;
         } else if op.posted == 0 {
             self.complete(index);
+        } else {
+            // The transport still reads it.
+            op.state = State::Moving;
         }
     }
 
@@ -375,7 +378,10 @@ impl<M: Memory> Sink for Core<M> {
     }
 
     fn place(&mut self, peer: Peer, head: &[u8], bytes: usize) -> Option<Span> {
-        let Some(Head::Data { op, at }) = Head::decode(head) else { return None };
+        let (op, at) = match Head::decode(head)? {
+            Head::Data { op, at } => (op, at),
+            head => return self.place_message(peer, &head, bytes as u64),
+        };
         let index = self.awaited(peer, op, at, bytes)?;
         let op = &self.ops[index];
         let is_plain = matches!(op.what, What::Receive | What::Get) && op.local.form.is_none();
@@ -384,9 +390,13 @@ impl<M: Memory> Sink for Core<M> {
     }
 
     fn placed(&mut self, peer: Peer, head: &[u8], bytes: usize) {
-        let Some(Head::Data { op, at }) = Head::decode(head) else { return };
-        if let Some(index) = self.awaited(peer, op, at, bytes) {
-            self.arrived(index, bytes as u64);
+        match Head::decode(head) {
+            Some(Head::Data { op, at }) => {
+                if let Some(index) = self.awaited(peer, op, at, bytes) {
+                    self.arrived(index, bytes as u64);
+                }
+            }
+            _ => self.message_placed(peer, bytes as u64),
         }
     }
 

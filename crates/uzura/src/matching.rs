@@ -7,7 +7,7 @@
 use crate::api::{Claim, Source, Tag};
 use crate::envelope::{Envelope, Traits};
 use crate::numbers::{ANYBODY, OpIndex};
-use crate::ops::{Ops, Ready};
+use crate::ops::{Op, Ops, Ready};
 use crate::order::Types;
 use covey_wire::Peer;
 
@@ -82,6 +82,24 @@ impl Posted {
         let (before, found) = exact?;
         leave(ops, &mut self.exact[bucket], before, found);
         Some(found)
+    }
+
+    /// The same, if `is_it` is true of that receive and no header has to be looked at.
+    pub fn take_if(
+        &mut self,
+        ops: &mut Ops,
+        peer: Peer,
+        tag: u64,
+        is_it: impl FnOnce(&Op) -> bool,
+    ) -> Option<OpIndex> {
+        if self.rules.first != OpIndex::NONE {
+            return None;
+        }
+        let exact = find(ops, self.exact[bucket(peer, tag)], peer, tag);
+        let wild = find(ops, self.wild, peer, tag);
+        let both = [exact, wild].into_iter().flatten().map(|(_, index)| index);
+        let first = both.min_by_key(|index| ops[*index].order)?;
+        if is_it(&ops[first]) { self.take(ops, peer, tag, &[]) } else { None }
     }
 
     #[cold]

@@ -34,6 +34,8 @@ pub(crate) struct PeerState {
     pub told: Told,
     pub telling: Option<Telling>,
     pub known: Known,
+    /// The receive into which the transport reads a message of it.
+    pub placing: Option<Wire>,
     /// It is among those that have something to be sent.
     pub is_queued: bool,
     /// Its transport had no room when we last tried.
@@ -59,6 +61,7 @@ impl PeerState {
             told: Told::default(),
             telling: None,
             known: Known::default(),
+            placing: None,
             is_queued: false,
             is_full: false,
         }

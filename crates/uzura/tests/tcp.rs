@@ -110,6 +110,45 @@ fn messages_of_every_size_arrive_whether_awaited_or_not() {
 }
 
 #[test]
+fn a_message_of_64_kib_leaves_at_once_and_is_copied_by_the_kernel_alone() {
+    let mut ends = pair();
+    let size = 64 << 10;
+    let [from, to] = [0, 1].map(|at: usize| ends[at].memory().block(size));
+    write(&mut ends[0], from, &noise(size as u64));
+    let receive = ends[1].receive(Source::Any, Tag::exact(7), Local::bytes(to), 0);
+    // Its answer is taken on the way, so that all that comes first has come.
+    let short = [0, 1].map(|at: usize| ends[at].memory().block(1));
+    let ask = ends[1].send(OTHER, 1, Local::bytes(short[1]), 0);
+    let asked = ends[0].receive(Source::Any, Tag::exact(1), Local::bytes(short[0]), 0);
+    assert!(ends_of(&mut ends, vec![(1, ask), (0, asked)]).iter().all(Result::is_ok));
+    let before = [0, 1].map(|at: usize| ends[at].stats());
+    let send = ends[0].send(OTHER, 7, Local::bytes(from), 0);
+    assert!(ends_of(&mut ends, vec![(0, send), (1, receive)]).iter().all(Result::is_ok));
+    let after = [0, 1].map(|at: usize| ends[at].stats());
+    assert!(bytes(&mut ends[1], to) == noise(size as u64));
+    assert_eq!((after[0].eager, after[0].rendezvous), (before[0].eager + 1, 0));
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(after.bytes_copied, before.bytes_copied);
+    }
+}
+
+#[test]
+fn a_message_that_is_longer_than_its_receive_is_cut_off_however_it_is_sent() {
+    let mut ends = pair();
+    for size in [100, 5000, 40_000, 64 << 10, 100_000] {
+        let from = ends[0].memory().block(size);
+        write(&mut ends[0], from, &noise(size as u64));
+        let to = ends[1].memory().block(size - 50);
+        let receive = ends[1].receive(Source::Any, Tag::exact(7), Local::bytes(to), 0);
+        let send = ends[0].send(OTHER, 7, Local::bytes(from), 0);
+        let done = ends_of(&mut ends, vec![(0, send), (1, receive)]);
+        assert!(done[0].is_ok(), "{size} bytes: {done:?}");
+        assert_eq!(done[1], Err(Fault::Truncated), "{size} bytes");
+        assert!(bytes(&mut ends[1], to) == noise(size as u64)[..size - 50], "{size} bytes");
+    }
+}
+
+#[test]
 fn a_matrix_is_transposed_on_the_way_by_send_put_and_get() {
     let mut ends = pair();
     let size = SIDE * SIDE * 4;

@@ -6,11 +6,11 @@ use crate::api::{Access, Completion, End, Rights};
 use crate::envelope::{Envelope, Traits};
 use crate::matching::Body;
 use crate::numbers::OpIndex;
-use crate::ops::{Ready, State};
+use crate::ops::{Op, Ready, State};
 use crate::order::Types;
-use crate::packet::Head;
+use crate::packet::{Head, PLAIN};
 use crate::peers::ENVELOPE_BYTES;
-use covey_wire::{Memory, Peer};
+use covey_wire::{Memory, Peer, Span};
 
 /// What a peer says of a message that waits.
 pub(super) struct Waiting {
@@ -93,6 +93,42 @@ impl<M: Memory> Core<M> {
             let buffer = early.buffer(payload);
             self.stats.bytes_held += payload.len() as u64;
             early.add(peer, envelope, Body::Whole(buffer), cost, types);
+        }
+    }
+
+    /// Where a message is to be read whose head has come: into the memory of the receive that it is for, if that takes it as
+    /// it is.
+    pub(super) fn place_message(&mut self, peer: Peer, head: &Head, bytes: u64) -> Option<Span> {
+        let envelope = match *head {
+            Head::Eager { tag } => Envelope::tagged(tag),
+            Head::Message { op, traits, tag, data, types: PLAIN, .. } => {
+                Envelope { traits: Traits::of_bits(traits)?, tag, data, op }
+            }
+            _ => return None,
+        };
+        if self.peer(peer).is_err() || self.is_foreign(peer) {
+            return None;
+        }
+        let posted = &mut self.queues[envelope.traits.queue()].posted;
+        let takes =
+            |op: &Op| op.local.form.is_none() && op.bytes >= bytes && !op.traits.has(Traits::MANY);
+        let index = posted.take_if(&mut self.ops, peer, envelope.tag, takes)?;
+        self.matched(index, peer, &envelope, bytes);
+        let op = &mut self.ops[index];
+        op.theirs = envelope.op;
+        let place = op.local.span.part(0, bytes);
+        self.peers[peer.0 as usize].placing = Some(self.ops.wire(index));
+        place
+    }
+
+    /// All of such a message is there.
+    pub(super) fn message_placed(&mut self, peer: Peer, bytes: u64) {
+        let Ok(state) = self.peer(peer) else { return };
+        let wire = state.placing.take();
+        let index = wire.and_then(|wire| self.ops.of_wire(wire, peer));
+        self.give_back(peer, bytes + ENVELOPE_BYTES);
+        if let Some(index) = index {
+            self.arrived(index, bytes);
         }
     }
 

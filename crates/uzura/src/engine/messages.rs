@@ -33,6 +33,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let is_done_when_sent = !envelope.traits.has(Traits::DELIVERED);
         if self.core.peer(to)?.is_clear_and_alike()
             && is_done_when_sent
+            && !self.is_to_be_posted(to, &what, header, bytes)
             && self.send_now(to, &envelope, header, &what, bytes, PLAIN)?
         {
             return Ok(Started::Done(Completion::well(context, to, tag, bytes)));
@@ -55,6 +56,26 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         Ok(Started::Pending(id))
     }
 
+    /// Whether a message that is not announced is sent from where it lies.
+    #[inline]
+    pub(super) fn is_to_be_posted(
+        &self,
+        to: Peer,
+        what: &Local,
+        header: &[u8],
+        bytes: u64,
+    ) -> bool {
+        bytes > self.core.config.copied_bytes_max as u64
+            && what.form.is_none()
+            && header.is_empty()
+            && self.posts(to, bytes)
+    }
+
+    fn posts(&self, to: Peer, bytes: u64) -> bool {
+        let most = self.core.config.eager_posted_bytes_max;
+        bytes <= self.transport.post_bytes_max(to).min(most) as u64
+    }
+
     /// Sends a short message if there is room for it. `types` is the slot of its elements, for a peer that needs them.
     #[inline]
     pub(super) fn send_now(
@@ -72,13 +93,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes > max as u64 || core.peers[to.0 as usize].room < cost {
             return Ok(false);
         }
-        let Envelope { traits, tag, data, op } = *envelope;
-        let head = if types == PLAIN && traits.is_none() {
-            Head::Eager { tag }.encode()
-        } else {
-            let (traits, header) = (traits.bits(), header.len() as u16);
-            Head::Message { op, traits, tag, data, types, header }.encode()
-        };
+        let head = head_of(envelope, types, header.len()).encode();
         let (peer, total) = (to, bytes as usize);
         let sent = if what.form.is_none() {
             let transport = &mut self.transport;
@@ -400,6 +415,17 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         self.core.stats.direct += u64::from(fetched != Fetched::Not);
         Ok(fetched)
     }
+}
+
+/// The head of a message that is sent at once.
+#[inline]
+pub(super) fn head_of(envelope: &Envelope, types: u16, header_bytes: usize) -> Head {
+    let Envelope { traits, tag, data, op } = *envelope;
+    if types == PLAIN && traits.is_none() {
+        return Head::Eager { tag };
+    }
+    let (traits, header) = (traits.bits(), header_bytes as u16);
+    Head::Message { op, traits, tag, data, types, header }
 }
 
 const TAGGED: usize = 0;

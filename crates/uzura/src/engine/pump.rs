@@ -2,6 +2,7 @@
 //! them long transfers, a packet at a time.
 
 use super::Engine;
+use super::messages::head_of;
 use crate::Fault;
 use crate::api::Access;
 use crate::envelope::{Envelope, Traits};
@@ -226,16 +227,20 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             Ok(types) => types,
             Err(step) => return Ok(step),
         };
+        let room = self.core.peers[peer.0 as usize].room;
+        let has_room = room >= bytes + ENVELOPE_BYTES;
+        if types == PLAIN && has_room && self.is_to_be_posted(peer, &local, header, bytes) {
+            return Ok(self.post_message(peer, index, &envelope));
+        }
         if self.send_now(peer, &envelope, header, &local, bytes, types)? {
             return Ok(Finished);
         }
         let cost = header.len() as u64 + ENVELOPE_BYTES;
-        let room = self.core.peers[peer.0 as usize].room;
         if room < cost {
             return Ok(Waits);
         }
         let short = self.core.config.eager_bytes_max.min(self.transport.packet_bytes_max());
-        if bytes <= short as u64 && room >= bytes + ENVELOPE_BYTES {
+        if bytes <= short as u64 && has_room {
             return Ok(Full);
         }
         let form = local.form.and_then(|form| self.core.forms.find(form).ok()).cloned();
@@ -260,6 +265,24 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             self.core.ops[index].state = State::Announced;
         }
         Ok(step)
+    }
+
+    /// Sends all of a message from where it lies, for which the peer has room.
+    fn post_message(&mut self, peer: Peer, index: OpIndex, envelope: &Envelope) -> Step {
+        let Op { local, bytes, .. } = self.core.ops[index];
+        let (head, token) =
+            (head_of(envelope, PLAIN, 0).encode(), self.core.ops.wire(index).token());
+        match self.transport.post(token, peer, &head, local.span) {
+            Ok(transfer) => {
+                let op = &mut self.core.ops[index];
+                op.posted = u32::from(transfer == Transfer::Started);
+                (op.moved, op.wanted) = (bytes, bytes);
+                self.core.peers[peer.0 as usize].room -= bytes + ENVELOPE_BYTES;
+                self.core.stats.eager += 1;
+                Finished
+            }
+            Err(refused) => self.sent(peer, Err(refused)),
+        }
     }
 
     /// Tells a peer of a put that has taken place.

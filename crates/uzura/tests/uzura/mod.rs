@@ -122,6 +122,8 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
             let (transport, memory) = way::Way::new(&carriers, node, is_lossy);
             let config = Config {
                 eager_bytes_max: rng.index(4) * 150,
+                eager_posted_bytes_max: rng.index(4) * 300,
+                copied_bytes_max: rng.index(3) * 50,
                 window_bytes: 4096 + rng.below(8192),
                 operations_max: 4096,
                 near_table_bytes: rng.index(3) * 256,

@@ -9,8 +9,10 @@ use covey_wire::transport::{HEAD_BYTES_MAX, Sink};
 use covey_wire::{Peer, Span};
 use std::io;
 
-/// Read at once; each has room for a packet that is copied.
+/// Read at once at most; each has room for a packet that is copied.
 const BUFFER_BYTES: usize = 80 << 10;
+/// Read at once where little came before: what is long goes on into its place, and is not copied from here.
+const FIRST_BYTES: usize = 8 << 10;
 /// A longer payload is asked a place for when not all of it is there.
 const PLACED_BYTES_MIN: usize = 4 << 10;
 /// Read together with the rest of a payload: what of the next one comes here has to be copied.
@@ -23,6 +25,8 @@ pub(super) struct Incoming {
     buffer: Box<[u8]>,
     begin: usize,
     end: usize,
+    /// Read at once next.
+    next_bytes: usize,
     has_hello: bool,
     is_closed: bool,
     payload: Option<Payload>,
@@ -62,7 +66,15 @@ struct Frame {
 impl Incoming {
     pub fn new() -> Incoming {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        Incoming { buffer, begin: 0, end: 0, has_hello: false, is_closed: false, payload: None }
+        Incoming {
+            buffer,
+            begin: 0,
+            end: 0,
+            next_bytes: FIRST_BYTES,
+            has_hello: false,
+            is_closed: false,
+            payload: None,
+        }
     }
 
     /// Drops what has come, and takes nothing more.
@@ -100,7 +112,7 @@ impl Incoming {
         let room = match (&self.payload, &rest) {
             (Some(payload), Some(rest)) if rest.iov_len < payload.bytes - payload.filled => 0,
             (Some(_), _) => BEHIND_BYTES,
-            (None, _) => self.buffer.len() - self.end,
+            (None, _) => self.next_bytes.min(self.buffer.len() - self.end),
         };
         let room = &mut self.buffer[self.end..][..room];
         let behind = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
@@ -114,6 +126,11 @@ impl Incoming {
             payload.settle();
         }
         self.end += count - of_payload;
+        if rest.is_none() {
+            // As long as there is more than is asked for, more is asked for.
+            let more = (self.next_bytes * 4).min(BUFFER_BYTES);
+            self.next_bytes = if count == wanted { more } else { FIRST_BYTES };
+        }
         Ok(Read { is_all_that_was_asked: count == wanted, is_of_a_payload: of_payload > 0 })
     }
 
@@ -149,6 +166,7 @@ impl Incoming {
                 let payload = Payload::begin(&frame, &self.buffer[begin..][..there], peer, sink);
                 self.begin = begin + there;
                 self.payload = Some(payload);
+                self.next_bytes = FIRST_BYTES;
             } else {
                 break;
             }
