@@ -327,3 +327,64 @@ fn memory_that_is_full_of_peers_leaves_tcp() {
         assert_eq!(ends[from].mixed.is_near(peer), Some(from == 1));
     }
 }
+
+/// A program that was started again at the same port is another one.
+#[test]
+fn one_that_was_started_again_at_the_same_address_is_not_taken_for_the_one_before() {
+    for by in [By::Memory, By::Tcp] {
+        let mut ends = vec![end(by), end(by)];
+        let before = ends[1].address;
+        let peer = ends[0].mixed.call(&before).expect("a peer");
+        say(&mut ends, 0, peer, b"one");
+        wait(&mut ends, |ends| has_heard(&ends[1], b"one"));
+        ends.truncate(1);
+        let again = Settings { tcp: before.tcp(), ..settings(by) };
+        ends.push(end_with(&again, b"quail"));
+        wait(&mut ends, |ends| ends[0].heard.dead == [peer]);
+        // Its old name leads to nobody, its new one to it.
+        let late = ends[0].mixed.call(&before).expect("a number");
+        wait(&mut ends, |ends| ends[0].heard.dead.contains(&late));
+        let after = ends[1].address;
+        assert_eq!(after.tcp(), before.tcp());
+        let peer = ends[0].mixed.call(&after).expect("a peer");
+        say(&mut ends, 0, peer, b"two");
+        wait(&mut ends, |ends| has_heard(&ends[1], b"two"));
+        assert!(!has_heard(&ends[1], b"one"));
+    }
+}
+
+/// What somebody else of the machine says at the socket of an endpoint, whatever it knows.
+#[test]
+fn another_user_of_the_machine_is_not_heard_even_with_the_secret() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut ends = [end(By::Memory), end(By::Memory)];
+    let to = ends[0].address;
+    let of = Address { user: to.user, ..ends[1].address };
+    let other = std::thread::spawn(move || {
+        // SAFETY: it takes numbers, and changes this thread alone.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+        let line::Socket::Near(stream) = line::Socket::call_near(&to).expect("it is seen") else {
+            unreachable!("it was called by its socket");
+        };
+        let secret = Secret::of(b"quail");
+        let (greeting, first) = greeting::Greeting::calls(&secret, &of, [7; 32]);
+        let mut line = line::Line::new(line::Socket::Near(stream), greeting, first);
+        let begun = Instant::now();
+        loop {
+            match line.go_on() {
+                Ok(greeting::Step::More) => assert!(begun.elapsed() < Duration::from_secs(60)),
+                Ok(step) => return Some(step),
+                Err(_) => return None,
+            }
+        }
+    });
+    wait(&mut ends, |_| other.is_finished());
+    assert_eq!(other.join().expect("it ends"), None, "it was answered");
+    assert!(ends[0].heard.joined.is_empty() && ends[0].mixed.came().is_none());
+    // Its own users are heard as before.
+    let peer = ends[1].mixed.call(&to).expect("a peer");
+    say(&mut ends, 1, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+}

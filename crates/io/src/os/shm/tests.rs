@@ -1,8 +1,10 @@
-//! A message that both ends copy, whose sender stops between its claim and its word.
+//! A message that both ends copy, whose sender stops between its claim and its word; and a peer that writes anything
+//! anywhere.
 
 use super::share::{Claimed, Help};
 use super::*;
-use std::sync::atomic::AtomicBool;
+use crate::sim::Rng;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const BYTES: u64 = 1 << 20;
 const TOKEN: u64 = 77;
@@ -150,4 +152,100 @@ fn a_transport_that_is_closed_waits_for_who_writes_into_its_memory() {
         drop(receiver);
         assert!(is_done.load(Ordering::SeqCst));
     });
+}
+
+/// Lends one piece of memory to whoever asks for it.
+#[derive(Default)]
+struct Lends {
+    lent: Span,
+    packets: usize,
+}
+
+impl Sink for Lends {
+    fn packet(&mut self, _peer: Peer, head: &[u8], payload: &[u8]) {
+        assert!(head.len() <= 48 && payload.len() <= ring::PACKET_BYTES_MAX);
+        self.packets += 1;
+    }
+
+    fn lends(&self, _peer: Peer, _message: u32, span: Span) -> bool {
+        span == self.lent
+    }
+
+    fn dead(&mut self, _peer: Peer) {}
+}
+
+/// All words that a peer may write to and that somebody reads: of the inbox in this memory, and its table.
+fn words(of: &Arena) -> Vec<&AtomicU64> {
+    let (consumed, offer) = (of.consumed(0), of.offer(0));
+    let mut words = vec![&consumed.slots, &consumed.bytes, &of.access(0).key];
+    words.extend([&offer.claim, &offer.message, &offer.from, &offer.into, &offer.bytes]);
+    words.extend([&offer.done, &offer.given_back]);
+    for slot in 0..8 {
+        let row = of.row(slot);
+        words.extend([&row.key, &row.address, &row.bytes, &row.rights]);
+    }
+    for line in 0..16 {
+        // SAFETY: a line of the mapping, its word an atomic.
+        words.push(unsafe { &(*of.slots(0).add(line)).word });
+    }
+    words
+}
+
+/// Nothing is read or written elsewhere, nobody panics, and nobody waits for ever.
+#[test]
+fn whatever_a_peer_writes_into_shared_memory_harms_nobody_but_its_own_messages() {
+    let settings = || Settings { heap_bytes: 1 << 16, peers_max: 1, ..Settings::default() };
+    let (from, into, theirs) = (vec![1_u8; 1 << 16], vec![0_u8; 1 << 16], vec![0_u8; 1 << 16]);
+    for seed in 0..100 {
+        let mut random = Rng::new(seed);
+        let (ours, others) = UnixStream::pair().expect("sockets");
+        let other = std::thread::spawn(move || {
+            let mut shm = Shm::new(settings()).expect("shared memory");
+            shm.meet(others).expect("they meet");
+            shm
+        });
+        let mut honest = Shm::new(settings()).expect("shared memory");
+        honest.meet(ours).expect("they meet");
+        let odd = other.join().expect("it is there");
+        let mut sink = Lends { lent: span(&from), packets: 0 };
+        let both = [honest.arena.clone(), odd.arena.clone()];
+        for _ in 0..60 {
+            for arena in &both {
+                let words = words(arena);
+                for _ in 0..random.below(4) {
+                    let value = match random.below(4) {
+                        0 => random.next(),
+                        1 => random.below(1 << 16) << 32 | random.below(1 << 16),
+                        2 => random.below(20) << 32 | random.below(1 << 32),
+                        _ => random.below(64),
+                    };
+                    words[random.index(words.len())].store(value, Ordering::Release);
+                }
+            }
+            if random.chance(200) {
+                // One that asks for what it may have, with a word that may say anything.
+                let offer = honest.arena.offer(0);
+                offer.from.store(sink.lent.address, Ordering::Relaxed);
+                offer.into.store(span(&theirs).address, Ordering::Relaxed);
+                offer.bytes.store(sink.lent.bytes, Ordering::Relaxed);
+                offer.claim.store(random.below(9) << 32 | random.below(20), Ordering::Release);
+            }
+            honest.poll(16, &mut sink);
+            match random.below(6) {
+                0 => drop(honest.send(Peer(0), &[1; 40], random.index(300), |room| room.fill(2))),
+                1 => {
+                    let (slot, key) = (random.below(8) as u32, random.below(64));
+                    if honest.enter(Peer(0), slot, key).is_ok() {
+                        honest.leave(Peer(0));
+                    }
+                }
+                2 => drop(honest.fetch(TOKEN, Peer(0), MESSAGE, span(&from), span(&into))),
+                _ => {}
+            }
+        }
+        drop(odd);
+        // What is not over with a peer that is gone ends with it.
+        drop(honest);
+    }
+    assert!(from.iter().all(|byte| *byte == 1), "it was lent to be read");
 }
