@@ -236,7 +236,11 @@ fn stacks_over_covey() -> Vec<Stack> {
     let mut stacks = stacks();
     stacks.retain(|stack| stack.name != "mpicc.mpich");
     match wheels::MPICH_5.fetched() {
-        Ok(dir) => stacks.push(Stack::unpacked("PyPI MPICH 5", &dir, None)),
+        Ok(dir) => {
+            // It finds both PMI and PMIx, and wants to be told which.
+            let env = Some("MPIR_CVAR_PMI_VERSION=1".to_owned());
+            stacks.push(Stack::unpacked("PyPI MPICH 5", &dir, env));
+        }
         Err(why) => skip(why),
     }
     stacks
@@ -256,10 +260,13 @@ fn programs_do_over_covey_between_nodes_what_they_do_on_one() {
     std::os::unix::fs::symlink(libraries::built("covey-fi", "libcovey_fi.so"), &library).unwrap();
     let library = format!("COVEY_FI_LIBRARY={}", library.display());
     for stack in stacks_over_covey() {
-        for (name, ranks) in [("mpi.c", "4"), ("windows.c", "2")] {
+        // Open MPI 4.1 makes no windows over pml/cm between nodes (MPI_ERR_WIN): of Open MPI only messages are tried.
+        let has_windows = stack.name.contains("MPICH");
+        let programs = [("mpi.c", "4"), ("windows.c", "2")];
+        for (name, ranks) in &programs[..1 + usize::from(has_windows)] {
             let program = scratch.path().join(format!("{name}-{}", stack.name.replace(' ', "-")));
             stack.build_of(&libraries::source("crates/fi/tests/libfabric").join(name), &program);
-            let words = ["-w", "n[1-2]", "-n", ranks, "--fabric", "covey"];
+            let words = ["-w", "n[1-2]", "-n", *ranks, "--fabric", "covey"];
             let words = stack.words(&[&words[..], &[program.to_str().unwrap()]].concat());
             let done = lab.try_exec("n1", &[&["env", &library, covey], &words[..]].concat());
             assert!(done.ok && done.stdout == "right\n", "{}, {name}: {done}", stack.name);
