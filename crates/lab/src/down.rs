@@ -37,7 +37,8 @@ pub async fn take_down(lab: &Lab) -> Result<usize> {
     Ok(ended)
 }
 
-/// Asks what runs in the lab to end, and waits a while for it.
+/// Asks what runs in the lab to end, and kills what has not after a while: the kernel clears mounts away while it ends the
+/// keeper, and who is to be asked by those would still be there and answer late.
 async fn end_inside(keeper: &Process) -> usize {
     let inside = inside(keeper);
     inside.iter().for_each(|process| {
@@ -45,7 +46,9 @@ async fn end_inside(keeper: &Process) -> usize {
     });
     let begin = Instant::now();
     for process in &inside {
-        process.wait(END_WAIT.saturating_sub(begin.elapsed())).await;
+        if !process.wait(END_WAIT.saturating_sub(begin.elapsed())).await {
+            let _ = process.signal(Signal::KILL);
+        }
     }
     inside.len()
 }

@@ -21,6 +21,7 @@ use covey_wire::{Bytes, BytesMut, Name};
 use nodes::Nodes;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +40,16 @@ pub async fn mount_tree<T: Tree>(
 ) -> anyhow::Result<()> {
     let device = attach(mountpoint, options)
         .with_context(|| format!("cannot mount on {}", mountpoint.display()))?;
+    serve_tree(device, tree, user, root).await
+}
+
+/// Serves `tree` on a device that [`attach`] has mounted, as [`mount_tree`] does.
+pub async fn serve_tree<T: Tree>(
+    device: OwnedFd,
+    tree: Rc<T>,
+    user: User,
+    root: (Qid, T::Node),
+) -> anyhow::Result<()> {
     // One thread has it: Arc is what the transport asks for.
     #[allow(clippy::arc_with_non_send_sync)]
     let session = Arc::new(Session::new(tree, Rc::new(user), root));

@@ -57,7 +57,7 @@ pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> a
     let target = mountpoint.to_owned();
     thread::Builder::new().name("signals".into()).spawn(move || {
         // What is still open after the grace is cut off.
-        let outcome = unmount_on_signal(&target);
+        let outcome = unmount_on_signal(&target, covey_io::os::mount::umount);
         std::process::exit(i32::from(outcome.is_err()));
     })?;
     runtime.block_on(async move {

@@ -127,9 +127,12 @@ pub fn local_runtime() -> anyhow::Result<LocalRuntime> {
     builder.enable_all().build_local(LocalOptions::default()).context("cannot start a runtime")
 }
 
-/// Waits for SIGTERM, SIGINT or SIGHUP and unmounts lazily. Returns when what is still open has had
+/// Waits for SIGTERM, SIGINT or SIGHUP and unmounts, which is to be lazy: [`covey_io::os::mount::umount`]. Returns when what is still open has had
 /// [`LAZY_GRACE`], or at the next signal.
-pub fn unmount_on_signal(target: &Path) -> anyhow::Result<()> {
+pub fn unmount_on_signal(
+    target: &Path,
+    unmount: impl FnOnce(&Path) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
@@ -143,7 +146,7 @@ pub fn unmount_on_signal(target: &Path) -> anyhow::Result<()> {
             }
         };
         any().await;
-        if let Err(error) = covey_io::os::mount::umount(target) {
+        if let Err(error) = unmount(target) {
             tracing::warn!("cannot unmount {}: {error}", target.display());
         }
         let _ = tokio::time::timeout(LAZY_GRACE, any()).await;

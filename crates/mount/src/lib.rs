@@ -24,7 +24,7 @@ mod handlers;
 mod kernel;
 mod transport;
 
-pub use any::mount_tree;
+pub use any::{mount_tree, serve_tree};
 pub use cluster::{Options, mount_cluster};
 pub use device::{
     Groups, LAZY_GRACE, MountOptions, attach, local_runtime, serve, unmount_on_signal,

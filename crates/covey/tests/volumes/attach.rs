@@ -254,3 +254,100 @@ fn a_file_system_on_a_volume_is_mounted_and_keeps_its_files() {
     assert!(checked.ok, "{checked}");
     attached.detach();
 }
+
+/// A machine whose mounts are its own, as a node of a lab or a container is.
+struct Machine(std::process::Child);
+
+impl Machine {
+    fn start() -> Machine {
+        let machine = Command::new("unshare").args(["--mount", "sleep", "600"]).spawn().unwrap();
+        let mounts = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+        let pid = machine.id().to_string();
+        until("the machine", || mounts(&pid) != mounts("self"));
+        Machine(machine)
+    }
+
+    fn run(&self, words: &[&str]) -> Finished {
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--target", &self.0.id().to_string(), "--"]).args(words);
+        crate::support::run(command)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The process behind what is attached.
+fn initiator(cluster: &Cluster) -> Option<String> {
+    let files = std::fs::read_dir(cluster.dir.join("run")).unwrap().flatten();
+    let name = |file: &std::fs::DirEntry| file.file_name().into_string().unwrap();
+    let file = files.into_iter().find(|file| name(file).starts_with("mount-"))?;
+    let text = std::fs::read_to_string(file.path()).ok()?;
+    Some(text.split_whitespace().next()?.to_owned())
+}
+
+/// Whether a process is over, or only waits for its parent to look.
+fn has_ended(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+fn kill(pid: &str, signal: &str) {
+    assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
+}
+
+/// Everything in a machine is killed, its initiator last: the file system that the initiator carries has something left to
+/// write, and nobody who would take it.
+#[test]
+fn an_initiator_that_is_killed_with_its_machine_ends() {
+    if !may_mount() {
+        return;
+    }
+    let programs = ["mkfs.ext4", "losetup", "unshare", "nsenter"];
+    if !is_root() || !programs.into_iter().all(has_program) {
+        return skip("needs root, e2fsprogs, mount and util-linux");
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return skip("needs loop devices");
+    }
+    let cluster = with_volume(&[]);
+    export(&cluster, "disk", &free_address());
+    let machine = Machine::start();
+    let place = cluster.scratch("fs");
+    let (place, config) = (place.to_str().unwrap(), cluster.config());
+    let covey = env!("CARGO_BIN_EXE_covey");
+    let attach = ["--config", config.to_str().unwrap(), "--json", "volume", "attach", "disk", place];
+    let attached =
+        machine.run(&[&[covey][..], &attach, &["--fs", "ext4", "--format"]].concat());
+    assert!(attached.ok, "{attached}");
+    let attached: serde_json::Value = serde_json::from_str(&attached.stdout).unwrap();
+    let device = attached["device"].as_str().unwrap().trim_start_matches("/dev/").to_owned();
+    let file = format!("of={place}/file");
+    let written = machine.run(&["dd", "if=/dev/urandom", &file, "bs=1M", "count=8", "status=none"]);
+    assert!(written.ok, "{written}");
+    let pid = initiator(&cluster).expect("somebody serves it");
+    drop(machine);
+    kill(&pid, "-KILL");
+    until("the initiator's end", || has_ended(&pid));
+    let backing = format!("/sys/block/{device}/loop/backing_file");
+    until("the loop device's end", || !Path::new(&backing).exists());
+}
+
+/// The initiator is not among the mounts that it serves, and takes its own away all the same.
+#[test]
+fn an_initiator_that_is_asked_to_end_takes_its_mount_away() {
+    if !may_mount() {
+        return;
+    }
+    let cluster = with_volume(&[]);
+    export(&cluster, "disk", &free_address());
+    let attached = Attached::new(&cluster, "disk", &[]);
+    let pid = initiator(&cluster).expect("somebody serves it");
+    kill(&pid, "-TERM");
+    until("the initiator's end", || has_ended(&pid));
+    assert!(std::fs::read_dir(&attached.place).unwrap().next().is_none());
+}

@@ -101,6 +101,20 @@ pub fn mounts() -> io::Result<Vec<Mounted>> {
     Ok(table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect())
 }
 
+/// Takes all mounts out of this process's namespace but those on the way to `paths`. What cannot be taken out stays: it
+/// came from a namespace that decides over this one.
+pub(super) fn keep_only(paths: &[PathBuf]) -> io::Result<()> {
+    let paths = paths.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    let paths: Vec<PathBuf> = paths.collect();
+    for mounted in mounts()?.iter().rev() {
+        if !paths.iter().any(|path| path.starts_with(&mounted.target)) {
+            let how = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+            let _ = rustix::mount::unmount(&mounted.target, how);
+        }
+    }
+    Ok(())
+}
+
 fn mount_as_root(
     target: &Path,
     fsname: &str,

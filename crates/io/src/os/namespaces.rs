@@ -5,13 +5,14 @@
 //! who then starts the program.
 
 use rustix::io::Errno;
+use rustix::mount::MountPropagationFlags;
 use rustix::thread::UnshareFlags;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Makes `command` start in process, mount, host-name and IPC namespaces of its own: its children
@@ -73,6 +74,84 @@ pub fn move_into(namespace: impl AsFd) -> io::Result<()> {
 pub fn new_machine() -> io::Result<()> {
     unshare(UnshareFlags::NEWNET | UnshareFlags::NEWUTS | UnshareFlags::NEWNS)
 }
+
+/// A mount namespace that this process has left, and may visit.
+pub struct Home {
+    namespace: OwnedFd,
+    link: PathBuf,
+}
+
+impl Home {
+    /// Moves this process, which must have one thread only, into a mount namespace of its own that has no other mounts
+    /// than those on the way to `paths`, and hears of none that come later.
+    ///
+    /// The server of a file system does so: when the last process of a namespace is killed, it unmounts what is
+    /// mounted there while its own descriptors are still open. A server that does this waits for its own answer, for
+    /// ever, if something is left to be written.
+    pub fn leave(paths: &[PathBuf]) -> io::Result<Home> {
+        if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+            return Err(io::Error::other("the process has several threads"));
+        }
+        let home = Home { namespace: open(OWN)?, link: std::fs::read_link(OWN)? };
+        let directory = std::env::current_dir()?;
+        unshare(UnshareFlags::NEWNS)?;
+        let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        let left = rustix::mount::mount_change("/", alone).map_err(io::Error::from);
+        if let Err(error) = left.and_then(|()| super::mount::keep_only(paths)) {
+            // The mounts are still those of home: nothing but this process knows of the journey.
+            move_into(&home.namespace)?;
+            std::env::set_current_dir(directory)?;
+            return Err(error);
+        }
+        Ok(home)
+    }
+
+    /// Does something there, on a thread of its own. Paths must be absolute.
+    pub fn visit<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        visit(self.namespace.as_fd(), act)
+    }
+
+    /// Lets go of the namespace, which lives as long as other processes have it.
+    pub fn forget(self) -> Forgotten {
+        Forgotten(self.link)
+    }
+}
+
+/// A namespace that was left, without a hold on it.
+pub struct Forgotten(PathBuf);
+
+impl Forgotten {
+    /// Does something there, as long as it is some other process's.
+    pub fn visit<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let processes = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
+        let of_process = processes.map(|process| process.join("ns/mnt"));
+        let is_it = |link: &PathBuf| std::fs::read_link(link).is_ok_and(|found| found == self.0);
+        let found = of_process.filter(is_it).find_map(|link| open(link).ok());
+        visit(found.ok_or(io::ErrorKind::NotFound)?.as_fd(), act)
+    }
+}
+
+/// A thread may move alone if it has a current directory of its own.
+fn visit<T: Send>(
+    namespace: BorrowedFd<'_>,
+    act: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let there = || {
+        unshare(UnshareFlags::FS)?;
+        move_into(namespace)?;
+        act()
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("visit".into()).spawn_scoped(scope, there)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn open(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    Ok(std::fs::File::open(path)?.into())
+}
+
+const OWN: &str = "/proc/self/ns/mnt";
 
 /// Whether this process could make a user namespace and become root there: tried in a child.
 pub fn user_namespace_permitted() -> io::Result<()> {

@@ -82,7 +82,7 @@ fn unmount_at_the_end(
 ) -> std::io::Result<()> {
     let target = mountpoint.clone();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let outcome = unmount_on_signal(&target);
+        let outcome = unmount_on_signal(&target, covey_io::os::mount::umount);
         std::process::exit(i32::from(outcome.is_err()));
     })?;
     tokio::task::spawn_local(async move {

@@ -12,9 +12,11 @@ use crate::error::{Cannot, Error, Result};
 use covey_cluster::key;
 use covey_cluster::net::ClusterNet;
 use covey_cluster::reach::read_of;
+use covey_io::os::mount::umount;
+use covey_io::os::namespaces::Home;
 use covey_io::os::net::Address;
 use covey_io::os::random;
-use covey_mount::{MountOptions, local_runtime, mount_tree, unmount_on_signal};
+use covey_mount::{MountOptions, local_runtime, serve_tree, unmount_on_signal};
 use covey_ninep::tree::User;
 use covey_serve::iscsi::disk::{self, Credentials, Disk, Parameters, parse_portal};
 use covey_serve::iscsi::file::DiskTree;
@@ -107,7 +109,8 @@ pub async fn attach(args: Attach, config: Config, context: &Context) -> Result<(
         if args.detached {
             leave_terminal();
         }
-        return in_foreground(args, config, place, is_directory, context).await;
+        let home = leave_mounts(&args, &config);
+        return in_foreground(args, config, home, place, is_directory, context).await;
     }
     // What cannot be is told before anything is made.
     wish_of(&args, &config, context).await?;
@@ -180,6 +183,7 @@ async fn wait(daemon: &mut Daemon, args: &Attach, place: &Path) -> Result<()> {
 async fn in_foreground(
     args: Attach,
     config: Config,
+    home: Option<Home>,
     place: PathBuf,
     is_directory: bool,
     context: &Context,
@@ -193,7 +197,7 @@ async fn in_foreground(
     let (done, ended) = tokio::sync::oneshot::channel();
     let name = is_directory.then(|| args.name.clone());
     let thread = std::thread::Builder::new().name("volume".into()).spawn(move || {
-        let _ = done.send(serve(&args, &config, wish, name.as_deref(), &place));
+        let _ = done.send(serve(&args, &config, home, wish, name.as_deref(), &place));
     });
     thread.cannot(|| "start a thread")?;
     let result = ended.await;
@@ -202,6 +206,30 @@ async fn in_foreground(
     }
     result.unwrap_or_else(|_| Err(Error::work("the attachment's thread has panicked")))
 }
+
+/// Leaves the mounts of this machine to those who use them. A file system on the volume is then never unmounted by the
+/// end of the process that it is written to by, and no volume that is attached elsewhere is kept from its end.
+fn leave_mounts(args: &Attach, config: &Config) -> Option<Home> {
+    if !rustix::process::geteuid().is_root() {
+        // Who is not root makes no loop device.
+        return None;
+    }
+    let config_dir = std::path::absolute(&config.file).ok()?.parent()?.to_owned();
+    let mut paths: Vec<PathBuf> = SYSTEM_PATHS.iter().map(PathBuf::from).collect();
+    paths.push(config_dir);
+    paths.extend(config.key_file.iter().chain(&args.secret_file).cloned());
+    paths.extend(config.nodes.iter().flat_map(|node| &node.listen).filter_map(|listen| {
+        match listen {
+            covey_cluster::config::Address::Unix(path) => Some(PathBuf::from(path)),
+            covey_cluster::config::Address::Tcp { .. } => None,
+        }
+    }));
+    let left = Home::leave(&paths);
+    left.inspect_err(|error| tracing::debug!("the mount namespace is not left: {error}")).ok()
+}
+
+/// What names and processors are looked up in, and what is mounted with.
+const SYSTEM_PATHS: [&str; 6] = ["/etc", "/run", "/proc", "/sys/fs/cgroup", "/dev", "/usr"];
 
 /// How to log in, and where.
 struct Wish {
@@ -300,6 +328,7 @@ fn follow(config: &Config, nodes: Vec<String>) -> Result<()> {
 fn serve(
     args: &Attach,
     config: &Config,
+    home: Option<Home>,
     wish: Wish,
     name: Option<&str>,
     place: &Path,
@@ -320,22 +349,27 @@ fn serve(
                 "`covey volume show {name}` tells who may use it; --chap USER --secret-file FILE proves who asks"
             ))
         })?;
-        let target = place.to_owned();
-        let signals = std::thread::Builder::new().name("signals".into()).spawn(move || {
-            let outcome = unmount_on_signal(&target);
-            std::process::exit(i32::from(outcome.is_err()));
-        });
-        signals.cannot(what)?;
         let options = MountOptions {
             fsname: format!("volume:{}", args.name),
             allow_other: false,
             read_only: args.read_only,
             ..MountOptions::default()
         };
+        let mount = || covey_mount::attach(place, &options);
+        let device = home.as_ref().map_or_else(mount, |home| home.visit(mount)).cannot(what)?;
+        let (target, home) = (place.to_owned(), home.map(Home::forget));
+        let signals = std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let outcome = unmount_on_signal(&target, |target| match &home {
+                Some(home) => home.visit(|| umount(target)),
+                None => umount(target),
+            });
+            std::process::exit(i32::from(outcome.is_err()));
+        });
+        signals.cannot(what)?;
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let me = User { uid: uid.as_raw(), gid: gid.as_raw(), groups: vec![gid.as_raw()] };
         let root = tree.root();
-        mount_tree(Rc::new(tree.clone()), me, root, place, &options).await.cannot(what)?;
+        serve_tree(device, Rc::new(tree.clone()), me, root).await.cannot(what)?;
         tree.close().await;
         Ok(())
     })

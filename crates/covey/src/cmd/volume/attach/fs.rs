@@ -9,6 +9,10 @@ use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a loop device may stay behind its mount.
+const DEVICE_WAIT: Duration = Duration::from_secs(5);
 
 /// Attaches a volume and mounts its file system at `place`.
 pub async fn attach(args: &Attach, config: &Config, place: &Path, context: &Context) -> Result<()> {
@@ -61,15 +65,12 @@ fn mount(args: &Attach, kind: &str, file: &Path, place: &Path) -> Result<String>
         mount.arg(&device).arg(place);
         run(mount)
     });
-    match mounted {
-        Ok(_) => Ok(device),
-        Err(error) => {
-            let mut free = Command::new("losetup");
-            free.args(["--detach", &device]);
-            let _ = run(free);
-            Err(error)
-        }
-    }
+    // A device that is mounted goes with its mount, however that ends; without this it would outlive a machine's end, such
+    // as that of a node of a lab.
+    let mut free = Command::new("losetup");
+    free.args(["--detach", &device]);
+    let freed = run(free);
+    mounted.and(freed).map(|_| device)
 }
 
 /// A volume's bytes may have been written elsewhere, by who is not root here: what makes a program or a device node of this
@@ -109,14 +110,11 @@ pub async fn detach(config: &Config, place: &Path, how: Unmount) -> Result<()> {
         return Err(Error::user(format!("cannot detach {shown}: no volume is attached there"))
             .hint("`umount` unmounts any file system"));
     }
-    let device = device_at(place);
     let mut umount = Command::new("umount");
     umount.args((how == Unmount::Lazily).then_some("--lazy")).arg("--").arg(place);
     run(umount)?;
-    if let Some(device) = device {
-        let mut free = Command::new("losetup");
-        free.args(["--detach", &device]);
-        run(free)?;
+    if how == Unmount::IfUnused {
+        devices_gone(&hidden).await;
     }
     mounts::umount(&hidden, how).await?;
     let _ = std::fs::remove_dir(&hidden);
@@ -126,25 +124,31 @@ pub async fn detach(config: &Config, place: &Path, how: Unmount) -> Result<()> {
 /// The loop device that this machine has made of a volume, wherever that is mounted.
 fn device_of(hidden: &Path, volume: &str) -> Option<String> {
     let run = hidden.parent()?.canonicalize().ok()?;
-    let is_volumes = |file: &str| {
-        let file = Path::new(file.trim_end());
+    let is_volumes = |file: &Path| {
         let above = file.parent().and_then(Path::parent);
         above == Some(&run) && file.file_name().is_some_and(|name| name == volume)
     };
-    let devices = std::fs::read_dir("/sys/block").ok()?.flatten();
-    let mut used = devices.filter(|device| {
-        let backing = std::fs::read_to_string(device.path().join("loop/backing_file"));
-        backing.is_ok_and(|file| is_volumes(&file))
-    });
-    Some(format!("/dev/{}", used.next()?.file_name().display()))
+    loop_devices().find(|(_, file)| is_volumes(file)).map(|(device, _)| device)
 }
 
-/// The loop device that is mounted at `place`.
-fn device_at(place: &Path) -> Option<String> {
-    let found = covey_io::os::mount::mounted_at(place).ok()??;
-    let source = std::fs::canonicalize(format!("/sys/dev/block/{}", found.device)).ok()?;
-    let name = source.file_name()?.to_str()?.to_owned();
-    name.starts_with("loop").then(|| format!("/dev/{name}"))
+/// Loop devices, and what file each has.
+fn loop_devices() -> impl Iterator<Item = (String, PathBuf)> {
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices.filter_map(|device| {
+        let file = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+        Some((format!("/dev/{}", device.file_name().display()), file.trim_end().into()))
+    })
+}
+
+/// Waits until no loop device has a file of `hidden`. One goes with its mount, unless another program looks at it just then.
+async fn devices_gone(hidden: &Path) {
+    let hidden = hidden.canonicalize().unwrap_or_else(|_| hidden.to_owned());
+    let begun = Instant::now();
+    while begun.elapsed() < DEVICE_WAIT
+        && loop_devices().any(|(_, file)| file.starts_with(&hidden))
+    {
+        tokio::time::sleep(DEVICE_WAIT / 100).await;
+    }
 }
 
 /// Where the volume's file is while its file system is at `place`.
