@@ -89,6 +89,16 @@ pub enum Step {
         /// How many, from the start.
         bytes: u64,
     },
+    /// What has come of the initiator's data, in whole blocks and a good deal at a time, answered by [`Input::Data`] with at
+    /// least a block. Asked again and again, until the task has all of its first `to` bytes; instead of `Collect`.
+    Stream {
+        /// How many the task has.
+        from: u64,
+        /// How many it takes in all, in whole blocks: no more than `Command::data_out`.
+        to: u64,
+        /// The size of a block.
+        block_bytes: u64,
+    },
     /// Something of the store ([`Device::ask`]), answered by [`Input::Stored`].
     Store(store::Request),
     /// That all tasks of these nexuses ([`Nexus::number`]) on the same unit are aborted, answered by [`Input::Aborted`].

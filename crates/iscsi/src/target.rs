@@ -20,6 +20,7 @@ mod full_feature;
 mod lent;
 mod login;
 mod management;
+mod request;
 mod security;
 mod session;
 mod tasks;

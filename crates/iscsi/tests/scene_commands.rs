@@ -133,6 +133,68 @@ fn a_write_brings_data_with_it_unasked_and_asked_for() {
     assert_eq!(toy.state.lock().unwrap().writes, 1);
 }
 
+/// Keys of a session in which one burst is 128 KiB.
+const STREAMING: [(&str, &str); 3] =
+    [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxBurstLength", "131072")];
+const BURST: usize = 128 << 10;
+
+/// The next burst is asked for before the last is written, so that the initiator and the store work at the same time.
+#[test]
+fn a_large_write_is_made_as_it_comes() {
+    let toy = Toy::new(1024);
+    let mut line = Line::logged_in(&portal(&toy), &STREAMING);
+    let data: Vec<u8> = (0..3 * BURST).map(|at| (at * 7 / 512) as u8).collect();
+    let itt = line.command(flags::FINAL | flags::WRITE, cdb(0xaa, 8, 768), data.len(), &[]);
+    for turn in 0..3 {
+        let (ttt, offset, length) = line.r2t(itt);
+        assert_eq!((offset, length), (turn * BURST, BURST));
+        let part = &data[turn * BURST..][..BURST];
+        line.data_out(itt, ttt, 0, turn * BURST, &part[..BURST / 2], false);
+        line.data_out(itt, ttt, 1, turn * BURST + BURST / 2, &part[BURST / 2..], true);
+        assert_eq!(toy.state.lock().unwrap().writes, 2 * (turn + 1));
+    }
+    assert_eq!(line.status(itt), GOOD);
+    assert!(toy.state.lock().unwrap().bytes[8 * BLOCK..776 * BLOCK] == data);
+}
+
+/// Its initiator sends what it was asked for, and must not take it for an answer to its next command.
+#[test]
+fn a_large_write_that_fails_ends_when_its_burst_has_ended() {
+    let toy = Toy::new(1024);
+    toy.state.lock().unwrap().is_broken = true;
+    let mut line = Line::logged_in(&portal(&toy), &STREAMING);
+    let itt = line.command(flags::FINAL | flags::WRITE, cdb(0xaa, 0, 768), 3 * BURST, &[]);
+    let (ttt, ..) = line.r2t(itt);
+    let half = vec![1; BURST / 2];
+    line.data_out(itt, ttt, 0, 0, &half, false);
+    assert!(line.next().is_none(), "the rest of the burst is on its way");
+    line.data_out(itt, ttt, 1, BURST / 2, &half, true);
+    assert_eq!(line.status(itt), CHECK_CONDITION);
+    assert!(line.next().is_none(), "nothing more is asked for");
+}
+
+/// The store is asked for one part after the other, while the next is received.
+#[test]
+fn a_large_write_waits_for_its_store_and_not_for_its_data() {
+    let toy = Toy::new(1024);
+    toy.state.lock().unwrap().is_slow = true;
+    let mut line = Line::logged_in(&portal(&toy), &STREAMING);
+    let data: Vec<u8> = (0..3 * BURST).map(|at| (at / 640) as u8).collect();
+    let itt = line.command(flags::FINAL | flags::WRITE, cdb(0xaa, 0, 768), data.len(), &[]);
+    for turn in 0..3 {
+        let (ttt, ..) = line.r2t(itt);
+        line.data_out(itt, ttt, 0, turn * BURST, &data[turn * BURST..][..BURST], true);
+        assert_eq!(toy.waiting(), 1);
+    }
+    assert!(toy.release());
+    line.poll();
+    assert_eq!(toy.waiting(), 1, "all the rest in one go");
+    assert!(toy.release());
+    line.poll();
+    assert_eq!(line.status(itt), GOOD);
+    assert!(toy.state.lock().unwrap().bytes[..data.len()] == data);
+}
+
 /// A connection in a session of long bursts, whose credit somebody else sets.
 fn line_with_credit(toy: &Arc<Toy>, credit: &Arc<Credit>) -> Line {
     let portal = portal(toy);

@@ -255,3 +255,25 @@ fn with_little_memory_commands_have_it_one_after_the_other() {
         }
     }
 }
+
+/// An initiator that aborts what its store does not get done would have memory without end.
+#[test]
+fn the_data_of_an_aborted_write_counts_until_its_store_has_let_go() {
+    let toy = Toy::new(1024);
+    let (mut line, ledger) = with_ledger(&toy);
+    toy.state.lock().unwrap().is_slow = true;
+    for turn in 1..=4 {
+        let task = line.write(0, &[1; BURST], BURST);
+        let itt = line.manage(ABORT_TASK, task, line.cmd_sn - 1);
+        assert_eq!(line.managed(itt), COMPLETE);
+        assert_eq!(ledger.bytes() as usize, turn * BURST);
+    }
+    while toy.release() {
+        line.poll();
+    }
+    assert_eq!(ledger.bytes(), 0);
+    let itt = line.read(0, 1);
+    toy.release();
+    line.poll();
+    assert_eq!(line.data(itt).1, 0);
+}

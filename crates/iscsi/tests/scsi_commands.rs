@@ -162,6 +162,43 @@ fn an_atomic_command_waits_for_who_is_on_its_blocks() {
     assert!(later.as_mut().poll(&mut context).is_ready());
 }
 
+/// Nobody knows when the next part comes: as long as it does not, the blocks are everybody's.
+#[test]
+fn a_large_write_is_made_in_parts_and_keeps_nobody_away_between_them() {
+    const PART: u64 = 64 << 10;
+    let bench = Bench::new();
+    let (one, two) = (bench.visitor(1), bench.visitor(2));
+    let write = [0x2a, 0, 0, 0, 0, 4, 0, 1, 0, 0];
+    let (mut task, mut step) = bench.units.start(0, &one, command(&write, 2 * PART, 0));
+    for (from, fill) in [(0, 7), (PART, 8)] {
+        assert_eq!(step, Step::Stream { from, to: 2 * PART, block_bytes: 512 });
+        // A comparison has its block alone.
+        let compare = [0x89, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0];
+        let old = if from == 0 { 0 } else { 7 };
+        bench.good(&two, &compare, &[[old; 512], [old; 512]].concat(), 0);
+        let part = vec![fill; PART as usize];
+        let Step::Store(request) = bench.units.next(&mut task, Input::Data(part.into())) else {
+            panic!("it is written")
+        };
+        let reply = wait(bench.units.ask(&task, request));
+        step = bench.units.next(&mut task, Input::Stored(reply));
+    }
+    assert!(matches!(step, Step::End(end) if end.status == 0 && end.out_bytes == 2 * PART));
+    let state = bench.store.state.lock().unwrap();
+    let data = &state.data[2048..][..2 * PART as usize];
+    assert!(data[..PART as usize].iter().all(|byte| *byte == 7));
+    assert!(data[PART as usize..].iter().all(|byte| *byte == 8));
+}
+
+/// What must be on stable storage at its end is not made in parts.
+#[test]
+fn a_large_write_that_is_to_be_durable_is_collected() {
+    let bench = Bench::new();
+    let write = [0x2a, 8, 0, 0, 0, 4, 0, 1, 0, 0];
+    let (_, step) = bench.units.start(0, &bench.visitor(1), command(&write, 128 << 10, 0));
+    assert_eq!(step, Step::Collect { bytes: 128 << 10 });
+}
+
 /// A command that timed out is aborted and sent again: what is left of the first one must not come after the second.
 #[test]
 fn what_an_aborted_command_still_writes_is_waited_for_by_all_others() {

@@ -86,6 +86,10 @@ fn run(units: &Units, lun: u64, who: &Nexus, command: Command, out: &[u8]) {
                 assert!(bytes <= out.len() as u64);
                 Input::Data(out[..bytes as usize].to_vec().into())
             }
+            Step::Stream { from, to, block_bytes } => {
+                assert!(from < to && to <= out.len() as u64 && to % block_bytes == 0);
+                Input::Data(out[from as usize..to as usize].to_vec().into())
+            }
             Step::Store(request) => match units.ask(&task, request) {
                 Answer::Now(reply) => Input::Stored(reply),
                 Answer::Later(_) => panic!("one command at a time waits for nobody"),

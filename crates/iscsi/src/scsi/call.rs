@@ -131,6 +131,11 @@ impl Call {
         *lock(&self.talk.claim) = Some((claim, hold));
     }
 
+    /// Lets go of what was claimed.
+    pub(super) fn release(&self) {
+        *lock(&self.talk.claim) = None;
+    }
+
     /// What the store is to keep while it works for this command.
     pub(super) fn hold(&self) -> Hold {
         lock(&self.talk.claim).as_ref().map(|(_, hold)| hold.clone()).unwrap_or_default()
@@ -145,6 +150,15 @@ impl Call {
         match self.step(Step::Collect { bytes }).await {
             Input::Data(data) => data,
             _ => Payload::default(),
+        }
+    }
+
+    /// What has come of the initiator's data between these bytes, one block at least.
+    pub(super) async fn collect_more(&self, from: u64, to: u64) -> Result<Payload, Sense> {
+        let block_bytes = self.unit.block_bytes();
+        match self.step(Step::Stream { from, to, block_bytes }).await {
+            Input::Data(data) if !data.is_empty() => Ok(data),
+            _ => Err(Sense::new(Key::HardwareError, code::INTERNAL_TARGET_FAILURE)),
         }
     }
 

@@ -129,12 +129,33 @@ pub(super) async fn write(call: &Call) -> Outcome {
         Err(refused) => Ok(refused),
         Ok(0) => Good::took(extent.bytes()),
         Ok(bytes) => {
-            let data = call.collect(bytes).await;
-            call.claim(extent.lbas(), Access::Shared);
-            put(call, extent.offset(), data, is_durable(call)).await?;
+            let is_durable = is_durable(call);
+            if bytes >= STREAM_BYTES_MIN && !is_durable {
+                stream(call, &extent, bytes).await?;
+            } else {
+                let data = call.collect(bytes).await;
+                call.claim(extent.lbas(), Access::Shared);
+                put(call, extent.offset(), data, is_durable).await?;
+            }
             Good::took(extent.bytes())
         }
     }
+}
+
+/// Writes data as it comes: the initiator sends the next while this is written, and what was just received is still near. No
+/// blocks are claimed while the initiator is waited for, because nobody knows how long that takes.
+async fn stream(call: &Call, extent: &Extent, bytes: u64) -> Result<(), Sense> {
+    let mut done = 0;
+    while done < bytes {
+        let data = call.collect_more(done, bytes).await?;
+        let (begin, length) = (extent.offset() + done, data.len() as u64);
+        let blocks = begin / extent.block_bytes..(begin + length) / extent.block_bytes;
+        call.claim(blocks, Access::Shared);
+        put(call, begin, data, false).await?;
+        call.release();
+        done += length;
+    }
+    Ok(())
 }
 
 pub(super) async fn put(call: &Call, offset: u64, data: Payload, fua: bool) -> Result<(), Sense> {
@@ -282,5 +303,7 @@ fn extent_or_rest(call: &Call) -> Result<Extent, Sense> {
     Extent::of(call, lba, blocks)
 }
 
+/// Shorter writes are made at once.
+const STREAM_BYTES_MIN: u64 = 128 << 10;
 /// How much is compared at a time.
 const STEP_BYTES: u64 = 1 << 20;

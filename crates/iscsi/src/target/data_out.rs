@@ -27,6 +27,8 @@ pub(super) struct DataOut {
     solicited: u64,
     /// How much is of use, once that is known.
     wanted: Option<u64>,
+    /// How much the device has.
+    handed: u64,
     /// Something of it was lost: the command fails when the rest has come.
     is_broken: bool,
 }
@@ -93,11 +95,6 @@ impl DataOut {
         has_all && !self.is_open && self.r2ts.is_empty()
     }
 
-    /// Whether data comes that nobody asked for.
-    pub fn is_open(&self) -> bool {
-        self.is_open
-    }
-
     /// Whether something of it was lost.
     pub fn is_broken(&self) -> bool {
         self.is_broken
@@ -113,14 +110,40 @@ impl DataOut {
         self.r2t_sn
     }
 
-    /// The wanted bytes.
+    /// Whether data is still to come, asked for or not.
+    pub fn is_owed(&self) -> bool {
+        self.is_open || !self.r2ts.is_empty()
+    }
+
+    /// The wanted bytes that the device does not have.
     pub fn collect(&mut self) -> Payload {
+        self.collect_at_most(u64::MAX)
+    }
+
+    /// The same in whole blocks, as soon as there is enough for one go.
+    pub fn collect_some(&mut self, block_bytes: u64) -> Option<Payload> {
+        if self.is_broken {
+            return None;
+        }
+        if self.is_complete() {
+            return Some(self.collect());
+        }
+        let bytes = self.received - self.handed;
+        (bytes >= STREAM_BYTES_MIN).then(|| self.collect_at_most(bytes - bytes % block_bytes))
+    }
+
+    fn collect_at_most(&mut self, most: u64) -> Payload {
         self.join_small();
         let whole = Payload::gather(std::mem::take(&mut self.pieces));
-        match self.wanted {
-            Some(wanted) if wanted < whole.len() as u64 => whole.select(&[(0, wanted)]),
-            _ => whole,
+        let left = self.wanted.map_or(u64::MAX, |wanted| wanted - self.handed);
+        let (bytes, come) = (left.min(most), whole.len() as u64);
+        if bytes >= come {
+            self.handed += come;
+            return whole;
         }
+        self.handed += bytes;
+        self.pieces = whole.select(&[(bytes, come - bytes)]).pieces().to_vec();
+        whole.select(&[(0, bytes)])
     }
 
     /// How many bytes the next R2T would ask for; none where nothing is to be asked for now.
@@ -207,6 +230,8 @@ impl DataOut {
     }
 }
 
+/// How much is worth a write of its own.
+const STREAM_BYTES_MIN: u64 = 64 << 10;
 /// Pieces of fewer bytes are copied together.
 const SMALL_BYTES: usize = 4096;
 

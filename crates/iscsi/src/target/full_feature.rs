@@ -391,7 +391,8 @@ impl<D: Device> FullFeature<D> {
         self.execute_held(self.last_heard, wire)?;
         self.tasks.poll(context, &self.link, wire);
         self.management.poll(context, &self.link, &mut self.tasks, wire);
-        if wire.out.len() == had { Poll::Pending } else { Poll::Ready(Ok(())) }
+        let has_acted = wire.out.len() != had || self.tasks.has_left();
+        if has_acted { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn obey(&mut self, order: Order, wire: &mut Wire) -> Result<(), Blame> {

@@ -6,11 +6,12 @@ use super::data_in::{self, Expected};
 use super::data_out::{Arrived, DataOut};
 use super::full_feature::Link;
 use super::lent::Lent;
+use super::request;
 use super::session::{Busy, Entry};
 use super::{Device, Room};
 use crate::message::{Header, Lengths, flags, reject};
 use crate::pdu::Pdu;
-use crate::scsi::{Command, Completion, Input, Step, TaskAttribute};
+use crate::scsi::{Completion, Input, Step};
 use crate::store::{Answer, Reply, Request};
 use covey_wire::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -35,6 +36,10 @@ pub(super) struct Tasks<D: Device> {
     waits: FuturesUnordered<Wait>,
     /// Who collects data, in the order in which they began.
     collecting: VecDeque<u32>,
+    /// Who takes its data as it comes and may have some.
+    ready: VecDeque<u32>,
+    /// Whether they wait for output to be sent first.
+    is_late: bool,
     /// Bytes asked for that have not been handed to the device.
     asked_bytes: u64,
     /// When the rate permits to ask again, while somebody waits for that.
@@ -46,6 +51,8 @@ pub(super) struct Tasks<D: Device> {
     reading_bytes: u64,
     /// The initiator's data that has come for commands under way.
     come_bytes: u64,
+    /// What of that stores still have of commands that are no more, by their serial number.
+    orphans: HashMap<u64, u64>,
     /// How much memory there is.
     pub room: Room,
     /// Tasks that wait for others to be aborted.
@@ -60,17 +67,20 @@ impl<D: Device> Default for Tasks<D> {
         let (running, waits, collecting, parked) = Default::default();
         let (asked_bytes, reading_bytes, come_bytes, aborting) = Default::default();
         let (room, lent, next_serial, next_ttt) = Default::default();
-        let (turn, is_waiting_for_turn) = Default::default();
+        let (turn, is_waiting_for_turn, ready, is_late, orphans) = Default::default();
         Tasks {
             running,
             waits,
             collecting,
+            ready,
+            is_late,
             asked_bytes,
             turn,
             is_waiting_for_turn,
             parked,
             reading_bytes,
             come_bytes,
+            orphans,
             room,
             aborting,
             lent,
@@ -92,12 +102,16 @@ struct Running<D: Device> {
     asked_bytes: u64,
     /// Bytes that have come.
     come_bytes: u64,
+    /// Whether its store has not answered.
+    is_asked: bool,
     state: State,
 }
 
 enum State {
     /// The initiator's data is awaited.
     Collecting,
+    /// The same, and it takes what has come, in blocks of so many bytes.
+    Streaming(u64),
     /// The store, or others, are awaited.
     Waiting,
     /// It is over, but data that nobody wants still comes.
@@ -142,8 +156,8 @@ impl<D: Device> Tasks<D> {
             return Err(reject::PROTOCOL);
         };
         let target = link.session.target.as_ref().ok_or(reject::PROTOCOL)?;
-        let extra = Extra::parse(&pdu.ahs)?;
-        let expected = expectation(*bits, *expected_bytes, &extra);
+        let extra = request::Extra::parse(&pdu.ahs)?;
+        let expected = request::expectation(*bits, *expected_bytes, &extra);
         let is_final = bits & flags::FINAL != 0;
         let data = pdu.data.clone();
         let come_bytes = data.len() as u64;
@@ -155,23 +169,13 @@ impl<D: Device> Tasks<D> {
             Busy::Tag => reject::TASK_IN_PROGRESS,
             Busy::TooMany => reject::IMMEDIATE,
         })?;
-        let cdb = if extra.cdb.is_empty() {
-            pdu.raw.slice(CDB_AT..)
-        } else {
-            [&cdb.0[..], &extra.cdb].concat().into()
-        };
-        let command = Command {
-            cdb,
-            attribute: attribute(*bits),
-            data_out: expected.bytes_out,
-            data_in: expected.bytes_in,
-        };
+        let command = request::command(pdu, &cdb.0, *bits, &extra, &expected);
         let (task, step) = target.device.start(*lun, &link.session.nexus, command);
         self.next_serial += 1;
         let (serial, state) = (self.next_serial, State::Waiting);
-        let asked_bytes = 0;
+        let (asked_bytes, is_asked, lun) = (0, false, *lun);
         let running =
-            Running { task, serial, lun: *lun, expected, out, asked_bytes, come_bytes, state };
+            Running { task, serial, lun, expected, out, asked_bytes, come_bytes, is_asked, state };
         self.come_bytes += come_bytes;
         self.running.insert(*itt, running);
         self.step(link, wire, *itt, step);
@@ -199,6 +203,14 @@ impl<D: Device> Tasks<D> {
                         return self.end(link, wire, itt, broken());
                     }
                     Input::Data(running.out.collect())
+                }
+                Step::Stream { to, block_bytes, .. } => {
+                    running.out.want(to.min(running.expected.bytes_out));
+                    running.state = State::Streaming(block_bytes);
+                    if !running.out.is_complete() && !self.collecting.contains(&itt) {
+                        self.collecting.push_back(itt);
+                    }
+                    return self.more_has_come(link, wire, itt);
                 }
                 Step::Store(request) => {
                     at_once_bytes += read_bytes(&request);
@@ -248,6 +260,7 @@ impl<D: Device> Tasks<D> {
         }
         let target = link.session.target.as_ref().expect("a task has a target");
         let Some(running) = self.running.get_mut(&itt) else { return };
+        running.is_asked = false;
         let step = target.device.next(&mut running.task, input);
         self.step(link, wire, itt, step);
     }
@@ -283,6 +296,9 @@ impl<D: Device> Tasks<D> {
             Answer::Now(reply) => Some(reply),
             Answer::Later(future) => {
                 self.reading_bytes += bytes;
+                if let Some(running) = self.running.get_mut(&itt) {
+                    running.is_asked = true;
+                }
                 self.waits.push(Box::pin(async move { (itt, serial, bytes, future.await) }));
                 None
             }
@@ -317,12 +333,41 @@ impl<D: Device> Tasks<D> {
             let Poll::Ready(Some(answer)) = self.waits.poll_next_unpin(context) else { break };
             let (itt, serial, bytes, reply) = answer;
             self.reading_bytes -= bytes;
+            self.come_bytes -= self.orphans.remove(&serial).unwrap_or(0);
             if self.is_running(itt, serial) {
                 self.go_on(link, wire, itt, Input::Stored(reply));
             }
         }
         if !self.parked.is_empty() {
             self.resume(link, wire);
+        }
+        self.hand_over(link, wire);
+    }
+
+    /// Whether something is left for the next turn.
+    pub fn has_left(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Gives tasks what has come for them: one turn late where there is output, because the initiator can work on what it is
+    /// asked for meanwhile.
+    fn hand_over(&mut self, link: &Link<D>, wire: &mut Wire) {
+        if self.ready.is_empty() {
+            return;
+        }
+        self.is_late = !self.is_late && !wire.out.is_empty();
+        if self.is_late {
+            return;
+        }
+        while let Some(itt) = self.ready.pop_front() {
+            let Some(running) = self.running.get_mut(&itt) else { continue };
+            let State::Streaming(block_bytes) = running.state else { continue };
+            if running.out.is_broken() && running.out.is_complete() {
+                self.end(link, wire, itt, broken());
+            } else if let Some(data) = running.out.collect_some(block_bytes) {
+                running.state = State::Waiting;
+                self.go_on(link, wire, itt, Input::Data(data));
+            }
         }
     }
 
@@ -397,7 +442,7 @@ impl<D: Device> Tasks<D> {
     fn data_has_come(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32) {
         let Some(running) = self.running.get_mut(&itt) else { return };
         match &running.state {
-            State::Draining(_) if !running.out.is_open() => {
+            State::Draining(_) if !running.out.is_owed() => {
                 let State::Draining(completion) =
                     std::mem::replace(&mut running.state, State::Waiting)
                 else {
@@ -415,9 +460,18 @@ impl<D: Device> Tasks<D> {
                 }
                 self.ask_for_data(link, wire);
             }
-            State::Collecting => self.ask_for_data(link, wire),
-            _ => {}
+            State::Streaming(_) => self.more_has_come(link, wire, itt),
+            State::Collecting | State::Waiting => self.ask_for_data(link, wire),
+            State::Draining(_) => {}
         }
+    }
+
+    fn more_has_come(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32) {
+        if self.running.get(&itt).is_some_and(|running| running.out.is_complete()) {
+            self.stop_collecting(itt);
+        }
+        self.ready.push_back(itt);
+        self.ask_for_data(link, wire);
     }
 
     fn stop_collecting(&mut self, itt: u32) {
@@ -429,8 +483,9 @@ impl<D: Device> Tasks<D> {
 
     /// A task is over, but for data that is still on its way.
     fn end(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, completion: Completion) {
+        self.stop_collecting(itt);
         let Some(running) = self.running.get_mut(&itt) else { return };
-        if running.out.is_open() {
+        if running.out.is_owed() {
             running.out.want(0);
             running.state = State::Draining(completion);
             return;
@@ -463,12 +518,15 @@ impl<D: Device> Tasks<D> {
         Some(running)
     }
 
-    /// A task is no more, and has no answer.
+    /// A task is no more, and has no answer. Its store may still have its data.
     fn remove(&mut self, link: &Link<D>, itt: u32) {
         self.stop_collecting(itt);
-        if self.take(itt).is_some() {
-            link.session.end(itt);
+        let Some(running) = self.take(itt) else { return };
+        if running.is_asked && running.come_bytes > 0 {
+            self.come_bytes += running.come_bytes;
+            self.orphans.insert(running.serial, running.come_bytes);
         }
+        link.session.end(itt);
     }
 
     /// Removes what has been aborted.
@@ -481,64 +539,6 @@ impl<D: Device> Tasks<D> {
     pub fn clear(&mut self, link: &Link<D>) {
         let itts: Vec<u32> = self.tags().collect();
         itts.into_iter().for_each(|itt| self.remove(link, itt));
-    }
-}
-
-/// The additional headers of a command (11.2.2).
-#[derive(Default)]
-struct Extra {
-    /// What follows the 16 bytes of the CDB.
-    cdb: Bytes,
-    /// How many bytes come back from a command that goes both ways.
-    bytes_in: Option<u32>,
-}
-
-impl Extra {
-    fn parse(ahs: &Bytes) -> Result<Extra, u8> {
-        const EXTENDED_CDB: u8 = 1;
-        const BIDIRECTIONAL: u8 = 2;
-        let (mut extra, mut rest) = (Extra::default(), ahs.clone());
-        while let Some(&[a, b, kind]) = rest.first_chunk() {
-            // The length counts what follows the type, of which the first byte is reserved.
-            let length = usize::from(a) << 8 | usize::from(b);
-            if length == 0 || rest.len() < 3 + length {
-                return Err(reject::INVALID);
-            }
-            let body = rest.slice(4..3 + length);
-            match (kind & 0x3f, body.first_chunk()) {
-                (EXTENDED_CDB, _) => extra.cdb = body,
-                (BIDIRECTIONAL, Some(&[a, b, c, d])) => {
-                    let bytes =
-                        [a, b, c, d].into_iter().fold(0, |sum, byte| sum << 8 | u32::from(byte));
-                    extra.bytes_in = Some(bytes);
-                }
-                _ => {}
-            }
-            rest = rest.slice((3 + length).next_multiple_of(4).min(rest.len())..);
-        }
-        Ok(extra)
-    }
-}
-
-fn expectation(bits: u8, expected_bytes: u32, extra: &Extra) -> Expected {
-    let bytes = u64::from(expected_bytes);
-    let (is_read, is_write) = (bits & flags::READ != 0, bits & flags::WRITE != 0);
-    let (bytes_in, bytes_out) = match (is_read, is_write) {
-        (true, true) => (extra.bytes_in.unwrap_or(0).into(), bytes),
-        (_, true) => (0, bytes),
-        (_, false) => (bytes, 0),
-    };
-    let is_bidirectional = is_read && is_write;
-    Expected { bytes_in, bytes_out, is_bidirectional, is_write, r2t_count: 0 }
-}
-
-fn attribute(bits: u8) -> TaskAttribute {
-    match bits & 7 {
-        1 => TaskAttribute::Simple,
-        2 => TaskAttribute::Ordered,
-        3 => TaskAttribute::HeadOfQueue,
-        4 => TaskAttribute::Aca,
-        _ => TaskAttribute::Untagged,
     }
 }
 
@@ -592,6 +592,3 @@ fn put_r2t<D: Device>(
         desired_bytes: (r2t.end - r2t.offset) as u32,
     });
 }
-
-/// Where the CDB begins in a header.
-const CDB_AT: usize = 32;

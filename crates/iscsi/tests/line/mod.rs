@@ -6,7 +6,7 @@ use covey_iscsi::message::{Array, Header, Lengths, NO_TAG, flags};
 use covey_iscsi::negotiate::Parameters;
 use covey_iscsi::pdu::{self, Digests, Limits, Pdu};
 use covey_iscsi::scsi::{Command, Completion, Device, Function, Input, Nexus, Step};
-use covey_iscsi::store::{Answer, Reply, Request};
+use covey_iscsi::store::{Answer, Failure, Reply, Request};
 use covey_iscsi::target::{Access, Connection, Credentials, Portal, Target, TargetConfig};
 use covey_iscsi::text::Text;
 use covey_wire::{Blame, Bytes, BytesMut, FileRange, Machine, Payload, Segments};
@@ -18,7 +18,8 @@ pub const TARGET: &str = "iqn.2026-01.org.example:disk";
 pub const INITIATOR: &str = "iqn.2026-01.org.example:me";
 pub const BLOCK: usize = 512;
 
-/// A unit in memory that knows TEST UNIT READY, READ(10), WRITE(10), and VERIFY(10), which reads its blocks 16 times. Its store answers at once, or when it is let.
+/// A unit in memory that knows TEST UNIT READY, READ(10), WRITE(10), VERIFY(10), which reads its blocks 16 times, and a write
+/// whose opcode is AAh, which is made as its data comes. Its store answers at once, or when it is let.
 #[derive(Default)]
 pub struct Toy {
     pub state: Mutex<State>,
@@ -36,6 +37,8 @@ pub struct State {
     pub lost: Vec<u64>,
     pub reads: usize,
     pub writes: usize,
+    /// Whether writes fail.
+    pub is_broken: bool,
     /// Pieces of the last write's data.
     pub pieces: usize,
 }
@@ -86,6 +89,9 @@ pub struct ToyTask {
     bytes: u64,
     /// Reads of a VERIFY that are to come.
     left: u64,
+    /// Bytes of a write that are to come, of all that it brings.
+    coming: u64,
+    brings: u64,
 }
 
 impl State {
@@ -100,6 +106,7 @@ impl State {
                 let part = &self.bytes[offset as usize..][..bytes as usize];
                 Reply::Data(Bytes::copy_from_slice(part).into())
             }
+            Request::Write { .. } if self.is_broken => Reply::Failed(Failure::Write),
             Request::Write { offset, data, .. } => {
                 self.pieces = data.pieces().len();
                 let data = data.into_bytes();
@@ -145,12 +152,15 @@ impl Device for Toy {
         let block = u64::from(u32::from_be_bytes(cdb[2..6].try_into().unwrap()));
         let blocks = u64::from(u16::from_be_bytes(cdb[7..9].try_into().unwrap()));
         let (offset, bytes) = (block * BLOCK as u64, blocks * BLOCK as u64);
-        let task = ToyTask { offset, bytes, left: if cdb[0] == 0x2f { 15 } else { 0 } };
+        let left = if cdb[0] == 0x2f { 15 } else { 0 };
+        let brings = if cdb[0] == 0xaa { bytes.min(command.data_out) } else { 0 };
+        let task = ToyTask { offset, bytes, left, coming: brings, brings };
         let step = match cdb[0] {
             _ if lun != 0 => end(CHECK),
             0x00 => end(0),
             0x28 | 0x2f => Step::Store(Request::Read { offset, bytes, may_lend: true }),
             0x2a => Step::Collect { bytes: bytes.min(command.data_out) },
+            0xaa => stream(&task),
             _ => end(CHECK),
         };
         (task, step)
@@ -159,8 +169,12 @@ impl Device for Toy {
     fn next(&self, task: &mut ToyTask, input: Input) -> Step {
         match input {
             Input::Data(data) => {
-                Step::Store(Request::Write { offset: task.offset, data, fua: false })
+                let offset = task.offset + task.brings - task.coming;
+                task.coming -= task.coming.min(data.len() as u64);
+                Step::Store(Request::Write { offset, data, fua: false })
             }
+            Input::Stored(Reply::Failed(_)) => end(CHECK),
+            Input::Stored(_) if task.coming > 0 => stream(task),
             Input::Stored(Reply::Data(_)) if task.left > 0 => {
                 task.left -= 1;
                 let (offset, bytes) = (task.offset, task.bytes);
@@ -194,6 +208,11 @@ impl Device for Toy {
     fn lost(&self, nexus: &Nexus) {
         self.state.lock().unwrap().lost.push(nexus.number);
     }
+}
+
+fn stream(task: &ToyTask) -> Step {
+    let block_bytes = BLOCK as u64;
+    Step::Stream { from: task.brings - task.coming, to: task.brings, block_bytes }
 }
 
 fn end(status: u8) -> Step {

@@ -192,6 +192,11 @@ impl Bench {
         loop {
             let input = match step {
                 Step::Collect { bytes } => Input::Data(out[..bytes as usize].to_vec().into()),
+                Step::Stream { from, to, block_bytes } => {
+                    // A part that is no round number of anything but blocks.
+                    let to = to.min(from + 129 * block_bytes);
+                    Input::Data(out[from as usize..to as usize].to_vec().into())
+                }
                 Step::Store(request) => Input::Stored(wait(self.units.ask(&task, request))),
                 Step::Abort(_) => Input::Aborted,
                 Step::End(completion) => return completion,
