@@ -78,11 +78,8 @@ impl Volumes {
     /// A command that takes long does not keep it from that: another node would take the volumes of one that is silent.
     async fn beat(&self, name: &str) {
         let Ok(volume) = self.find(name) else { return };
-        {
-            let _changing = volume.changing.lock().await;
-            if self.is_lost(&volume).await {
-                return self.lose(name, &volume).await;
-            }
+        if self.is_lost(&volume).await {
+            return self.lose(name, &volume).await;
         }
         let Some(store) = volume.striped() else { return };
         let met = tokio::time::timeout(AGAIN, store.store.met_loss()).await;

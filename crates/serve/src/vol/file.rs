@@ -1,6 +1,6 @@
 //! Volumes in a file of this machine, or on one of its block devices.
 
-use super::store::{RUNS_MAX, begin_blocking, note_failure, tile, whole};
+use super::store::{Lane, RUNS_MAX, note_failure, tile, whole};
 use covey_io::disk::{Disk, DiskFile, Flush, Open};
 use covey_io::os::directory::write_durably;
 use covey_io::os::disk::OsDisk;
@@ -19,7 +19,7 @@ pub struct FileStore {
     path: PathBuf,
     bytes: AtomicU64,
     saved: PathBuf,
-    runtime: Handle,
+    lane: Lane,
     /// Held as long as the volume is: nobody else serves it.
     _lock: std::fs::File,
 }
@@ -61,7 +61,8 @@ impl FileStore {
         }
         let file = OsDisk.open(path, Open::Existing)?;
         let bytes = AtomicU64::new((&lock).seek(SeekFrom::End(0))?);
-        Ok(FileStore { file, path: path.to_owned(), bytes, saved, runtime, _lock: lock })
+        let lane = Lane::new(runtime);
+        Ok(FileStore { file, path: path.to_owned(), bytes, saved, lane, _lock: lock })
     }
 
     /// Makes a file of `bytes`, none of them allocated. EEXIST where there is one.
@@ -103,11 +104,9 @@ impl FileStore {
             Err(error) => Answer::Now(failed(&error, Failure::Read)),
             Ok(None) => {
                 let file = self.file.clone();
-                begin_blocking(&self.runtime, hold, move || {
-                    match file.read_blocking(offset, length) {
-                        Ok(data) => whole(data.into(), bytes),
-                        Err(error) => failed(&error, Failure::Read),
-                    }
+                self.lane.begin(hold, move || match file.read_blocking(offset, length) {
+                    Ok(data) => whole(data.into(), bytes),
+                    Err(error) => failed(&error, Failure::Read),
                 })
             }
         }
@@ -124,7 +123,7 @@ impl FileStore {
         drop(slices);
         // What was written already is written again: the same bytes in the same place.
         let file = self.file.clone();
-        begin_blocking(&self.runtime, hold, move || {
+        self.lane.begin(hold, move || {
             let written = write_all(&*file, offset, data.pieces());
             done(written.and_then(|()| if fua { file.sync_blocking(Flush::Data) } else { Ok(()) }))
         })
@@ -136,7 +135,7 @@ impl FileStore {
         change: impl FnOnce(&dyn DiskFile) -> io::Result<()> + Send + 'static,
     ) -> Answer {
         let file = self.file.clone();
-        begin_blocking(&self.runtime, hold, move || done(change(&*file)))
+        self.lane.begin(hold, move || done(change(&*file)))
     }
 }
 
@@ -153,11 +152,11 @@ impl Store for FileStore {
             }
             Request::Save { state } => {
                 let path = self.saved.clone();
-                begin_blocking(&self.runtime, hold, move || done(save(&path, &state)))
+                self.lane.begin(hold, move || done(save(&path, &state)))
             }
             Request::Allocated { range } => {
                 let file = self.file.clone();
-                begin_blocking(&self.runtime, hold, move || Reply::Extents(extents(&*file, range)))
+                self.lane.begin(hold, move || Reply::Extents(extents(&*file, range)))
             }
         }
     }

@@ -82,8 +82,16 @@ impl Volumes {
     /// Whether a volume that is open is another node's by now.
     pub(super) async fn is_lost(&self, volume: &Volume) -> bool {
         let Some(store) = volume.striped() else { return false };
-        let beat = volume.beat.get() + 1;
-        volume.beat.set(beat);
+        let beat = next_beat(volume);
+        // A change of this node's own looks like another's: as long as one is under way, it only says that it lives.
+        let Ok(_changing) = volume.changing.try_lock() else {
+            let told = async move {
+                store.store.beat(beat).await;
+                Ok(())
+            };
+            let _ = self.within(told).await;
+            return false;
+        };
         let checked = self.within(async move { Ok(store.store.is_lost(beat).await) }).await;
         checked.unwrap_or(false)
     }
@@ -237,6 +245,12 @@ impl Volumes {
 fn merged(own: &Record, found: Record) -> Record {
     let Record { exports, path, backing, .. } = own.clone();
     Record { exports, path, backing, ..found }
+}
+
+fn next_beat(volume: &Volume) -> u64 {
+    let beat = volume.beat.get() + 1;
+    volume.beat.set(beat);
+    beat
 }
 
 /// What discovery reports: with one node only, the address that the initiator has come to.

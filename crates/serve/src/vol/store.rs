@@ -6,9 +6,11 @@
 use crate::lobby::pace::Pace;
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_wire::Payload;
+use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 
 /// What a volume has done since the node began.
@@ -112,13 +114,66 @@ pub fn begin(
     later(runtime.spawn(async move { settle(hold, work.await) }))
 }
 
-/// The same for work that blocks.
-pub fn begin_blocking(
-    runtime: &Handle,
-    hold: Hold,
-    work: impl FnOnce() -> Reply + Send + 'static,
-) -> Answer {
-    later(runtime.spawn_blocking(move || settle(hold, work())))
+/// A volume's share of the threads that wait for disks. One whose disk does not answer takes no more of them, so that other
+/// volumes are served meanwhile.
+#[derive(Clone)]
+pub struct Lane {
+    runtime: Handle,
+    queue: Arc<Mutex<Queue>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    threads: usize,
+    waiting: VecDeque<Job>,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Lane {
+    /// A lane of its own.
+    pub fn new(runtime: Handle) -> Lane {
+        Lane { runtime, queue: Arc::default() }
+    }
+
+    /// Begins work that blocks, or queues it; as [`begin`] does.
+    pub fn begin(&self, hold: Hold, work: impl FnOnce() -> Reply + Send + 'static) -> Answer {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let job: Job = Box::new(move || {
+            let _ = tell.send(settle(hold, work()));
+        });
+        let mut queue = lock(&self.queue);
+        if queue.threads < LANE_THREADS_MAX {
+            queue.threads += 1;
+            let queue = self.queue.clone();
+            self.runtime.spawn_blocking(move || run(&queue, job));
+        } else {
+            queue.waiting.push_back(job);
+        }
+        // Work that panicked is no answer, and the unit goes on without it.
+        Answer::Later(Box::pin(
+            async move { told.await.unwrap_or(Reply::Failed(Failure::Unreachable)) },
+        ))
+    }
+}
+
+/// Does one job after the other until none waits.
+fn run(queue: &Mutex<Queue>, mut job: Job) {
+    loop {
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(job));
+        let mut queue = lock(queue);
+        match queue.waiting.pop_front() {
+            Some(next) => job = next,
+            None => {
+                queue.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn settle(hold: Hold, reply: Reply) -> Reply {
@@ -159,7 +214,59 @@ pub fn tile(pattern: &[u8]) -> Vec<u8> {
     pattern.repeat((TILE_BYTES / pattern.len()).max(1))
 }
 
+/// How many requests of a volume wait for its disk at a time: what a fast one has use for.
+const LANE_THREADS_MAX: usize = 64;
 /// How much is filled at a time.
 const TILE_BYTES: usize = 1 << 20;
 /// How many runs of a range are told.
 pub const RUNS_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_whose_disk_does_not_answer_leaves_threads_to_others() {
+        let threads = LANE_THREADS_MAX + 1;
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.max_blocking_threads(threads).build().unwrap();
+        let (slow, other) =
+            (Lane::new(runtime.handle().clone()), Lane::new(runtime.handle().clone()));
+        let disk = Arc::new(Mutex::new(()));
+        let dead = disk.lock().unwrap();
+        let stuck: Vec<Answer> = (0..2 * threads)
+            .map(|_| {
+                let disk = disk.clone();
+                slow.begin(Hold::default(), move || {
+                    drop(disk.lock());
+                    Reply::Done
+                })
+            })
+            .collect();
+        let served = other.begin(Hold::default(), || Reply::Done);
+        let wait = |answer| match answer {
+            Answer::Now(reply) => reply,
+            Answer::Later(later) => runtime.block_on(later),
+        };
+        assert_eq!(wait(served), Reply::Done);
+        drop(dead);
+        assert!(stuck.into_iter().all(|answer| wait(answer) == Reply::Done), "nothing is lost");
+    }
+
+    #[test]
+    fn work_that_panics_keeps_no_thread() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let lane = Lane::new(runtime.handle().clone());
+        for _ in 0..2 * LANE_THREADS_MAX {
+            let Answer::Later(later) = lane.begin(Hold::default(), || panic!("as it should"))
+            else {
+                panic!("it is begun")
+            };
+            assert_eq!(runtime.block_on(later), Reply::Failed(Failure::Unreachable));
+        }
+        let Answer::Later(later) = lane.begin(Hold::default(), || Reply::Done) else {
+            panic!("it is begun")
+        };
+        assert_eq!(runtime.block_on(later), Reply::Done);
+    }
+}

@@ -332,7 +332,7 @@ impl StripedStore {
 
     /// Whether the file is another node's by now. Otherwise says with the file that this one lives.
     pub async fn is_lost(&self, beat: u64) -> bool {
-        let Shared { fs, who, id, lock, file, lost, .. } = &*self.shared;
+        let Shared { fs, id, lock, file, lost, .. } = &*self.shared;
         if file.is_taken().await.unwrap_or(false) {
             lost.store(true, Ordering::Release);
         }
@@ -340,10 +340,16 @@ impl StripedStore {
         if !is_lost {
             // A lock that the metadata server has forgotten, or that a node held which did not answer any more.
             let _ = fs.lock(*id, lock.clone(), false).await;
-            let beat = format!("{} {beat}", self.shared.saved).into_bytes();
-            let _ = fs.setxattr(who, *id, &Name::from(BEAT), beat.into(), 0).await;
+            self.beat(beat).await;
         }
         is_lost
+    }
+
+    /// Says that this node lives.
+    pub async fn beat(&self, beat: u64) {
+        let Shared { fs, who, id, saved, .. } = &*self.shared;
+        let beat = format!("{saved} {beat}").into_bytes();
+        let _ = fs.setxattr(who, *id, &Name::from(BEAT), beat.into(), 0).await;
     }
 
     /// Lets others have the file: this node is about to end. What it still writes is refused as soon as they do.
