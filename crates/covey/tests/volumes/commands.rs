@@ -263,3 +263,19 @@ fn a_volume_has_one_node_at_a_time() {
     cluster.covey(&["volume", "rm", "disk", "--keep"]);
     until("the other node's turn", || cluster.try_covey(&again).ok);
 }
+
+/// Commands name a volume of the cluster: a second one of the same name at another node would be out of their reach, or be
+/// removed in place of the first.
+#[test]
+fn a_name_is_taken_whichever_node_has_it() {
+    let cluster = Cluster::up(2);
+    let file = cluster.scratch("disk.img");
+    let file = file.to_str().unwrap();
+    cluster.covey(&["volume", "create", "disk", "--size", "1M", "--file", file, "--node", "io2"]);
+    for node in [&[][..], &["--node", "io1"], &["--node", "io2"]] {
+        let create = ["volume", "create", "disk", "--size", "1M"];
+        cluster.refused(&[&create[..], node].concat()).says(&["node io2 has one", "show disk"]);
+    }
+    cluster.covey(&["volume", "create", "other", "--size", "1M", "--node", "io1"]);
+    cluster.refused(&["volume", "clone", "other", "disk"]).says(&["node io2 has one"]);
+}

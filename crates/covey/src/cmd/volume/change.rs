@@ -197,6 +197,7 @@ pub async fn create(args: Create, config: &Config, context: &Context) -> Result<
         (.., Some(path)) => ("striped", path),
         _ => ("striped", format!("/volumes/{}", args.name)),
     };
+    check_is_free(config, &args.name, "create").await?;
     let (size, block) = (args.size.map(|size| size.to_string()), args.block.to_string());
     let mut words = vec!["create", &args.name, backing, &path, "block", &block];
     if let Some(size) = &size {
@@ -211,6 +212,13 @@ pub async fn create(args: Create, config: &Config, context: &Context) -> Result<
     command(config, &node, &words).await?;
     context.output.say(format!("volume {} is in {backing} {path}, served by {node}", args.name));
     Ok(())
+}
+
+/// Each node knows its own volumes only; commands name a volume of the cluster.
+async fn check_is_free(config: &Config, name: &str, what: &str) -> Result<()> {
+    let Ok(other) = find(config, name).await else { return Ok(()) };
+    let what = format!("cannot {what} volume {name}: node {} has one of this name", other.node);
+    Err(Error::work(what).hint(format!("`covey volume show {name}` tells what it is")))
 }
 
 /// Changes a volume's size.
@@ -240,6 +248,7 @@ pub async fn rm(args: Rm, config: &Config, context: &Context) -> Result<()> {
 /// Copies a volume.
 pub async fn clone_of(args: CloneOf, config: &Config) -> Result<()> {
     let volume = find(config, &args.name).await?;
+    check_is_free(config, &args.new, "make").await?;
     let beside = || {
         let name = Path::new(&args.new);
         Path::new(&volume.path).with_file_name(name).to_string_lossy().into_owned()
