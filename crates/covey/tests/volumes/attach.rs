@@ -283,9 +283,9 @@ impl Drop for Machine {
 
 /// The process behind what is attached.
 fn initiator(cluster: &Cluster) -> Option<String> {
-    let files = std::fs::read_dir(cluster.dir.join("run")).unwrap().flatten();
+    let mut files = std::fs::read_dir(cluster.dir.join("run")).unwrap().flatten();
     let name = |file: &std::fs::DirEntry| file.file_name().into_string().unwrap();
-    let file = files.into_iter().find(|file| name(file).starts_with("mount-"))?;
+    let file = files.find(|file| name(file).starts_with("mount-"))?;
     let text = std::fs::read_to_string(file.path()).ok()?;
     Some(text.split_whitespace().next()?.to_owned())
 }
@@ -320,9 +320,9 @@ fn an_initiator_that_is_killed_with_its_machine_ends() {
     let place = cluster.scratch("fs");
     let (place, config) = (place.to_str().unwrap(), cluster.config());
     let covey = env!("CARGO_BIN_EXE_covey");
-    let attach = ["--config", config.to_str().unwrap(), "--json", "volume", "attach", "disk", place];
-    let attached =
-        machine.run(&[&[covey][..], &attach, &["--fs", "ext4", "--format"]].concat());
+    let attach =
+        ["--config", config.to_str().unwrap(), "--json", "volume", "attach", "disk", place];
+    let attached = machine.run(&[&[covey][..], &attach, &["--fs", "ext4", "--format"]].concat());
     assert!(attached.ok, "{attached}");
     let attached: serde_json::Value = serde_json::from_str(&attached.stdout).unwrap();
     let device = attached["device"].as_str().unwrap().trim_start_matches("/dev/").to_owned();

@@ -11,6 +11,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -93,6 +94,10 @@ impl Home {
             return Err(io::Error::other("the process has several threads"));
         }
         let home = Home { namespace: open(OWN)?, link: std::fs::read_link(OWN)? };
+        // A visitor's root is that of the namespace: whoever has another one would find other files there.
+        if home.visit(root)? != root()? {
+            return Err(io::Error::other("the process has a root of its own"));
+        }
         let directory = std::env::current_dir()?;
         unshare(UnshareFlags::NEWNS)?;
         let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -145,6 +150,12 @@ fn visit<T: Send>(
         let thread = std::thread::Builder::new().name("visit".into()).spawn_scoped(scope, there)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Which directory the root is.
+fn root() -> io::Result<(u64, u64)> {
+    let root = std::fs::metadata("/")?;
+    Ok((root.dev(), root.ino()))
 }
 
 fn open(path: impl AsRef<Path>) -> io::Result<OwnedFd> {

@@ -218,12 +218,12 @@ fn leave_mounts(args: &Attach, config: &Config) -> Option<Home> {
     let mut paths: Vec<PathBuf> = SYSTEM_PATHS.iter().map(PathBuf::from).collect();
     paths.push(config_dir);
     paths.extend(config.key_file.iter().chain(&args.secret_file).cloned());
-    paths.extend(config.nodes.iter().flat_map(|node| &node.listen).filter_map(|listen| {
-        match listen {
+    paths.extend(config.nodes.iter().flat_map(|node| &node.listen).filter_map(
+        |listen| match listen {
             covey_cluster::config::Address::Unix(path) => Some(PathBuf::from(path)),
             covey_cluster::config::Address::Tcp { .. } => None,
-        }
-    }));
+        },
+    ));
     let left = Home::leave(&paths);
     left.inspect_err(|error| tracing::debug!("the mount namespace is not left: {error}")).ok()
 }
@@ -355,6 +355,10 @@ fn serve(
             read_only: args.read_only,
             ..MountOptions::default()
         };
+        if args.detached {
+            // Nobody could find out any more who keeps that file system.
+            std::env::set_current_dir("/").cannot(what)?;
+        }
         let mount = || covey_mount::attach(place, &options);
         let device = home.as_ref().map_or_else(mount, |home| home.visit(mount)).cannot(what)?;
         let (target, home) = (place.to_owned(), home.map(Home::forget));

@@ -144,8 +144,7 @@ fn loop_devices() -> impl Iterator<Item = (String, PathBuf)> {
 async fn devices_gone(hidden: &Path) {
     let hidden = hidden.canonicalize().unwrap_or_else(|_| hidden.to_owned());
     let begun = Instant::now();
-    while begun.elapsed() < DEVICE_WAIT
-        && loop_devices().any(|(_, file)| file.starts_with(&hidden))
+    while begun.elapsed() < DEVICE_WAIT && loop_devices().any(|(_, file)| file.starts_with(&hidden))
     {
         tokio::time::sleep(DEVICE_WAIT / 100).await;
     }
