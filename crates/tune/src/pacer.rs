@@ -171,7 +171,8 @@ impl Port {
         self.load.add(seen);
         self.guard.step(&self.load, seen.seconds);
         if self.guard.is_up() {
-            self.trim.step(&self.load, self.rate_for_bulk_untrimmed(), seen.seconds);
+            let untrimmed = self.rate_for_bulk_untrimmed();
+            self.trim.step(&mut self.load, untrimmed, seen.seconds);
         } else {
             self.trim = Trim::default();
         }
@@ -361,11 +362,41 @@ struct Trim {
     since: f64,
     /// Seconds for which bulk still makes way for the queue that it left when it was free.
     drains: Option<f64>,
+    slow: Slow,
+}
+
+/// Probes that are slow although the wire is not busy all the time: bulk is cut for their sake, too, as the wire may be narrower
+/// than it is said to be. Where cuts do not help there is no queue of ours: the one who answers has become slow.
+#[derive(Clone, Debug, Default)]
+struct Slow {
+    /// The shortest probe at the last cut, in seconds.
+    shortest: f64,
+    /// Cuts in a row that did not make it shorter.
+    in_vain: u32,
+}
+
+impl Slow {
+    /// Whether a cut is worth trying.
+    fn is_worth(&mut self, load: &mut Load) -> bool {
+        let Some(shortest) = load.slow_without_load() else {
+            *self = Slow::default();
+            return true;
+        };
+        let is_better = self.shortest == 0.0 || shortest < self.shortest - load.frame_s();
+        self.in_vain = if is_better { 0 } else { self.in_vain + 1 };
+        self.shortest = shortest;
+        if self.in_vain < IN_VAIN_MAX {
+            return true;
+        }
+        load.learn(shortest);
+        *self = Slow::default();
+        false
+    }
 }
 
 impl Trim {
     /// Cuts bulk where the port is full, then waits for the effect to be seen; afterwards gives back by halves.
-    fn step(&mut self, load: &Load, untrimmed: f64, seconds: f64) {
+    fn step(&mut self, load: &mut Load, untrimmed: f64, seconds: f64) {
         if self.drain(load, seconds) {
             self.bytes = untrimmed * (1.0 - KEPT);
             return;
@@ -374,7 +405,11 @@ impl Trim {
         if self.since < SETTLE_S && self.bytes > 0.0 {
             return;
         }
-        if load.is_full(self.since) {
+        let is_full = load.is_full(self.since);
+        if !is_full {
+            self.slow = Slow::default();
+        }
+        if is_full && self.slow.is_worth(load) {
             let bulk = (untrimmed - self.bytes).max(0.0);
             self.bytes = untrimmed - bulk * KEPT;
             self.since = 0.0;
@@ -419,6 +454,9 @@ const HOLD_MAX_S: f64 = 1.0;
 const RHYTHM_S: f64 = 1.0;
 /// How long the effect of a cut may take to be seen.
 const SETTLE_S: f64 = 0.060;
+/// So many cuts may be in vain before a slow probe is called slow by itself: a wire of a quarter of the rate that it is said to
+/// have is still found out.
+const IN_VAIN_MAX: u32 = 4;
 /// The part of bulk that a cut leaves.
 const KEPT: f64 = 0.7;
 /// How long the first cut lasts: of a queue of 64 KiB at 100 Mbit/s more than twice the time that it takes.

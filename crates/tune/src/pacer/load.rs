@@ -106,6 +106,22 @@ impl Load {
         window >= FULL_S * 0.9 && (self.was_busy() || self.has_standing_queue())
     }
 
+    /// The shortest of the newest probes, where they are what speaks of a queue, and the wire's load does not.
+    pub fn slow_without_load(&self) -> Option<f64> {
+        let probes = self.newest(SHORT_S).filter_map(|sample| sample.probe);
+        probes.reduce(f64::min).filter(|_| !self.was_busy())
+    }
+
+    /// What a probe takes without a queue has changed.
+    pub fn learn(&mut self, floor: f64) {
+        self.floor = Some(floor);
+    }
+
+    /// What a full frame takes on the wire, in seconds.
+    pub fn frame_s(&self) -> f64 {
+        (self.wire.mtu + self.wire.overhead_bytes) as f64 / self.rate()
+    }
+
     /// The lowest and the last round trip of a probe, in seconds.
     pub fn latency(&self) -> Option<(f64, f64)> {
         self.floor.zip(self.probe)
@@ -120,8 +136,7 @@ impl Load {
     fn has_standing_queue(&self) -> bool {
         let probes: Vec<f64> = self.newest(SHORT_S).filter_map(|sample| sample.probe).collect();
         let Some(floor) = self.floor.filter(|_| probes.len() >= PROBES_MIN) else { return false };
-        let frame = (self.wire.mtu + self.wire.overhead_bytes) as f64 / self.rate();
-        let limit = floor + QUEUE_FRAMES * frame + NOISE_S;
+        let limit = floor + QUEUE_FRAMES * self.frame_s() + NOISE_S;
         probes.iter().all(|probe| *probe > limit)
     }
 

@@ -97,6 +97,28 @@ fn a_step_is_followed_within_100_ms() {
     }
 }
 
+/// One node that answers slowly, for whatever reason, does not take the wire from storage.
+#[test]
+fn a_probed_node_that_becomes_slow_costs_bulk_little() {
+    for answers_s in [0.001_5, 0.003, 0.2] {
+        let mut sim = star(SMALL);
+        sim.run_until(1.0);
+        sim.answers_s = answers_s;
+        sim.run_until(6.0);
+        assert!(mean_ordered(&sim, 2.0) >= 0.85, "{answers_s}: {}", mean_ordered(&sim, 2.0));
+    }
+}
+
+/// A wire that carries less than it is said to is never busy by its counters: the probes show the queue.
+#[test]
+fn a_wire_that_is_narrower_than_it_is_said_to_be_is_found_out() {
+    let mut sim = star(SMALL);
+    sim.narrowed = 0.5;
+    sim.run_until(6.0);
+    let waits = quantile_of(&sim.trips, 1.0, 0.5);
+    assert!(waits < 0.001_5, "{waits} s");
+}
+
 /// What the senders got, as a part of the port, from one second on.
 fn bulk_used(sim: &Sim) -> f64 {
     let all = sim.senders.iter().flat_map(|sender| &sender.history);

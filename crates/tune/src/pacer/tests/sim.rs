@@ -122,6 +122,10 @@ pub struct Sim {
     pub messages: Messages,
     /// Messages that belong to no connection, so that they show in the difference of counters only.
     pub is_stray: bool,
+    /// What the node that is probed takes to answer.
+    pub answers_s: f64,
+    /// What the wire carries of what it is said to.
+    pub narrowed: f64,
     /// All send as fast as the slowest: they are parts of the same files.
     pub in_step: bool,
     pub seen: Vec<Seen>,
@@ -159,6 +163,8 @@ impl Sim {
             messages: Messages::None,
             is_stray: false,
             in_step: false,
+            answers_s: 0.000_1,
+            narrowed: 1.0,
             seen: Vec::new(),
             trips: Vec::new(),
             now: 0.0,
@@ -177,7 +183,7 @@ impl Sim {
     }
 
     pub fn rate(&self) -> f64 {
-        self.wire.bits_per_s / 8.0
+        self.narrowed * self.wire.bits_per_s / 8.0
     }
 
     pub fn run_until(&mut self, end: f64) {
@@ -297,7 +303,7 @@ impl Sim {
             ordered: self.port.bulk() / self.rate(),
             is_paced: self.port.is_guarded(),
         });
-        self.probe = Some(0.000_1 + self.queue / self.rate());
+        self.probe = Some(self.answers_s + self.queue / self.rate());
         self.tick_last = now;
         self.tick_next = now + INTERVAL_S * self.chance.between(0.9, 1.3);
     }
