@@ -57,9 +57,7 @@ impl ClusterNet {
     /// called inside the runtime that is to run the connections.
     pub fn new(config: Arc<Config>, key: Option<[u8; 32]>) -> ClusterNet {
         let keys = Arc::new(Keys::new(key));
-        if config.pacing {
-            pacing::enable();
-        }
+        crate::pace::begin(&config);
         let followed = Arc::default();
         ClusterNet { config: Mutex::new(config), keys, runtime: Handle::current(), followed }
     }
@@ -92,11 +90,11 @@ impl ClusterNet {
         let (server, followed) = (server.to_owned(), self.followed.clone());
         Box::pin(async move {
             let (addresses, config) = found?;
-            if config.pacing {
+            if config.pacing.is_on {
                 followed.follow(&config, &server, &keys, &runtime);
             }
             let whose = whose(&config, &server);
-            let terms = Terms { trust: Trust::of(&config), user, is_paced: config.pacing };
+            let terms = Terms { trust: Trust::of(&config), user, is_paced: config.pacing.is_on };
             let whom = Whom { aname: &aname, whose: &whose, terms };
             let tried = keys.now();
             let refusal = match dial_any(&addresses, whom, tried, &runtime).await {
@@ -191,6 +189,26 @@ pub async fn dial_node(
     let (whose, trust) = (&whose(config, server), Trust::of(config));
     let whom = Whom { aname, whose, terms: Terms::by(trust) };
     dial_any(&addresses, whom, key, &Handle::current()).await
+}
+
+/// The same for a connection through which much may go, such as programs that are pushed: where the cluster paces, it yields to
+/// messages.
+pub async fn dial_bulk(
+    config: &Config,
+    server: &str,
+    aname: &str,
+    key: Option<[u8; 32]>,
+) -> Result<Conn> {
+    let runtime = Handle::current();
+    if config.pacing.is_on {
+        crate::pace::begin(config);
+        let (config, keys) = (Arc::new(config.clone()), Arc::new(Keys::new(key)));
+        crate::pace::followed().follow(&config, server, &keys, &runtime);
+    }
+    let addresses = addresses(config, server)?;
+    let (whose, trust) = (&whose(config, server), Trust::of(config));
+    let terms = Terms { is_paced: config.pacing.is_on, ..Terms::by(trust) };
+    dial_any(&addresses, Whom { aname, whose, terms }, key, &runtime).await
 }
 
 /// Which tree of which server is meant.

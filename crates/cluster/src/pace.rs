@@ -15,14 +15,18 @@ use crate::config::Config;
 use crate::key::Keys;
 use crate::net::{addresses, dial_node};
 use covey_io::os::net::pacing::{self, Ends, Port};
-use covey_ninep::client::{Conn, Window};
+use covey_ninep::client::{Conn, WINDOW_BYTES, Window};
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{List, Name};
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+
+mod sayer;
+
+use sayer::Sayer;
 
 /// The file, by its path from a node's root.
 pub const FILE: &str = "net/pace";
@@ -30,6 +34,11 @@ pub const FILE: &str = "net/pace";
 pub const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long a node that does not answer is left alone.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// Orders change a hundred times a second. A node that repeats itself faster is read no faster.
+const READ_EVERY: Duration = Duration::from_millis(5);
+/// The least that may be on its way on a connection: a node that says less is not obeyed to the letter.
+pub const WINDOW_BYTES_MIN: usize = 16 << 10;
 
 /// How long a connection may take to come up, and how often that is looked at.
 const COMES_UP: Duration = Duration::from_secs(5);
@@ -39,6 +48,28 @@ const COMES_UP_STEPS: u32 = 500;
 pub fn window() -> Window {
     static WINDOW: LazyLock<Window> = LazyLock::new(Window::default);
     WINDOW.clone()
+}
+
+/// This process is in a cluster: where it paces, connections are enrolled from now on, on the terms that the cluster's file
+/// names. Nodes may say others.
+pub fn begin(config: &Config) {
+    if !config.pacing.is_on {
+        return;
+    }
+    pacing::enable();
+    settle(config);
+}
+
+/// The terms of the cluster's file, until a node says others.
+fn settle(config: &Config) {
+    window().set(config.pacing.window_bytes.unwrap_or(WINDOW_BYTES));
+    pacing::mark_all(config.pacing.dscp.unwrap_or(pacing::MARK_DEFAULT));
+}
+
+/// Those that are followed for connections that no [`crate::net::ClusterNet`] has made.
+pub(crate) fn followed() -> Arc<Followed> {
+    static FOLLOWED: LazyLock<Arc<Followed>> = LazyLock::new(Arc::default);
+    FOLLOWED.clone()
 }
 
 /// Nodes that are followed.
@@ -88,6 +119,7 @@ async fn follow(config: &Config, server: &str, keys: &Keys) {
             tracing::debug!("{server} says nothing about rates: {error}");
         }
         limits.lift_all();
+        settle(config);
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -95,13 +127,20 @@ async fn follow(config: &Config, server: &str, keys: &Keys) {
 async fn listen(config: &Config, server: &str, keys: &Keys, limits: &mut Limits) -> Result<()> {
     let conn = dial_node(config, server, "/", keys.now()).await?;
     let fid = open(&conn).await?;
+    let mut sayer = Sayer::of(config, server).await;
     while !pacing::list().is_empty() {
+        let begun = Instant::now();
         let read = conn.call(Message::Tread { fid, offset: 0, count: READ_BYTES });
         let late = |_| Errno::because(Errno::ETIMEDOUT, "no word in 3 s");
         match tokio::time::timeout(SILENCE_MAX, read).await.map_err(late)?? {
-            Message::Rread { data } => limits.obey(&String::from_utf8_lossy(&data.into_bytes())),
+            Message::Rread { data } => {
+                let text = String::from_utf8_lossy(&data.into_bytes()).into_owned();
+                sayer.look_up(&text).await;
+                limits.obey(&text, &sayer);
+            }
             other => return Err(Errno::because(Errno::EPROTO, other.name())),
         }
+        tokio::time::sleep(READ_EVERY.saturating_sub(begun.elapsed())).await;
     }
     Ok(())
 }
@@ -122,9 +161,10 @@ struct Limits(BTreeSet<(Ends, bool)>);
 
 impl Limits {
     /// Sets the limits of a text, and lifts those that it does not repeat.
-    fn obey(&mut self, text: &str) {
+    fn obey(&mut self, text: &str, sayer: &Sayer) {
         text.lines().for_each(obey_setting);
-        let said: Vec<_> = text.lines().filter_map(parse).collect();
+        let said = text.lines().filter_map(parse);
+        let said: Vec<_> = said.filter(|(ends, port, _)| sayer.may_limit(ends, *port)).collect();
         let now: BTreeSet<_> =
             said.iter().map(|(ends, port, _)| (*ends, is_sender(*port))).collect();
         for (ends, is_sender) in self.0.difference(&now) {
@@ -137,7 +177,9 @@ impl Limits {
     }
 
     fn lift_all(&mut self) {
-        self.obey("");
+        for (ends, is_sender) in std::mem::take(&mut self.0) {
+            pacing::limit(ends, port_of(is_sender), None);
+        }
     }
 }
 
@@ -146,7 +188,7 @@ fn obey_setting(line: &str) {
     match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
         ["window", bytes] => {
             if let Ok(bytes) = bytes.parse() {
-                window().set(bytes);
+                window().set(usize::max(bytes, WINDOW_BYTES_MIN));
             }
         }
         ["dscp", mark] => {
@@ -207,11 +249,46 @@ mod tests {
         let mut limits = Limits::default();
         let ends = |port: u16| (([10, 9, 9, 1], port).into(), ([10, 9, 9, 2], 5640).into());
         let text: String = [1, 2].iter().map(|at| line(Port::Receiver, ends(*at), 9)).collect();
-        limits.obey(&text);
+        let sayer = Sayer::at(&["10.9.9.2"], &[]);
+        limits.obey(&text, &sayer);
         assert_eq!(limits.0.len(), 2);
-        limits.obey(&line(Port::Receiver, ends(2), 9));
+        limits.obey(&line(Port::Receiver, ends(2), 9), &sayer);
         assert_eq!(limits.0.iter().next(), Some(&(ends(2), false)));
         limits.lift_all();
         assert!(limits.0.is_empty());
+    }
+
+    #[test]
+    fn a_window_too_small_for_any_transfer_is_not_taken() {
+        obey_setting("window 0");
+        assert_eq!(window().bytes(), WINDOW_BYTES_MIN);
+        for nonsense in ["window -1", "window NaN", "window", "dscp 64", "dscp 1e9"] {
+            obey_setting(nonsense);
+        }
+        assert_eq!(window().bytes(), WINDOW_BYTES_MIN);
+        obey_setting("window 99999999999");
+        assert_eq!(window().bytes(), WINDOW_BYTES);
+    }
+
+    #[test]
+    fn a_node_limits_no_connection_to_another_node() {
+        let mut limits = Limits::default();
+        let sayer = Sayer::at(&["10.9.9.2"], &["10.9.9.3"]);
+        let ends = |peer: u8| (([10, 9, 9, 1], 1).into(), ([10, 9, 9, peer], 5640).into());
+        let said = |peer: u8, port: Port| line(port, ends(peer), 0);
+        let text = [
+            said(2, Port::Receiver),
+            said(3, Port::Receiver),
+            // An address of nobody's: of a target of that node.
+            said(4, Port::Receiver),
+            // What this machine's card can take is for its own node to say.
+            said(2, Port::Sender),
+        ];
+        limits.obey(&text.concat(), &sayer);
+        let found: Vec<_> = limits.0.iter().copied().collect();
+        assert_eq!(found, [(ends(2), false), (ends(4), false)]);
+        let own = Sayer::at(&["10.9.9.1"], &[]);
+        limits.obey(&text.concat(), &own);
+        assert!(limits.0.contains(&(ends(2), true)));
     }
 }

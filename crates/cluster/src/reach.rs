@@ -92,7 +92,7 @@ fn metadata_space(text: &str) -> Option<(u64, u64)> {
 }
 
 /// Reads a text file of a node's root.
-async fn read_text(conn: &Conn, name: &str) -> Result<String> {
+pub async fn read_text(conn: &Conn, name: &str) -> Result<String> {
     let fid = open_root_file(conn, name, 0).await?;
     let mut text = Vec::new();
     loop {
@@ -102,9 +102,17 @@ async fn read_text(conn: &Conn, name: &str) -> Result<String> {
             Message::Rread { data } => text.extend_from_slice(&data.into_bytes()),
             other => return Err(odd(&other)),
         }
+        if text.len() > TEXT_BYTES_MAX {
+            let what = format!("{name} has more than {TEXT_BYTES_MAX} bytes");
+            return Err(Errno::because(Errno::EFBIG, what).into());
+        }
     }
+    let _ = conn.call(Message::Tclunk { fid }).await;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
+
+/// A node may say what it likes, but not without end.
+const TEXT_BYTES_MAX: usize = 16 << 20;
 
 fn odd(reply: &Message) -> Error {
     Errno::because(Errno::EPROTO, format!("Tread was answered with {}", reply.name())).into()

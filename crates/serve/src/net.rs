@@ -3,6 +3,7 @@
 //! ```text
 //!   /net/ctl                 on|off, margin, least, rate of an interface, more ports of bulk
 //!   /net/ports               each port and direction: rate, bulk, messages, state; and each connection of bulk
+//!   /net/images              the connections of bulk that carry images, as far as this node serves them
 //!   /net/pace                rates for the connections of the reader's machine; a read answers when there is news
 //!   /net/peers/NODE/{latency,bandwidth,pacing}
 //! ```
@@ -21,7 +22,7 @@ mod text;
 mod wire;
 
 use crate::iscsi::credits;
-use counter::Counter;
+use counter::{Counted, Counter};
 use covey_cluster::config::Config;
 use covey_cluster::net::ClusterNet;
 use covey_cluster::pace::{SILENCE_MAX, window};
@@ -97,6 +98,8 @@ pub fn bind(
     names.bind("net/ctl", Rc::new(Control::new(ctl::NetCommands(net.clone()))))?;
     let ports = net.clone();
     names.bind("net/ports", Rc::new(Text::new(move || ports.ports_text())))?;
+    let images = net.clone();
+    names.bind("net/images", Rc::new(Text::new(move || images.images_text())))?;
     names.bind("net/pace", Rc::new(pace::Pace(net.clone())))?;
     for node in config.nodes.iter().filter(|node| node.name != name) {
         for (file, make) in text::FILES {
@@ -105,11 +108,18 @@ pub fn bind(
             names.bind(&format!("net/peers/{}/{file}", node.name), Rc::new(text))?;
         }
     }
-    if config.pacing {
+    if config.pacing.is_on {
         tokio::task::spawn_local(net.clone().run());
         probe::start(&net);
     }
     Ok(net)
+}
+
+/// How long to wait for the next count. Strangers may open thousands of connections, and looking at them takes the CPU from
+/// those whom this node serves: then it is done less often.
+fn pause_after(took: Duration, is_busy: bool) -> Duration {
+    let seconds = if is_busy { INTERVAL_S } else { 5.0 * INTERVAL_S };
+    Duration::from_secs_f64(seconds).max(took * COUNT_PARTS).min(PAUSE_MAX)
 }
 
 /// The rate of a link whose driver knows none. `tuned` is what no queue grows by: TCP payload, a little less than the slowest
@@ -136,8 +146,9 @@ impl Set {
             covey_cluster::config::Address::Unix(_) => None,
         });
         let ports = served.chain([ISCSI_PORT]).collect();
-        let (rates, window, dscp) = (BTreeMap::new(), None, pacing::MARK_DEFAULT);
-        let (on, law, has_margin) = (config.pacing, Settings::default(), false);
+        let (rates, window) = (BTreeMap::new(), config.pacing.window_bytes);
+        let dscp = config.pacing.dscp.unwrap_or(pacing::MARK_DEFAULT);
+        let (on, law, has_margin) = (config.pacing.is_on, Settings::default(), false);
         Set { on, law, has_margin, rates, ports, window, dscp }
     }
 }
@@ -173,7 +184,8 @@ impl Net {
     }
 
     async fn run(self: Rc<Self>) {
-        pacing::enable();
+        covey_cluster::pace::begin(&self.config);
+        credits::set_window(self.config.pacing.window_bytes.map(|bytes| bytes as u64));
         self.nodes.replace(self.find_nodes().await);
         let mut counter = match Counter::open() {
             Ok(counter) => counter,
@@ -186,38 +198,47 @@ impl Net {
         let mut followed = Instant::now();
         loop {
             let is_on = self.set.borrow().on;
+            let begun = Instant::now();
             if is_on {
                 self.turn(&mut counter);
             } else {
                 self.free();
                 counter.forget();
             }
+            let took = begun.elapsed();
             if followed.elapsed() > FOLLOW_EVERY {
                 followed = Instant::now();
                 self.follow_receivers();
                 let here = pacing::list();
                 self.images.keep(|peer| here.iter().any(|((_, end), _)| end == peer));
             }
-            tokio::time::sleep(self.pause(is_on)).await;
+            let is_busy = is_on && self.wires.borrow().values().any(Wire::is_busy);
+            tokio::time::sleep(pause_after(took, is_busy)).await;
         }
-    }
-
-    fn pause(&self, is_on: bool) -> Duration {
-        let is_busy = is_on && self.wires.borrow().values().any(Wire::is_busy);
-        let seconds = if is_busy { INTERVAL_S } else { 5.0 * INTERVAL_S };
-        Duration::from_secs_f64(seconds)
     }
 
     /// Counts, judges and tells.
     fn turn(&self, counter: &mut Counter) {
+        let ours: Vec<Ends> = pacing::list().into_iter().map(|(ends, _)| ends).collect();
+        let counted = counter.count(&self.set.borrow().ports, &ours);
+        match counted {
+            Ok(Some(counted)) => {
+                if self.judge(&counted) {
+                    counter.want_list();
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                counter.forget();
+                self.fail(&error);
+            }
+        }
+    }
+
+    /// Makes rates of what was counted. Answers whether something was carried that no connection explains.
+    fn judge(&self, counted: &Counted) -> bool {
         let set = self.set.borrow();
         let probe = self.probes.take();
-        let ours: Vec<Ends> = pacing::list().into_iter().map(|(ends, _)| ends).collect();
-        let counted = match counter.count(&set.ports, &ours) {
-            Ok(Some(counted)) => counted,
-            Ok(None) => return,
-            Err(error) => return self.complain(&error),
-        };
         let mut wires = self.wires.borrow_mut();
         let mut lines = BTreeMap::new();
         for (name, seen) in &counted.wires {
@@ -230,17 +251,17 @@ impl Net {
             }
         }
         wires.retain(|name, _| counted.wires.contains_key(name));
-        if wires.values().any(Wire::has_strays) {
-            counter.want_list();
-        }
+        let has_strays = wires.values().any(Wire::has_strays);
         drop(wires);
         self.obey_own(&lines);
         self.give_credit(&lines);
         self.news.tell(lines);
+        has_strays
     }
 
-    /// Once: it would be the same a hundred times a second.
-    fn complain(&self, error: &std::io::Error) {
+    /// Rates that nobody renews would hold for ever. It is said once: it would be the same a hundred times a second.
+    fn fail(&self, error: &std::io::Error) {
+        self.free();
         if !self.has_failed.replace(true) {
             tracing::warn!("nothing is paced while the kernel does not count: {error}");
         }
@@ -328,6 +349,9 @@ fn is_like(old: &BTreeMap<(Ends, bool), u64>, new: &BTreeMap<(Ends, bool), u64>)
         })
 }
 
+/// A count takes at most about this part of a CPU: one tenth; but the law wants to see what happens within a second.
+const COUNT_PARTS: u32 = 10;
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The part of a link that `covey tune choose` takes for its `pacing`.
 const PACED: f64 = 0.95;
 /// A measurement that found less is not believed.

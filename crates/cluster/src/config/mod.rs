@@ -68,8 +68,8 @@ pub struct Config {
     pub id: String,
     /// Strip size of new files in bytes, where somebody has asked for one.
     pub strip_bytes: Option<u32>,
-    /// Whether bulk yields to messages; see `covey help net`.
-    pub pacing: bool,
+    /// Whether bulk yields to messages, and how; see `covey help net`.
+    pub pacing: Pacing,
     /// Where each node keeps the cluster key, when one is needed.
     pub key_file: Option<PathBuf>,
     /// The user who runs the servers, by name or number, where that is neither root nor whoever reads this.
@@ -78,6 +78,17 @@ pub struct Config {
     pub nodes: Vec<Node>,
     /// Nodes that are shown together.
     pub views: Vec<View>,
+}
+
+/// How bulk yields to messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pacing {
+    /// Whether it does.
+    pub is_on: bool,
+    /// Bytes that may be on their way on each connection, where somebody has set them.
+    pub window_bytes: Option<usize>,
+    /// The mark of its packets, where somebody has set one.
+    pub dscp: Option<u8>,
 }
 
 /// Nodes that every node shows as `/view/NAME`, of this cluster or of another.

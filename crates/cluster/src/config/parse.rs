@@ -1,9 +1,12 @@
 //! From the text of `covey.toml` to a checked [`Config`], or to all that is wrong with it.
 
 use super::{
-    Address, Config, Emulated, Node, Place, Role, VERSION, View, check, hostlist, parse_strip,
+    Address, Config, Emulated, Node, Pacing, Place, Role, VERSION, View, check, hostlist,
+    parse_strip, size,
 };
 use crate::error::{Error, Result, reason};
+use crate::pace::WINDOW_BYTES_MIN;
+use covey_ninep::client::WINDOW_BYTES;
 use serde::Deserialize;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -110,6 +113,8 @@ struct Cluster {
     strip: Option<Spanned<String>>,
     #[serde(default)]
     pacing: bool,
+    pacing_window: Option<Spanned<String>>,
+    pacing_dscp: Option<Spanned<u8>>,
     key_file: Option<Spanned<PathBuf>>,
     user: Option<Spanned<String>>,
 }
@@ -187,6 +192,7 @@ impl Lines<'_> {
 
 fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -> Config {
     let strip_bytes = strip(raw.cluster.strip.as_ref(), lines, problems);
+    let pacing = pacing(&raw.cluster, lines, problems);
     check::cluster_name(raw.cluster.name.get_ref(), lines.of(&raw.cluster.name), problems);
     check::id(raw.cluster.id.get_ref(), lines.of(&raw.cluster.id), problems);
     if let Some(count) = &raw.cluster.nodes {
@@ -208,7 +214,7 @@ fn convert(raw: File, file: &Path, lines: &Lines, problems: &mut Vec<Problem>) -
         name: raw.cluster.name.into_inner(),
         id: raw.cluster.id.into_inner(),
         strip_bytes,
-        pacing: raw.cluster.pacing,
+        pacing,
         key_file: raw.cluster.key_file.map(Spanned::into_inner),
         user: raw.cluster.user.map(Spanned::into_inner),
         nodes,
@@ -226,6 +232,36 @@ fn strip(raw: Option<&Spanned<String>>, lines: &Lines, problems: &mut Vec<Proble
     };
     parse_strip(raw.get_ref()).map_err(wrong).ok()
 }
+
+fn pacing(raw: &Cluster, lines: &Lines, problems: &mut Vec<Problem>) -> Pacing {
+    let mut wrong = |line, message: String, hint: &str| {
+        problems.push(Problem { line, message, hint: hint.into() });
+    };
+    let window_bytes = raw.pacing_window.as_ref().and_then(|text| {
+        let size = window_size(text.get_ref());
+        size.map_err(|why| wrong(lines.of(text), format!("pacing_window: {why}"), WINDOW_HINT)).ok()
+    });
+    let dscp = raw.pacing_dscp.as_ref().and_then(|mark| match *mark.get_ref() {
+        mark @ 0..64 => Some(mark),
+        other => {
+            let message = format!("pacing_dscp: {other} is no DSCP");
+            wrong(lines.of(mark), message, "0 to 63; 8 is CS1, 0 no mark");
+            None
+        }
+    });
+    Pacing { is_on: raw.pacing, window_bytes, dscp }
+}
+
+fn window_size(text: &str) -> std::result::Result<usize, String> {
+    let bytes = size::parse(text)?;
+    let limits = WINDOW_BYTES_MIN..=WINDOW_BYTES;
+    usize::try_from(bytes).ok().filter(|bytes| limits.contains(bytes)).ok_or_else(|| {
+        let [low, high] = [*limits.start(), *limits.end()].map(|bytes| size::exact(bytes as u64));
+        format!("`{text}` is outside the limits: {low} to {high}")
+    })
+}
+
+const WINDOW_HINT: &str = "what may be on its way on each connection: pacing_window = \"256 KiB\"";
 
 fn convert_views(
     raw: Vec<RawView>,

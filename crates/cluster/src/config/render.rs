@@ -38,9 +38,15 @@ fn write_cluster(text: &mut String, config: &Config) -> std::fmt::Result {
             quoted(&size::exact(STRIP_BYTES_DEFAULT.into()))
         )?,
     }
-    if config.pacing {
+    if config.pacing.is_on {
         writeln!(text, "# Bulk yields to messages: `covey help net`.")?;
         writeln!(text, "pacing = true")?;
+    }
+    if let Some(bytes) = config.pacing.window_bytes {
+        writeln!(text, "pacing_window = {}", quoted(&size::exact(bytes as u64)))?;
+    }
+    if let Some(mark) = config.pacing.dscp {
+        writeln!(text, "pacing_dscp = {mark}")?;
     }
     if let Some(key_file) = &config.key_file {
         writeln!(text, "# Made by `covey keygen`; the same on every node, readable by root only.")?;

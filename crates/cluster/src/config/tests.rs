@@ -55,6 +55,8 @@ fn a_rendered_file_reads_back_the_same() {
         store: None,
         emulated: Some(Emulated { arch: "s390x".into(), emulator: "/usr/bin/qemu-s390x".into() }),
     });
+    let pacing = Pacing { is_on: true, window_bytes: Some(256 << 10), dscp: Some(10) };
+    config.pacing = pacing;
     config.nodes[0].store = Some("/data/we \"quote\" \\ these".into());
     assert_eq!(read(&render(&config)), Ok(config));
 }
@@ -119,4 +121,21 @@ fn one_store_may_serve_two_machines_but_not_two_nodes_of_one() {
 fn all_problems_are_told_together() {
     let text = GOOD.replacen("64 KiB", "1", 1).replacen("nodes = 2", "nodes = 1", 1);
     assert_eq!(read(&text).unwrap_err().len(), 2);
+}
+
+#[test]
+fn what_pacing_asks_for_is_checked() {
+    let with = |line: &str| problems("nodes = 2", &format!("nodes = 2\npacing = true\n{line}"));
+    for (line, why) in [
+        ("pacing_window = \"5\"", "16 KiB to 32 MiB"),
+        ("pacing_window = \"much\"", "not a size"),
+        ("pacing_dscp = 64", "no DSCP"),
+    ] {
+        let found = with(line);
+        assert!(found[0].message.contains(why), "{line}: {found:?}");
+        assert_eq!(found[0].line, Some(7), "{line}");
+    }
+    let text = GOOD.replacen("nodes = 2", "nodes = 2\npacing_window = \"256k\"", 1);
+    let pacing = Pacing { window_bytes: Some(256 << 10), ..Pacing::default() };
+    assert_eq!(read(&text).unwrap().pacing, pacing);
 }

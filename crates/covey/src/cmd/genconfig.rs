@@ -2,8 +2,8 @@
 
 use super::Context;
 use crate::config::{
-    Address, Config, Node, PORT_DEFAULT, Role, STRIP_BYTES_DEFAULT, hostlist, new_id, parse,
-    parse_strip, render, size,
+    Address, Config, Node, PORT_DEFAULT, Pacing, Role, STRIP_BYTES_DEFAULT, hostlist, new_id,
+    parse, parse_strip, render, size,
 };
 use crate::error::{Cannot, Error, Result};
 use std::io::{BufRead, Write};
@@ -214,7 +214,7 @@ fn lay_out(plan: &Plan, file: &Path) -> Result<Config> {
         name: plan.name.clone(),
         id: new_id()?,
         strip_bytes: plan.strip_bytes,
-        pacing: false,
+        pacing: Pacing::default(),
         key_file: None,
         user: None,
         is_named: true,

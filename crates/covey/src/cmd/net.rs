@@ -1,11 +1,10 @@
 //! `covey net`: who sends what through which port, and the pacer.
 
 use super::Context;
-use crate::config::Config;
+use crate::config::{Config, size};
 use crate::error::{Cannot, Error, Result};
 use covey_cluster::reach::{read_of, write_control};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Show and set how storage traffic yields to messages
@@ -132,7 +131,6 @@ async fn show(config: &Config, nodes: &[String], flows: bool, context: &Context)
             }
         }
     }
-    share_classes(&mut all);
     context.output.one_of_many(&all, |out| {
         table(out, &all, flows);
         Ok(())
@@ -141,19 +139,6 @@ async fn show(config: &Config, nodes: &[String], flows: bool, context: &Context)
         return Ok(());
     }
     Err(Error::work(format!("these are not all nodes: no answer of {}", silent.join(", "))))
-}
-
-/// Only the node that serves a connection knows that it carries images: the other end learns it here.
-fn share_classes(all: &mut [Value]) {
-    let ends = |flow: &Value| (text_of(&flow["local"]), text_of(&flow["peer"]));
-    let flows = all.iter().filter_map(|node| node["flows"].as_array()).flatten();
-    let images = flows.filter(|flow| flow["class"] == "images");
-    let there: BTreeSet<_> =
-        images.map(|flow| (text_of(&flow["peer"]), text_of(&flow["local"]))).collect();
-    let flows = all.iter_mut().filter_map(|node| node["flows"].as_array_mut()).flatten();
-    for flow in flows.filter(|flow| there.contains(&ends(flow))) {
-        flow["class"] = "images".into();
-    }
 }
 
 /// `/net/ports` of a node: words and values.
@@ -296,16 +281,10 @@ fn window_command(text: &str) -> Result<String> {
     if text == "auto" {
         return Ok("window auto".to_owned());
     }
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'K') => (&text[..text.len() - 1], 1 << 10),
-        _ => (text, 1),
-    };
-    match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
-        Some(bytes) => Ok(format!("window {bytes}")),
-        None => Err(Error::user(format!("window {text:?} is no number of bytes"))
-            .hint("such as 65536, 256K, 1M or auto")),
-    }
+    let bytes = size::parse(text).map_err(|why| {
+        Error::user(format!("--window: {why}")).hint("such as 65536, 256K, 1 MiB or auto")
+    })?;
+    Ok(format!("window {bytes}"))
 }
 
 fn rate_command(text: &str) -> Result<String> {
@@ -342,25 +321,14 @@ mod tests {
         ] {
             assert_eq!(rate_command(text).unwrap(), command);
         }
-        assert_eq!(window_command("256K").unwrap(), "window 262144");
+        for text in ["256K", "256k", "256 KiB", "262144"] {
+            assert_eq!(window_command(text).unwrap(), "window 262144", "{text}");
+        }
         assert_eq!(window_command("auto").unwrap(), "window auto");
         assert!(window_command("much").is_err());
         for wrong in ["", "eth0", "=1G", "eth0=", "eth0=G", "eth0=-1M", "eth0=fast"] {
             assert!(rate_command(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn both_ends_of_a_connection_have_the_class_that_its_server_knows() {
-        let flow = |local: &str, peer: &str, class: &str| json!({ "local": local, "peer": peer, "class": class });
-        let mut all = [
-            json!({ "node": "a", "flows": [flow("1:5640", "2:7", "images"), flow("1:5640", "2:8", "storage")] }),
-            json!({ "node": "b", "flows": [flow("2:7", "1:5640", "storage"), flow("2:8", "1:5640", "storage")] }),
-        ];
-        share_classes(&mut all);
-        let classes: Vec<_> =
-            all[1]["flows"].as_array().unwrap().iter().map(|flow| &flow["class"]).collect();
-        assert_eq!(classes, ["images", "storage"]);
     }
 
     #[test]

@@ -9,13 +9,14 @@ use covey_tune::pacer::{Carried, Rest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Reads the kernel's counters.
 pub struct Counter {
     known: Known,
     last: Option<Last>,
-    cards: BTreeMap<IpAddr, Option<Card>>,
+    /// As they were at a time: an address may move to another interface, and a link come up at another rate.
+    cards: (Instant, BTreeMap<IpAddr, Option<Card>>),
 }
 
 /// The last reading.
@@ -79,14 +80,14 @@ pub struct SeenFlow {
 impl Counter {
     /// The error is that of a kernel that lists no connections.
     pub fn open() -> io::Result<Counter> {
-        Ok(Counter { known: Known::open()?, last: None, cards: BTreeMap::new() })
+        Ok(Counter { known: Known::open()?, last: None, cards: (Instant::now(), BTreeMap::new()) })
     }
 
     /// The next count begins anew; so do the addresses of interfaces.
     pub fn forget(&mut self) {
         self.last = None;
         self.known.forget();
-        self.cards.clear();
+        self.cards.1.clear();
     }
 
     /// Some interface carries what no connection explains: they are listed before the next count, if that is not too often.
@@ -134,7 +135,10 @@ impl Counter {
     }
 
     fn card(&mut self, address: IpAddr) -> Option<Card> {
-        self.cards.entry(address).or_insert_with(|| card_of(address)).clone()
+        if self.cards.0.elapsed() > CARDS_FOR {
+            self.cards = (Instant::now(), BTreeMap::new());
+        }
+        self.cards.1.entry(address).or_insert_with(|| card_of(address)).clone()
     }
 }
 
@@ -207,6 +211,23 @@ fn moved(before: Flow, now: Flow) -> (Carried, Carried) {
     (carried(before.received, now.received), carried(before.sent, now.sent))
 }
 
+/// How long what is known of interfaces holds.
+const CARDS_FOR: Duration = Duration::from_secs(2);
 /// Ethernet, IP, and TCP with timestamps.
 const HEADER_BYTES: f64 = 14.0 + 20.0 + 32.0;
 const HEADER_BYTES_V6: f64 = 14.0 + 40.0 + 32.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_comes_later_is_found_then() {
+        let Ok(mut counter) = Counter::open() else { return covey_harness::skip("no sock_diag") };
+        let address: IpAddr = [127, 0, 0, 1].into();
+        counter.cards.1.insert(address, None);
+        assert!(counter.card(address).is_none());
+        counter.cards.0 = Instant::now().checked_sub(2 * CARDS_FOR).unwrap();
+        assert_eq!(counter.card(address).map(|card| card.name), Some("lo".to_owned()));
+    }
+}

@@ -1,6 +1,7 @@
 //! The commands of `/net/ctl`.
 
 use super::Net;
+use covey_cluster::pace::WINDOW_BYTES_MIN;
 use covey_ninep::client::WINDOW_BYTES;
 use covey_ninep::control::{Commands, refuse};
 use covey_ninep::tree::{Outcome, Result, User};
@@ -39,7 +40,7 @@ impl Net {
     fn command(&self, words: &[&str]) -> Result<()> {
         let mut set = self.set.borrow_mut();
         match words {
-            ["on"] if !self.config.pacing => refuse(NOT_CONFIGURED),
+            ["on"] if !self.config.pacing.is_on => refuse(NOT_CONFIGURED),
             ["on"] => {
                 set.on = true;
                 Ok(())
@@ -115,8 +116,6 @@ fn part(name: &str, text: &str, low: u32, high: u32) -> Result<f64> {
 
 const NOT_CONFIGURED: &str = "clients of this cluster do not ask for rates; hint: write `pacing = true` below \
                               [cluster] in covey.toml on every node, and start servers and mounts anew";
-/// Less than a few segments on their way is no transfer.
-const WINDOW_BYTES_MIN: usize = 16 << 10;
 /// The commands there are.
 const HELP: &str = "\
 # on|off: bulk yields to messages

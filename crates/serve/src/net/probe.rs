@@ -5,6 +5,7 @@
 
 use super::Net;
 use covey_cluster::config::Address;
+use covey_cluster::reach::read_text;
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
 use std::cell::{Cell, RefCell};
@@ -59,6 +60,7 @@ pub fn start(net: &Rc<Net>) {
 
 async fn ask(net: Rc<Net>, node: String) {
     let mut conn: Option<Conn> = None;
+    let mut heard = Instant::now();
     loop {
         let is_often = net.is_asked_often(&node);
         tokio::time::sleep(if is_often { OFTEN } else { SELDOM }).await;
@@ -76,6 +78,12 @@ async fn ask(net: Rc<Net>, node: String) {
             net.probes.note(&node, trip);
             if is_often {
                 net.probes.newest.set(Some(trip));
+            }
+        }
+        if heard.elapsed() >= SELDOM && net.has_bulk_with(&node) {
+            heard = Instant::now();
+            if let Ok(Ok(text)) = tokio::time::timeout(PATIENCE, read_text(&live, IMAGES)).await {
+                net.images.hear(&node, &text);
             }
         }
         conn = Some(live);
@@ -96,6 +104,8 @@ impl Net {
     }
 }
 
+/// Where a node says which of its connections carry images.
+const IMAGES: &str = "net/images";
 const OFTEN: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(2);

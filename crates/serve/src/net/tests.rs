@@ -158,3 +158,73 @@ fn a_link_that_was_measured_to_carry_less_has_a_larger_margin_unless_one_is_set(
         assert!((law().margin - 0.08).abs() < 1e-9);
     });
 }
+
+/// Frames of a connection of bulk and of messages beside it, as if counted for 10 ms on an interface of 100 Mbit/s.
+fn counted(bulk: f64, messages: f64) -> counter::Counted {
+    use covey_tune::pacer::{Carried, Rest};
+    let frames = |packets: f64| Carried { packets, bytes: 1000.0 * packets };
+    let (own, other) = ends(2, 7);
+    let flow = counter::SeenFlow {
+        id: 1,
+        ends: (other, own),
+        received: frames(bulk),
+        sent: Carried::default(),
+    };
+    let seen = counter::Seen {
+        mtu: 1500,
+        bits_per_s: Some(100_000_000),
+        received: frames(bulk + messages),
+        sent: Carried::default(),
+        between: 0.0,
+        flows: vec![flow],
+        messages: [frames(messages), Carried::default()],
+        others: vec![],
+        rest: Rest::Messages,
+    };
+    counter::Counted { seconds: 0.01, wires: BTreeMap::from([("eth0".to_owned(), seen)]) }
+}
+
+#[test]
+fn rates_end_when_the_kernel_does_not_count_any_more() {
+    with_net(FILE, async |net| {
+        for _ in 0..20 {
+            net.judge(&counted(60.0, 20.0));
+        }
+        let is_limited = || net.news.lines.borrow().contains_key(&(ends(2, 7), false));
+        assert!(is_limited());
+        net.fail(&std::io::Error::from_raw_os_error(24));
+        assert!(!is_limited());
+    });
+}
+
+#[test]
+fn a_count_that_takes_long_is_made_less_often() {
+    let ms = Duration::from_millis;
+    assert_eq!(pause_after(Duration::from_micros(100), true), ms(10));
+    assert_eq!(pause_after(Duration::from_micros(100), false), ms(50));
+    assert_eq!(pause_after(ms(8), true), ms(80));
+    assert_eq!(pause_after(ms(8000), true), ms(500));
+}
+
+#[test]
+fn rates_end_with_the_interface() {
+    with_net(FILE, async |net| {
+        for _ in 0..20 {
+            net.judge(&counted(60.0, 20.0));
+        }
+        assert!(!net.news.lines.borrow().is_empty());
+        net.judge(&counter::Counted { seconds: 0.01, wires: BTreeMap::new() });
+        assert!(net.news.lines.borrow().is_empty() && net.wires.borrow().is_empty());
+    });
+}
+
+#[test]
+fn only_the_owner_of_a_node_changes_its_network() {
+    with_net(FILE, async |net| {
+        let commands = ctl::NetCommands(net);
+        let own = rustix::process::geteuid().as_raw();
+        let user = |uid| User { uid, gid: 0, groups: vec![] };
+        assert!(commands.allows(&user(own)));
+        assert!(!commands.allows(&user(own + 4711)));
+    });
+}

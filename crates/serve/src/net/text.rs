@@ -22,7 +22,7 @@ impl Net {
             for way in [Way::In, Way::Out] {
                 out += &port_line(name, wire, way, self.images_of(wire, way));
             }
-            let flows = wire.flows.iter().map(|flow| (flow, self.images.class_of(&flow.0.1)));
+            let flows = wire.flows.iter().map(|flow| (flow, self.images.class_of(flow.0)));
             for ((ends, used), class) in flows.chain(wire.others.iter().zip(repeat("messages"))) {
                 let node = self.name_of(ends.1.ip());
                 for way in [Way::In, Way::Out] {
@@ -43,8 +43,21 @@ impl Net {
 
     /// Bytes a second of bulk that is images.
     fn images_of(&self, wire: &Wire, way: Way) -> f64 {
-        let images = wire.flows.iter().filter(|(ends, _)| self.images.has(&ends.1));
+        let images = wire.flows.iter().filter(|(ends, _)| self.images.has(ends));
         images.map(|(_, used)| used.rates[way as usize]).sum()
+    }
+
+    /// The connections that this node serves and that carry images.
+    pub fn images_text(&self) -> String {
+        let wires = self.wires.borrow();
+        self.images.text(wires.values().flat_map(|wire| wire.flows.keys().copied()))
+    }
+
+    /// Whether bulk flows between this node and that one.
+    pub fn has_bulk_with(&self, node: &str) -> bool {
+        let (wires, nodes) = (self.wires.borrow(), self.nodes.borrow());
+        let mut flows = wires.values().flat_map(|wire| wire.flows.keys());
+        flows.any(|ends| nodes.get(&ends.1.ip()).is_some_and(|name| name == node))
     }
 
     fn name_of(&self, address: std::net::IpAddr) -> String {

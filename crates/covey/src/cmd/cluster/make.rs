@@ -2,7 +2,9 @@
 
 use super::{Cluster, make_dir};
 use crate::cmd::keygen;
-use crate::config::{Address, Config, Node, PORT_DEFAULT, Role, UNIX_PATH_MAX, new_id, render};
+use crate::config::{
+    Address, Config, Node, PORT_DEFAULT, Pacing, Role, UNIX_PATH_MAX, new_id, render,
+};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use covey_io::os::directory::{sync_names, write_durably};
@@ -164,7 +166,7 @@ fn plan(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Config> {
         name: "local".to_string(),
         id: new_id()?,
         strip_bytes: shape.strip_bytes,
-        pacing: false,
+        pacing: Pacing::default(),
         key_file: None,
         user: None,
         is_named: true,
@@ -214,7 +216,7 @@ fn plan_in_lab(cluster: &Cluster, shape: &Shape, lab: &Lab) -> Result<Config> {
         name: lab.name.clone(),
         id: new_id()?,
         strip_bytes: shape.strip_bytes,
-        pacing: false,
+        pacing: Pacing::default(),
         key_file: Some(key_file),
         user: None,
         is_named: true,

@@ -178,14 +178,14 @@ impl Session {
 async fn reach(config: &Config, name: &str) -> std::result::Result<Rc<NodeTree>, Errno> {
     let key =
         key::read(config).map_err(|error| Errno::because(Errno::EACCES, error.to_string()))?;
-    let refusal = match net::dial_node(config, name, "/", key).await {
+    let refusal = match net::dial_bulk(config, name, "/", key).await {
         Ok(conn) => return checked(name, conn, "xcpu".into()).await,
         Err(error) => error,
     };
     let here =
         config.nodes.iter().filter(|node| node.unix_socket().is_some_and(|path| path.exists()));
     for node in here.filter(|node| node.name != name) {
-        let Ok(conn) = net::dial_node(config, &node.name, "/", None).await else { continue };
+        let Ok(conn) = net::dial_bulk(config, &node.name, "/", None).await else { continue };
         return checked(name, conn, format!("n/{name}/xcpu")).await;
     }
     Err(refusal)

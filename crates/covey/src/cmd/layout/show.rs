@@ -255,7 +255,7 @@ mod tests {
             emulated: None,
         };
         Config {
-            pacing: false,
+            pacing: crate::config::Pacing::default(),
             file: "covey.toml".into(),
             name: "test".into(),
             id: String::new(),

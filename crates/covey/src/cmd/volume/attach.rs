@@ -309,7 +309,7 @@ fn own_name() -> String {
 
 /// Has what is written yield to messages, as the nodes say.
 fn follow(config: &Config, nodes: Vec<String>) -> Result<()> {
-    if !config.pacing {
+    if !config.pacing.is_on {
         return Ok(());
     }
     let net = ClusterNet::new(

@@ -13,7 +13,7 @@
 use crate::error::{Cannot, Error, Result};
 use crate::hosts::Hosts;
 use crate::reproduce::bench::Bench;
-use covey_cluster::config::{Address, Config, Node, PORT_DEFAULT, Role, new_id, render};
+use covey_cluster::config::{Address, Config, Node, PORT_DEFAULT, Pacing, Role, new_id, render};
 use covey_lab::enter::ourselves;
 use covey_lab::plan::Plan;
 use serde_json::Value;
@@ -217,7 +217,7 @@ impl Disks {
             name: bench.now()?.name.clone(),
             id: new_id()?,
             strip_bytes: None,
-            pacing: wish.can_pace,
+            pacing: Pacing { is_on: wish.can_pace, ..Pacing::default() },
             key_file: Some(key),
             user: None,
             nodes: nodes_of(&plan, &home, wish.can_pace),
