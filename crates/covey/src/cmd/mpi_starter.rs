@@ -125,6 +125,8 @@ impl Job {
         if pmix.is_some() {
             // Open MPI 4 looks who has started it before it looks for PMIx: under jsrun it takes PMIx.
             all.push("JSM_JSRUN_PORT=1".to_owned());
+            // MPICH 5 finds both PMI and PMIx, and gives up unless it is told which to take.
+            all.push("MPIR_CVAR_PMI_VERSION=1".to_owned());
         }
         if let Some(directory) = covey_measure::fabric::directory() {
             all.push(format!("{PROVIDER}={}", directory.display()));

@@ -236,11 +236,7 @@ fn stacks_over_covey() -> Vec<Stack> {
     let mut stacks = stacks();
     stacks.retain(|stack| stack.name != "mpicc.mpich");
     match wheels::MPICH_5.fetched() {
-        Ok(dir) => {
-            // It finds both PMI and PMIx, and wants to be told which.
-            let env = Some("MPIR_CVAR_PMI_VERSION=1".to_owned());
-            stacks.push(Stack::unpacked("PyPI MPICH 5", &dir, env));
-        }
+        Ok(dir) => stacks.push(Stack::unpacked("PyPI MPICH 5", &dir, None)),
         Err(why) => skip(why),
     }
     stacks
