@@ -185,10 +185,12 @@ fn a_large_write_waits_for_its_store_and_not_for_its_data() {
         let (ttt, ..) = line.r2t(itt);
         line.data_out(itt, ttt, 0, turn * BURST, &data[turn * BURST..][..BURST], true);
         assert_eq!(toy.waiting(), 1);
+        assert!(toy.is_heard(), "nobody would hear of the end of part {turn}");
     }
     assert!(toy.release());
     line.poll();
     assert_eq!(toy.waiting(), 1, "all the rest in one go");
+    assert!(toy.is_heard(), "nobody would hear of the end of the rest");
     assert!(toy.release());
     line.poll();
     assert_eq!(line.status(itt), GOOD);

@@ -129,13 +129,17 @@ pub(super) async fn write(call: &Call) -> Outcome {
         Err(refused) => Ok(refused),
         Ok(0) => Good::took(extent.bytes()),
         Ok(bytes) => {
-            let is_durable = is_durable(call);
-            if bytes >= STREAM_BYTES_MIN && !is_durable {
+            let must_last = is_durable(call);
+            if bytes >= STREAM_BYTES_MIN && !must_last {
                 stream(call, &extent, bytes).await?;
+                // Another initiator may have turned the cache off meanwhile.
+                if is_durable(call) {
+                    call.ask(Request::Flush).await?;
+                }
             } else {
                 let data = call.collect(bytes).await;
                 call.claim(extent.lbas(), Access::Shared);
-                put(call, extent.offset(), data, is_durable).await?;
+                put(call, extent.offset(), data, must_last).await?;
             }
             Good::took(extent.bytes())
         }

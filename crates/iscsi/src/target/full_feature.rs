@@ -386,7 +386,7 @@ impl<D: Device> FullFeature<D> {
             self.obey(order, wire)?;
         }
         if has_aborted {
-            self.tasks.sweep(&self.link);
+            self.tasks.sweep(&self.link, wire);
         }
         self.execute_held(self.last_heard, wire)?;
         self.tasks.poll(context, &self.link, wire);

@@ -77,7 +77,7 @@ impl<D: Device> FullFeature<D> {
         match self.begin(&request) {
             Ok(pending) => {
                 // Our own are gone at once.
-                self.tasks.sweep(&self.link);
+                self.tasks.sweep(&self.link, wire);
                 self.management.pending.push(pending);
             }
             Err(response) => put_response(&self.link, wire, itt, response),
@@ -150,7 +150,7 @@ impl<D: Device> Management<D> {
     ) {
         for (itt, lun, nexuses) in std::mem::take(&mut tasks.aborting) {
             self.pending.push(abort_nexuses(link, itt, lun, &nexuses));
-            tasks.sweep(link);
+            tasks.sweep(link, wire);
         }
         let pending = std::mem::take(&mut self.pending);
         for one in pending {

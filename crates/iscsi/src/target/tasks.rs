@@ -329,8 +329,23 @@ impl<D: Device> Tasks<D> {
 
     /// Takes the answers of stores.
     pub fn poll(&mut self, context: &mut Context<'_>, link: &Link<D>, wire: &mut Wire) {
+        loop {
+            self.take_answers(context, link, wire);
+            let asked = self.waits.len();
+            if !self.parked.is_empty() {
+                self.resume(link, wire);
+            }
+            let has_handed = self.hand_over(link, wire);
+            // What the store was asked meanwhile wakes nobody before it has been looked at.
+            if !has_handed && self.waits.len() == asked {
+                return;
+            }
+        }
+    }
+
+    fn take_answers(&mut self, context: &mut Context<'_>, link: &Link<D>, wire: &mut Wire) {
         while !self.waits.is_empty() {
-            let Poll::Ready(Some(answer)) = self.waits.poll_next_unpin(context) else { break };
+            let Poll::Ready(Some(answer)) = self.waits.poll_next_unpin(context) else { return };
             let (itt, serial, bytes, reply) = answer;
             self.reading_bytes -= bytes;
             self.come_bytes -= self.orphans.remove(&serial).unwrap_or(0);
@@ -338,10 +353,6 @@ impl<D: Device> Tasks<D> {
                 self.go_on(link, wire, itt, Input::Stored(reply));
             }
         }
-        if !self.parked.is_empty() {
-            self.resume(link, wire);
-        }
-        self.hand_over(link, wire);
     }
 
     /// Whether something is left for the next turn.
@@ -350,14 +361,14 @@ impl<D: Device> Tasks<D> {
     }
 
     /// Gives tasks what has come for them: one turn late where there is output, because the initiator can work on what it is
-    /// asked for meanwhile.
-    fn hand_over(&mut self, link: &Link<D>, wire: &mut Wire) {
+    /// asked for meanwhile. Whether it gave any.
+    fn hand_over(&mut self, link: &Link<D>, wire: &mut Wire) -> bool {
         if self.ready.is_empty() {
-            return;
+            return false;
         }
         self.is_late = !self.is_late && !wire.out.is_empty();
         if self.is_late {
-            return;
+            return false;
         }
         while let Some(itt) = self.ready.pop_front() {
             let Some(running) = self.running.get_mut(&itt) else { continue };
@@ -369,6 +380,7 @@ impl<D: Device> Tasks<D> {
                 self.go_on(link, wire, itt, Input::Data(data));
             }
         }
+        true
     }
 
     /// Asks for data, for as many tasks as there is memory for.
@@ -461,7 +473,13 @@ impl<D: Device> Tasks<D> {
                 self.ask_for_data(link, wire);
             }
             State::Streaming(_) => self.more_has_come(link, wire, itt),
-            State::Collecting | State::Waiting => self.ask_for_data(link, wire),
+            State::Collecting | State::Waiting => {
+                // All of it may have come while the store has the part before.
+                if running.out.is_complete() {
+                    self.stop_collecting(itt);
+                }
+                self.ask_for_data(link, wire);
+            }
             State::Draining(_) => {}
         }
     }
@@ -474,23 +492,30 @@ impl<D: Device> Tasks<D> {
         self.ask_for_data(link, wire);
     }
 
-    fn stop_collecting(&mut self, itt: u32) {
+    /// Whether data was asked for, or was to be.
+    fn stop_collecting(&mut self, itt: u32) -> bool {
+        let before = self.collecting.len();
         self.collecting.retain(|other| *other != itt);
         if let Some(running) = self.running.get_mut(&itt) {
             self.asked_bytes -= std::mem::take(&mut running.asked_bytes);
         }
+        self.collecting.len() != before
     }
 
     /// A task is over, but for data that is still on its way.
     fn end(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, completion: Completion) {
-        self.stop_collecting(itt);
+        // It may have failed before all of its data was there, and another has waited for its turn to send.
+        let was_asked = self.stop_collecting(itt);
         let Some(running) = self.running.get_mut(&itt) else { return };
         if running.out.is_owed() {
             running.out.want(0);
             running.state = State::Draining(completion);
-            return;
+        } else {
+            self.finish(link, wire, itt, completion);
         }
-        self.finish(link, wire, itt, completion);
+        if was_asked {
+            self.ask_for_data(link, wire);
+        }
     }
 
     fn finish(&mut self, link: &Link<D>, wire: &mut Wire, itt: u32, completion: Completion) {
@@ -530,9 +555,10 @@ impl<D: Device> Tasks<D> {
     }
 
     /// Removes what has been aborted.
-    pub fn sweep(&mut self, link: &Link<D>) {
+    pub fn sweep(&mut self, link: &Link<D>, wire: &mut Wire) {
         let itts: Vec<u32> = self.tags().filter(|itt| link.session.is_aborted(*itt)).collect();
         itts.into_iter().for_each(|itt| self.remove(link, itt));
+        self.ask_for_data(link, wire);
     }
 
     /// Removes everything.

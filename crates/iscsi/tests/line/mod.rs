@@ -68,6 +68,11 @@ pub mod once {
             slot.reply = Some(reply);
             slot.waker.take().into_iter().for_each(Waker::wake);
         }
+
+        /// Whether somebody would hear of a reply.
+        pub fn is_heard(&self) -> bool {
+            self.0.lock().unwrap().waker.is_some()
+        }
     }
 
     impl Future for Receiver {
@@ -139,6 +144,11 @@ impl Toy {
 
     pub fn waiting(&self) -> usize {
         self.state.lock().unwrap().waiting.len()
+    }
+
+    /// Whether every answer of the store would wake the connection.
+    pub fn is_heard(&self) -> bool {
+        self.state.lock().unwrap().waiting.iter().all(|(_, sender)| sender.is_heard())
     }
 }
 

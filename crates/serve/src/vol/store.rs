@@ -258,8 +258,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let lane = Lane::new(runtime.handle().clone());
         for _ in 0..2 * LANE_THREADS_MAX {
-            let Answer::Later(later) = lane.begin(Hold::default(), || panic!("as it should"))
-            else {
+            // Without the hook that would tell of each.
+            let fail = || -> Reply { std::panic::resume_unwind(Box::new("as it should")) };
+            let Answer::Later(later) = lane.begin(Hold::default(), fail) else {
                 panic!("it is begun")
             };
             assert_eq!(runtime.block_on(later), Reply::Failed(Failure::Unreachable));
