@@ -280,9 +280,9 @@ fn settings(place: SocketAddr) -> Settings {
 /// Whether short packets go by raw Ethernet.
 fn ethernet() -> Choice {
     match covey_io::boundary::variable(c"COVEY_FI_ETHERNET").as_deref() {
-        Some(b"0") => Choice::Never,
         Some(b"1") => Choice::Always,
-        _ => Choice::Better,
+        Some(b"measured") => Choice::Better,
+        _ => Choice::Never,
     }
 }
 

@@ -66,7 +66,7 @@ pub trait Wire {
 /// A transport that a lane can lie beside.
 pub trait Stream: Transport {
     /// Ends the connection with a peer that breaks the rules; it is found to be dead.
-    fn end(&mut self, peer: Peer);
+    fn expel(&mut self, peer: Peer);
 
     /// Little will come from this peer: it may be looked at seldom.
     fn rest(&mut self, peer: Peer) {
@@ -466,6 +466,10 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
 
     fn leave(&mut self, peer: Peer) {
         self.stream.leave(peer);
+    }
+
+    fn end(&mut self, peer: Peer) {
+        self.stream.end(peer);
     }
 
     fn sleep_on(&self) -> Option<i32> {

@@ -33,6 +33,8 @@ pub(crate) struct Core<M> {
     pub peers: Vec<PeerState>,
     /// Peers that have something to be sent.
     pub queue: Vec<Peer>,
+    /// Peers that were let go: their transport has to hear of it before their operations' ends are seen.
+    pub let_go: Vec<Peer>,
     /// Receives that got a message whose sender waits, by their wire numbers, and the messages.
     pub matched: VecDeque<(Wire, Ready)>,
     pub completions: VecDeque<Completion>,
@@ -50,6 +52,7 @@ impl<M: Memory> Core<M> {
             queues: [Queue::new(), Queue::new()],
             peers: Vec::new(),
             queue: Vec::new(),
+            let_go: Vec::new(),
             matched: VecDeque::new(),
             completions: VecDeque::new(),
             stats: Stats::default(),
@@ -178,6 +181,7 @@ impl<M: Memory> Core<M> {
     /// A peer that breaks the rules is let go, as if it were dead.
     #[cold]
     pub fn violation(&mut self, peer: Peer) {
+        self.let_go.push(peer);
         self.dead(peer);
     }
 

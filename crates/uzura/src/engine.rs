@@ -273,11 +273,22 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// The end of an operation, if one has ended. They come in the order of their ends. What peers told of their puts comes
     /// here too, and takes room in their windows until it is taken.
     pub fn completion(&mut self) -> Option<Completion> {
+        if !self.core.let_go.is_empty() {
+            self.end_let_go();
+        }
         let completion = self.core.completions.pop_front()?;
         if completion.end == End::Written {
             self.core.discharge(completion.peer, ENVELOPE_BYTES);
         }
         Some(completion)
+    }
+
+    /// What ended with a peer that was let go may be the caller's again only when the transport neither writes nor reads it.
+    #[cold]
+    fn end_let_go(&mut self) {
+        for peer in std::mem::take(&mut self.core.let_go) {
+            self.transport.end(peer);
+        }
     }
 
     /// Whether it is only peers that this waits for: nothing of ours is left to be tried again.

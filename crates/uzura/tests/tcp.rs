@@ -5,6 +5,7 @@ use covey_io::os::packets::{Options, Tcp};
 use covey_io::os::shm::{Patience, Waiter};
 use covey_layout::{Element, Layout};
 use covey_uzura::{Completion, Config, Engine, Fault, Local, Remote, Rights, Source, Started, Tag};
+use covey_wire::transport::Transport;
 use covey_wire::{Memory, Peer, Span};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::net::SocketAddr;
@@ -146,6 +147,37 @@ fn a_message_that_is_longer_than_its_receive_is_cut_off_however_it_is_sent() {
         assert_eq!(done[1], Err(Fault::Truncated), "{size} bytes");
         assert!(bytes(&mut ends[1], to) == noise(size as u64)[..size - 50], "{size} bytes");
     }
+}
+
+#[test]
+fn memory_of_a_send_that_has_failed_is_not_read_any_more() {
+    let mut ends = pair();
+    let size = 16 << 20;
+    let [from, to] = [0, 1].map(|at: usize| ends[at].memory().block(size));
+    write(&mut ends[0], from, &noise(size as u64));
+    let receive = ends[1].receive(Source::Any, Tag::exact(7), Local::bytes(to), 0);
+    assert!(matches!(receive, Ok(Started::Pending(_))));
+    let send = ends[0].send(OTHER, 7, Local::bytes(from), 0);
+    assert!(matches!(send, Ok(Started::Pending(_))));
+    // In the middle of it the receiver says what no engine says.
+    wait(&mut ends, |ends| bytes(&mut ends[1], to)[..1000] == noise(1000)[..]);
+    ends[1].transport().send(OTHER, &[0xff; 4], 0, |_| ()).expect("there is room");
+    let failed = loop {
+        ends[0].poll();
+        if let Some(completion) = ends[0].completion() {
+            break completion;
+        }
+    };
+    assert_eq!(failed.result, Err(Fault::PeerDead));
+    write(&mut ends[0], from, &vec![0xaa; size]);
+    for _ in 0..10_000 {
+        for end in &mut ends {
+            end.poll();
+        }
+    }
+    let (came, sent) = (bytes(&mut ends[1], to), noise(size as u64));
+    let wrong = came.iter().zip(&sent).position(|(came, sent)| came != sent && *came != 0);
+    assert_eq!(wrong, None, "what the sender wrote later has come");
 }
 
 #[test]

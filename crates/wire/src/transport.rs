@@ -216,6 +216,13 @@ pub trait Transport {
         let _ = peer;
     }
 
+    /// The caller has let a peer go that broke the rules, or that a send has found dead. From now on nothing is read into
+    /// places that were given for its payloads, and nothing that was posted to it is read; the sink may be told that it is
+    /// dead. Where transfers end by themselves there is nothing to do.
+    fn end(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
     /// A descriptor that becomes readable when there is something to poll, for a caller that wants to sleep.
     /// Only after [`Transport::prepare_sleep`].
     fn sleep_on(&self) -> Option<i32> {

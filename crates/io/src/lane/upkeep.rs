@@ -32,7 +32,7 @@ impl<T: Stream, W: Wire> Laned<T, W> {
             return;
         }
         if std::mem::take(&mut link.is_wrong) {
-            return self.stream.end(peer);
+            return self.stream.expel(peer);
         }
         if !self.gathers && link.lane.is_building() {
             self.emit(peer);

@@ -133,7 +133,7 @@ impl Wire for Ethernet {
         for at in 0..count {
             let port = (self.turn + at) % count;
             if self.ports[port].next(&mut take) {
-                self.turn = port;
+                self.turn = port + 1;
                 return true;
             }
         }

@@ -390,6 +390,12 @@ impl Transport for Mixed {
         }
     }
 
+    fn end(&mut self, peer: Peer) {
+        if let Side::Far(far) = self.sides.of(peer) {
+            self.sides.tcp.end(Peer(far));
+        }
+    }
+
     fn sleep_on(&self) -> Option<i32> {
         Some(self.events.as_raw_fd())
     }

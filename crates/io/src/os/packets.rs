@@ -282,6 +282,10 @@ impl Tcp {
 }
 
 impl Transport for Tcp {
+    fn end(&mut self, peer: Peer) {
+        Tcp::leave(self, peer);
+    }
+
     fn packet_bytes_max(&self) -> usize {
         PACKET_BYTES_MAX
     }
@@ -393,7 +397,7 @@ impl Transport for Tcp {
 }
 
 impl Stream for Tcp {
-    fn end(&mut self, peer: Peer) {
+    fn expel(&mut self, peer: Peer) {
         Tcp::leave(self, peer);
     }
 

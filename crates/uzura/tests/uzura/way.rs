@@ -122,4 +122,8 @@ impl Transport for Way {
     fn leave(&mut self, peer: Peer) {
         either!(self, way => way.leave(peer));
     }
+
+    fn end(&mut self, peer: Peer) {
+        either!(self, way => way.end(peer));
+    }
 }

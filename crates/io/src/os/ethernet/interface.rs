@@ -17,7 +17,7 @@ pub(super) struct Interface {
 impl Interface {
     /// Whether an address is of its network, so that no router lies between.
     pub fn is_direct(&self, other: IpAddr) -> bool {
-        match (self.address, other) {
+        match (self.address, other.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
                 let differ = u32::from(ours) ^ u32::from(theirs);
                 differ != 0 && differ.leading_zeros() >= self.bits

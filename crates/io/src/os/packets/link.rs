@@ -73,10 +73,8 @@ impl Link {
 
     /// Its owner has had enough of it.
     pub fn end(&mut self) {
-        if self.is_open() {
-            self.life = Life::Ending;
-            self.incoming.close();
-        }
+        self.life = self.life.max_with_ending();
+        self.incoming.close();
     }
 
     pub fn send(

@@ -43,7 +43,7 @@ impl SimTransport {
 }
 
 impl Stream for SimTransport {
-    fn end(&mut self, peer: Peer) {
+    fn expel(&mut self, peer: Peer) {
         panic!("{peer:?} broke the rules");
     }
 
