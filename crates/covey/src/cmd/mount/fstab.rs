@@ -17,9 +17,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "auto",
     "noauto",
     "nofail",
-    "user",
     "nouser",
-    "users",
     "owner",
     "group",
     "dev",
@@ -27,7 +25,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "suid",
     "nosuid",
     "exec",
-    "noexec",
     "async",
     "atime",
     "noatime",
@@ -80,13 +77,15 @@ pub fn translate(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStrin
             ("hard", "") => translated.push("--hard".into()),
             ("private", "") => is_private = true,
             ("allow_other" | "", "") => {}
-            ("consistency" | "threads", _) => translated.push(format!("--{option}").into()),
+            ("consistency" | "threads", value) if !value.is_empty() => {
+                translated.push(format!("--{option}").into())
+            }
             (word, _) if word.starts_with("x-") || word.starts_with('_') => {}
             (word, _) if WITHOUT_EFFECT.contains(&word) => {}
             _ => {
                 return Err(format!(
-                    "there is no option {option:?}; hint: ro, hard, private, consistency=MODE, \
-                     threads=N"
+                    "cannot do {option:?}; hint: the options are ro, hard, private, \
+                     consistency=MODE and threads=N"
                 ));
             }
         }
