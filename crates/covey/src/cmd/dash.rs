@@ -1,15 +1,14 @@
 //! `covey dash`: the cluster in a browser.
 
 use super::http::{self, Fresh, Page, Site};
-use super::{Context, stats, status};
-use crate::config::Config;
+use super::{Context, ping, stats, status};
+use crate::config::{Config, new_id};
 use crate::error::{Error, Result};
 use covey_cluster::reach;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use std::fmt::Write;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Show the cluster in a browser: servers, traffic, clients, slow requests
 ///
@@ -37,7 +36,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
             .hint("listen on 127.0.0.1, and reach it through ssh -L"));
     }
     let (listener, address) = http::listen(args.listen).await?;
-    let prefix = format!("/{}/", secret()?);
+    // 128 random bits.
+    let prefix = format!("/{}/", new_id()?);
     let url = format!("http://{address}{prefix}");
     context.output.result(&json!({ "url": url }), |out| {
         use std::io::Write;
@@ -47,17 +47,6 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let dash = Dash { config, prefix, begun: Instant::now(), last: Fresh::default() };
     http::serve(listener, dash).await;
     Ok(())
-}
-
-/// 128 random bits in hexadecimal.
-fn secret() -> Result<String> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Error::work(format!("no random bytes: {error}")))?;
-    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
 }
 
 /// The page, behind its secret.
@@ -84,8 +73,8 @@ impl Site for Dash {
     }
 }
 
-/// What the page shows: `at_ms`, when the nodes were asked, since the command's start; `nodes` as `covey --json status` has them, each with `stats`, the lines of its `/times`, and
-/// `slow`, the lines of its `/slow`.
+/// What the page shows: `at_ms`, when the nodes were asked, since the command's start; `nodes` as `covey --json status`
+/// has them, each with `stats`, the lines of its `/times`, and `slow`, the lines of its `/slow`.
 async fn state(config: &Config, begun: Instant) -> Value {
     let at_ms = begun.elapsed().as_millis() as u64;
     let rows = status::rows(config).await;
@@ -94,12 +83,11 @@ async fn state(config: &Config, begun: Instant) -> Value {
 }
 
 async fn node(config: &Config, row: &status::Row) -> Value {
-    const PATIENCE: Duration = Duration::from_secs(3);
     let mut node = serde_json::to_value(row).expect("a row is plain data");
     if row.up {
         let read = async |file| {
             let text = reach::read_of(config, &row.node, file);
-            tokio::time::timeout(PATIENCE, text).await.ok()?.ok()
+            tokio::time::timeout(ping::LIMIT, text).await.ok()?.ok()
         };
         let (times, slow) = (read("times").await, read("slow").await);
         node["stats"] = times.map_or(Value::Null, |text| json!(stats::parse(&text)));

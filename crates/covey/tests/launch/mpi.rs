@@ -207,8 +207,7 @@ fn mpi_sends_over_covey_when_it_is_told_to() {
     let covey = env!("CARGO_BIN_EXE_covey");
     lab.exec("n1", &[covey, "up"]);
     let scratch = tempfile::tempdir().unwrap();
-    let library = scratch.path().join("libcovey-fi.so");
-    std::os::unix::fs::symlink(libraries::built("covey-fi", "libcovey_fi.so"), &library).unwrap();
+    let library = provider(scratch.path().join("libcovey-fi.so"));
     let library = format!("COVEY_FI_LIBRARY={}", library.display());
     for stack in stacks().iter().filter(|stack| stack.name != "mpicc.mpich") {
         let program = scratch.path().join(stack.name.replace(['.', ' '], "-"));
@@ -229,6 +228,12 @@ fn mpi_sends_over_covey_when_it_is_told_to() {
     refused(&["--mpi", "on", "--local", "true"]).says(&["n1 has no libcovey-fi.so", "hint:"]);
     refused(&["--local", "true"]).says(&["true is no MPI program", "hint:"]);
     lab.exec("n1", &[covey, "down"]);
+}
+
+/// The built provider under its installed name.
+fn provider(place: PathBuf) -> PathBuf {
+    std::os::unix::fs::symlink(libraries::built("covey-fi", "libcovey_fi.so"), &place).unwrap();
+    place
 }
 
 /// The libraries that speak libfabric: Debian's MPICH does not.
@@ -252,8 +257,7 @@ fn programs_do_over_covey_between_nodes_what_they_do_on_one() {
     let covey = env!("CARGO_BIN_EXE_covey");
     lab.exec("n1", &[covey, "up"]);
     let scratch = tempfile::tempdir().unwrap();
-    let library = scratch.path().join("libcovey-fi.so");
-    std::os::unix::fs::symlink(libraries::built("covey-fi", "libcovey_fi.so"), &library).unwrap();
+    let library = provider(scratch.path().join("libcovey-fi.so"));
     let library = format!("COVEY_FI_LIBRARY={}", library.display());
     for stack in stacks_over_covey() {
         // Open MPI 4.1 makes no windows over pml/cm between nodes (MPI_ERR_WIN): of Open MPI only messages are tried.
@@ -275,8 +279,7 @@ fn programs_do_over_covey_between_nodes_what_they_do_on_one() {
 fn programs_over_covey_write_a_file_of_the_mounted_file_system_by_mpi_io() {
     let mut cluster = cluster(2);
     let Some(mounted) = cluster.mount() else { return };
-    let library = cluster.scratch("libcovey-fi.so");
-    std::os::unix::fs::symlink(libraries::built("covey-fi", "libcovey_fi.so"), &library).unwrap();
+    let library = provider(cluster.scratch("libcovey-fi.so"));
     for stack in stacks_over_covey() {
         let program = cluster.scratch(&format!("io-{}", stack.name.replace(['.', ' '], "-")));
         stack.build_of(&libraries::source("crates/fi/tests/libfabric/mpi.c"), &program);

@@ -61,7 +61,7 @@ function fill(table, headings, rows, nothing) {
 function rates(now, old, seconds) {
   const isNew = !old || old.count > now.count;
   const rate = (key) => ((now[key] ?? 0) - (isNew ? 0 : old[key] ?? 0)) / seconds;
-  return { requests: rate("count"), bytes: rate("bytes"), errors: rate("errors"), busy: rate("sum_ns") / 1e9 };
+  return { requests: rate("count"), bytes: rate("bytes") };
 }
 
 // Every line of every node: its kind, part and name, its values, and its rates once there are two answers.

@@ -1,6 +1,7 @@
 //! One look at all nodes, and its text.
 
 use super::names::{self, Metric};
+use crate::cmd::ping;
 use crate::cmd::stats::{Lines, buckets, parse};
 use crate::config::Config;
 use covey_cluster::reach::{self, PingReport, StoreWord};
@@ -14,10 +15,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
-/// A node that has not answered by then is down.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// The buckets of a histogram end with powers of two, from 1 us to 17 s: the nodes' own, finer ones fit into them.
 const DOUBLINGS: std::ops::RangeInclusive<usize> = 10..=34;
 
@@ -44,7 +42,7 @@ pub async fn text(config: &Config) -> String {
             let times = reach::read_of(config, &node.name, "times").await.ok()?;
             Some((report, parse(&times)))
         };
-        let answer = tokio::time::timeout(PATIENCE, ask).await.unwrap_or_default();
+        let answer = tokio::time::timeout(ping::LIMIT, ask).await.unwrap_or_default();
         Node { name: node.name.clone(), roles: node.roles_text(), answer }
     });
     encoded(Look(join_all(looks).await))
@@ -237,6 +235,7 @@ fn folded(fine: &BTreeMap<usize, u64>) -> Vec<(f64, u64)> {
 mod tests {
     use super::*;
     use covey_serve::watch::{Detail, Histogram};
+    use std::time::Duration;
 
     fn look(times: &str) -> String {
         let report = PingReport {

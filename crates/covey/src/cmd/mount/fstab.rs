@@ -84,7 +84,7 @@ pub fn translate(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStrin
             (word, _) if WITHOUT_EFFECT.contains(&word) => {}
             _ => {
                 return Err(format!(
-                    "cannot do {option:?}; hint: the options are ro, hard, private, \
+                    "the option {option:?} is not supported; hint: the options are ro, hard, private, \
                      consistency=MODE and threads=N"
                 ));
             }
@@ -135,6 +135,8 @@ mod tests {
     fn what_is_not_known_is_refused_by_name() {
         for (line, word) in [
             ("covey /m -o sync=yes", "sync=yes"),
+            ("covey /m -o ro,noexec", "noexec"),
+            ("covey /m -o threads", "threads"),
             ("covey /m more", "3 words"),
             ("covey", "1 words"),
             ("covey /m -o", "-o"),

@@ -124,6 +124,14 @@ impl Machine {
         self.meet_in_job(b"quail", choice)
     }
 
+    /// The same, when short packets have come to go by frames.
+    fn meet_over_frames(&self) -> End {
+        let mut end = self.meet(Choice::Always);
+        end.exchange(100);
+        end.until(|end| end.uses_ethernet());
+        end
+    }
+
     fn meet_in_job(&self, secret: &[u8], choice: Choice) -> End {
         let address = Ipv4Addr::new(10, 7, 0, self.number as u8 + 1);
         let settings = Settings {
@@ -248,9 +256,7 @@ fn two_machines_use_frames_for_what_is_short_with_any_mtu_and_in_a_vlan() {
     ];
     for cable in cables {
         two_machines(cable, |machine| {
-            let mut end = machine.meet(Choice::Always);
-            end.exchange(100);
-            end.until(|end| end.uses_ethernet());
+            let mut end = machine.meet_over_frames();
             end.exchange(5000);
             assert_eq!(end.mixed.why_no_ethernet(), None);
             assert!(end.uses_ethernet());
@@ -262,9 +268,7 @@ fn two_machines_use_frames_for_what_is_short_with_any_mtu_and_in_a_vlan() {
 #[test]
 fn frames_that_the_kernel_loses_go_again() {
     two_machines(CABLE, |machine| {
-        let mut end = machine.meet(Choice::Always);
-        end.exchange(100);
-        end.until(|end| end.uses_ethernet());
+        let mut end = machine.meet_over_frames();
         end.mixed.lane().wire().lose(100).expect("a filter");
         end.exchange(2000);
         bye(machine, &mut end);
@@ -274,9 +278,7 @@ fn frames_that_the_kernel_loses_go_again() {
 #[test]
 fn an_interface_that_goes_down_for_a_while_loses_nothing() {
     two_machines(CABLE, |machine| {
-        let mut end = machine.meet(Choice::Always);
-        end.exchange(100);
-        end.until(|end| end.uses_ethernet());
+        let mut end = machine.meet_over_frames();
         for _ in 0..2 {
             end.exchange(500);
             if machine.number == 0 {
@@ -297,9 +299,7 @@ fn an_interface_that_goes_down_for_a_while_loses_nothing() {
 #[test]
 fn a_peer_that_ends_is_found_to_be_dead() {
     two_machines(CABLE, |machine| {
-        let mut end = machine.meet(Choice::Always);
-        end.exchange(100);
-        end.until(|end| end.uses_ethernet());
+        let mut end = machine.meet_over_frames();
         end.exchange(100);
         bye(machine, &mut end);
         if machine.number == 1 {
@@ -316,9 +316,7 @@ fn a_peer_that_is_cut_off_is_found_to_be_dead_by_both() {
         for cut in cuts {
             scope.spawn(move || {
                 two_machines(CABLE, |machine| {
-                    let mut end = machine.meet(Choice::Always);
-                    end.exchange(100);
-                    end.until(|end| end.uses_ethernet());
+                    let mut end = machine.meet_over_frames();
                     end.exchange(100);
                     bye(machine, &mut end);
                     if machine.number == 0 {
@@ -356,9 +354,7 @@ fn two_jobs_share_an_interface() {
 #[test]
 fn frames_that_somebody_else_forges_are_dropped_and_a_flood_of_them_loses_nothing() {
     two_machines(CABLE, |machine| {
-        let mut end = machine.meet(Choice::Always);
-        end.exchange(100);
-        end.until(|end| end.uses_ethernet());
+        let mut end = machine.meet_over_frames();
         let mut rng = Rng::new(1);
         let forged = if machine.number == 0 { 1000 } else { 0 };
         for _ in 0..10 {
@@ -389,9 +385,7 @@ fn frames_that_somebody_else_forges_are_dropped_and_a_flood_of_them_loses_nothin
 #[test]
 fn who_has_nothing_to_do_sleeps() {
     two_machines(CABLE, |machine| {
-        let mut end = machine.meet(Choice::Always);
-        end.exchange(100);
-        end.until(|end| end.uses_ethernet());
+        let mut end = machine.meet_over_frames();
         end.exchange(100);
         bye(machine, &mut end);
         let events = end.mixed.sleep_on().expect("a descriptor");
@@ -431,9 +425,7 @@ fn who_may_not_open_such_a_socket_uses_tcp_and_says_why() {
 #[test]
 fn who_sleeps_is_woken_by_a_frame() {
     two_machines(CABLE, |machine| {
-        let mut end = machine.meet(Choice::Always);
-        end.exchange(100);
-        end.until(|end| end.uses_ethernet());
+        let mut end = machine.meet_over_frames();
         let events = end.mixed.sleep_on().expect("a descriptor");
         for round in 0..50_u32 {
             if machine.number == 1 {
