@@ -33,6 +33,7 @@ pub use link::{Greet, Link, REDIAL_MAX, Start};
 pub use session::{Forget, Handover, Held, Opened};
 pub use small::{Created, Opening};
 pub use space::fallocate;
+pub use xattr::LAYOUT;
 
 pub use crate::error::{Away, Error, Result};
 pub use crate::meta::access;

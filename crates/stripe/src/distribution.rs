@@ -28,6 +28,7 @@ mod progressive;
 mod simple_stripe;
 mod twod_stripe;
 mod varstrip;
+pub mod wish;
 
 #[cfg(test)]
 mod tests;
@@ -216,5 +217,15 @@ impl StripingHint {
     pub fn progressive(strip_bytes: u32, server_count: u16) -> StripingHint {
         let params = List(vec![INLINE_BYTES_DEFAULT, SINGLE_BYTES_DEFAULT]);
         StripingHint { kind: PROGRESSIVE, strip_bytes, server_count, params }
+    }
+
+    /// With which a file is laid out as this one is.
+    pub fn of_file(striping: &Striping) -> StripingHint {
+        StripingHint {
+            kind: striping.kind,
+            strip_bytes: striping.strip_bytes,
+            server_count: u16::try_from(striping.servers.0.len()).unwrap_or(0),
+            params: striping.params.clone(),
+        }
     }
 }

@@ -11,6 +11,7 @@ mod export;
 mod failure;
 mod files;
 mod fsck;
+mod layouts;
 mod lease;
 mod mount;
 mod namespace;

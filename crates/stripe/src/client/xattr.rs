@@ -1,13 +1,29 @@
 //! Extended attributes, and files without a name.
+//!
+//! One of them is not kept as such: `user.covey.layout` is how a file lies on the I/O servers, or how new files of a directory
+//! will. Lists leave it out, so that a copy of all attributes does not carry it to other files.
 
 use super::session::unexpected;
-use super::{File, Fs, Result};
-use crate::ops::{Caller, Id, Inode, Op, Reply};
+use super::{Error, File, Fs, Result};
+use crate::distribution::STRIP_BYTES_DEFAULT;
+use crate::distribution::wish::{self, Wish};
+use crate::ops::{Caller, Id, Inode, Op, ROOT, Reply, StripingHint, xattr};
+use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Name};
+use std::time::Duration;
+
+/// A file's layout as an attribute, in the words of [`wish`].
+pub const LAYOUT: &str = "user.covey.layout";
+/// Tries while the file is open, half a second in all.
+const CLOSE_TRIES: u32 = 25;
+const CLOSE_PAUSE: Duration = Duration::from_millis(20);
 
 impl Fs {
     /// An extended attribute's value; ENODATA when there is none of that name.
     pub async fn getxattr(&self, who: &Caller, id: Id, name: &Name) -> Result<Bytes> {
+        if name.as_bytes() == LAYOUT.as_bytes() {
+            return Ok(self.layout_text(id).await?.into());
+        }
         match self.ask(who, Op::Getxattr { id, name: name.clone() }).await? {
             Reply::Xattr { value } => Ok(value.into_bytes()),
             other => Err(unexpected(&other)),
@@ -31,13 +47,73 @@ impl Fs {
         value: Bytes,
         flags: u32,
     ) -> Result<()> {
+        if name.as_bytes() == LAYOUT.as_bytes() {
+            return self.set_layout(who, id, &value, flags).await;
+        }
         let op = Op::Setxattr { id, name: name.clone(), value: value.into(), flags };
         self.change(who, op).await.map(|_| ())
     }
 
     /// Removes an extended attribute; ENODATA when there is none of that name.
     pub async fn removexattr(&self, who: &Caller, id: Id, name: &Name) -> Result<()> {
+        if name.as_bytes() == LAYOUT.as_bytes() {
+            let what = format!("{LAYOUT} cannot be removed: a layout can only be changed");
+            return Err(Error::because(Errno::EPERM, what));
+        }
         self.change(who, Op::Removexattr { id, name: name.clone() }).await.map(|_| ())
+    }
+
+    /// The layout of a file, or of new files in a directory; ENODATA for what has none.
+    async fn layout_text(&self, id: Id) -> Result<String> {
+        let inode = self.stat(id).await?.inode;
+        match &inode.striping {
+            Some(striping) => Ok(wish::text_of_file(striping)),
+            None => Ok(wish::text(&self.hint_of(inode).await?)),
+        }
+    }
+
+    /// A directory's own hint, or that of the nearest directory above that has one.
+    async fn hint_of(&self, mut dir: Inode) -> Result<StripingHint> {
+        if !dir.is_dir() {
+            let what =
+                format!("file {} has no layout: neither a regular file nor a directory", dir.id);
+            return Err(Error::because(Errno::ENODATA, what));
+        }
+        loop {
+            if let Some(hint) = dir.hint {
+                return Ok(hint);
+            }
+            if dir.id == ROOT || dir.parent == dir.id {
+                return Ok(StripingHint::progressive(STRIP_BYTES_DEFAULT, 0));
+            }
+            dir = self.stat(dir.parent).await?.inode;
+        }
+    }
+
+    /// What the text does not say stays. EINVAL with the reason where it says nothing sensible.
+    async fn set_layout(&self, who: &Caller, id: Id, text: &[u8], flags: u32) -> Result<()> {
+        if flags & xattr::CREATE != 0 {
+            return Err(Error::because(Errno::EEXIST, format!("file {id} has a layout already")));
+        }
+        let invalid = |what: String| Error::because(Errno::EINVAL, format!("{LAYOUT}: {what}"));
+        let text = str::from_utf8(text).map_err(|_| invalid("not text".into()))?;
+        let wish: Wish = text.trim_end_matches('\0').parse().map_err(invalid)?;
+        let inode = self.stat(id).await?.inode;
+        let now = match &inode.striping {
+            Some(striping) => StripingHint::of_file(striping),
+            None => self.hint_of(inode).await?,
+        };
+        let hint = wish.of(now, STRIP_BYTES_DEFAULT).map_err(|unfit| invalid(unfit.to_string()))?;
+        // What was closed a moment ago is told to the server a moment later.
+        for _ in 0..CLOSE_TRIES {
+            match self.set_striping(who, id, hint.clone()).await {
+                Err(error) if error.code() == Errno::EBUSY => {
+                    self.shared.net.sleep(CLOSE_PAUSE).await
+                }
+                done => return done,
+            }
+        }
+        self.set_striping(who, id, hint).await
     }
 
     /// Makes a regular file without a name in the directory's file system: [`Fs::link`] may name it,

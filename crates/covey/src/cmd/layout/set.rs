@@ -1,16 +1,14 @@
 //! `covey layout set`.
 
-use super::super::path::{Failures, Follow, inside, is_kind, kind, shown, text};
+use super::super::path::{Failures, Follow, is_kind, kind, shown, text};
 use super::super::{Context, Session};
-use super::hint_of;
+use super::mounted::{Layout, Mounted};
+use super::{Cluster, Place, hint_of};
 use crate::config::{Config, parse_strip, size};
 use crate::error::{Cannot, Error, Result};
-use covey_stripe::distribution::{
-    self, BASIC, INLINE_BYTES_DEFAULT, KINDS, PROGRESSIVE, SIMPLE_STRIPE, SINGLE_BYTES_DEFAULT,
-    TWOD_STRIPE, VARSTRIP, kind_name,
-};
-use covey_stripe::ops::{Inode, StripingHint};
-use covey_wire::List;
+use covey_stripe::distribution::wish::{Unfit, Wish};
+use covey_stripe::distribution::{self, KINDS, STRIP_BYTES_DEFAULT, kind_name};
+use covey_stripe::ops::StripingHint;
 use std::ffi::OsString;
 
 /// What is not said stays as it is, or is what the kind has by default.
@@ -44,7 +42,7 @@ pub struct Args {
     factor: Option<u32>,
     /// Directories, or empty files
     #[arg(value_name = "PATH", required = true)]
-    paths: Vec<OsString>,
+    pub(super) paths: Vec<OsString>,
 }
 
 /// The parameters of varstrip.
@@ -54,24 +52,47 @@ struct Strips(Vec<u32>);
 /// Sets what each path is to have.
 pub async fn all(
     args: &Args,
-    session: &Session,
-    config: &Config,
+    places: &[Place],
+    cluster: Option<&Cluster>,
     failures: &mut Failures,
     context: &Context,
 ) -> Result<()> {
-    let available = config.data().count();
-    if let Some(wish) = args.servers.filter(|wish| usize::from(*wish) > available) {
-        return Err(Error::user(format!(
-            "cannot stripe over {wish} servers: the cluster has {available}"
-        ))
-        .hint("--servers 0 takes all there are"));
+    if let Some((_, config)) = cluster {
+        check_count(args, config)?;
     }
     let mut done = Vec::new();
-    for path in args.paths.iter().map(|path| inside(path)) {
-        let result = one(args, session, config, &path).await;
-        done.extend(failures.take(result, context).map(|()| text(&path)));
+    for place in places {
+        let (result, path) = match place {
+            Place::Mounted(path, mounted) => {
+                (on_mount(args, mounted), path.to_string_lossy().into())
+            }
+            Place::Inside(path) => {
+                let (session, config) = cluster.expect("there is a path of the cluster's");
+                (one(args, session, config, path).await, text(path))
+            }
+        };
+        done.extend(failures.take(result, context).map(|()| path));
     }
     context.output.result(&done, |_| Ok(()))
+}
+
+fn check_count(args: &Args, config: &Config) -> Result<()> {
+    let available = config.data().count();
+    match args.servers.filter(|wish| usize::from(*wish) > available) {
+        Some(wish) => Err(Error::user(format!(
+            "cannot stripe over {wish} servers: the cluster has {available}"
+        ))
+        .hint("--servers 0 takes all there are")),
+        None => Ok(()),
+    }
+}
+
+fn on_mount(args: &Args, mounted: &Mounted) -> Result<()> {
+    let now = match mounted.layout()? {
+        Layout::File(striping) => StripingHint::of_file(&striping),
+        Layout::Directory(hint) => hint,
+    };
+    mounted.set(&changed(args, now, || Ok(STRIP_BYTES_DEFAULT))?)
 }
 
 async fn one(args: &Args, session: &Session, config: &Config, path: &[u8]) -> Result<()> {
@@ -85,11 +106,12 @@ async fn one(args: &Args, session: &Session, config: &Config, path: &[u8]) -> Re
         ))
         .hint("set the layout of its directory, then copy the file: `covey cp :/old :/new`"));
     }
-    let now = match hint_of_file(&inode) {
-        Some(hint) => hint,
+    let now = match &inode.striping {
+        Some(striping) => StripingHint::of_file(striping),
         None => hint_of(session, &inode, config).await?,
     };
-    let hint = changed(args, now, config)?;
+    let strip = || Ok(covey_cluster::tuned::strip(config)?.0);
+    let hint = changed(args, now, strip)?;
     distribution::check(&hint, config.data().count()).map_err(|error| {
         Error::user(format!("cannot {}: {}", what(), error.reason))
             .hint("`covey layout set --help` tells what each kind takes")
@@ -97,78 +119,31 @@ async fn one(args: &Args, session: &Session, config: &Config, path: &[u8]) -> Re
     session.fs.set_striping(&session.who, inode.id, hint).await.cannot(what)
 }
 
-/// What an empty file has, so that what is not said stays.
-fn hint_of_file(inode: &Inode) -> Option<StripingHint> {
-    let striping = inode.striping.as_ref()?;
-    Some(StripingHint {
-        kind: striping.kind,
-        strip_bytes: striping.strip_bytes,
-        server_count: u16::try_from(striping.servers.0.len()).unwrap_or(0),
-        params: striping.params.clone(),
-    })
-}
-
 /// The hint with what was said.
-fn changed(args: &Args, now: StripingHint, config: &Config) -> Result<StripingHint> {
-    let kind = args.kind.unwrap_or(now.kind);
-    let same = kind == now.kind;
-    refuse_foreign(args, kind)?;
-    // Numbers of another kind mean nothing; neither does the one server of basic.
-    let before =
-        |at: usize, default: u32| now.params.0.get(at).copied().filter(|_| same).unwrap_or(default);
-    let params = match kind {
-        PROGRESSIVE => {
-            let inline = args.inline.unwrap_or_else(|| before(0, INLINE_BYTES_DEFAULT));
-            let single = args.single.unwrap_or_else(|| before(1, SINGLE_BYTES_DEFAULT));
-            vec![inline, single.max(if args.single.is_none() { inline } else { 0 })]
-        }
-        TWOD_STRIPE => {
-            let factor = args.factor.unwrap_or_else(|| before(1, FACTOR_DEFAULT));
-            vec![args.groups.unwrap_or_else(|| before(0, GROUPS_DEFAULT)), factor]
-        }
-        VARSTRIP => match &args.strips {
-            Some(Strips(strips)) => strips.clone(),
-            None if same => now.params.0,
-            None => {
-                return Err(Error::user("cannot lay files out by varstrip without its strips")
-                    .hint("name them, as in --strips '0:64 KiB,1:128 KiB'"));
-            }
-        },
-        _ => Vec::new(),
+fn changed(
+    args: &Args,
+    now: StripingHint,
+    strip_bytes: impl Fn() -> Result<u32>,
+) -> Result<StripingHint> {
+    let wish = Wish {
+        kind: args.kind,
+        strip: args.strip,
+        servers: args.servers,
+        inline: args.inline,
+        single: args.single,
+        strips: args.strips.as_ref().map(|Strips(strips)| strips.clone()),
+        groups: args.groups,
+        factor: args.factor,
     };
-    let strip =
-        if now.strip_bytes == 0 { covey_cluster::tuned::strip(config)?.0 } else { now.strip_bytes };
-    let fixed = now.kind == BASIC || (kind == VARSTRIP && args.strips.is_some());
-    Ok(StripingHint {
-        kind,
-        strip_bytes: args.strip.unwrap_or(strip),
-        server_count: args.servers.unwrap_or(if fixed { 0 } else { now.server_count }),
-        params: List(params),
-    })
-}
-
-/// Refuses options that the kind has no use for: they would be lost without a word.
-fn refuse_foreign(args: &Args, kind: u8) -> Result<()> {
-    let striped = [SIMPLE_STRIPE, TWOD_STRIPE, PROGRESSIVE];
-    let rules: [(&str, bool, &[u8]); 7] = [
-        ("--strip", args.strip.is_some(), &striped),
-        ("--servers", args.servers.is_some(), &[SIMPLE_STRIPE, TWOD_STRIPE, PROGRESSIVE, VARSTRIP]),
-        ("--inline", args.inline.is_some(), &[PROGRESSIVE]),
-        ("--single", args.single.is_some(), &[PROGRESSIVE]),
-        ("--strips", args.strips.is_some(), &[VARSTRIP]),
-        ("--groups", args.groups.is_some(), &[TWOD_STRIPE]),
-        ("--factor", args.factor.is_some(), &[TWOD_STRIPE]),
-    ];
-    for (option, is_given, kinds) in rules {
-        if is_given && !kinds.contains(&kind) {
+    wish.of(now, strip_bytes()?).map_err(|unfit| match unfit {
+        Unfit::Foreign { kind, parameter, kinds } => {
             let names: Vec<&str> = kinds.iter().map(|&kind| kind_name(kind)).collect();
-            let what = format!("{} has no {option}", kind_name(kind));
-            return Err(
-                Error::user(what).hint(format!("it belongs to --kind {}", names.join(", ")))
-            );
+            let what = format!("{} has no --{parameter}", kind_name(kind));
+            Error::user(what).hint(format!("it belongs to --kind {}", names.join(", ")))
         }
-    }
-    Ok(())
+        Unfit::NoStrips => Error::user("cannot lay files out by varstrip without its strips")
+            .hint("name them, as in --strips '0:64 KiB,1:128 KiB'"),
+    })
 }
 
 fn parse_kind(text: &str) -> std::result::Result<u8, String> {
@@ -196,13 +171,10 @@ fn parse_strips(text: &str) -> std::result::Result<Strips, String> {
     Ok(Strips(strips?.concat()))
 }
 
-const GROUPS_DEFAULT: u32 = 2;
-/// PVFS2's.
-const FACTOR_DEFAULT: u32 = 256;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use covey_stripe::distribution::TWOD_STRIPE;
 
     #[test]
     fn strips_are_read_as_pvfs2_writes_them() {

@@ -1,16 +1,18 @@
 //! What `covey layout` shows.
 
-use super::super::path::{Failures, Follow, inside, kind, shown, text as as_text};
+use super::super::path::{Failures, Follow, kind, shown, text as as_text};
 use super::super::{Context, Session};
-use super::{hint_of, server_count};
+use super::mounted::{Layout, Mounted};
+use super::{Cluster, Place, hint_of, server_count};
 use crate::config::{Config, size};
 use crate::error::{Cannot, Error, Result};
 use crate::output::quote;
 use covey_stripe::distribution::{
     self, BASIC, Distribution, INLINE, PROGRESSIVE, TWOD_STRIPE, VARSTRIP, kind_name,
 };
-use covey_stripe::ops::{Inode, Striping};
+use covey_stripe::ops::{Striping, StripingHint};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::Write;
 
 /// A run of bytes on one server.
@@ -47,59 +49,123 @@ struct Shown {
     words: String,
 }
 
+/// What is printed, in both forms.
+#[derive(Default)]
+struct Page {
+    json: Vec<Value>,
+    text: Vec<u8>,
+}
+
 /// Shows what each path has.
 pub async fn all(
     args: &super::Args,
-    session: &Session,
-    config: &Config,
+    places: &[Place],
+    cluster: Option<&Cluster>,
     failures: &mut Failures,
     context: &Context,
 ) -> Result<()> {
-    let (mut json, mut text) = (Vec::new(), Vec::new());
-    for path in args.paths.iter().map(|path| inside(path)) {
-        let inode = session.find("look at", &path, Follow::Last).await;
-        let Some(inode) = failures.take(inode, context) else { continue };
-        match (&inode.striping, inode.mode & kind::MASK) {
-            (Some(striping), _) => {
-                let shown = describe(&path, &inode, striping, config, args.ranges);
-                let Some(shown) = failures.take(shown, context) else { continue };
-                write_file(&mut text, &shown)?;
-                json.push(serde_json::to_value(shown)?);
+    let mut page = Page::default();
+    for place in places {
+        let result = match place {
+            Place::Mounted(path, mounted) => on_mount(args, path, mounted, context, &mut page),
+            Place::Inside(path) => {
+                let (session, config) = cluster.expect("there is a path of the cluster's");
+                one(args, session, config, path, &mut page).await
             }
-            (None, kind::DIR) => {
-                let hint = hint_of(session, &inode, config).await?;
-                let count = server_count(&hint, config);
-                let words = words(hint.kind, hint.strip_bytes, &hint.params.0, count);
-                writeln!(text, "{}: new files get {words}", quote::text(&as_text(&path)))?;
-                json.push(json!({
-                    "path": as_text(&path), "id": inode.id, "distribution": kind_name(hint.kind),
-                    "strip_bytes": hint.strip_bytes, "server_count": count,
-                    "parameters": parameters(hint.kind, &hint.params.0),
-                    "own": inode.hint.is_some(),
-                }));
-            }
-            _ => {
-                let what = super::super::show::kind_word(&inode);
-                let error = Error::work(format!(
-                    "cannot show the layout of {}: it is a {what}",
-                    shown(&path)
-                ));
-                failures.tell(&error.hint("regular files and directories have one"), context);
-            }
-        }
+        };
+        failures.take(result, context);
     }
-    context.output.result(&json, |out| {
-        out.extend(text);
+    context.output.result(&page.json, |out| {
+        out.extend(page.text);
         Ok(())
     })
 }
 
+async fn one(
+    args: &super::Args,
+    session: &Session,
+    config: &Config,
+    path: &[u8],
+    page: &mut Page,
+) -> Result<()> {
+    let inode = session.find("look at", path, Follow::Last).await?;
+    let names: Vec<&str> = config.data().map(|node| node.name.as_str()).collect();
+    let file = (inode.id, inode.size);
+    match (&inode.striping, inode.mode & kind::MASK) {
+        (Some(striping), _) => page.add_file(describe(path, file, striping, &names, args.ranges)?),
+        (None, kind::DIR) => {
+            let hint = hint_of(session, &inode, config).await?;
+            let count = server_count(&hint, config);
+            let own = inode.hint.is_some();
+            page.add_directory(path, (inode.id, Some(own)), &hint, Some(count))
+        }
+        _ => {
+            let what = super::super::show::kind_word(&inode);
+            let what = format!("cannot show the layout of {}: it is a {what}", shown(path));
+            Err(Error::work(what).hint("regular files and directories have one"))
+        }
+    }
+}
+
+fn on_mount(
+    args: &super::Args,
+    path: &OsStr,
+    mounted: &Mounted,
+    context: &Context,
+    page: &mut Page,
+) -> Result<()> {
+    let (layout, file) = (mounted.layout()?, mounted.number_and_size()?);
+    // Who may not read the configuration sees numbers.
+    let config = context.config().ok();
+    let names: Vec<&str> =
+        config.iter().flat_map(|config| config.data()).map(|node| node.name.as_str()).collect();
+    let path = path.as_encoded_bytes();
+    match layout {
+        Layout::File(striping) => {
+            page.add_file(describe(path, file, &striping, &names, args.ranges)?)
+        }
+        Layout::Directory(hint) => {
+            let said = Some(usize::from(hint.server_count)).filter(|count| *count > 0);
+            let count = config.map(|config| server_count(&hint, &config)).or(said);
+            page.add_directory(path, (file.0, None), &hint, count)
+        }
+    }
+}
+
+impl Page {
+    fn add_file(&mut self, shown: Shown) -> Result<()> {
+        write_file(&mut self.text, &shown)?;
+        self.json.push(serde_json::to_value(shown)?);
+        Ok(())
+    }
+
+    /// `own`: whether the directory has the layout itself, where that is known.
+    fn add_directory(
+        &mut self,
+        path: &[u8],
+        (id, own): (u64, Option<bool>),
+        hint: &StripingHint,
+        count: Option<usize>,
+    ) -> Result<()> {
+        let (path, params) = (as_text(path), &hint.params.0);
+        let words = words(hint.kind, hint.strip_bytes, params, count);
+        writeln!(self.text, "{}: new files get {words}", quote::text(&path))?;
+        self.json.push(json!({
+            "path": path, "id": id, "distribution": kind_name(hint.kind),
+            "strip_bytes": hint.strip_bytes, "server_count": count,
+            "parameters": parameters(hint.kind, params), "own": own,
+        }));
+        Ok(())
+    }
+}
+
 /// A layout in one line.
-fn words(kind: u8, strip_bytes: u32, params: &[u32], servers: usize) -> String {
+fn words(kind: u8, strip_bytes: u32, params: &[u32], servers: Option<usize>) -> String {
     let (name, strip) = (kind_name(kind), size::exact(strip_bytes.into()));
     let over = match servers {
-        1 => "1 server".to_string(),
-        count => format!("{count} servers"),
+        Some(1) => "1 server".to_string(),
+        Some(count) => format!("{count} servers"),
+        None => "all servers".to_string(),
     };
     match (kind, params) {
         (BASIC, _) => format!("{name}: all of it on 1 server"),
@@ -147,14 +213,13 @@ fn parameters(kind: u8, params: &[u32]) -> Value {
 
 fn describe(
     path: &[u8],
-    inode: &Inode,
+    (id, size): (u64, u64),
     striping: &Striping,
-    config: &Config,
+    names: &[&str],
     ranges_max: usize,
 ) -> Result<Shown> {
     let map =
         distribution::of(striping).cannot(|| format!("show the layout of {}", shown(path)))?;
-    let names: Vec<&str> = config.data().map(|node| node.name.as_str()).collect();
     let server = |slot: usize| {
         if slot == INLINE {
             return METADATA.to_string();
@@ -164,9 +229,9 @@ fn describe(
     };
     let mut ranges = Vec::new();
     let mut offset = 0;
-    while offset < inode.size && ranges.len() < ranges_max {
+    while offset < size && ranges.len() < ranges_max {
         let spot = map.locate(offset);
-        let length = spot.run.min(inode.size - offset);
+        let length = spot.run.min(size - offset);
         ranges.push(Range {
             offset,
             length,
@@ -176,21 +241,20 @@ fn describe(
         offset += length;
     }
     let inline = map.inline_bytes();
-    let head =
-        (inline > 0).then(|| Part { server: METADATA.to_string(), bytes: inode.size.min(inline) });
-    let part = |slot| Part { server: server(slot), bytes: map.physical_size(slot, inode.size) };
+    let head = (inline > 0).then(|| Part { server: METADATA.to_string(), bytes: size.min(inline) });
+    let part = |slot| Part { server: server(slot), bytes: map.physical_size(slot, size) };
     let params = &striping.params.0;
     Ok(Shown {
         path: as_text(path),
-        id: inode.id,
-        size: inode.size,
+        id,
+        size,
         distribution: kind_name(striping.kind),
         strip_bytes: striping.strip_bytes,
         parameters: parameters(striping.kind, params),
         servers: head.into_iter().chain((0..map.slots()).map(part)).collect(),
         ranges,
-        ranges_cut: offset < inode.size,
-        words: words(striping.kind, striping.strip_bytes, params, map.slots()),
+        ranges_cut: offset < size,
+        words: words(striping.kind, striping.strip_bytes, params, Some(map.slots())),
     })
 }
 
@@ -234,8 +298,7 @@ const METADATA: &str = "(metadata)";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Address, Node, Role};
-    use covey_wire::{List, Name};
+    use covey_wire::List;
 
     fn of_strips(strip_bytes: u32, servers: List<u16>) -> Striping {
         Striping {
@@ -246,58 +309,10 @@ mod tests {
         }
     }
 
-    fn config(count: usize) -> Config {
-        let node = |index: usize| Node {
-            name: format!("io{index}"),
-            roles: vec![Role::Data],
-            listen: vec![Address::tcp("localhost", 1)],
-            store: None,
-            emulated: None,
-        };
-        Config {
-            pacing: crate::config::Pacing::default(),
-            file: "covey.toml".into(),
-            name: "test".into(),
-            id: String::new(),
-            strip_bytes: None,
-            key_file: None,
-            user: None,
-            is_named: true,
-            nodes: (0..count).map(node).collect(),
-            views: Vec::new(),
-        }
-    }
-
-    fn file(size: u64) -> Inode {
-        Inode {
-            id: 7,
-            mode: kind::FILE | 0o644,
-            uid: 0,
-            gid: 0,
-            nlink: 1,
-            rdev: 0,
-            size,
-            epoch: 0,
-            version: 0,
-            sparse: false,
-            inline: 0,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            btime: 0,
-            target: Name::from(""),
-            striping: None,
-            hint: None,
-            parent: 0,
-            has_xattrs: false,
-            consistency: 0,
-        }
-    }
-
     #[test]
     fn ranges_name_servers_by_the_order_of_the_configuration() {
         let striping = of_strips(4096, List(vec![2, 0]));
-        let shown = describe(b"/f", &file(10_000), &striping, &config(3), 10).unwrap();
+        let shown = describe(b"/f", (7, 10_000), &striping, &["io0", "io1", "io2"], 10).unwrap();
         let ranges: Vec<_> = shown
             .ranges
             .iter()
@@ -314,7 +329,7 @@ mod tests {
     #[test]
     fn a_long_list_is_cut_and_says_so() {
         let striping = of_strips(4096, List(vec![0, 1]));
-        let shown = describe(b"/f", &file(1 << 30), &striping, &config(2), 3).unwrap();
+        let shown = describe(b"/f", (7, 1 << 30), &striping, &["io0", "io1"], 3).unwrap();
         assert_eq!((shown.ranges.len(), shown.ranges_cut), (3, true));
     }
 }
