@@ -100,10 +100,11 @@ impl Load {
     }
 
     /// Whether there is a queue at the port that does not drain, by what was seen in the last `since` seconds: the wire was
-    /// busy all the time, or not even the fastest of some probes got through at once.
+    /// busy all the time and no majority of probes got through at once, or not even the fastest of some did.
     pub fn is_full(&self, since: f64) -> bool {
         let window = FULL_S.min(since);
-        window >= FULL_S * 0.9 && (self.was_busy() || self.has_standing_queue())
+        let is_full = || self.was_busy() && !self.is_quick();
+        window >= FULL_S * 0.9 && (is_full() || self.has_standing_queue())
     }
 
     /// The shortest of the newest probes, where they are what speaks of a queue, and the wire's load does not.
@@ -134,10 +135,20 @@ impl Load {
     }
 
     fn has_standing_queue(&self) -> bool {
+        self.quick_probes(QUEUE_FRAMES).is_some_and(|(quick, _)| quick == 0)
+    }
+
+    /// A wire that is busy without a queue is one that is used well.
+    fn is_quick(&self) -> bool {
+        self.quick_probes(QUICK_FRAMES).is_some_and(|(quick, all)| 2 * quick > all)
+    }
+
+    /// How many of the newest probes have waited for fewer frames, and of how many; none where they are too few to tell.
+    fn quick_probes(&self, frames: f64) -> Option<(usize, usize)> {
+        let limit = self.floor? + frames * self.frame_s() + NOISE_S;
         let probes: Vec<f64> = self.newest(SHORT_S).filter_map(|sample| sample.probe).collect();
-        let Some(floor) = self.floor.filter(|_| probes.len() >= PROBES_MIN) else { return false };
-        let limit = floor + QUEUE_FRAMES * self.frame_s() + NOISE_S;
-        probes.iter().all(|probe| *probe > limit)
+        let quick = probes.iter().filter(|probe| **probe <= limit).count();
+        (probes.len() >= PROBES_MIN).then_some((quick, probes.len()))
     }
 
     /// The floor is learned while the port has room: a probe that waits behind bulk says nothing about it.
@@ -204,8 +215,43 @@ const STAY_PACKETS: f64 = 2.5;
 const PROBES_MIN: usize = 3;
 /// What a probe may wait without there being a queue: frames, and what a host's scheduler adds.
 const QUEUE_FRAMES: f64 = 6.0;
+/// The same for most of them where the wire is busy.
+const QUICK_FRAMES: f64 = 3.0;
 const NOISE_S: f64 = 0.000_3;
 /// A port that is busy for less than this has room.
 const ROOM: f64 = 0.8;
 /// By what the floor rises with every probe, so that a longer path becomes the floor in time: by a tenth in 1000 probes.
 const FLOOR_RISES: f64 = 1.000_1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pacer::Rest;
+
+    /// A wire that was all but idle, and then busy all the time with probes that took so long.
+    fn busy(probe_s: f64) -> Load {
+        let mut load = Load::new(Wire::ethernet(100e6, 1500));
+        for interval in 0..20 {
+            let is_busy = interval >= 10;
+            let packets = if is_busy { 81.3 } else { 1.0 };
+            load.add(&Interval {
+                seconds: 0.010,
+                carried: Carried { packets, bytes: packets * 1514.0 },
+                between: 0.0,
+                flows: &[],
+                messages: Carried::default(),
+                rest: Rest::Messages,
+                probe_s: Some(if is_busy { probe_s } else { 0.000_3 }),
+            });
+        }
+        load
+    }
+
+    #[test]
+    fn a_busy_wire_is_full_where_probes_wait() {
+        assert!(busy(0.000_3).was_busy());
+        assert!(!busy(0.000_3).is_full(1.0), "all probes are as quick as without load");
+        assert!(busy(0.001_0).is_full(1.0));
+        assert!(busy(0.005_0).is_full(1.0));
+    }
+}
