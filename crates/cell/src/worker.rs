@@ -243,6 +243,14 @@ enum Wait {
     Message(Box<Sent>),
 }
 
+impl Wait {
+    /// For its turn, and nothing else.
+    #[inline]
+    fn turn() -> Wait {
+        Wait::Turn(Answer::number(0))
+    }
+}
+
 /// Messages that are on their way, and what becomes of the answer.
 struct Sent {
     op: Op,
@@ -330,17 +338,15 @@ impl<G: Ground> Worker<G> {
             };
             self.queue.set_left(self.queue.left() - 1);
             self.queue.set_idle(false);
-            let answer = match self.slot(cor).wait {
+            // It waits for that once: afterwards it may give way by itself, and then waits for its turn alone.
+            let answer = match mem::replace(&mut self.slot(cor).wait, Wait::turn()) {
                 Wait::Turn(answer) => answer,
                 Wait::Copy => match self.copy(cor) {
                     Some(answer) => answer,
                     None => self.copy_slowly(cor)?,
                 },
                 Wait::Errand(errand, after) => self.end_errand(cor, errand, after)?,
-                Wait::Message(_) => {
-                    let sent = self.sent(cor);
-                    self.finish(cor, sent)?
-                }
+                Wait::Message(sent) => self.finish(cor, *sent)?,
             };
             self.turn(&mut resumer, cor, answer)?;
         }
@@ -358,7 +364,7 @@ impl<G: Ground> Worker<G> {
 
     /// What it waits for, which are messages.
     fn sent(&mut self, cor: u32) -> Sent {
-        match mem::replace(&mut self.slot(cor).wait, Wait::Turn(Answer::number(0))) {
+        match mem::replace(&mut self.slot(cor).wait, Wait::turn()) {
             Wait::Message(sent) => *sent,
             _ => unreachable!("it waits for messages"),
         }
@@ -401,7 +407,7 @@ impl<G: Ground> Worker<G> {
         if let Err(refused) = self.store.hold_stack(stack) {
             return Ok(Err(no_stack(refused)));
         }
-        let wait = Wait::Turn(Answer::number(0));
+        let wait = Wait::turn();
         let (error, copy) = ((0, String::new()), Copy::default());
         let slot = Some(Slot { cor: new.cor, stack, error, wait, copy });
         let number = match self.cors.iter().position(Option::is_none) {

@@ -377,6 +377,76 @@ fn coroutines_run_in_the_order_in_which_they_were_made() {
 }
 
 #[test]
+fn a_transfer_is_done_once_whoever_gives_way_afterwards() {
+    let toy = toy(1);
+    let (ended, _) = run(&toy, 1, Trace::off(), |me| {
+        let fd = me.open("#r/all", mode::ANY);
+        let from = me.put(0, &[1; 64]);
+        assert_eq!(me.ask(Request::Write { fd, from, at: Some(0) }), Ok(64));
+        for cor in 1..4_u64 {
+            me.spawn(move |me| {
+                let to = Span::new(cor * 64, 64);
+                for step in 0..20 {
+                    assert_eq!(me.ask(Request::Read { fd, to, at: Some(0) }), Ok(64));
+                    let own = [cor as u8 + 1; 64];
+                    me.put(to.address, &own);
+                    for _ in 0..(step + cor) % 3 {
+                        if !crate::coroutine::give_way() {
+                            me.ask(Request::Yield).unwrap();
+                        }
+                        assert_eq!(me.get(to.address, 64), own, "coroutine {cor}, step {step}");
+                    }
+                }
+            })
+            .unwrap();
+        }
+    });
+    ended.unwrap();
+}
+
+/// Who has done what, in a program of coroutines that mostly write.
+fn writers(trace: Trace) -> Vec<u64> {
+    let toy = toy(1);
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let seen = order.clone();
+    let (ended, _) = run(&toy, 1, trace, move |me| {
+        let fd = me.open("#r/all", mode::ANY);
+        let from = me.put(0, &[1; 64]);
+        assert_eq!(me.ask(Request::Write { fd, from, at: Some(0) }), Ok(64));
+        for cor in 0..3_u64 {
+            let order = order.clone();
+            me.spawn(move |me| {
+                for step in 0..40 {
+                    order.borrow_mut().push(cor);
+                    let from = Span::new(cor * 64, 16);
+                    assert_eq!(me.ask(Request::Write { fd, from, at: Some(16) }), Ok(16));
+                    if step % 11 == cor {
+                        me.ask(Request::Yield).unwrap();
+                    }
+                    if cor == 1 && step % 3 == 0 {
+                        let to = Span::new(1024, 16);
+                        assert_eq!(me.ask(Request::Read { fd, to, at: Some(0) }), Ok(16));
+                    }
+                }
+            })
+            .unwrap();
+        }
+    });
+    ended.unwrap();
+    seen.take()
+}
+
+#[test]
+fn who_only_writes_goes_on_for_a_while_and_then_gives_way() {
+    let order = writers(Trace::off());
+    let runs: Vec<usize> = order.chunk_by(|one, next| one == next).map(<[u64]>::len).collect();
+    assert!(runs.len() > 12 && runs[0] == 1, "{order:?}");
+    assert!(runs[..runs.len() - 1].iter().all(|run| *run <= 17), "{order:?}");
+    assert!(runs.contains(&11), "{order:?}");
+    assert_eq!(order, writers(Trace::record()), "a trace changes nothing");
+}
+
+#[test]
 fn what_does_not_fit_in_the_local_store_is_refused() {
     let toy = toy(1);
     let (ended, _) = run(&toy, 1, Trace::off(), |me| {

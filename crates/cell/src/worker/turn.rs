@@ -31,6 +31,9 @@ enum Next {
     End,
 }
 
+/// So often a coroutine goes on before it gives way to the next one.
+const IN_A_ROW_MAX: u32 = 16;
+
 impl<G: Ground> Worker<G> {
     /// Lets a coroutine run until it has to wait.
     #[inline]
@@ -40,12 +43,16 @@ impl<G: Ground> Worker<G> {
         cor: u32,
         answer: Answer,
     ) -> StdResult<(), Ended> {
-        let (mut cor, mut answer) = (cor, answer);
+        let (mut cor, mut answer, mut in_a_row) = (cor, answer, 0);
         loop {
+            let left = self.queue.left();
             // SAFETY: nobody is dropped before the request has been taken.
             let step = unsafe { self.slot(cor).cor.resume(by, answer) };
             // It may have given way to others.
             cor = self.queue.first().expect("who has run is there");
+            // Whatever it asks for: who is given way to is answered nothing.
+            self.queue.set_idle(false);
+            in_a_row = if self.queue.left() == left { in_a_row + 1 } else { 0 };
             let request = match step {
                 Step::Overflow => return Err(Ended::Overflow(cor)),
                 Step::Done => return self.end(cor),
@@ -58,7 +65,7 @@ impl<G: Ground> Worker<G> {
                 Request::Read { fd, to, at } => self.files.copy(fd, true, to, at),
                 Request::Write { fd, from, at } => self.files.copy(fd, false, from, at),
                 Request::Yield => {
-                    slot.wait = Wait::Turn(Answer::number(0));
+                    slot.wait = Wait::turn();
                     self.queue.set_idle(true);
                     self.queue.step();
                     return Ok(());
@@ -67,13 +74,19 @@ impl<G: Ground> Worker<G> {
             };
             if let Some(copy) = quick {
                 slot.copy = copy;
+                if let Some(now) = self.copy_at_once(cor, in_a_row) {
+                    answer = now;
+                    continue;
+                }
+                let slot = self.slot(cor);
                 slot.wait = Wait::Copy;
-                announce(&self.ground, &slot.copy);
+                let copy = slot.copy;
+                announce(&self.ground, &copy);
                 self.queue.step();
                 return Ok(());
             }
             let request = mem::replace(request, Request::Yield);
-            match self.begin(cor, request)? {
+            match self.begin(cor, request, in_a_row)? {
                 Some(now) => answer = now,
                 None => return Ok(()),
             }
@@ -81,7 +94,12 @@ impl<G: Ground> Worker<G> {
     }
 
     /// Begins what a coroutine asks for. None when it has to wait, or has ended.
-    fn begin(&mut self, cor: u32, request: Request) -> StdResult<Option<Answer>, Ended> {
+    fn begin(
+        &mut self,
+        cor: u32,
+        request: Request,
+        in_a_row: u32,
+    ) -> StdResult<Option<Answer>, Ended> {
         let wait = match self.begun(cor, request)? {
             Next::Answer(now) => return Ok(Some(now)),
             Next::End => return self.end(cor).map(|()| None),
@@ -93,10 +111,14 @@ impl<G: Ground> Worker<G> {
                 self.parked.push_back(cor);
                 return self.link.send(&mut self.ground).map(|()| None);
             }
-            Next::Yield => Wait::Turn(Answer::number(0)),
+            Next::Yield => Wait::turn(),
             Next::Copy(copy) => {
-                announce(&self.ground, &copy);
                 self.slot(cor).copy = copy;
+                if let Some(now) = self.copy_at_once(cor, in_a_row) {
+                    self.trace_data(cor, false, copy.local, copy.local.bytes)?;
+                    return Ok(Some(now));
+                }
+                announce(&self.ground, &copy);
                 Wait::Copy
             }
         };
@@ -268,10 +290,21 @@ impl<G: Ground> Worker<G> {
     /// Copies what a coroutine waits for, if that goes all at once and nobody wants to know of it.
     #[inline]
     pub(super) fn copy(&mut self, cor: u32) -> Option<Answer> {
+        if self.trace.is_on() { None } else { self.copy_whole(cor) }
+    }
+
+    /// A write needs not wait for memory: its data is at hand, most often just read, and lies in a cache as long as nobody
+    /// else has run. So who writes goes on, but not for ever.
+    #[inline]
+    fn copy_at_once(&mut self, cor: u32, in_a_row: u32) -> Option<Answer> {
+        let is_read = self.cors[cor as usize].as_ref()?.copy.is_read;
+        if is_read || in_a_row >= IN_A_ROW_MAX { None } else { self.copy_whole(cor) }
+    }
+
+    /// Copies what a coroutine waits for, if that goes all at once.
+    #[inline]
+    fn copy_whole(&mut self, cor: u32) -> Option<Answer> {
         let copy = &self.cors[cor as usize].as_ref()?.copy;
-        if self.trace.is_on() {
-            return None;
-        }
         let memory = self.ground.memory().clone();
         let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
         if bytes < copy.local.bytes {
