@@ -6,7 +6,8 @@
  * FILE is a path of the worker's, #U/... or #r/...; what is done by hand uses the same file where it is one of the
  * host's, else memory of its own. Each round does, in turn: by hand with one buffer ahead (0), the same with the first
  * lines of the next block asked for (-1), and 1 to 7 coroutines. All workers do the same at the same time: they meet
- * before each, by a count in the file MEETING. A line of the log for each:
+ * before each, by a count in the file MEETING. Each has a part of the file for itself, and goes through it so often that it
+ * has moved BYTES: what two write at once is not moved between them. A line of the log for each:
  *
  *     bandwidth WORKER HOW NANOSECONDS
  */
@@ -31,7 +32,7 @@
 static char buffers[CORS][BLOCK_MAX] __attribute__((aligned(128)));
 static char stacks[CORS][4096] __attribute__((aligned(16)));
 static int fd, running, cors;
-static u64 bytes, block, workers;
+static u64 bytes, block, workers, from, to;
 static u64 *met;
 static char *direct;
 static u64 taken[KEPT][HOWS];
@@ -55,23 +56,32 @@ ask_ahead(const char *from)
 }
 
 /* As a program does it that has two buffers and no coroutines. */
-static u64
-by_hand(int asks)
+static void
+pass_by_hand(int asks)
 {
-    u64 at, next, begun = nanoseconds();
+    u64 at, next;
     int now = 0;
 
-    memcpy(buffers[0], direct, block);
-    for (at = 0; at < bytes; at += block) {
+    memcpy(buffers[0], direct + from, block);
+    for (at = from; at < to; at += block) {
         next = at + block;
-        if (next < bytes) {
-            if (asks && next + block < bytes)
+        if (next < to) {
+            if (asks && next + block < to)
                 ask_ahead(direct + next + block);
             memcpy(buffers[now ^ 1], direct + next, block);
         }
         memcpy(direct + at, buffers[now], block);
         now ^= 1;
     }
+}
+
+static u64
+by_hand(int asks)
+{
+    u64 pass, begun = nanoseconds();
+
+    for (pass = 0; pass < workers; pass++)
+        pass_by_hand(asks);
     return nanoseconds() - begun;
 }
 
@@ -79,12 +89,13 @@ static void
 cor(void *argument)
 {
     long id = (long) argument;
-    u64 at;
+    u64 at, pass;
 
-    for (at = id * block; at < bytes; at += cors * block) {
-        spc_pread(fd, buffers[id], block, at);
-        spc_pwrite(fd, buffers[id], block, at);
-    }
+    for (pass = 0; pass < workers; pass++)
+        for (at = from + id * block; at < to; at += cors * block) {
+            spc_pread(fd, buffers[id], block, at);
+            spc_pwrite(fd, buffers[id], block, at);
+        }
     running--;
 }
 
@@ -165,6 +176,8 @@ cormain(u64 worker, char **argv)
     block = strtoull(argv[3], 0, 10);
     rounds = atoi(argv[4]);
     workers = strtoull(argv[6], 0, 10);
+    from = bytes / block * worker / workers * block;
+    to = bytes / block * (worker + 1) / workers * block;
     met = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, open(argv[7], O_RDWR), 0);
     fd = spc_open(argv[1]);
     direct = map(argv[1]);
