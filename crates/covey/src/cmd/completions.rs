@@ -30,9 +30,10 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let text = match args.words.is_empty() {
-        true => script(args.shell)?,
-        false => values::of(&args.words, context).await.into_iter().map(|one| one + "\n").collect(),
+    let text = if args.words.is_empty() {
+        script(args.shell)?
+    } else {
+        values::of(&args.words, context).await.into_iter().map(|one| one + "\n").collect()
     };
     crate::output::write_out(text.as_bytes())
 }

@@ -195,7 +195,7 @@ fn write(
         writeln!(out, "{} {being} not judged", counted(report.busy, "file"))?;
     }
     let (files, objects) = (counted(report.files, "file"), counted(report.objects, "object"));
-    let findings = counted(report.found() as u64, "finding");
+    let findings = counted(report.found(), "finding");
     let verdict = match (report.found(), report.left()) {
         (0, _) if !report.unasked.is_empty() => "nothing found where it could be looked".to_owned(),
         (0, _) => "clean".to_owned(),

@@ -54,7 +54,7 @@ fn who_says_nothing_makes_way_and_who_waits_for_an_answer_does_not() {
                     }
                 }
                 let _end = End(ended, number);
-                if number % 2 == 0 {
+                if number.is_multiple_of(2) {
                     let _asking = visit.asks();
                     go_on.notified().await;
                 }
