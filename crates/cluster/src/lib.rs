@@ -20,6 +20,7 @@ pub mod error;
 pub mod key;
 pub mod net;
 pub mod pace;
+pub mod process_name;
 pub mod reach;
 pub mod tuned;
 
@@ -32,14 +33,14 @@ use std::sync::Arc;
 /// A client of the cluster's file system. Its connections run on the runtime that this is called in.
 pub async fn connect(config: &Config, options: Options) -> Result<Fs> {
     let key = key::read(config)?;
-    let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
+    let net = ClusterNet::new(Arc::new(config.clone()), key).called(&options.name);
+    let net = Arc::new(net);
     Fs::connect(net, &config.meta().name, options).await.map_err(|error| unconnected(config, error))
 }
 
-/// As [`connect`], for a client that the servers know by this process's number.
+/// As [`connect`], for a client that the servers know by this process's user, host, job and number.
 pub async fn connect_fs(config: &Config, options: Options) -> Result<Fs> {
-    let name = format!("pid {}", std::process::id());
-    connect(config, Options { name, ..options }).await
+    connect(config, Options { name: process_name::own(), ..options }).await
 }
 
 /// As [`connect`], in the session that this process had before it became another program.
@@ -49,7 +50,8 @@ pub async fn resume(
     before: &Handover,
 ) -> Result<(Fs, Vec<Opened>)> {
     let key = key::read(config)?;
-    let net = Arc::new(ClusterNet::new(Arc::new(config.clone()), key));
+    let net = ClusterNet::new(Arc::new(config.clone()), key).called(&options.name);
+    let net = Arc::new(net);
     let resumed = Fs::resume(net, &config.meta().name, options, before).await;
     resumed.map_err(|error| unconnected(config, error))
 }

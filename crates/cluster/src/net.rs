@@ -6,7 +6,7 @@ use crate::pace::Followed;
 use covey_io::os::net::{Address, Stream, connect, pacing};
 use covey_io::os::{random, run, users};
 use covey_ninep::client::{self, Conn};
-use covey_ninep::message::Dialect;
+use covey_ninep::message::{Dialect, NAME_BYTES_MAX};
 use covey_ninep::tree::{Errno, Result};
 use covey_stripe::client::{BoxFuture, Net};
 use std::sync::{Arc, Mutex};
@@ -21,6 +21,8 @@ pub struct ClusterNet {
     config: Mutex<Arc<Config>>,
     keys: Arc<Keys>,
     runtime: Handle,
+    /// What the client calls itself; empty if it does not.
+    called: Arc<str>,
     /// Nodes whose word on the rates of our connections is followed.
     followed: Arc<Followed>,
 }
@@ -58,8 +60,19 @@ impl ClusterNet {
     pub fn new(config: Arc<Config>, key: Option<[u8; 32]>) -> ClusterNet {
         let keys = Arc::new(Keys::new(key));
         crate::pace::begin(&config);
-        let followed = Arc::default();
-        ClusterNet { config: Mutex::new(config), keys, runtime: Handle::current(), followed }
+        let (followed, called) = (Arc::default(), "".into());
+        ClusterNet {
+            config: Mutex::new(config),
+            keys,
+            runtime: Handle::current(),
+            called,
+            followed,
+        }
+    }
+
+    /// The same for a client that calls itself so.
+    pub fn called(self, name: &str) -> ClusterNet {
+        ClusterNet { called: name.into(), ..self }
     }
 
     /// A node's addresses, and what it says of itself. One that the configuration does not name may have been added to its file
@@ -88,13 +101,15 @@ impl ClusterNet {
         let found = self.addresses(server);
         let (keys, runtime, aname) = (self.keys.clone(), self.runtime.clone(), aname.to_owned());
         let (server, followed) = (server.to_owned(), self.followed.clone());
+        let called = self.called.clone();
         Box::pin(async move {
             let (addresses, config) = found?;
             if config.pacing.is_on {
                 followed.follow(&config, &server, &keys, &runtime);
             }
             let whose = whose(&config, &server);
-            let terms = Terms { trust: Trust::of(&config), user, is_paced: config.pacing.is_on };
+            let (trust, is_paced) = (Trust::of(&config), config.pacing.is_on);
+            let terms = Terms { trust, user, called: &called, is_paced };
             let whom = Whom { aname: &aname, whose: &whose, terms };
             let tried = keys.now();
             let refusal = match dial_any(&addresses, whom, tried, &runtime).await {
@@ -216,22 +231,24 @@ pub async fn dial_bulk(
 struct Whom<'a> {
     aname: &'a str,
     whose: &'a str,
-    terms: Terms,
+    terms: Terms<'a>,
 }
 
 /// On what terms a connection is made.
 #[derive(Clone, Copy)]
-struct Terms {
+struct Terms<'a> {
     trust: Trust,
     /// Whom this node vouches for; None for itself.
     user: Option<u32>,
+    /// What the client calls itself; empty if it does not.
+    called: &'a str,
     /// Bulk goes through it, which yields to messages.
     is_paced: bool,
 }
 
-impl Terms {
-    fn by(trust: Trust) -> Terms {
-        Terms { trust, user: None, is_paced: false }
+impl Terms<'_> {
+    fn by(trust: Trust) -> Self {
+        Terms { trust, user: None, called: "", is_paced: false }
     }
 }
 
@@ -314,7 +331,7 @@ async fn dial_as(
     key: Option<[u8; 32]>,
     runtime: &Handle,
     dialects: &[Dialect],
-    Terms { trust, user, is_paced }: Terms,
+    Terms { trust, user, called, is_paced }: Terms<'_>,
 ) -> Result<Conn> {
     let broken = |error: std::io::Error| {
         // A socket that this user may not use. EACCES is a server's answer to the key.
@@ -337,9 +354,12 @@ async fn dial_as(
     };
     let nonce = random::nonce().map_err(Errno::from)?;
     let uid = user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
-    // 9P2000 has names only.
+    // 9P2000 has names only. To our own servers the number says who asks, and the name who works.
     let uname = match conn.dialect() {
         Some(Dialect::Plan9) => users::by_uid(uid)?.map(|account| account.name.clone()),
+        Some(Dialect::Covey) if (1..=NAME_BYTES_MAX).contains(&called.len()) && user.is_none() => {
+            Some(called.to_owned())
+        }
         _ => None,
     };
     let uname = uname.unwrap_or_else(|| uid.to_string());

@@ -162,6 +162,15 @@ pub fn write_out(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// A number of things that one is called so: `1 file`, `2 files`, `0 directories`.
+pub fn counted(count: impl Into<u64>, one: &str) -> String {
+    match (count.into(), one.strip_suffix('y')) {
+        (1, _) => format!("1 {one}"),
+        (count, Some(stem)) => format!("{count} {stem}ies"),
+        (count, None) => format!("{count} {one}s"),
+    }
+}
+
 /// A latency as a person reads it.
 pub fn duration(time: Duration) -> String {
     match time.as_secs_f64() {

@@ -63,12 +63,12 @@ impl Lab {
         all
     }
 
-    /// A command on it, such as `covey lab down --name other`.
+    /// A command on it, such as `covey lab down --lab other`.
     pub fn command(&self, words: &str) -> String {
         if self.name == NAME_DEFAULT {
             format!("covey lab {words}")
         } else {
-            format!("covey lab {words} --name {}", self.name)
+            format!("covey lab {words} --lab {}", self.name)
         }
     }
 

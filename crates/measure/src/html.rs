@@ -13,10 +13,11 @@ mod theirs;
 
 use super::app::report::AppReport;
 use super::disk::DiskReport;
-use super::results::Results;
+use super::results::{Results, SUSPICIONS};
 use covey_plot::chart::{Look, Size, Unit, escape};
 use covey_plot::page::{Page, Part, Table};
 use covey_plot::utc;
+use covey_tune::eliminate::Suspicion;
 use graphs::{Kind, chart};
 use reproduced::Reproduced;
 use serde::de::DeserializeOwned;
@@ -42,8 +43,12 @@ fn parts(results: &Results) -> Vec<Part> {
     let part = |id, title, body: Option<String>| body.map(|body| Part { id, title, body });
     let links = &results.links;
     let some = |text: String| (!text.is_empty()).then_some(text);
+    let mut others = results.others.clone();
+    let suspicions: Vec<Suspicion> =
+        take::<Vec<Suspicion>>(&mut others, SUSPICIONS).into_iter().flatten().collect();
+    let diagnosis = links::suspicions(&suspicions) + &links::verdicts(links);
     let mut parts: Vec<Part> = [
-        part("verdict", "Diagnosis", some(links::verdicts(links))),
+        part("verdict", "Diagnosis", some(diagnosis)),
         part("graphs", "Graphs", figures(results)),
         part("numbers", "Numbers", some(links::quantities(links))),
         part("pairs", "All pairs", pairs::matrix(links)),
@@ -53,7 +58,6 @@ fn parts(results: &Results) -> Vec<Part> {
     .into_iter()
     .flatten()
     .collect();
-    let mut others = results.others.clone();
     let disks: Vec<DiskReport> = take(&mut others, "disk");
     let apps: Vec<AppReport> = take(&mut others, "app");
     let papers: Vec<Reproduced> = take(&mut others, "reproduce");
@@ -121,6 +125,7 @@ fn key(results: &Results) -> String {
         return String::new();
     };
     let (link, found) = first;
+    let warning = links::warning(&results.links);
     let one = |value: String, name: &str| format!("<div><b>{value}</b><span>{name}</span></div>");
     let share = link.wire.map(|wire| {
         let share = 100.0 * found.bandwidth_bits_per_s.value / wire.tcp_bits_per_s();
@@ -148,7 +153,7 @@ fn key(results: &Results) -> String {
             escape(&link.to)
         ),
     };
-    format!("{whose}<div class=\"key\">{tiles}</div>")
+    format!("{warning}{whose}<div class=\"key\">{tiles}</div>")
 }
 
 fn figures(results: &Results) -> Option<String> {

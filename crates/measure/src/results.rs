@@ -94,7 +94,9 @@ impl Results {
 }
 
 /// What stands beside the pairs, and its heading.
-const TOGETHER: [(&str, &str); 2] = [("suspicions", "suspects among all pairs"), CROWDS];
+const TOGETHER: [(&str, &str); 2] = [("suspicions", SUSPICIONS), CROWDS];
+/// What explains the bad ones of all pairs.
+pub const SUSPICIONS: &str = "suspects among all pairs";
 const CROWDS: (&str, &str) = ("crowds", "several nodes to one");
 
 fn is_told(value: &Value) -> bool {

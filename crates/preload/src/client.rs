@@ -14,7 +14,7 @@ use crate::open::Open;
 use crate::settings::settings;
 use covey_cluster::config::Place;
 use covey_cluster::error::Cannot;
-use covey_cluster::{config, error};
+use covey_cluster::{config, error, process_name};
 use covey_io::os::users::GROUPS_MAX;
 use covey_ninep::tree::Errno;
 use covey_stripe::client::{Fs, Opened, Options};
@@ -210,7 +210,8 @@ async fn connect(before: Option<&Inherited>) -> error::Result<(Fs, PathBuf, Vec<
     let file = place.file().to_path_buf();
     let options = Options {
         hard: settings().hard,
-        name: format!("preload {}", std::process::id()),
+        // By number: a library does not ask a directory service in the middle of somebody's program.
+        name: process_name::by_number(),
         ..Options::default()
     };
     let connected = match before {

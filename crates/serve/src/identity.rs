@@ -59,6 +59,13 @@ fn is_trusted(attach: &Attach, own_uid: u32) -> bool {
     attach.peer.has_key || attach.peer.uid.is_some_and(|uid| uid == 0 || uid == own_uid)
 }
 
+/// What a client is called where its requests are counted: as it calls itself, `USER@HOST ...`, if it does, else by where it
+/// comes from.
+pub fn called(attach: &Attach) -> String {
+    let name = attach.uname.lossy();
+    if name.contains('@') { name.into_owned() } else { attach.peer.name.clone() }
+}
+
 /// The user an attach names, by number or by name; None when it names nobody.
 fn asked_uid(attach: &Attach) -> Result<Option<u32>> {
     if let Some(uid) = attach.n_uname {

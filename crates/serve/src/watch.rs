@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const SLOW_DEFAULT: Duration = Duration::from_secs(1);
 /// Slow requests that are kept.
 const SLOW_KEPT: usize = 256;
+/// The longest name of a client that is kept: each slow request repeats it.
+const NAME_CHARS_MAX: usize = 255;
 
 /// The watch over one part of a node.
 pub struct Watch {
@@ -76,7 +78,7 @@ impl Watch {
     /// A new client.
     pub fn client(&self, name: &str) -> Rc<Client> {
         let client = Rc::new(Client {
-            name: RefCell::new(name.to_owned()),
+            name: RefCell::new(short(name)),
             requests: Counter::default(),
             bytes: Counter::default(),
             times: Histogram::default(),
@@ -231,6 +233,10 @@ impl Watch {
     }
 }
 
+fn short(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
 impl Op {
     fn new(name: &'static str) -> Op {
         let (errors, bytes, times) = Default::default();
@@ -240,8 +246,8 @@ impl Op {
 
 impl Client {
     /// What it calls itself is known by now.
-    pub fn rename(&self, name: String) {
-        *self.name.borrow_mut() = name;
+    pub fn rename(&self, name: &str) {
+        *self.name.borrow_mut() = short(name);
     }
 }
 
@@ -277,6 +283,17 @@ mod tests {
         assert!(text.contains("client data \"unix!pid 7\" bytes 300 count 3 "), "{text}");
         drop(client);
         assert!(!watch.text(Detail::Summary).contains("unix"), "a client that is gone is not told");
+    }
+
+    #[test]
+    fn a_client_cannot_fill_the_memory_by_its_name() {
+        let watch = Watch::new("meta");
+        let client = watch.client("no session yet");
+        client.rename(&"ä".repeat(60_000));
+        watch.set_slow(Some(Duration::ZERO));
+        watch.end(&watch.begin(1, "Create", Some(&client)), Duration::ZERO, &Ok(()));
+        assert!(watch.slow_text().chars().count() < 400, "{}", watch.slow_text());
+        assert!(watch.text(Detail::Summary).contains(&format!("meta \"{}\" ", "ä".repeat(255))));
     }
 
     #[test]

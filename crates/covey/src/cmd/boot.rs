@@ -58,7 +58,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 struct Which {
     /// The node whose images are meant; its store must be on this machine [default: the one that is named like
     /// this host, or the only one with the role boot]
-    #[arg(long, value_name = "NAME", conflicts_with = "dir")]
+    #[arg(long, value_name = "NODE", conflicts_with = "dir")]
     node: Option<String>,
     /// A directory of images, as `covey boot serve` serves it
     #[arg(long, value_name = "DIR")]

@@ -83,7 +83,7 @@ struct Run {
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
     /// The node whose namespace the workers see [default: the one on this machine]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NODE")]
     node: Option<String>,
     /// Without any node: devices only
     #[arg(long, conflicts_with = "node")]

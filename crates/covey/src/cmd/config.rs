@@ -3,6 +3,7 @@
 use super::Context;
 use crate::config::{Config, Problem, find, parse, render};
 use crate::error::{Error, Result, reason};
+use crate::output::counted;
 use std::path::{Path, PathBuf};
 
 /// Check or show the cluster's configuration, covey.toml
@@ -90,10 +91,12 @@ fn right(config: &Config, context: &Context) -> Result<()> {
     context.output.result(&value, |out| {
         use std::io::Write;
         let (file, name) = (config.file.display(), &config.name);
-        writeln!(
-            out,
-            "{file} is right: cluster {name}, {nodes} nodes, {data} of them I/O servers"
-        )?;
+        let nodes = counted(nodes as u64, "node");
+        let servers = match data {
+            1 => "1 of them an I/O server".to_owned(),
+            data => format!("{data} of them I/O servers"),
+        };
+        writeln!(out, "{file} is right: cluster {name}, {nodes}, {servers}")?;
         match missing_key {
             Some(key) => writeln!(
                 out,
@@ -134,7 +137,7 @@ fn wrong(file: &Path, problems: &[Problem], context: &Context) -> Result<()> {
 fn show(config: &Config, context: &Context) -> Result<()> {
     let node = |node: &crate::config::Node| {
         serde_json::json!({
-            "name": node.name, "roles": node.roles, "store": node.store,
+            "node": node.name, "roles": node.roles, "store": node.store,
             "listen": node.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
     };

@@ -5,6 +5,7 @@ use super::path::{Failures, Follow, below, inside, is_kind, kind, last_name, sho
 use super::{Context, Session, mkdir, mv};
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
+use crate::output::counted;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::ROOT;
@@ -288,7 +289,9 @@ fn tell(totals: Totals, context: &Context) -> Result<()> {
     let Totals { files, directories, bytes, .. } = totals;
     let rate = (bytes as f64 / seconds.max(1e-9)) as u64;
     context.output.detail(format!(
-        "copied {files} files and {directories} directories, {} in {seconds:.2} s: {}/s",
+        "copied {} and {}, {} in {seconds:.2} s: {}/s",
+        counted(files, "file"),
+        counted(directories, "directory"),
         size::rounded(bytes),
         size::rounded(rate)
     ));

@@ -8,6 +8,7 @@ use covey_cluster::reach;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Show the cluster in a browser: servers, traffic, clients, slow requests
@@ -44,14 +45,15 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         writeln!(out, "{url}")
     })?;
     context.output.say(format!("{} is shown there until Ctrl-C", config.name));
-    let dash = Dash { config, prefix, begun: Instant::now(), last: Fresh::default() };
+    let (config, begun, last) = (Rc::new(config), Instant::now(), Fresh::default());
+    let dash = Dash { config, prefix, begun, last };
     http::serve(listener, dash).await;
     Ok(())
 }
 
 /// The page, behind its secret.
 struct Dash {
-    config: Config,
+    config: Rc<Config>,
     prefix: String,
     begun: Instant,
     last: Fresh,
@@ -65,7 +67,8 @@ impl Site for Dash {
             "page.css" => asset("text/css; charset=utf-8", include_str!("dash/page.css")),
             "page.js" => asset("text/javascript; charset=utf-8", include_str!("dash/page.js")),
             "state" => {
-                let state = async || state(&self.config, self.begun).await.to_string().into();
+                let (config, begun) = (self.config.clone(), self.begun);
+                let state = async move { state(&config, begun).await.to_string().into() };
                 Some(Page { kind: "application/json", body: self.last.get(state).await })
             }
             _ => None,
@@ -74,7 +77,8 @@ impl Site for Dash {
 }
 
 /// What the page shows: `at_ms`, when the nodes were asked, since the command's start; `nodes` as `covey --json status`
-/// has them, each with `stats`, the lines of its `/times`, and `slow`, the lines of its `/slow`.
+/// has them, each with `stats`, the lines of its `/times`, and `slow`, the lines of its `/slow`. Where these may not be
+/// read, they are null and `kept_from_us` says so.
 async fn state(config: &Config, begun: Instant) -> Value {
     let at_ms = begun.elapsed().as_millis() as u64;
     let rows = status::rows(config).await;
@@ -87,12 +91,16 @@ async fn node(config: &Config, row: &status::Row) -> Value {
     if row.up {
         let read = async |file| {
             let text = reach::read_of(config, &row.node, file);
-            tokio::time::timeout(ping::LIMIT, text).await.ok()?.ok()
+            tokio::time::timeout(ping::LIMIT, text).await.ok()
         };
-        let (times, slow) = (read("times").await, read("slow").await);
+        let times = read("times").await;
+        let is_refusal = |error: &Error| stats::is_refusal(error.code());
+        node["kept_from_us"] = json!(matches!(&times, Some(Err(error)) if is_refusal(error)));
+        let times = times.and_then(std::result::Result::ok);
         node["stats"] = times.map_or(Value::Null, |text| json!(stats::parse(&text)));
         // The last one first.
         let lines = |text: String| text.lines().rev().map(str::to_owned).collect::<Vec<_>>();
+        let slow = read("slow").await.and_then(std::result::Result::ok);
         node["slow"] = json!(slow.map(lines));
     }
     node

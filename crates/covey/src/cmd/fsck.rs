@@ -4,6 +4,7 @@ mod lost;
 
 use super::Context;
 use crate::error::{Cannot, Error, Result};
+use crate::output::counted;
 use covey_serve::meta::offline::Offline;
 use covey_stripe::check::{self, Options, Outcome, Report, Told};
 use covey_stripe::ops::check::Severity;
@@ -186,16 +187,21 @@ fn write(
         writeln!(out, "{server} was not asked: {why}")?;
     }
     if report.busy > 0 {
-        let busy = report.busy;
-        writeln!(out, "{busy} files are being changed, and were not judged")?;
+        let being = if report.busy == 1 {
+            "is being changed, and was"
+        } else {
+            "are being changed, and were"
+        };
+        writeln!(out, "{} {being} not judged", counted(report.busy, "file"))?;
     }
-    let (files, objects) = (report.files, report.objects);
+    let (files, objects) = (counted(report.files, "file"), counted(report.objects, "object"));
+    let findings = counted(report.found(), "finding");
     let verdict = match (report.found(), report.left()) {
         (0, _) if !report.unasked.is_empty() => "nothing found where it could be looked".to_owned(),
         (0, _) => "clean".to_owned(),
-        (found, 0) => format!("{found} findings, all repaired"),
-        (found, left) if repair => format!("{found} findings, {left} left"),
-        (found, _) => format!("{found} findings; `covey fsck --repair` repairs them"),
+        (_, 0) => format!("{findings}, all repaired"),
+        (_, left) if repair => format!("{findings}, {left} left"),
+        _ => format!("{findings}; `covey fsck --repair` repairs them"),
     };
-    writeln!(out, "{files} files, {objects} objects: {verdict}")
+    writeln!(out, "{files}, {objects}: {verdict}")
 }

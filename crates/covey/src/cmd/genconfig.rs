@@ -6,6 +6,7 @@ use crate::config::{
     parse, parse_strip, render, size,
 };
 use crate::error::{Cannot, Error, Result};
+use crate::output::counted;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
@@ -269,8 +270,10 @@ fn tell(config: &Config, context: &Context) -> Result<()> {
         let (nodes, data) = (config.nodes.len(), config.data().count());
         writeln!(
             out,
-            "wrote {}: {nodes} nodes, {data} I/O servers, metadata on {}\n\nnext:",
+            "wrote {}: {}, {}, metadata on {}\n\nnext:",
             config.file.display(),
+            counted(nodes as u64, "node"),
+            counted(data as u64, "I/O server"),
             config.meta().name
         )?;
         if let Some(key) = &config.key_file {

@@ -1,24 +1,29 @@
-//! Pages over HTTP, for `metrics` and `dash`. Readers are strangers: their number and their time are bounded, and
-//! they may only read.
+//! Pages over HTTP, for `metrics` and `dash`. Readers are strangers: their number and their time are bounded, who says
+//! nothing makes way for who asks, and they may only read.
+
+mod visits;
 
 use crate::error::{Cannot, Result};
+use futures_util::future::{LocalBoxFuture, Shared};
+use futures_util::{FutureExt, TryFutureExt};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::cell::RefCell;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::task::AbortHandle;
+use visits::{Visit, Visits};
 
-/// Readers at a time; more wait in the listener's queue.
-const READERS: usize = 64;
 /// How long a reader may take for a request's head, and for its whole visit.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 const VISIT: Duration = Duration::from_secs(60);
@@ -54,26 +59,25 @@ pub async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
 
 /// Shows a site until the process ends.
 pub async fn serve(listener: TcpListener, site: impl Site) {
-    let site = Rc::new(site);
-    let places = std::sync::Arc::new(Semaphore::new(READERS));
+    let (site, visits) = (Rc::new(site), Rc::new(Visits::default()));
     loop {
-        let place = places.clone().acquire_owned().await.expect("it is never closed");
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         let site = site.clone();
-        tokio::task::spawn_local(async move {
-            visit(site, stream).await;
-            drop(place);
-        });
+        visits.admit(async move |visit| serve_one(site, stream, visit).await).await;
     }
 }
 
-async fn visit(site: Rc<impl Site>, stream: TcpStream) {
+async fn serve_one(site: Rc<impl Site>, stream: TcpStream, visit: Rc<Visit>) {
+    let from = From::of(&stream);
     let answer = hyper::service::service_fn(move |request| {
-        let site = site.clone();
-        async move { Ok::<_, Infallible>(answer(&*site, &request).await) }
+        let (site, visit) = (site.clone(), visit.clone());
+        async move {
+            let _asking = visit.asks();
+            Ok::<_, Infallible>(answer(&*site, from, &request).await)
+        }
     });
     let visit = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -83,21 +87,52 @@ async fn visit(site: Rc<impl Site>, stream: TcpStream) {
     let _ = tokio::time::timeout(VISIT, visit).await;
 }
 
-async fn answer(site: &impl Site, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    const TEXT: &str = "text/plain; charset=utf-8";
+/// Where a reader comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// This machine: the reader may be a browser in which a page from anywhere runs.
+    Here,
+    /// Another machine, or this one by its outer address: whoever gets that far may read.
+    Elsewhere,
+}
+
+impl From {
+    fn of(stream: &TcpStream) -> From {
+        let to = stream.local_addr().map(|address| address.ip().to_canonical());
+        if to.is_ok_and(|address| address.is_loopback()) { From::Here } else { From::Elsewhere }
+    }
+
+    /// Whether a reader who calls us by this name may be answered. A page from elsewhere can give our loopback address to
+    /// a name of its own, and would then count as ours in the browser: who means this machine says so, or its number.
+    fn may_call_us(self, host: Option<&HeaderValue>) -> bool {
+        let Some(host) = host.filter(|_| self == From::Here) else { return true };
+        let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
+        let name = host.host().trim_start_matches('[').trim_end_matches(']');
+        name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
+    }
+}
+
+async fn answer(
+    site: &impl Site,
+    from: From,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    if !from.may_call_us(request.headers().get(HOST)) {
+        return told(StatusCode::MISDIRECTED_REQUEST, "ask by localhost or by the address\n");
+    }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
-        let page = Page { kind: TEXT, body: "only GET and HEAD\n".into() };
-        let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, page);
+        let mut refused = told(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
     match site.page(request.uri().path()).await {
         Some(page) => response(StatusCode::OK, page),
-        None => {
-            let page = Page { kind: TEXT, body: "there is no such page\n".into() };
-            response(StatusCode::NOT_FOUND, page)
-        }
+        None => told(StatusCode::NOT_FOUND, "there is no such page\n"),
     }
+}
+
+fn told(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    response(status, Page { kind: "text/plain; charset=utf-8", body: text.into() })
 }
 
 fn response(status: StatusCode, page: Page) -> Response<Full<Bytes>> {
@@ -115,20 +150,39 @@ fn response(status: StatusCode, page: Page) -> Response<Full<Bytes>> {
     response
 }
 
-/// Something that is expensive to make: made by one reader at a time, and good for a second.
+/// Something that is expensive to make: made at most once at a time, and good for a second.
 #[derive(Default)]
-pub struct Fresh(Mutex<Option<(Instant, Bytes)>>);
+pub struct Fresh(RefCell<Option<Made>>);
+
+/// What is being made, or was.
+struct Made {
+    begun: Instant,
+    task: AbortHandle,
+    bytes: Shared<LocalBoxFuture<'static, Bytes>>,
+}
 
 impl Fresh {
-    /// What was made within the last second, or what `make` makes now.
-    pub async fn get(&self, make: impl AsyncFnOnce() -> Bytes) -> Bytes {
+    /// What was begun within the last second or is being made, or what `make` makes now.
+    pub async fn get(&self, make: impl Future<Output = Bytes> + 'static) -> Bytes {
         const FRESH: Duration = Duration::from_secs(1);
-        let mut last = self.0.lock().await;
-        if let Some((_, bytes)) = last.as_ref().filter(|(made, _)| made.elapsed() < FRESH) {
-            return bytes.clone();
-        }
-        let bytes = make().await;
-        *last = Some((Instant::now(), bytes.clone()));
+        let is_good = |made: &&Made| !made.task.is_finished() || made.begun.elapsed() < FRESH;
+        let last = self.0.borrow().as_ref().filter(is_good).map(|made| made.bytes.clone());
+        let bytes = last.unwrap_or_else(|| self.begin(make));
+        bytes.await
+    }
+
+    /// Makes it in a task: who asked first may go away, and the others, who come anew each time, would begin as often.
+    fn begin(
+        &self,
+        make: impl Future<Output = Bytes> + 'static,
+    ) -> Shared<LocalBoxFuture<'static, Bytes>> {
+        let (begun, making) = (Instant::now(), tokio::task::spawn_local(make));
+        let task = making.abort_handle();
+        let bytes = making.unwrap_or_else(|_| Bytes::new()).boxed_local().shared();
+        *self.0.borrow_mut() = Some(Made { begun, task, bytes: bytes.clone() });
         bytes
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// Which node of covey.toml [default: the one named like this host]
-    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    #[arg(long, value_name = "NODE", conflicts_with = "all")]
     node: Option<String>,
     /// Every node
     #[arg(long)]

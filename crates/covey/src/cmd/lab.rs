@@ -56,13 +56,13 @@ enum Command {
 #[derive(clap::Args, Clone, Debug)]
 struct Which {
     /// Which lab, where there are several [default: lab; inside one, that one]
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
+    #[arg(long, alias = "name", value_name = "LAB")]
+    lab: Option<String>,
 }
 
 impl Which {
     fn lab(&self) -> Result<Lab> {
-        Lab::named(self.name.as_deref())
+        Lab::named(self.lab.as_deref())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `covey metrics`: what the servers count, for Prometheus.
 
+mod clients;
 mod names;
 mod scrape;
 
@@ -8,7 +9,9 @@ use super::http::{self, Fresh, Page, Site};
 use crate::config::Config;
 use crate::error::Result;
 use crate::output::write_out;
+use scrape::Look;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// Print what the servers count, or serve it to Prometheus
 ///
@@ -17,7 +20,8 @@ use std::net::SocketAddr;
 /// at most once a second however many ask; a node that does not answer within 3 s has covey_up 0.
 ///
 /// Whoever reaches the address sees what all clients do: listen on loopback, or where only
-/// Prometheus gets through. Only root and the servers' owner may run it.
+/// Prometheus gets through. On loopback it is asked by number or as localhost, not by another name,
+/// so that no page in a browser of this machine reads it. Only root and the servers' owner may run it.
 ///
 /// EXAMPLES
 ///
@@ -35,18 +39,20 @@ pub struct Args {
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
-    let Some(address) = args.listen else {
-        return write_out(scrape::text(&config).await.as_bytes());
-    };
+    let look = Look::at(&config).await;
+    if let Some(refusal) = look.refusal() {
+        return Err(refusal);
+    }
+    let Some(address) = args.listen else { return write_out(look.text().as_bytes()) };
     let (listener, address) = http::listen(address).await?;
     context.output.say(format!("metrics of {} at http://{address}/metrics", config.name));
-    http::serve(listener, Metrics { config, last: Fresh::default() }).await;
+    http::serve(listener, Metrics { config: Rc::new(config), last: Fresh::default() }).await;
     Ok(())
 }
 
 /// What Prometheus fetches.
 struct Metrics {
-    config: Config,
+    config: Rc<Config>,
     last: Fresh,
 }
 
@@ -55,8 +61,9 @@ impl Site for Metrics {
         const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         match path {
             "/metrics" => {
-                let body = self.last.get(async || scrape::text(&self.config).await.into()).await;
-                Some(Page { kind: OPEN_METRICS, body })
+                let config = self.config.clone();
+                let look = async move { Look::at(&config).await.text().into() };
+                Some(Page { kind: OPEN_METRICS, body: self.last.get(look).await })
             }
             "/" => {
                 let body = "covey: the metrics are at /metrics\n".into();

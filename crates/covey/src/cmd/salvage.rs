@@ -6,6 +6,7 @@ mod stores;
 
 use super::Context;
 use crate::error::{Cannot, Error, Result};
+use crate::output::counted;
 use covey_stripe::ops::{Id, ROOT};
 use files::Salvage;
 use rows::Rows;
@@ -81,7 +82,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         if !stores.missing.is_empty() {
             writeln!(out, "stores that are missing: {}", stores.missing.join(", "))?;
         }
-        writeln!(out, "{files} files, {bytes} bytes; {unnamed} without a name; {faults} not whole")
+        let files = counted(files, "file");
+        writeln!(out, "{files}, {bytes} bytes; {unnamed} without a name; {faults} not whole")
     })?;
     match (unnamed.len(), faults.len()) {
         (0, 0) => Ok(()),

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// Which node of covey.toml [default: the one named like this host]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NODE")]
     node: Option<String>,
     /// Read parameters chosen by `covey tune choose` from FILE [default: tune.toml beside
     /// covey.toml]

@@ -110,14 +110,16 @@ async fn read(config: &Config, names: &[String], file: &str) -> Result<Vec<(Stri
     let mut all = Vec::new();
     for name in names {
         let text = covey_cluster::reach::read_of(config, name, file).await;
-        let text = text.map_err(|error| {
-            let code = error.code();
-            let told = Err::<(), _>(error).cannot(|| format!("read /{file} of {name}"));
-            hint_at_owner(told.expect_err("it was an error"), code)
-        });
-        all.push((name.clone(), text?));
+        all.push((name.clone(), text.map_err(|error| unread(error, name, file))?));
     }
     Ok(all)
+}
+
+/// Why a node's file cannot be read.
+pub fn unread(error: Error, name: &str, file: &str) -> Error {
+    let code = error.code();
+    let told = Err::<(), _>(error).cannot(|| format!("read /{file} of {name}"));
+    hint_at_owner(told.expect_err("it was an error"), code)
 }
 
 fn parsed(all: &[(String, String)]) -> Vec<(String, Lines)> {
@@ -139,10 +141,12 @@ fn refused(error: Error, command: &str, name: &str) -> Error {
 }
 
 fn hint_at_owner(told: Error, code: Option<u32>) -> Error {
-    match code {
-        Some(Errno::EACCES | Errno::EPERM) => told.hint("only root and the servers' owner may"),
-        _ => told,
-    }
+    if is_refusal(code) { told.hint("only root and the servers' owner may") } else { told }
+}
+
+/// Whether an error says that we may not.
+pub fn is_refusal(code: Option<u32>) -> bool {
+    matches!(code, Some(Errno::EACCES | Errno::EPERM))
 }
 
 fn tell_slow(all: &[(String, String)], context: &Context) -> Result<()> {
@@ -231,11 +235,19 @@ pub fn parse(text: &str) -> Lines {
     lines
 }
 
-/// Words, of which some are in double quotes.
+/// Words, of which some are in double quotes. In these a backslash stands before a quote or a backslash, and control
+/// characters are `\n`, `\u{1b}` and the like: names are chosen by clients, and must not end before their quotes do.
 fn split(line: &str) -> Vec<String> {
     let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
-    for next in line.chars() {
+    let mut rest = line.chars();
+    while let Some(next) = rest.next() {
         match next {
+            '\\' if is_quoted => match rest.next() {
+                Some(plain @ ('"' | '\'' | '\\')) => word.push(plain),
+                // It stays as it is written, so that it can be shown.
+                Some(other) => word.extend(['\\', other]),
+                None => {}
+            },
             '"' => is_quoted = !is_quoted,
             ' ' if !is_quoted => words.push(std::mem::take(&mut word)),
             other => word.push(other),
@@ -259,5 +271,27 @@ mod tests {
         assert_eq!(lines["client data unix!pid 7 #2"]["bytes"], json!(2));
         assert_eq!(lines["node"]["value"], json!("io1"));
         assert_eq!(parse("op a count 1 buckets 3:1,4:2")["op a"]["buckets"], json!("3:1,4:2"));
+    }
+
+    #[test]
+    fn a_client_cannot_forge_figures_by_its_name() {
+        for name in [
+            "me\" bytes 9 count 9",
+            "me\\",
+            "me\\\" bytes 9 count 9 \"",
+            "a\nop data.read errors 9 bytes 9 count 9",
+            "\" \"\" '\u{1b}[2J",
+            "",
+        ] {
+            let line = format!("client meta {name:?} bytes 3 count 2 sum_ns 5\n");
+            let lines = parse(&line);
+            assert_eq!(lines.len(), 1, "{lines:?}");
+            let (shown, values) = lines.iter().next().expect("a line");
+            assert!(shown.starts_with("client meta "), "{shown}");
+            let expected = json!({ "bytes": 3, "count": 2, "sum_ns": 5 });
+            assert_eq!(json!(values), expected, "{name:?}");
+        }
+        let line = format!("client meta {:?} bytes 1\n", "say \"hi\" \\ 'there'");
+        assert!(parse(&line).contains_key("client meta say \"hi\" \\ 'there'"), "{line}");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, mounts};
 use super::{Context, df, ping};
-use crate::config::{Config, Node, size};
+use crate::config::{Config, Node, Role, size};
 use crate::error::Result;
 use crate::output::{Output, duration};
 use covey_cluster::reach::{PingReport, StoreWord};
@@ -52,13 +52,16 @@ impl Width {
 pub struct Row {
     /// The server's name.
     pub node: String,
+    roles: Vec<Role>,
+    /// The same for people.
+    #[serde(skip)]
     role: String,
     pid: Option<u32>,
     /// Whether it answers.
     pub up: bool,
     state: &'static str,
     reason: Option<String>,
-    address: String,
+    listen: Vec<String>,
     store: Option<String>,
     bytes_total: Option<u64>,
     bytes_used: Option<u64>,
@@ -121,6 +124,7 @@ fn gather(
     let metadata = report.and_then(|report| report.metadata);
     Row {
         node: node.name.clone(),
+        roles: node.roles.clone(),
         role: node.roles_text(),
         pid: cluster.and_then(|cluster| cluster.process(&node.name)).map(|process| process.pid),
         up: report.is_some(),
@@ -136,7 +140,7 @@ fn gather(
                 StoreWord::Unmet(why) | StoreWord::Unknown(why) => Some(why.clone()),
             },
         },
-        address: node.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        listen: node.listen.iter().map(ToString::to_string).collect(),
         store: node.store.as_ref().map(|store| store.display().to_string()),
         bytes_total: space.map(|space| space.total),
         bytes_used: space.map(|space| space.used),
@@ -315,6 +319,6 @@ fn cells(row: &Row) -> Vec<String> {
         row.bytes_free.map_or_else(dash, size::rounded),
         row.version.clone().unwrap_or_else(dash),
         row.store.clone().unwrap_or_else(dash),
-        row.address.clone(),
+        row.listen.join(" "),
     ]
 }

@@ -280,7 +280,7 @@ fn tell(
 
 fn node_json(cluster: &Cluster, node: &Node, started: &[String]) -> serde_json::Value {
     serde_json::json!({
-        "name": node.name, "roles": node.roles, "store": node.store,
+        "node": node.name, "roles": node.roles, "store": node.store,
         "pid": cluster.process(&node.name).map(|process| process.pid),
         "listen": node.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "started": started.contains(&node.name),

@@ -120,6 +120,11 @@ async fn all(config: &Config, context: &Context) -> (Vec<Volume>, Vec<String>) {
     (volumes, unread)
 }
 
+/// The names of all volumes that can be read.
+pub async fn names(config: &Config, context: &Context) -> Vec<String> {
+    all(config, context).await.0.into_iter().map(|volume| volume.name).collect()
+}
+
 /// The volume of this name, at the node that serves it.
 async fn find(config: &Config, name: &str) -> Result<Volume> {
     let mut missing = Vec::new();

@@ -15,7 +15,7 @@ fn a_host_list_becomes_a_configuration_that_checks() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|node| node["name"].as_str().unwrap())
+        .map(|node| node["node"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["head", "node1", "node2", "node04"]);
     assert_eq!(show["nodes"][0]["roles"], serde_json::json!(["meta", "launch"]));
@@ -35,7 +35,7 @@ fn the_metadata_server_may_be_one_of_the_io_servers() {
     assert_eq!(show["nodes"][1]["listen"][1], "tcp!b!99");
     assert_eq!(show["nodes"][1]["store"], "/scratch/b");
     assert_eq!(
-        (show["nodes"][2]["name"].as_str(), show["nodes"][2]["store"].as_str()),
+        (show["nodes"][2]["node"].as_str(), show["nodes"][2]["store"].as_str()),
         (Some("login"), None)
     );
     assert_eq!(show["strip_bytes"], 1 << 20);

@@ -3,6 +3,7 @@
 #[macro_use]
 extern crate covey_harness_macro;
 
+mod answers;
 mod cluster;
 mod config;
 mod dash;
@@ -11,12 +12,14 @@ mod docs;
 mod files;
 mod genconfig;
 mod home;
+
 mod keygen;
 mod layers;
 mod measure;
 mod metrics;
 mod mpi;
 mod packaging;
+mod recipes;
 mod reference;
 mod site;
 #[path = "../support/mod.rs"]

@@ -1,6 +1,6 @@
 //! `covey metrics`: the figures of a live cluster, by hand and by Debian's Prometheus.
 
-use crate::site::{Running, http, serve};
+use crate::site::{Running, as_stranger, http, http_of, serve};
 use crate::support::{Cluster, has_program, run, skip, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -63,14 +63,50 @@ fn the_page_has_what_stats_has_and_says_who_is_down() {
 }
 
 #[test]
-fn a_reader_that_says_nothing_keeps_nobody_out() {
+fn readers_that_say_nothing_keep_nobody_out() {
     let cluster = Cluster::up(1);
     let (_server, address, _) = serve(&cluster, &["metrics", "--listen", "127.0.0.1:0"]);
-    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    // Far more than are heard at a time, each with the beginning of a request.
+    let silent: Vec<_> = (0..400)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost").unwrap();
+            stream
+        })
+        .collect();
     let mut wild = TcpStream::connect(&address).unwrap();
     wild.write_all(&[0xff; 100_000]).ok();
     assert!(http(&address, "GET /metrics").ends_with("# EOF\n"));
     drop(silent);
+}
+
+#[test]
+fn a_page_from_elsewhere_that_calls_our_address_its_own_reads_nothing() {
+    let cluster = Cluster::up(1);
+    let (_server, address, _) = serve(&cluster, &["metrics", "--listen", "127.0.0.1:0"]);
+    for name in ["evil.example", "evil.example:9564", "localhost.evil.example"] {
+        let answer = http_of(name, &address, "GET /metrics");
+        assert!(answer.starts_with("HTTP/1.1 421 "), "{name}: {answer}");
+        assert!(!answer.contains("covey_"), "{name}: {answer}");
+    }
+    for name in [address.as_str(), "localhost:9564", "[::1]:9564"] {
+        let answer = http_of(name, &address, "GET /metrics");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{name}: {answer}");
+    }
+}
+
+#[test]
+fn who_may_not_read_the_figures_is_told_so_and_no_server_is_called_down() {
+    let cluster = Cluster::up(1);
+    let listen: &[&str] = &["--listen", "127.0.0.1:0"];
+    for options in [&[], listen] {
+        let Some(mut command) = as_stranger(&cluster) else { return };
+        command.arg("--config").arg(cluster.config()).arg("metrics").args(options);
+        let done = run(command);
+        assert_eq!(done.code, Some(1), "{done}");
+        done.says(&["cannot read /times of ", "only root and the servers' owner may"]);
+        assert!(!done.stdout.contains("covey_up"), "{done}");
+    }
 }
 
 #[test]

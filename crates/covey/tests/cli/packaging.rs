@@ -1,6 +1,8 @@
 //! What packagers take from the program: manual pages, completions, the unit.
 
 use crate::home::Home;
+use crate::support::{Cluster, command, has_program, run, skip};
+use std::process::Command;
 
 #[test]
 fn every_command_has_a_manual_page() {
@@ -28,14 +30,89 @@ fn completions_know_the_commands() {
     }
 }
 
+/// As bash calls it: COMP_WORDS are cut at colons, COMP_LINE is what was typed.
+const COMPLETE: &str = r#"
+source completions
+for line in 'covey ping i' 'covey cp x :/di' 'covey ls /dist/' 'covey rm /a' 'covey serve --node=io' \
+    'covey run -w io1,m' 'covey completions f'
+do
+    COMP_LINE=$line COMP_POINT=${#line} COMPREPLY=()
+    read -ra COMP_WORDS <<<"${line//:/ : }"
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _covey_values covey "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+    (IFS='|'; echo "${COMPREPLY[*]}")
+done
+"#;
+
 #[test]
-fn the_unit_is_the_packaged_one() {
+fn bash_completes_nodes_and_paths_and_the_rest() {
+    let cluster = Cluster::up(2);
+    cluster.covey(&["mkdir", "-p", "/dist/deb", "/a b"]);
+    cluster.covey(&["touch", "/dist2"]);
+    let script = cluster.covey(&["completions", "bash"]);
+    std::fs::write(cluster.scratch("completions"), script).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_covey"), cluster.scratch("covey")).unwrap();
+    let place = cluster.scratch("");
+    let mut bash = Command::new("bash");
+    let path = format!("{}:{}", place.display(), std::env::var("PATH").unwrap());
+    bash.args(["-c", COMPLETE]).env("PATH", path).env("COVEY_CONFIG", cluster.config());
+    bash.current_dir(&place);
+    let done = run(bash);
+    let expected =
+        ["io1|io2", "/dist/|/dist2", "/dist/deb/", "/a b/", "io1|io2", "io1,meta", "fish"];
+    assert_eq!(done.stdout.lines().collect::<Vec<_>>(), expected, "{done}");
+    // Without a cluster there is nothing to complete, and nothing is said.
+    let mut none = command::covey();
+    none.args(["--config", "/nonexistent", "completions", "bash", "--", "ls", "/"]);
+    let done = run(none);
+    assert!(done.ok && done.stdout.is_empty() && done.stderr.is_empty(), "{done}");
+}
+
+#[test]
+fn the_units_are_the_packaged_ones() {
     let packaged = include_str!("../../../../dist/covey@.service");
     assert_eq!(Home::new().run(["systemd"]).ok().stdout, packaged);
     assert!(
         packaged
             .contains("ExecStart=/usr/bin/covey --config /etc/covey/covey.toml serve --node %i")
     );
+    let mount = include_str!("../../../../dist/covey-mount@.service");
+    assert_eq!(Home::new().run(["systemd", "mount"]).ok().stdout, mount);
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    if !has_program("systemd-analyze") {
+        return skip("needs systemd-analyze to check the units");
+    }
+    let home = Home::new();
+    let units = [("serve", "covey@io1.service"), ("mount", "covey-mount@mnt-covey.service")];
+    for (kind, name) in units {
+        // It looks for the program as well.
+        let unit = home.run(["systemd", kind]).ok().stdout;
+        let unit = unit.replace("/usr/bin/covey", env!("CARGO_BIN_EXE_covey"));
+        std::fs::write(home.path(name), unit).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        command.args(["--man=no", "verify"]).arg(home.path(name));
+        let done = run(command);
+        assert!(done.ok && done.stderr.is_empty(), "{name}: {done}");
+    }
+}
+
+#[test]
+fn systemd_makes_the_user_of_the_package() {
+    if !has_program("systemd-sysusers") {
+        return skip("needs systemd-sysusers to make users");
+    }
+    let home = Home::new();
+    std::fs::create_dir(home.path("etc")).unwrap();
+    let users = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/sysusers.d/covey.conf");
+    let mut command = Command::new("systemd-sysusers");
+    command.arg(format!("--root={}", home.path("").display())).arg(users);
+    let done = run(command);
+    assert!(done.ok, "{done}");
+    let made = std::fs::read_to_string(home.path("etc/passwd")).unwrap();
+    assert!(made.starts_with("covey:x:") && made.contains(":/var/lib/covey:"), "{made}");
 }
 
 #[test]

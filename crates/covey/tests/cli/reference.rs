@@ -46,6 +46,37 @@ fn the_command_line_is_as_the_reviewed_file_says() {
 }
 
 #[test]
+fn flags_and_values_with_one_meaning_have_one_name() {
+    let mut reviewed = String::new();
+    reference(&Home::new(), &[], &mut reviewed);
+    let flags = [
+        ("--node", &["NODE"][..]),
+        ("--lab", &["LAB"]),
+        ("--config", &["FILE"]),
+        ("--budget", &["SECONDS"]),
+        ("--consistency", &["MODE"]),
+        // Numbers only; names as well; 9P's own form.
+        ("--listen", &["ADDRESS:PORT", "HOST:PORT", "ADDR"]),
+    ];
+    for part in reviewed.split("## covey ").skip(1) {
+        let command = part.lines().next().unwrap_or_default();
+        for line in part.lines().map(str::trim_start).filter(|line| line.contains("--")) {
+            let mut words = line.split_whitespace();
+            let Some(flag) = words.find(|word| word.starts_with("--")) else { continue };
+            let Some(value) = words.next().and_then(|word| word.strip_prefix('<')) else {
+                continue;
+            };
+            let value = value.trim_end_matches('>');
+            if let Some((_, names)) = flags.iter().find(|(name, _)| *name == flag) {
+                assert!(names.contains(&value), "covey {command}: {flag} <{value}>");
+            }
+            let is_lab = command.starts_with("lab") && flag == "--name";
+            assert!(!is_lab && value != "LAB" || flag == "--lab", "covey {command}: {line}");
+        }
+    }
+}
+
+#[test]
 fn every_command_has_a_help_with_examples() {
     let mut reviewed = String::new();
     reference(&Home::new(), &[], &mut reviewed);

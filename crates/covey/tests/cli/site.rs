@@ -1,9 +1,11 @@
 //! Commands that show pages over HTTP, as their readers find them.
 
-use crate::support::{Cluster, command};
+use crate::support::{Cluster, command, has_program, is_root, skip};
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A child process that ends with the test.
@@ -18,7 +20,15 @@ impl Drop for Running {
 
 /// Starts a command of a cluster that says on stderr or stdout where its page is; with the page's address and path.
 pub fn serve(cluster: &Cluster, arguments: &[&str]) -> (Running, String, String) {
-    let mut command = command::covey();
+    serve_by(command::covey(), cluster, arguments)
+}
+
+/// The same with a program of one's own.
+pub fn serve_by(
+    mut command: Command,
+    cluster: &Cluster,
+    arguments: &[&str],
+) -> (Running, String, String) {
     command.arg("--config").arg(cluster.config()).args(arguments);
     let (reader, writer) = std::io::pipe().unwrap();
     command.stdout(writer.try_clone().unwrap()).stderr(writer).stdin(Stdio::null());
@@ -33,10 +43,32 @@ pub fn serve(cluster: &Cluster, arguments: &[&str]) -> (Running, String, String)
 
 /// What a request is answered with: the head and the body.
 pub fn http(address: &str, request: &str) -> String {
+    http_of("localhost", address, request)
+}
+
+/// The same from a server that is called so.
+pub fn http_of(name: &str, address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    write!(stream, "{request} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
+}
+
+/// The program as a user of this machine who is neither root nor the servers' owner. None where nobody can become one.
+pub fn as_stranger(cluster: &Cluster) -> Option<Command> {
+    if !is_root() || !has_program("setpriv") {
+        skip("needs root and setpriv to become a user");
+        return None;
+    }
+    let program = cluster.scratch("covey");
+    fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
+    for path in [program.parent().unwrap(), &program] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "12345", "--regid", "12345", "--clear-groups"]).arg(&program);
+    command.env_remove("COVEY_CONFIG").current_dir("/");
+    Some(command)
 }

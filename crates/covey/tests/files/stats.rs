@@ -1,7 +1,7 @@
 //! What the servers tell of themselves, read as `covey stats` and as any 9P client reads it.
 
 use crate::support::bytes::noise;
-use crate::support::{Cluster, covey, until};
+use crate::support::{Cluster, covey, run, until};
 use serde_json::Value;
 use std::fs;
 use std::process::Stdio;
@@ -12,7 +12,11 @@ fn operations_clients_and_slow_requests_are_told() {
     let local = cluster.scratch("local");
     fs::write(&local, noise(1, 300_000)).unwrap();
     cluster.covey(&["stats", "--set", "slow 0"]);
-    cluster.covey(&["cp", local.to_str().unwrap(), ":/file"]);
+    let mut copy = covey();
+    copy.arg("--config").arg(cluster.config()).arg("cp").arg(&local).arg(":/file");
+    copy.env("COVEY_JOB", "4711.n1");
+    let copied = run(copy);
+    assert!(copied.ok, "{copied}");
     cluster.covey(&["cat", "/file"]);
 
     let told: Value = serde_json::from_str(&cluster.covey(&["--json", "stats"])).unwrap();
@@ -24,7 +28,12 @@ fn operations_clients_and_slow_requests_are_told() {
     assert!(told["meta"]["time meta.log_write"]["count"].as_u64().unwrap() > 0, "{told:#}");
 
     let slow = cluster.covey(&["stats", "--slow", "io1"]);
-    assert!(slow.contains("data.write of \"unix!pid "), "{slow}");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let who = format!("@{} job 4711.n1 pid ", host.trim());
+    let is_named = |line: &&str, operation| line.contains(operation) && line.contains(&who);
+    assert!(slow.lines().any(|line| is_named(&line, "data.write of \"")), "{slow}");
+    let slow = cluster.covey(&["stats", "--slow", "meta"]);
+    assert!(slow.lines().any(|line| is_named(&line, "meta.Create of \"")), "{slow}");
     let logged = |told: &Value| told["meta"]["time meta.log_write"]["count"].as_u64().unwrap();
     let before = logged(&told);
     cluster.covey(&["stats", "--set", "reset"]);

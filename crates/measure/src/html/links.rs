@@ -7,9 +7,47 @@ use crate::report::Report;
 use covey_plot::page::Cell;
 use covey_tune::Estimate;
 use covey_tune::diagnose::Verdict;
+use covey_tune::eliminate::Suspicion;
 
 fn pair(link: &Report) -> String {
     format!("{} from {} to {}", link.protocol, link.from, link.to)
+}
+
+/// What must be known before the numbers: how many of these links have a fault, or are not to be trusted, and why.
+pub fn warning(links: &[Report]) -> String {
+    let count = |is: fn(&Report) -> bool| links.iter().filter(|link| is(link)).count();
+    let of_all = |count: usize| match (count, links.len()) {
+        (1, 1) => "This link".to_owned(),
+        (count, all) => format!("{count} of {all} links"),
+    };
+    let is_bad =
+        |link: &Report| link.failure.is_some() || matches!(link.verdict, Verdict::Faults(_));
+    let unsure = links.iter().find_map(|link| match &link.verdict {
+        Verdict::NotTrustworthy(why) => Some(why),
+        _ => None,
+    });
+    let mut text = String::new();
+    let bad = count(is_bad);
+    if bad > 0 {
+        let verb = if bad == 1 { "has" } else { "have" };
+        let what = format!("✗ {} {verb} a fault: see the diagnosis.", of_all(bad));
+        text += &format!("<p class=\"sub\"><b>{}</b></p>", escape(&what));
+    }
+    if let Some(why) = unsure {
+        let count = count(|link| matches!(link.verdict, Verdict::NotTrustworthy(_)));
+        let what = format!("? {} cannot be trusted: {why}.", of_all(count));
+        text += &format!("<p class=\"sub\"><b>{}</b></p>", escape(&what));
+    }
+    text
+}
+
+/// What explains the bad ones of all pairs.
+pub fn suspicions(all: &[Suspicion]) -> String {
+    let cards = all.iter().map(|one| {
+        let because = format!("Because {}.", one.evidence);
+        card("bad", "Suspect", &one.words(), &[&because])
+    });
+    cards.collect()
 }
 
 /// Cause, evidence, remedy; faults first, and links that are alike together.
@@ -38,21 +76,14 @@ pub fn verdicts(links: &[Report]) -> String {
         }
     }
     let unsure = unsure.iter().map(|(why, pairs)| {
-        card("unsure", "No diagnosis", &list(pairs), &[&format!("Not trustworthy: {why}.")])
+        card("unsure", "No diagnosis", &pairs.join(", "), &[&format!("Not trustworthy: {why}.")])
     });
     let sound = if sound.is_empty() {
         String::new()
     } else {
-        card("good", "No fault found", &list(&sound), &[])
+        card("good", "No fault found", &sound.join(", "), &[])
     };
     format!("{faults}{}{sound}", unsure.collect::<String>())
-}
-
-fn list(pairs: &[String]) -> String {
-    match pairs {
-        many if many.len() > 4 => format!("{} links", many.len()),
-        few => few.join(", "),
-    }
 }
 
 fn card(class: &str, what: &str, pair: &str, lines: &[&str]) -> String {
@@ -120,6 +151,27 @@ pub fn quantities(links: &[Report]) -> String {
     let wait = known.iter().map(|link| Cell::number(link.wait.clone()));
     let name = [Cell::Name("Both ends wait".to_string())].into_iter();
     table.row(name.chain(wait).chain([Cell::Text("compare only what waits alike".to_string())]));
+    table.html() + &further(links)
+}
+
+/// The links that have no column above, a line each.
+fn further(links: &[Report]) -> String {
+    let rest = links.get(CURVES_MAX..).unwrap_or_default();
+    if rest.is_empty() {
+        return String::new();
+    }
+    let mut table =
+        Table::new("The other links.", &["Link", ">Latency", ">Bandwidth", ">Peak", ">n½"]);
+    for link in rest {
+        let found = link.typical.as_ref();
+        let name = [Cell::Name(pair(link))].into_iter();
+        table.row(name.chain([
+            cell(Unit::Seconds, found.map(|one| one.latency_s)),
+            cell(Unit::BitsPerSecond, found.map(|one| one.bandwidth_bits_per_s)),
+            cell(Unit::BitsPerSecond, found.map(|one| one.peak_bits_per_s)),
+            cell(Unit::Bytes, found.map(|one| one.half_bytes)),
+        ]));
+    }
     table.html()
 }
 

@@ -115,7 +115,7 @@ impl Tree for DataServer {
     fn attach(&self, attach: Attach) -> Outcome<(User, Qid, Node)> {
         crate::attach_trusted(&attach, self.0.own_uid)
             .map(|user| {
-                let client = self.0.watch().client(&attach.peer.name);
+                let client = self.0.watch().client(&crate::identity::called(&attach));
                 (user, root_qid(), Node::Root(Line::new(client)))
             })
             .into()

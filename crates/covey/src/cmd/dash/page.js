@@ -131,7 +131,7 @@ function nodes(state) {
     const metadata = node.metadata_bytes_max
       ? `${bytes(node.metadata_bytes_used)} of ${bytes(node.metadata_bytes_max)}` : "–";
     return [
-      cell(node.node, "name"), cell(node.role),
+      cell(node.node, "name"), cell(node.roles.join("+")),
       cell(node.reason ? `${node.state}: ${node.reason}` : node.state, node.state === "up" ? "good" : "name bad"),
       space, cell(metadata, "number"),
       cell(node.latency_us == null ? "–" : time(node.latency_us), "number"), cell(node.version ?? "–"),
@@ -155,7 +155,13 @@ function busiest(all, kind, most) {
   return ordered.slice(0, most);
 }
 
-function tables(all) {
+// Why there is nothing to see, if that is because of who runs `covey dash`.
+function keptFromUs(state) {
+  const nodes = state.nodes.filter((node) => node.kept_from_us).map((node) => node.node);
+  return nodes.length === 0 ? null : `${nodes.join(", ")}: only root and the servers' owner see this`;
+}
+
+function tables(all, kept) {
   const rate = (line, of, show) => cell(line.rate ? show(of(line.rate)) : "–", "number");
   const shared = (line) => [
     rate(line, (rate) => rate.requests, (value) => `${count(value)}/s`),
@@ -166,17 +172,17 @@ function tables(all) {
     cell(count(line.values.count), "number"), cell(bytes(line.values.bytes ?? 0), "number"),
   ]);
   fill(byId("clients"), [["Client"], ["At"], ["Requests", "number"], ["Traffic", "number"], ["Requests in all", "number"], ["Bytes in all", "number"]],
-    clients, "no client is connected");
+    clients, kept ?? "no client is connected");
   const operations = busiest(all, "op", OPERATIONS).map((line) => [
     cell(`${line.part}.${line.name}`), cell(line.node), ...shared(line),
     cell(time(line.values.p50_us ?? 0), "number"), cell(time(line.values.p99_us ?? 0), "number"),
     cell(count(line.values.errors ?? 0), "number"),
   ]);
   fill(byId("operations"), [["Operation"], ["At"], ["Requests", "number"], ["Traffic", "number"], ["Median", "number"], ["99 of 100", "number"], ["Errors in all", "number"]],
-    operations, "nothing was asked yet");
+    operations, kept ?? "nothing was asked yet");
 }
 
-function slow(state) {
+function slow(state, kept) {
   const items = state.nodes.flatMap((node) => (node.slow ?? []).map((line) => `${node.node}: ${line}`));
   const list = byId("slow");
   list.replaceChildren(...items.slice(0, SLOW).map((text) => {
@@ -187,7 +193,7 @@ function slow(state) {
   if (items.length === 0) {
     const item = document.createElement("li");
     item.className = "empty";
-    item.textContent = "none took longer than a second";
+    item.textContent = kept ?? "none took longer than a second";
     list.append(item);
   }
 }
@@ -197,8 +203,9 @@ function show(state) {
   const all = lines(state);
   charts(all);
   nodes(state);
-  tables(all);
-  slow(state);
+  const kept = keptFromUs(state);
+  tables(all, kept);
+  slow(state, kept);
   before = state;
 }
 

@@ -3,6 +3,7 @@
 
 use crate::cmd::Context;
 use crate::error::{Cannot, Error, Result};
+use crate::output::counted;
 use covey_stripe::check::{Access, Held, held_by, paths_in_words};
 use covey_stripe::client::Fs;
 use covey_stripe::ops::{Op, Reply, StoreState};
@@ -28,8 +29,8 @@ async fn accept_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
     context.output.result(&value, |out| {
         use std::io::Write;
         held.iter().try_for_each(|one| writeln!(out, "{}", line(one)))?;
-        let count = held.len();
-        writeln!(out, "{count} files had bytes on {node}: what lay there is lost")
+        let files = counted(held.len() as u64, "file");
+        writeln!(out, "{files} had bytes on {node}: what lay there is lost")
     })?;
     Access::ask(fs, Op::AcceptStore { server }).await.cannot(cannot)?;
     context.output.say(format!(
@@ -63,7 +64,8 @@ async fn adopt_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
     let count = held.len();
     context.output.result(&json!({ "node": node, "files": count }), |out| {
         use std::io::Write;
-        writeln!(out, "{node} serves the {count} files that have bytes there")
+        let have = if count == 1 { "has" } else { "have" };
+        writeln!(out, "{node} serves the {} that {have} bytes there", counted(count as u64, "file"))
     })?;
     context.output.say(
         "what was made since the copy is removed from it, and sizes are those of the copy; `covey fsck` finds what \

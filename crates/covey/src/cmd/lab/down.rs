@@ -15,7 +15,7 @@ use std::io::Write;
 /// EXAMPLES
 ///
 ///     covey lab down
-///     covey lab down --name other
+///     covey lab down --lab other
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

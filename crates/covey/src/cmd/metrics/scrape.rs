@@ -1,9 +1,11 @@
 //! One look at all nodes, and its text.
 
+use super::clients;
 use super::names::{self, Metric};
 use crate::cmd::ping;
-use crate::cmd::stats::{Lines, buckets, parse};
+use crate::cmd::stats::{Lines, buckets, is_refusal, parse, unread};
 use crate::config::Config;
+use crate::error::Error;
 use covey_cluster::reach::{self, PingReport, StoreWord};
 use covey_serve::watch::end_of_doubling;
 use futures_util::future::join_all;
@@ -21,40 +23,86 @@ const DOUBLINGS: std::ops::RangeInclusive<usize> = 10..=34;
 
 /// What one look at the nodes of a cluster has shown.
 #[derive(Debug)]
-struct Look(Vec<Node>);
+pub struct Look(Vec<Node>);
 
 #[derive(Debug)]
 struct Node {
     name: String,
     roles: String,
-    /// None if it does not answer.
-    answer: Option<(PingReport, Lines)>,
+    answer: Answer,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Full(PingReport, Lines),
+    /// It lives, but what it counts was not to be had.
+    Plain(PingReport, Error),
+    /// It does not answer in time; an error if there was one.
+    None(Option<Error>),
 }
 
 /// Labels: their names and values.
 type Labels<'a> = [(&'static str, &'a str)];
 
-/// Asks every node, and writes the answers in the OpenMetrics text format.
-pub async fn text(config: &Config) -> String {
-    let looks = config.nodes.iter().map(|node| async {
-        let ask = async {
-            let report = reach::ping(config, &node.name).await.ok()?;
-            let times = reach::read_of(config, &node.name, "times").await.ok()?;
-            Some((report, parse(&times)))
-        };
-        let answer = tokio::time::timeout(ping::LIMIT, ask).await.unwrap_or_default();
-        Node { name: node.name.clone(), roles: node.roles_text(), answer }
-    });
-    encoded(Look(join_all(looks).await))
+impl Look {
+    /// Asks every node.
+    pub async fn at(config: &Config) -> Look {
+        let nodes = config.nodes.iter().map(|node| async {
+            let answer = tokio::time::timeout(ping::LIMIT, Answer::of(config, &node.name)).await;
+            let (name, roles) = (node.name.clone(), node.roles_text());
+            Node { name, roles, answer: answer.unwrap_or(Answer::None(None)) }
+        });
+        Look(join_all(nodes).await)
+    }
+
+    /// Why no node at all shows what it counts, if the reason is who asks: that is nothing that they do wrong.
+    pub fn refusal(&self) -> Option<Error> {
+        let is_full = |node: &Node| matches!(node.answer, Answer::Full(..));
+        if self.0.iter().any(is_full) {
+            return None;
+        }
+        self.0.iter().find_map(|node| match &node.answer {
+            Answer::Plain(_, error) | Answer::None(Some(error)) => {
+                let is_ours = error.code().is_none() || is_refusal(error.code());
+                is_ours.then(|| unread(error.clone(), &node.name, "times"))
+            }
+            _ => None,
+        })
+    }
+
+    /// Writes it in the OpenMetrics text format.
+    pub fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry)
+            .expect("writing into a string cannot fail");
+        text
+    }
 }
 
-fn encoded(look: Look) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(look));
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry)
-        .expect("writing into a string cannot fail");
-    text
+impl Answer {
+    async fn of(config: &Config, node: &str) -> Answer {
+        let report = match reach::ping(config, node).await {
+            Ok(report) => report,
+            Err(error) => return Answer::None(Some(error)),
+        };
+        match reach::read_of(config, node, "times").await {
+            Ok(times) => Answer::Full(report, parse(&times)),
+            Err(error) => Answer::Plain(report, error),
+        }
+    }
+
+    fn report(&self) -> Option<&PingReport> {
+        match self {
+            Answer::Full(report, _) | Answer::Plain(report, _) => Some(report),
+            Answer::None(_) => None,
+        }
+    }
+
+    fn lines(&self) -> Option<&Lines> {
+        if let Answer::Full(_, lines) = self { Some(lines) } else { None }
+    }
 }
 
 impl Collector for Look {
@@ -68,8 +116,8 @@ impl Look {
     fn encode_nodes(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let mut family = begin(encoder, &names::UP)?;
         for node in &self.0 {
-            let serves = |(report, _): &(PingReport, _)| report.store == StoreWord::Known;
-            let is_up = node.answer.as_ref().is_some_and(serves);
+            let serves = |report: &PingReport| report.store == StoreWord::Known;
+            let is_up = node.answer.report().is_some_and(serves);
             let labels = [("node", node.name.as_str()), ("roles", &node.roles)];
             one(&mut family, &labels, &ConstGauge::new(u32::from(is_up)))?;
         }
@@ -93,13 +141,9 @@ impl Look {
         self.histograms(encoder, &names::OPERATIONS, "op", ops)?;
         self.counters(encoder, &names::ERRORS, "op", ops, |values| number(values, "errors"))?;
         self.counters(encoder, &names::BYTES, "op", ops, |values| number(values, "bytes"))?;
-        let clients = ["part", "client"];
-        let count = |values: &_| number(values, "count");
-        self.counters(encoder, &names::CLIENT_REQUESTS, "client", clients, count)?;
-        let bytes = |values: &_| number(values, "bytes");
-        self.counters(encoder, &names::CLIENT_BYTES, "client", clients, bytes)?;
-        let time = |values: &_| number(values, "sum_ns") / 1e9;
-        self.counters(encoder, &names::CLIENT_TIME, "client", clients, time)?;
+        self.clients(encoder, &names::CLIENT_REQUESTS, |client| client.requests)?;
+        self.clients(encoder, &names::CLIENT_BYTES, |client| client.bytes)?;
+        self.clients(encoder, &names::CLIENT_TIME, |client| client.seconds)?;
         self.histograms(encoder, &names::STEPS, "time", ["part", "step"])?;
         let mut family = begin(encoder, &names::EVENTS)?;
         for (node, lines) in self.lines() {
@@ -114,13 +158,11 @@ impl Look {
     }
 
     fn reports(&self) -> impl Iterator<Item = (&str, &PingReport)> {
-        let answered = self.0.iter().filter_map(|node| Some((node, node.answer.as_ref()?)));
-        answered.map(|(node, (report, _))| (node.name.as_str(), report))
+        self.0.iter().filter_map(|node| Some((node.name.as_str(), node.answer.report()?)))
     }
 
     fn lines(&self) -> impl Iterator<Item = (&str, &Lines)> {
-        let answered = self.0.iter().filter_map(|node| Some((node, node.answer.as_ref()?)));
-        answered.map(|(node, (_, lines))| (node.name.as_str(), lines))
+        self.0.iter().filter_map(|node| Some((node.name.as_str(), node.answer.lines()?)))
     }
 
     /// A figure of each node that has it.
@@ -150,13 +192,31 @@ impl Look {
     ) -> fmt::Result {
         let mut family = begin(encoder, metric)?;
         for (node, lines) in self.lines() {
-            let mut sums = BTreeMap::<_, f64>::new();
-            for (names, values) in of_kind(lines, kind) {
-                *sums.entry(names).or_default() += value(values);
-            }
-            for ((part, name), sum) in sums {
+            for ((part, name), values) in of_kind(lines, kind) {
                 let labels = [("node", node), (words[0], part), (words[1], name)];
-                one(&mut family, &labels, &ConstCounter::new(sum))?;
+                one(&mut family, &labels, &ConstCounter::new(value(values)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A figure of each node's clients.
+    fn clients(
+        &self,
+        encoder: &mut DescriptorEncoder,
+        metric: &Metric,
+        value: impl Fn(&clients::Sums) -> f64,
+    ) -> fmt::Result {
+        let mut family = begin(encoder, metric)?;
+        for (node, lines) in self.lines() {
+            for (who, sums) in clients::of(of_kind(lines, "client")) {
+                let labels = [
+                    ("node", node),
+                    ("part", who.part),
+                    ("client", who.client.as_str()),
+                    ("job", who.job.as_str()),
+                ];
+                one(&mut family, &labels, &ConstCounter::new(value(&sums)))?;
             }
         }
         Ok(())
@@ -198,18 +258,14 @@ fn one(family: &mut MetricEncoder, labels: &Labels, value: &impl EncodeMetric) -
     value.encode(family.encode_family(&labels)?)
 }
 
-/// The lines of a kind, with part and name: `op data.read` is (data, read). Connections of one name are told apart
-/// by ` #N`, which is left out here.
+/// The lines of a kind, with part and name: `op data.read` is (data, read).
 fn of_kind<'a>(
     lines: &'a Lines,
     kind: &str,
 ) -> impl Iterator<Item = ((&'a str, &'a str), &'a Map<String, Value>)> {
     lines.iter().filter_map(move |(line, values)| {
         let name = line.strip_prefix(kind)?.strip_prefix(' ')?;
-        let (part, name) = name.split_once(['.', ' '])?;
-        let is_copy = |(_, copy): &(_, &str)| copy.bytes().all(|byte| byte.is_ascii_digit());
-        let name = name.rsplit_once(" #").filter(is_copy).map_or(name, |(name, _)| name);
-        Some(((part, name), values))
+        Some((name.split_once(['.', ' '])?, values))
     })
 }
 
@@ -237,7 +293,9 @@ mod tests {
     use covey_serve::watch::{Detail, Histogram};
     use std::time::Duration;
 
-    fn look(times: &str) -> String {
+    const EACCES: u32 = covey_ninep::tree::Errno::EACCES;
+
+    fn look_at(times: &str) -> Answer {
         let report = PingReport {
             latency: Duration::from_micros(250),
             version: "0.1.0".into(),
@@ -248,10 +306,13 @@ mod tests {
             msize: 8192,
             store: StoreWord::Known,
         };
-        let up =
-            Node { name: "io1".into(), roles: "io".into(), answer: Some((report, parse(times))) };
-        let down = Node { name: "io\"2\n".into(), roles: "io".into(), answer: None };
-        encoded(Look(vec![up, down]))
+        Answer::Full(report, parse(times))
+    }
+
+    fn look(times: &str) -> String {
+        let node = |name: &str, answer| Node { name: name.into(), roles: "io".into(), answer };
+        let up = node("io1", look_at(times));
+        Look(vec![up, node("io\"2\n", Answer::None(None))]).text()
     }
 
     #[test]
@@ -288,12 +349,31 @@ mod tests {
 
     #[test]
     fn connections_of_one_client_are_one() {
-        let line = "client meta \"mount on node7\" bytes 3 count 2 sum_ns 500000000\n";
-        let text = look(&line.repeat(3));
-        let labels = r#"node="io1",part="meta",client="mount on node7""#;
+        let line = "client meta \"ann@node7 job 12 pid 40\" bytes 3 count 2 sum_ns 500000000\n";
+        let text = look(&format!("{}{}", line.repeat(2), line.replace("40", "41")));
+        let labels = r#"node="io1",part="meta",client="ann@node7",job="12""#;
         for (name, value) in [("requests", "6.0"), ("bytes", "9.0"), ("seconds", "1.5")] {
             let line = format!("covey_client_{name}_total{{{labels}}} {value}\n");
             assert!(text.contains(&line), "no {line} in {text}");
         }
+    }
+
+    #[test]
+    fn who_may_not_read_figures_is_no_sign_that_a_node_is_down() {
+        let Answer::Full(report, lines) = look_at("data.reads 7\n") else { unreachable!() };
+        let error = || Error::from(covey_ninep::tree::Errno::from(EACCES));
+        let plain = || Answer::Plain(report.clone(), error());
+        let looked = |answers: Vec<Answer>| {
+            let node = |answer| Node { name: "io1".into(), roles: "io".into(), answer };
+            Look(answers.into_iter().map(node).collect())
+        };
+        let refusal = looked(vec![Answer::None(None), plain()]).refusal().expect("a refusal");
+        assert!(refusal.message.contains("cannot read /times of io1"), "{}", refusal.message);
+        let text = looked(vec![plain()]).text();
+        assert!(text.contains("covey_up{node=\"io1\",roles=\"io\"} 1\n"), "{text}");
+        // One node that does so is no reason to watch none.
+        let one = looked(vec![Answer::Full(report.clone(), lines), plain()]);
+        assert!(one.refusal().is_none());
+        assert!(looked(vec![Answer::None(None)]).refusal().is_none());
     }
 }

@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// Which lab, where there are several [default: lab; inside one, that one]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "LAB")]
     lab: Option<String>,
     /// Do not drop this machine's caches, which slows down everybody for a while
     #[arg(long)]

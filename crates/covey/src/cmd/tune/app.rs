@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
     /// Which lab, where there are several [default: lab; inside one, that one]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "LAB")]
     lab: Option<String>,
     /// How many processes [default: one for each node, or CPU]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]

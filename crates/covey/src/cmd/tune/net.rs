@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long)]
     like_application: bool,
     /// Which lab, where there are several [default: lab; inside one, that one]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "LAB")]
     lab: Option<String>,
     /// How long each pair may take, roughly, in seconds; a bad link may take three times that
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]

@@ -17,7 +17,7 @@ pub struct Through {
     #[arg(value_name = "NODE", num_args = 0..=2)]
     nodes: Vec<String>,
     /// Which lab, where there are several [default: lab; inside one, that one]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "LAB")]
     lab: Option<String>,
     /// How long each level may take, roughly, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]

@@ -175,7 +175,7 @@ fn fewer_servers_than_nodes_leave_the_names_alone_on_the_first() {
 fn what_cannot_be_made_is_refused_before_anything_is() {
     let refused = |words: &[&str]| {
         let mut command = covey();
-        command.args(["lab", "up", "--name", "never"]).args(words);
+        command.args(["lab", "up", "--lab", "never"]).args(words);
         let done = run(command);
         assert_eq!(done.code, Some(2), "{done}");
         done
@@ -184,7 +184,7 @@ fn what_cannot_be_made_is_refused_before_anything_is() {
     assert!(refused(&["2", "--link", "token-ring"]).stderr.contains("fast-ethernet"));
     assert!(refused(&["0"]).stderr.contains("1 to 250"));
     let mut named = covey();
-    named.args(["lab", "up", "1", "--name", "../../etc"]);
+    named.args(["lab", "up", "1", "--lab", "../../etc"]);
     run(named).says(&["cannot call a lab `../../etc`"]);
 }
 
@@ -221,7 +221,7 @@ fn as_user(mode: &str, script: &str) -> Option<crate::support::Finished> {
 #[test]
 fn who_may_not_make_cards_is_told_how_and_leaves_nothing() {
     let name = format!("forbidden-{}", std::process::id());
-    let script = format!("$covey lab up 2 --name {name}");
+    let script = format!("$covey lab up 2 --lab {name}");
     let Some(done) = as_user("600", &script) else { return };
     assert_eq!(done.code, Some(1), "{done}");
     let words = ["cannot make network cards", "/dev/net/tun", "chmod 666"];
@@ -239,11 +239,11 @@ fn a_user_makes_a_lab_without_root() {
     let name = format!("user-{}", std::process::id());
     let script = format!(
         "set -e; lab=\"$covey lab\"
-         $lab up 2 --name {name} >&2
-         $lab exec --name {name} n2 -- cat /proc/sys/kernel/hostname
-         $lab exec --name {name} n1 -- $covey up >&2
-         $lab exec --name {name} n2 -- $covey ls /
-         $lab down --name {name} >&2"
+         $lab up 2 --lab {name} >&2
+         $lab exec --lab {name} n2 -- cat /proc/sys/kernel/hostname
+         $lab exec --lab {name} n1 -- $covey up >&2
+         $lab exec --lab {name} n2 -- $covey ls /
+         $lab down --lab {name} >&2"
     );
     let Some(done) = as_user("666", &script) else { return };
     assert!(done.ok && done.stdout == "n2\n", "{done}");

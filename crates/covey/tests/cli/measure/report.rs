@@ -74,6 +74,36 @@ fn a_page_needs_nothing_else_and_holds_what_was_measured() {
     assert!(text.contains("&lt;b&gt;quail") && !text.contains("<b>quail"));
 }
 
+/// A warning that stands in a table stands above the numbers, too; who is suspected is told among the diagnoses; and no
+/// link is left out, however many there are.
+#[test]
+fn warnings_suspects_and_all_links_are_on_the_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pairs: Vec<Value> =
+        (2..=9).map(|node| link("TCP", &format!("n{node}"), 57e-6, 94.1e6)).collect();
+    pairs[6]["verdict"] = json!({ "not-trustworthy": "the machine was busy" });
+    let evidence = "all pairs over it are bad";
+    let suspicion = json!({
+        "cause": "loss", "suspects": ["n7"], "bad_pairs": 3, "sound_pairs": 9, "evidence": evidence,
+    });
+    let all = json!({ "pairs": pairs, "rounds": [], "crowds": [], "suspicions": [suspicion] });
+    let text = std::fs::read_to_string(page(dir.path(), &all)).unwrap();
+    let (head, _) = text.split_once("class=\"key\"").unwrap();
+    assert!(head.contains("1 of 8 links cannot be trusted: the machine was busy."), "{head}");
+    let (_, diagnosis) = text.split_once("id=\"verdict\"").unwrap();
+    let (diagnosis, after) = diagnosis.split_once("id=\"graphs\"").unwrap();
+    assert!(
+        diagnosis.contains("Suspect</b> – n7: ") && diagnosis.contains(evidence),
+        "{diagnosis}"
+    );
+    assert!(!after.contains(evidence), "it is told twice");
+    let (_, numbers) = text.split_once("id=\"numbers\"").unwrap();
+    for node in 2..=9 {
+        let pair = format!("TCP from n1 to n{node}");
+        assert!(diagnosis.contains(&pair) && numbers.contains(&pair), "no {pair}");
+    }
+}
+
 /// A result of each kind that has a section of its own, and one that has none.
 fn of_all_kinds() -> Value {
     use covey_measure::app::report::{AppReport, Chosen, Measured};
