@@ -315,8 +315,8 @@ impl<T: Stream, W: Wire> Laned<T, W> {
 }
 
 impl<T: Stream, W: Wire> Transport for Laned<T, W> {
-    fn packet_bytes_max(&self) -> usize {
-        self.stream.packet_bytes_max()
+    fn packet_bytes_max(&self, peer: Peer) -> usize {
+        self.stream.packet_bytes_max(peer)
     }
 
     #[inline]

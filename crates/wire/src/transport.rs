@@ -91,8 +91,8 @@ pub struct Published {
 
 /// Carries packets, and reaches into peers' memory where it can. See the [module](self)'s promises.
 pub trait Transport {
-    /// Longest payload of a packet, in bytes.
-    fn packet_bytes_max(&self) -> usize;
+    /// Longest payload of a packet to a peer, in bytes.
+    fn packet_bytes_max(&self, peer: Peer) -> usize;
 
     /// Sends a packet: a head of at most [`HEAD_BYTES_MAX`] bytes and a payload of `bytes`, which `fill` writes in
     /// its place (all of it). `fill` is called before this returns, or not at all when it is refused.

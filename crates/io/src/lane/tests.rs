@@ -59,7 +59,7 @@ fn nodes(carriers: &Carriers, count: usize, choice: Choice) -> Vec<Node> {
 impl Node {
     /// Sends a packet of any length, if it is taken.
     fn send(&mut self, me: usize, other: usize, rng: &mut Rng) -> Result<(), Refused> {
-        let longest = self.laned.packet_bytes_max();
+        let longest = self.laned.packet_bytes_max(Carriers::peer(me, other));
         let bytes = if rng.chance(700) { rng.index(100) } else { rng.index(longest + 1) };
         let mark = rng.next() as u8;
         let head = [1, mark, rng.next() as u8];

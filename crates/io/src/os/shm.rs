@@ -288,7 +288,7 @@ impl Shm {
 
 impl Transport for Shm {
     #[inline]
-    fn packet_bytes_max(&self) -> usize {
+    fn packet_bytes_max(&self, _peer: Peer) -> usize {
         ring::PACKET_BYTES_MAX
     }
 

@@ -32,8 +32,8 @@ macro_rules! either {
 }
 
 impl Transport for Way {
-    fn packet_bytes_max(&self) -> usize {
-        either!(self, way => way.packet_bytes_max())
+    fn packet_bytes_max(&self, peer: Peer) -> usize {
+        either!(self, way => way.packet_bytes_max(peer))
     }
 
     fn send(
