@@ -101,7 +101,9 @@ enum covey_result {
     /* Between peers of different byte orders: the layouts of the two sides name elements of different sizes. */
     COVEY_ERR_ELEMENTS = -49,
     /* Another registration has this key. */
-    COVEY_ERR_KEY_TAKEN = -50
+    COVEY_ERR_KEY_TAKEN = -50,
+    /* A peer has begun to access the memory and does not go on: it is stopped. Try again. */
+    COVEY_ERR_IN_USE = -51
 };
 
 /* The words of a result. Never NULL, never freed. */
@@ -382,7 +384,8 @@ enum covey_rights { COVEY_READ = 1, COVEY_WRITE = 2, COVEY_ATOMIC = 4 };
  * a message for instance: there is no other check of who uses it. The memory must stay until it is revoked. */
 int covey_endpoint_register(covey_endpoint *endpoint, void *base, uint64_t bytes, uint32_t rights, uint64_t *key);
 
-/* Takes it back: when this returns nobody accesses the memory by this key any more. */
+/* Takes it back: when this returns nobody accesses the memory by this key any more. COVEY_ERR_IN_USE: a peer was stopped in the
+ * middle of an access, for 2 s so far; no other begins. Call it again, and keep the memory as it is until then. */
 int covey_endpoint_revoke(covey_endpoint *endpoint, uint64_t key);
 
 /* Memory of ours: all that may be touched; where in it displacement 0 of the layout lies; the layout. */

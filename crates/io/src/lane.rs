@@ -491,6 +491,10 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
         if !is_quiet || !self.wire.prepare_sleep() {
             return false;
         }
+    fn settle(&mut self, key: u64) -> bool {
+        self.stream.settle(key)
+    }
+
         if self.stream.prepare_sleep() {
             return true;
         }

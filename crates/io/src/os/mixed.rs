@@ -390,6 +390,10 @@ impl Transport for Mixed {
         self.sides.shm.publish(slot, what);
     }
 
+    fn settle(&mut self, key: u64) -> bool {
+        self.sides.shm.settle(key)
+    }
+
     #[inline]
     fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
         let near = self.near(peer)?;

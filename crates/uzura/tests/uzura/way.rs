@@ -115,6 +115,10 @@ impl Transport for Way {
         either!(self, way => way.publish(slot, what));
     }
 
+    fn settle(&mut self, key: u64) -> bool {
+        either!(self, way => way.settle(key))
+    }
+
     fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
         either!(self, way => way.enter(peer, slot, key))
     }
