@@ -30,8 +30,9 @@ pub(super) struct Link {
     pub missed: u32,
     /// The wire had nothing more when it was looked at after that.
     pub is_missing: bool,
-    /// Frames that did not leave, since one did.
+    /// Frames that did not leave, since one did; and since when the wire is busy.
     pub failed: u32,
+    pub busy_ns: Option<u64>,
     /// When it is measured again, and after how long the next time.
     pub again_ns: Option<u64>,
     pub pause_ns: u64,
@@ -50,7 +51,7 @@ pub(super) enum Word {
 impl Link {
     /// Whether a frame is from the peer that was told the key.
     pub fn is_ours(&self, header: &Header) -> bool {
-        !self.is_dead && self.here.is_some_and(|here| here.key == header.key)
+        !self.is_dead && !self.is_wrong && self.here.is_some_and(|here| here.key == header.key)
     }
 
     pub fn take(
@@ -120,6 +121,11 @@ impl Link {
         self.measure_later(now);
     }
 
+    /// Nothing is taken from it or sent to it any more.
+    pub fn bury(&mut self) {
+        *self = Link { is_dead: true, is_busy: self.is_busy, ..Link::default() };
+    }
+
     /// Who measures does so again after a while.
     pub fn measure_later(&mut self, now: u64) {
         let (Some(here), Some(there)) = (self.here, self.there) else { return };
@@ -151,6 +157,8 @@ pub(super) struct Through<'a, S> {
     pub sink: &'a mut S,
     pub links: &'a mut Vec<Link>,
     pub heard: Vec<(Peer, Word)>,
+    /// Peers that are dead as soon as their frames have been taken.
+    pub ended: Vec<Peer>,
 }
 
 impl<S: Sink> Through<'_, S> {
@@ -219,7 +227,14 @@ impl<S: Sink> Sink for Through<'_, S> {
 
     fn dead(&mut self, peer: Peer) {
         let link = self.link(peer);
-        *link = Link { is_dead: true, is_busy: link.is_busy, ..Link::default() };
+        if link.there.is_some() && !link.is_wrong {
+            // Nothing is sent any more.
+            (link.uses, link.measure, link.again_ns) = (false, None, None);
+            link.lane.give_up();
+            self.ended.push(peer);
+            return;
+        }
+        link.bury();
         self.sink.dead(peer);
     }
 }

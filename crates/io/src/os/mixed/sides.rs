@@ -124,9 +124,11 @@ impl Sides {
 
     /// Tells a peer how frames reach us.
     fn offer(&mut self, far: Peer, reached: Option<Reached>) -> io::Result<()> {
-        let Some(Reached { place, number, frame_bytes_max }) = reached else { return Ok(()) };
+        let Some(Reached { place, number, frame_bytes_max, window }) = reached else {
+            return Ok(());
+        };
         let key = u64::from_le_bytes(random::bytes()?);
-        self.tcp.offer(far, Here { place, number, key, frame_bytes_max });
+        self.tcp.offer(far, Here { place, number, key, frame_bytes_max, window });
         Ok(())
     }
 
@@ -151,8 +153,6 @@ impl Sides {
         }
     }
 
-    /// Polls shared memory.
-    #[inline]
     /// The peer under this number of shared memory's, which was met without a door.
     pub fn of_near(&mut self, near: Peer) -> Peer {
         while self.near.len() <= near.0 as usize {
@@ -180,6 +180,8 @@ impl Sides {
         }
     }
 
+    /// Polls shared memory.
+    #[inline]
     pub fn poll_near(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
         let Sides { near: numbers, all, names, told, .. } = self;
         self.shm.poll(budget, &mut Named { sink, numbers, all, names, told })
