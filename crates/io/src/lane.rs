@@ -505,7 +505,7 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
 
     fn end(&mut self, peer: Peer) {
         if let Some(link) = self.links.get_mut(peer.0 as usize) {
-            link.is_wrong = true;
+            link.is_let_go = true;
         }
         self.stream.end(peer);
     }

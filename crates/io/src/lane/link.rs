@@ -38,6 +38,8 @@ pub(super) struct Link {
     pub pause_ns: u64,
     /// It broke the rules.
     pub is_wrong: bool,
+    /// The engine wants nothing of it any more.
+    pub is_let_go: bool,
 }
 
 /// What the stream has brought about a lane.
@@ -51,7 +53,10 @@ pub(super) enum Word {
 impl Link {
     /// Whether a frame is from the peer that was told the key.
     pub fn is_ours(&self, header: &Header) -> bool {
-        !self.is_dead && !self.is_wrong && self.here.is_some_and(|here| here.key == header.key)
+        !self.is_dead
+            && !self.is_wrong
+            && !self.is_let_go
+            && self.here.is_some_and(|here| here.key == header.key)
     }
 
     pub fn take(
@@ -81,6 +86,9 @@ impl Link {
 
     /// What the stream has brought.
     pub fn hear(&mut self, peer: Peer, about: Option<About>, sink: &mut impl Sink) -> Word {
+        if self.is_let_go {
+            return Word::Any;
+        }
         match about {
             Some(About::Offer(offer)) => return Word::Offer(offer),
             Some(About::Use) => return Word::Use,
@@ -227,7 +235,7 @@ impl<S: Sink> Sink for Through<'_, S> {
 
     fn dead(&mut self, peer: Peer) {
         let link = self.link(peer);
-        if link.there.is_some() && !link.is_wrong {
+        if link.there.is_some() && !link.is_wrong && !link.is_let_go {
             // Nothing is sent any more.
             (link.uses, link.measure, link.again_ns) = (false, None, None);
             link.lane.give_up();
