@@ -101,7 +101,9 @@ enum covey_result {
     /* Between peers of different byte orders: the layouts of the two sides name elements of different sizes. */
     COVEY_ERR_ELEMENTS = -49,
     /* Another registration has this key. */
-    COVEY_ERR_KEY_TAKEN = -50
+    COVEY_ERR_KEY_TAKEN = -50,
+    /* A peer has begun to access the memory and does not go on: it is stopped. Try again. */
+    COVEY_ERR_IN_USE = -51
 };
 
 /* The words of a result. Never NULL, never freed. */
@@ -320,8 +322,8 @@ typedef struct covey_endpoint covey_endpoint;
 
 /* Sizes, in bytes but for the last one; 0 means the default. More than the most is COVEY_ERR_ARGUMENT. */
 struct covey_config {
-    /* The longest message that is sent at once; longer ones wait until they are received. 4 KiB; a packet of the
-     * transport, 32 KiB over shared memory and 64 KiB over TCP, is the most that makes a difference. */
+    /* The longest message that is sent at once; longer ones wait until they are received. 4 KiB; a packet, 32 KiB
+     * over shared memory and 64 KiB over TCP, is the most that makes a difference. */
     uint64_t eager_bytes_max;
     /* Memory for messages that nobody has received yet, for each peer, who waits when it is full. 1 MiB; at most 1 TiB. */
     uint64_t window_bytes;
@@ -338,36 +340,34 @@ struct covey_config {
 /* No layout: all bytes, in a row. */
 #define COVEY_NO_FORM 0
 
-/* An endpoint over memory that is shared with other processes of this machine. Without a config, all sizes are
- * the default. */
+/* An endpoint. It shares memory with peers that it met at a path, and reaches those that it met at an address by TCP; all
+ * calls are the same. Without a config, all sizes are the default. */
 int covey_endpoint_new(const struct covey_config *config, covey_endpoint **out);
-
-/* An endpoint over TCP. Of the config heap_bytes and peers_max mean nothing. All calls are the same. */
-int covey_endpoint_new_tcp(const struct covey_config *config, covey_endpoint **out);
 
 void covey_endpoint_free(covey_endpoint *endpoint);
 
-/* Lets processes of this user come: by a Unix socket of this name, which goes with the endpoint; what an ended process
- * has left there is removed. Over TCP at an address of loopback such as "127.0.0.1:4000", where port 0 means any. Between machines see covey_endpoint_adopt. */
+/* Lets processes of this user come, by a Unix socket at this path, which goes with the endpoint; what an ended process
+ * has left there is removed. At an address of loopback such as "127.0.0.1:4000", where port 0 means any, they come by TCP. An
+ * endpoint may listen at both. Between machines see covey_endpoint_adopt. */
 int covey_endpoint_listen(covey_endpoint *endpoint, const char *name);
 
-/* Where an endpoint over TCP listens, as a string. `needed` is told in any case; with too little room the result
+/* Where it listens by TCP, as a string. `needed` is told in any case; with too little room the result
  * is COVEY_ERR_ROOM. */
 int covey_endpoint_address(covey_endpoint *endpoint, char *into, size_t bytes, size_t *needed);
 
 /* Meets a process that has come; COVEY_NO_PEER when none has. Does not wait. */
 int covey_endpoint_accept(covey_endpoint *endpoint, uint32_t *peer);
 
-/* Meets the process that listens there; over shared memory it waits for its accept, 5 s at most. COVEY_ERR_IO: nobody
+/* Meets the process that listens there; at a path it waits for its accept, 5 s at most. COVEY_ERR_IO: nobody
  * listens there, or not for us. */
 int covey_endpoint_connect(covey_endpoint *endpoint, const char *name, uint32_t *peer);
 
-/* Meets whoever has the other end of a connected socket, which does the same: a Unix socket, or over TCP one of TCP. Who
+/* Meets whoever has the other end of a connected socket, which does the same: over a Unix socket by shared memory. Who
  * that is has been proven before; what it sends is believed no more than that of others. The socket is the
  * endpoint's from now on, and closed when that is refused. */
 int covey_endpoint_adopt(covey_endpoint *endpoint, int socket, uint32_t *peer);
 
-/* Memory that peers map, over shared memory: what lies in it moves in one pass. Any other memory may be used as well. */
+/* Memory that peers of this machine map: what lies in it moves in one pass. Any other memory may be used as well. */
 int covey_endpoint_alloc(covey_endpoint *endpoint, uint64_t bytes, void **out);
 
 int covey_endpoint_release(covey_endpoint *endpoint, void *memory);
@@ -384,7 +384,8 @@ enum covey_rights { COVEY_READ = 1, COVEY_WRITE = 2, COVEY_ATOMIC = 4 };
  * a message for instance: there is no other check of who uses it. The memory must stay until it is revoked. */
 int covey_endpoint_register(covey_endpoint *endpoint, void *base, uint64_t bytes, uint32_t rights, uint64_t *key);
 
-/* Takes it back: when this returns nobody accesses the memory by this key any more. */
+/* Takes it back: when this returns nobody accesses the memory by this key any more. COVEY_ERR_IN_USE: a peer was stopped in the
+ * middle of an access, for 2 s so far; no other begins. Call it again, and keep the memory as it is until then. */
 int covey_endpoint_revoke(covey_endpoint *endpoint, uint64_t key);
 
 /* Memory of ours: all that may be touched; where in it displacement 0 of the layout lies; the layout. */

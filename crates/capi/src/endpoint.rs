@@ -3,41 +3,20 @@
 use crate::boundary::{Result, export, give, held, held_mut, place};
 use crate::operations::CCompletion;
 use crate::results::{Number, Refusal};
-use covey_io::boundary::transport::Blocks;
 use covey_io::os::addresses::Addresses;
-use covey_io::os::packets::Tcp;
-use covey_io::os::shm::{Settings, Shm, Waiter};
+use covey_io::os::mixed::Mixed;
+use covey_io::os::shm::{Settings, Waiter};
 use covey_layout::Layout;
 use covey_uzura::{Config, Engine, Form, Key, Rights};
 use covey_wire::Span;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 
-/// The engine over one of its transports, on all memory of the process.
-// There are few endpoints, and every operation goes through here.
-#[allow(clippy::large_enum_variant)]
-pub enum Over {
-    Shm(Engine<Shm, Addresses>),
-    Tcp(Engine<Tcp, Addresses>),
-}
-
-/// Does the same with the engine over either transport.
-macro_rules! with_engine {
-    ($over:expr, $engine:ident => $work:expr) => {
-        match $over {
-            $crate::endpoint::Over::Shm($engine) => $work,
-            $crate::endpoint::Over::Tcp($engine) => $work,
-        }
-    };
-}
-pub(crate) use with_engine;
-
 /// `covey_endpoint`.
 pub struct CEndpoint {
-    pub over: Over,
+    /// On all memory of the process.
+    pub engine: Engine<Mixed, Addresses>,
     pub waiter: Waiter,
-    /// Given out by an endpoint over TCP.
-    pub blocks: Blocks,
     /// Of operations that ended in the call that began them.
     pub ended: VecDeque<CCompletion>,
 }
@@ -110,7 +89,7 @@ export! {
     fn covey_endpoint_commit(endpoint: *mut CEndpoint, layout: *const Layout, count: u64, form: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (layout, form) = (held(layout, "layout")?, place(form)?);
-        let made = with_engine!(&mut endpoint.over, engine => engine.commit(layout, count))?;
+        let made = endpoint.engine.commit(layout, count)?;
         // 0 is no layout.
         form.write(u64::from(made.number()) + 1);
         Ok(())
@@ -130,7 +109,7 @@ export! {
     fn covey_endpoint_uncommit(endpoint: *mut CEndpoint, number: u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         match form(number)? {
-            Some(form) => Ok(with_engine!(&mut endpoint.over, engine => engine.free(form))?),
+            Some(form) => Ok(endpoint.engine.free(form)?),
             None => Err(Refusal::argument("form 0 is none".to_owned())),
         }
     }
@@ -161,7 +140,7 @@ export! {
     fn covey_endpoint_register(endpoint: *mut CEndpoint, base: *mut c_void, bytes: u64, rights: u32, key: *mut u64) {
         let (endpoint, key) = (held_mut(endpoint, "endpoint")?, place(key)?);
         let (base, rights) = (registered(base, bytes)?, permitted(rights)?);
-        let made = with_engine!(&mut endpoint.over, engine => engine.register(base, rights))?;
+        let made = endpoint.engine.register(base, rights)?;
         key.write(made.0);
         Ok(())
     }
@@ -170,14 +149,14 @@ export! {
 export! {
     fn covey_endpoint_revoke(endpoint: *mut CEndpoint, key: u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        Ok(with_engine!(&mut endpoint.over, engine => engine.revoke(Key(key)))?)
+        Ok(endpoint.engine.revoke(Key(key))?)
     }
 }
 
 export! {
     fn covey_endpoint_stats(endpoint: *const CEndpoint, out: *mut CStats) {
         let endpoint = held(endpoint, "endpoint")?;
-        let stats = with_engine!(&endpoint.over, engine => engine.stats());
+        let stats = endpoint.engine.stats();
         give(out, CStats {
             near_hits: stats.near_hits,
             near_misses: stats.near_misses,

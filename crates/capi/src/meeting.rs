@@ -1,19 +1,18 @@
 //! Endpoints made and brought together with peers, and memory for them.
 
 use crate::boundary::{Result, export, give, give_new, held_mut, place, room};
-use crate::endpoint::{CConfig, CEndpoint, NO_PEER, Over, span};
+use crate::endpoint::{CConfig, CEndpoint, NO_PEER, span};
 use crate::results::{Number, Refusal};
-use covey_io::boundary::transport::{self, Blocks};
 use covey_io::os::addresses::Addresses;
-use covey_io::os::packets::{Options, Tcp};
-use covey_io::os::shm::{Patience, Shm, Waiter};
+use covey_io::os::mixed::{Mixed, Place, Settings};
+use covey_io::os::shm::{Patience, Waiter};
 use covey_uzura::{Config, Engine};
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// # Safety
 ///
@@ -26,11 +25,12 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a CStr> {
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-fn address(name: &CStr) -> Result<SocketAddr> {
-    transport::address(name).ok_or_else(|| {
-        let text = format!("{name:?} is no address: 127.0.0.1:4000 and [::1]:4000 are");
-        Refusal::argument(text)
-    })
+/// An address such as `127.0.0.1:4000` and `[::1]:4000`; anything else is a path.
+fn place_of(name: &CStr) -> Place<'_> {
+    match name.to_str().ok().and_then(|name| name.parse().ok()) {
+        Some(address) => Place::Tcp(address),
+        None => Place::Path(Path::new(OsStr::from_bytes(name.to_bytes()))),
+    }
 }
 
 /// Why two processes do not meet there.
@@ -48,31 +48,16 @@ fn seeded(mut config: Config) -> Result<Config> {
     Ok(config)
 }
 
-fn new(over: Over) -> CEndpoint {
-    let waiter = Waiter::new(Patience::default());
-    CEndpoint { over, waiter, blocks: Blocks::default(), ended: VecDeque::new() }
-}
-
 export! {
     fn covey_endpoint_new(config: *const CConfig, out: *mut *mut CEndpoint) {
         let (settings, config) = match config.as_ref() {
             Some(config) => config.sizes()?,
             None => Default::default(),
         };
-        let engine = Engine::new(Shm::new(settings)?, Addresses::new(), seeded(config)?);
-        give_new(out, new(Over::Shm(engine)))
-    }
-}
-
-export! {
-    fn covey_endpoint_new_tcp(config: *const CConfig, out: *mut *mut CEndpoint) {
-        let (_, config) = match config.as_ref() {
-            Some(config) => config.sizes()?,
-            None => Default::default(),
-        };
-        let tcp = Tcp::new(Options::default())?;
-        let engine = Engine::new(tcp, Addresses::new(), seeded(config)?);
-        give_new(out, new(Over::Tcp(engine)))
+        let settings = Settings { shm: settings, ..Settings::default() };
+        let engine = Engine::new(Mixed::new(&settings)?, Addresses::new(), seeded(config)?);
+        let waiter = Waiter::new(Patience::default());
+        give_new(out, CEndpoint { engine, waiter, ended: VecDeque::new() })
     }
 }
 
@@ -82,22 +67,15 @@ export! {
 
 export! {
     fn covey_endpoint_listen(endpoint: *mut CEndpoint, name: *const c_char) {
-        let name = text(name)?;
-        let done = match &mut held_mut(endpoint, "endpoint")?.over {
-            Over::Shm(engine) => engine.transport().listen(transport::path(name)),
-            Over::Tcp(engine) => engine.transport().listen_at(address(name)?).map(drop),
-        };
-        done.map_err(|error| refused("listen at", name, &error))
+        let (endpoint, name) = (held_mut(endpoint, "endpoint")?, text(name)?);
+        let listening = endpoint.engine.transport().listen_at(place_of(name));
+        listening.map_err(|error| refused("listen at", name, &error))
     }
 }
 
 export! {
     fn covey_endpoint_address(endpoint: *mut CEndpoint, into: *mut c_char, bytes: usize, needed: *mut usize) {
-        let address = match &mut held_mut(endpoint, "endpoint")?.over {
-            Over::Tcp(engine) => engine.transport().address(),
-            Over::Shm(_) => None,
-        };
-        let Some(address) = address else {
+        let Some(address) = held_mut(endpoint, "endpoint")?.engine.transport().tcp_address() else {
             return Err(Refusal::of(Number::NoSuch, "it does not listen by TCP".to_owned()));
         };
         let mut text = address.to_string().into_bytes();
@@ -116,10 +94,7 @@ export! {
 export! {
     fn covey_endpoint_accept(endpoint: *mut CEndpoint, peer: *mut u32) {
         let (endpoint, peer) = (held_mut(endpoint, "endpoint")?, place(peer)?);
-        let met = match &mut endpoint.over {
-            Over::Shm(engine) => engine.transport().accept()?,
-            Over::Tcp(engine) => engine.transport().accept(),
-        };
+        let met = endpoint.engine.transport().accept()?;
         peer.write(met.map_or(NO_PEER, |peer| peer.0));
         Ok(())
     }
@@ -128,10 +103,7 @@ export! {
 export! {
     fn covey_endpoint_connect(endpoint: *mut CEndpoint, name: *const c_char, peer: *mut u32) {
         let (endpoint, name, peer) = (held_mut(endpoint, "endpoint")?, text(name)?, place(peer)?);
-        let met = match &mut endpoint.over {
-            Over::Shm(engine) => engine.transport().connect(transport::path(name)),
-            Over::Tcp(engine) => engine.transport().connect(address(name)?),
-        };
+        let met = endpoint.engine.transport().connect_to(place_of(name));
         peer.write(met.map_err(|error| refused("connect to", name, &error))?.0);
         Ok(())
     }
@@ -144,11 +116,7 @@ export! {
         }
         let socket = OwnedFd::from_raw_fd(socket);
         let (endpoint, peer) = (held_mut(endpoint, "endpoint")?, place(peer)?);
-        let met = match &mut endpoint.over {
-            Over::Shm(engine) => engine.transport().meet(UnixStream::from(socket))?,
-            Over::Tcp(engine) => engine.transport().adopt(TcpStream::from(socket))?,
-        };
-        peer.write(met.0);
+        peer.write(endpoint.engine.transport().adopt(socket)?.0);
         Ok(())
     }
 }
@@ -156,17 +124,11 @@ export! {
 export! {
     fn covey_endpoint_alloc(endpoint: *mut CEndpoint, bytes: u64, out: *mut *mut c_void) {
         let (endpoint, out) = (held_mut(endpoint, "endpoint")?, place(out)?);
-        let memory = match &mut endpoint.over {
-            Over::Shm(engine) => engine.transport().allocate(bytes).map(|span| {
-                std::ptr::with_exposed_provenance_mut(span.address as usize)
-            }),
-            Over::Tcp(_) => endpoint.blocks.allocate(bytes),
-        };
-        let Some(memory) = memory else {
+        let Some(memory) = endpoint.engine.transport().allocate(bytes) else {
             let text = format!("no room for {bytes} bytes: heap_bytes of covey_config bounds them");
             return Err(Refusal::of(Number::NoMemory, text));
         };
-        out.write(memory);
+        out.write(std::ptr::with_exposed_provenance_mut(memory.address as usize));
         Ok(())
     }
 }
@@ -174,11 +136,7 @@ export! {
 export! {
     fn covey_endpoint_release(endpoint: *mut CEndpoint, memory: *mut c_void) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        let was_ours = match &mut endpoint.over {
-            Over::Shm(engine) => engine.transport().release(span(memory, 0)),
-            Over::Tcp(_) => endpoint.blocks.release(memory),
-        };
-        if was_ours {
+        if endpoint.engine.transport().release(span(memory, 0)) {
             return Ok(());
         }
         Err(Refusal::of(Number::NoSuch, format!("{memory:p} was not allocated here")))

@@ -1,7 +1,7 @@
 //! What an endpoint does: messages, one-sided operations, and the queue of their ends.
 
 use crate::boundary::{Result, export, give, held_mut, list, place, room};
-use crate::endpoint::{CEndpoint, NO_PEER, form, span, with_engine};
+use crate::endpoint::{CEndpoint, NO_PEER, form, span};
 use crate::moves::op;
 use crate::results::{Refusal, of_fault};
 use covey_uzura::{Completion, Fault, Key, Local, OpId, Remote, Rule, Source, Started, Tag};
@@ -140,7 +140,7 @@ impl CEndpoint {
         let mut filled = 0;
         for place in into {
             let ended = self.ended.pop_front();
-            let mut next = || with_engine!(&mut self.over, engine => engine.completion());
+            let mut next = || self.engine.completion();
             let Some(one) = ended.or_else(|| next().map(Into::into)) else {
                 break;
             };
@@ -155,7 +155,7 @@ impl CEndpoint {
         let mut filled = self.collect(into);
         let mut is_first = true;
         while filled == 0 {
-            let is_busy = with_engine!(&mut self.over, engine => engine.poll()) > 0;
+            let is_busy = self.engine.poll() > 0;
             filled = self.collect(into);
             // A peer that only keeps this side busy does not hold the caller up. The clock costs as much as some polls, so
             // where nothing happens the waiter looks at it.
@@ -163,11 +163,9 @@ impl CEndpoint {
             if filled > 0 || looks && until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
-            let is_over = !is_busy
-                && with_engine!(&mut self.over, engine => {
-                    let may_sleep = engine.is_idle();
-                    self.waiter.wait_until(engine.transport(), may_sleep, until)
-                });
+            let may_sleep = !is_busy && self.engine.is_idle();
+            let transport = self.engine.transport();
+            let is_over = !is_busy && self.waiter.wait_until(transport, may_sleep, until);
             if is_over {
                 break;
             }
@@ -186,7 +184,7 @@ export! {
     fn covey_endpoint_send(endpoint: *mut CEndpoint, peer: u32, tag: u64, what: CLocal, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let what = what.local()?;
-        let started = with_engine!(&mut endpoint.over, engine => engine.send(Peer(peer), tag, what, context));
+        let started = endpoint.engine.send(Peer(peer), tag, what, context);
         endpoint.begun(started, operation)
     }
 }
@@ -197,7 +195,7 @@ export! {
         let (messages, begun) = (list(messages, count, "the list of messages")?, place(begun)?);
         begun.write(0);
         let (mut ended, mut done) = (Vec::new(), 0);
-        let sent = with_engine!(&mut endpoint.over, engine => engine.together(|engine| {
+        let sent = endpoint.engine.together(|engine| {
             messages.iter().try_for_each(|message| {
                 let CMessage { what, tag, context, peer } = *message;
                 if let Started::Done(completion) = engine.send(Peer(peer), tag, what.local()?, context)? {
@@ -206,7 +204,7 @@ export! {
                 done += 1;
                 Ok(())
             })
-        }));
+        });
         endpoint.ended.extend(ended.into_iter().map(CCompletion::from));
         begun.write(done);
         sent
@@ -218,7 +216,7 @@ export! {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let header = list(header.cast::<u8>(), header_bytes, "the header")?;
         let what = what.local()?;
-        let started = with_engine!(&mut endpoint.over, engine => engine.send_headed(Peer(peer), tag, header, what, context));
+        let started = endpoint.engine.send_headed(Peer(peer), tag, header, what, context);
         endpoint.begun(started, operation)
     }
 }
@@ -228,7 +226,7 @@ export! {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (source, tag) = (matches.source(), matches.tag());
         let into = into.local()?;
-        let started = with_engine!(&mut endpoint.over, engine => engine.receive(source, tag, into, context));
+        let started = endpoint.engine.receive(source, tag, into, context);
         endpoint.begun(started, operation)
     }
 }
@@ -245,7 +243,7 @@ export! {
             header: span(rule.header, rule.header_bytes as u64),
             payload: rule.payload.local()?,
         };
-        let started = with_engine!(&mut endpoint.over, engine => engine.place(&rule, context));
+        let started = endpoint.engine.place(&rule, context);
         endpoint.begun(started, operation)
     }
 }
@@ -253,8 +251,8 @@ export! {
 export! {
     fn covey_endpoint_probe(endpoint: *mut CEndpoint, matches: CMatch, out: *mut CProbe) {
         let endpoint = held_mut(endpoint, "endpoint")?;
-        with_engine!(&mut endpoint.over, engine => engine.poll());
-        let found = with_engine!(&mut endpoint.over, engine => engine.probe(matches.source(), matches.tag()));
+        endpoint.engine.poll();
+        let found = endpoint.engine.probe(matches.source(), matches.tag());
         give(out, found.map_or(CProbe { tag: 0, bytes: 0, peer: NO_PEER }, |found| CProbe {
             tag: found.tag,
             bytes: found.bytes,
@@ -268,7 +266,7 @@ export! {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let is_none = operation == NOT_UNDER_WAY;
         if !is_none
-            && with_engine!(&mut endpoint.over, engine => engine.cancel(OpId::of_number(operation)))
+            && endpoint.engine.cancel(OpId::of_number(operation))
         {
             return Ok(());
         }
@@ -280,7 +278,7 @@ export! {
     fn covey_endpoint_put(endpoint: *mut CEndpoint, from: CLocal, to: CRemote, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (from, to) = (from.local()?, to.remote()?);
-        let started = with_engine!(&mut endpoint.over, engine => engine.put(from, to, context));
+        let started = endpoint.engine.put(from, to, context);
         endpoint.begun(started, operation)
     }
 }
@@ -289,7 +287,7 @@ export! {
     fn covey_endpoint_get(endpoint: *mut CEndpoint, into: CLocal, from: CRemote, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (into, from) = (into.local()?, from.remote()?);
-        let started = with_engine!(&mut endpoint.over, engine => engine.get(into, from, context));
+        let started = endpoint.engine.get(into, from, context);
         endpoint.begun(started, operation)
     }
 }
@@ -298,7 +296,7 @@ export! {
     fn covey_endpoint_accumulate(endpoint: *mut CEndpoint, what: c_int, from: CLocal, to: CRemote, context: u64, operation: *mut u64) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (op, from, to) = (op(what)?, from.local()?, to.remote()?);
-        let started = with_engine!(&mut endpoint.over, engine => engine.accumulate(op, from, to, context));
+        let started = endpoint.engine.accumulate(op, from, to, context);
         endpoint.begun(started, operation)
     }
 }
@@ -308,7 +306,7 @@ export! {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (from, before) = (from.local()?, before.local()?);
         let (op, to) = (op(what)?, to.remote()?);
-        let started = with_engine!(&mut endpoint.over, engine => engine.fetch(op, from, before, to, context));
+        let started = endpoint.engine.fetch(op, from, before, to, context);
         endpoint.begun(started, operation)
     }
 }
@@ -318,7 +316,7 @@ export! {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (expected, new, before) = (expected.local()?, new.local()?, before.local()?);
         let to = to.remote()?;
-        let started = with_engine!(&mut endpoint.over, engine => engine.compare_swap(expected, new, before, to, context));
+        let started = endpoint.engine.compare_swap(expected, new, before, to, context);
         endpoint.begun(started, operation)
     }
 }
@@ -327,7 +325,7 @@ export! {
     fn covey_endpoint_poll(endpoint: *mut CEndpoint, into: *mut CCompletion, count: usize, found: *mut usize) {
         let endpoint = held_mut(endpoint, "endpoint")?;
         let (into, found) = (room(into, count, "the room for completions")?, place(found)?);
-        with_engine!(&mut endpoint.over, engine => engine.poll());
+        endpoint.engine.poll();
         found.write(endpoint.collect(into));
         Ok(())
     }

@@ -79,6 +79,7 @@ numbers! {
     -48 Overlapping "COVEY_ERR_OVERLAPPING" c"the two sides overlap in memory";
     -49 Elements "COVEY_ERR_ELEMENTS" c"the two sides have elements of different sizes";
     -50 KeyTaken "COVEY_ERR_KEY_TAKEN" c"another registration has this key";
+    -51 InUse "COVEY_ERR_IN_USE" c"a peer is in the middle of an access to the memory";
 }
 
 impl From<Error> for Refusal {

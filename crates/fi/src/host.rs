@@ -142,28 +142,50 @@ fn first_address() -> Option<IpAddr> {
     if unsafe { libc::getifaddrs(&raw mut all) } != 0 {
         return None;
     }
-    let mut found = None;
+    let mut found = Vec::new();
     let mut next = all;
     // SAFETY: a list that ends with null, of entries that stay until it is freed.
     while let Some(one) = unsafe { next.as_ref() } {
         next = one.ifa_next;
-        let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
-        let is_up = one.ifa_flags & wanted == wanted;
-        let is_far = one.ifa_flags & libc::IFF_LOOPBACK as u32 == 0;
         // SAFETY: null, or an address whose family says how long it is.
         let address = unsafe { one.ifa_addr.as_ref() };
-        if is_up
-            && is_far
-            && let Some(address) = address
+        if let Some(address) = address
             && i32::from(address.sa_family) == libc::AF_INET
         {
             // SAFETY: an address of this family.
             let address = unsafe { &*one.ifa_addr.cast::<libc::sockaddr_in>() };
-            found = Some(IpAddr::from(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))));
-            break;
+            found.push((one.ifa_flags, Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))));
         }
     }
     // SAFETY: the list that was made.
     unsafe { libc::freeifaddrs(all) };
-    found
+    best_of(&found)
+}
+
+/// The first address of an interface that runs. One that has just come up does not do so for a while, and is better than
+/// none.
+fn best_of(all: &[(u32, Ipv4Addr)]) -> Option<IpAddr> {
+    let with = |wanted: i32| {
+        let (wanted, not) = (wanted as u32, libc::IFF_LOOPBACK as u32);
+        let mut all = all.iter().filter(move |(flags, _)| flags & (wanted | not) == wanted);
+        all.next().map(|(_, address)| (*address).into())
+    };
+    with(libc::IFF_UP | libc::IFF_RUNNING).or_else(|| with(libc::IFF_UP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_runs_is_better_than_one_that_is_up_and_that_better_than_loopback() {
+        let [lo, down, up, runs] = [1, 2, 3, 4].map(|last| Ipv4Addr::new(10, 0, 0, last));
+        let [is_up, is_running] = [libc::IFF_UP, libc::IFF_UP | libc::IFF_RUNNING];
+        let flags =
+            [is_running | libc::IFF_LOOPBACK, 0, is_up, is_running].map(|flags| flags as u32);
+        let all: Vec<_> = flags.into_iter().zip([lo, down, up, runs]).collect();
+        assert_eq!(best_of(&all), Some(runs.into()));
+        assert_eq!(best_of(&all[..3]), Some(up.into()));
+        assert_eq!(best_of(&all[..2]), None);
+    }
 }

@@ -22,19 +22,26 @@ pub struct Region {
     rights: Option<Rights>,
     /// Counters of what peers read and write of it.
     counters: [Option<usize>; 2],
+    /// Nobody is let in any more.
+    is_closing: bool,
 }
 
 impl Region {
     /// Lets the peers of an endpoint in.
     pub fn enter(&self, engine: &mut Engine<Mixed, Addresses>) -> Result<()> {
-        let Some(rights) = self.rights else { return Ok(()) };
+        let Some(rights) = self.rights.filter(|_| !self.is_closing) else { return Ok(()) };
         engine.register_as(self.key, self.span, rights).map_err(refused)
     }
 
-    fn leave(&self, engine: &mut Engine<Mixed, Addresses>) {
-        if self.rights.is_some() {
+    /// Refused while a peer that has been stopped is in the middle of an access.
+    fn leave(&self, engine: &mut Engine<Mixed, Addresses>) -> Result<()> {
+        if self.rights.is_none() {
+            return Ok(());
+        }
+        match engine.revoke(self.key) {
+            Err(Fault::InUse) => Err(Errno(libc::EBUSY)),
             // One that is not there was not entered.
-            let _ = engine.revoke(self.key);
+            _ => Ok(()),
         }
     }
 }
@@ -97,7 +104,8 @@ unsafe fn register(domain: *mut Fid, wish: &Wish, out: *mut *mut FidMr) -> Resul
     let rights = wish.rights(shared);
     let (number, key) = shared.gate.with(|state| {
         let key = Key(if shared.chooses_keys { state.new_key()? } else { wish.key });
-        let region = Region { key, span: wish.span, rights, counters: [None; 2] };
+        let region =
+            Region { key, span: wish.span, rights, counters: [None; 2], is_closing: false };
         state.register(region).map(|number| (number, key))
     })?;
     let fid = Fid { class: abi::CLASS_MR, context: wish.context, ops: &raw const OPS };
@@ -125,10 +133,17 @@ impl State {
         drop(endpoints);
         if let Err(errno) = entered {
             // Its key is nobody else's: what has it is this.
-            self.endpoints.each_mut().for_each(|(_, endpoint)| region.leave(&mut endpoint.engine));
+            let _ = self.leave(&region);
             return Err(errno);
         }
         Ok(self.regions.add(region))
+    }
+
+    /// Lets nobody in any more, at any endpoint.
+    fn leave(&mut self, region: &Region) -> Result<()> {
+        let endpoints = self.endpoints.each_mut();
+        let left = endpoints.map(|(_, endpoint)| region.leave(&mut endpoint.engine));
+        left.fold(Ok(()), Result::and)
     }
 }
 
@@ -242,14 +257,19 @@ call! {
     entry close(fid: *mut Fid) -> c_int {
         let mr: &Mr = object(fid)?;
         mr.shared.gate.with(|state| {
-            let Some(region) = state.regions.remove(mr.number) else { return };
+            let Some(region) = state.regions.find(mr.number) else { return Ok::<(), Errno>(()) };
+            region.is_closing = true;
+            let region = *region;
+            // Who hears that the memory is in use may close it again later.
+            state.leave(&region)?;
+            state.regions.remove(mr.number);
             for counter in region.counters.into_iter().flatten() {
                 if let Some(cntr) = state.cntrs.find(counter) {
                     cntr.regions -= 1;
                 }
             }
-            state.endpoints.each_mut().for_each(|(_, endpoint)| region.leave(&mut endpoint.engine));
-        });
+            Ok(())
+        })?;
         drop(take::<Mr, _>(fid)?);
         Ok(0)
     }

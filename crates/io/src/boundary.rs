@@ -1,11 +1,8 @@
-//! What the libraries for C share: the fence that no panic passes, what the environment says, and over what
-//! endpoints talk.
+//! What the libraries for C share: the fence that no panic passes, and what the environment says.
 //!
 //! ```text
 //!   C ──► exported function ── fence ──► a library's own answer: errno, a number, a handle
 //! ```
-
-pub mod transport;
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -9,11 +9,13 @@
 //!   short packet ── frame ──► wire ─────────────► Sink::packet          one frame for those that leave together
 //!   long one, posted one ───► stream ───────────► Sink::packet, placed
 //!   frame that is not acknowledged ──► stream     within 2 ms, or as soon as a later one has come
+//!                                  ──► wire       where its sender does not poll meanwhile
 //! ```
 //!
 //! and all arrive once and in the order in which they were sent. A frame goes by the stream at most once, so a wire that is
 //! cut, a card that is down and a peer that computes cost time, and nothing else: what the stream promises holds.
-//! Where frames arrive by the stream only, the wire is left, and tried again later.
+//! Where frames arrive by the stream only, the wire is left, and tried again later. When the stream of a peer has ended, its
+//! frames that have come are taken before it is dead.
 //!
 //! What is here is pure: a [`Wire`] brings frames and the time, a [`Stream`] packets.
 //!
@@ -25,6 +27,7 @@ mod link;
 mod measure;
 mod order;
 mod upkeep;
+mod wire;
 
 use covey_wire::transport::{OneCopy, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
@@ -34,55 +37,7 @@ use order::{By, Lane, Owes};
 
 pub use frame::PLACE_BYTES;
 pub use measure::Outcome;
-
-/// Sends frames, of which some are lost, doubled, or overtaken by others; none is changed.
-pub trait Wire {
-    /// The peer is found there. Whether frames can be sent to it.
-    fn connect(&mut self, peer: Peer, at: &[u8; PLACE_BYTES]) -> bool;
-
-    /// Sends one, with luck. False when it certainly did not leave.
-    fn send(&mut self, peer: Peer, frame: &[u8]) -> bool;
-
-    /// Lends the next frame that has come. False when there is none.
-    fn next(&mut self, take: impl FnMut(&[u8])) -> bool;
-
-    /// Nanoseconds since any moment that stays the same.
-    fn now_ns(&self) -> u64;
-
-    /// Milliseconds of a clock that costs less to look at.
-    fn coarse_ms(&self) -> u64 {
-        self.now_ns() / 1_000_000
-    }
-
-    /// As [`Transport::prepare_sleep`].
-    fn prepare_sleep(&mut self) -> bool {
-        true
-    }
-
-    /// As [`Transport::woke`].
-    fn woke(&mut self) {}
-}
-
-/// A transport that a lane can lie beside.
-pub trait Stream: Transport {
-    /// Ends the connection with a peer that breaks the rules; it is found to be dead.
-    fn expel(&mut self, peer: Peer);
-
-    /// Little will come from this peer: it may be looked at seldom.
-    fn rest(&mut self, peer: Peer) {
-        let _ = peer;
-    }
-
-    /// Everything from this peer comes by it again.
-    fn rouse(&mut self, peer: Peer) {
-        let _ = peer;
-    }
-
-    /// Whether it has had something lately, so that it should be polled each time.
-    fn is_busy(&self) -> bool {
-        true
-    }
-}
+pub use wire::{Sent, Stream, Wire};
 
 /// When the wire is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +62,16 @@ pub struct Here {
     pub key: u64,
     /// Longest frame.
     pub frame_bytes_max: u16,
+    /// Frames that the peer may have under way.
+    pub window: u16,
+}
+
+/// A peer whose stream has ended, and until when frames of it are awaited.
+#[derive(Clone, Copy, Debug)]
+struct Dying {
+    peer: Peer,
+    until_ns: u64,
+    until_taken: u64,
 }
 
 /// A stream with a lane beside it.
@@ -125,6 +90,10 @@ pub struct Laned<T: Stream, W: Wire> {
     is_urgent: bool,
     /// Frames of some peer may be missing at the wire.
     has_suspects: bool,
+    /// Peers whose streams have ended.
+    dying: Vec<Dying>,
+    /// Frames that were taken from the wire.
+    taken: u64,
     rounds: u32,
     looked_ms: u64,
 }
@@ -142,6 +111,8 @@ impl<T: Stream, W: Wire> Laned<T, W> {
             gathers: false,
             is_urgent: false,
             has_suspects: false,
+            dying: Vec::new(),
+            taken: 0,
             rounds: 0,
             looked_ms: 0,
         }
@@ -167,8 +138,8 @@ impl<T: Stream, W: Wire> Laned<T, W> {
         if link.here.replace(here).is_none() {
             self.offers += 1;
         }
-        let Here { place, number, key, frame_bytes_max } = here;
-        let offer = Offer { place, number, lane: peer.0, key, frame_bytes_max };
+        let Here { place, number, key, frame_bytes_max, window } = here;
+        let offer = Offer { place, number, lane: peer.0, key, frame_bytes_max, window };
         link.says.push_back(About::Offer(offer));
         self.see_to(peer);
     }
@@ -219,24 +190,52 @@ impl<T: Stream, W: Wire> Laned<T, W> {
     fn emit(&mut self, peer: Peer) {
         let link = &mut self.links[peer.0 as usize];
         let Some(Offer { number, lane, key, .. }) = link.there else { return };
-        let Some(frame) = link.lane.finish(number, lane, key) else { return };
-        if self.wire.send(peer, frame) {
-            link.failed = 0;
+        let Some((sequence, frame)) = link.lane.finish(number, lane, key) else { return };
+        match self.wire.send(peer, frame) {
+            Sent::Yes => {
+                (link.failed, link.busy_ns) = (0, None);
+                self.wire.keep(peer, sequence, frame);
+            }
+            sent => {
+                self.is_urgent = true;
+                self.did_not_leave(peer, sent);
+            }
+        }
+    }
+
+    /// A frame waits a moment for a wire that is busy, and goes by the stream otherwise.
+    #[cold]
+    fn did_not_leave(&mut self, peer: Peer, sent: Sent) {
+        let link = &mut self.links[peer.0 as usize];
+        let now = self.wire.now_ns();
+        let is_busy = sent == Sent::Busy && now < *link.busy_ns.get_or_insert(now) + BUSY_NS_MAX;
+        if is_busy {
+            link.lane.take_back();
         } else {
             link.lane.failed();
             link.failed += 1;
-            self.is_urgent = true;
         }
     }
 
     /// Sends a frame without packets.
-    fn emit_word(&mut self, peer: Peer, kind: Kind, sequence: Option<u32>) {
+    fn emit_word(&mut self, peer: Peer, kind: Kind) {
         let link = &mut self.links[peer.0 as usize];
         let Some(Offer { number, lane, key, .. }) = link.there else { return };
-        let mut header = link.lane.header(number, lane, key, kind);
-        header.sequence = sequence.unwrap_or(header.sequence);
         let mut frame = [0; HEADER_BYTES];
+        link.lane.header(number, lane, key, kind).put(&mut frame);
+        self.wire.send(peer, &frame);
+        link.lane.told();
+    }
+
+    /// Sends a ping or a pong, as long as it may be or shorter.
+    fn emit_ping(&mut self, peer: Peer, kind: Kind, sequence: u32, bytes: usize) {
+        let link = &mut self.links[peer.0 as usize];
+        let Some(Offer { number, lane, key, .. }) = link.there else { return };
+        let header = Header { sequence, ..link.lane.header(number, lane, key, kind) };
+        let mut frame = vec![0; HEADER_BYTES];
         header.put(&mut frame);
+        // What follows the packets, here none, is left out by whoever takes it.
+        frame.resize(bytes.clamp(HEADER_BYTES, link.frame_bytes_max.max(HEADER_BYTES)), 0);
         self.wire.send(peer, &frame);
         link.lane.told();
     }
@@ -250,7 +249,7 @@ impl<T: Stream, W: Wire> Laned<T, W> {
         self.emit(peer);
         self.see_to(peer);
         if self.links[peer.0 as usize].lane.asks() {
-            self.emit_word(peer, Kind::Ask, None);
+            self.emit_word(peer, Kind::Ask);
         }
         false
     }
@@ -272,20 +271,23 @@ impl<T: Stream, W: Wire> Laned<T, W> {
                 let Some(link) = links.get_mut(header.lane as usize) else { return };
                 if link.is_ours(&header) {
                     link.take(peer, &header, packets, By::Wire, sink);
-                    whose = Some((peer, header.kind, header.sequence));
+                    whose = Some((peer, header, frame.len()));
                 }
             });
             if !is_there {
                 break;
             }
             happened += 1;
-            let Some((peer, kind, sequence)) = whose else { continue };
+            let Some((peer, Header { kind, sequence, .. }, bytes)) = whose else { continue };
             if kind == Kind::Ping {
-                self.emit_word(peer, Kind::Pong, Some(sequence));
+                self.emit_ping(peer, Kind::Pong, sequence, bytes);
             }
-            self.is_urgent |= self.links[peer.0 as usize].is_urgent();
+            let link = &self.links[peer.0 as usize];
+            self.is_urgent |= link.is_urgent();
+            self.wire.release(peer, link.lane.awaited());
             self.see_to(peer);
         }
+        self.taken += happened as u64;
         happened
     }
 
@@ -301,11 +303,34 @@ impl<T: Stream, W: Wire> Laned<T, W> {
     }
 
     fn poll_stream(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
-        let mut through = Through { sink, links: &mut self.links, heard: Vec::new() };
+        let links = &mut self.links;
+        let mut through = Through { sink, links, heard: Vec::new(), ended: Vec::new() };
         let happened = self.stream.poll(budget, &mut through);
-        let heard = through.heard;
+        let (heard, ended) = (through.heard, through.ended);
         self.heed(heard);
+        if !ended.is_empty() {
+            let (until_ns, until_taken) = (self.wire.now_ns() + LAST_NS, self.taken + LAST_FRAMES);
+            self.dying.extend(ended.into_iter().map(|peer| Dying { peer, until_ns, until_taken }));
+        }
         happened
+    }
+
+    /// Peers whose streams have ended are dead when what they had sent before has been taken: the wire has nothing more, also a
+    /// moment later, or has had more than it has room for.
+    #[cold]
+    fn bury(&mut self, is_empty: bool, sink: &mut impl Sink) -> usize {
+        let (now, taken, before) = (self.wire.now_ns(), self.taken, self.dying.len());
+        let Laned { dying, links, wire, .. } = self;
+        dying.retain(|dying| {
+            let is_over = is_empty && now >= dying.until_ns || taken >= dying.until_taken;
+            if is_over {
+                links[dying.peer.0 as usize].bury();
+                wire.forget(dying.peer);
+                sink.dead(dying.peer);
+            }
+            !is_over
+        });
+        before - dying.len()
     }
 
     /// Whether the stream is to be polled this time.
@@ -315,8 +340,8 @@ impl<T: Stream, W: Wire> Laned<T, W> {
 }
 
 impl<T: Stream, W: Wire> Transport for Laned<T, W> {
-    fn packet_bytes_max(&self) -> usize {
-        self.stream.packet_bytes_max()
+    fn packet_bytes_max(&self, peer: Peer) -> usize {
+        self.stream.packet_bytes_max(peer)
     }
 
     #[inline]
@@ -334,9 +359,11 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
             if link.lane.is_full() {
                 return Err(Refused::Full);
             }
-            if !link.lane.has_room(head, bytes, link.frame_bytes_max) {
+            let longest = link.frame_bytes_max;
+            if !link.lane.has_room(head, bytes, longest) {
                 self.emit(peer);
-                if self.links[peer.0 as usize].lane.is_full() {
+                let lane = &self.links[peer.0 as usize].lane;
+                if lane.is_full() || !lane.has_room(head, bytes, longest) {
                     return Err(Refused::Full);
                 }
             }
@@ -393,8 +420,12 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
                 (0..self.busy.len()).for_each(|at| self.emit(Peer(self.busy[at])));
             }
             happened += self.take_frames(budget, sink);
-            if happened < budget && sink.wants_more() {
+            let is_empty = happened < budget && sink.wants_more();
+            if is_empty {
                 self.note_missing();
+            }
+            if !self.dying.is_empty() {
+                happened += self.bury(is_empty, sink);
             }
         }
         // With a budget of 0 the stream says who has joined.
@@ -460,6 +491,10 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
         self.stream.publish(slot, what);
     }
 
+    fn settle(&mut self, key: u64) -> bool {
+        self.stream.settle(key)
+    }
+
     fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
         self.stream.enter(peer, slot, key)
     }
@@ -469,6 +504,9 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
     }
 
     fn end(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get_mut(peer.0 as usize) {
+            link.is_let_go = true;
+        }
         self.stream.end(peer);
     }
 
@@ -487,7 +525,8 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
             }
             self.keep_up();
         }
-        let is_quiet = self.busy.iter().all(|number| !self.links[*number as usize].keeps_awake());
+        let is_quiet = self.dying.is_empty()
+            && self.busy.iter().all(|number| !self.links[*number as usize].keeps_awake());
         if !is_quiet || !self.wire.prepare_sleep() {
             return false;
         }
@@ -525,6 +564,12 @@ impl<T: Stream, W: Wire> Drop for Laned<T, W> {
 const STREAM_ROUNDS: u32 = 32;
 /// Polls between two looks at the clock.
 const KEEP_ROUNDS: u32 = 8;
+/// How long a frame waits for a busy wire.
+const BUSY_NS_MAX: u64 = 2_000_000;
+/// How long frames are awaited of a peer whose stream has ended, and how many frames of all peers are taken meanwhile: more
+/// than a wire keeps.
+const LAST_NS: u64 = 1_000_000;
+const LAST_FRAMES: u64 = 2048;
 /// Until the wire is measured again.
 const PAUSE_NS_MIN: u64 = 1_000_000_000;
 const PAUSE_NS_MAX: u64 = 64_000_000_000;

@@ -26,6 +26,8 @@ pub fn variables(library: Library) -> &'static [(&'static str, &'static str)] {
             ("OMPI_MCA_pml", "cm"),
             ("OMPI_MCA_mtl", "ofi"),
             ("OMPI_MCA_opal_common_ofi_provider_include", "covey"),
+            // Windows would be UCX's, which finds nothing to send over between nodes here: MPI_ERR_WIN.
+            ("OMPI_MCA_osc", "^ucx"),
         ],
         Library::Mpich => &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "covey")],
     }

@@ -30,12 +30,14 @@ pub struct Engine<T, M> {
     core: Core<M>,
     /// Within [`Engine::together`].
     gathers: bool,
+    /// Keys that were taken back while a peer was in the middle of an access.
+    in_use: Vec<Key>,
 }
 
 impl<T: Transport, M: Memory> Engine<T, M> {
     /// An engine without peers.
     pub fn new(transport: T, memory: M, config: Config) -> Engine<T, M> {
-        Engine { transport, core: Core::new(memory, config), gathers: false }
+        Engine { transport, core: Core::new(memory, config), gathers: false, in_use: Vec::new() }
     }
 
     /// What carries its packets: peers are met there, in its own way.
@@ -234,6 +236,9 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// The same under a key of the caller's choice, which is refused with [`Fault::KeyTaken`] where a registration has it.
     /// Such a key may be guessed. It may be used again after it was revoked: then it means the new memory.
     pub fn register_as(&mut self, key: Key, span: Span, rights: Rights) -> Result<(), Fault> {
+        if self.in_use.contains(&key) {
+            return Err(Fault::KeyTaken);
+        }
         let registration = self.core.table.add_as(key.0, span, rights)?;
         self.publish(registration);
         Ok(())
@@ -251,9 +256,23 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// Takes a registration back. When this returns nobody accesses the memory by this key any more; operations under
     /// way that need it end with [`Fault::Revoked`].
+    ///
+    /// A peer that has been stopped in the middle of an access is not waited for without end: the key is taken back in any
+    /// case, and [`Fault::InUse`] says that the memory may still change. Then this may be called again.
     pub fn revoke(&mut self, key: Key) -> Result<(), Fault> {
-        if let Some(slot) = self.core.table.remove(key)? {
+        let again = self.in_use.iter().position(|other| *other == key);
+        if again.is_none() {
+            let Some(slot) = self.core.table.remove(key)? else { return Ok(()) };
             self.transport.publish(slot, None);
+        }
+        match (self.transport.settle(key.0), again) {
+            (true, Some(at)) => drop(self.in_use.swap_remove(at)),
+            (true, None) => {}
+            (false, Some(_)) => return Err(Fault::InUse),
+            (false, None) => {
+                self.in_use.push(key);
+                return Err(Fault::InUse);
+            }
         }
         Ok(())
     }

@@ -71,6 +71,9 @@ faults! {
     17 Elements "the two sides have elements of different sizes";
     /// Another registration has this key.
     18 KeyTaken "another registration has this key";
+    /// A peer has begun to access the memory and does not go on: it is stopped. Try again, and do not use the memory for
+    /// anything else before.
+    19 InUse "a peer is in the middle of an access to the memory";
 }
 
 impl std::error::Error for Fault {}

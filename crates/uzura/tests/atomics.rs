@@ -266,7 +266,7 @@ fn what_cannot_be_done_atomically_is_refused_and_touches_nothing() {
     two.write(1, PLACE, &[5; 256]);
     let there = two.there();
     let form = two.ends[0].commit(&Layout::element(Element::U64), 1).expect("it is small");
-    let max = two.ends[0].atomic_bytes_max();
+    let max = two.ends[0].atomic_bytes_max(there.peer);
     let mut sum = |bytes, to| {
         let begun = two.ends[0].atomic(Op::Sum, Element::U64, here(0, bytes), to, 0);
         two.end(begun).map(|_| ())

@@ -7,7 +7,8 @@ use covey_layout::{Element, Layout, Op};
 use covey_uzura::{
     Completion, Config, Engine, Fault, Key, Local, Remote, Rights, Rule, Source, Started, Tag,
 };
-use covey_wire::{Memory, Peer, Span};
+use covey_wire::transport::PUBLISHED_MAX;
+use covey_wire::{Memory, Peer, Span, Transport};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ const SIDE: usize = 100;
 const QUIT: u64 = 99;
 const KEYS: u64 = 100;
 const REVOKE: u64 = 101;
+const STOPS: u64 = 102;
 const LENGTH_MAX: usize = 1 << 20;
 const WHERE: &str = "COVEY_UZURA_ANSWERS_AT";
 
@@ -158,6 +160,16 @@ fn answer(settings: Settings, socket: &Path) {
         }
         if got.tag == REVOKE {
             keys.iter().for_each(|key| end.engine.revoke(*key).expect("it is registered"));
+        }
+        if got.tag == STOPS {
+            let key = end.bytes(buffer, 8).try_into().map(u64::from_le_bytes).expect("a key");
+            let engine = end.engine.transport();
+            let entered = (0..PUBLISHED_MAX).any(|slot| engine.enter(got.peer, slot, key).is_ok());
+            assert!(entered, "it is published");
+            signal(std::process::id(), rustix::process::Signal::STOP);
+            // Another thread may take the signal: this one stops a little later.
+            std::thread::sleep(Duration::from_millis(20));
+            engine.leave(got.peer);
         }
         let back = Local::bytes(buffer.part(0, got.bytes).expect("it fitted"));
         let sent = end.engine.send(got.peer, got.tag, back, 0);
@@ -430,6 +442,46 @@ fn who_is_stopped_while_both_ends_copy_holds_up_nothing_but_its_own_message() {
         }
         assert!(other.end.bytes(ours.into, LENGTH_MAX) == ours.bytes);
     }
+}
+
+/// Memory of ours, and its key, in whose middle the other process is stopped.
+fn stopped_within(other: &mut Other) -> (Span, Key) {
+    let end = &mut other.end;
+    let memory = end.engine.memory().block(8);
+    let key = end.engine.register(memory, Rights::ALL).expect("there is room");
+    end.write(memory, &key.0.to_le_bytes());
+    let sent = end.engine.send(other.peer, STOPS, Local::bytes(memory), 0);
+    end.end(sent).expect("it is told");
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", other.child.0.id()));
+        stat.expect("it is there").rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
+    };
+    while !is_stopped() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    (memory, key)
+}
+
+#[test]
+fn who_is_stopped_within_an_access_does_not_hold_up_a_revocation_without_end() {
+    let mut other = start(Settings::default());
+    other.keys();
+    let (memory, key) = stopped_within(&mut other);
+    let engine = &mut other.end.engine;
+    assert_eq!(engine.revoke(key), Err(Fault::InUse));
+    // It is taken back all the same, and its key is nobody else's until nobody accesses the memory.
+    assert_eq!(engine.register_as(key, memory, Rights::READ), Err(Fault::KeyTaken));
+    signal(other.child.0.id(), rustix::process::Signal::CONT);
+    let got = engine.receive(Source::Any, Tag::exact(STOPS), Local::bytes(memory), 0);
+    other.end.end(got).expect("it goes on");
+    let engine = &mut other.end.engine;
+    assert_eq!(engine.revoke(key), Ok(()));
+    assert_eq!(engine.revoke(key), Err(Fault::Revoked));
+    // One that is killed accesses nothing any more.
+    let (_, key) = stopped_within(&mut other);
+    signal(other.child.0.id(), rustix::process::Signal::KILL);
+    other.child.0.wait().expect("it ends");
+    assert_eq!(other.end.engine.revoke(key), Ok(()));
 }
 
 /// The header of a 9P Rread: size, type, tag, count.

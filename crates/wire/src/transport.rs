@@ -91,8 +91,8 @@ pub struct Published {
 
 /// Carries packets, and reaches into peers' memory where it can. See the [module](self)'s promises.
 pub trait Transport {
-    /// Longest payload of a packet, in bytes.
-    fn packet_bytes_max(&self) -> usize;
+    /// Longest payload of a packet to a peer, in bytes.
+    fn packet_bytes_max(&self, peer: Peer) -> usize;
 
     /// Sends a packet: a head of at most [`HEAD_BYTES_MAX`] bytes and a payload of `bytes`, which `fill` writes in
     /// its place (all of it). `fill` is called before this returns, or not at all when it is refused.
@@ -197,10 +197,17 @@ pub trait Transport {
     }
 
     /// Publishes a registration in `slot` (below [`PUBLISHED_MAX`]), or with `None` takes it back. When it
-    /// was taken back, no peer reaches that memory by this key any more: this returns after the last access that
-    /// had begun. One that was posted and whose turn has not come is refused.
+    /// was taken back, no peer begins to access that memory by this key any more: see [`Transport::settle`] for those that
+    /// have begun. An access that was posted and whose turn has not come is refused.
     fn publish(&mut self, slot: u32, what: Option<Published>) {
         let _ = (slot, what);
+    }
+
+    /// Waits, for a bounded time, until the accesses have ended that had begun by a key that was taken back; false when one
+    /// has not: its peer is stopped, or starved, and the memory may change when it goes on.
+    fn settle(&mut self, key: u64) -> bool {
+        let _ = key;
+        true
     }
 
     /// Begins an access of ours to memory that the peer published: until [`Transport::leave`] it stays

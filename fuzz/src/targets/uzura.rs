@@ -28,18 +28,18 @@ struct Liar {
 }
 
 impl Transport for Liar {
-    fn packet_bytes_max(&self) -> usize {
+    fn packet_bytes_max(&self, _peer: Peer) -> usize {
         8192
     }
 
     fn send(
         &mut self,
-        _: Peer,
+        peer: Peer,
         head: &[u8],
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Refused> {
-        assert!(head.len() <= HEAD_BYTES_MAX && bytes <= self.packet_bytes_max());
+        assert!(head.len() <= HEAD_BYTES_MAX && bytes <= self.packet_bytes_max(peer));
         self.sent += 1;
         if self.sent.is_multiple_of(5) {
             return Err(Refused::Full);

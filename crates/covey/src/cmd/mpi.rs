@@ -31,7 +31,7 @@ enum Command {
 /// The lines are for a shell. Each library is named, and why one cannot be used: it needs libfabric, which
 /// Debian's MPICH is built without. A library that is not in PATH, such as one of a Python package, is found
 /// when its bin directory comes first there. The longest message that is sent at once is that of tune.toml, if
-/// there is one.
+/// there is one. Whether short messages go by raw Ethernet is what COVEY_FI_ETHERNET says now.
 ///
 /// Exit code 1 when libcovey-fi.so is missing, or no library can use it.
 #[derive(clap::Args, Debug)]
@@ -78,12 +78,19 @@ fn print(able: &[Mpi], unable: &[Mpi], variables: &[String], context: &Context) 
         for mpi in unable {
             out.extend(format!("# not {}: it is built without libfabric\n", mpi.name).bytes());
         }
+        if !environment_has_ethernet(variables) {
+            out.extend(NO_ETHERNET.bytes());
+        }
         for word in variables {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             out.extend(format!("export {name}={}\n", in_shell(value)).bytes());
         }
         Ok(())
     })
+}
+
+fn environment_has_ethernet(variables: &[String]) -> bool {
+    variables.iter().any(|word| word.starts_with(ETHERNET))
 }
 
 /// A value as one word of a shell.
@@ -116,6 +123,8 @@ pub(super) fn common(directory: &Path, eager_limit: Option<u64>) -> Vec<String> 
     all.extend(
         eager_limit.map(|bytes| format!("COVEY_FI_EAGER_LIMIT={}", bytes.min(EAGER_BYTES_MAX))),
     );
+    let ethernet = std::env::var(ETHERNET).ok().filter(|value| !value.is_empty());
+    all.extend(ethernet.map(|value| format!("{ETHERNET}={value}")));
     all
 }
 
@@ -129,6 +138,10 @@ fn missing() -> Error {
         "`make install` installs it below lib/libfabric; COVEY_FI_LIBRARY names another place",
     )
 }
+
+/// Whether short messages between nodes go by raw Ethernet.
+const ETHERNET: &str = "COVEY_FI_ETHERNET";
+const NO_ETHERNET: &str = "# not COVEY_FI_ETHERNET: between nodes messages go by TCP; measured tries raw Ethernet, which needs CAP_NET_RAW\n";
 
 /// What the provider's window has room for.
 const EAGER_BYTES_MAX: u64 = 64 << 10;

@@ -13,6 +13,10 @@ fn mpi_env(home: &Home, words: &[&str]) -> (Option<i32>, String, String) {
     let mut command = command(&home.path("."));
     command.env("PATH", format!("{}:/usr/bin:/bin", home.path("bin").display()));
     command.env("COVEY_FI_LIBRARY", home.path("lib dir/libcovey-fi.so"));
+    command.env_remove("COVEY_FI_ETHERNET");
+    if words.contains(&"mpich") {
+        command.env("COVEY_FI_ETHERNET", "measured");
+    }
     let done = command.args(["mpi", "env"]).args(words).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (done.status.code(), text(done.stdout), text(done.stderr))
@@ -38,8 +42,10 @@ fn each_library_gets_its_variables_and_one_without_libfabric_is_named() {
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines[0], "# Open MPI 4.1.4");
     assert_eq!(lines[1], "# not MPICH 4.0.2: it is built without libfabric");
-    assert!(lines[2].ends_with("/lib dir'") && lines[2].starts_with("export FI_PROVIDER_PATH='"));
+    assert!(lines[2].starts_with("# not COVEY_FI_ETHERNET: "), "{stdout}");
+    assert!(lines[3].ends_with("/lib dir'") && lines[3].starts_with("export FI_PROVIDER_PATH='"));
     assert!(lines.contains(&"export OMPI_MCA_mtl=ofi"), "{stdout}");
+    assert!(lines.contains(&"export OMPI_MCA_osc='^ucx'"), "{stdout}");
     assert!(!stdout.contains("MPIR_CVAR"), "{stdout}");
 
     let (code, _, stderr) = mpi_env(&home, &["--mpi", "mpich"]);
@@ -49,6 +55,7 @@ fn each_library_gets_its_variables_and_one_without_libfabric_is_named() {
     let (code, stdout, _) = mpi_env(&home, &["--mpi", "mpich"]);
     assert_eq!(code, Some(0));
     assert!(stdout.contains("export FI_PROVIDER=covey"), "{stdout}");
+    assert!(stdout.contains("export COVEY_FI_ETHERNET=measured"), "{stdout}");
 
     // What was measured is told, up to what the provider has room for.
     home.run(["genconfig", "--io", "localhost"]).ok();

@@ -138,8 +138,7 @@ impl Endpoint {
         if bytes == 0 || others.clone().any(|pieces| pieces.bytes() != bytes) {
             return Err(Errno(libc::EINVAL));
         }
-        let most = BYTES_MAX.min(self.engine.atomic_bytes_max());
-        if bytes > if is_injected { TX.inject_size } else { most } {
+        if bytes > if is_injected { TX.inject_size } else { BYTES_MAX } {
             return Err(Errno(libc::EMSGSIZE));
         }
         self.check_room(self.tx.cq, avs, queues)?;

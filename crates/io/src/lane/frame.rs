@@ -167,6 +167,8 @@ pub(super) struct Offer {
     pub lane: u32,
     pub key: u64,
     pub frame_bytes_max: u16,
+    /// Frames that may be without acknowledgement.
+    pub window: u16,
 }
 
 impl About {
@@ -207,6 +209,7 @@ impl Offer {
             &self.lane.to_le_bytes(),
             &self.key.to_le_bytes(),
             &self.frame_bytes_max.to_le_bytes(),
+            &self.window.to_le_bytes(),
         ]
         .concat()
     }
@@ -216,13 +219,15 @@ impl Offer {
         let (number, rest) = rest.split_first_chunk()?;
         let (lane, rest) = rest.split_first_chunk()?;
         let (key, rest) = rest.split_first_chunk()?;
-        let frame_bytes_max = u16::from_le_bytes(rest.try_into().ok()?);
+        let (frame_bytes_max, rest) = rest.split_first_chunk()?;
+        let window = u16::from_le_bytes(rest.try_into().ok()?);
         Some(Offer {
             place: *place,
             number: u32::from_le_bytes(*number),
             lane: u32::from_le_bytes(*lane),
             key: u64::from_le_bytes(*key),
-            frame_bytes_max,
+            frame_bytes_max: u16::from_le_bytes(*frame_bytes_max),
+            window,
         })
     }
 }
@@ -273,11 +278,12 @@ mod tests {
 
     #[test]
     fn what_is_said_about_a_lane_comes_back() {
-        let offer =
-            Offer { place: [7; PLACE_BYTES], number: 1, lane: 2, key: 3, frame_bytes_max: 1500 };
+        let (place, frame_bytes_max) = ([7; PLACE_BYTES], 1500);
+        let offer = Offer { place, number: 1, lane: 2, key: 3, frame_bytes_max, window: 8 };
         let (head, payload) = About::Offer(offer).encode();
         assert_eq!(head, [0xc0, 0]);
-        let expected = [&[7; 10][..], &[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0xdc, 5]];
+        let expected =
+            [&[7; 10][..], &[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0xdc, 5, 8, 0]];
         assert_eq!(payload, expected.concat());
         let all = [
             About::Offer(offer),

@@ -30,13 +30,16 @@ pub(super) struct Link {
     pub missed: u32,
     /// The wire had nothing more when it was looked at after that.
     pub is_missing: bool,
-    /// Frames that did not leave, since one did.
+    /// Frames that did not leave, since one did; and since when the wire is busy.
     pub failed: u32,
+    pub busy_ns: Option<u64>,
     /// When it is measured again, and after how long the next time.
     pub again_ns: Option<u64>,
     pub pause_ns: u64,
     /// It broke the rules.
     pub is_wrong: bool,
+    /// The engine wants nothing of it any more.
+    pub is_let_go: bool,
 }
 
 /// What the stream has brought about a lane.
@@ -50,7 +53,10 @@ pub(super) enum Word {
 impl Link {
     /// Whether a frame is from the peer that was told the key.
     pub fn is_ours(&self, header: &Header) -> bool {
-        !self.is_dead && self.here.is_some_and(|here| here.key == header.key)
+        !self.is_dead
+            && !self.is_wrong
+            && !self.is_let_go
+            && self.here.is_some_and(|here| here.key == header.key)
     }
 
     pub fn take(
@@ -80,6 +86,9 @@ impl Link {
 
     /// What the stream has brought.
     pub fn hear(&mut self, peer: Peer, about: Option<About>, sink: &mut impl Sink) -> Word {
+        if self.is_let_go {
+            return Word::Any;
+        }
         match about {
             Some(About::Offer(offer)) => return Word::Offer(offer),
             Some(About::Use) => return Word::Use,
@@ -120,6 +129,11 @@ impl Link {
         self.measure_later(now);
     }
 
+    /// Nothing is taken from it or sent to it any more.
+    pub fn bury(&mut self) {
+        *self = Link { is_dead: true, is_busy: self.is_busy, ..Link::default() };
+    }
+
     /// Who measures does so again after a while.
     pub fn measure_later(&mut self, now: u64) {
         let (Some(here), Some(there)) = (self.here, self.there) else { return };
@@ -151,6 +165,8 @@ pub(super) struct Through<'a, S> {
     pub sink: &'a mut S,
     pub links: &'a mut Vec<Link>,
     pub heard: Vec<(Peer, Word)>,
+    /// Peers that are dead as soon as their frames have been taken.
+    pub ended: Vec<Peer>,
 }
 
 impl<S: Sink> Through<'_, S> {
@@ -219,7 +235,14 @@ impl<S: Sink> Sink for Through<'_, S> {
 
     fn dead(&mut self, peer: Peer) {
         let link = self.link(peer);
-        *link = Link { is_dead: true, is_busy: link.is_busy, ..Link::default() };
+        if link.there.is_some() && !link.is_wrong && !link.is_let_go {
+            // Nothing is sent any more.
+            (link.uses, link.measure, link.again_ns) = (false, None, None);
+            link.lane.give_up();
+            self.ended.push(peer);
+            return;
+        }
+        link.bury();
         self.sink.dead(peer);
     }
 }

@@ -1,6 +1,7 @@
 //! Which of two ways to a peer is faster: a few round trips by each, in turn, and the best of either counts.
 //!
-//! A peer answers while it polls, so most round trips measure what its program does; the best ones measure the way.
+//! A peer answers while it polls, so most round trips measure what its program does; the best ones measure the way. Half of
+//! the wire's carry the longest frame: a network that loses those is not used.
 
 /// Round trips by each way.
 const ROUNDS: u32 = 16;
@@ -15,8 +16,16 @@ pub(super) enum Next {
     /// Wait for an answer.
     Nothing,
     PingStream,
-    PingWire(u32),
+    /// In this round, by a frame of this length.
+    PingWire(u32, Length),
     Done(Outcome),
+}
+
+/// How long a frame is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    Shortest,
+    Longest,
 }
 
 /// The best round trips.
@@ -88,7 +97,8 @@ impl Measure {
             State::Stream { since } => {
                 self.stream_ns = self.stream_ns.min(now.saturating_sub(since));
                 self.state = State::Wire { since: now };
-                Next::PingWire(self.round)
+                let is_even = self.round.is_multiple_of(2);
+                Next::PingWire(self.round, if is_even { Length::Shortest } else { Length::Longest })
             }
             State::Doubts { has_answer, .. } => {
                 self.lost += u32::from(!has_answer);
@@ -135,8 +145,8 @@ impl Measure {
 mod tests {
     use super::*;
 
-    /// Runs one over ways that take so long; none where the wire loses everything.
-    fn run(stream: u64, wire: Option<u64>) -> Outcome {
+    /// Runs one over ways that take so long, the wire by the length of the frame; none where it loses it.
+    fn run(stream: u64, wire: impl Fn(Length) -> Option<u64>) -> Outcome {
         let (mut measure, mut now) = (Measure::new(), 0);
         let mut next = measure.go_on(now);
         loop {
@@ -145,7 +155,7 @@ mod tests {
                     now += stream;
                     measure.by_stream(now)
                 }
-                Next::PingWire(round) => match wire {
+                Next::PingWire(round, length) => match wire(length) {
                     Some(wire) => {
                         now += wire;
                         measure.by_wire(round, now)
@@ -163,18 +173,28 @@ mod tests {
 
     #[test]
     fn the_wire_is_taken_where_it_is_clearly_better_and_not_where_it_is_lost() {
-        assert!(run(10_000, Some(8_999)).is_wire_better());
-        assert!(!run(10_000, Some(9_000)).is_wire_better());
-        let lost = run(10_000, None);
+        assert!(run(10_000, |_| Some(8_999)).is_wire_better());
+        assert!(!run(10_000, |_| Some(9_000)).is_wire_better());
+        let lost = run(10_000, |_| None);
         assert_eq!(lost, Outcome { stream_ns: 10_000, wire_ns: None });
         assert!(!lost.is_wire_better());
+    }
+
+    #[test]
+    fn a_wire_that_loses_long_frames_is_not_taken() {
+        let lost = run(10_000, |length| (length == Length::Shortest).then_some(1_000));
+        assert_eq!(lost.wire_ns, None);
+        // A long one takes longer, which is no reason against the wire.
+        let best =
+            run(10_000, |length| Some(if length == Length::Shortest { 1_000 } else { 20_000 }));
+        assert_eq!(best.wire_ns, Some(1_000));
     }
 
     #[test]
     fn a_peer_that_computes_has_lost_nothing() {
         let mut measure = Measure::new();
         assert_eq!(measure.go_on(0), Next::PingStream);
-        assert_eq!(measure.by_stream(5_000), Next::PingWire(0));
+        assert_eq!(measure.by_stream(5_000), Next::PingWire(0, Length::Shortest));
         // It answers neither way for a second; then both come.
         assert_eq!(measure.go_on(1_000_000_000), Next::PingStream);
         assert_eq!(measure.go_on(2_000_000_000), Next::Nothing);

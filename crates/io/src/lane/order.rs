@@ -10,10 +10,10 @@ use super::frame::{self, HEADER_BYTES, Header, Kind, PREFIX_BYTES, Packets};
 use covey_wire::transport::HEAD_BYTES_MAX;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Frames that may be without acknowledgement, and that are kept for being early, and for the stream.
+/// Frames that may be without acknowledgement at most, and that are kept for being early, and for the stream.
 pub(super) const WINDOW: usize = 64;
-/// After so many frames the receiver acknowledges, without being asked.
-const ACK_FRAMES: u32 = 16;
+/// The receiver acknowledges after this part of the window, without being asked.
+const ACK_PART: u32 = 4;
 /// After so long at the latest.
 const ACK_NS: u64 = 200_000;
 /// A frame that is not acknowledged for so long goes again.
@@ -51,6 +51,9 @@ pub(super) struct Lane {
     /// The number of the next frame, and those that are not acknowledged: the last one before it last.
     next: u32,
     open: VecDeque<Open>,
+    /// Frames that may be open, and that the other side may have open.
+    window: usize,
+    their_window: u32,
     /// So many of the first of them went again.
     resent: usize,
     /// A frame to which packets are added; empty when there is none.
@@ -84,6 +87,12 @@ struct Held {
 }
 
 impl Lane {
+    /// Both sides have said how many frames there may be without acknowledgement.
+    pub fn begin(&mut self, window: u16, their_window: u16) {
+        self.window = usize::from(window).min(WINDOW);
+        self.their_window = u32::from(their_window);
+    }
+
     /// Whether a packet fits into a frame of so many bytes.
     pub fn fits(head: &[u8], bytes: usize, frame_bytes_max: usize) -> bool {
         let packet = PREFIX_BYTES + head.len() + bytes;
@@ -92,7 +101,7 @@ impl Lane {
 
     /// Whether no frame can be sent now.
     pub fn is_full(&self) -> bool {
-        self.open.len() >= WINDOW
+        self.open.len() >= self.window
     }
 
     /// Whether packets wait for others to leave with them.
@@ -115,8 +124,8 @@ impl Lane {
         frame::add(&mut self.building, head, bytes, fill);
     }
 
-    /// The next frame, to be sent now under these names.
-    pub fn finish(&mut self, number: u32, lane: u32, key: u64) -> Option<&[u8]> {
+    /// The next frame and its number, to be sent now under these names.
+    pub fn finish(&mut self, number: u32, lane: u32, key: u64) -> Option<(u32, &[u8])> {
         if self.building.is_empty() {
             return None;
         }
@@ -126,7 +135,21 @@ impl Lane {
         self.told();
         self.next = self.next.wrapping_add(1);
         self.open.push_back(Open { frame, due_ns: None });
-        self.open.back().map(|open| &open.frame[..])
+        self.open.back().map(|open| (header.sequence, &open.frame[..]))
+    }
+
+    /// All frames before this one have come, or went again.
+    pub fn awaited(&self) -> u32 {
+        self.next.wrapping_sub((self.open.len() - self.resent) as u32)
+    }
+
+    /// The last frame did not leave, and is to be tried again: others may still be added.
+    pub fn take_back(&mut self) {
+        let Some(Open { frame, .. }) = self.open.pop_back() else { return };
+        debug_assert!(self.building.is_empty());
+        self.building = frame;
+        self.next = self.next.wrapping_sub(1);
+        self.owe(Owes::Later(None));
     }
 
     /// The last frame did not leave: it goes by the stream.
@@ -289,7 +312,7 @@ impl Lane {
     fn took_one(&mut self) {
         self.expected = self.expected.wrapping_add(1);
         self.unacknowledged += 1;
-        let is_much = self.unacknowledged >= ACK_FRAMES;
+        let is_much = self.unacknowledged >= self.their_window / ACK_PART;
         self.owe(if is_much { Owes::Now } else { Owes::Later(None) });
     }
 

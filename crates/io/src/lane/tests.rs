@@ -59,7 +59,7 @@ fn nodes(carriers: &Carriers, count: usize, choice: Choice) -> Vec<Node> {
 impl Node {
     /// Sends a packet of any length, if it is taken.
     fn send(&mut self, me: usize, other: usize, rng: &mut Rng) -> Result<(), Refused> {
-        let longest = self.laned.packet_bytes_max();
+        let longest = self.laned.packet_bytes_max(Carriers::peer(me, other));
         let bytes = if rng.chance(700) { rng.index(100) } else { rng.index(longest + 1) };
         let mark = rng.next() as u8;
         let head = [1, mark, rng.next() as u8];
@@ -256,6 +256,95 @@ fn what_was_sent_before_the_end_arrives_though_the_wire_has_lost_it() {
     }
     let heard: Vec<_> = nodes[0].heard.packets.iter().map(|(_, packet)| packet.clone()).collect();
     assert_eq!(heard, sent);
+}
+
+#[test]
+fn frames_that_came_before_the_end_are_taken_before_the_peer_is_dead() {
+    for budget in [1, 5, 16] {
+        let (carriers, mut nodes, mut rng) = pair();
+        while nodes[0].sent[1].len() < 20 {
+            let frame = [1, 7, rng.next() as u8];
+            let sent = nodes[0].laned.send(Peer(0), &frame, 8, |place| place.fill(7));
+            sent.expect("there is room");
+            nodes[0].sent[1].push([&frame[..], &[8, 0, 0, 0]].concat());
+        }
+        // It ends without a word: nothing goes by the stream.
+        carriers.kill(0);
+        until(&carriers, &mut nodes[1..], |nodes| !nodes[0].heard.dead.is_empty());
+        let heard = nodes[1].heard.packets.iter().map(|(_, packet)| packet);
+        assert!(heard.eq(&nodes[0].sent[1]), "budget {budget}");
+        assert_eq!(nodes[1].heard.dead, [Peer(0)]);
+    }
+}
+
+#[test]
+fn a_flood_of_frames_does_not_keep_a_dead_peer_from_being_reported() {
+    let (carriers, mut nodes, _) = pair();
+    carriers.kill(0);
+    for _ in 0..10_000 {
+        for _ in 0..40 {
+            nodes[0].laned.wire().send(Peer(0), &[0; 60]);
+        }
+        carriers.step();
+        nodes[1].poll(16);
+        if !nodes[1].heard.dead.is_empty() {
+            return;
+        }
+    }
+    panic!("it is not reported");
+}
+
+#[test]
+fn a_wire_that_is_busy_is_kept_and_nothing_is_lost() {
+    let (carriers, mut nodes, mut rng) = pair();
+    for _ in 0..20 {
+        nodes[0].laned.wire().fill(true);
+        for _ in 0..20 {
+            let _ = nodes[0].send(0, 1, &mut rng);
+            carriers.step();
+            nodes.iter_mut().for_each(|node| node.poll(16));
+        }
+        nodes[0].laned.wire().fill(false);
+        let before = carriers.frames_sent();
+        until(&carriers, &mut nodes, is_all_heard);
+        assert!(carriers.frames_sent() > before && nodes[0].laned.uses_wire(Peer(0)));
+    }
+    // One that stays busy is left.
+    nodes[0].laned.wire().fill(true);
+    for _ in 0..1000 {
+        let _ = nodes[0].send(0, 1, &mut rng);
+        carriers.step();
+        nodes.iter_mut().for_each(|node| node.poll(16));
+    }
+    until(&carriers, &mut nodes, is_all_heard);
+    assert!(!nodes[0].laned.uses_wire(Peer(0)));
+}
+
+#[test]
+fn no_more_frames_are_under_way_than_their_receiver_has_room_for() {
+    for window in [1, 2, 8, 64] {
+        let (carriers, mut nodes, _) = pair();
+        let there = nodes[0].laned.links[0].there.as_mut().expect("it was told");
+        let offer = Offer { window, ..*there };
+        *there = offer;
+        nodes[0].laned.links[0].lane.begin(window, window);
+        nodes[1].laned.links[0].lane.begin(window, window);
+        let before = carriers.frames_sent();
+        let word = |node: &mut Node| {
+            let sent = node.laned.send(Peer(0), b"\x01\x02", 8, |place| place.fill(2));
+            sent.is_ok().then(|| node.sent[1].push(vec![1, 2, 8, 0, 0, 0]))
+        };
+        while word(&mut nodes[0]).is_some() {}
+        assert_eq!(carriers.frames_sent() - before, u64::from(window));
+        // Its receiver acknowledges before the window is full, so that nobody waits for a clock.
+        for _ in 0..100 {
+            while word(&mut nodes[0]).is_some() {}
+            nodes[1].poll(16);
+            nodes[0].poll(16);
+        }
+        assert!(nodes[0].sent[1].len() >= 100, "window {window}: {}", nodes[0].sent[1].len());
+        until(&carriers, &mut nodes, is_all_heard);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::frame::{About, Kind, Offer};
 use super::link::Word;
-use super::measure::{Measure, Next};
+use super::measure::{Length, Measure, Next};
 use super::order::Owes;
 use super::{Choice, Laned, Stream, Wire};
 use covey_wire::Peer;
@@ -31,7 +31,7 @@ impl<T: Stream, W: Wire> Laned<T, W> {
         if link.is_dead {
             return;
         }
-        if std::mem::take(&mut link.is_wrong) {
+        if link.is_wrong {
             return self.stream.expel(peer);
         }
         if !self.gathers && link.lane.is_building() {
@@ -47,7 +47,7 @@ impl<T: Stream, W: Wire> Laned<T, W> {
         let link = &mut self.links[peer.0 as usize];
         let owes = link.lane.owes;
         if link.lane.owes_now(now) {
-            self.emit_word(peer, if owes == Owes::Gap { Kind::Gap } else { Kind::Ack }, None);
+            self.emit_word(peer, if owes == Owes::Gap { Kind::Gap } else { Kind::Ack });
         }
         self.tell(peer, now);
     }
@@ -61,6 +61,7 @@ impl<T: Stream, W: Wire> Laned<T, W> {
                 return;
             }
             link.lane.resent();
+            self.wire.release(peer, link.lane.awaited());
         }
         while let Some(about) = link.says.front() {
             if !say(&mut self.stream, peer, about) {
@@ -91,7 +92,13 @@ impl<T: Stream, W: Wire> Laned<T, W> {
         match next {
             Next::Nothing => {}
             Next::PingStream => link.says.push_back(About::Ping),
-            Next::PingWire(round) => self.emit_word(peer, Kind::Ping, Some(round)),
+            Next::PingWire(round, length) => {
+                let bytes = match length {
+                    Length::Shortest => 0,
+                    Length::Longest => link.frame_bytes_max,
+                };
+                self.emit_ping(peer, Kind::Ping, round, bytes);
+            }
             Next::Done(outcome) => {
                 link.measure = None;
                 link.outcome = Some(outcome);
@@ -131,6 +138,7 @@ impl<T: Stream, W: Wire> Laned<T, W> {
                 Word::Any => {}
             }
             self.is_urgent = true;
+            self.wire.release(peer, self.links[peer.0 as usize].lane.awaited());
             self.has_suspects |= self.links[peer.0 as usize].is_suspect();
             self.see_to(peer);
         }
@@ -140,10 +148,14 @@ impl<T: Stream, W: Wire> Laned<T, W> {
         let link = &mut self.links[peer.0 as usize];
         let Some(here) = link.here else { return };
         let bytes = usize::from(offer.frame_bytes_max.min(here.frame_bytes_max));
-        if link.there.is_some() || bytes < FRAME_BYTES_MIN || !self.wire.connect(peer, &offer.place)
+        if link.there.is_some()
+            || offer.window == 0
+            || bytes < FRAME_BYTES_MIN
+            || !self.wire.connect(peer, &offer.place)
         {
             return;
         }
+        link.lane.begin(offer.window, here.window);
         (link.there, link.frame_bytes_max) = (Some(offer), bytes);
         // One of the two measures.
         if here.key < offer.key {

@@ -6,13 +6,17 @@
 //! beside each other. `docs/design/0037-raw-ethernet.md` says why it is not AF_XDP.
 
 mod interface;
+mod keeper;
 mod ring;
+mod shares;
 
-use crate::lane::{PLACE_BYTES, Wire};
+use crate::lane::{PLACE_BYTES, Sent, Wire};
 use covey_wire::Peer;
 use interface::Interface;
-use ring::{Port, Sent};
+use keeper::Keeper;
+use ring::{Port, Way};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use shares::Share;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,15 +33,18 @@ pub struct Ethernet {
     routes: Vec<Option<Route>>,
     /// Which port is asked first.
     turn: usize,
+    keeper: Keeper,
     /// What the kernel watches while we sleep.
     events: OwnedFd,
     begun: Instant,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Route {
     port: usize,
-    to: [u8; 6],
+    share: Share,
+    /// None until the peer has said where it is found.
+    way: Option<Way>,
 }
 
 /// How frames reach us from a peer.
@@ -49,6 +56,8 @@ pub struct Reached {
     pub number: u32,
     /// Longest frame.
     pub frame_bytes_max: u16,
+    /// Frames that it may have under way.
+    pub window: u16,
 }
 
 impl Ethernet {
@@ -59,6 +68,7 @@ impl Ethernet {
             ports: Vec::new(),
             routes: Vec::new(),
             turn: 0,
+            keeper: Keeper::default(),
             events,
             begun: Instant::now(),
         })
@@ -70,7 +80,7 @@ impl Ethernet {
     }
 
     /// How a peer reaches us, with which there is a connection between these two addresses. None where it goes by
-    /// no Ethernet, or through a router.
+    /// no Ethernet, or through a router, and where there is no room for the frames of another peer.
     pub fn reach(
         &mut self,
         peer: Peer,
@@ -82,14 +92,16 @@ impl Ethernet {
             return Ok(None);
         }
         let port = self.port(&interface)?;
+        self.forget(peer);
+        let Some(share) = self.ports[port].shares.take() else { return Ok(None) };
         while self.routes.len() <= peer.0 as usize {
             self.routes.push(None);
         }
-        self.routes[peer.0 as usize] = Some(Route { port, to: [0; 6] });
+        self.routes[peer.0 as usize] = Some(Route { port, share, way: None });
         let mut place = [0; PLACE_BYTES];
         place[..6].copy_from_slice(&interface.mac);
         let (number, frame_bytes_max) = (self.ports[port].number, interface.frame_bytes_max());
-        Ok(Some(Reached { place, number, frame_bytes_max }))
+        Ok(Some(Reached { place, number, frame_bytes_max, window: share.window }))
     }
 
     /// Frames that the kernel had no room for, and dropped.
@@ -113,18 +125,43 @@ impl Ethernet {
     }
 }
 
+#[inline]
+fn way_of(routes: &[Option<Route>], peer: Peer) -> Option<&Way> {
+    routes.get(peer.0 as usize)?.as_ref()?.way.as_ref()
+}
+
 impl Wire for Ethernet {
     fn connect(&mut self, peer: Peer, at: &[u8; PLACE_BYTES]) -> bool {
         let Some(Some(route)) = self.routes.get_mut(peer.0 as usize) else { return false };
         let ([to @ .., 0, 0, 0, 0], false) = (at, at[0] & 1 != 0) else { return false };
-        route.to = *to;
+        route.way = Some(self.ports[route.port].way(*to));
         true
     }
 
     #[inline]
-    fn send(&mut self, peer: Peer, frame: &[u8]) -> bool {
-        let Some(Some(Route { port, to })) = self.routes.get(peer.0 as usize) else { return false };
-        self.ports[*port].send(*to, frame) == Sent::Yes
+    fn send(&mut self, peer: Peer, frame: &[u8]) -> Sent {
+        way_of(&self.routes, peer).map_or(Sent::No, |way| way.send(frame))
+    }
+
+    fn keep(&mut self, peer: Peer, sequence: u32, frame: &[u8]) {
+        let Ethernet { routes, keeper, .. } = self;
+        if let Some(way) = way_of(routes, peer) {
+            keeper.keep(peer, sequence, frame, way);
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, peer: Peer, before: u32) {
+        self.keeper.release(peer, before);
+    }
+
+    fn forget(&mut self, peer: Peer) {
+        self.keeper.release_all(peer);
+        if let Some(Route { port, share, .. }) =
+            self.routes.get_mut(peer.0 as usize).and_then(Option::take)
+        {
+            self.ports[port].shares.give_back(share);
+        }
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 //! Endpoints find each other by an [`Address`], which the program hands on as it likes. Nothing waits: who is called
 //! has a number at once, takes packets when it has been met, and is found to be dead when it cannot be. Whoever comes, and
 //! whoever is called, proves that it knows the job's [`Secret`]; nobody else becomes a peer, and a bounded number
-//! of strangers is heard at a time.
+//! of strangers is heard at a time. Two processes of one machine and user may also meet at a [`Place`] that both know.
 //!
 //! ```text
 //!   call(address) ──► Meeting ──► Near: its socket, then memory      the same machine, user, network namespace
@@ -20,12 +20,13 @@ mod address;
 mod door;
 mod greeting;
 mod line;
+mod meet;
 mod secret;
 mod sides;
 
 use super::ethernet::Ethernet;
 use super::own::Own;
-use super::packets::{Options, Tcp};
+use super::packets::{Options, PACKET_BYTES_MAX, Tcp};
 use super::shm::{self, Shm};
 use crate::lane::{Choice, Laned, Outcome};
 use covey_wire::transport::{OneCopy, Published, Refused, Sink, Transfer};
@@ -39,6 +40,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 pub use address::{ADDRESS_BYTES, Address};
+pub use meet::Place;
 pub use secret::{SECRET_VARIABLE, Secret};
 
 /// How an endpoint is found, and what it uses.
@@ -66,8 +68,8 @@ impl Default for Settings {
 pub struct Mixed {
     sides: Sides,
     door: Option<Door>,
-    /// Peers that the engine was told of.
-    told: usize,
+    /// Others may come by TCP at any time.
+    listens_by_tcp: bool,
     events: OwnedFd,
     /// This endpoint as its own peer, and what it has sent to itself.
     own: Option<Peer>,
@@ -91,7 +93,7 @@ impl Mixed {
         Ok(Mixed {
             sides: Sides::new(shm, Laned::new(tcp, ethernet, settings.ethernet)),
             door: None,
-            told: 0,
+            listens_by_tcp: false,
             events,
             own: None,
             own_packets: VecDeque::new(),
@@ -207,16 +209,22 @@ impl Mixed {
         {
             door.look(&mut self.sides, &self.events);
         }
+        if self.listens_by_tcp && self.sides.far.is_empty() {
+            // Where there are peers already, TCP finds others while it is polled.
+            self.sides.tcp.stream().meet();
+            self.sides.meet_far();
+        }
     }
 
     /// Tells the engine who has joined.
     fn tell(&mut self, sink: &mut impl Sink) -> usize {
-        let begun = self.told;
-        while self.told < self.sides.all.len() {
-            sink.joined(Peer(self.told as u32));
-            self.told += 1;
+        let Sides { all, told, .. } = &mut self.sides;
+        let begun = *told;
+        while *told < all.len() {
+            sink.joined(Peer(*told as u32));
+            *told += 1;
         }
-        self.told - begun
+        *told - begun
     }
 
     /// Gives the engine what it has sent to itself.
@@ -233,8 +241,13 @@ impl Mixed {
 
 impl Transport for Mixed {
     #[inline]
-    fn packet_bytes_max(&self) -> usize {
-        self.sides.shm.packet_bytes_max().min(self.sides.tcp.packet_bytes_max())
+    fn packet_bytes_max(&self, peer: Peer) -> usize {
+        match self.sides.of(peer) {
+            Side::Near(near) => self.sides.shm.packet_bytes_max(Peer(near)),
+            Side::Far(far) => self.sides.tcp.packet_bytes_max(Peer(far)),
+            // What every side can carry.
+            _ => self.sides.shm.packet_bytes_max(peer).min(PACKET_BYTES_MAX),
+        }
     }
 
     #[inline]
@@ -289,11 +302,11 @@ impl Transport for Mixed {
 
     #[inline]
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
-        if budget > 0 && self.door.is_some() {
+        if budget > 0 && (self.door.is_some() || self.listens_by_tcp) {
             self.look_around();
         }
         let mut happened = 0;
-        if self.told < self.sides.all.len() {
+        if self.sides.told < self.sides.all.len() {
             happened += self.tell(sink);
         }
         while let Some(peer) = self.sides.lost.pop_front() {
@@ -377,6 +390,10 @@ impl Transport for Mixed {
         self.sides.shm.publish(slot, what);
     }
 
+    fn settle(&mut self, key: u64) -> bool {
+        self.sides.shm.settle(key)
+    }
+
     #[inline]
     fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
         let near = self.near(peer)?;
@@ -401,7 +418,7 @@ impl Transport for Mixed {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let is_quiet = self.told == self.sides.all.len()
+        let is_quiet = self.sides.told == self.sides.all.len()
             && self.sides.lost.is_empty()
             && self.own_packets.is_empty();
         if !is_quiet || !self.sides.shm.prepare_sleep() {

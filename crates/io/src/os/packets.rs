@@ -131,6 +131,11 @@ impl Tcp {
         self.arrived.pop_front()
     }
 
+    /// The last of its peers, if there are any.
+    pub(super) fn last(&self) -> Option<Peer> {
+        self.links.len().checked_sub(1).map(|last| Peer(last as u32))
+    }
+
     /// Where it listens.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref()?.local_addr().ok()
@@ -252,7 +257,7 @@ impl Tcp {
     }
 
     /// Takes in who has come, and makes peers of those that have said hello.
-    fn meet(&mut self) {
+    pub(super) fn meet(&mut self) {
         if let Some(listener) = &self.listener {
             while self.strangers.len() < STRANGERS_MAX
                 && let Ok((stream, from)) = listener.accept()
@@ -286,7 +291,7 @@ impl Transport for Tcp {
         Tcp::leave(self, peer);
     }
 
-    fn packet_bytes_max(&self) -> usize {
+    fn packet_bytes_max(&self, _peer: Peer) -> usize {
         PACKET_BYTES_MAX
     }
 

@@ -34,6 +34,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 pub use channel::{COPIED, Channel, Copied, Met, meet};
 pub(super) use sleep::has_event;
@@ -288,7 +289,7 @@ impl Shm {
 
 impl Transport for Shm {
     #[inline]
-    fn packet_bytes_max(&self) -> usize {
+    fn packet_bytes_max(&self, _peer: Peer) -> usize {
         ring::PACKET_BYTES_MAX
     }
 
@@ -402,7 +403,7 @@ impl Transport for Shm {
             return;
         }
         let row = self.arena.row(slot);
-        let was = row.key.swap(0, Ordering::SeqCst);
+        row.key.swap(0, Ordering::SeqCst);
         if let Some(what) = what {
             row.address.store(what.span.address, Ordering::Relaxed);
             row.bytes.store(what.span.bytes, Ordering::Relaxed);
@@ -411,9 +412,11 @@ impl Transport for Shm {
             return;
         }
         barrier::heavy();
-        for link in &mut self.links {
-            link.wait_for_access(was);
-        }
+    }
+
+    fn settle(&mut self, key: u64) -> bool {
+        let until = Instant::now() + ACCESS;
+        self.links.iter_mut().all(|link| link.wait_for_access(key, until))
     }
 
     #[inline]
@@ -450,6 +453,8 @@ impl Transport for Shm {
     }
 }
 
+/// How long an access of a peer is waited for. It is as long as a copy, and as its process is kept from a CPU.
+const ACCESS: Duration = Duration::from_secs(2);
 /// Between two looks at who has gone: some 100 us of polling.
 const EMPTY_POLLS_MAX: u32 = 1 << 14;
 

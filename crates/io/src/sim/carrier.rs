@@ -411,7 +411,7 @@ enum Next {
 }
 
 impl Transport for SimTransport {
-    fn packet_bytes_max(&self) -> usize {
+    fn packet_bytes_max(&self, _peer: Peer) -> usize {
         self.net.borrow().profile.packet_bytes_max
     }
 
@@ -422,7 +422,7 @@ impl Transport for SimTransport {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Refused> {
-        assert!(head.len() <= HEAD_BYTES_MAX && bytes <= self.packet_bytes_max());
+        assert!(head.len() <= HEAD_BYTES_MAX && bytes <= self.packet_bytes_max(peer));
         self.push(peer, |net| {
             // What is not filled is found.
             let mut payload = vec![net.rng.next() as u8; bytes];

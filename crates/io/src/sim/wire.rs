@@ -1,7 +1,7 @@
 //! A simulated wire that loses, doubles and reorders frames, and may be cut.
 
 use super::carrier::{Carriers, Net, Packet, Payload};
-use crate::lane::{PLACE_BYTES, Wire};
+use crate::lane::{PLACE_BYTES, Sent, Wire};
 use covey_wire::Peer;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,11 +13,18 @@ pub struct SimWire {
     me: usize,
     /// From when on nothing that it sends arrives.
     cut: Option<u64>,
+    /// It has no room for frames.
+    is_full: bool,
 }
 
 impl SimWire {
     pub(super) fn new(net: Rc<RefCell<Net>>, me: usize, cut: Option<u64>) -> SimWire {
-        SimWire { net, me, cut }
+        SimWire { net, me, cut, is_full: false }
+    }
+
+    /// Whether it has no room for frames from now on.
+    pub fn fill(&mut self, is_full: bool) {
+        self.is_full = is_full;
     }
 
     /// From now on nothing that it sends arrives.
@@ -36,11 +43,14 @@ impl Wire for SimWire {
         Carriers::index(self.me, peer) < self.net.borrow().ends.len()
     }
 
-    fn send(&mut self, peer: Peer, frame: &[u8]) -> bool {
+    fn send(&mut self, peer: Peer, frame: &[u8]) -> Sent {
         let net = &mut *self.net.borrow_mut();
         let other = Carriers::index(self.me, peer);
+        if self.is_full {
+            return Sent::Busy;
+        }
         if net.rng.chance(net.profile.refused_permille / 8) {
-            return false;
+            return if net.rng.chance(500) { Sent::Busy } else { Sent::No };
         }
         net.frames_sent += 1;
         let lost = net.profile.lost_permille;
@@ -51,7 +61,7 @@ impl Wire for SimWire {
             let payload = Payload::Copied(Vec::new());
             net.ends[other].frames.push(Packet { due, head: frame.to_vec(), payload });
         }
-        true
+        Sent::Yes
     }
 
     fn next(&mut self, mut take: impl FnMut(&[u8])) -> bool {

@@ -11,13 +11,14 @@ use super::what::{Move, Over, Shape, What, matrix_bytes};
 use crate::error::Result;
 use crate::floor::{Asker, PATIENCE, Part};
 use crate::stop::Stop;
+use covey_io::os::mixed::{Mixed, Place, Settings};
 use covey_io::os::own::Own;
-use covey_io::os::packets::{Options, Tcp};
-use covey_io::os::shm::{Settings, Shm};
+use covey_io::os::shm;
 use covey_uzura::{Config, Engine};
 use covey_wire::Peer;
 use half::{Half, Memories, OUTSTANDING};
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use task::{Request, Side, Task, Work};
@@ -26,22 +27,6 @@ use task::{Request, Side, Task, Work};
 const HEAP_BYTES: u64 = 32 << 20;
 /// The longest thing that is measured.
 const BUFFER_BYTES: u64 = matrix_bytes(1000);
-
-/// A half over either transport.
-enum Ours {
-    Memory(Half<Shm, Own>),
-    Tcp(Half<Tcp, Own>),
-}
-
-/// Calls the same method of a half, whichever it is.
-macro_rules! each {
-    ($half:expr, $name:ident($($argument:expr),*)) => {
-        match $half {
-            Ours::Memory(half) => half.$name($($argument),*),
-            Ours::Tcp(half) => half.$name($($argument),*),
-        }
-    };
-}
 
 /// Everything that the engine is measured with.
 pub fn whats(over: Over, sides: &[u64], is_matrices: bool) -> Vec<What> {
@@ -81,7 +66,7 @@ pub fn measure(
     Ok(())
 }
 
-fn one(meter: &mut Meter<'_>, ours: &mut Ours, over: Over, what: What, task: Task) -> Result<()> {
+fn one(meter: &mut Meter<'_>, ours: &mut Half, over: Over, what: What, task: Task) -> Result<()> {
     meter.prepare(|asker| {
         prepare(asker, ours, task)?;
         batch(asker, ours, task, 1)?;
@@ -107,11 +92,11 @@ fn one(meter: &mut Meter<'_>, ours: &mut Ours, over: Over, what: What, task: Tas
     meter.prepare(|asker| check(asker, ours, task))
 }
 
-fn batch(asker: &mut Asker, ours: &mut Ours, task: Task, rounds: u32) -> io::Result<Duration> {
+fn batch(asker: &mut Asker, ours: &mut Half, task: Task, rounds: u32) -> io::Result<Duration> {
     let work = Work { task, rounds };
     ask(asker, Request::Run(work))?;
     let begin = Instant::now();
-    each!(ours, run(work))?;
+    ours.run(work)?;
     Ok(begin.elapsed())
 }
 
@@ -120,16 +105,16 @@ fn ask(asker: &mut Asker, request: Request) -> io::Result<u64> {
     asker.part(first, second)
 }
 
-fn prepare(asker: &mut Asker, ours: &mut Ours, task: Task) -> io::Result<()> {
+fn prepare(asker: &mut Asker, ours: &mut Half, task: Task) -> io::Result<()> {
     let key = ask(asker, Request::Prepare(task))?;
-    each!(ours, prepare(task))?;
-    each!(ours, set_key(key));
+    ours.prepare(task)?;
+    ours.set_key(key);
     Ok(())
 }
 
-fn check(asker: &mut Asker, ours: &mut Ours, task: Task) -> io::Result<()> {
+fn check(asker: &mut Asker, ours: &mut Half, task: Task) -> io::Result<()> {
     let theirs = ask(asker, Request::Check(task))? == 1;
-    if theirs && each!(ours, check(task))? {
+    if theirs && ours.check(task)? {
         Ok(())
     } else {
         Err(io::Error::other("an element of a transposed matrix is wrong"))
@@ -137,54 +122,51 @@ fn check(asker: &mut Asker, ours: &mut Ours, task: Task) -> io::Result<()> {
 }
 
 /// The asking half meets the other.
-fn meet(asker: &mut Asker, over: Over, one_copy: bool, socket: &Path) -> io::Result<Ours> {
-    let mut ours = match over {
+fn meet(asker: &mut Asker, over: Over, one_copy: bool, socket: &Path) -> io::Result<Half> {
+    let mut mixed = mixed(one_copy)?;
+    match over {
         Over::Memory => {
-            let mut shm = shm(one_copy)?;
-            shm.listen(socket)?;
+            mixed.listen_at(Place::Path(socket))?;
             ask(asker, Request::MeetMemory(one_copy))?;
-            let begin = Instant::now();
-            let peer = loop {
-                match shm.accept()? {
-                    Some(peer) => break peer,
-                    None if begin.elapsed() > PATIENCE => {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                    None => std::thread::sleep(Duration::from_micros(100)),
-                }
-            };
-            Ours::Memory(over_memory(shm, peer, Side::Asks, one_copy)?)
         }
         Over::Tcp => {
-            let mut tcp = Tcp::new(Options::default())?;
-            let port = tcp.listen()?.port();
-            ask(asker, Request::MeetTcp(port.into()))?;
-            Ours::Tcp(over_tcp(tcp, Peer(0), Side::Asks))
+            mixed.listen_at(Place::Tcp((Ipv4Addr::LOCALHOST, 0).into()))?;
+            let address = mixed.tcp_address().ok_or(io::ErrorKind::NotConnected)?;
+            ask(asker, Request::MeetTcp(address.port().into()))?;
+        }
+    }
+    let begin = Instant::now();
+    let peer = loop {
+        match mixed.accept()? {
+            Some(peer) => break peer,
+            None if begin.elapsed() > PATIENCE => return Err(io::ErrorKind::TimedOut.into()),
+            None => std::thread::sleep(Duration::from_micros(100)),
         }
     };
-    each!(&mut ours, meet())?;
-    Ok(ours)
+    half(mixed, over, peer, Side::Asks, one_copy)
 }
 
-fn shm(one_copy: bool) -> io::Result<Shm> {
+fn mixed(one_copy: bool) -> io::Result<Mixed> {
     let (heap_bytes, peers_max) = (HEAP_BYTES, 4);
-    Shm::new(Settings { heap_bytes, peers_max, one_copy, ..Settings::default() })
+    let shm = shm::Settings { heap_bytes, peers_max, one_copy, ..shm::Settings::default() };
+    Mixed::new(&Settings { shm, ..Settings::default() })
 }
 
-fn over_memory(mut shm: Shm, peer: Peer, side: Side, one_copy: bool) -> io::Result<Half<Shm, Own>> {
+fn half(mut mixed: Mixed, over: Over, peer: Peer, side: Side, one_copy: bool) -> io::Result<Half> {
     let mut own =
-        shm.memory().ok_or_else(|| io::Error::other("its memory was given out before"))?;
+        mixed.memory().ok_or_else(|| io::Error::other("its memory was given out before"))?;
     let any = memories(&mut own);
-    let mut shared = || shm.allocate(matrix_bytes(1000)).ok_or(io::ErrorKind::OutOfMemory);
-    let shared = Memories { first: shared()?, second: shared()? };
-    let engine = Engine::new(shm, own, Config::default());
-    Ok(Half::new(engine, peer, side, any, shared).without_help(one_copy))
-}
-
-fn over_tcp(tcp: Tcp, peer: Peer, side: Side) -> Half<Tcp, Own> {
-    let mut own = Own::default();
-    let any = memories(&mut own);
-    Half::new(Engine::new(tcp, own, Config::default()), peer, side, any, any)
+    let mut shared = || mixed.allocate(matrix_bytes(1000)).ok_or(io::ErrorKind::OutOfMemory);
+    let owned = match over {
+        Over::Memory => Memories { first: shared()?, second: shared()? },
+        // Nobody maps it.
+        Over::Tcp => any,
+    };
+    let engine = Engine::new(mixed, own, Config::default());
+    let is_alone = one_copy || over == Over::Tcp;
+    let mut half = Half::new(engine, peer, side, any, owned).without_help(is_alone);
+    half.meet()?;
+    Ok(half)
 }
 
 fn memories(own: &mut Own) -> Memories {
@@ -195,7 +177,7 @@ fn memories(own: &mut Own) -> Memories {
 /// The half that answers.
 pub struct Answers {
     socket: PathBuf,
-    ours: Option<Ours>,
+    ours: Option<Half>,
 }
 
 impl Answers {
@@ -204,7 +186,14 @@ impl Answers {
         Answers { socket: socket.to_path_buf(), ours: None }
     }
 
-    fn ours(&mut self) -> io::Result<&mut Ours> {
+    fn meet(&mut self, over: Over, place: Place<'_>, one_copy: bool) -> io::Result<()> {
+        let mut mixed = mixed(one_copy)?;
+        let peer = mixed.connect_to(place)?;
+        self.ours = Some(half(mixed, over, peer, Side::Answers, one_copy)?);
+        Ok(())
+    }
+
+    fn ours(&mut self) -> io::Result<&mut Half> {
         self.ours.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
@@ -213,8 +202,8 @@ impl Part for Answers {
     fn prepare(&mut self, first: u64, second: u64) -> io::Result<u64> {
         let request = Request::of_numbers(first, second).ok_or(io::ErrorKind::InvalidData)?;
         match request {
-            Request::Prepare(task) => each!(self.ours()?, prepare(task)),
-            Request::Check(task) => Ok(each!(self.ours()?, check(task))?.into()),
+            Request::Prepare(task) => self.ours()?.prepare(task),
+            Request::Check(task) => Ok(self.ours()?.check(task)?.into()),
             Request::MeetMemory(_) | Request::MeetTcp(_) | Request::Run(_) => Ok(0),
         }
     }
@@ -222,19 +211,14 @@ impl Part for Answers {
     fn run(&mut self, first: u64, second: u64) -> io::Result<()> {
         match Request::of_numbers(first, second) {
             Some(Request::MeetMemory(one_copy)) => {
-                let mut shm = shm(one_copy)?;
-                let peer = shm.connect(&self.socket)?;
-                let half = over_memory(shm, peer, Side::Answers, one_copy)?;
-                self.ours = Some(Ours::Memory(half));
+                self.meet(Over::Memory, Place::Path(&self.socket.clone()), one_copy)
             }
             Some(Request::MeetTcp(port)) => {
-                let mut tcp = Tcp::new(Options::default())?;
-                let peer = tcp.connect((std::net::Ipv4Addr::LOCALHOST, port as u16).into())?;
-                self.ours = Some(Ours::Tcp(over_tcp(tcp, peer, Side::Answers)));
+                let place = Place::Tcp((Ipv4Addr::LOCALHOST, port as u16).into());
+                self.meet(Over::Tcp, place, true)
             }
-            Some(Request::Run(work)) => return each!(self.ours()?, run(work)),
-            _ => return Ok(()),
+            Some(Request::Run(work)) => self.ours()?.run(work),
+            _ => Ok(()),
         }
-        each!(self.ours()?, meet())
     }
 }

@@ -13,8 +13,8 @@ use covey_wire::{Memory, Peer, Transport};
 
 impl<T: Transport, M: Memory> Engine<T, M> {
     /// Bytes of the peer's memory that one atomic operation may be about, at most.
-    pub fn atomic_bytes_max(&self) -> usize {
-        self.transport.packet_bytes_max() / 2
+    pub fn atomic_bytes_max(&self, peer: Peer) -> usize {
+        self.transport.packet_bytes_max(peer) / 2
     }
 
     /// Combines elements of a peer with ours: `there = op(there, here)`, all of them without anybody else's operation in
@@ -86,7 +86,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if !is_whole || !is_result_alike || self.core.size(&second)? != bytes {
             return Err(Fault::Sizes);
         }
-        if bytes > self.atomic_bytes_max() as u64 {
+        if bytes > self.atomic_bytes_max(to.peer) as u64 {
             return Err(Fault::TooLong);
         }
         let what = if before.is_some() { What::AtomicFetch } else { What::AtomicUpdate };

@@ -89,7 +89,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     ) -> Result<bool, Fault> {
         let core = &mut self.core;
         let cost = bytes + ENVELOPE_BYTES;
-        let max = core.config.eager_bytes_max.min(self.transport.packet_bytes_max());
+        let max = core.config.eager_bytes_max.min(self.transport.packet_bytes_max(to));
         if bytes > max as u64 || core.peers[to.0 as usize].room < cost {
             return Ok(false);
         }

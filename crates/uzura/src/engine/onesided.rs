@@ -177,7 +177,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if self.core.size(&new)? != bytes || self.core.size_to_write(&before)? != bytes {
             return Err(Fault::Sizes);
         }
-        if bytes > self.transport.packet_bytes_max() as u64 / 2 {
+        if bytes > self.atomic_bytes_max(to.peer) as u64 {
             return Err(Fault::TooLong);
         }
         if bytes == 0 {

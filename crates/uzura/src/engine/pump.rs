@@ -239,7 +239,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if room < cost {
             return Ok(Waits);
         }
-        let short = self.core.config.eager_bytes_max.min(self.transport.packet_bytes_max());
+        let short = self.core.config.eager_bytes_max.min(self.transport.packet_bytes_max(peer));
         if bytes <= short as u64 && has_room {
             return Ok(Full);
         }
@@ -398,7 +398,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let (local, ahead, end) = (op.local, op.ahead, op.wanted);
         let left = end.saturating_sub(*at);
         let head = Head::Data { op: into, at: *at }.encode();
-        let most = self.transport.packet_bytes_max() as u64;
+        let most = self.transport.packet_bytes_max(peer) as u64;
         let posted = (self.transport.post_bytes_max(peer) as u64).min(left);
         let (sent, bytes) = if local.form.is_none() && posted > most {
             let Some(part) = local.span.part(*at - ahead, posted) else { return Waits };
@@ -452,7 +452,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         let op = &self.core.ops[index];
         let (what, local, total, moved) = (op.what, op.local, op.bytes, op.moved);
         let Some((key, place)) = op.remote() else { return Finished };
-        let mut most = self.transport.packet_bytes_max() as u64;
+        let mut most = self.transport.packet_bytes_max(peer) as u64;
         if matches!(what, What::Fetch(_)) {
             most = most.min((moved + FETCH_BYTES_MAX).saturating_sub(*at));
         }
@@ -498,7 +498,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     fn answer_part(&mut self, peer: Peer, answer: &mut Answer) -> Step {
         let left = answer.total - answer.at;
-        let bytes = left.min(self.transport.packet_bytes_max() as u64);
+        let bytes = left.min(self.transport.packet_bytes_max(peer) as u64);
         let core = &mut self.core;
         let mut fault = core.may_answer(answer).err();
         let mut sent = Ok(());

@@ -85,7 +85,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
                     step => return Err(step),
                 }
             }
-            let chunk = self.transport.packet_bytes_max().min(encoded.len() - at);
+            let chunk = self.transport.packet_bytes_max(peer).min(encoded.len() - at);
             let head = Head::Define { slot, at: at as u32, total: encoded.len() as u32 };
             let then = |state: &mut crate::peers::PeerState| {
                 if let Some(telling) = &mut state.telling {

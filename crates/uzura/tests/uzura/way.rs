@@ -32,8 +32,8 @@ macro_rules! either {
 }
 
 impl Transport for Way {
-    fn packet_bytes_max(&self) -> usize {
-        either!(self, way => way.packet_bytes_max())
+    fn packet_bytes_max(&self, peer: Peer) -> usize {
+        either!(self, way => way.packet_bytes_max(peer))
     }
 
     fn send(
@@ -113,6 +113,10 @@ impl Transport for Way {
 
     fn publish(&mut self, slot: u32, what: Option<Published>) {
         either!(self, way => way.publish(slot, what));
+    }
+
+    fn settle(&mut self, key: u64) -> bool {
+        either!(self, way => way.settle(key))
     }
 
     fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {

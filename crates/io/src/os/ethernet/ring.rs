@@ -5,26 +5,57 @@
 
 use super::FRAME_TYPE;
 use super::interface::{FRAME_BYTES_MAX, Interface};
+use super::shares::Shares;
+use crate::lane::Sent;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A socket bound to an interface.
 #[derive(Debug)]
 pub(super) struct Port {
-    pub socket: OwnedFd,
+    pub socket: Arc<OwnedFd>,
     pub index: u32,
     /// What frames for us begin with.
     pub number: u32,
+    /// What its peers may send.
+    pub shares: Shares,
     ring: Ring,
 }
 
-/// Whether a frame left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
-    Yes,
-    No,
+/// How frames reach a peer.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    socket: Arc<OwnedFd>,
+    address: libc::sockaddr_ll,
+}
+
+impl Way {
+    /// Sends a frame, without waiting.
+    #[inline]
+    pub fn send(&self, frame: &[u8]) -> Sent {
+        let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel reads the frame and the address, which live here.
+        let sent = unsafe {
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                libc::MSG_DONTWAIT,
+                (&raw const self.address).cast(),
+                bytes,
+            )
+        };
+        if sent >= 0 { Sent::Yes } else { of_error(&io::Error::last_os_error()) }
+    }
+}
+
+/// Frames that have left and were not sent yet by the card fill the socket's memory. That passes, and is no reason to believe
+/// that the card is dead.
+fn of_error(error: &io::Error) -> Sent {
+    if error.kind() == io::ErrorKind::WouldBlock { Sent::Busy } else { Sent::No }
 }
 
 impl Port {
@@ -44,7 +75,8 @@ impl Port {
         let _ = set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1_i32);
         set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32)?;
         let ring = Ring::new(&socket, interface)?;
-        let port = Port { socket, index: interface.index, number, ring };
+        let (socket, shares) = (Arc::new(socket), Shares::default());
+        let port = Port { socket, index: interface.index, number, shares, ring };
         let address = port.address([0; 6]);
         let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: the kernel reads an address, which lives here.
@@ -53,22 +85,9 @@ impl Port {
         if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(port) }
     }
 
-    /// Sends a frame, without waiting.
-    pub fn send(&self, to: [u8; 6], frame: &[u8]) -> Sent {
-        let address = self.address(to);
-        let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the kernel reads the frame and the address, which live here.
-        let sent = unsafe {
-            libc::sendto(
-                self.socket.as_raw_fd(),
-                frame.as_ptr().cast(),
-                frame.len(),
-                libc::MSG_DONTWAIT,
-                (&raw const address).cast(),
-                bytes,
-            )
-        };
-        if sent < 0 { Sent::No } else { Sent::Yes }
+    /// To whoever has this hardware address.
+    pub fn way(&self, to: [u8; 6]) -> Way {
+        Way { socket: self.socket.clone(), address: self.address(to) }
     }
 
     /// Whether a frame has come.
@@ -235,8 +254,8 @@ impl Drop for Ring {
     }
 }
 
-/// Frames that may wait to be taken. Some peers' windows.
-const SLOTS_MIN: usize = 512;
+/// Frames that may wait to be taken: what all peers may have under way, see `shares`.
+pub(super) const SLOTS_MIN: usize = 1024;
 /// What the kernel allocates at once.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Before the frame in its slot: the kernel's header, an address, and what it leaves for a link's header.

@@ -276,6 +276,30 @@ fn frames_that_the_kernel_loses_go_again() {
 }
 
 #[test]
+fn a_lost_frame_arrives_though_its_sender_does_not_call_any_more() {
+    two_machines(CABLE, |machine| {
+        let mut end = machine.meet_over_frames();
+        end.exchange(100);
+        bye(machine, &mut end);
+        if machine.number == 0 {
+            // Everything is lost that comes now.
+            end.mixed.lane().wire().lose(1000).expect("a filter");
+            machine.say(Word::Ready);
+            machine.hear();
+            end.mixed.lane().wire().lose(0).expect("a filter");
+            end.until(|end| end.heard.count > 100);
+            machine.say(Word::Done);
+        } else {
+            machine.hear();
+            end.until(|end| end.send().is_ok());
+            machine.say(Word::Ready);
+            // It computes until the other one has it.
+            machine.hear();
+        }
+    });
+}
+
+#[test]
 fn an_interface_that_goes_down_for_a_while_loses_nothing() {
     two_machines(CABLE, |machine| {
         let mut end = machine.meet_over_frames();

@@ -14,7 +14,7 @@
 use super::address::{ADDRESS_BYTES, Address};
 use super::secret::{PROOF_BYTES, Secret};
 
-const MAGIC: &[u8; 8] = b"COVEYMX2";
+const MAGIC: &[u8; 8] = b"COVEYMX3";
 const NONCE_BYTES: usize = 32;
 /// Of what either side says first.
 const CARD_BYTES: usize = MAGIC.len() + NONCE_BYTES + ADDRESS_BYTES;
@@ -211,6 +211,25 @@ mod tests {
         let met = (Step::Proven(address(1)), Step::Said(Verdict::Yes, address(2)));
         assert_eq!(both(&ours, &ours), Ok(met));
         assert_eq!(both(&ours, &other), Err(Stranger));
+    }
+
+    /// What it would say about raw Ethernet, once it is a peer, nobody understands any more.
+    #[test]
+    fn one_of_another_version_is_a_stranger_to_both_sides() {
+        let secret = Secret::of(b"quail");
+        for version in [b'1', b'2', b'4'] {
+            let (mut caller, mut first) = Greeting::calls(&secret, &address(1), [1; 32]);
+            let mut called = Greeting::answers(&secret, &address(2), [2; 32]);
+            let mut said = Vec::new();
+            called.take(&first, &mut said).expect("a card");
+            said[MAGIC.len() - 1] = version;
+            assert_eq!(caller.take(&said, &mut Vec::new()), Err(Stranger));
+            first[MAGIC.len() - 1] = version;
+            let (mut called, mut said) =
+                (Greeting::answers(&secret, &address(2), [2; 32]), Vec::new());
+            assert_eq!(called.take(&first, &mut said), Err(Stranger));
+            assert!(said.is_empty(), "it is told nothing");
+        }
     }
 
     #[test]

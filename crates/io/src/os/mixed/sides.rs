@@ -34,6 +34,8 @@ pub(super) struct Sides {
     pub all: Vec<Side>,
     /// Where each was found, if it was met by an address.
     names: Vec<Option<Address>>,
+    /// Peers that the engine was told of.
+    pub told: usize,
     /// Peers by their numbers in either transport.
     pub near: Vec<Peer>,
     pub far: Vec<Peer>,
@@ -52,6 +54,7 @@ impl Sides {
             tcp,
             all: Vec::new(),
             names: Vec::new(),
+            told: 0,
             near: Vec::new(),
             far: Vec::new(),
             came: VecDeque::new(),
@@ -121,9 +124,11 @@ impl Sides {
 
     /// Tells a peer how frames reach us.
     fn offer(&mut self, far: Peer, reached: Option<Reached>) -> io::Result<()> {
-        let Some(Reached { place, number, frame_bytes_max }) = reached else { return Ok(()) };
+        let Some(Reached { place, number, frame_bytes_max, window }) = reached else {
+            return Ok(());
+        };
         let key = u64::from_le_bytes(random::bytes()?);
-        self.tcp.offer(far, Here { place, number, key, frame_bytes_max });
+        self.tcp.offer(far, Here { place, number, key, frame_bytes_max, window });
         Ok(())
     }
 
@@ -148,17 +153,44 @@ impl Sides {
         }
     }
 
+    /// The peer under this number of shared memory's, which was met without a door.
+    pub fn of_near(&mut self, near: Peer) -> Peer {
+        while self.near.len() <= near.0 as usize {
+            let side = Side::Near(self.near.len() as u32);
+            let peer = self.add(side, None);
+            self.near.push(peer);
+        }
+        self.near[near.0 as usize]
+    }
+
+    /// The same of TCP's. Those that came before it become peers with it.
+    pub fn of_far(&mut self, far: Peer) -> Peer {
+        while self.far.len() <= far.0 as usize {
+            let side = Side::Far(self.far.len() as u32);
+            let peer = self.add(side, None);
+            self.far.push(peer);
+        }
+        self.far[far.0 as usize]
+    }
+
+    /// Whoever has come to TCP's own listener is a peer.
+    pub fn meet_far(&mut self) {
+        if let Some(last) = self.tcp.stream().last() {
+            self.of_far(last);
+        }
+    }
+
     /// Polls shared memory.
     #[inline]
     pub fn poll_near(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
-        let mut named = Named { sink, names: &self.near, all: &mut self.all };
-        self.shm.poll(budget, &mut named)
+        let Sides { near: numbers, all, names, told, .. } = self;
+        self.shm.poll(budget, &mut Named { sink, numbers, all, names, told })
     }
 
     /// Polls TCP.
     pub fn poll_far(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
-        let mut named = Named { sink, names: &self.far, all: &mut self.all };
-        self.tcp.poll(budget, &mut named)
+        let Sides { far: numbers, all, names, told, .. } = self;
+        self.tcp.poll(budget, &mut Named { sink, numbers, all, names, told })
     }
 }
 
@@ -171,20 +203,34 @@ fn complain(text: &str) {
 /// An engine that hears of peers by the numbers that they have here.
 struct Named<'a, S> {
     sink: &'a mut S,
-    names: &'a [Peer],
-    all: &'a mut [Side],
+    numbers: &'a mut Vec<Peer>,
+    all: &'a mut Vec<Side>,
+    names: &'a mut Vec<Option<Address>>,
+    told: &'a mut usize,
 }
 
 impl<S: Sink> Named<'_, S> {
     #[inline]
     fn of(&self, peer: Peer) -> Peer {
-        self.names[peer.0 as usize]
+        self.numbers[peer.0 as usize]
     }
 }
 
 impl<S: Sink> Sink for Named<'_, S> {
-    /// Told by whoever knows its number here.
-    fn joined(&mut self, _peer: Peer) {}
+    /// Most have a number here, under which they are told of. Whoever came to TCP's own listener in this poll has none yet, and
+    /// may have said something already.
+    fn joined(&mut self, peer: Peer) {
+        if self.numbers.len() > peer.0 as usize {
+            return;
+        }
+        debug_assert_eq!((*self.told, self.numbers.len()), (self.all.len(), peer.0 as usize));
+        let ours = Peer(self.all.len() as u32);
+        self.all.push(Side::Far(peer.0));
+        self.names.push(None);
+        self.numbers.push(ours);
+        self.sink.joined(ours);
+        *self.told += 1;
+    }
 
     #[inline]
     fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]) {

@@ -210,7 +210,7 @@ fn flood(
 fn lie(number: usize, stranger: &mut TcpStream) {
     let them =
         Address { id: [number as u8 | 1; 16], ..Address::of_tcp(([127, 0, 0, 1], 9).into()) };
-    let card = [&b"COVEYMX1"[..], &[number as u8; 32], &them.encode()].concat();
+    let card = [&b"COVEYMX3"[..], &[number as u8; 32], &them.encode()].concat();
     let said: [&[u8]; 4] = [&card, &[], &card[..50], &[&card[..], &[7; 32]].concat()];
     let _ = stranger.write_all(said[number % 4]);
 }

@@ -438,7 +438,7 @@ impl AsyncWrite for Channel {
         let small =
             slices.iter().enumerate().take_while(|(at, slice)| *at == 0 || !is_large(slice));
         let bytes: usize = small.map(|(_, slice)| slice.len()).sum();
-        let bytes = bytes.min(channel.shm.packet_bytes_max());
+        let bytes = bytes.min(super::ring::PACKET_BYTES_MAX);
         ready!(channel.poll_credit(context, bytes))?;
         Poll::Ready(channel.send_bytes(slices, bytes))
     }

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One peer.
 #[derive(Debug)]
@@ -321,18 +321,23 @@ impl Link {
         self.theirs.access(self.their_inbox).key.store(0, Ordering::Release);
     }
 
-    /// Returns when the peer accesses no memory of ours by this key: an access is as long as its copy.
-    pub fn wait_for_access(&mut self, key: u64) {
+    /// Returns when the peer accesses no memory of ours by this key, or then; whether it does not. An access is as long as its
+    /// copy.
+    pub fn wait_for_access(&mut self, key: u64, until: Instant) -> bool {
         let access = &self.ours.access(self.inbox).key;
         let mut rounds = 0_u32;
-        while key != 0 && access.load(Ordering::Acquire) == key && !self.is_gone() && self.is_alive
+        while key != 0 && access.load(Ordering::Acquire) == key && self.is_alive && !self.is_gone()
         {
             rounds += 1;
             if rounds > 1000 {
+                if Instant::now() >= until {
+                    return false;
+                }
                 std::thread::sleep(Duration::from_micros(50));
             }
             std::thread::yield_now();
         }
+        true
     }
 }
 

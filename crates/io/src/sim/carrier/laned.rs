@@ -22,8 +22,8 @@ impl Carriers {
         for peer in 0..count as u32 - 1 {
             let rng = &mut self.net.borrow_mut().rng;
             let frame_bytes_max = (256 + rng.index(most - 255)) as u16;
-            let (number, key) = (index as u32, rng.next());
-            let here = Here { place: [0; PLACE_BYTES], number, key, frame_bytes_max };
+            let (number, key, window) = (index as u32, rng.next(), 1 + rng.index(64) as u16);
+            let here = Here { place: [0; PLACE_BYTES], number, key, frame_bytes_max, window };
             laned.offer(Peer(peer), here);
         }
         (laned, memory)

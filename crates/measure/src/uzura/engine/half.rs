@@ -1,11 +1,13 @@
-//! One process's half of what is measured with the engine: the same code on both sides, over any transport.
+//! One process's half of what is measured with the engine: the same code on both sides, over memory and over TCP.
 
 use super::task::{Side, Task, Work};
 use crate::floor::PATIENCE;
 use crate::uzura::what::{Move, Shape, matrix_bytes};
+use covey_io::os::mixed::Mixed;
+use covey_io::os::own::Own;
 use covey_layout::{Element, Layout};
 use covey_uzura::{Engine, Form, Key, Local, Remote, Rights, Source, Started, Tag};
-use covey_wire::{Memory, Peer, Span, Transport};
+use covey_wire::{Memory, Peer, Span};
 use std::io;
 use std::time::Instant;
 
@@ -26,8 +28,8 @@ pub struct Memories {
 
 /// A half.
 #[derive(Debug)]
-pub struct Half<T, M> {
-    engine: Engine<T, M>,
+pub struct Half {
+    engine: Engine<Mixed, Own>,
     peer: Peer,
     side: Side,
     any: Memories,
@@ -40,20 +42,20 @@ pub struct Half<T, M> {
     open: u32,
 }
 
-impl<T: Transport, M: Memory> Half<T, M> {
+impl Half {
     pub fn new(
-        engine: Engine<T, M>,
+        engine: Engine<Mixed, Own>,
         peer: Peer,
         side: Side,
         any: Memories,
         owned: Memories,
-    ) -> Half<T, M> {
+    ) -> Half {
         let (forms, key, is_alone) = (Vec::new(), None, true);
         Half { engine, peer, side, any, owned, forms, key, is_alone, open: 0 }
     }
 
     /// Whether the kernel copies memory that is not mapped, so that its owner need not do it.
-    pub fn without_help(self, one_copy: bool) -> Half<T, M> {
+    pub fn without_help(self, one_copy: bool) -> Half {
         Half { is_alone: one_copy, ..self }
     }
 
