@@ -138,7 +138,8 @@ stop_all() {
     for pid in $export_pid $before_export_pid $diod_pid $floor_pid; do kill "$pid" 2>/dev/null; done
     case $suite in
     clients) stop_machines ;;
-    fs | cp | disk)
+    fs | cp | disk | tree)
+        [ "$suite" != tree ] || stop_tree
         "$covey" down --dir "$dir/cluster" >/dev/null 2>&1
         [ -z "$before" ] || "$before" down --dir "$dir/before" >/dev/null 2>&1
         ;;
