@@ -36,6 +36,35 @@ fn a_volume_is_there_again_after_a_kill() {
 }
 
 #[test]
+fn of_two_who_make_a_volume_of_one_name_one_does() {
+    let cluster = Cluster::up(1);
+    for round in 0..10 {
+        let name = format!("disk{round}");
+        let file = |who: usize| cluster.scratch(&format!("{name}-{who}"));
+        let make = |who: usize| {
+            let file = file(who);
+            let file = file.to_str().unwrap();
+            cluster.try_covey(&["volume", "create", &name, "--size", "4M", "--file", file])
+        };
+        let made = std::thread::scope(|scope| {
+            let makers = [0, 1, 2].map(|who| scope.spawn(move || make(who)));
+            makers.map(|maker| maker.join().unwrap())
+        });
+        let winners: Vec<usize> = (0..3).filter(|who| made[*who].ok).collect();
+        assert_eq!(winners.len(), 1, "{} {} {}", made[0], made[1], made[2]);
+        for loser in made.iter().filter(|made| !made.ok) {
+            assert!(loser.stderr.contains("already"), "{loser}");
+        }
+        // Nothing is left of the others', and the one that is there works.
+        let left: Vec<usize> = (0..3).filter(|who| file(*who).exists()).collect();
+        assert_eq!(left, winners);
+        let shown = shown(&cluster, &name);
+        assert!(shown["closed"].is_null(), "{shown}");
+        cluster.covey(&["volume", "rm", &name]);
+    }
+}
+
+#[test]
 fn a_secret_is_asked_for_and_not_shown() {
     let cluster = Cluster::up(1);
     cluster.covey(&["volume", "create", "disk", "--size", "1M"]);

@@ -78,15 +78,11 @@ impl Volumes {
     /// A command that takes long does not keep it from that: another node would take the volumes of one that is silent.
     async fn beat(&self, name: &str) {
         let Ok(volume) = self.find(name) else { return };
-        if self.is_lost(&volume).await {
-            return self.lose(name, &volume).await;
-        }
         let Some(store) = volume.striped() else { return };
-        let met = tokio::time::timeout(AGAIN, store.store.met_loss()).await;
-        // It may have been closed and opened meanwhile.
-        let is_same = || volume.striped().is_some_and(|now| Arc::ptr_eq(&now, &store));
-        if met.is_ok() && is_same() {
-            self.lose(name, &volume).await;
+        if self.is_lost(&volume, &store).await
+            || tokio::time::timeout(AGAIN, store.store.met_loss()).await.is_ok()
+        {
+            self.lose(name, &volume, &store).await;
         }
     }
 

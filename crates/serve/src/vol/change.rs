@@ -84,6 +84,8 @@ impl Volumes {
     async fn enter(self: &Rc<Self>, name: String, record: Record, may_wait: bool) -> Result<()> {
         let volume = self.closed(&name, record, "");
         let _its_turn = volume.turn.clone().lock_owned().await;
+        // Somebody else may have been faster. From here to the entry nobody else runs.
+        self.check_free_name(&name)?;
         // Those that come to stand by write the list.
         self.volumes.borrow_mut().insert(name.clone(), volume.clone());
         self.open(&name, &volume).await;

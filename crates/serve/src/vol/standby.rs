@@ -5,11 +5,14 @@
 //! initiators to the one that serves; when it gets the file's lock it serves the volume itself.
 
 use super::record::{self, Backing, Record};
-use super::{Kept, Opened, Volume, Volumes, own, striped};
+use super::store::Counted;
+use super::striped::{self, StripedStore};
+use super::{Kept, Opened, Volume, Volumes, own};
 use covey_cluster::config::Address;
 use covey_iscsi::target::Elsewhere;
 use covey_ninep::tree::Result;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What the file of a volume says of it.
@@ -78,11 +81,13 @@ impl Published {
     }
 }
 
+/// The store of a volume that this node serves.
+type Served = Arc<Counted<StripedStore>>;
+
 impl Volumes {
     /// Whether a volume that is open is another node's by now.
-    pub(super) async fn is_lost(&self, volume: &Volume) -> bool {
-        let Some(store) = volume.striped() else { return false };
-        let beat = next_beat(volume);
+    pub(super) async fn is_lost(&self, volume: &Volume, store: &Served) -> bool {
+        let (store, beat) = (store.clone(), next_beat(volume));
         // A change of this node's own looks like another's: as long as one is under way, it only says that it lives.
         let Ok(_changing) = volume.changing.try_lock() else {
             let told = async move {
@@ -96,8 +101,13 @@ impl Volumes {
         checked.unwrap_or(false)
     }
 
-    /// Serves a volume no more that is another node's: initiators find it there.
-    pub(super) async fn lose(&self, name: &str, volume: &Volume) {
+    /// Serves a volume no more that is another node's: initiators find it there. A change of it ends first, since another node's
+    /// file cannot be changed; nothing is done to what has been opened meanwhile.
+    pub(super) async fn lose(&self, name: &str, volume: &Volume, store: &Served) {
+        let _changing = volume.changing.lock().await;
+        if !volume.striped().is_some_and(|now| Arc::ptr_eq(&now, store)) {
+            return;
+        }
         tracing::warn!("volume {name}: another node has taken it over");
         *volume.opened.borrow_mut() = Err("another node has taken it over".to_owned());
         volume.heard.borrow_mut().lose();

@@ -345,9 +345,12 @@ impl StripedStore {
         is_lost
     }
 
-    /// Says that this node lives.
+    /// Says that this node lives. Of one that has lost the file nobody needs to know.
     pub async fn beat(&self, beat: u64) {
-        let Shared { fs, who, id, saved, .. } = &*self.shared;
+        let Shared { fs, who, id, saved, lost, .. } = &*self.shared;
+        if lost.load(Ordering::Acquire) {
+            return;
+        }
         let beat = format!("{saved} {beat}").into_bytes();
         let _ = fs.setxattr(who, *id, &Name::from(BEAT), beat.into(), 0).await;
     }
