@@ -74,7 +74,7 @@ impl<G: Ground> Worker<G> {
             };
             if let Some(copy) = quick {
                 slot.copy = copy;
-                if let Some(now) = self.copy_at_once(cor, in_a_row) {
+                if let Some(now) = self.copy_at_once(cor, in_a_row)? {
                     answer = now;
                     continue;
                 }
@@ -114,8 +114,7 @@ impl<G: Ground> Worker<G> {
             Next::Yield => Wait::turn(),
             Next::Copy(copy) => {
                 self.slot(cor).copy = copy;
-                if let Some(now) = self.copy_at_once(cor, in_a_row) {
-                    self.trace_data(cor, false, copy.local, copy.local.bytes)?;
+                if let Some(now) = self.copy_at_once(cor, in_a_row)? {
                     return Ok(Some(now));
                 }
                 announce(&self.ground, &copy);
@@ -290,21 +289,10 @@ impl<G: Ground> Worker<G> {
     /// Copies what a coroutine waits for, if that goes all at once and nobody wants to know of it.
     #[inline]
     pub(super) fn copy(&mut self, cor: u32) -> Option<Answer> {
-        if self.trace.is_on() { None } else { self.copy_whole(cor) }
-    }
-
-    /// A write needs not wait for memory: its data is at hand, most often just read, and lies in a cache as long as nobody
-    /// else has run. So who writes goes on, but not for ever.
-    #[inline]
-    fn copy_at_once(&mut self, cor: u32, in_a_row: u32) -> Option<Answer> {
-        let is_read = self.cors[cor as usize].as_ref()?.copy.is_read;
-        if is_read || in_a_row >= IN_A_ROW_MAX { None } else { self.copy_whole(cor) }
-    }
-
-    /// Copies what a coroutine waits for, if that goes all at once.
-    #[inline]
-    fn copy_whole(&mut self, cor: u32) -> Option<Answer> {
         let copy = &self.cors[cor as usize].as_ref()?.copy;
+        if self.trace.is_on() {
+            return None;
+        }
         let memory = self.ground.memory().clone();
         let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
         if bytes < copy.local.bytes {
@@ -317,6 +305,20 @@ impl<G: Ground> Worker<G> {
             self.ground.put(copy.local, mapping, pointer)
         };
         done.is_ok().then(|| Answer::number(bytes))
+    }
+
+    /// A write needs not wait for memory: its data is at hand, most often just read, and lies in a cache as long as nobody
+    /// else has run. So who writes goes on, but not for ever. Whether it does must not depend on what the host is about:
+    /// where the copy takes a message, that is waited for.
+    #[inline]
+    fn copy_at_once(&mut self, cor: u32, in_a_row: u32) -> StdResult<Option<Answer>, Ended> {
+        if self.slot(cor).copy.is_read || in_a_row >= IN_A_ROW_MAX {
+            return Ok(None);
+        }
+        match self.copy(cor) {
+            None => self.copy_slowly(cor).map(Some),
+            done => Ok(done),
+        }
     }
 
     /// The same where anything is different: the end of the file, an error, a trace.

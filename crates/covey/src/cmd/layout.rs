@@ -60,7 +60,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Some(Change::Set(set)) => &set.paths,
         None => &args.paths,
     };
-    let places: Vec<Place> = paths.iter().map(Place::of).collect();
+    let places = paths.iter().map(Place::of).collect::<Result<Vec<Place>>>()?;
     let is_inside = |place: &Place| matches!(place, Place::Inside(_));
     let cluster = if places.iter().any(is_inside) {
         Some((context.session().await?, context.config()?))
@@ -93,11 +93,11 @@ enum Place {
 }
 
 impl Place {
-    fn of(path: &OsString) -> Place {
-        match Mounted::at(path) {
+    fn of(path: &OsString) -> Result<Place> {
+        Ok(match Mounted::at(path)? {
             Some(mounted) => Place::Mounted(path.clone(), mounted),
             None => Place::Inside(inside(path)),
-        }
+        })
     }
 }
 

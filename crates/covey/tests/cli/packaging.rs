@@ -33,7 +33,7 @@ fn completions_know_the_commands() {
 /// As bash calls it: COMP_WORDS are cut at colons, COMP_LINE is what was typed.
 const COMPLETE: &str = r#"
 source completions
-for line in 'covey ping i' 'covey cp x :/di' 'covey ls /dist/' 'covey rm /a' 'covey serve --node=io' \
+for line in 'covey ping i' 'covey cp x :/di' 'covey ls /dist/' 'covey rm /a' 'covey cat re' 'covey serve --node=io' \
     'covey run -w io1,m' 'covey completions f'
 do
     COMP_LINE=$line COMP_POINT=${#line} COMPREPLY=()
@@ -48,7 +48,7 @@ done
 fn bash_completes_nodes_and_paths_and_the_rest() {
     let cluster = Cluster::up(2);
     cluster.covey(&["mkdir", "-p", "/dist/deb", "/a b"]);
-    cluster.covey(&["touch", "/dist2"]);
+    cluster.covey(&["touch", "/dist2", "/report;reboot"]);
     let script = cluster.covey(&["completions", "bash"]);
     std::fs::write(cluster.scratch("completions"), script).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_covey"), cluster.scratch("covey")).unwrap();
@@ -58,8 +58,10 @@ fn bash_completes_nodes_and_paths_and_the_rest() {
     bash.args(["-c", COMPLETE]).env("PATH", path).env("COVEY_CONFIG", cluster.config());
     bash.current_dir(&place);
     let done = run(bash);
+    // A file's name is no command.
+    let file = "report\\;reboot";
     let expected =
-        ["io1|io2", "/dist/|/dist2", "/dist/deb/", "/a b/", "io1|io2", "io1,meta", "fish"];
+        ["io1|io2", "/dist/|/dist2", "/dist/deb/", "/a b/", file, "io1|io2", "io1,meta", "fish"];
     assert_eq!(done.stdout.lines().collect::<Vec<_>>(), expected, "{done}");
     // Without a cluster there is nothing to complete, and nothing is said.
     let mut none = command::covey();

@@ -34,6 +34,18 @@ pub fn kind_at(mountpoint: &Path) -> Option<String> {
     kind_in(&String::from_utf8_lossy(&table), mountpoint)
 }
 
+/// The type of the file system whose files have this device number.
+pub fn kind_of(device: u64) -> Option<String> {
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    kind_of_in(&String::from_utf8_lossy(&table), device)
+}
+
+fn kind_of_in(table: &str, device: u64) -> Option<String> {
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
+    line.split(" - ").nth(1)?.split(' ').next().map(str::to_string)
+}
+
 /// The last line wins: it is the one on top.
 fn kind_in(table: &str, mountpoint: &Path) -> Option<String> {
     let escaped = escape(&mountpoint.to_string_lossy());
@@ -166,6 +178,10 @@ mod tests {
         assert_eq!(kind_in(TABLE, Path::new("/mnt/c")).as_deref(), Some("fuse.covey"));
         assert_eq!(kind_in(TABLE, Path::new("/")).as_deref(), Some("ext4"));
         assert_eq!(kind_in(TABLE, Path::new("/mnt")), None);
+        let kind_of = |minor| kind_of_in(TABLE, rustix::fs::makedev(0, minor));
+        assert_eq!(kind_of(40).as_deref(), Some("fuse.covey"));
+        assert_eq!(kind_of(41).as_deref(), Some("tmpfs"));
+        assert_eq!(kind_of(4), None);
     }
 
     #[test]

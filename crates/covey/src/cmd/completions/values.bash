@@ -13,8 +13,15 @@ _covey_values() {
     # What stands before the last colon or equals sign stays as it is.
     local word=${words[-1]}
     COMPREPLY=("${found[@]#"${word%"${word##*[:=]}"}"}")
-    # Blanks in names are escaped; a directory goes on.
-    [[ ${found[0]} == */* ]] && compopt -o filenames 2>/dev/null
+    # What means something to the shell is escaped, by bash itself where it takes them for files; a directory goes on.
+    if [[ ${found[0]} == */* ]]; then
+        compopt -o filenames 2>/dev/null
+    else
+        local index
+        for index in "${!COMPREPLY[@]}"; do
+            printf -v "COMPREPLY[index]" %q "${COMPREPLY[index]}"
+        done
+    fi
     [[ ${found[0]} == */ ]] && compopt -o nospace 2>/dev/null
 }
 complete -F _covey_values -o bashdefault -o default covey

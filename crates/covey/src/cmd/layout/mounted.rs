@@ -1,13 +1,15 @@
 //! Layouts of what lies on a mount: who may see or change it there needs no key of the cluster.
 
+use crate::cmd::cluster::mounts;
 use crate::error::{Cannot, Error, Result};
 use covey_stripe::client::LAYOUT;
 use covey_stripe::distribution::wish::{self, Wish};
 use covey_stripe::ops::{Striping, StripingHint};
 use covey_wire::List;
-use rustix::fs::{XattrFlags, getxattr, setxattr, statfs};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -27,20 +29,34 @@ pub enum Layout {
 
 impl Mounted {
     /// What lies at a path of this machine, if that is on a mount of Covey. A path that begins with `:` or `covey:` is the
-    /// cluster's own.
-    pub fn at(path: &OsStr) -> Option<Mounted> {
+    /// cluster's own, and so is one that leads nowhere here. What is there and does not answer is an error: the cluster may
+    /// have something else at the same path.
+    pub fn at(path: &OsStr) -> Result<Option<Mounted>> {
         let bytes = path.as_encoded_bytes();
         if bytes.starts_with(b":") || bytes.starts_with(b"covey:") {
-            return None;
+            return Ok(None);
         }
-        // Other file systems are not asked for attributes.
-        if statfs(path).ok()?.f_type != FUSE {
-            return None;
+        let failed = |why: &str| {
+            let path = path.display();
+            Error::work(format!("cannot find the layout of {path} on this machine: {why}"))
+                .hint(format!("`:{path}` is the cluster's own path"))
+        };
+        let data = match std::fs::metadata(path) {
+            Ok(data) => data,
+            Err(error) if LEADS_NOWHERE.contains(&error.kind()) => return Ok(None),
+            Err(error) => return Err(failed(&crate::error::reason(&error))),
+        };
+        if mounts::kind_of(data.dev()).as_deref() != Some(crate::cmd::mount::KIND) {
+            return Ok(None);
         }
         let mut text = vec![0; TEXT_BYTES_MAX];
-        let length = getxattr(path, LAYOUT, &mut text[..]).ok()?;
+        let length = getxattr(path, LAYOUT, &mut text[..]).map_err(|error| match error {
+            Errno::NODATA => failed("it is neither a regular file nor a directory"),
+            error => failed(&crate::error::reason(&error.into())),
+        })?;
         text.truncate(length);
-        Some(Mounted { path: path.into(), text: String::from_utf8(text).ok()? })
+        let text = String::from_utf8(text).map_err(|_| failed("its mount says no text"))?;
+        Ok(Some(Mounted { path: path.into(), text }))
     }
 
     pub fn layout(&self) -> Result<Layout> {
@@ -91,7 +107,8 @@ impl Mounted {
     }
 }
 
-/// f_type of a FUSE file system, as in statfs(2).
-const FUSE: rustix::fs::FsWord = 0x6573_5546;
+/// A path of the cluster need not be one of this machine, or one that its user may see.
+const LEADS_NOWHERE: [ErrorKind; 3] =
+    [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied];
 /// More than any layout has.
 const TEXT_BYTES_MAX: usize = 64 << 10;
