@@ -315,10 +315,8 @@ impl<G: Ground> Worker<G> {
         if self.slot(cor).copy.is_read || in_a_row >= IN_A_ROW_MAX {
             return Ok(None);
         }
-        match self.copy(cor) {
-            None => self.copy_slowly(cor).map(Some),
-            done => Ok(done),
-        }
+        let done = self.copy(cor);
+        if done.is_some() { Ok(done) } else { self.copy_slowly(cor).map(Some) }
     }
 
     /// The same where anything is different: the end of the file, an error, a trace.

@@ -33,7 +33,7 @@ fn operations_clients_and_slow_requests_are_told() {
     let is_named = |line: &&str, operation| line.contains(operation) && line.contains(&who);
     assert!(slow.lines().any(|line| is_named(&line, "data.write of \"")), "{slow}");
     let slow = cluster.covey(&["stats", "--slow", "meta"]);
-    assert!(slow.lines().any(|line| is_named(&line, "meta.Create")), "{slow}");
+    assert!(slow.lines().any(|line| is_named(&line, "meta.Hello of \"")), "{slow}");
     let logged = |told: &Value| told["meta"]["time meta.log_write"]["count"].as_u64().unwrap();
     let before = logged(&told);
     cluster.covey(&["stats", "--set", "reset"]);

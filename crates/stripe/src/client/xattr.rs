@@ -14,8 +14,9 @@ use std::time::Duration;
 
 /// A file's layout as an attribute, in the words of [`wish`].
 pub const LAYOUT: &str = "user.covey.layout";
-/// Milliseconds between tries while the file is open.
-const CLOSE_PAUSES: [u64; 5] = [20, 40, 80, 160, 320];
+/// Tries while the file is open, half a second in all.
+const CLOSE_TRIES: u32 = 25;
+const CLOSE_PAUSE: Duration = Duration::from_millis(20);
 
 impl Fs {
     /// An extended attribute's value; ENODATA when there is none of that name.
@@ -100,18 +101,14 @@ impl Fs {
         let inode = self.stat(id).await?.inode;
         let now = match &inode.striping {
             Some(striping) => StripingHint::of_file(striping),
-            None if !inode.is_dir() => {
-                let what = format!("{LAYOUT}: file {id} is neither a regular file nor a directory");
-                return Err(Error::because(Errno::EPERM, what));
-            }
             None => self.hint_of(inode).await?,
         };
         let hint = wish.of(now, STRIP_BYTES_DEFAULT).map_err(|unfit| invalid(unfit.to_string()))?;
         // What was closed a moment ago is told to the server a moment later.
-        for pause in CLOSE_PAUSES {
+        for _ in 0..CLOSE_TRIES {
             match self.set_striping(who, id, hint.clone()).await {
                 Err(error) if error.code() == Errno::EBUSY => {
-                    self.shared.net.sleep(Duration::from_millis(pause)).await
+                    self.shared.net.sleep(CLOSE_PAUSE).await
                 }
                 done => return done,
             }
