@@ -184,7 +184,8 @@ fn of_many_nodes_that_stand_by_one_takes_over() {
     });
     cluster.signal("gw1", Signal::CONT);
     until("the first node's insight", || states(&cluster).contains(&("gw1".to_owned(), false)));
-    assert_eq!(open().count(), 1);
+    // On a busy machine another one may have taken it for silent meanwhile; the earlier one finds out within seconds.
+    until("one node alone again", || open().count() == 1);
 }
 
 /// A dead I/O server costs the blocks that it has, with an error that says what failed, and no others. They are back with it.

@@ -19,6 +19,7 @@ _covey_values() {
     else
         local index
         for index in "${!COMPREPLY[@]}"; do
+            [[ ${COMPREPLY[index]} == *[!A-Za-z0-9_.,:=@%+-]* ]] || continue
             printf -v "COMPREPLY[index]" %q "${COMPREPLY[index]}"
         done
     fi
