@@ -1,11 +1,10 @@
 # The tables of bench/run: medians and ranges over the rounds, CPU beside every rate.
 # shellcheck shell=bash
 
-# Lines of `SYSTEM TEST OPERATIONS BYTES SECONDS CPU_OF_TEST TICKS_OF_SERVERS` become one cell per
-# system and test: `median (least to most) [CPU]`.
-table() {
-    local heading=$1 tests=$2 systems=$3
-    awk -v heading="$heading" -v tests="$tests" -v systems="$systems" '
+# The end of an awk program that has `cell(system SUBSEP test)`, and is given `heading`, `systems` and `tests`. Its cells may
+# use `median(list, count)`, which also sets `least` and `most`.
+# shellcheck disable=SC2016 # awk's
+table_rows='
         function median(list, count,    i, j, swap, sorted) {
             for (i = 1; i <= count; i++) sorted[i] = list[i]
             for (i = 2; i <= count; i++)
@@ -15,6 +14,26 @@ table() {
             least = sorted[1]; most = sorted[count]
             return count % 2 ? sorted[(count + 1) / 2] : (sorted[count / 2] + sorted[count / 2 + 1]) / 2
         }
+        END {
+            columns = split(systems, name, " ")
+            printf "\n| %s |", heading
+            for (c = 1; c <= columns; c++) printf " %s |", name[c]
+            printf "\n|---|"
+            for (c = 1; c <= columns; c++) printf "--:|"
+            print ""
+            rows = split(tests, test, " ")
+            for (r = 1; r <= rows; r++) {
+                printf "| %s |", test[r]
+                for (c = 1; c <= columns; c++) printf " %s |", cell(name[c] SUBSEP test[r])
+                print ""
+            }
+        }'
+
+# Lines of `SYSTEM TEST OPERATIONS BYTES SECONDS CPU_OF_TEST TICKS_OF_SERVERS` become one cell per
+# system and test: `median (least to most) [CPU]`.
+table() {
+    local heading=$1 tests=$2 systems=$3
+    awk -v heading="$heading" -v tests="$tests" -v systems="$systems" '
         function number(x) {
             if (x >= 100) return sprintf("%d", x + 0.5)
             return sprintf(x >= 10 ? "%.1f" : "%.2f", x)
@@ -35,20 +54,7 @@ table() {
             used = median(cpus, n)
             return number(middle) " (" range ") [" number(used) "]"
         }
-        END {
-            columns = split(systems, name, " ")
-            printf "\n| %s |", heading
-            for (c = 1; c <= columns; c++) printf " %s |", name[c]
-            printf "\n|---|"
-            for (c = 1; c <= columns; c++) printf "--:|"
-            print ""
-            rows = split(tests, test, " ")
-            for (r = 1; r <= rows; r++) {
-                printf "| %s |", test[r]
-                for (c = 1; c <= columns; c++) printf " %s |", cell(name[c] SUBSEP test[r])
-                print ""
-            }
-        }' "$results"
+        '"$table_rows" "$results"
 }
 
 machine_and_time() {

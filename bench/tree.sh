@@ -165,12 +165,6 @@ report_tree() {
 # Lines of step as a table.
 tree_table() {
     awk -v tests="$1" -v systems="$2" '
-        function median(list, n,    i, j, swap) {
-            for (i = 2; i <= n; i++)
-                for (j = i; j > 1 && list[j] < list[j - 1]; j--) { swap = list[j]; list[j] = list[j - 1]; list[j - 1] = swap }
-            least = list[1]; most = list[n]
-            return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
-        }
         {
             key = $1 SUBSEP $2; n = ++count[key]
             seconds[key, n] = $5; cpu[key, n] = $7 * 1e4 / $3; requests[key, n] = $8 / $3; counted[key] = $8 != "-"
@@ -184,18 +178,5 @@ tree_table() {
             if (counted[key]) said = said sprintf(" {%.1f}", median(c, n))
             return said sprintf(" [%.0f]", median(b, n))
         }
-        END {
-            columns = split(systems, name, " ")
-            printf "\n| |"
-            for (c = 1; c <= columns; c++) printf " %s |", name[c]
-            printf "\n|---|"
-            for (c = 1; c <= columns; c++) printf "--:|"
-            print ""
-            rows = split(tests, test, " ")
-            for (r = 1; r <= rows; r++) {
-                printf "| %s |", test[r]
-                for (c = 1; c <= columns; c++) printf " %s |", cell(name[c] SUBSEP test[r])
-                print ""
-            }
-        }' "$results"
+        '"$table_rows" "$results"
 }
