@@ -18,6 +18,7 @@
 //! - A copy is begun when it is asked for and done when its turn comes, so that with two coroutines one's memory is on its
 //!   way while the other is at work.
 
+mod copies;
 mod errand;
 mod files;
 mod link;
@@ -341,10 +342,7 @@ impl<G: Ground> Worker<G> {
             // It waits for that once: afterwards it may give way by itself, and then waits for its turn alone.
             let answer = match mem::replace(&mut self.slot(cor).wait, Wait::turn()) {
                 Wait::Turn(answer) => answer,
-                Wait::Copy => match self.copy(cor) {
-                    Some(answer) => answer,
-                    None => self.copy_slowly(cor)?,
-                },
+                Wait::Copy => self.copy_now(cor)?,
                 Wait::Errand(errand, after) => self.end_errand(cor, errand, after)?,
                 Wait::Message(sent) => self.finish(cor, *sent)?,
             };

@@ -1,12 +1,11 @@
 //! A turn of a coroutine: what it asks for is begun, and what it waited for is concluded.
 
+use super::copies::announce;
 use super::errand::Errand;
 use super::files::{File, may_be_mapped, names, text};
 use super::ops::{self, Op, Reply};
 use super::{After, Answer, Copy, Ended, Ground, Request, Sent, Wait, Worker, no_stack};
 use crate::coroutine::{Resumer, Step};
-use crate::header::{self, Access, Place, View};
-use crate::memory::Shared;
 use crate::store::{NotReleased, Overfull};
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{Bytes, Span, fnv1a};
@@ -30,9 +29,6 @@ enum Next {
     /// It is no more.
     End,
 }
-
-/// So often a coroutine goes on before it gives way to the next one.
-const IN_A_ROW_MAX: u32 = 16;
 
 impl<G: Ground> Worker<G> {
     /// Lets a coroutine run until it has to wait.
@@ -78,9 +74,7 @@ impl<G: Ground> Worker<G> {
                     answer = now;
                     continue;
                 }
-                let slot = self.slot(cor);
-                slot.wait = Wait::Copy;
-                let copy = slot.copy;
+                self.slot(cor).wait = Wait::Copy;
                 announce(&self.ground, &copy);
                 self.queue.step();
                 return Ok(());
@@ -286,96 +280,6 @@ impl<G: Ground> Worker<G> {
         self.conclude(cor, result, sent.after)
     }
 
-    /// Copies what a coroutine waits for, if that goes all at once and nobody wants to know of it.
-    #[inline]
-    pub(super) fn copy(&mut self, cor: u32) -> Option<Answer> {
-        let copy = &self.cors[cor as usize].as_ref()?.copy;
-        if self.trace.is_on() {
-            return None;
-        }
-        let memory = self.ground.memory().clone();
-        let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
-        if bytes < copy.local.bytes {
-            return None;
-        }
-        let mapping = access.view.place.mapping;
-        let done = if copy.is_read {
-            self.ground.fetch(mapping, pointer, copy.local)
-        } else {
-            self.ground.put(copy.local, mapping, pointer)
-        };
-        done.is_ok().then(|| Answer::number(bytes))
-    }
-
-    /// A write needs not wait for memory: its data is at hand, most often just read, and lies in a cache as long as nobody
-    /// else has run. So who writes goes on, but not for ever. Whether it does must not depend on what the host is about:
-    /// where the copy takes a message, that is waited for.
-    #[inline]
-    fn copy_at_once(&mut self, cor: u32, in_a_row: u32) -> StdResult<Option<Answer>, Ended> {
-        if self.slot(cor).copy.is_read || in_a_row >= IN_A_ROW_MAX {
-            return Ok(None);
-        }
-        let done = self.copy(cor);
-        if done.is_some() { Ok(done) } else { self.copy_slowly(cor).map(Some) }
-    }
-
-    /// The same where anything is different: the end of the file, an error, a trace.
-    #[cold]
-    pub(super) fn copy_slowly(&mut self, cor: u32) -> StdResult<Answer, Ended> {
-        let copy = self.slot(cor).copy;
-        match self.copy_part(&copy) {
-            Some(Ok(count)) => {
-                if copy.is_moved && count < copy.local.bytes {
-                    self.moved_back(copy.fd, copy.at, count, copy.local.bytes);
-                }
-                if self.trace.is_on() {
-                    self.trace_data(cor, copy.is_read, copy.local, count)?;
-                }
-                Ok(Answer::number(count))
-            }
-            Some(Err(error)) => Ok(self.failed(cor, error)),
-            None => self.copy_by_message(cor, copy),
-        }
-    }
-
-    /// Copies as much as there is; `None` where only the host can do it.
-    fn copy_part(&mut self, copy: &Copy) -> Option<Result<u64>> {
-        let memory = self.ground.memory().clone();
-        let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
-        if !copy.is_read && bytes < copy.local.bytes {
-            return None;
-        }
-        if bytes == 0 {
-            return Some(Ok(0));
-        }
-        let local = Span::new(copy.local.address, bytes);
-        let mapping = access.view.place.mapping;
-        let done = if copy.is_read {
-            self.ground.fetch(mapping, pointer, local)
-        } else {
-            self.ground.put(local, mapping, pointer)
-        };
-        Some(done.map(|()| bytes))
-    }
-
-    #[cold]
-    fn copy_by_message(&mut self, cor: u32, copy: Copy) -> StdResult<Answer, Ended> {
-        let moved = copy.is_moved.then_some((copy.fd, copy.at));
-        let fid = match self.files.find(copy.fd) {
-            Ok(file) => file.fid.clone(),
-            Err(error) => return Ok(self.failed(cor, error)),
-        };
-        let (op, after) = if copy.is_read {
-            let op = ops::read(&fid, copy.at, copy.local.bytes, false);
-            (op, After::Data { to: copy.local, moved })
-        } else {
-            let op = ops::write(&fid, copy.at, self.ground.take(copy.local), false);
-            (op, After::Written { count: copy.local.bytes, moved })
-        };
-        let result = self.wait_for(op)?;
-        self.conclude(cor, result, after)
-    }
-
     /// The answer from the host becomes that of the coroutine.
     pub(super) fn conclude(
         &mut self,
@@ -454,7 +358,7 @@ impl<G: Ground> Worker<G> {
     }
 
     /// The descriptor was moved on by all that was asked for: by less, if nobody has moved it since.
-    fn moved_back(&mut self, fd: i32, at: u64, count: u64, asked: u64) {
+    pub(super) fn moved_back(&mut self, fd: i32, at: u64, count: u64, asked: u64) {
         if let Ok(file) = self.files.find(fd)
             && file.offset == at + asked
         {
@@ -519,7 +423,7 @@ impl<G: Ground> Worker<G> {
         bytes
     }
 
-    fn failed(&mut self, cor: u32, error: Errno) -> Answer {
+    pub(super) fn failed(&mut self, cor: u32, error: Errno) -> Answer {
         self.keep_error(cor, error.code, error.to_string());
         Answer::error(error.code)
     }
@@ -530,7 +434,7 @@ impl<G: Ground> Worker<G> {
         }
     }
 
-    fn trace_data(
+    pub(super) fn trace_data(
         &mut self,
         cor: u32,
         is_read: bool,
@@ -570,31 +474,4 @@ fn checked_names(path: &[u8]) -> Result<Vec<covey_wire::Name>> {
     let names = names(path)?;
     ops::check_length(&names)?;
     Ok(names)
-}
-
-/// A read is begun: its memory is asked for, and arrives while others copy, or at least sooner than without.
-#[inline]
-fn announce<G: Ground>(ground: &G, copy: &Copy) {
-    if copy.is_read {
-        let place = header::glance(&**ground.memory(), copy.ticket);
-        let bytes = copy.local.bytes.min(place.capacity.saturating_sub(copy.at));
-        ground.prefetch(place.mapping, place.pointer.wrapping_add(copy.at), bytes);
-    }
-}
-
-/// The right to copy, and where how many bytes of what was asked for lie; `None` where only the host can reach them.
-#[inline]
-fn reach<'a, S: Shared>(
-    memory: &'a S,
-    worker: u32,
-    copy: &Copy,
-) -> Option<(Access<'a, S>, u64, u64)> {
-    let access = header::enter(memory, worker, copy.ticket)?;
-    let View { size, place } = access.view;
-    if place.mapping == Place::NOWHERE {
-        return None;
-    }
-    let bytes = copy.local.bytes.min(size.saturating_sub(copy.at));
-    let pointer = place.pointer.checked_add(copy.at)?;
-    Some((access, pointer, bytes))
 }
