@@ -90,6 +90,11 @@ pub fn kind_name(kind: u8) -> &'static str {
     KINDS.iter().find(|(number, _)| *number == kind).map_or("unknown", |(_, name)| name)
 }
 
+/// The kind of a name.
+pub fn kind_named(name: &str) -> Option<u8> {
+    KINDS.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
+}
+
 /// Where a logical byte lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {

@@ -9,7 +9,7 @@ use super::{Context, Session};
 use crate::config::Config;
 use crate::error::{Cannot, Result};
 use covey_stripe::distribution;
-use covey_stripe::ops::{Inode, ROOT, StripingHint};
+use covey_stripe::ops::{Inode, StripingHint};
 use mounted::Mounted;
 use std::ffi::OsString;
 
@@ -101,17 +101,11 @@ impl Place {
     }
 }
 
-/// A directory's own hint, or that of the nearest directory above that has one.
+/// The hint that new files of a directory get.
 async fn hint_of(session: &Session, dir: &Inode, config: &Config) -> Result<StripingHint> {
-    let mut at = dir.clone();
-    loop {
-        if let Some(hint) = at.hint {
-            return Ok(hint);
-        }
-        if at.id == ROOT || at.parent == at.id {
-            return Ok(StripingHint::progressive(covey_cluster::tuned::strip(config)?.0, 0));
-        }
-        at = session.fs.stat(at.parent).await.cannot(|| "look at the directory above")?.inode;
+    match session.fs.hint_of(dir.clone()).await.cannot(|| "look at the directory above")? {
+        Some(hint) => Ok(hint),
+        None => Ok(StripingHint::progressive(covey_cluster::tuned::strip(config)?.0, 0)),
     }
 }
 

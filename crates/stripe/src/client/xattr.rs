@@ -63,30 +63,36 @@ impl Fs {
         self.change(who, Op::Removexattr { id, name: name.clone() }).await.map(|_| ())
     }
 
-    /// The layout of a file, or of new files in a directory; ENODATA for what has none.
+    /// A directory's own hint for new files, or that of the nearest directory above that has one; none where no one has.
+    pub async fn hint_of(&self, mut dir: Inode) -> Result<Option<StripingHint>> {
+        while dir.hint.is_none() && dir.id != ROOT && dir.parent != dir.id {
+            dir = self.stat(dir.parent).await?.inode;
+        }
+        Ok(dir.hint)
+    }
+
     async fn layout_text(&self, id: Id) -> Result<String> {
         let inode = self.stat(id).await?.inode;
         match &inode.striping {
             Some(striping) => Ok(wish::text_of_file(striping)),
-            None => Ok(wish::text(&self.hint_of(inode).await?)),
+            None => Ok(wish::text(&self.layout_of(inode).await?)),
         }
     }
 
-    /// A directory's own hint, or that of the nearest directory above that has one.
-    async fn hint_of(&self, mut dir: Inode) -> Result<StripingHint> {
-        if !dir.is_dir() {
-            let what =
-                format!("file {} has no layout: neither a regular file nor a directory", dir.id);
-            return Err(Error::because(Errno::ENODATA, what));
-        }
-        loop {
-            if let Some(hint) = dir.hint {
-                return Ok(hint);
+    /// The layout of a file, or of new files in a directory; ENODATA for what has none.
+    async fn layout_of(&self, inode: Inode) -> Result<StripingHint> {
+        match &inode.striping {
+            Some(striping) => Ok(StripingHint::of_file(striping)),
+            None if inode.is_dir() => {
+                let hint = self.hint_of(inode).await?;
+                Ok(hint.unwrap_or_else(|| StripingHint::progressive(STRIP_BYTES_DEFAULT, 0)))
             }
-            if dir.id == ROOT || dir.parent == dir.id {
-                return Ok(StripingHint::progressive(STRIP_BYTES_DEFAULT, 0));
+            None => {
+                let id = inode.id;
+                let what =
+                    format!("file {id} has no layout: neither a regular file nor a directory");
+                Err(Error::because(Errno::ENODATA, what))
             }
-            dir = self.stat(dir.parent).await?.inode;
         }
     }
 
@@ -98,11 +104,7 @@ impl Fs {
         let invalid = |what: String| Error::because(Errno::EINVAL, format!("{LAYOUT}: {what}"));
         let text = str::from_utf8(text).map_err(|_| invalid("not text".into()))?;
         let wish: Wish = text.trim_end_matches('\0').parse().map_err(invalid)?;
-        let inode = self.stat(id).await?.inode;
-        let now = match &inode.striping {
-            Some(striping) => StripingHint::of_file(striping),
-            None => self.hint_of(inode).await?,
-        };
+        let now = self.layout_of(self.stat(id).await?.inode).await?;
         let hint = wish.of(now, STRIP_BYTES_DEFAULT).map_err(|unfit| invalid(unfit.to_string()))?;
         // What was closed a moment ago is told to the server a moment later.
         for _ in 0..CLOSE_TRIES {

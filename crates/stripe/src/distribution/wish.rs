@@ -179,8 +179,7 @@ pub fn text_of_file(striping: &Striping) -> String {
 }
 
 fn kind_of(text: &str) -> Result<u8, String> {
-    let found = KINDS.iter().find(|(_, name)| *name == text);
-    found.map(|(kind, _)| *kind).ok_or_else(|| {
+    kind_named(text).ok_or_else(|| {
         let names: Vec<&str> = KINDS.iter().map(|(_, name)| *name).collect();
         format!("there is no kind `{text}`: there are {}", names.join(", "))
     })

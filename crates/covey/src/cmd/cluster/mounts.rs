@@ -42,15 +42,18 @@ pub fn kind_of(device: u64) -> Option<String> {
 
 fn kind_of_in(table: &str, device: u64) -> Option<String> {
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
-    line.split(" - ").nth(1)?.split(' ').next().map(str::to_string)
+    kind_on(table.lines().find(|line| line.split(' ').nth(2) == Some(&number))?)
 }
 
 /// The last line wins: it is the one on top.
 fn kind_in(table: &str, mountpoint: &Path) -> Option<String> {
     let escaped = escape(&mountpoint.to_string_lossy());
     let here = |line: &&str| line.split(' ').nth(4) == Some(&escaped);
-    let line = table.lines().rfind(here)?;
+    kind_on(table.lines().rfind(here)?)
+}
+
+/// The file system type on a line of the table.
+fn kind_on(line: &str) -> Option<String> {
     line.split(" - ").nth(1)?.split(' ').next().map(str::to_string)
 }
 

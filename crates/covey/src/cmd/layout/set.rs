@@ -7,7 +7,7 @@ use super::{Cluster, Place, hint_of};
 use crate::config::{Config, parse_strip, size};
 use crate::error::{Cannot, Error, Result};
 use covey_stripe::distribution::wish::{Unfit, Wish};
-use covey_stripe::distribution::{self, KINDS, STRIP_BYTES_DEFAULT, kind_name};
+use covey_stripe::distribution::{self, KINDS, STRIP_BYTES_DEFAULT, kind_name, kind_named};
 use covey_stripe::ops::StripingHint;
 use std::ffi::OsString;
 
@@ -147,8 +147,7 @@ fn changed(
 }
 
 fn parse_kind(text: &str) -> std::result::Result<u8, String> {
-    let found = KINDS.iter().find(|(_, name)| *name == text);
-    found.map(|(kind, _)| *kind).ok_or_else(|| {
+    kind_named(text).ok_or_else(|| {
         let names: Vec<&str> = KINDS.iter().map(|(_, name)| *name).collect();
         format!("there are {}", names.join(", "))
     })
