@@ -20,8 +20,11 @@ pub use inventory;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::panic::resume_unwind;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// A test as the attribute hands it over.
 #[derive(Debug)]
@@ -40,16 +43,32 @@ impl Test {
         self.path.split_once("::").map_or(self.path, |(_, name)| name)
     }
 
-    /// On a thread of its own, with the test's name: whatever a test does to its thread ends with it.
-    fn trial(&self) -> Trial {
+    /// On a thread of its own, with the test's name: whatever a test does to its thread ends with it. A test that does not
+    /// end within `limit` has failed, and is left alone.
+    fn trial(&self, limit: Option<Duration>) -> Trial {
         let (name, run) = (self.name(), self.run);
         let runner = move || {
+            let (ends, ended) = mpsc::channel::<Infallible>();
             let body = move || {
+                let _ends = ends;
                 run();
                 SKIPPED.take()
             };
+            let begun = Instant::now();
             let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
-            Ok::<_, Failed>(match thread.join().unwrap_or_else(|panic| resume_unwind(panic)) {
+            // Nothing is sent: that the sender is gone says that the test is over.
+            if ended.recv_timeout(limit.unwrap_or(Duration::MAX)) == Err(RecvTimeoutError::Timeout)
+            {
+                let seconds = begun.elapsed().as_secs();
+                return Err(
+                    format!("it has not ended within {seconds} s, and is left alone").into()
+                );
+            }
+            let ran = thread.join();
+            if begun.elapsed() > SLOW {
+                eprintln!("test {name} took {} s", begun.elapsed().as_secs());
+            }
+            Ok::<_, Failed>(match ran.unwrap_or_else(|panic| resume_unwind(panic)) {
                 Some(reason) => Completion::ignored_with(reason),
                 None => Completion::Completed,
             })
@@ -57,6 +76,9 @@ impl Test {
         Trial::ignorable_test(name, runner).with_ignored_flag(self.is_ignored)
     }
 }
+
+/// Who takes longer is told of.
+const SLOW: Duration = Duration::from_secs(20);
 
 /// Says that this machine cannot run the test of this thread, or not all of it, and why. The test returns then.
 pub fn skip(reason: impl AsRef<str>) {
@@ -73,7 +95,8 @@ thread_local! {
 
 /// Runs the tests of this program that its arguments name, and ends it.
 ///
-/// The arguments are those of Rust's harness, and `RUST_TEST_THREADS` says how many tests run at a time.
+/// The arguments are those of Rust's harness. `RUST_TEST_THREADS` says how many tests run at a time, `COVEY_TEST_SECONDS`
+/// how long one may take; without that it may take as long as it likes, as a campaign does.
 pub fn run() -> ! {
     let (filters, rest) = filters(std::env::args());
     let mut arguments = Arguments::from_iter(rest);
@@ -88,7 +111,9 @@ pub fn run() -> ! {
             })
     };
     let tests = inventory::iter::<Test>();
-    let mut trials: Vec<Trial> = tests.filter(is_asked).map(Test::trial).collect();
+    let limit = std::env::var("COVEY_TEST_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let limit = limit.map(Duration::from_secs);
+    let mut trials: Vec<Trial> = tests.filter(is_asked).map(|test| test.trial(limit)).collect();
     trials.sort_by(|one, other| one.name().cmp(other.name()));
     libtest_mimic::run(&arguments, trials).exit()
 }
