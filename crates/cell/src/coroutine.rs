@@ -64,23 +64,29 @@ unsafe impl Stack for Place {
     }
 }
 
-/// Words at the far end of a stack that nobody writes to.
+/// A word at the far end of a stack that nobody writes to.
 #[derive(Clone, Copy)]
-struct Canary(*mut [u64; CANARY_WORDS]);
+struct Canary(*const u64);
 
 impl Canary {
     /// # Safety
-    /// The words are there, aligned, and nobody else uses them.
-    unsafe fn put(at: *mut [u64; CANARY_WORDS]) -> Canary {
+    /// The word is there, aligned, and nobody else uses it.
+    unsafe fn put(at: *mut u64) -> Canary {
         // SAFETY: promised by the caller.
-        unsafe { at.write([CANARY; CANARY_WORDS]) };
+        unsafe { at.write(CANARY) };
         Canary(at)
     }
 
-    #[inline]
+    /// Of a stack that has a guard page: nobody writes behind its end.
+    fn behind_a_guard() -> Canary {
+        static WHOLE: u64 = CANARY;
+        Canary(&raw const WHOLE)
+    }
+
+    #[inline(always)]
     fn is_whole(self) -> bool {
-        // SAFETY: `put` was promised that the words are there, for as long as the coroutine is.
-        unsafe { self.0.read_volatile() == [CANARY; CANARY_WORDS] }
+        // SAFETY: `put` was promised that the word is there, for as long as the coroutine is.
+        unsafe { self.0.read_volatile() == CANARY }
     }
 }
 
@@ -134,7 +140,7 @@ impl<Q: 'static, A: 'static> Coroutine<Q, A> {
     /// A coroutine on a stack of its own, with a guard page.
     pub fn new(stack_bytes: usize, body: impl FnOnce() + 'static) -> io::Result<Coroutine<Q, A>> {
         let stack = Place::Own(DefaultStack::new(stack_bytes)?);
-        Ok(Coroutine::begun(stack, None, body))
+        Ok(Coroutine::begun(stack, Canary::behind_a_guard(), body))
     }
 
     /// A coroutine on the caller's stack. `keep` is dropped with the coroutine.
@@ -152,20 +158,16 @@ impl<Q: 'static, A: 'static> Coroutine<Q, A> {
         if stack.bytes < STACK_BYTES_MIN as u64 || end <= begin {
             return Err(TooSmall);
         }
-        let words = ptr::with_exposed_provenance_mut(begin);
+        let word = ptr::with_exposed_provenance_mut(begin);
         // SAFETY: the lowest bytes of memory that is the coroutine's; aligned.
-        let canary = unsafe { Canary::put(words) };
-        let limit = NonZeroUsize::new(begin + size_of::<[u64; CANARY_WORDS]>()).ok_or(TooSmall)?;
+        let canary = unsafe { Canary::put(word) };
+        let limit = NonZeroUsize::new(begin + ALIGNMENT).ok_or(TooSmall)?;
         let base = NonZeroUsize::new(end).ok_or(TooSmall)?;
         let stack = Place::Given { base, limit, _keep: keep };
-        Ok(Coroutine::begun(stack, Some(canary), body))
+        Ok(Coroutine::begun(stack, canary, body))
     }
 
-    fn begun(
-        stack: Place,
-        canary: Option<Canary>,
-        body: impl FnOnce() + 'static,
-    ) -> Coroutine<Q, A> {
+    fn begun(stack: Place, canary: Canary, body: impl FnOnce() + 'static) -> Coroutine<Q, A> {
         let context = switch::Context::new(stack, canary, body);
         Coroutine { context, _asks: PhantomData }
     }
@@ -232,7 +234,6 @@ fn apart<R>(work: impl FnOnce() -> R) -> R {
 /// Less is no use to any function.
 pub const STACK_BYTES_MIN: usize = 2048;
 const ALIGNMENT: usize = 16;
-const CANARY_WORDS: usize = 2;
 const CANARY: u64 = 0x7175_6169_6c20_6e62;
 
 #[cfg(test)]
@@ -371,24 +372,25 @@ mod tests {
                 assert_eq!(on_parent_stack(|| 7), 7);
                 let by = &mut Resumer::new(ptr::null_mut());
                 let stack = || Place::Own(DefaultStack::new(64 << 10).unwrap());
+                let guarded = Canary::behind_a_guard();
                 let token = Rc::new(Cell::new(0));
                 let seen = token.clone();
-                let mut one = Context::new(stack(), None, move || {
+                let mut one = Context::new(stack(), guarded, move || {
                     seen.set(suspend(5).unwrap());
                     on_parent_stack(|| seen.set(seen.get() + 100));
                     seen.set(seen.get() + suspend(6).unwrap());
                 });
-                let mut two = Context::new(stack(), None, || assert_eq!(suspend(9), Some(3)));
+                let mut two = Context::new(stack(), guarded, || assert_eq!(suspend(9), Some(3)));
                 assert_eq!((one.resume(by, 0), two.resume(by, 0)), (Some(5), Some(9)));
                 assert_eq!((one.resume(by, 1), token.get()), (Some(6), 101));
                 assert_eq!((two.resume(by, 3), one.resume(by, 10)), (Some(0), Some(0)));
                 assert_eq!(token.get(), 111);
                 let kept = token.clone();
-                let not_begun = Context::new(stack(), None, move || kept.set(1));
+                let not_begun = Context::new(stack(), guarded, move || kept.set(1));
                 assert_eq!(Rc::strong_count(&token), 2);
                 drop((not_begun, one, two));
                 assert_eq!(Rc::strong_count(&token), 1);
-                let mut panics = Context::new(stack(), None, || panic!("on purpose"));
+                let mut panics = Context::new(stack(), guarded, || panic!("on purpose"));
                 let resumed = std::panic::AssertUnwindSafe(|| panics.resume(by, 0));
                 assert!(std::panic::catch_unwind(resumed).is_err());
             }

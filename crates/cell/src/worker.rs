@@ -328,7 +328,7 @@ impl<G: Ground> Worker<G> {
         loop {
             if self.queue.left() == 0 {
                 self.take_arrivals()?;
-                self.queue.set_left(self.queue.len());
+                self.queue.set_left(self.queue.to_end());
             }
             let Some(cor) = self.queue.first() else {
                 if self.parked.is_empty() {
@@ -338,8 +338,8 @@ impl<G: Ground> Worker<G> {
                 continue;
             };
             self.queue.set_left(self.queue.left() - 1);
-            self.queue.set_idle(false);
             // It waits for that once: afterwards it may give way by itself, and then waits for its turn alone.
+            self.queue.set_idle(true);
             let answer = match mem::replace(&mut self.slot(cor).wait, Wait::turn()) {
                 Wait::Turn(answer) => answer,
                 Wait::Copy => self.copy_now(cor)?,

@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// A coroutine that asks with a word that is not 0, and is answered with a word.
-pub(super) struct Context(corosensei::Coroutine<u64, u64, (), Place>, Option<Canary>);
+pub(super) struct Context(corosensei::Coroutine<u64, u64, (), Place>, Canary);
 
 /// Nobody is found by this: coroutines do not give way to each other.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ impl Stand {
 }
 
 impl Context {
-    pub fn new(stack: Place, canary: Option<Canary>, body: impl FnOnce() + 'static) -> Context {
+    pub fn new(stack: Place, canary: Canary, body: impl FnOnce() + 'static) -> Context {
         let cor = corosensei::Coroutine::with_stack(stack, move |parent: &Parent, _| {
             RUNNING.set(ptr::from_ref(parent));
             body();
@@ -46,7 +46,7 @@ impl Context {
     pub fn resume(&mut self, _: &mut Resumer, answer: u64) -> Option<u64> {
         let stopped = self.0.resume(answer);
         let asked = stopped.as_yield().unwrap_or(0);
-        self.1.is_none_or(Canary::is_whole).then_some(asked)
+        self.1.is_whole().then_some(asked)
     }
 }
 

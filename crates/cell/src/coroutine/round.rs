@@ -11,22 +11,26 @@ use std::ptr::NonNull;
 /// A queue of coroutines. Its first one runs, or is the next to run.
 pub struct Round {
     desk: NonNull<Desk>,
+    seats: Vec<Seat>,
+    /// Turns that were left when the first one was there.
+    left: usize,
+    from: usize,
 }
 
-/// What who resumes coroutines and the coroutine that runs both use, in turn.
+/// What who resumes coroutines and the coroutine that runs both use, in turn. A coroutine that gives way does little more
+/// than to move `now` by one: a processor that does one switch while it works on the last one waits for nothing else.
 pub(super) struct Desk {
-    seats: Vec<Seat>,
-    /// Who is first; 0 where there is nobody.
-    at: usize,
-    /// Turns until somebody looks at other things.
-    left: usize,
+    /// Who is first: within the list, or at its beginning where there is nobody.
+    now: *mut Seat,
+    /// Who does not give way by itself: the last one of the list, and the one that has the last turn.
+    stop: *mut Seat,
     /// What one that was idle is answered.
     answer: u64,
 }
 
 struct Seat {
     number: u32,
-    /// It waits for its turn alone.
+    /// It waits for its turn alone, or runs and will.
     is_idle: bool,
     stand: switch::Stand,
 }
@@ -34,8 +38,10 @@ struct Seat {
 impl Round {
     /// Nobody. Who waits for the turn alone is answered with `answer`.
     pub fn new<A: 'static>(answer: A) -> Round {
-        let desk = Desk { seats: Vec::new(), at: 0, left: 0, answer: word(answer) };
-        Round { desk: NonNull::from(Box::leak(Box::new(desk))) }
+        let mut seats = Vec::new();
+        let now = seats.as_mut_ptr();
+        let desk = Box::leak(Box::new(Desk { now, stop: now, answer: word(answer) }));
+        Round { desk: NonNull::from(desk), seats, left: 0, from: 0 }
     }
 
     #[inline(always)]
@@ -44,10 +50,21 @@ impl Round {
         unsafe { self.desk.as_ref() }
     }
 
+    /// Where the first one is; 0 where there is nobody.
     #[inline(always)]
-    fn desk_mut(&mut self) -> &mut Desk {
+    fn at(&self) -> usize {
+        (self.desk().now.addr() - self.seats.as_ptr().addr()) / size_of::<Seat>()
+    }
+
+    /// Who is there is first, and gives way to so many of those behind it.
+    #[inline(always)]
+    fn put(&mut self, at: usize, ways: usize) {
+        let stop = at + ways.min(self.seats.len().saturating_sub(at + 1));
+        let seats = self.seats.as_mut_ptr();
+        self.from = at;
         // SAFETY: the caller has this alone, so no coroutine runs and nobody else has a reference.
-        unsafe { self.desk.as_mut() }
+        let desk = unsafe { self.desk.as_mut() };
+        (desk.now, desk.stop) = (seats.wrapping_add(at), seats.wrapping_add(stop));
     }
 
     pub(super) fn shared(&self) -> *mut Desk {
@@ -57,39 +74,46 @@ impl Round {
     /// How many there are.
     #[inline]
     pub fn len(&self) -> usize {
-        self.desk().seats.len()
+        self.seats.len()
     }
 
     /// Whether there is nobody.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.desk().seats.is_empty()
+        self.seats.is_empty()
+    }
+
+    /// Turns until the list of all is at its end, where who is first does not give way by itself.
+    #[inline(always)]
+    pub fn to_end(&self) -> usize {
+        self.len() - self.at()
     }
 
     /// Who is first.
     #[inline(always)]
     pub fn first(&self) -> Option<u32> {
-        let desk = self.desk();
-        desk.seats.get(desk.at).map(|seat| seat.number)
+        self.seats.get(self.at()).map(|seat| seat.number)
     }
 
     /// Turns that are left.
     #[inline(always)]
     pub fn left(&self) -> usize {
-        self.desk().left
+        self.left - (self.at() - self.from)
     }
 
-    /// So many turns are left: who is first has one of them, and so has each that it gives way to.
+    /// So many turns are left behind the one of who is first: each that it gives way to has one of them. It is to be said
+    /// after each other change, or else nobody gives way.
     #[inline(always)]
     pub fn set_left(&mut self, turns: usize) {
-        self.desk_mut().left = turns;
+        self.left = turns;
+        self.put(self.at(), turns);
     }
 
     /// Whether the first one will wait for its turn alone.
     #[inline(always)]
     pub fn set_idle(&mut self, is_idle: bool) {
-        let desk = self.desk_mut();
-        if let Some(seat) = desk.seats.get_mut(desk.at) {
+        let at = self.at();
+        if let Some(seat) = self.seats.get_mut(at) {
             seat.is_idle = is_idle;
         }
     }
@@ -97,46 +121,49 @@ impl Round {
     /// The first one goes to the end.
     #[inline(always)]
     pub fn step(&mut self) {
-        let desk = self.desk_mut();
-        desk.at = desk.next();
+        let next = self.at() + 1;
+        self.go(if next >= self.seats.len() { 0 } else { next });
     }
 
     /// The first one leaves.
     pub fn leave(&mut self) {
-        let desk = self.desk_mut();
-        desk.seats.remove(desk.at);
-        if desk.at == desk.seats.len() {
-            desk.at = 0;
-        }
+        let at = self.at();
+        self.left = self.left();
+        self.from = at;
+        self.seats.remove(at);
+        self.go(if at == self.seats.len() { 0 } else { at });
     }
 
     /// One more at the end: behind all others, and before the first.
     pub fn join<Q, A>(&mut self, number: u32, cor: &Coroutine<Q, A>, is_idle: bool) {
-        let desk = self.desk_mut();
-        desk.seats.insert(desk.at, Seat { number, is_idle, stand: cor.context.stand() });
-        desk.at = (desk.at + 1) % desk.seats.len();
+        let at = self.at();
+        self.left = self.left();
+        self.from = at;
+        self.seats.insert(at, Seat { number, is_idle, stand: cor.context.stand() });
+        self.put((at + 1) % self.seats.len(), 0);
     }
 
     /// All leave.
     pub fn clear(&mut self) {
-        let desk = self.desk_mut();
-        desk.seats.clear();
-        desk.at = 0;
+        self.seats.clear();
+        self.put(0, 0);
+    }
+
+    /// That one is first. Turns do not count meanwhile.
+    #[inline(always)]
+    fn go(&mut self, at: usize) {
+        self.left = self.left();
+        self.put(at, 0);
     }
 }
 
 impl Desk {
-    #[inline(always)]
-    fn next(&self) -> usize {
-        let next = self.at + 1;
-        if next >= self.seats.len() { 0 } else { next }
-    }
-
     /// Who runs, or has run last.
     #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), allow(dead_code))]
     #[inline(always)]
     pub fn running(&self) -> switch::Stand {
-        self.seats[self.at].stand
+        // SAFETY: while coroutines run, and until the list is changed after that, it is one of them.
+        unsafe { (*self.now).stand }
     }
 }
 
@@ -161,26 +188,25 @@ pub fn give_way() -> bool {
     if desk.is_null() {
         return false;
     }
-    // SAFETY: the desk is there while coroutines run, and nobody else uses it while this one does.
-    let desk = unsafe { &mut *desk };
-    let next = desk.next();
-    // SAFETY: both are within, for a coroutine that runs is one of them.
-    let (from, to) =
-        unsafe { (&raw mut *desk.seats.as_mut_ptr().add(desk.at), desk.seats.get_unchecked(next)) };
-    // SAFETY: it points into the list, which is not changed meanwhile.
-    let own = unsafe { (*from).stand };
-    if desk.left == 0 || !to.is_idle || !own.is_sound() {
-        return false;
-    }
-    let (there, answer) = (to.stand, desk.answer);
-    desk.left -= 1;
-    desk.at = next;
-    // SAFETY: the seat of this one; the other stands still, and waits for this answer.
+    // SAFETY: the desk is there while coroutines run, and nobody else uses it while this one does. Whoever is not where the
+    // turns stop has somebody behind it in the list, which is not changed meanwhile; the other stands still, and waits for
+    // this answer.
     unsafe {
-        (*from).is_idle = true;
-        switch::hand_over(own, there, answer);
+        let (now, next) = ((*desk).now, (*desk).now.wrapping_add(1));
+        let own = (*now).stand;
+        if now == (*desk).stop || !(*next).is_idle || !own.is_sound() {
+            return no_way();
+        }
+        (*desk).now = next;
+        switch::hand_over(own, (*next).stand, (*desk).answer);
     }
     true
+}
+
+/// That it is cold keeps what follows out of the way of who gives way.
+#[cold]
+fn no_way() -> bool {
+    false
 }
 
 #[cfg(test)]
@@ -247,14 +273,12 @@ mod tests {
         let mut by = Resumer::of(&round);
         while let Some(first) = round.first() {
             round.set_left(turns);
-            round.set_idle(false);
             // SAFETY: nobody is dropped meanwhile.
             let step = unsafe { cors[first as usize].resume(&mut by, 5) };
             let first = round.first().expect("who has run is there");
             match step {
                 Step::Asks(asked) => {
                     back.push((first, Some(*asked)));
-                    round.set_idle(true);
                     round.step();
                 }
                 Step::Done => {
@@ -272,7 +296,10 @@ mod tests {
         let (order, back) = ran(usize::MAX);
         assert_eq!(order, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
         if cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-            assert_eq!(back, [(1, Some(11)), (0, None), (1, None), (2, None)]);
+            // Who joins is put before the first one, so that is the last one of the list, and does not give way by itself.
+            let asked = [(0, Some(0)), (0, Some(1)), (1, Some(11)), (0, Some(2))];
+            assert_eq!(back[..4], asked);
+            assert_eq!(back[4..], [(0, None), (1, None), (2, None)]);
         }
         let (same, back) = ran(0);
         assert_eq!((same, back.len()), (order, 12));

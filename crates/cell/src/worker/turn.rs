@@ -46,8 +46,6 @@ impl<G: Ground> Worker<G> {
             let step = unsafe { self.slot(cor).cor.resume(by, answer) };
             // It may have given way to others.
             cor = self.queue.first().expect("who has run is there");
-            // Whatever it asks for: who is given way to is answered nothing.
-            self.queue.set_idle(false);
             in_a_row = if self.queue.left() == left { in_a_row + 1 } else { 0 };
             let request = match step {
                 Step::Overflow => return Err(Ended::Overflow(cor)),
@@ -62,7 +60,6 @@ impl<G: Ground> Worker<G> {
                 Request::Write { fd, from, at } => self.files.copy(fd, false, from, at),
                 Request::Yield => {
                     slot.wait = Wait::turn();
-                    self.queue.set_idle(true);
                     self.queue.step();
                     return Ok(());
                 }
@@ -76,6 +73,7 @@ impl<G: Ground> Worker<G> {
                 }
                 self.slot(cor).wait = Wait::Copy;
                 announce(&self.ground, &copy);
+                self.queue.set_idle(false);
                 self.queue.step();
                 return Ok(());
             }
@@ -118,6 +116,8 @@ impl<G: Ground> Worker<G> {
         if matches!(wait, Wait::Message(_)) {
             self.link.send(&mut self.ground)?;
         }
+        // Who is given way to is answered nothing.
+        self.queue.set_idle(matches!(wait, Wait::Turn(_)));
         self.slot(cor).wait = wait;
         self.queue.step();
         Ok(None)
