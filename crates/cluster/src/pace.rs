@@ -20,7 +20,7 @@ use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{List, Name};
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
@@ -60,6 +60,22 @@ pub fn begin(config: &Config) {
     settle(config);
 }
 
+/// Whose terms hold: of the node that was heard last. None: those of the cluster's file.
+static SPEAKER: Mutex<Option<String>> = Mutex::new(None);
+
+fn speaker() -> MutexGuard<'static, Option<String>> {
+    SPEAKER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A node is silent: its terms hold no longer. What another one has said since does.
+fn is_silent(server: &str, config: &Config) {
+    let mut speaker = speaker();
+    if speaker.as_deref() == Some(server) {
+        *speaker = None;
+        settle(config);
+    }
+}
+
 /// The terms of the cluster's file, until a node says others.
 fn settle(config: &Config) {
     window().set(config.pacing.window_bytes.unwrap_or(WINDOW_BYTES));
@@ -96,7 +112,7 @@ impl Followed {
         });
     }
 
-    fn names(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,7 +135,7 @@ async fn follow(config: &Config, server: &str, keys: &Keys) {
             tracing::debug!("{server} says nothing about rates: {error}");
         }
         limits.lift_all();
-        settle(config);
+        is_silent(server, config);
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -137,6 +153,7 @@ async fn listen(config: &Config, server: &str, keys: &Keys, limits: &mut Limits)
                 let text = String::from_utf8_lossy(&data.into_bytes()).into_owned();
                 sayer.look_up(&text).await;
                 limits.obey(&text, &sayer);
+                obey_settings(&text, server);
             }
             other => return Err(Errno::because(Errno::EPROTO, other.name())),
         }
@@ -162,7 +179,6 @@ struct Limits(BTreeSet<(Ends, bool)>);
 impl Limits {
     /// Sets the limits of a text, and lifts those that it does not repeat.
     fn obey(&mut self, text: &str, sayer: &Sayer) {
-        text.lines().for_each(obey_setting);
         let said = text.lines().filter_map(parse);
         let said: Vec<_> = said.filter(|(ends, port, _)| sayer.may_limit(ends, *port)).collect();
         let now: BTreeSet<_> =
@@ -183,20 +199,30 @@ impl Limits {
     }
 }
 
-/// What is said of all connections.
-fn obey_setting(line: &str) {
+/// What a node says of all connections.
+fn obey_settings(text: &str, server: &str) {
+    let mut speaker = speaker();
+    let obeyed = text.lines().filter(|line| obey_setting(line)).count();
+    if obeyed > 0 && speaker.as_deref() != Some(server) {
+        *speaker = Some(server.to_owned());
+    }
+}
+
+/// Whether it is such a setting.
+fn obey_setting(line: &str) -> bool {
     match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
         ["window", bytes] => {
-            if let Ok(bytes) = bytes.parse() {
-                window().set(usize::max(bytes, WINDOW_BYTES_MIN));
-            }
+            let bytes = bytes.parse();
+            bytes.map(|bytes| window().set(usize::max(bytes, WINDOW_BYTES_MIN))).is_ok()
         }
-        ["dscp", mark] => {
-            if let Ok(mark @ 0..64) = mark.parse() {
+        ["dscp", mark] => match mark.parse() {
+            Ok(mark @ 0..64) => {
                 pacing::mark_all(mark);
+                true
             }
-        }
-        _ => {}
+            _ => false,
+        },
+        _ => false,
     }
 }
 
@@ -259,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_too_small_for_any_transfer_is_not_taken() {
+    fn settings_that_are_none_are_not_taken_and_those_of_a_silent_node_end() {
         obey_setting("window 0");
         assert_eq!(window().bytes(), WINDOW_BYTES_MIN);
         for nonsense in ["window -1", "window NaN", "window", "dscp 64", "dscp 1e9"] {
@@ -267,6 +293,24 @@ mod tests {
         }
         assert_eq!(window().bytes(), WINDOW_BYTES_MIN);
         obey_setting("window 99999999999");
+        assert_eq!(window().bytes(), WINDOW_BYTES);
+        // What one node says holds until that node is silent, not until any is.
+        let text = r#"version = 1
+            [cluster]
+            name = "lab"
+            id = "8f1c0d5e3b7a49c2a6d4e1f09b3c7a58"
+            nodes = 1
+            [[node]]
+            name = "n1"
+            roles = ["meta", "data"]
+            listen = ["unix!/run/covey/n1.sock"]
+            store = "/var/lib/covey/n1""#;
+        let config = crate::config::parse(text, std::path::Path::new("c")).unwrap();
+        obey_settings("window 40000\nreceiver 1 2 3", "living");
+        is_silent("dead", &config);
+        assert_eq!(window().bytes(), 40_000);
+        obey_settings("receiver 1 2 3", "dead");
+        is_silent("living", &config);
         assert_eq!(window().bytes(), WINDOW_BYTES);
     }
 
