@@ -4,16 +4,19 @@
 //! What is answered at once costs two looks at the clock and a few additions. The numbers are read as
 //! text through the node's `/stats` and `/slow`; `/ctl` sets what counts as slow.
 
+mod ended;
 mod histogram;
 
+pub use ended::account;
 pub use histogram::{Detail, Histogram, end_of_doubling, quantile_ns, top_ns};
 
 use super::stats::Counter;
+use ended::Ended;
 use covey_ninep::tree::{Data, Outcome, Result};
 use covey_wire::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// What counts as slow until someone says otherwise.
@@ -28,7 +31,8 @@ pub struct Watch {
     /// The part's name, before those of its operations.
     part: &'static str,
     ops: RefCell<Vec<Option<Rc<Op>>>>,
-    clients: RefCell<Vec<Weak<Client>>>,
+    clients: RefCell<Vec<Rc<Client>>>,
+    ended: RefCell<Ended>,
     slow: Cell<Option<Duration>>,
     slow_log: RefCell<VecDeque<String>>,
     slow_count: Counter,
@@ -69,6 +73,7 @@ impl Watch {
             part,
             ops: RefCell::new(vec![None; 256]),
             clients: RefCell::default(),
+            ended: RefCell::default(),
             slow: Cell::new(Some(SLOW_DEFAULT)),
             slow_log: RefCell::default(),
             slow_count: Counter::default(),
@@ -83,10 +88,21 @@ impl Watch {
             bytes: Counter::default(),
             times: Histogram::default(),
         });
-        let mut clients = self.clients.borrow_mut();
-        clients.retain(|client| client.strong_count() > 0);
-        clients.push(Rc::downgrade(&client));
+        self.part_with_ended();
+        self.clients.borrow_mut().push(client.clone());
         client
+    }
+
+    /// Clients that nobody but this has any more are gone: what they have done is their accounts'.
+    fn part_with_ended(&self) {
+        let mut ended = self.ended.borrow_mut();
+        self.clients.borrow_mut().retain(|client| {
+            let is_there = Rc::strong_count(client) > 1;
+            if !is_there {
+                ended.add(&client.name.borrow(), client.bytes.value(), &client.times);
+            }
+            is_there
+        });
     }
 
     /// A request has come: number and name of its operation.
@@ -197,7 +213,9 @@ impl Watch {
     /// Begins all counts and times anew.
     pub fn reset(&self) {
         self.ops.borrow_mut().iter_mut().for_each(|op| *op = None);
-        for client in self.clients.borrow().iter().filter_map(Weak::upgrade) {
+        self.part_with_ended();
+        *self.ended.borrow_mut() = Ended::default();
+        for client in self.clients.borrow().iter() {
             client.requests.reset();
             client.bytes.reset();
             client.times.reset();
@@ -210,7 +228,8 @@ impl Watch {
         self.slow_log.borrow().iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// The numbers: a line for each operation and each client.
+    /// The numbers: a line for each operation and each client. With all details also one for each account of clients that
+    /// have ended: sums over clients never fall.
     pub fn text(&self, detail: Detail) -> String {
         let mut out = String::new();
         for op in self.ops.borrow().iter().flatten() {
@@ -218,7 +237,8 @@ impl Watch {
             let (part, name, times) = (self.part, op.name, op.times.text(detail));
             out += &format!("op {part}.{name} errors {errors} bytes {bytes} {times}\n");
         }
-        for client in self.clients.borrow().iter().filter_map(Weak::upgrade) {
+        self.part_with_ended();
+        for client in self.clients.borrow().iter() {
             let (requests, bytes) = (client.requests.value(), client.bytes.value());
             if requests > 0 {
                 let name = client.name.borrow();
@@ -228,6 +248,9 @@ impl Watch {
                     client.times.text(detail)
                 );
             }
+        }
+        if detail == Detail::Buckets {
+            out += &self.ended.borrow().text(self.part);
         }
         out + &format!("{}.slow {}\n", self.part, self.slow_count.value())
     }
@@ -283,6 +306,12 @@ mod tests {
         assert!(text.contains("client data \"unix!pid 7\" bytes 300 count 3 "), "{text}");
         drop(client);
         assert!(!watch.text(Detail::Summary).contains("unix"), "a client that is gone is not told");
+        let ended = |text: String| text.lines().filter(|line| line.starts_with("ended ")).count();
+        let text = watch.text(Detail::Buckets);
+        assert!(text.contains("ended data \"unix\" bytes 300 count 3 sum_ns "), "{text}");
+        assert_eq!(ended(text), 1);
+        watch.reset();
+        assert_eq!(ended(watch.text(Detail::Buckets)), 0);
     }
 
     #[test]

@@ -200,8 +200,8 @@ pub fn parse(text: &str) -> Lines {
     for line in text.lines() {
         let words = split(line);
         let (name, rest) = match &words[..] {
-            [kind, part, name, rest @ ..] if kind == "client" => {
-                (format!("client {part} {name}"), rest)
+            [kind, part, name, rest @ ..] if kind == "client" || kind == "ended" => {
+                (format!("{kind} {part} {name}"), rest)
             }
             [kind, name, rest @ ..] if kind == "op" || kind == "time" => {
                 (format!("{kind} {name}"), rest)

@@ -36,6 +36,11 @@ impl Histogram {
         self.max_ns.set(self.max_ns.get().max(ns));
     }
 
+    /// How many times there are, and their sum in ns.
+    pub(super) fn sums(&self) -> (u64, u64) {
+        (self.count.get(), self.sum_ns.get())
+    }
+
     /// The time that so large a share did not exceed.
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = (self.count.get() as f64 * share).ceil() as u64;

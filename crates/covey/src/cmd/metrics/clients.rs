@@ -2,6 +2,7 @@
 //! time series for each would fill whoever collects them. So numbers of processes and ports are left out, names are
 //! short, and of very many clients those with the fewest requests are one.
 
+use covey_serve::watch::account;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ pub struct Sums {
     pub seconds: f64,
 }
 
-/// Lines of clients, each with its part and name, in sums.
+/// Lines of clients, those that have ended among them, each with its part and name, in sums.
 pub fn of<'a>(
     lines: impl Iterator<Item = ((&'a str, &'a str), &'a Map<String, Value>)>,
 ) -> BTreeMap<Who<'a>, Sums> {
@@ -67,16 +68,9 @@ fn join_the_least(part: &str, all: &mut BTreeMap<Who<'_>, Sums>) {
 }
 
 impl<'a> Who<'a> {
-    /// `USER@HOST job JOB pid N #COPY`, `tcp!ADDRESS!PORT`, `unix!pid N`.
     fn named(part: &'a str, name: &str) -> Self {
-        let name = without_number(name, " #");
-        let name = without_number(name, " pid ");
-        let (client, job) = name.split_once(" job ").unwrap_or((name, ""));
-        let client = match client {
-            client if client.starts_with("unix!pid ") => "unix",
-            client if client.starts_with("tcp!") => without_number(client, "!"),
-            client => client,
-        };
+        let account = account(name);
+        let (client, job) = account.split_once(" job ").unwrap_or((account, ""));
         Who { part, client: short(client), job: short(job) }
     }
 }
@@ -87,14 +81,6 @@ impl Sums {
         self.bytes += more.bytes;
         self.seconds += more.seconds;
     }
-}
-
-/// A text without a number at its end, and without the word before that.
-fn without_number<'t>(text: &'t str, word: &str) -> &'t str {
-    let is_number = |(_, number): &(&str, &str)| {
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    text.rsplit_once(word).filter(is_number).map_or(text, |(text, _)| text)
 }
 
 fn short(label: &str) -> String {

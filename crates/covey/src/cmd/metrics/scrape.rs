@@ -209,7 +209,8 @@ impl Look {
     ) -> fmt::Result {
         let mut family = begin(encoder, metric)?;
         for (node, lines) in self.lines() {
-            for (who, sums) in clients::of(of_kind(lines, "client")) {
+            let ended = of_kind(lines, "ended");
+            for (who, sums) in clients::of(of_kind(lines, "client").chain(ended)) {
                 let labels = [
                     ("node", node),
                     ("part", who.part),
@@ -348,11 +349,12 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_one_client_are_one() {
+    fn connections_of_one_client_are_one_with_those_that_have_ended() {
         let line = "client meta \"ann@node7 job 12 pid 40\" bytes 3 count 2 sum_ns 500000000\n";
-        let text = look(&format!("{}{}", line.repeat(2), line.replace("40", "41")));
+        let ended = "ended meta \"ann@node7 job 12\" bytes 3 count 2 sum_ns 500000000\n";
+        let text = look(&format!("{}{}{ended}", line.repeat(2), line.replace("40", "41")));
         let labels = r#"node="io1",part="meta",client="ann@node7",job="12""#;
-        for (name, value) in [("requests", "6.0"), ("bytes", "9.0"), ("seconds", "1.5")] {
+        for (name, value) in [("requests", "8.0"), ("bytes", "12.0"), ("seconds", "2.0")] {
             let line = format!("covey_client_{name}_total{{{labels}}} {value}\n");
             assert!(text.contains(&line), "no {line} in {text}");
         }
