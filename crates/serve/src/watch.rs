@@ -11,9 +11,9 @@ pub use ended::account;
 pub use histogram::{Detail, Histogram, end_of_doubling, quantile_ns, top_ns};
 
 use super::stats::Counter;
-use ended::Ended;
 use covey_ninep::tree::{Data, Outcome, Result};
 use covey_wire::Bytes;
+use ended::Ended;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;

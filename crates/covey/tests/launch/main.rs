@@ -6,10 +6,10 @@ extern crate covey_harness_macro;
 mod foreign;
 mod lifetimes;
 mod mpi;
-mod pacing;
 #[path = "../hostile/nine.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod nine;
+mod pacing;
 mod run;
 mod slurm;
 mod spread;

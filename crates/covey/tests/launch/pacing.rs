@@ -121,14 +121,18 @@ fn storage_and_pushed_programs_yield_to_messages() {
         paced.flows("n1", "in", "n2").contains(&("storage".to_owned(), false))
     });
     assert!(!paced.obeys("n2", "sport = :5640"));
-    let talk = "while :; do echo m >/dev/udp/n1/9; echo m >/dev/udp/n2/9; sleep 0.005; done";
-    let _talk = Beside::on(lab, "n3", &["bash", "-c", talk]);
+    let talk = |node| {
+        let talk = format!("while :; do echo m >/dev/udp/{node}/9; sleep 0.005; done");
+        Beside::on(lab, "n3", &["bash", "-c", &talk])
+    };
+    let _talk = talk("n1");
     until("storage is limited", || {
         paced.flows("n1", "in", "n2").contains(&("storage".to_owned(), true))
     });
     until("its server obeys", || paced.obeys("n2", "sport = :5640"));
     drop(reader);
 
+    let talk = talk("n2");
     let pushed = dir.path().join("pushed");
     let script = format!("#!/bin/sh\nexit 0\n# {}\n", "x".repeat(6 << 20));
     fs::write(&pushed, script).unwrap();
@@ -144,6 +148,8 @@ fn storage_and_pushed_programs_yield_to_messages() {
         paced.flows("n1", "out", "n2").iter().any(|(class, _)| class == "images")
     });
     drop(push);
+    // What that node answers to messages are messages as well, and it keeps its own port free for them.
+    drop(talk);
 
     let _reader = read();
     until("the server obeys again", || paced.obeys("n2", "sport = :5640"));

@@ -84,7 +84,10 @@ mod tests {
         ended.add("user0@n1 job 7 pid 10", 2, &times);
         let text = ended.text("meta");
         assert_eq!(text.lines().count(), ACCOUNTS_MAX + 1);
-        assert!(text.contains("ended meta \"user0@n1 job 7\" bytes 4 count 2 sum_ns 10\n"), "{text}");
+        assert!(
+            text.contains("ended meta \"user0@n1 job 7\" bytes 4 count 2 sum_ns 10\n"),
+            "{text}"
+        );
         assert!(text.contains("ended meta \"others\" bytes 4000 count 2000 sum_ns 10000\n"));
     }
 }
