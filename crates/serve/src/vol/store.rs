@@ -56,8 +56,8 @@ impl Counts {
                 add(&self.reads, 1);
                 add(&self.read_bytes, *bytes);
             }
-            Request::Write { data, .. } => {
-                add(&self.writes, 1);
+            Request::Write { data, continues, .. } => {
+                add(&self.writes, u64::from(!continues));
                 add(&self.write_bytes, data.len() as u64);
             }
             Request::Flush => add(&self.flushes, 1),
@@ -102,6 +102,10 @@ impl<S: Store> Store for Counted<S> {
 
     fn bytes(&self) -> u64 {
         self.store.bytes()
+    }
+
+    fn losses(&self) -> u64 {
+        self.store.losses()
     }
 }
 
