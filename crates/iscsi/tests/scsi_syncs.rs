@@ -1,4 +1,4 @@
-//! What initiators are told of a sync that failed.
+//! Writes and syncs: what their store is asked, and what initiators are told of a sync that failed.
 
 mod support;
 
@@ -24,6 +24,18 @@ fn a_failed_sync_is_told_once_to_everybody_who_had_written() {
     assert_eq!(bench.sense(&two, &FLUSH, &[], 0), (3, 0x0c00));
     bench.good(&two, &FLUSH, &[], 0);
     bench.good(&three, &FLUSH, &[], 0);
+}
+
+/// A long write is made in parts, as its data comes. It counts as one: the others say that they go on.
+#[test]
+fn the_parts_of_a_long_write_say_that_they_belong_together() {
+    let bench = Bench::new();
+    let one = bench.visitor(1);
+    let long = [0x2a, 0, 0, 0, 0, 0, 0, 1, 0x84, 0];
+    for turn in 1..=2 {
+        bench.good(&one, &long, &[turn; 388 * 512], 0);
+        assert_eq!(bench.store.log(), ["write", "write on", "write on", "write on"]);
+    }
 }
 
 /// What fails is one write, what may be lost is all that was written before.

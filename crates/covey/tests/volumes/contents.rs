@@ -9,34 +9,6 @@ use std::os::unix::fs::FileExt;
 
 const MIB: usize = 1 << 20;
 
-fn count(cluster: &Cluster, what: &str) -> u64 {
-    let text = cluster.covey(&["--json", "volume", "stats", "disk"]);
-    let stats: serde_json::Value = serde_json::from_str(&text).expect("JSON was asked for");
-    stats["counts"][what].as_u64().expect("a number")
-}
-
-/// A long write is made in parts, as its data comes. It is one all the same.
-#[test]
-fn a_write_is_counted_once_however_its_data_comes() {
-    if !may_mount() {
-        return;
-    }
-    let cluster = Cluster::up(1);
-    let image = cluster.scratch("disk.img");
-    let image = image.to_str().unwrap();
-    cluster.covey(&["volume", "create", "disk", "--size", "8M", "--file", image]);
-    export(&cluster, "disk", &free_address());
-    let attached = Attached::new(&cluster, "disk", &[]);
-    let file = attached.open();
-    for turn in 1..=3 {
-        file.write_all_at(&noise(turn, MIB), 0).unwrap();
-        assert_eq!(count(&cluster, "writes"), turn);
-        assert_eq!(count(&cluster, "write_bytes"), turn * MIB as u64);
-    }
-    drop(file);
-    attached.detach();
-}
-
 /// A copy has the bytes of the original, and each goes its own way from there.
 #[test]
 fn a_clone_is_a_volume_of_its_own_with_the_same_bytes() {
@@ -47,7 +19,7 @@ fn a_clone_is_a_volume_of_its_own_with_the_same_bytes() {
     let (image, copy) = (cluster.scratch("disk.img"), cluster.scratch("copy.img"));
     let [image, copy] = [&image, &copy].map(|path| path.to_str().unwrap());
     let (bytes, other) = (noise(1, 3 * MIB), noise(2, MIB));
-    for (create, clone) in [(&[][..], &[][..]), (&["--file", image], &["--file", copy])] {
+    for (create, clone) in [(&[][..], &[][..]), (&["--file", image], &["--path", copy])] {
         cluster.covey(&[&["volume", "create", "disk", "--size", "24M"], create].concat());
         export(&cluster, "disk", &free_address());
         let attached = Attached::new(&cluster, "disk", &[]);

@@ -96,8 +96,12 @@ impl State {
                 let data = &self.data[offset as usize..][..bytes as usize];
                 return Reply::Data(Payload::from(data.to_vec()));
             }
-            Request::Write { offset, data, fua, .. } => {
-                self.log.push(if fua { "write fua" } else { "write" });
+            Request::Write { offset, data, fua, continues } => {
+                self.log.push(match (fua, continues) {
+                    (true, _) => "write fua",
+                    (false, true) => "write on",
+                    (false, false) => "write",
+                });
                 self.put(offset, &data.into_bytes());
             }
             Request::Flush => self.log.push("flush"),

@@ -258,6 +258,16 @@ mod tests {
     }
 
     #[test]
+    fn a_write_in_parts_is_counted_once() {
+        let counts = Counts::default();
+        for continues in [false, true, true] {
+            let data = Payload::from(vec![0; 512]);
+            counts.note(&Request::Write { offset: 0, data, fua: false, continues });
+        }
+        assert_eq!(counts.list()[2..4], [("writes", 1), ("write_bytes", 3 * 512)]);
+    }
+
+    #[test]
     fn work_that_panics_keeps_no_thread() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let lane = Lane::new(runtime.handle().clone());
