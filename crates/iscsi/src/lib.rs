@@ -35,6 +35,9 @@
 //!     fn bytes(&self) -> u64 {
 //!         1 << 20
 //!     }
+//!     fn losses(&self) -> u64 {
+//!         0
+//!     }
 //! }
 //!
 //! fn pass(from: &mut impl Machine, to: &mut impl Machine, context: &mut Context<'_>) {

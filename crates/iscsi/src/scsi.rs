@@ -30,6 +30,7 @@ mod sense;
 mod state;
 mod unit;
 mod units;
+mod unsynced;
 
 pub use call::Task;
 pub use unit::{Config, Unfit, Unit};

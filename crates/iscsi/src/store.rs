@@ -30,6 +30,8 @@ pub enum Request {
         data: Payload,
         /// Whether it is on stable storage before it is answered.
         fua: bool,
+        /// Whether it is a further part of what a command writes as its data comes: counted with the first one.
+        continues: bool,
     },
     /// Brings to stable storage everything that was answered before.
     Flush,
@@ -176,4 +178,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Its size in bytes, which may change.
     fn bytes(&self) -> u64;
+
+    /// How often a sync ([`Request::Flush`], or a write that must last) has failed so that what was written before may be
+    /// lost, whether or not anybody waited for its answer. A failure counts before it is answered, and before a later sync
+    /// that knows nothing of it succeeds.
+    fn losses(&self) -> u64;
 }

@@ -331,22 +331,6 @@ fn a_store_that_fails_is_told_with_its_reason() {
     }
 }
 
-/// A store tells of a failed sync once: whoever asked hears it, and whoever else had written when it asks next.
-#[test]
-fn a_failed_sync_is_told_once_to_everybody_who_had_written() {
-    let bench = Bench::new();
-    let (one, two, three) = (bench.visitor(1), bench.visitor(2), bench.visitor(3));
-    let (write, flush) = ([0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    bench.good(&one, &write, &[1; 512], 0);
-    bench.good(&two, &write, &[2; 512], 0);
-    bench.store.fail_next(Failure::Write);
-    assert_eq!(bench.sense(&one, &flush, &[], 0), (3, 0x0c00));
-    bench.good(&one, &flush, &[], 0);
-    assert_eq!(bench.sense(&two, &flush, &[], 0), (3, 0x0c00));
-    bench.good(&two, &flush, &[], 0);
-    bench.good(&three, &flush, &[], 0);
-}
-
 #[test]
 fn a_change_of_size_is_told_to_everybody() {
     let bench = Bench::new();

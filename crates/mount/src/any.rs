@@ -11,7 +11,6 @@ mod nodes;
 use crate::abi::flags::{fopen, init as offers, open};
 use crate::abi::reply::{self, AttrOut, Dirents, OpenOut, StatfsOut, WriteOut, encode};
 use crate::abi::{Header, Pad, Request, Rest};
-use crate::device::{MountOptions, attach};
 use crate::handlers::{set_of, settle, sized};
 use crate::transport::{self, Answer, Interrupts, Service};
 use anyhow::Context;
@@ -22,28 +21,14 @@ use nodes::Nodes;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// Mounts `tree` at `mountpoint`, from its root `root` and as `user`, and serves it on this thread until it is
-/// unmounted. To be run on a [`tokio::runtime::LocalRuntime`].
-pub async fn mount_tree<T: Tree>(
-    tree: Rc<T>,
-    user: User,
-    root: (Qid, T::Node),
-    mountpoint: &Path,
-    options: &MountOptions,
-) -> anyhow::Result<()> {
-    let device = attach(mountpoint, options)
-        .with_context(|| format!("cannot mount on {}", mountpoint.display()))?;
-    serve_tree(device, tree, user, root).await
-}
-
-/// Serves `tree` on a device that [`attach`] has mounted, as [`mount_tree`] does.
+/// Serves `tree` on a device that [`attach`](crate::attach) has mounted, from its root `root` and as `user`, on this thread
+/// until it is unmounted. To be run on a [`tokio::runtime::LocalRuntime`].
 pub async fn serve_tree<T: Tree>(
     device: OwnedFd,
     tree: Rc<T>,

@@ -1,6 +1,6 @@
 //! Mounting a cluster: the striping client behind the FUSE mount.
 
-use super::{MountOptions, attach, local_runtime, serve, unmount_on_signal};
+use super::{MountOptions, Unmounter, attach, local_runtime, serve};
 use anyhow::Context;
 use covey_cluster::config::Config;
 use covey_cluster::connect_fs;
@@ -9,7 +9,6 @@ use covey_stripe::ops::Consistency;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
 /// How a cluster is mounted.
 #[derive(Clone, Debug, Default)]
@@ -49,17 +48,14 @@ pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> a
         groups: Arc::new(groups),
         ..MountOptions::default()
     };
+    let unmounter = Unmounter::start()?;
     let device = attach(mountpoint, &how)
         .with_context(|| format!("cannot mount on {}", mountpoint.display()))?;
+    let target = mountpoint.to_owned();
+    unmounter.mounted(move || covey_io::os::mount::umount(&target));
     if options.consistency != Consistency::Strict {
         read_further(mountpoint);
     }
-    let target = mountpoint.to_owned();
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        // What is still open after the grace is cut off.
-        let outcome = unmount_on_signal(&target, covey_io::os::mount::umount);
-        std::process::exit(i32::from(outcome.is_err()));
-    })?;
     runtime.block_on(async move {
         let served = serve(device, Arc::new(fs.clone()), how).await;
         fs.bye().await;

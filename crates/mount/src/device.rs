@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Answers all groups of a user, given the user and the process's primary group.
 pub type Groups = Arc<dyn Fn(u32, u32) -> Vec<u32> + Send + Sync>;
@@ -127,31 +127,75 @@ pub fn local_runtime() -> anyhow::Result<LocalRuntime> {
     builder.enable_all().build_local(LocalOptions::default()).context("cannot start a runtime")
 }
 
-/// Waits for SIGTERM, SIGINT or SIGHUP and unmounts, which is to be lazy: [`covey_io::os::mount::umount`]. Returns when what is still open has had
-/// [`LAZY_GRACE`], or at the next signal.
-pub fn unmount_on_signal(
-    target: &Path,
-    unmount: impl FnOnce(&Path) -> io::Result<()>,
-) -> anyhow::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut any = async || {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = hangup.recv() => {}
-            }
+/// Unmounts at SIGTERM, SIGINT or SIGHUP, and ends the process when what is still open has had [`LAZY_GRACE`], or at the
+/// next signal.
+///
+/// It is made before the mount: a signal that comes between the two is not missed, and when the mount is there nothing that is
+/// needed to take it away can fail any more.
+pub struct Unmounter {
+    mounted: std::sync::mpsc::Sender<Unmount>,
+}
+
+type Unmount = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+impl Unmounter {
+    /// Holds the signals back from now on. If this is dropped without a mount they do what they did before: they end the process.
+    pub fn start() -> anyhow::Result<Unmounter> {
+        let (mounted, made) = std::sync::mpsc::channel();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let signals = {
+            let _inside = runtime.enter();
+            Signals::catch()?
         };
-        any().await;
-        if let Err(error) = unmount(target) {
-            tracing::warn!("cannot unmount {}: {error}", target.display());
+        let thread = thread::Builder::new().name("signals".into());
+        thread.spawn(move || {
+            let unmount = made.recv().ok();
+            let had_mount = unmount.is_some();
+            runtime.block_on(signals.obey(unmount));
+            std::process::exit(i32::from(!had_mount));
+        })?;
+        Ok(Unmounter { mounted })
+    }
+
+    /// The file system is there: `unmount` takes it away, lazily as [`covey_io::os::mount::umount`] does.
+    pub fn mounted(self, unmount: impl FnOnce() -> io::Result<()> + Send + 'static) {
+        // The thread waits for nothing else.
+        let _ = self.mounted.send(Box::new(unmount));
+    }
+}
+
+/// The signals that ask a mount to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hangup.recv() => {}
         }
-        let _ = tokio::time::timeout(LAZY_GRACE, any()).await;
-        Ok(())
-    })
+    }
+
+    async fn obey(mut self, unmount: Option<Unmount>) {
+        self.any().await;
+        let Some(unmount) = unmount else { return };
+        if let Err(error) = unmount() {
+            tracing::warn!("cannot unmount: {error}");
+        }
+        let _ = tokio::time::timeout(LAZY_GRACE, self.any()).await;
+    }
 }
 
 /// How long open files are served after a signal has unmounted the file system.

@@ -10,7 +10,7 @@
 
 //!
 //! It asks the file system only through [`Files`], so any implementation can be mounted; the cluster's is the
-//! richest ([`mount_cluster`]). A tree of 9P is mounted as it is ([`mount_tree`]). It serves nothing but the device, and prints nothing.
+//! richest ([`mount_cluster`]). A tree of 9P is mounted as it is ([`serve_tree`]). It serves nothing but the device, and prints nothing.
 
 #![forbid(unsafe_code)]
 
@@ -24,9 +24,7 @@ mod handlers;
 mod kernel;
 mod transport;
 
-pub use any::{mount_tree, serve_tree};
+pub use any::serve_tree;
 pub use cluster::{Options, mount_cluster};
-pub use device::{
-    Groups, LAZY_GRACE, MountOptions, attach, local_runtime, serve, unmount_on_signal,
-};
+pub use device::{Groups, LAZY_GRACE, MountOptions, Unmounter, attach, local_runtime, serve};
 pub use files::Files;

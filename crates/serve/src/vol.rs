@@ -22,6 +22,9 @@ mod record;
 mod standby;
 mod store;
 mod striped;
+#[cfg(test)]
+mod sync_tests;
+mod syncs;
 
 use control::{All, One};
 use covey_cluster::config::Config;
@@ -46,6 +49,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Counted, Counts};
 use striped::StripedStore;
 use tokio::runtime::Runtime;
@@ -222,7 +226,8 @@ impl Volumes {
     ) -> impl Future<Output = covey_stripe::client::Result<Fs>> + Send + use<> {
         let (net, meta) = (self.net.clone(), self.config.meta().name.clone());
         let name = format!("{} /vol/{volume}", self.node);
-        let options = Options { name, caching: Caching::Leases, ..Options::default() };
+        let caching = Caching::Leases;
+        let options = Options { name, caching, dead_after: DEAD_AFTER, ..Options::default() };
         async move { Fs::connect(net, &meta, options).await }
     }
 
@@ -394,5 +399,8 @@ fn make_private_file(path: &Path) -> std::io::Result<()> {
     std::fs::File::options().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
+/// How long a server may be away before what is asked of it fails: an initiator is to have its error within 3 s of the
+/// server's end, and the way to it takes time, too. A server that is only slow has longer.
+const DEAD_AFTER: Duration = Duration::from_secs(2);
 /// The list's file in the volumes' directory.
 const LIST: &str = "list";

@@ -53,7 +53,7 @@ impl Drop for Attached<'_> {
 }
 
 /// Whether FUSE may be used here; says so where it may not.
-fn may_mount() -> bool {
+pub fn may_mount() -> bool {
     match no_fuse() {
         None => true,
         Some(why) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_secs(30);
 
 /// The volume as `covey --json volume show` tells of it.
-fn shown(cluster: &Cluster, name: &str) -> serde_json::Value {
+pub fn shown(cluster: &Cluster, name: &str) -> serde_json::Value {
     let text = cluster.covey(&["--json", "volume", "show", name]);
     serde_json::from_str(&text).expect("JSON was asked for")
 }

@@ -5,6 +5,7 @@ extern crate covey_harness_macro;
 
 mod attach;
 mod commands;
+mod contents;
 mod initiator;
 mod linux;
 mod qemu;

@@ -9,7 +9,7 @@ use rustix::mount::MountPropagationFlags;
 use rustix::thread::UnshareFlags;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -79,7 +79,27 @@ pub fn new_machine() -> io::Result<()> {
 /// A mount namespace that this process has left, and may visit.
 pub struct Home {
     namespace: OwnedFd,
-    link: PathBuf,
+    identity: Identity,
+}
+
+/// Which namespace one is. The kernel gives the inode numbers of those that are gone to new ones; a mount namespace has a
+/// number that is never given twice, if the kernel tells it (since Linux 6.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    number: Option<u64>,
+}
+
+impl Identity {
+    fn of(namespace: BorrowedFd<'_>) -> io::Result<Identity> {
+        let found = rustix::fs::fstat(namespace)?;
+        let mut number = 0u64;
+        // SAFETY: NS_GET_MNTNS_ID writes one u64.
+        let told = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_MNTNS_ID, &raw mut number) };
+        let number = (told == 0).then_some(number);
+        Ok(Identity { device: found.st_dev, inode: found.st_ino, number })
+    }
 }
 
 impl Home {
@@ -93,7 +113,9 @@ impl Home {
         if std::fs::read_dir("/proc/self/task")?.count() != 1 {
             return Err(io::Error::other("the process has several threads"));
         }
-        let home = Home { namespace: open(OWN)?, link: std::fs::read_link(OWN)? };
+        let namespace = open(OWN)?;
+        let identity = Identity::of(namespace.as_fd())?;
+        let home = Home { namespace, identity };
         // A visitor's root is that of the namespace: whoever has another one would find other files there.
         if home.visit(root)? != root()? {
             return Err(io::Error::other("the process has a root of its own"));
@@ -118,20 +140,23 @@ impl Home {
 
     /// Lets go of the namespace, which lives as long as other processes have it.
     pub fn forget(self) -> Forgotten {
-        Forgotten(self.link)
+        Forgotten(self.identity)
     }
 }
 
 /// A namespace that was left, without a hold on it.
-pub struct Forgotten(PathBuf);
+pub struct Forgotten(Identity);
 
 impl Forgotten {
     /// Does something there, as long as it is some other process's.
     pub fn visit<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let processes = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
-        let of_process = processes.map(|process| process.join("ns/mnt"));
-        let is_it = |link: &PathBuf| std::fs::read_link(link).is_ok_and(|found| found == self.0);
-        let found = of_process.filter(is_it).find_map(|link| open(link).ok());
+        // What is compared is what was opened: behind a name in /proc there may be another process by then.
+        let is_it = |namespace: &OwnedFd| {
+            Identity::of(namespace.as_fd()).is_ok_and(|found| found == self.0)
+        };
+        let opened = processes.filter_map(|process| open(process.join("ns/mnt")).ok());
+        let found = opened.into_iter().find(is_it);
         visit(found.ok_or(io::ErrorKind::NotFound)?.as_fd(), act)
     }
 }
@@ -163,6 +188,8 @@ fn open(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
 }
 
 const OWN: &str = "/proc/self/ns/mnt";
+/// `_IOR(0xb7, 0x5, __u64)` from linux/nsfs.h.
+const NS_GET_MNTNS_ID: libc::c_ulong = 0x8008_b705;
 
 /// Whether this process could make a user namespace and become root there: tried in a child.
 pub fn user_namespace_permitted() -> io::Result<()> {
@@ -192,4 +219,34 @@ fn write_map(file: &str, text: &str) -> io::Result<()> {
         other => other?,
     };
     Ok(rustix::io::write(&file, text.as_bytes()).map(|_| ())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Identity {
+        Identity::of(open(OWN).unwrap().as_fd()).unwrap()
+    }
+
+    #[test]
+    fn a_namespace_that_is_forgotten_is_found_by_its_processes() {
+        let found = Forgotten(own()).visit(|| Ok(()));
+        match found {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            other => other.unwrap(),
+        }
+    }
+
+    /// It is gone, and another one has its inode number.
+    #[test]
+    fn a_namespace_with_the_number_of_another_is_not_taken_for_it() {
+        let own = own();
+        let Some(number) = own.number else {
+            return covey_harness::skip("needs a kernel that numbers mount namespaces");
+        };
+        let gone = Identity { number: Some(number + 1), ..own };
+        let error = Forgotten(gone).visit(|| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
 }

@@ -6,6 +6,7 @@
 use super::ranges::{Access, Claim};
 use super::sense::{Key, Sense, code};
 use super::unit::Unit;
+use super::unsynced::Syncing;
 use super::{Command, Completion, Input, Nexus, Step, status};
 use crate::store::{Answer, Failure, Held, Hold, Reply, Request};
 use bytes::Bytes;
@@ -172,20 +173,23 @@ impl Call {
 
     /// Asks the store; its failures are sense data.
     pub(super) async fn ask(&self, request: Request) -> Result<Reply, Sense> {
-        let is_sync = matches!(request, Request::Flush | Request::Write { fua: true, .. });
-        let is_flush = matches!(request, Request::Flush);
-        if request.changes() && !is_sync {
-            self.unit.writes(&self.nexus);
+        match request {
+            Request::Flush => self.sync().await,
+            Request::Write { fua: true, .. } => self.answer_of(request).await,
+            request => {
+                if request.changes() {
+                    self.unit.writes(&self.nexus);
+                }
+                self.answer_of(request).await
+            }
         }
-        let reply = self.answer_of(request).await;
-        if is_flush || (is_sync && reply.is_err()) {
-            let is_whole = self.unit.synced(&self.nexus, reply.is_ok());
-            // What it wrote was lost when another asked.
-            return reply.and_then(|reply| {
-                if is_whole { Ok(reply) } else { Err(sense_of(Failure::Write)) }
-            });
-        }
-        reply
+    }
+
+    /// Brings everything to stable storage. An error, too, where what this nexus wrote was lost when another asked.
+    async fn sync(&self) -> Result<Reply, Sense> {
+        let syncing = Syncing::begin(&self.unit, &self.nexus);
+        let reply = self.answer_of(Request::Flush).await;
+        if syncing.end(reply.is_ok()) { reply } else { reply.and(Err(sense_of(Failure::Write))) }
     }
 
     async fn answer_of(&self, request: Request) -> Result<Reply, Sense> {

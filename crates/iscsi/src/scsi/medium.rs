@@ -155,7 +155,8 @@ async fn stream(call: &Call, extent: &Extent, bytes: u64) -> Result<(), Sense> {
         let (begin, length) = (extent.offset() + done, data.len() as u64);
         let blocks = begin / extent.block_bytes..(begin + length) / extent.block_bytes;
         call.claim(blocks, Access::Shared);
-        put(call, begin, data, false).await?;
+        let continues = done > 0;
+        call.ask(Request::Write { offset: begin, data, fua: false, continues }).await?;
         call.release();
         done += length;
     }
@@ -163,7 +164,7 @@ async fn stream(call: &Call, extent: &Extent, bytes: u64) -> Result<(), Sense> {
 }
 
 pub(super) async fn put(call: &Call, offset: u64, data: Payload, fua: bool) -> Result<(), Sense> {
-    call.ask(Request::Write { offset, data, fua }).await.map(drop)
+    call.ask(Request::Write { offset, data, fua, continues: false }).await.map(drop)
 }
 
 /// VERIFY: that the medium can be read (BYTCHK 0), or that it has what the initiator says (1), or in every block the same (3).
@@ -290,7 +291,7 @@ pub(super) fn prefetch(call: &Call) -> Outcome {
 pub(super) async fn synchronize_cache(call: &Call) -> Outcome {
     extent_or_rest(call)?;
     if call.bit(1, 0x02) {
-        // IMMED: it is begun, and its end concerns nobody. An error is told to the next who synchronizes.
+        // IMMED: it is begun, and its end concerns nobody. A loss is told to those who had written when they synchronize next.
         drop(call.unit.ask(Request::Flush, call.hold()));
         return Good::nothing();
     }

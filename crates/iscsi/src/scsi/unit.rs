@@ -7,6 +7,7 @@ use super::admit::Need;
 use super::ranges::{Access, Ranges};
 use super::reservations::{Change, Effect, Port, Reservations};
 use super::sense::{Key, Sense, Specific, code};
+use super::unsynced::Unsynced;
 use super::{Nexus, call::End};
 use crate::store::{Answer, Failure, Held, Hold, Reply, Request, Store};
 use bytes::Bytes;
@@ -52,6 +53,8 @@ pub struct Unit {
 pub(super) struct State {
     visitors: HashMap<u64, Visitor>,
     pub(super) reservations: Reservations,
+    /// Who has written since it last brought everything to stable storage.
+    pub(super) unsynced: Unsynced,
     /// The nexus that holds it in the way of SPC-2.
     pub(super) reserved: Option<u64>,
     pub(super) mode: Mode,
@@ -68,10 +71,6 @@ struct Visitor {
     attentions: VecDeque<u16>,
     /// It has forbidden to eject the medium.
     prevents: bool,
-    /// It has written since it last brought everything to stable storage.
-    has_written: bool,
-    /// What it wrote may be lost, and nobody has told it yet.
-    has_lost: bool,
     /// The last copies that it had made, by their list identifier.
     copies: VecDeque<(u8, Copied)>,
 }
@@ -152,6 +151,7 @@ impl Unit {
         let state = State {
             visitors: HashMap::new(),
             reservations: Reservations::restore(saved).ok_or(Unfit::Reservations)?,
+            unsynced: Unsynced::default(),
             reserved: None,
             mode: Mode::default_of(&config),
             medium: Medium::Ready,
@@ -289,6 +289,7 @@ impl Unit {
     pub(super) fn lost(&self, nexus: u64) {
         let mut state = self.lock();
         state.visitors.remove(&nexus);
+        state.unsynced.depart(nexus);
         state.reserved = state.reserved.filter(|holder| *holder != nexus);
     }
 
@@ -299,20 +300,14 @@ impl Unit {
 
     /// This nexus writes, and it need not be on stable storage when that is answered.
     pub(super) fn writes(&self, nexus: &Nexus) {
-        self.lock().visitor(nexus).has_written = true;
+        // Before the store is asked: a loss after that may be of these bytes.
+        let losses = self.losses();
+        self.lock().unsynced.note(nexus, losses);
     }
 
-    /// What was written was brought to stable storage on behalf of this nexus; or was not, and a store says so once. All who
-    /// have written learn of it when they ask next, this one now. False where it was told of a loss.
-    pub(super) fn synced(&self, nexus: &Nexus, is_good: bool) -> bool {
-        let mut state = self.lock();
-        if !is_good {
-            let others = state.visitors.iter_mut().filter(|(number, _)| **number != nexus.number);
-            others.for_each(|(_, one)| one.has_lost |= one.has_written);
-        }
-        let visitor = state.visitor(nexus);
-        visitor.has_written = false;
-        is_good & !std::mem::take(&mut visitor.has_lost)
+    /// How often the store may have lost what was written.
+    pub(super) fn losses(&self) -> u64 {
+        self.store.losses()
     }
 
     /// Begins to sanitize; `false` where it is going on.
@@ -349,8 +344,6 @@ impl State {
             port: Port::of(nexus),
             attentions: VecDeque::from([code::POWER_ON_OR_RESET]),
             prevents: false,
-            has_written: false,
-            has_lost: false,
             copies: VecDeque::new(),
         })
     }

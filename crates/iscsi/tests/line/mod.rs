@@ -181,7 +181,7 @@ impl Device for Toy {
             Input::Data(data) => {
                 let offset = task.offset + task.brings - task.coming;
                 task.coming -= task.coming.min(data.len() as u64);
-                Step::Store(Request::Write { offset, data, fua: false })
+                Step::Store(Request::Write { offset, data, fua: false, continues: false })
             }
             Input::Stored(Reply::Failed(_)) => end(CHECK),
             Input::Stored(_) if task.coming > 0 => stream(task),

@@ -29,6 +29,8 @@ pub struct State {
     pub log: Vec<&'static str>,
     /// What the next request ends with.
     pub failure: Option<Failure>,
+    /// Syncs that have failed.
+    pub losses: u64,
     /// Reads that may be lent are.
     pub lends: bool,
     /// Changes go on after their answer, until what they hold is taken from here.
@@ -79,6 +81,8 @@ impl State {
 
     fn answer(&mut self, request: Request) -> Reply {
         if let Some(failure) = self.failure.take() {
+            let is_sync = matches!(request, Request::Flush | Request::Write { fua: true, .. });
+            self.losses += u64::from(is_sync);
             return Reply::Failed(failure);
         }
         match request {
@@ -92,8 +96,12 @@ impl State {
                 let data = &self.data[offset as usize..][..bytes as usize];
                 return Reply::Data(Payload::from(data.to_vec()));
             }
-            Request::Write { offset, data, fua } => {
-                self.log.push(if fua { "write fua" } else { "write" });
+            Request::Write { offset, data, fua, continues } => {
+                self.log.push(match (fua, continues) {
+                    (true, _) => "write fua",
+                    (false, true) => "write on",
+                    (false, false) => "write",
+                });
                 self.put(offset, &data.into_bytes());
             }
             Request::Flush => self.log.push("flush"),
@@ -145,6 +153,10 @@ impl Store for Memory {
 
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::SeqCst)
+    }
+
+    fn losses(&self) -> u64 {
+        self.state.lock().unwrap().losses
     }
 }
 

@@ -46,6 +46,10 @@ impl Store for Memory {
     fn bytes(&self) -> u64 {
         self.bytes.lock().unwrap().len() as u64
     }
+
+    fn losses(&self) -> u64 {
+        0
+    }
 }
 
 fn config() -> initiator::Config {

@@ -1,6 +1,7 @@
 //! Volumes in a file of this machine, or on one of its block devices.
 
 use super::store::{Lane, RUNS_MAX, note_failure, tile, whole};
+use super::syncs::Syncs;
 use covey_io::disk::{Disk, DiskFile, Flush, Open};
 use covey_io::os::directory::write_durably;
 use covey_io::os::disk::OsDisk;
@@ -20,6 +21,7 @@ pub struct FileStore {
     bytes: AtomicU64,
     saved: PathBuf,
     lane: Lane,
+    syncs: Arc<Syncs>,
     /// Held as long as the volume is: nobody else serves it.
     _lock: std::fs::File,
 }
@@ -62,7 +64,17 @@ impl FileStore {
         let file = OsDisk.open(path, Open::Existing)?;
         let bytes = AtomicU64::new((&lock).seek(SeekFrom::End(0))?);
         let lane = Lane::new(runtime);
-        Ok(FileStore { file, path: path.to_owned(), bytes, saved, lane, _lock: lock })
+        let (path, syncs) = (path.to_owned(), Arc::default());
+        Ok(FileStore { file, path, bytes, saved, lane, syncs, _lock: lock })
+    }
+
+    /// A file of whatever disk, for tests.
+    #[cfg(test)]
+    pub fn of(file: Arc<dyn DiskFile>, path: &Path, bytes: u64, runtime: Handle) -> FileStore {
+        let (path, saved, bytes) = (path.to_owned(), PathBuf::new(), AtomicU64::new(bytes));
+        let (lane, syncs) = (Lane::new(runtime), Arc::default());
+        let lock = std::fs::File::open("/dev/null").expect("every machine has it");
+        FileStore { file, path, bytes, saved, lane, syncs, _lock: lock }
     }
 
     /// Makes a file of `bytes`, none of them allocated. EEXIST where there is one.
@@ -113,6 +125,7 @@ impl FileStore {
     }
 
     fn write(&self, offset: u64, data: Payload, fua: bool, hold: Hold) -> Answer {
+        let since = self.syncs.since();
         let total = data.len();
         let slices: Vec<IoSlice<'_>> = data.pieces().iter().map(|one| IoSlice::new(one)).collect();
         match self.file.write_now(offset, &slices) {
@@ -122,10 +135,18 @@ impl FileStore {
         }
         drop(slices);
         // What was written already is written again: the same bytes in the same place.
-        let file = self.file.clone();
+        let (file, syncs) = (self.file.clone(), self.syncs.clone());
         self.lane.begin(hold, move || {
+            let sync = || syncs.sync_blocking(since, || file.sync_blocking(Flush::Data));
             let written = write_all(&*file, offset, data.pieces());
-            done(written.and_then(|()| if fua { file.sync_blocking(Flush::Data) } else { Ok(()) }))
+            done(written.and_then(|()| if fua { sync() } else { Ok(()) }))
+        })
+    }
+
+    fn flush(&self, hold: Hold) -> Answer {
+        let (file, syncs, since) = (self.file.clone(), self.syncs.clone(), self.syncs.since());
+        self.lane.begin(hold, move || {
+            done(syncs.sync_blocking(since, || file.sync_blocking(Flush::Data)))
         })
     }
 
@@ -143,8 +164,8 @@ impl Store for FileStore {
     fn ask(&self, request: Request, hold: Hold) -> Answer {
         match request {
             Request::Read { offset, bytes, may_lend } => self.read(offset, bytes, may_lend, hold),
-            Request::Write { offset, data, fua } => self.write(offset, data, fua, hold),
-            Request::Flush => self.change(hold, |file| file.sync_blocking(Flush::Data)),
+            Request::Write { offset, data, fua, .. } => self.write(offset, data, fua, hold),
+            Request::Flush => self.flush(hold),
             Request::Discard { range } => self.change(hold, move |file| discard(file, range)),
             Request::Zero { range } => self.change(hold, move |file| fill(file, range, &[0; 4096])),
             Request::Fill { range, pattern } => {
@@ -163,6 +184,10 @@ impl Store for FileStore {
 
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
+    }
+
+    fn losses(&self) -> u64 {
+        self.syncs.losses()
     }
 }
 

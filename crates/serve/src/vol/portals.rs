@@ -172,6 +172,10 @@ mod tests {
         fn bytes(&self) -> u64 {
             1 << 20
         }
+
+        fn losses(&self) -> u64 {
+            0
+        }
     }
 
     const TARGET: &str = "iqn.2026-01.org.example:disk";

@@ -56,8 +56,8 @@ impl Counts {
                 add(&self.reads, 1);
                 add(&self.read_bytes, *bytes);
             }
-            Request::Write { data, .. } => {
-                add(&self.writes, 1);
+            Request::Write { data, continues, .. } => {
+                add(&self.writes, u64::from(!continues));
                 add(&self.write_bytes, data.len() as u64);
             }
             Request::Flush => add(&self.flushes, 1),
@@ -102,6 +102,10 @@ impl<S: Store> Store for Counted<S> {
 
     fn bytes(&self) -> u64 {
         self.store.bytes()
+    }
+
+    fn losses(&self) -> u64 {
+        self.store.losses()
     }
 }
 
@@ -251,6 +255,16 @@ mod tests {
         assert_eq!(wait(served), Reply::Done);
         drop(dead);
         assert!(stuck.into_iter().all(|answer| wait(answer) == Reply::Done), "nothing is lost");
+    }
+
+    #[test]
+    fn a_write_in_parts_is_counted_once() {
+        let counts = Counts::default();
+        for continues in [false, true, true] {
+            let data = Payload::from(vec![0; 512]);
+            counts.note(&Request::Write { offset: 0, data, fua: false, continues });
+        }
+        assert_eq!(counts.list()[2..4], [("writes", 1), ("write_bytes", 3 * 512)]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::standby::Published;
 use super::store::{RUNS_MAX, begin, note_failure, tile, whole};
+use super::syncs::{Lost, Since, Syncs};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Error, File, Fs, Result, Seek, Taken, access};
@@ -31,6 +32,7 @@ struct Shared {
     /// By which this node knows its claims.
     token: [u8; 16],
     bytes: AtomicU64,
+    syncs: Syncs,
     lock: RangeLock,
     /// The attribute for what the unit saves.
     saved: String,
@@ -284,6 +286,7 @@ impl StripedStore {
             who,
             token,
             bytes,
+            syncs: Syncs::default(),
             lock,
             saved,
             lost,
@@ -417,6 +420,16 @@ impl Store for StripedStore {
     fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Acquire)
     }
+
+    fn losses(&self) -> u64 {
+        self.shared.syncs.losses()
+    }
+}
+
+impl From<Lost> for Error {
+    fn from(lost: Lost) -> Error {
+        Error::because(Errno::EIO, std::io::Error::from(lost).to_string())
+    }
 }
 
 impl Shared {
@@ -453,12 +466,13 @@ impl Shared {
     }
 
     async fn change(&self, request: Request) -> Result<()> {
+        let since = self.syncs.since();
         match request {
-            Request::Write { offset, data, fua } => {
+            Request::Write { offset, data, fua, .. } => {
                 self.file.write_at(offset, data).await?;
-                if fua { self.file.fsync().await } else { Ok(()) }
+                if fua { self.sync(since).await } else { Ok(()) }
             }
-            Request::Flush => self.file.fsync().await,
+            Request::Flush => self.sync(since).await,
             Request::Discard { range } => self.reshape(PUNCH, range).await,
             Request::Zero { range } => self.reshape(ZERO, range).await,
             Request::Fill { range, pattern } => self.fill(range, &pattern).await,
@@ -469,6 +483,13 @@ impl Shared {
             }
             _ => Err(Errno::EOPNOTSUPP.into()),
         }
+    }
+
+    async fn sync(&self, since: Since) -> Result<()> {
+        // What a server that is away holds unsynced is asked for again, as soon as it is back. A file that another node has
+        // is no more ours to speak of.
+        let loses = |error: &Error| !matches!(error, Error::Down { .. } | Error::Stale(_));
+        self.syncs.sync(since, self.file.fsync(), loses).await
     }
 
     async fn reshape(&self, mode: u32, range: Range<u64>) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::peer::Peer;
 use crate::error::{Cannot, Error, Result};
 use covey_io::os::net::Address;
-use covey_mount::{MountOptions, local_runtime, mount_tree, unmount_on_signal};
+use covey_mount::{MountOptions, Unmounter, local_runtime, serve_tree};
 use covey_ninep::import::{Import, root_of};
 use covey_ninep::message::Dialect;
 use covey_ninep::tree::{self, Attach, Tree, User};
@@ -56,16 +56,16 @@ fn on_this_thread(mount: &Mount) -> Result<()> {
             aname: Name::EMPTY,
         };
         let (me, qid, root) = import.enter(&me, attach).wait().await.cannot(what)?;
-        unmount_at_the_end(mount.mountpoint.clone(), peer.conn.closed()).cannot(what)?;
         let options = MountOptions {
             fsname: mount.address.to_string(),
             allow_other: false,
             read_only: mount.read_only,
             ..MountOptions::default()
         };
-        mount_tree(Rc::new(import), me, (qid, root), &mount.mountpoint, &options)
-            .await
-            .cannot(what)?;
+        let unmounter = Unmounter::start().cannot(what)?;
+        let device = covey_mount::attach(&mount.mountpoint, &options).cannot(what)?;
+        unmount_at_the_end(unmounter, mount.mountpoint.clone(), peer.conn.closed());
+        serve_tree(device, Rc::new(import), me, (qid, root)).await.cannot(what)?;
         if peer.conn.is_lost() {
             let why = peer.conn.closed().await;
             let whom = &mount.address;
@@ -77,21 +77,18 @@ fn on_this_thread(mount: &Mount) -> Result<()> {
 
 /// Signals and the end of the connection unmount. To be called on the mount's runtime.
 fn unmount_at_the_end(
+    unmounter: Unmounter,
     mountpoint: PathBuf,
     closed: impl Future<Output = String> + 'static,
-) -> std::io::Result<()> {
+) {
     let target = mountpoint.clone();
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let outcome = unmount_on_signal(&target, covey_io::os::mount::umount);
-        std::process::exit(i32::from(outcome.is_err()));
-    })?;
+    unmounter.mounted(move || covey_io::os::mount::umount(&target));
     tokio::task::spawn_local(async move {
         closed.await;
         if let Err(error) = covey_io::os::mount::umount(&mountpoint) {
             tracing::warn!("cannot unmount {}: {error}", mountpoint.display());
         }
     });
-    Ok(())
 }
 
 fn myself() -> User {

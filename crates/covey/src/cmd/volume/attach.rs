@@ -16,7 +16,7 @@ use covey_io::os::mount::umount;
 use covey_io::os::namespaces::Home;
 use covey_io::os::net::Address;
 use covey_io::os::random;
-use covey_mount::{MountOptions, local_runtime, serve_tree, unmount_on_signal};
+use covey_mount::{MountOptions, Unmounter, local_runtime, serve_tree};
 use covey_ninep::tree::User;
 use covey_serve::iscsi::disk::{self, Credentials, Disk, Parameters, parse_portal};
 use covey_serve::iscsi::file::DiskTree;
@@ -359,17 +359,14 @@ fn serve(
             // Nobody could find out any more who keeps that file system.
             std::env::set_current_dir("/").cannot(what)?;
         }
+        let unmounter = Unmounter::start().cannot(what)?;
         let mount = || covey_mount::attach(place, &options);
         let device = home.as_ref().map_or_else(mount, |home| home.visit(mount)).cannot(what)?;
         let (target, home) = (place.to_owned(), home.map(Home::forget));
-        let signals = std::thread::Builder::new().name("signals".into()).spawn(move || {
-            let outcome = unmount_on_signal(&target, |target| match &home {
-                Some(home) => home.visit(|| umount(target)),
-                None => umount(target),
-            });
-            std::process::exit(i32::from(outcome.is_err()));
+        unmounter.mounted(move || match &home {
+            Some(home) => home.visit(|| umount(&target)),
+            None => umount(&target),
         });
-        signals.cannot(what)?;
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let me = User { uid: uid.as_raw(), gid: gid.as_raw(), groups: vec![gid.as_raw()] };
         let root = tree.root();
