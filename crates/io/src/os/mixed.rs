@@ -171,6 +171,14 @@ impl Mixed {
         self.sides.no_ethernet.as_deref()
     }
 
+    /// Something is about to be sent to a peer: the memory that it will be written into is fetched meanwhile.
+    #[inline]
+    pub fn prepare(&self, peer: Peer) {
+        if let Side::Near(near) = self.sides.of(peer) {
+            self.sides.shm.prepare(Peer(near));
+        }
+    }
+
     /// Lets nobody begin to access memory of ours any more, and says whether nobody does. Where a peer still does, because
     /// it was stopped in the middle, this is asked again.
     pub fn is_left_alone(&mut self) -> bool {

@@ -250,6 +250,14 @@ impl Shm {
         self.links.iter().map(Link::helped_bytes).sum()
     }
 
+    /// Something is about to be sent to a peer: the memory that it will be written into is fetched meanwhile.
+    #[inline]
+    pub fn prepare(&self, peer: Peer) {
+        if let Some(link) = self.links.get(peer.0 as usize) {
+            link.prepare();
+        }
+    }
+
     /// Lets nobody begin to access memory of ours any more, and says whether nobody does. Where a peer still does, because
     /// it was stopped in the middle, this is asked again.
     pub fn is_left_alone(&mut self) -> bool {

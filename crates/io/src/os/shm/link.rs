@@ -125,6 +125,12 @@ impl Link {
         Ok(())
     }
 
+    /// Something is about to be sent.
+    #[inline]
+    pub fn prepare(&self) {
+        self.writer.prepare();
+    }
+
     /// Wakes the peer if it sleeps.
     #[inline]
     fn call(&self) {
