@@ -139,9 +139,12 @@ impl State {
         let Some(region) = self.regions.find(number) else { return true };
         region.is_closing = true;
         let region = *region;
-        let endpoints = self.endpoints.each_mut();
-        let left = endpoints.map(|(_, endpoint)| region.leave(&mut endpoint.engine));
-        if !left.fold(true, |all, left| all && left) {
+        // At all of them, also where somebody is within at one.
+        let mut is_left = true;
+        for (_, endpoint) in self.endpoints.each_mut() {
+            is_left &= region.leave(&mut endpoint.engine);
+        }
+        if !is_left {
             return false;
         }
         self.regions.remove(number);
