@@ -64,9 +64,15 @@ macro_rules! call {
     (entry $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty $body:block) => {
         #[allow(clippy::too_many_arguments, unused_unsafe)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-            // SAFETY: the contract of libfabric's manual: objects are ours and open, lists have their entries, memory is
-            // there.
-            $crate::boundary::fence(move || unsafe { $body })
+            // One pointer passes the fence: the processor waits where many words are written one by one and then moved
+            // together.
+            let arguments = &($($arg,)*);
+            $crate::boundary::fence(move || {
+                let ($($arg,)*) = *arguments;
+                // SAFETY: the contract of libfabric's manual: objects are ours and open, lists have their entries, memory
+                // is there.
+                unsafe { $body }
+            })
         }
     };
     (quiet $name:ident() $body:block) => {

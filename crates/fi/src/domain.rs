@@ -16,6 +16,7 @@ use crate::slab::Slab;
 use crate::wait::{Progress, Waker};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Everything of a domain that changes. One thread at a time has it.
 #[derive(Default)]
@@ -40,6 +41,28 @@ pub struct Shared {
     /// What a thread that makes everything go on sleeps on.
     pub waker: Waker,
 }
+
+impl Shared {
+    /// Tries something until it is done, which may take as long as an access of a peer. All others go on between the tries; and a
+    /// peer that was stopped in the middle of an access is not waited for without end: then this may be called again.
+    pub fn until_done(&self, mut is_done: impl FnMut(&mut State) -> bool) -> Result<()> {
+        let (begun, mut tries) = (Instant::now(), 0_u32);
+        while !self.gate.with(&mut is_done) {
+            if begun.elapsed() >= ACCESS {
+                return Err(Errno(libc::EBUSY));
+            }
+            tries += 1;
+            match tries {
+                ..100 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How long an access of a peer is waited for.
+const ACCESS: Duration = Duration::from_secs(2);
 
 /// `struct fid_domain`, and ours behind it.
 #[repr(C)]

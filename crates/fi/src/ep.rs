@@ -6,6 +6,7 @@ mod messages;
 mod msg;
 mod progress;
 mod rma;
+mod settings;
 mod tagged;
 
 use crate::abi::{self, FiAddr, Fid, FidEp, Info, Ops, OpsCm, OpsEp};
@@ -14,21 +15,18 @@ use crate::boundary::{Errno, Result, call, give, held, object, put, put_bytes, t
 use crate::cntr::{Cntr, CntrObject};
 use crate::cq::{Cq, CqObject};
 use crate::domain::{Shared, State};
-use crate::host;
 use crate::mr::Region;
 use crate::slab::Slab;
 use crate::wait::Waker;
-use covey_io::lane::Choice;
 use covey_io::os::addresses::{Addresses, span_of};
-use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret, Settings};
-use covey_io::os::{random, shm};
+use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret};
+use covey_io::os::random;
 use covey_uzura::{Claim, Config, Engine, OpId, Probe};
 use covey_wire::{Peer, Span, Transport};
 use libc::iovec;
 use messages::Pieces;
 pub use messages::span;
 use std::ffi::{c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// An endpoint.
@@ -181,12 +179,12 @@ pub unsafe fn open(
         let tx_flags = info.tx_attr.as_ref().map_or(0, |tx| tx.op_flags);
         (tx_flags, info.rx_attr.as_ref().map_or(0, |rx| rx.op_flags))
     };
-    let settings = settings(place_of(info)?);
+    let settings = settings::of(info)?;
     let mut mixed = Mixed::new(&settings)?;
     let address = mixed.open(&settings, Secret::of_job()?)?;
     let seed = u64::from_le_bytes(random::bytes()?);
-    let (eager, config) = (eager_limit(), Config::default());
-    let eager_bytes_max = eager.unwrap_or(EAGER_BYTES);
+    let (eager, config) = (settings::eager_limit(), Config::default());
+    let eager_bytes_max = eager.unwrap_or(settings::EAGER_BYTES);
     let eager_posted_bytes_max = eager.unwrap_or(config.eager_posted_bytes_max);
     let config = Config { seed, eager_bytes_max, eager_posted_bytes_max, ..config };
     // SAFETY: what a program names in its operations and registrations is memory of its own for as long as libfabric
@@ -241,49 +239,6 @@ pub unsafe fn open(
     };
     // SAFETY: the caller's promise.
     unsafe { give(out, EpObject { fid, shared: shared.clone(), number }) }
-}
-
-/// Where the program wants it to be found.
-fn place_of(info: &Info) -> Result<SocketAddr> {
-    let own = SocketAddr::new(host::own_address(), 0);
-    if info.src_addr.is_null() || info.src_addrlen != ADDRESS_BYTES {
-        return Ok(own);
-    }
-    // SAFETY: it says that so many bytes are there.
-    let bytes = unsafe { &*info.src_addr.cast::<[u8; ADDRESS_BYTES]>() };
-    let wish = Address::decode(bytes).ok_or(Errno(libc::EINVAL))?.tcp();
-    let wish = wish.unwrap_or(own);
-    // All addresses of the machine are none that others could be told.
-    let ip = if wish.ip().is_unspecified() { own.ip() } else { wish.ip() };
-    Ok(SocketAddr::new(ip, wish.port()))
-}
-
-/// Longest message that is sent at once: what was measured to be best, where the environment says it.
-fn eager_limit() -> Option<usize> {
-    let named = covey_io::boundary::variable(c"COVEY_FI_EAGER_LIMIT")?;
-    let named: usize = String::from_utf8(named).ok()?.trim().parse().ok()?;
-    Some(named.clamp(64, EAGER_BYTES_MAX))
-}
-
-/// Where the receiver reaches the sender's memory: up to here two copies take less than a question and an answer.
-const EAGER_BYTES: usize = 16 << 10;
-/// What the engine's window has room for.
-const EAGER_BYTES_MAX: usize = 64 << 10;
-
-fn settings(place: SocketAddr) -> Settings {
-    let shm = shm::Settings { peers_max: 512, heap_bytes: 1 << 20, ..shm::Settings::default() };
-    let is_off = covey_io::boundary::variable(c"COVEY_FI_SHM").is_some_and(|value| value == b"0");
-    let is_bound = matches!(place.ip(), IpAddr::V4(_) | IpAddr::V6(_));
-    Settings { shm, near: !is_off, tcp: is_bound.then_some(place), ethernet: ethernet() }
-}
-
-/// Whether short packets go by raw Ethernet.
-fn ethernet() -> Choice {
-    match covey_io::boundary::variable(c"COVEY_FI_ETHERNET").as_deref() {
-        Some(b"1") => Choice::Always,
-        Some(b"measured") => Choice::Better,
-        _ => Choice::Never,
-    }
 }
 
 impl Endpoint {
@@ -462,6 +417,11 @@ impl EpObject {
 call! {
     entry close(fid: *mut Fid) -> c_int {
         let ep: &EpObject = object(fid)?;
+        // Registrations may be closed, and memory given back, after that: by this endpoint nobody gets there any more.
+        ep.shared.until_done(|state| {
+            let endpoint = state.endpoints.find(ep.number);
+            endpoint.is_none_or(|endpoint| endpoint.engine.transport().is_left_alone())
+        })?;
         let gone = ep.shared.gate.with(|state| {
             let gone = state.endpoints.remove(ep.number);
             let is_other = |number: &usize| *number != ep.number;

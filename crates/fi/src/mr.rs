@@ -12,6 +12,7 @@ use covey_wire::Span;
 use libc::iovec;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Memory that peers may reach.
 #[derive(Clone, Copy, Debug)]
@@ -33,16 +34,10 @@ impl Region {
         engine.register_as(self.key, self.span, rights).map_err(refused)
     }
 
-    /// Refused while a peer that has been stopped is in the middle of an access.
-    fn leave(&self, engine: &mut Engine<Mixed, Addresses>) -> Result<()> {
-        if self.rights.is_none() {
-            return Ok(());
-        }
-        match engine.revoke(self.key) {
-            Err(Fault::InUse) => Err(Errno(libc::EBUSY)),
-            // One that is not there was not entered.
-            _ => Ok(()),
-        }
+    /// Lets nobody in any more. False while somebody still is within.
+    fn leave(&self, engine: &mut Engine<Mixed, Addresses>) -> bool {
+        // One that is not there was not entered.
+        self.rights.is_none() || engine.revoke_within(self.key, Duration::ZERO) != Err(Fault::InUse)
     }
 }
 
@@ -128,22 +123,37 @@ impl State {
         if self.regions.each().any(is_taken) {
             return Err(Errno(abi::ENOKEY));
         }
-        let mut endpoints = self.endpoints.each_mut();
-        let entered = endpoints.try_for_each(|(_, endpoint)| region.enter(&mut endpoint.engine));
-        drop(endpoints);
-        if let Err(errno) = entered {
-            // Its key is nobody else's: what has it is this.
-            let _ = self.leave(&region);
-            return Err(errno);
+        if region.rights.is_some() {
+            for (_, endpoint) in self.endpoints.each_mut() {
+                endpoint.engine.check_key(region.key).map_err(refused)?;
+            }
+        }
+        for (_, endpoint) in self.endpoints.each_mut() {
+            region.enter(&mut endpoint.engine)?;
         }
         Ok(self.regions.add(region))
     }
 
-    /// Lets nobody in any more, at any endpoint.
-    fn leave(&mut self, region: &Region) -> Result<()> {
-        let endpoints = self.endpoints.each_mut();
-        let left = endpoints.map(|(_, endpoint)| region.leave(&mut endpoint.engine));
-        left.fold(Ok(()), Result::and)
+    /// Lets nobody in any more, at any endpoint, and forgets the registration. False while somebody still is within.
+    fn close(&mut self, number: usize) -> bool {
+        let Some(region) = self.regions.find(number) else { return true };
+        region.is_closing = true;
+        let region = *region;
+        // At all of them, also where somebody is within at one.
+        let mut is_left = true;
+        for (_, endpoint) in self.endpoints.each_mut() {
+            is_left &= region.leave(&mut endpoint.engine);
+        }
+        if !is_left {
+            return false;
+        }
+        self.regions.remove(number);
+        for counter in region.counters.into_iter().flatten() {
+            if let Some(cntr) = self.cntrs.find(counter) {
+                cntr.regions -= 1;
+            }
+        }
+        true
     }
 }
 
@@ -256,20 +266,8 @@ unsafe fn one(pieces: *const iovec, count: usize) -> Result<Span> {
 call! {
     entry close(fid: *mut Fid) -> c_int {
         let mr: &Mr = object(fid)?;
-        mr.shared.gate.with(|state| {
-            let Some(region) = state.regions.find(mr.number) else { return Ok::<(), Errno>(()) };
-            region.is_closing = true;
-            let region = *region;
-            // Who hears that the memory is in use may close it again later.
-            state.leave(&region)?;
-            state.regions.remove(mr.number);
-            for counter in region.counters.into_iter().flatten() {
-                if let Some(cntr) = state.cntrs.find(counter) {
-                    cntr.regions -= 1;
-                }
-            }
-            Ok(())
-        })?;
+        // Who hears that the memory is in use may close it again later.
+        mr.shared.until_done(|state| state.close(mr.number))?;
         drop(take::<Mr, _>(fid)?);
         Ok(0)
     }

@@ -32,8 +32,9 @@ mod wire;
 use covey_wire::transport::{OneCopy, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 use frame::{About, HEADER_BYTES, Header, Kind, Offer};
-use link::{Link, Through};
+use link::{Busy, Link, Through};
 use order::{By, Lane, Owes};
+use std::time::Duration;
 
 pub use frame::PLACE_BYTES;
 pub use measure::Outcome;
@@ -193,7 +194,7 @@ impl<T: Stream, W: Wire> Laned<T, W> {
         let Some((sequence, frame)) = link.lane.finish(number, lane, key) else { return };
         match self.wire.send(peer, frame) {
             Sent::Yes => {
-                (link.failed, link.busy_ns) = (0, None);
+                (link.failed, link.busy) = (0, None);
                 self.wire.keep(peer, sequence, frame);
             }
             sent => {
@@ -208,10 +209,13 @@ impl<T: Stream, W: Wire> Laned<T, W> {
     fn did_not_leave(&mut self, peer: Peer, sent: Sent) {
         let link = &mut self.links[peer.0 as usize];
         let now = self.wire.now_ns();
-        let is_busy = sent == Sent::Busy && now < *link.busy_ns.get_or_insert(now) + BUSY_NS_MAX;
-        if is_busy {
+        let busy = link.busy.get_or_insert(Busy { since_ns: now, tries: 0 });
+        busy.tries += 1;
+        let is_busy = now < busy.since_ns + BUSY_NS_MAX || busy.tries < BUSY_TRIES_MIN;
+        if sent == Sent::Busy && is_busy {
             link.lane.take_back();
         } else {
+            link.busy = None;
             link.lane.failed();
             link.failed += 1;
         }
@@ -304,9 +308,11 @@ impl<T: Stream, W: Wire> Laned<T, W> {
 
     fn poll_stream(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
         let links = &mut self.links;
-        let mut through = Through { sink, links, heard: Vec::new(), ended: Vec::new() };
+        let (heard, ended, gone) = (Vec::new(), Vec::new(), Vec::new());
+        let mut through = Through { sink, links, heard, ended, gone };
         let happened = self.stream.poll(budget, &mut through);
-        let (heard, ended) = (through.heard, through.ended);
+        let Through { heard, ended, gone, .. } = through;
+        gone.into_iter().for_each(|peer| self.forget(peer));
         self.heed(heard);
         if !ended.is_empty() {
             let (until_ns, until_taken) = (self.wire.now_ns() + LAST_NS, self.taken + LAST_FRAMES);
@@ -319,18 +325,25 @@ impl<T: Stream, W: Wire> Laned<T, W> {
     /// moment later, or has had more than it has room for.
     #[cold]
     fn bury(&mut self, is_empty: bool, sink: &mut impl Sink) -> usize {
-        let (now, taken, before) = (self.wire.now_ns(), self.taken, self.dying.len());
-        let Laned { dying, links, wire, .. } = self;
-        dying.retain(|dying| {
+        let (now, taken, mut over) = (self.wire.now_ns(), self.taken, Vec::new());
+        self.dying.retain(|dying| {
             let is_over = is_empty && now >= dying.until_ns || taken >= dying.until_taken;
-            if is_over {
-                links[dying.peer.0 as usize].bury();
-                wire.forget(dying.peer);
-                sink.dead(dying.peer);
-            }
+            over.extend(is_over.then_some(dying.peer));
             !is_over
         });
-        before - dying.len()
+        for peer in &over {
+            self.forget(*peer);
+            sink.dead(*peer);
+        }
+        over.len()
+    }
+
+    /// Nothing is kept for a dead peer: what it had of the wire is for others.
+    fn forget(&mut self, peer: Peer) {
+        let link = &mut self.links[peer.0 as usize];
+        self.offers -= usize::from(link.here.is_some());
+        link.bury();
+        self.wire.forget(peer);
     }
 
     /// Whether the stream is to be polled this time.
@@ -491,8 +504,8 @@ impl<T: Stream, W: Wire> Transport for Laned<T, W> {
         self.stream.publish(slot, what);
     }
 
-    fn settle(&mut self, key: u64) -> bool {
-        self.stream.settle(key)
+    fn settle(&mut self, key: u64, patience: Duration) -> bool {
+        self.stream.settle(key, patience)
     }
 
     fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {
@@ -564,8 +577,10 @@ impl<T: Stream, W: Wire> Drop for Laned<T, W> {
 const STREAM_ROUNDS: u32 = 32;
 /// Polls between two looks at the clock.
 const KEEP_ROUNDS: u32 = 8;
-/// How long a frame waits for a busy wire.
+/// How long each frame waits for a busy wire, and how often it is tried at least: a program that computes between two tries
+/// has not seen whether the wire was busy meanwhile.
 const BUSY_NS_MAX: u64 = 2_000_000;
+const BUSY_TRIES_MIN: u32 = 4;
 /// How long frames are awaited of a peer whose stream has ended, and how many frames of all peers are taken meanwhile: more
 /// than a wire keeps.
 const LAST_NS: u64 = 1_000_000;

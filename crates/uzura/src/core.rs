@@ -17,7 +17,7 @@ use crate::table::Table;
 use arrivals::Waiting;
 use covey_layout::{View, ViewMut};
 use covey_wire::transport::{Refused, Sink, Transfer};
-use covey_wire::{Memory, Peer, Span};
+use covey_wire::{Memory, Peer, Span, copy_short};
 use std::collections::VecDeque;
 
 /// Everything but the transport: a transport that is polled brings its packets here.
@@ -115,7 +115,7 @@ impl<M: Memory> Core<M> {
         self.stats.bytes_copied += from.len() as u64;
         let Some(form) = local.form else {
             let part = local.span.part(at, from.len() as u64).ok_or(Fault::OutOfRange)?;
-            return Ok(self.memory.write(part, |into| into.copy_from_slice(from))?);
+            return Ok(self.memory.write(part, |into| copy_short(into, from))?);
         };
         let form = self.forms.find(form)?;
         let target = form.target().ok_or(Fault::Layout)?;
@@ -144,7 +144,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// Ends an operation.
-    #[inline]
+    #[inline(always)]
     pub fn end(&mut self, index: OpIndex) -> Completion {
         let op = &self.ops[index];
         let is_request = !matches!(op.what, What::Send | What::Receive | What::Tell);

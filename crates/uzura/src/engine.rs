@@ -18,6 +18,7 @@ use crate::table::Registration;
 use covey_layout::Layout;
 use covey_wire::transport::Published;
 use covey_wire::{Memory, Peer, Span, Transport};
+use std::time::Duration;
 
 /// One endpoint: it has a transport with peers, and memory that operations are about.
 ///
@@ -236,12 +237,21 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// The same under a key of the caller's choice, which is refused with [`Fault::KeyTaken`] where a registration has it.
     /// Such a key may be guessed. It may be used again after it was revoked: then it means the new memory.
     pub fn register_as(&mut self, key: Key, span: Span, rights: Rights) -> Result<(), Fault> {
-        if self.in_use.contains(&key) {
-            return Err(Fault::KeyTaken);
-        }
+        self.check_key(key)?;
         let registration = self.core.table.add_as(key.0, span, rights)?;
         self.publish(registration);
         Ok(())
+    }
+
+    /// Whether [`Engine::register_as`] would take this key now.
+    pub fn check_key(&mut self, key: Key) -> Result<(), Fault> {
+        if let Some(at) = self.in_use.iter().position(|other| *other == key) {
+            if !self.transport.settle(key.0, Duration::ZERO) {
+                return Err(Fault::KeyTaken);
+            }
+            self.in_use.swap_remove(at);
+        }
+        self.core.table.check(key.0)
     }
 
     fn publish(&mut self, registration: Registration) -> Key {
@@ -260,12 +270,17 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     /// A peer that has been stopped in the middle of an access is not waited for without end: the key is taken back in any
     /// case, and [`Fault::InUse`] says that the memory may still change. Then this may be called again.
     pub fn revoke(&mut self, key: Key) -> Result<(), Fault> {
+        self.revoke_within(key, ACCESS)
+    }
+
+    /// The same, with a wait of so long at most.
+    pub fn revoke_within(&mut self, key: Key, patience: Duration) -> Result<(), Fault> {
         let again = self.in_use.iter().position(|other| *other == key);
         if again.is_none() {
             let Some(slot) = self.core.table.remove(key)? else { return Ok(()) };
             self.transport.publish(slot, None);
         }
-        match (self.transport.settle(key.0), again) {
+        match (self.transport.settle(key.0, patience), again) {
             (true, Some(at)) => drop(self.in_use.swap_remove(at)),
             (true, None) => {}
             (false, Some(_)) => return Err(Fault::InUse),
@@ -325,3 +340,5 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
 /// Packets that are looked at before operations go on.
 const POLL_BUDGET: usize = 64;
+/// How long an access of a peer is waited for. It is as long as a copy, and as its process is kept from a CPU.
+const ACCESS: Duration = Duration::from_secs(2);

@@ -228,7 +228,7 @@ impl Ops {
     }
 
     /// Ends an operation: its number means nothing any more.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, index: OpIndex) -> Completion {
         let op = &mut self.all[index.place()];
         let (mut end, mut data, mut at) = (End::Operation, None, 0);

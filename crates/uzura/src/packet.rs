@@ -28,8 +28,8 @@ macro_rules! heads {
         }
 
         impl Head {
-            /// The bytes of it.
-            #[inline]
+            /// The bytes of it. Where the kind is known so is the length.
+            #[inline(always)]
             pub fn encode(&self) -> Encoded {
                 let mut bytes = [0; HEAD_BYTES_MAX];
                 let mut at = 1;
@@ -64,6 +64,13 @@ macro_rules! heads {
             }
         }
     };
+}
+
+impl Head {
+    /// Bytes of a message's head that has a tag only.
+    pub const EAGER_BYTES: usize = 9;
+    /// Those of one that has more.
+    pub const MESSAGE_BYTES: usize = 26;
 }
 
 heads! {
@@ -131,6 +138,7 @@ mod tests {
     fn heads_are_these_bytes() {
         let eager = Head::Eager { tag: 0x0102 };
         assert_eq!(*eager.encode(), [2, 2, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(eager.encode().len(), Head::EAGER_BYTES);
         let ready = Head::Ready {
             op: Wire(7),
             traits: 1,
@@ -170,6 +178,7 @@ mod tests {
         assert_eq!(*message.encode(), [
             14, 4, 0, 0, 0, 1, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0,
         ]);
+        assert_eq!(message.encode().len(), Head::MESSAGE_BYTES);
     }
 
     #[test]

@@ -84,13 +84,19 @@ impl Table {
 
     /// Adds one whose key its user chose.
     pub fn add_as(&mut self, key: u64, span: Span, rights: Rights) -> Result<Registration, Fault> {
+        self.check(key)?;
+        Ok(self.insert(Registration { key, span, rights: rights.0 }, true))
+    }
+
+    /// Whether a registration may have this key.
+    pub fn check(&self, key: u64) -> Result<(), Fault> {
         if self.host.contains_key(&key) {
             return Err(Fault::KeyTaken);
         }
         if self.host.len() >= REGISTRATIONS_MAX {
             return Err(Fault::Busy);
         }
-        Ok(self.insert(Registration { key, span, rights: rights.0 }, true))
+        Ok(())
     }
 
     fn insert(&mut self, registration: Registration, is_chosen: bool) -> Registration {

@@ -475,8 +475,18 @@ fn who_is_stopped_within_an_access_does_not_hold_up_a_revocation_without_end() {
     let got = engine.receive(Source::Any, Tag::exact(STOPS), Local::bytes(memory), 0);
     other.end.end(got).expect("it goes on");
     let engine = &mut other.end.engine;
+    // Whoever registers memory under the key again finds that nobody has it, and need not have asked before.
+    assert_eq!(engine.register_as(key, memory, Rights::READ), Ok(()));
     assert_eq!(engine.revoke(key), Ok(()));
     assert_eq!(engine.revoke(key), Err(Fault::Revoked));
+    let (_, key) = stopped_within(&mut other);
+    let engine = &mut other.end.engine;
+    assert_eq!(engine.revoke_within(key, Duration::ZERO), Err(Fault::InUse));
+    signal(other.child.0.id(), rustix::process::Signal::CONT);
+    let got = engine.receive(Source::Any, Tag::exact(STOPS), Local::bytes(memory), 0);
+    other.end.end(got).expect("it goes on");
+    let engine = &mut other.end.engine;
+    assert_eq!(engine.revoke(key), Ok(()));
     // One that is killed accesses nothing any more.
     let (_, key) = stopped_within(&mut other);
     signal(other.child.0.id(), rustix::process::Signal::KILL);

@@ -53,7 +53,7 @@ pub use fnv::{fnv1a, fnv1a_from};
 pub use landing::Landing;
 pub use loan::{Lender, Loan};
 pub use machine::{Deposit, Machine};
-pub use memory::{Memory, NoMemory, Span};
+pub use memory::{Memory, NoMemory, Span, copy_short};
 pub use payload::Payload;
 pub use rng::Rng;
 pub use segments::{FileRange, Piece, RANGE_BYTES_MIN, Segments};

@@ -89,3 +89,45 @@ pub trait Memory {
     /// held is gone then. `None` when there is none.
     fn scratch(&mut self, bytes: u64) -> Option<Span>;
 }
+
+/// As `copy_from_slice`, for bytes of which there are mostly few: up to 64 are copied by two words that may overlap, without
+/// a call.
+#[inline(always)]
+pub fn copy_short(into: &mut [u8], from: &[u8]) {
+    match from.len() {
+        4..8 => copy_ends::<4>(into, from),
+        8..17 => copy_ends::<8>(into, from),
+        17..33 => copy_ends::<16>(into, from),
+        33..65 => copy_ends::<32>(into, from),
+        _ => into.copy_from_slice(from),
+    }
+}
+
+#[inline(always)]
+fn copy_ends<const BYTES: usize>(into: &mut [u8], from: &[u8]) {
+    assert_eq!(into.len(), from.len(), "as many bytes as there is room for");
+    if let (Some(first), Some(last)) = (from.first_chunk::<BYTES>(), from.last_chunk::<BYTES>()) {
+        let (first, last) = (*first, *last);
+        if let Some(place) = into.first_chunk_mut() {
+            *place = first;
+        }
+        if let Some(place) = into.last_chunk_mut() {
+            *place = last;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bytes_are_copied_as_many_are() {
+        let from: Vec<u8> = (1..=200).collect();
+        for bytes in 0..=200 {
+            let mut into = vec![0; bytes];
+            copy_short(&mut into, &from[..bytes]);
+            assert_eq!(into, from[..bytes]);
+        }
+    }
+}

@@ -31,6 +31,7 @@
 //! lays it beside a transport that does not, for short packets.
 
 use crate::Span;
+use std::time::Duration;
 
 /// A peer of a transport: numbers count up from 0 in the order in which peers joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -203,10 +204,10 @@ pub trait Transport {
         let _ = (slot, what);
     }
 
-    /// Waits, for a bounded time, until the accesses have ended that had begun by a key that was taken back; false when one
+    /// Waits, for so long at most, until the accesses have ended that had begun by a key that was taken back; false when one
     /// has not: its peer is stopped, or starved, and the memory may change when it goes on.
-    fn settle(&mut self, key: u64) -> bool {
-        let _ = key;
+    fn settle(&mut self, key: u64, patience: Duration) -> bool {
+        let _ = (key, patience);
         true
     }
 

@@ -89,7 +89,7 @@ fn poll(mixed: &mut Mixed, heard: &mut Heard) {
 /// A card as endpoints have it, and with something behind it.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let (_, address) = endpoint();
-    let card = [&b"COVEYMX1"[..], &[7; 32], &address.encode()].concat();
+    let card = [&b"COVEYMX3"[..], &[7; 32], &address.encode()].concat();
     let proven = [&card[..], &[9; 32]].concat();
     vec![
         ("mixed_callers", card),

@@ -134,6 +134,9 @@ impl Endpoint {
         queues: &mut Queues<'_>,
         message: &Outgoing<'_>,
     ) -> Result<()> {
+        if let Some(Some(peer)) = self.peers.get(message.to as usize) {
+            self.engine.transport().prepare(*peer);
+        }
         let (flags, is_injected) = message.flags.of(self.tx_flags);
         if flags & !SEND_FLAGS != 0 {
             return Err(Errno(abi::EBADFLAGS));

@@ -49,16 +49,31 @@ impl Endpoint {
     pub(super) fn drain(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>) {
         while let Some(done) = self.engine.completion() {
             match done.end {
-                End::Operation => {
-                    if let Some(op) = self.ops.remove(done.context as usize) {
-                        self.finish(avs, queues, op, &Ended::of(&done));
-                    }
-                }
+                End::Operation => self.ended(avs, queues, &done),
                 End::Part => self.part(avs, queues, &done),
                 End::Released => self.released(queues, &done),
                 End::Written => self.written(avs, queues, &done),
                 End::Accessed(access) => self.accessed(queues, access, done.context),
                 _ => {}
+            }
+        }
+    }
+
+    /// Reports the end of an operation that had not ended in its call.
+    #[inline]
+    fn ended(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: &Completion) {
+        let (number, done) = (done.context as usize, &Ended::of(done));
+        match self.ops.look(number) {
+            // Most have nothing that is to be given back, and are not moved for that.
+            Some(op) if matches!(op.memory, Room::Theirs) => {
+                let of = op.names();
+                self.ops.remove(number);
+                self.report(avs, queues, of, done);
+            }
+            _ => {
+                if let Some(op) = self.ops.remove(number) {
+                    self.finish(avs, queues, op, done);
+                }
             }
         }
     }
@@ -72,6 +87,7 @@ impl Endpoint {
         mut op: Op,
         done: &Ended,
     ) {
+        let of = op.names();
         match op.memory {
             Room::Scattered(ref bytes, ref places) => scatter(bytes, places),
             Room::All(ref all) => all.iter().for_each(|one| {
@@ -84,6 +100,11 @@ impl Endpoint {
             }
             _ => {}
         }
+        self.report(avs, queues, of, done);
+    }
+
+    #[inline]
+    fn report(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, op: Names, done: &Ended) {
         let is_well = done.result.is_ok();
         self.count(queues, op.kind, is_well);
         let is_received = op.kind & abi::RECV != 0;
@@ -237,7 +258,23 @@ impl Endpoint {
     }
 }
 
+/// What is reported of an operation.
+#[derive(Clone, Copy)]
+struct Names {
+    context: *mut c_void,
+    kind: u64,
+    reports: bool,
+    room: usize,
+}
+
 impl Op {
+    #[inline]
+    fn names(&self) -> Names {
+        Names { context: self.context, kind: self.kind, reports: self.reports, room: self.room }
+    }
+}
+
+impl Names {
     /// Bytes of a message that there was no room for.
     fn lost(&self, bytes: u64) -> usize {
         (bytes as usize).saturating_sub(self.room)

@@ -104,6 +104,11 @@ fn one_that_stops_is_waited_for_and_one_that_is_killed_is_not() {
 }
 
 #[test]
+fn memory_that_a_stopped_process_has_hold_of_is_not_closed_and_holds_up_nobody() {
+    is_right("stopped.c", &[], &[]);
+}
+
+#[test]
 fn processes_with_different_secrets_end_with_errors() {
     is_right("lost.c", &[], &["strangers"]);
     is_right("lost.c", &[("COVEY_FI_SHM", "0")], &["strangers"]);

@@ -30,9 +30,9 @@ pub(super) struct Link {
     pub missed: u32,
     /// The wire had nothing more when it was looked at after that.
     pub is_missing: bool,
-    /// Frames that did not leave, since one did; and since when the wire is busy.
+    /// Frames that did not leave, since one did; and how long the next one has waited for a busy wire.
     pub failed: u32,
-    pub busy_ns: Option<u64>,
+    pub busy: Option<Busy>,
     /// When it is measured again, and after how long the next time.
     pub again_ns: Option<u64>,
     pub pause_ns: u64,
@@ -40,6 +40,13 @@ pub(super) struct Link {
     pub is_wrong: bool,
     /// The engine wants nothing of it any more.
     pub is_let_go: bool,
+}
+
+/// A frame for which the wire has had no room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Busy {
+    pub since_ns: u64,
+    pub tries: u32,
 }
 
 /// What the stream has brought about a lane.
@@ -167,6 +174,8 @@ pub(super) struct Through<'a, S> {
     pub heard: Vec<(Peer, Word)>,
     /// Peers that are dead as soon as their frames have been taken.
     pub ended: Vec<Peer>,
+    /// Peers that are dead.
+    pub gone: Vec<Peer>,
 }
 
 impl<S: Sink> Through<'_, S> {
@@ -242,7 +251,7 @@ impl<S: Sink> Sink for Through<'_, S> {
             self.ended.push(peer);
             return;
         }
-        link.bury();
+        self.gone.push(peer);
         self.sink.dead(peer);
     }
 }

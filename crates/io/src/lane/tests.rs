@@ -321,6 +321,65 @@ fn a_wire_that_is_busy_is_kept_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_program_that_computes_between_two_tries_has_not_seen_the_wire_busy_meanwhile() {
+    let (carriers, mut nodes, mut rng) = pair();
+    nodes[0].laned.wire().fill(true);
+    while nodes[0].sent[1].is_empty() {
+        let _ = nodes[0].send(0, 1, &mut rng);
+    }
+    assert!(nodes[0].laned.links[0].lane.is_building());
+    for _ in 0..BUSY_TRIES_MIN - 2 {
+        // Twice as long as a frame waits.
+        (0..80).for_each(|_| carriers.step());
+        nodes[0].poll(16);
+        let link = &nodes[0].laned.links[0];
+        assert!(link.lane.is_building() && link.failed == 0, "it went by the stream");
+    }
+    nodes[0].laned.wire().fill(false);
+    let before = carriers.frames_sent();
+    until(&carriers, &mut nodes, is_all_heard);
+    assert!(carriers.frames_sent() > before && nodes[0].laned.uses_wire(Peer(0)));
+}
+
+#[test]
+fn every_frame_waits_for_a_busy_wire_as_long_as_the_first_does() {
+    let (carriers, mut nodes, mut rng) = pair();
+    nodes[0].laned.wire().fill(true);
+    // Time for two frames, and to try each many times.
+    for _ in 0..100 {
+        for _ in 0..20 {
+            let _ = nodes[0].send(0, 1, &mut rng);
+        }
+        carriers.step();
+        nodes.iter_mut().for_each(|node| node.poll(16));
+    }
+    let link = &nodes[0].laned.links[0];
+    assert!(link.uses && (1..=3).contains(&link.failed), "{} did not leave", link.failed);
+    nodes[0].laned.wire().fill(false);
+    until(&carriers, &mut nodes, is_all_heard);
+}
+
+#[test]
+fn a_peer_that_ends_before_it_was_told_of_a_lane_leaves_its_share_to_others() {
+    let carriers =
+        Carriers::new(1, 2, 8, CarrierProfile { lost_permille: 0, ..profile(&mut Rng::new(1)) });
+    let mut nodes: Vec<Node> = nodes(&carriers, 1, Choice::Always);
+    nodes[0].poll(16);
+    assert_eq!(nodes[0].laned.offers, 1);
+    // The other one never says how it is found.
+    carriers.kill(1);
+    until(&carriers, &mut nodes, |nodes| !nodes[0].heard.dead.is_empty());
+    assert_eq!(nodes[0].laned.wire().forgotten(), [Peer(0)]);
+    assert_eq!(nodes[0].laned.offers, 0);
+    // One that ends later does the same.
+    let (carriers, mut nodes, _) = pair();
+    carriers.kill(1);
+    until(&carriers, &mut nodes[..1], |nodes| !nodes[0].heard.dead.is_empty());
+    assert_eq!(nodes[0].laned.wire().forgotten(), [Peer(0)]);
+    assert_eq!(nodes[0].laned.offers, 0);
+}
+
+#[test]
 fn no_more_frames_are_under_way_than_their_receiver_has_room_for() {
     for window in [1, 2, 8, 64] {
         let (carriers, mut nodes, _) = pair();

@@ -38,6 +38,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 pub use address::{ADDRESS_BYTES, Address};
 pub use meet::Place;
@@ -168,6 +169,20 @@ impl Mixed {
     /// Why raw Ethernet could not be used with somebody, if it could not.
     pub fn why_no_ethernet(&self) -> Option<&str> {
         self.sides.no_ethernet.as_deref()
+    }
+
+    /// Something is about to be sent to a peer: the memory that it will be written into is fetched meanwhile.
+    #[inline]
+    pub fn prepare(&self, peer: Peer) {
+        if let Side::Near(near) = self.sides.of(peer) {
+            self.sides.shm.prepare(Peer(near));
+        }
+    }
+
+    /// Lets nobody begin to access memory of ours any more, and says whether nobody does. Where a peer still does, because
+    /// it was stopped in the middle, this is asked again.
+    pub fn is_left_alone(&mut self) -> bool {
+        self.sides.shm.is_left_alone()
     }
 
     /// Memory for an engine over this transport; `None` when it was given out before.
@@ -390,8 +405,8 @@ impl Transport for Mixed {
         self.sides.shm.publish(slot, what);
     }
 
-    fn settle(&mut self, key: u64) -> bool {
-        self.sides.shm.settle(key)
+    fn settle(&mut self, key: u64, patience: Duration) -> bool {
+        self.sides.shm.settle(key, patience)
     }
 
     #[inline]

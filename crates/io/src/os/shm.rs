@@ -90,6 +90,8 @@ pub struct Shm {
     inboxes: u32,
     /// Links that the engine was told of.
     joined: usize,
+    /// Slots in which registrations are published.
+    published: Vec<u32>,
     bell: OwnedFd,
     events: OwnedFd,
     listener: Option<(SocketFile, UnixListener)>,
@@ -121,6 +123,7 @@ impl Shm {
             links: Vec::new(),
             inboxes: 0,
             joined: 0,
+            published: Vec::new(),
             bell,
             events,
             listener: None,
@@ -245,6 +248,26 @@ impl Shm {
     /// Bytes of messages that were copied here for their receivers.
     pub fn helped_bytes(&self) -> u64 {
         self.links.iter().map(Link::helped_bytes).sum()
+    }
+
+    /// Something is about to be sent to a peer: the memory that it will be written into is fetched meanwhile.
+    #[inline]
+    pub fn prepare(&self, peer: Peer) {
+        if let Some(link) = self.links.get(peer.0 as usize) {
+            link.prepare();
+        }
+    }
+
+    /// Lets nobody begin to access memory of ours any more, and says whether nobody does. Where a peer still does, because
+    /// it was stopped in the middle, this is asked again.
+    pub fn is_left_alone(&mut self) -> bool {
+        if !self.published.is_empty() {
+            for slot in std::mem::take(&mut self.published) {
+                self.arena.row(slot).key.swap(0, Ordering::SeqCst);
+            }
+            barrier::heavy();
+        }
+        !self.links.iter().any(Link::has_hold)
     }
 
     /// Does not wait for what the peer may still write into memory of ours, which must stay as it is; whether there is
@@ -404,7 +427,9 @@ impl Transport for Shm {
         }
         let row = self.arena.row(slot);
         row.key.swap(0, Ordering::SeqCst);
+        self.published.retain(|other| *other != slot);
         if let Some(what) = what {
+            self.published.push(slot);
             row.address.store(what.span.address, Ordering::Relaxed);
             row.bytes.store(what.span.bytes, Ordering::Relaxed);
             row.rights.store(u64::from(what.rights), Ordering::Relaxed);
@@ -414,8 +439,8 @@ impl Transport for Shm {
         barrier::heavy();
     }
 
-    fn settle(&mut self, key: u64) -> bool {
-        let until = Instant::now() + ACCESS;
+    fn settle(&mut self, key: u64, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
         self.links.iter_mut().all(|link| link.wait_for_access(key, until))
     }
 
@@ -453,7 +478,23 @@ impl Transport for Shm {
     }
 }
 
-/// How long an access of a peer is waited for. It is as long as a copy, and as its process is kept from a CPU.
+impl Drop for Shm {
+    /// Memory may be given back after that: nobody reads or writes it. Only a peer that was stopped in the middle of an access
+    /// is not waited for without end: what it still writes when it goes on stays memory that nobody else gets, as far as
+    /// that is ours to decide.
+    fn drop(&mut self) {
+        let until = Instant::now() + ACCESS;
+        while !self.is_left_alone() {
+            if Instant::now() >= until {
+                std::mem::forget(self.mappings.clone());
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// How long an access of a peer is waited for at the end. It is as long as a copy, and as its process is kept from a CPU.
 const ACCESS: Duration = Duration::from_secs(2);
 /// Between two looks at who has gone: some 100 us of polling.
 const EMPTY_POLLS_MAX: u32 = 1 << 14;

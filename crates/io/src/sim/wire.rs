@@ -15,16 +15,22 @@ pub struct SimWire {
     cut: Option<u64>,
     /// It has no room for frames.
     is_full: bool,
+    forgotten: Vec<Peer>,
 }
 
 impl SimWire {
     pub(super) fn new(net: Rc<RefCell<Net>>, me: usize, cut: Option<u64>) -> SimWire {
-        SimWire { net, me, cut, is_full: false }
+        SimWire { net, me, cut, is_full: false, forgotten: Vec::new() }
     }
 
     /// Whether it has no room for frames from now on.
     pub fn fill(&mut self, is_full: bool) {
         self.is_full = is_full;
+    }
+
+    /// Peers for which nothing is kept any more.
+    pub fn forgotten(&self) -> &[Peer] {
+        &self.forgotten
     }
 
     /// From now on nothing that it sends arrives.
@@ -62,6 +68,10 @@ impl Wire for SimWire {
             net.ends[other].frames.push(Packet { due, head: frame.to_vec(), payload });
         }
         Sent::Yes
+    }
+
+    fn forget(&mut self, peer: Peer) {
+        self.forgotten.push(peer);
     }
 
     fn next(&mut self, mut take: impl FnMut(&[u8])) -> bool {

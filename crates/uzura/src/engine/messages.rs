@@ -13,7 +13,7 @@ use crate::ops::{Place, Ready, State, What};
 use crate::packet::{Head, PLAIN};
 use crate::peers::ENVELOPE_BYTES;
 use covey_wire::transport::Refused;
-use covey_wire::{Memory, Peer, Span, Transport};
+use covey_wire::{Memory, Peer, Span, Transport, copy_short};
 
 impl<T: Transport, M: Memory> Engine<T, M> {
     #[inline]
@@ -93,12 +93,38 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         if bytes > max as u64 || core.peers[to.0 as usize].room < cost {
             return Ok(false);
         }
-        let head = head_of(envelope, types, header.len()).encode();
+        // In two branches, so that the words of either head are written right where they belong.
+        let Envelope { traits, tag, data, op } = *envelope;
+        if types == PLAIN && traits.is_none() {
+            let head = Head::Eager { tag }.encode();
+            return self.send_with::<{ Head::EAGER_BYTES }>(to, &head, header, what, bytes);
+        }
+        let (traits, ahead) = (traits.bits(), header.len() as u16);
+        let head = Head::Message { op, traits, tag, data, types, header: ahead };
+        self.send_with::<{ Head::MESSAGE_BYTES }>(to, &head.encode(), header, what, bytes)
+    }
+
+    /// The same with the bytes of a head, of which there are so many.
+    #[inline(always)]
+    fn send_with<const HEAD_BYTES: usize>(
+        &mut self,
+        to: Peer,
+        head: &[u8],
+        header: &[u8],
+        what: &Local,
+        bytes: u64,
+    ) -> Result<bool, Fault> {
+        let head = head.first_chunk::<HEAD_BYTES>().ok_or(Fault::Sizes)?;
+        let core = &mut self.core;
+        let cost = bytes + ENVELOPE_BYTES;
         let (peer, total) = (to, bytes as usize);
         let sent = if what.form.is_none() {
             let transport = &mut self.transport;
             core.memory.read(what.span, |body| {
-                transport.send(peer, &head, total, |room| {
+                transport.send(peer, head, total, |room| {
+                    if header.is_empty() {
+                        return copy_short(room, body);
+                    }
                     let (front, rest) = room.split_at_mut(header.len());
                     front.copy_from_slice(header);
                     rest.copy_from_slice(body);
@@ -106,7 +132,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             })?
         } else {
             let mut taken = Ok(());
-            let sent = self.transport.send(peer, &head, total, |room| {
+            let sent = self.transport.send(peer, head, total, |room| {
                 let (front, rest) = room.split_at_mut(header.len());
                 front.copy_from_slice(header);
                 taken = core.take(what, 0, rest);

@@ -115,8 +115,8 @@ impl Transport for Way {
         either!(self, way => way.publish(slot, what));
     }
 
-    fn settle(&mut self, key: u64) -> bool {
-        either!(self, way => way.settle(key))
+    fn settle(&mut self, key: u64, patience: std::time::Duration) -> bool {
+        either!(self, way => way.settle(key, patience))
     }
 
     fn enter(&mut self, peer: Peer, slot: u32, key: u64) -> Result<Published, Refused> {

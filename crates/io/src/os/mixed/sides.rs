@@ -184,13 +184,13 @@ impl Sides {
     #[inline]
     pub fn poll_near(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
         let Sides { near: numbers, all, names, told, .. } = self;
-        self.shm.poll(budget, &mut Named { sink, numbers, all, names, told })
+        self.shm.poll(budget, &mut Named { sink, side: Side::Near, numbers, all, names, told })
     }
 
     /// Polls TCP.
     pub fn poll_far(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
         let Sides { far: numbers, all, names, told, .. } = self;
-        self.tcp.poll(budget, &mut Named { sink, numbers, all, names, told })
+        self.tcp.poll(budget, &mut Named { sink, side: Side::Far, numbers, all, names, told })
     }
 }
 
@@ -203,6 +203,8 @@ fn complain(text: &str) {
 /// An engine that hears of peers by the numbers that they have here.
 struct Named<'a, S> {
     sink: &'a mut S,
+    /// Where they are reached.
+    side: fn(u32) -> Side,
     numbers: &'a mut Vec<Peer>,
     all: &'a mut Vec<Side>,
     names: &'a mut Vec<Option<Address>>,
@@ -225,7 +227,7 @@ impl<S: Sink> Sink for Named<'_, S> {
         }
         debug_assert_eq!((*self.told, self.numbers.len()), (self.all.len(), peer.0 as usize));
         let ours = Peer(self.all.len() as u32);
-        self.all.push(Side::Far(peer.0));
+        self.all.push((self.side)(peer.0));
         self.names.push(None);
         self.numbers.push(ours);
         self.sink.joined(ours);

@@ -289,6 +289,24 @@ fn one_that_is_not_seen_from_here_is_met_by_tcp() {
     assert_eq!(ends[0].mixed.is_near(peer), Some(false));
 }
 
+/// One that shared memory itself says has come, before anybody asked for it.
+#[test]
+fn one_that_a_transport_tells_of_first_is_reached_by_that_transport() {
+    let mut ends = [end(By::Memory)];
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    let other = std::thread::spawn(move || {
+        let mut shm = Shm::new(settings(By::Memory).shm).expect("shared memory");
+        shm.meet(theirs).expect("they meet");
+        shm
+    });
+    ends[0].mixed.sides.shm.meet(ours).expect("they meet");
+    let End { mixed, heard, .. } = &mut ends[0];
+    mixed.sides.poll_near(64, heard);
+    assert_eq!(heard.joined, [Peer(0)]);
+    assert_eq!(mixed.sides.all, [Side::Near(0)]);
+    drop(other.join().expect("it is there"));
+}
+
 #[test]
 fn only_its_tcp_address_is_enough_to_meet_one() {
     let mut ends = [end(By::Memory), end(By::Memory)];

@@ -125,6 +125,12 @@ impl Link {
         Ok(())
     }
 
+    /// Something is about to be sent.
+    #[inline]
+    pub fn prepare(&self) {
+        self.writer.prepare();
+    }
+
     /// Wakes the peer if it sleeps.
     #[inline]
     fn call(&self) {
@@ -328,28 +334,26 @@ impl Link {
         let mut rounds = 0_u32;
         while key != 0 && access.load(Ordering::Acquire) == key && self.is_alive && !self.is_gone()
         {
+            if Instant::now() >= until {
+                return false;
+            }
             rounds += 1;
             if rounds > 1000 {
-                if Instant::now() >= until {
-                    return false;
-                }
                 std::thread::sleep(Duration::from_micros(50));
             }
             std::thread::yield_now();
         }
         true
     }
-}
 
-impl Drop for Link {
-    /// Memory may be given back after that: nobody writes into it.
-    fn drop(&mut self) {
-        while self.is_alive && self.fetched().is_none() && self.fetching.is_some() {
-            if self.is_gone() {
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
+    /// Whether the peer may still read or write memory of ours: by a key, or its part of a message that both copy.
+    pub fn has_hold(&self) -> bool {
+        let accesses = || self.ours.access(self.inbox).key.load(Ordering::Acquire) != 0;
+        let copies = || {
+            self.fetching.is_some()
+                && self.offers.stands(self.theirs.offer(self.their_inbox)) == Stands::Waits
+        };
+        self.is_alive && (accesses() || copies()) && !self.is_gone()
     }
 }
 

@@ -34,6 +34,16 @@ impl Writer {
         Writer { theirs, inbox, slots, bulk, at: 0, bulk_at: 0, read: 0, bulk_read: 0 }
     }
 
+    /// Fetches the lines that the next packet will be written into: by the time it is made, they are ours. The reader, who
+    /// looks at the first of them, has them back only when they are asked for again, which takes as long.
+    #[inline]
+    pub fn prepare(&self) {
+        // SAFETY: the index is below `SLOTS`.
+        fetch::to_write(unsafe { self.slots.add(self.at as usize % SLOTS) }.cast());
+        // SAFETY: within the ring of bytes.
+        fetch::to_write(unsafe { self.bulk.add(self.bulk_at as usize % BULK_BYTES) });
+    }
+
     #[inline]
     pub fn send(
         &mut self,
@@ -133,7 +143,12 @@ impl Reader {
     /// Lends the next packet. False when there is none.
     #[inline]
     pub fn take(&mut self, with: impl FnOnce(&[u8], &[u8])) -> Result<bool, Broken> {
-        let Some(word) = self.word() else { return Ok(false) };
+        let Some(word) = self.word() else {
+            // Where the next packet has a payload, its first bytes come together with its line, and not after it.
+            // SAFETY: within the ring of bytes.
+            fetch::to_read(unsafe { self.bulk.add(self.bulk_at as usize % BULK_BYTES) });
+            return Ok(false);
+        };
         let Word { bytes, head } = Word::decode(word);
         if head > HEAD_BYTES_MAX || bytes > PACKET_BYTES_MAX {
             return Err(Broken);
@@ -178,6 +193,33 @@ impl Reader {
 unsafe impl Send for Writer {}
 // SAFETY: one owner at a time reads; the words between the ends are atomics.
 unsafe impl Send for Reader {}
+
+/// Hints to the processor, where it takes any. What is there does not change, nor is it read as far as the language can tell.
+mod fetch {
+    /// The line will be written to.
+    #[inline]
+    pub fn to_write(at: *mut u8) {
+        // SAFETY: a hint, which is nothing where there is no such memory, and on processors that do not know it.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    /// The line will be read.
+    #[inline]
+    pub fn to_read(at: *mut u8) {
+        // SAFETY: a hint, which is nothing where there is no such memory.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+}
 
 /// The word of a line: how long a packet is, below the number that says which it is.
 struct Word {

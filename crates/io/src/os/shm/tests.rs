@@ -154,6 +154,36 @@ fn a_transport_that_is_closed_waits_for_who_writes_into_its_memory() {
     });
 }
 
+#[test]
+fn a_transport_that_is_closed_waits_for_who_accesses_its_memory_and_lets_nobody_else_begin() {
+    let Two { receiver: mut owner, sender: mut other, mut help, claimed, .. } = two();
+    help.done(owner.arena.offer(0), claimed);
+    let (slot, key) = (3, 77);
+    owner.publish(slot, Some(Published { key, span: Span::new(4096, 8), rights: 1 }));
+    other.enter(Peer(0), slot, key).expect("it is published");
+    help.done(other.arena.offer(0), claimed);
+    assert!(!owner.is_left_alone());
+    other.leave(Peer(0));
+    assert!(owner.is_left_alone());
+    assert_eq!(other.enter(Peer(0), slot, key).err(), Some(Refused::Key));
+}
+
+/// A peer that was stopped copies when it goes on, or never: nobody waits for that without end.
+#[test]
+fn a_transport_that_is_closed_does_not_wait_for_ever_for_one_that_is_stopped() {
+    let Two { receiver, sender, .. } = two();
+    let (has_ended, ends) = std::sync::mpsc::channel();
+    let closes = std::thread::spawn(move || {
+        drop(receiver);
+        // Nobody listens any more where this came too late.
+        let _ = has_ended.send(());
+    });
+    let in_time = ends.recv_timeout(30 * ACCESS);
+    drop(sender);
+    closes.join().expect("it ends");
+    assert_eq!(in_time, Ok(()));
+}
+
 /// Lends one piece of memory to whoever asks for it.
 #[derive(Default)]
 struct Lends {
@@ -243,6 +273,8 @@ fn whatever_a_peer_writes_into_shared_memory_harms_nobody_but_its_own_messages()
                 _ => {}
             }
         }
+        // It has left what it accessed, as far as the other one can tell.
+        odd.arena.access(0).key.store(0, Ordering::Release);
         drop(odd);
         // What is not over with a peer that is gone ends with it.
         drop(honest);
