@@ -2,7 +2,7 @@
 
 mod support;
 
-use covey_iscsi::scsi::{Device, Nexus, Step};
+use covey_iscsi::scsi::{Device, Input, Nexus, Step};
 use covey_iscsi::store::{Failure, Reply};
 use support::{Bench, command, wait};
 
@@ -93,4 +93,61 @@ fn an_aborted_sync_leaves_its_news_to_the_next() {
     assert_eq!(wait(bench.units.ask(&task, flush)), Reply::Failed(Failure::Write));
     drop(task);
     assert_eq!(bench.sense(&one, &FLUSH, &[], 0), (3, 0x0c00));
+}
+
+/// A sync speaks for what was written when it began, and not for what is still on its way.
+#[test]
+fn a_write_that_a_sync_overtook_is_the_next_ones() {
+    let bench = Bench::new();
+    let (one, other) = (bench.visitor(1), bench.visitor(2));
+    let (mut task, step) = bench.units.start(0, &one, command(&WRITE, 512, 0));
+    let Step::Collect { .. } = step else { panic!("it takes its data") };
+    let Step::Store(write) = bench.units.next(&mut task, Input::Data(vec![1; 512].into())) else {
+        panic!("it writes")
+    };
+    bench.good(&one, &FLUSH, &[], 0);
+    let written = wait(bench.units.ask(&task, write));
+    let Step::End(completion) = bench.units.next(&mut task, Input::Stored(written)) else {
+        panic!("it ends")
+    };
+    assert_eq!(completion.status, 0);
+    bench.store.fail_next(Failure::Write);
+    assert_eq!(bench.sense(&other, &FLUSH, &[], 0), (3, 0x0c00));
+    assert_eq!(bench.sense(&one, &FLUSH, &[], 0), (3, 0x0c00));
+    bench.good(&one, &FLUSH, &[], 0);
+}
+
+/// Who was told, and lost its session with the answer, asks again.
+#[test]
+fn news_that_went_with_a_session_is_told_again() {
+    let bench = Bench::new();
+    let one = bench.visitor(1);
+    bench.good(&one, &WRITE, &[1; 512], 0);
+    bench.store.fail_next(Failure::Write);
+    assert_eq!(bench.sense(&one, &FLUSH, &[], 0), (3, 0x0c00));
+    bench.units.lost(&one);
+    let back = Nexus { number: 7, ..one };
+    assert_eq!(bench.sense(&back, &[0; 6], &[], 0), (6, 0x2900));
+    assert_eq!(bench.sense(&back, &FLUSH, &[], 0), (3, 0x0c00));
+    bench.good(&back, &FLUSH, &[], 0);
+    // Who has asked for another one since has heard it.
+    bench.units.lost(&back);
+    let again = Nexus { number: 8, ..back };
+    assert_eq!(bench.sense(&again, &[0; 6], &[], 0), (6, 0x2900));
+    bench.good(&again, &FLUSH, &[], 0);
+}
+
+/// What a sanitize must bring to the medium first was lost before: it fails, and one that has failed stays so.
+#[test]
+fn a_failed_sanitize_is_not_undone_by_news_of_a_loss() {
+    const ERASE: [u8; 10] = [0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0];
+    let bench = Bench::new();
+    let (one, other) = (bench.visitor(1), bench.visitor(2));
+    bench.good(&other, &WRITE, &[1; 512], 0);
+    bench.store.fail_next(Failure::Write);
+    assert_eq!(bench.sense(&one, &ERASE, &[], 0), (3, 0x0c00));
+    assert_eq!(bench.sense(&other, &ERASE, &[], 0), (3, 0x0c00));
+    assert_eq!(bench.sense(&one, &WRITE, &[1; 512], 0), (3, 0x3103));
+    bench.good(&other, &ERASE, &[], 0);
+    bench.good(&one, &WRITE, &[1; 512], 0);
 }

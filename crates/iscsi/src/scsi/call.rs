@@ -176,12 +176,13 @@ impl Call {
         match request {
             Request::Flush => self.sync().await,
             Request::Write { fua: true, .. } => self.answer_of(request).await,
-            request => {
-                if request.changes() {
-                    self.unit.writes(&self.nexus);
-                }
-                self.answer_of(request).await
+            request if request.changes() => {
+                let noted = self.unit.writes(&self.nexus);
+                let reply = self.answer_of(request).await;
+                self.unit.wrote(&self.nexus, noted);
+                reply
             }
+            request => self.answer_of(request).await,
         }
     }
 

@@ -6,7 +6,7 @@ use super::medium::{Extent, check_protection, is_durable};
 use super::ranges::Access;
 use super::sense::{Key, Sense, code};
 use super::unit::{SANITIZING, SAVING, Sanitizing, save};
-use crate::store::{Reply, Request};
+use crate::store::{Failure, Reply, Request};
 use bytes::{BufMut, Bytes};
 use std::ops::Range;
 use std::sync::Arc;
@@ -211,8 +211,12 @@ pub(super) async fn sanitize(call: &Call) -> Outcome {
         Some(pattern) => Request::Fill { range, pattern },
         None => Request::Discard { range },
     };
-    // Everything else has left the medium when this is answered.
-    call.ask(Request::Flush).await?;
+    // Everything else has left the medium when this is answered. That it did not get there is a failure of the sanitizing,
+    // also where the store has told of it before: one that failed is not undone by trying again.
+    if let Err(sense) = call.ask(Request::Flush).await {
+        call.hold().fail(Failure::Write);
+        return Err(sense.into());
+    }
     // A restart on the way must not look as if it had been done.
     call.ask(save()).await?;
     if call.bit(1, 0x80) {

@@ -7,7 +7,7 @@ use super::admit::Need;
 use super::ranges::{Access, Ranges};
 use super::reservations::{Change, Effect, Port, Reservations};
 use super::sense::{Key, Sense, Specific, code};
-use super::unsynced::Unsynced;
+use super::unsynced::{Noted, Unsynced};
 use super::{Nexus, call::End};
 use crate::store::{Answer, Failure, Held, Hold, Reply, Request, Store};
 use bytes::Bytes;
@@ -299,10 +299,15 @@ impl Unit {
     }
 
     /// This nexus writes, and it need not be on stable storage when that is answered.
-    pub(super) fn writes(&self, nexus: &Nexus) {
+    pub(super) fn writes(&self, nexus: &Nexus) -> Noted {
         // Before the store is asked: a loss after that may be of these bytes.
         let losses = self.losses();
-        self.lock().unsynced.note(nexus, losses);
+        self.lock().unsynced.note(nexus, losses)
+    }
+
+    /// It has written, or not.
+    pub(super) fn wrote(&self, nexus: &Nexus, noted: Noted) {
+        self.lock().unsynced.wrote(nexus, noted);
     }
 
     /// How often the store may have lost what was written.

@@ -13,18 +13,44 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Default)]
 pub(super) struct Unsynced {
     by_nexus: HashMap<u64, (Port, u64)>,
+    /// What a nexus was told of by its last sync. It has not heard of that if it is lost before it asks for another one.
+    told: HashMap<u64, (Port, u64)>,
     /// Of nexuses that are gone. Their ports may come back and sync.
     departed: VecDeque<(Port, u64)>,
+    /// Syncs that have begun.
+    syncs: u64,
+}
+
+/// What a write that is under way was noted with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Noted {
+    losses: u64,
+    syncs: u64,
 }
 
 impl Unsynced {
     /// This nexus is about to write.
-    pub(super) fn note(&mut self, nexus: &Nexus, losses: u64) {
+    pub(super) fn note(&mut self, nexus: &Nexus, losses: u64) -> Noted {
         self.by_nexus.entry(nexus.number).or_insert_with(|| (Port::of(nexus), losses));
+        Noted { losses, syncs: self.syncs }
+    }
+
+    /// It has written. A sync that began meanwhile did not speak for these bytes, but the next one does.
+    pub(super) fn wrote(&mut self, nexus: &Nexus, noted: Noted) {
+        if self.syncs == noted.syncs {
+            return;
+        }
+        match self.by_nexus.get_mut(&nexus.number) {
+            Some((_, losses)) => *losses = noted.losses.min(*losses),
+            // It may be gone by now.
+            None => self.remember(Port::of(nexus), noted.losses),
+        }
     }
 
     /// A sync begins, which speaks for what this nexus and its port have written so far.
     pub(super) fn take(&mut self, nexus: &Nexus) -> Option<u64> {
+        self.syncs += 1;
+        self.told.remove(&nexus.number);
         let ours = self.by_nexus.remove(&nexus.number).map(|(_, losses)| losses);
         let port = Port::of(nexus);
         let before = self.departed.iter().position(|(other, _)| *other == port);
@@ -35,7 +61,8 @@ impl Unsynced {
 
     /// A nexus is no more.
     pub(super) fn depart(&mut self, nexus: u64) {
-        if let Some((port, losses)) = self.by_nexus.remove(&nexus) {
+        let told = self.told.remove(&nexus);
+        for (port, losses) in self.by_nexus.remove(&nexus).into_iter().chain(told) {
             self.remember(port, losses);
         }
     }
@@ -74,6 +101,10 @@ impl<'a> Syncing<'a> {
         if is_good || is_lost {
             // What is to be said of those writes is said now.
             self.since = None;
+        }
+        if is_lost {
+            let told = (Port::of(self.nexus), since);
+            self.unit.lock().unsynced.told.insert(self.nexus.number, told);
         }
         is_good && !is_lost
     }
