@@ -390,8 +390,14 @@ mod tests {
                 assert_eq!(Rc::strong_count(&token), 2);
                 drop((not_begun, one, two));
                 assert_eq!(Rc::strong_count(&token), 1);
-                let mut panics = Context::new(stack(), guarded, || panic!("on purpose"));
-                let resumed = std::panic::AssertUnwindSafe(|| panics.resume(by, 0));
+                let mut panics = Context::new(stack(), guarded, || {
+                    let work = || on_parent_stack(|| panic!("on purpose"));
+                    assert!(std::panic::catch_unwind(work).is_err());
+                    assert_eq!(suspend(7), Some(8), "it is in its round again");
+                    panic!("on purpose")
+                });
+                assert_eq!(panics.resume(by, 0), Some(7));
+                let resumed = std::panic::AssertUnwindSafe(|| panics.resume(by, 8));
                 assert!(std::panic::catch_unwind(resumed).is_err());
             }
         };

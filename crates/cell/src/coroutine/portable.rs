@@ -100,12 +100,20 @@ pub(super) fn on_parent_stack<R>(work: impl FnOnce() -> R) -> R {
     if running.is_null() {
         return work();
     }
+    let _back = Outside(running);
     RUNNING.set(ptr::null());
     let work = Here(work);
     // SAFETY: the yielder lives as long as its coroutine runs, which is now.
-    let result = unsafe { &*running }.on_parent_stack(move || work.done());
-    RUNNING.set(running);
-    result.0
+    unsafe { &*running }.on_parent_stack(move || work.done()).0
+}
+
+/// A coroutine whose work is done elsewhere. Afterwards, also where that has panicked, it runs again.
+struct Outside(*const Parent);
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        RUNNING.set(self.0);
+    }
 }
 
 /// What is asked to be `Send` and never leaves its thread: the other stack is of the same one.

@@ -158,13 +158,23 @@ pub(super) fn on_parent_stack<R>(work: impl FnOnce() -> R) -> R {
     if parent == 0 {
         return work();
     }
-    let desk = desk();
+    let _back = Outside { parent, desk: desk() };
     set_parent(0);
     set_desk(ptr::null_mut());
-    let result = corosensei::on_stack(Above(parent & !15), work);
-    set_parent(parent);
-    set_desk(desk);
-    result
+    corosensei::on_stack(Above(parent & !15), work)
+}
+
+/// A coroutine whose work is done elsewhere. Afterwards, also where that has panicked, it is in its round again.
+struct Outside {
+    parent: usize,
+    desk: *mut Desk,
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        set_parent(self.parent);
+        set_desk(self.desk);
+    }
 }
 
 /// What is free of a stack.
