@@ -17,6 +17,8 @@ pub struct Line {
     is_over: Cell<bool>,
     /// The client's number; 0 for one that has not said any.
     pub(super) client: Cell<u64>,
+    /// Its own number; 0 as long as it has none.
+    pub(super) number: Cell<u64>,
     /// Who attached, for the watch.
     pub(super) watched: Option<Rc<Client>>,
 }

@@ -1,6 +1,7 @@
 //! What a failed sync has lost. Linux takes pages that it could not write for clean, and lets the next sync
 //! succeed; the server has one file open for all its clients, so only the first would hear of it. Here it is
-//! kept who has heard: every client that syncs the object does once, as with files of its own.
+//! kept who has heard: every client that syncs the object does once, as with files of its own, and once more where it comes
+//! on another connection, with which the answer may have been lost.
 //!
 //! A server that starts anew knows nothing of that. So a loss is counted in the store, and clients are
 //! told another start of the machine than before: what they wrote and have not synced may be lost.
@@ -29,6 +30,8 @@ pub(super) struct Losses {
     newest: u64,
     /// Connections without a client's number that have heard.
     strangers: u64,
+    /// Connections that have heard.
+    lines: u64,
 }
 
 struct Loss {
@@ -36,7 +39,8 @@ struct Loss {
     reason: String,
     /// The newest client that may have written what was lost.
     newest: u64,
-    told: HashSet<u64>,
+    /// Clients, each with the connection on which it was told. It may have lost the answer with that.
+    told: HashSet<(u64, u64)>,
 }
 
 impl Losses {
@@ -61,8 +65,8 @@ impl Losses {
         self.newest = self.newest.max(client);
     }
 
-    /// The loss of an object that a client has not heard of; from now on it has. One that has come since is
-    /// told only what nobody else has heard, as on Linux who opens a file later.
+    /// The loss of an object that a client has not heard of on this connection; from now on it has. One that has come
+    /// since is told only what nobody else has heard, as on Linux who opens a file later.
     fn tell(&mut self, id: Id, line: &Line) -> Option<Errno> {
         let loss = self.by_object.get_mut(&id)?;
         if line.client.get() == 0 {
@@ -75,7 +79,11 @@ impl Losses {
         if client > loss.newest && !is_stranger && !loss.told.is_empty() {
             return None;
         }
-        let is_news = loss.told.insert(client);
+        if line.number.get() == 0 {
+            self.lines += 1;
+            line.number.set(self.lines);
+        }
+        let is_news = loss.told.insert((client, line.number.get()));
         is_news.then(|| Errno::because(loss.code, loss.reason.clone()))
     }
 
@@ -191,8 +199,9 @@ mod tests {
             for line in &lines {
                 assert_eq!(rig.sync(line).await, Ok(()), "and once");
             }
-            // On a newer connection a client is the same.
+            // The answer may have been lost with its connection: on a newer one a client hears once more.
             let newer = rig.line(2).0;
+            assert_eq!(rig.sync(&newer).await, Err(Errno::EIO));
             assert_eq!(rig.sync(&newer).await, Ok(()));
             rig.write(&newer).await;
             disk.fail_write_back();

@@ -30,7 +30,7 @@ use crate::distribution::{self, Distribution, Map};
 use crate::ops::{Caller, Id, InlinePiece, Inode, Op, Reply, Striping};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Payload};
-use futures_util::future::{self, FutureExt, join, try_join_all};
+use futures_util::future::{self, FutureExt, join, join_all};
 use inline::Growth;
 use slots::{Counted, Slot};
 use std::sync::atomic::AtomicBool;
@@ -370,8 +370,16 @@ impl OpenFile {
             let slots = state.slots.iter().enumerate();
             slots.filter(|(_, slot)| slot.is_dirty()).map(|(at, slot)| (at, slot.written)).collect()
         };
-        try_join_all(dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written)))
-            .await?;
+        // All of them: what one server tells it tells once, and it must not be lost because another one is away.
+        let synced = dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written));
+        let mut errors = join_all(synced).await.into_iter().filter_map(Result::err);
+        if let Some(first) = errors.next() {
+            return Err(if first.is_away() {
+                errors.find(|error| !error.is_away()).unwrap_or(first)
+            } else {
+                first
+            });
+        }
         let starts = self.lock().starts;
         fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await?;
         // One that has started anew meanwhile has synced what was left.
