@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,6 +81,8 @@ int main(void) {
     CHECK(!pipe(down) && !pipe(up));
     pid_t child = fork();
     if (!child) {
+        /* Whatever becomes of the other one: nobody is left who computes, or holds its output open. */
+        CHECK(!prctl(PR_SET_PDEATHSIG, SIGKILL));
         open_all(up[1], down[0]);
         for (;;) {
             fi_read(ep, memory, BYTES, NULL, other, 0, KEY, NULL);
