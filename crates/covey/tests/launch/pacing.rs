@@ -10,6 +10,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 /// Runs on a node until this is dropped.
 struct Beside(Child);
@@ -35,6 +37,13 @@ impl Drop for Beside {
     fn drop(&mut self) {
         // It passes the signal on.
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        for _ in 0..100 {
+            if self.0.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return;
+            }
+            sleep(Duration::from_millis(50));
+        }
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
