@@ -36,6 +36,10 @@ impl Store for Memory {
     fn bytes(&self) -> u64 {
         self.0.lock().unwrap().len() as u64
     }
+
+    fn losses(&self) -> u64 {
+        0
+    }
 }
 
 /// One unit of so many bytes, in memory.
