@@ -121,26 +121,22 @@ impl Round {
     /// The first one goes to the end.
     #[inline(always)]
     pub fn step(&mut self) {
-        let next = self.at() + 1;
-        self.go(if next >= self.seats.len() { 0 } else { next });
+        let at = self.counted();
+        self.go(at + 1);
     }
 
     /// The first one leaves.
     pub fn leave(&mut self) {
-        let at = self.at();
-        self.left = self.left();
-        self.from = at;
+        let at = self.counted();
         self.seats.remove(at);
-        self.go(if at == self.seats.len() { 0 } else { at });
+        self.go(at);
     }
 
     /// One more at the end: behind all others, and before the first.
     pub fn join<Q, A>(&mut self, number: u32, cor: &Coroutine<Q, A>, is_idle: bool) {
-        let at = self.at();
-        self.left = self.left();
-        self.from = at;
+        let at = self.counted();
         self.seats.insert(at, Seat { number, is_idle, stand: cor.context.stand() });
-        self.put((at + 1) % self.seats.len(), 0);
+        self.go(at + 1);
     }
 
     /// All leave.
@@ -149,11 +145,18 @@ impl Round {
         self.put(0, 0);
     }
 
-    /// That one is first. Turns do not count meanwhile.
+    /// Where the first one is. The turns of those before it are counted: the list may change.
+    #[inline(always)]
+    fn counted(&mut self) -> usize {
+        self.left = self.left();
+        self.from = self.at();
+        self.from
+    }
+
+    /// That one is first, or behind the last one the first of the list.
     #[inline(always)]
     fn go(&mut self, at: usize) {
-        self.left = self.left();
-        self.put(at, 0);
+        self.put(if at >= self.seats.len() { 0 } else { at }, 0);
     }
 }
 
