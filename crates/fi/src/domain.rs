@@ -14,6 +14,7 @@ use crate::gate::Gate;
 use crate::mr::{self, Region};
 use crate::slab::Slab;
 use crate::wait::{Progress, Waker};
+use covey_wire::transport::ACCESS;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,9 +61,6 @@ impl Shared {
         Ok(())
     }
 }
-
-/// How long an access of a peer is waited for.
-const ACCESS: Duration = Duration::from_secs(2);
 
 /// `struct fid_domain`, and ours behind it.
 #[repr(C)]

@@ -417,31 +417,22 @@ impl EpObject {
 call! {
     entry close(fid: *mut Fid) -> c_int {
         let ep: &EpObject = object(fid)?;
-        let is_left_alone = |state: &mut State| {
+        let mut gone = None;
+        // Registrations may be closed, and memory given back, after that: by this endpoint nobody gets there any more.
+        ep.shared.until_done(|state| {
             let endpoint = state.endpoints.find(ep.number);
-            endpoint.is_none_or(|endpoint| endpoint.engine.transport().is_left_alone())
-        };
-        // Registrations may be closed, and memory given back, after that: by this endpoint nobody gets there any more. What
-        // another thread has registered meanwhile is seen when it is removed, and waited for as well.
-        let gone = loop {
-            ep.shared.until_done(is_left_alone)?;
-            let gone = ep.shared.gate.with(|state| {
-                is_left_alone(state).then(|| {
-                    let gone = state.endpoints.remove(ep.number);
-                    let is_other = |number: &usize| *number != ep.number;
-                    state.cqs.each_mut().for_each(|(_, cq)| cq.endpoints.retain(is_other));
-                    state.cntrs.each_mut().for_each(|(_, cntr)| cntr.endpoints.retain(is_other));
-                    let av = gone.as_ref().and_then(|gone| gone.av);
-                    if let Some(av) = av.and_then(|av| state.avs.find(av)) {
-                        av.users -= 1;
-                    }
-                    gone
-                })
-            });
-            if let Some(gone) = gone {
-                break gone;
+            if endpoint.is_some_and(|endpoint| !endpoint.engine.transport().is_left_alone()) {
+                return false;
             }
-        };
+            gone = state.endpoints.remove(ep.number);
+            let is_other = |number: &usize| *number != ep.number;
+            state.cqs.each_mut().for_each(|(_, cq)| cq.endpoints.retain(is_other));
+            state.cntrs.each_mut().for_each(|(_, cntr)| cntr.endpoints.retain(is_other));
+            if let Some(av) = gone.as_ref().and_then(|gone| gone.av).and_then(|av| state.avs.find(av)) {
+                av.users -= 1;
+            }
+            true
+        })?;
         drop(gone);
         drop(take::<EpObject, _>(fid)?);
         Ok(0)

@@ -16,7 +16,7 @@ use crate::packet::PLAIN;
 use crate::peers::ENVELOPE_BYTES;
 use crate::table::Registration;
 use covey_layout::Layout;
-use covey_wire::transport::Published;
+use covey_wire::transport::{ACCESS, Published};
 use covey_wire::{Memory, Peer, Span, Transport};
 use std::time::Duration;
 
@@ -340,5 +340,3 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
 /// Packets that are looked at before operations go on.
 const POLL_BUDGET: usize = 64;
-/// How long an access of a peer is waited for. It is as long as a copy, and as its process is kept from a CPU.
-const ACCESS: Duration = Duration::from_secs(2);

@@ -33,6 +33,10 @@
 use crate::Span;
 use std::time::Duration;
 
+/// How long an access of a peer is waited for, where nothing else is said: as long as a copy takes, and as its process is
+/// kept from a CPU.
+pub const ACCESS: Duration = Duration::from_secs(2);
+
 /// A peer of a transport: numbers count up from 0 in the order in which peers joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Peer(pub u32);

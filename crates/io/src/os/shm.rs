@@ -23,7 +23,7 @@ mod sleep;
 use super::net::SocketFile;
 use super::own::{Mappings, Own};
 use arena::{Arena, ArenaPlan};
-use covey_wire::transport::{OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer};
+use covey_wire::transport::{ACCESS, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 use heap::Heap;
 use link::{Fetch, Link};
@@ -494,8 +494,6 @@ impl Drop for Shm {
     }
 }
 
-/// How long an access of a peer is waited for at the end. It is as long as a copy, and as its process is kept from a CPU.
-const ACCESS: Duration = Duration::from_secs(2);
 /// Between two looks at who has gone: some 100 us of polling.
 const EMPTY_POLLS_MAX: u32 = 1 << 14;
 
