@@ -1,45 +1,16 @@
 /* Another process that stops, goes on, and is killed while this one waits for it in every way; or, where that is asked for,
  * one that does not know the secret. */
-#include "fabric.h"
+#include "pair.h"
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-enum { BYTES = 1 << 20, KEY = 9 };
-
-static struct fid_fabric *fabric;
-static struct fid_domain *domain;
-static struct fid_av *av;
-static struct fid_cq *cq;
-static struct fid_ep *ep;
-static struct fi_info *info;
-static fi_addr_t other;
-static char *memory;
+enum { BYTES = 1 << 20 };
 
 static void open_all(int to, int from) {
     struct fi_info *wish = hints();
     struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
-    struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
-    struct fid_mr *mr;
-    char name[64];
-    size_t bytes = sizeof name;
     wish->caps = FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV;
-    IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, wish, &info), 0);
-    fi_freeinfo(wish);
-    IS(fi_fabric(info->fabric_attr, &fabric, NULL), 0);
-    IS(fi_domain(fabric, info, &domain, NULL), 0);
-    IS(fi_av_open(domain, &av_attr, &av, NULL), 0);
-    IS(fi_cq_open(domain, &cq_attr, &cq, NULL), 0);
-    IS(fi_endpoint(domain, info, &ep, NULL), 0);
-    IS(fi_ep_bind(ep, &av->fid, 0), 0);
-    IS(fi_ep_bind(ep, &cq->fid, FI_RECV | FI_TRANSMIT), 0);
-    IS(fi_enable(ep), 0);
-    memory = calloc(2, BYTES);
-    IS(fi_mr_reg(domain, memory, BYTES, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL), 0);
-    IS(fi_getname(&ep->fid, name, &bytes), 0);
-    IS(write(to, name, sizeof name), sizeof name);
-    IS(read(from, name, sizeof name), sizeof name);
-    IS(fi_av_insert(av, name, 1, &other, 0, NULL), 1);
+    open_pair(to, from, wish, cq_attr, 2 * BYTES, BYTES);
 }
 
 static void wait_for(int context) {
@@ -47,15 +18,6 @@ static void wait_for(int context) {
     double until = now() + 60;
     while (fi_cq_sread(cq, &entry, 1, NULL, 1000) != 1) CHECK(now() < until);
     IS((intptr_t)entry.op_context, context);
-}
-
-static int state_of(pid_t child) {
-    char name[64], line[512], state;
-    snprintf(name, sizeof name, "/proc/%d/stat", child);
-    FILE *file = fopen(name, "r");
-    CHECK(file && fgets(line, sizeof line, file) && sscanf(line, "%*d %*s %c", &state) == 1);
-    fclose(file);
-    return state;
 }
 
 /* Everything that names the other fails, whether its end is reported or not. */
