@@ -28,8 +28,6 @@ pub(super) struct Losses {
     /// The highest number of a client that has said Start. Numbers grow: a client with a higher one has not
     /// been here.
     newest: u64,
-    /// Connections without a client's number that have heard.
-    strangers: u64,
     /// Connections that have heard.
     lines: u64,
 }
@@ -39,8 +37,8 @@ struct Loss {
     reason: String,
     /// The newest client that may have written what was lost.
     newest: u64,
-    /// Clients, each with the connection on which it was told. It may have lost the answer with that.
-    told: HashSet<(u64, u64)>,
+    /// Connections on which it was told. Their clients may have lost the answer with them.
+    told: HashSet<u64>,
 }
 
 impl Losses {
@@ -69,21 +67,15 @@ impl Losses {
     /// since is told only what nobody else has heard, as on Linux who opens a file later.
     fn tell(&mut self, id: Id, line: &Line) -> Option<Errno> {
         let loss = self.by_object.get_mut(&id)?;
-        if line.client.get() == 0 {
-            self.strangers += 1;
-            line.client.set(u64::MAX - self.strangers);
-        }
-        let client = line.client.get();
         // When one without a number has come is not known.
-        let is_stranger = client >= u64::MAX - self.strangers;
-        if client > loss.newest && !is_stranger && !loss.told.is_empty() {
+        if line.client.get() > loss.newest && !loss.told.is_empty() {
             return None;
         }
         if line.number.get() == 0 {
             self.lines += 1;
             line.number.set(self.lines);
         }
-        let is_news = loss.told.insert((client, line.number.get()));
+        let is_news = loss.told.insert(line.number.get());
         is_news.then(|| Errno::because(loss.code, loss.reason.clone()))
     }
 

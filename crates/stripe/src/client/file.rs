@@ -372,13 +372,9 @@ impl OpenFile {
         };
         // All of them: what one server tells it tells once, and it must not be lost because another one is away.
         let synced = dirty.iter().map(|&(slot, written)| self.sync_slot(fs, slot, written));
-        let mut errors = join_all(synced).await.into_iter().filter_map(Result::err);
-        if let Some(first) = errors.next() {
-            return Err(if first.is_away() {
-                errors.find(|error| !error.is_away()).unwrap_or(first)
-            } else {
-                first
-            });
+        let errors = join_all(synced).await.into_iter().filter_map(Result::err);
+        if let Some(error) = errors.min_by_key(Error::is_away) {
+            return Err(error);
         }
         let starts = self.lock().starts;
         fs.session.ask(&Caller::default(), Op::Fsync { id: self.id }).await?;
