@@ -7,7 +7,7 @@
 mod ended;
 mod histogram;
 
-pub use ended::account;
+pub use ended::{OTHERS, account};
 pub use histogram::{Detail, Histogram, end_of_doubling, quantile_ns, top_ns};
 
 use super::stats::Counter;

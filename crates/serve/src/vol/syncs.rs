@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The syncs of one file.
 #[derive(Default)]
@@ -49,14 +49,9 @@ impl Syncs {
         sync: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let number = self.ask();
-        let mut covered = self.covered.blocking_lock();
-        if *covered < number {
-            let begun = self.asked.load(Ordering::Acquire);
-            sync().inspect_err(|_| self.count_loss())?;
-            *covered = begun;
-        }
-        drop(covered);
-        Ok(self.check(since)?)
+        let covered = self.covered.blocking_lock();
+        let worked = self.begun(*covered, number).map(|begun| (begun, sync()));
+        self.end(covered, since, worked, |_| true)
     }
 
     /// The same for a task. `loses` says whether an error means that something may be lost.
@@ -67,15 +62,32 @@ impl Syncs {
         loses: impl FnOnce(&E) -> bool,
     ) -> Result<(), E> {
         let number = self.ask();
-        let mut covered = self.covered.lock().await;
-        if *covered < number {
-            let begun = self.asked.load(Ordering::Acquire);
-            if let Err(error) = sync.await {
-                if loses(&error) {
-                    self.count_loss();
-                }
-                return Err(error);
+        let covered = self.covered.lock().await;
+        let worked = match self.begun(*covered, number) {
+            Some(begun) => Some((begun, sync.await)),
+            None => None,
+        };
+        self.end(covered, since, worked, loses)
+    }
+
+    /// One of the number that was asked for last begins, unless this one is covered.
+    fn begun(&self, covered: u64, number: u64) -> Option<u64> {
+        (covered < number).then(|| self.asked.load(Ordering::Acquire))
+    }
+
+    /// What one that has begun came to, if it was needed.
+    fn end<E: From<Lost>>(
+        &self,
+        mut covered: MutexGuard<'_, u64>,
+        since: Since,
+        worked: Option<(u64, Result<(), E>)>,
+        loses: impl FnOnce(&E) -> bool,
+    ) -> Result<(), E> {
+        if let Some((begun, result)) = worked {
+            if result.as_ref().is_err_and(loses) {
+                self.losses.fetch_add(1, Ordering::AcqRel);
             }
+            result?;
             *covered = begun;
         }
         drop(covered);
@@ -84,10 +96,6 @@ impl Syncs {
 
     fn ask(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    fn count_loss(&self) {
-        self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
     fn check(&self, since: Since) -> Result<(), Lost> {

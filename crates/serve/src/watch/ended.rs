@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 /// Accounts of one part that are kept. What others did is on one account together.
 const ACCOUNTS_MAX: usize = 1000;
-const OTHERS: &str = "others";
+/// Its name.
+pub const OTHERS: &str = "others";
 
 /// The sums of clients that have ended.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //! time series for each would fill whoever collects them. So numbers of processes and ports are left out, names are
 //! short, and of very many clients those with the fewest requests are one.
 
-use covey_serve::watch::account;
+use covey_serve::watch::{OTHERS, account};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 const CLIENTS_MAX: usize = 1000;
 /// The longest label.
 const LABEL_CHARS_MAX: usize = 100;
-/// What stands for all the others.
-const OTHERS: &str = "others";
 
 /// A client, apart from which of its processes and connections it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
