@@ -65,6 +65,13 @@ fn a_sync_that_nobody_waits_for_fails_loudly() {
     bench.good(&one, &FLUSH, &[], 0);
 }
 
+/// The same initiator with another session, which is told that the unit is new to it.
+fn comes_back(bench: &Bench, lost: &Nexus, number: u64) -> Nexus {
+    let back = Nexus { number, ..lost.clone() };
+    assert_eq!(bench.sense(&back, &[0; 6], &[], 0), (6, 0x2900));
+    back
+}
+
 /// An initiator that has lost its session is the same one when it is back.
 #[test]
 fn who_comes_back_hears_of_what_it_lost_meanwhile() {
@@ -74,8 +81,7 @@ fn who_comes_back_hears_of_what_it_lost_meanwhile() {
     bench.units.lost(&one);
     bench.store.fail_next(Failure::Write);
     assert_eq!(bench.sense(&other, &FLUSH, &[], 0), (3, 0x0c00));
-    let back = Nexus { number: 7, ..one };
-    assert_eq!(bench.sense(&back, &[0; 6], &[], 0), (6, 0x2900));
+    let back = comes_back(&bench, &one, 7);
     assert_eq!(bench.sense(&back, &FLUSH, &[], 0), (3, 0x0c00));
     bench.good(&back, &FLUSH, &[], 0);
 }
@@ -126,14 +132,12 @@ fn news_that_went_with_a_session_is_told_again() {
     bench.store.fail_next(Failure::Write);
     assert_eq!(bench.sense(&one, &FLUSH, &[], 0), (3, 0x0c00));
     bench.units.lost(&one);
-    let back = Nexus { number: 7, ..one };
-    assert_eq!(bench.sense(&back, &[0; 6], &[], 0), (6, 0x2900));
+    let back = comes_back(&bench, &one, 7);
     assert_eq!(bench.sense(&back, &FLUSH, &[], 0), (3, 0x0c00));
     bench.good(&back, &FLUSH, &[], 0);
     // Who has asked for another one since has heard it.
     bench.units.lost(&back);
-    let again = Nexus { number: 8, ..back };
-    assert_eq!(bench.sense(&again, &[0; 6], &[], 0), (6, 0x2900));
+    let again = comes_back(&bench, &back, 8);
     bench.good(&again, &FLUSH, &[], 0);
 }
 

@@ -1,52 +1,14 @@
 //! Storage and pushed programs that yield to messages, in a lab.
 
+use crate::run::Beside;
 use crate::support::bytes::noise;
 use crate::support::lab::Lab;
-use crate::support::{covey, has_program, is_root, skip, until};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::support::{has_program, is_root, skip, until};
 use serde_json::Value;
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
-
-/// Runs on a node until this is dropped.
-struct Beside(Child);
-
-impl Beside {
-    fn on(lab: &Lab, node: &str, words: &[&str]) -> Beside {
-        let mut command: Command = covey();
-        command.args(["lab", "exec", "--name", lab.name(), node, "--"]).args(words);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Beside(command.spawn().unwrap())
-    }
-}
-
-impl Beside {
-    /// What it runs dies with it.
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // It passes the signal on.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        for _ in 0..100 {
-            if self.0.try_wait().is_ok_and(|ended| ended.is_some()) {
-                return;
-            }
-            sleep(Duration::from_millis(50));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// The file of a cluster of three nodes that pace: n1 has nothing, n2 data and n3 names.
 fn config(dir: &Path) -> PathBuf {
@@ -162,6 +124,6 @@ fn storage_and_pushed_programs_yield_to_messages() {
 
     let _reader = read();
     until("the server obeys again", || paced.obeys("n2", "sport = :5640"));
-    receiver.kill();
+    drop(receiver);
     until("limits end with the node that set them", || !paced.obeys("n2", "sport = :5640"));
 }

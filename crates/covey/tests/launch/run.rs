@@ -1,5 +1,6 @@
 //! `covey run`, `attach`, `ps`, `kill`, `wait`, `nodes` and `push` on a cluster of this machine.
 
+use crate::support::lab::Lab;
 use crate::support::{Cluster, Finished, PATIENCE, covey, has_program, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -42,6 +43,14 @@ impl Beside {
         let mut command = covey();
         command.arg("--config").arg(cluster.config()).args(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Beside(command.spawn().unwrap())
+    }
+
+    /// A program on a node of a lab. What it runs dies with it.
+    pub fn on(lab: &Lab, node: &str, words: &[&str]) -> Beside {
+        let mut command = covey();
+        command.args(["lab", "exec", "--name", lab.name(), node, "--"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Beside(command.spawn().unwrap())
     }
 
