@@ -12,6 +12,7 @@ pub mod copies;
 pub mod journal;
 mod leases;
 pub mod offline;
+mod places;
 pub mod reclaim;
 mod sessions;
 mod stores;
@@ -55,6 +56,8 @@ pub struct Meta {
     links: Vec<Arc<Link>>,
     /// The I/O servers' stores, by their index.
     stores: RefCell<Vec<stores::Standing>>,
+    /// What is seen of them, by their index.
+    sights: RefCell<Vec<places::Sight>>,
     options: Options,
     sessions: RefCell<Sessions>,
     leases: LeaseTable,
@@ -84,6 +87,7 @@ impl Meta {
             journal: Rc::new(journal),
             waiting: RefCell::default(),
             stores: RefCell::new(vec![stores::Standing::default(); links.len()]),
+            sights: RefCell::new(vec![places::Sight::default(); links.len()]),
             pending: RefCell::default(),
             removals_due: Notify::new(),
             links,
@@ -227,6 +231,7 @@ impl Meta {
         task::spawn(self.journal.clone().sync_each_second());
         task::spawn(self.clone().remove_objects());
         task::spawn(self.clone().make_copies());
+        task::spawn(self.clone().look_at_servers());
         for server in 0..self.links.len() {
             task::spawn(self.clone().meet_each(server as u16));
             task::spawn(self.clone().reconcile_each(server));

@@ -33,6 +33,7 @@ pub mod wish;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use check::check_fewer;
 pub use check::{check, server_count};
 pub use parts::{Part, parts};
 pub use progressive::Progressive;

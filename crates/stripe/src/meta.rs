@@ -39,6 +39,7 @@ mod lock;
 mod mend;
 mod names;
 mod permission;
+mod places;
 mod read;
 mod remove;
 mod rename;
@@ -51,6 +52,7 @@ pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
 pub use permission::{access, may, mode, without_privilege};
+pub use places::place;
 pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
@@ -142,6 +144,8 @@ pub struct Store<K: Kv> {
     counters: Counters,
     /// How often the machine has lost its power: see [`Store::opened_on`].
     losses: u64,
+    /// Why I/O servers get no new files, by index: see [`place`]. Those that are not in it get them.
+    places: Vec<u8>,
     boot: u64,
     machine: u64,
     sessions: Sessions,
@@ -219,11 +223,13 @@ impl<K: Kv> Store<K> {
         let boot: u64 = keys::row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
         keys::put_row(&mut kv, keys::BOOT, &(boot + 1))?;
         let losses = keys::row(&kv, keys::LOSSES)?.unwrap_or(0);
+        let List(places) = keys::row(&kv, keys::PLACES)?.unwrap_or_default();
         let mut store = Store {
             kv,
             superblock,
             counters,
             losses,
+            places,
             boot: boot + 1,
             machine: 0,
             sessions: Sessions::default(),
@@ -382,6 +388,7 @@ impl<K: Kv> Store<K> {
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
             Op::Drop { id } => self.drop_orphan(*id),
             Op::KnowStore { server, store } => self.know_store(*server, store),
+            Op::Place { server, state } => self.set_place(*server, *state),
             Op::Restored {} => self.restored(),
             Op::Mend { finding } => self.mend(request, finding),
             Op::Setxattr { .. } => self.setxattr(request),
@@ -410,6 +417,7 @@ impl<K: Kv> Store<K> {
             Op::Fsync { id } => self.stored(*id).map(|_| done()),
             Op::Cluster {} => Ok(self.cluster()),
             Op::Stores {} => self.store_states(),
+            Op::Places {} => Ok(self.place_states()),
             Op::Exist { ids } => self.exist(&ids.0),
             Op::Lookup { parent, name, ahead, content } => {
                 self.lookup(caller, *parent, name, (*ahead, *content))

@@ -235,6 +235,23 @@ record! {
 }
 
 record! {
+    /// Whether an I/O server gets new files.
+    #[derive(Clone, Debug, PartialEq, Eq, Default)]
+    pub struct Place for () {
+        /// The I/O server's name.
+        pub server: Name,
+        /// Why it gets none: bits of [`crate::meta::place`].
+        pub state: u8,
+        /// Whether it answers and serves from its store, as far as has been seen.
+        pub is_serving: bool,
+        /// Bytes of its disk, and those that can still be had; 0 where nobody has asked it yet.
+        pub bytes_total: u64,
+        /// Bytes that can still be had.
+        pub bytes_available: u64,
+    }
+}
+
+record! {
     /// What a client may remember, until it is told that it has changed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct Lease for () {
@@ -400,6 +417,12 @@ operations! {
         84 Restored {} [logged own],
         /// read: the stores of the I/O servers, in index order
         82 Stores {},
+        /// server's own: why an I/O server gets no new files: bits of [`crate::meta::place`]
+        85 Place { server: u16, state: u8 } [logged own],
+        /// volatile: closes (1) an I/O server to new files, or opens (0) it again
+        86 SetPlace { server: u16, closed: u8 },
+        /// read: which I/O servers get new files, in index order
+        87 Places {},
         /// sets an extended attribute; flags: see `xattr`
         40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 } [logged grows owner] content(id),
         /// removes an extended attribute
@@ -472,6 +495,8 @@ messages! {
         32 Rows { rows: List<check::Row>, end: bool },
         /// the stores of the I/O servers
         82 Stores { stores: List<StoreState> },
+        /// which I/O servers get new files
+        87 Places { places: List<Place> },
         /// an extended attribute's value
         20 Xattr { value: Payload },
         /// names of extended attributes

@@ -86,6 +86,7 @@ fn json_of(record: &Record) -> Value {
             let stores: Vec<_> = stores.iter().map(Name::lossy).collect();
             json!({ "type": "stores", "stores": stores })
         }
+        Record::Places { places } => json!({ "type": "places", "places": places }),
         Record::Inode { inode, cookie_next, tail } => inode_of(inode, *cookie_next, *tail),
         Record::Name { parent, name, id, kind, cookie } => {
             let mut value = json!({ "type": "name", "parent": parent, "id": id, "kind": kind,

@@ -21,6 +21,7 @@ mod df;
 mod down;
 mod du;
 mod export;
+mod files;
 mod fs_dump;
 mod fsck;
 mod genconfig;
@@ -53,6 +54,7 @@ mod rm;
 mod run;
 mod salvage;
 mod serve;
+mod server;
 mod show;
 mod stat;
 mod stats;
@@ -170,6 +172,8 @@ commands! {
     Du = du,
     Layout = layout,
     Consistency = consistency,
+    Server = server,
+    Files = files,
     Fsck = fsck,
     FsDump = fs_dump,
     Genconfig = genconfig,

@@ -19,6 +19,7 @@ mod peers;
 mod persist;
 mod posix;
 mod salvage;
+mod servers;
 mod sessions;
 mod shared;
 mod stats;

@@ -48,7 +48,9 @@ impl Meta {
             drop(conn);
             match self.meet(server).await {
                 Ok(()) => {
+                    self.saw(server, true);
                     closed.await;
+                    self.saw(server, false);
                 }
                 Err(error) => {
                     tracing::warn!("{}: its store was not admitted: {error}", link.server());

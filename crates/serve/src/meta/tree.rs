@@ -53,6 +53,8 @@ impl MetaServer {
             &Op::AcceptStore { server } => self.0.accept_store(server).map(plain),
             &Op::AdoptStore { server } => self.0.adopt_store(server).map(plain),
             Op::Stores {} => self.0.store_states().map(plain),
+            &Op::SetPlace { server, closed } => self.0.close_place(server, closed != 0).map(plain),
+            Op::Places {} => self.0.place_states().map(plain),
             _ if self.0.must_claim(&request) => self.0.request_in_turn(connection, request),
             _ => self.0.request(request),
         };

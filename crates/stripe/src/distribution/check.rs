@@ -13,6 +13,13 @@ pub fn check(hint: &StripingHint, servers: usize) -> Result<(), Errno> {
     check_numbers(hint.kind, hint.strip_bytes, &hint.params.0, slots).map_err(invalid)
 }
 
+/// The same where there are fewer servers than the cluster has: a file is laid out on those then.
+pub(crate) fn check_fewer(hint: &StripingHint, servers: usize) -> Result<(), Errno> {
+    let most = u16::try_from(servers).unwrap_or(u16::MAX);
+    let server_count = hint.server_count.min(most);
+    check(&StripingHint { server_count, ..hint.clone() }, servers)
+}
+
 /// How many of a cluster's servers a file has by a hint.
 pub fn server_count(hint: &StripingHint, servers: usize) -> usize {
     match (hint.kind, usize::from(hint.server_count)) {

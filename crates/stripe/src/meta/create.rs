@@ -7,9 +7,9 @@ use super::permission::{access, check, mode};
 use super::{Applied, Store, node};
 use crate::distribution;
 use crate::kv::Kv;
-use crate::ops::{Caller, Id, Inode, Op, Reply, Request, Striping, StripingHint};
+use crate::ops::{Caller, Id, Inode, Op, Reply, Request, StripingHint};
 use covey_ninep::tree::Errno;
-use covey_wire::{List, Name};
+use covey_wire::Name;
 
 /// The longest target of a symbolic link, in bytes.
 pub const TARGET_BYTES_MAX: usize = 4095;
@@ -123,20 +123,6 @@ impl<K: Kv> Store<K> {
             _ => inode.rdev = new.rdev,
         }
         Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses, marks: 0 }
-    }
-
-    /// Files begin on different servers, so that small ones spread.
-    pub(super) fn striping_for(&self, id: Id, hint: &StripingHint) -> Striping {
-        let all = self.servers().len();
-        let count = distribution::server_count(hint, all);
-        let first = (id % all as u64) as usize;
-        let servers = (0..count).map(|index| ((first + index) % all) as u16).collect();
-        Striping {
-            kind: hint.kind,
-            strip_bytes: hint.strip_bytes,
-            params: hint.params.clone(),
-            servers: List(servers),
-        }
     }
 
     pub(super) fn link(

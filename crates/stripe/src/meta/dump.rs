@@ -19,6 +19,8 @@ pub enum Record {
     Losses { count: u64 },
     /// The stores of the I/O servers by index.
     Stores { stores: Vec<Name> },
+    /// Why I/O servers get no new files, by index: see [`super::place`].
+    Places { places: Vec<u8> },
     /// A file.
     Inode { inode: Box<Inode>, cookie_next: u64, tail: u64 },
     /// Where a name leads.
@@ -65,6 +67,7 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         keys::BOOT => Record::Boot { count: row(value)? },
         keys::LOSSES => Record::Losses { count: row(value)? },
         keys::STORES => Record::Stores { stores: row::<List<Name>>(value)?.0 },
+        keys::PLACES => Record::Places { places: row::<List<u8>>(value)?.0 },
         [b'i', ..] => {
             let Stored { inode, cookie_next, tail, .. } = row(value)?;
             Record::Inode { inode: Box::new(inode), cookie_next, tail }

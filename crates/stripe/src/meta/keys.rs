@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   's' word                  superblock, counters, start counter, losses of power, the I/O
-//!                             servers' stores
+//!                             servers' stores, which of these get new files
 //!   'i' id                    Stored: the inode with what clients never see
 //!   'n' parent name           Named: where a name leads
 //!   'c' parent cookie         Listed: the same entry in the order of listings
@@ -43,6 +43,8 @@ pub(super) const LOSSES: &[u8] = b"slosses";
 /// List<Name>: the store of each I/O server by its index, empty for one that was never met, `unused` for
 /// one that was added and not met yet.
 pub(super) const STORES: &[u8] = b"sstores";
+/// List<u8>: why each I/O server gets no new files, by its index: bits of [`super::place`]; none while all get them.
+pub(super) const PLACES: &[u8] = b"splaces";
 
 record! {
     /// What makes a map a metadata store.

@@ -7,6 +7,7 @@ mod lab;
 mod locks;
 mod model;
 mod permissions;
+mod places;
 mod readdir;
 mod refusals;
 mod rename;

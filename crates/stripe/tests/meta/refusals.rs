@@ -364,6 +364,9 @@ const REFUSALS: &[Row] = &[
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::KnowStore { server: 4, store: "another".into() })
     }),
+    ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::Place { server: 4, state: 0 })
+    }),
 ];
 
 /// Refusals that take too long to bring about here, and the test beside the source that does.

@@ -1,0 +1,169 @@
+//! `covey server`: the I/O servers, and which of them get new files.
+
+use super::Context;
+use crate::config::size;
+use crate::error::{Cannot, Error, Result};
+use covey_ninep::tree::Errno;
+use covey_stripe::check::Access;
+use covey_stripe::client::Fs;
+use covey_stripe::meta::place;
+use covey_stripe::ops::{Op, Place, Reply};
+use serde_json::{Value, json};
+
+/// Show the I/O servers, and close one to new files
+///
+/// New files go to the I/O servers that serve, have space (5% of the disk at least) and are not closed; a file that
+/// asks for more servers than those is laid out on fewer. Where no such server is left, full ones are taken, and then
+/// closed ones. Files that exist stay where they are: `covey files --on NODE` lists those of a server.
+///
+/// The metadata server finds out by itself who serves and how full the disks are; an I/O server that has not served for
+/// 3 seconds gets no new files until it is back.
+///
+/// EXAMPLES
+///
+///     covey server ls
+///     covey server close io3         its disk reports errors: no new files there
+///     covey files --on io3           what lies there
+///     covey server open io3
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Show the I/O servers: whether they serve, get new files, and how full they are
+    Ls,
+    /// Close an I/O server to new files
+    Close {
+        /// The I/O server
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Open an I/O server to new files again
+    Open {
+        /// The I/O server
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+}
+
+/// Runs the command.
+pub async fn run(args: Args, context: &Context) -> Result<()> {
+    let session = context.session().await?;
+    let fs = &session.fs;
+    let result = match &args.command {
+        Command::Ls => ls(fs, context).await,
+        Command::Close { node } => set(fs, node, Door::Closed, context).await,
+        Command::Open { node } => set(fs, node, Door::Open, context).await,
+    };
+    session.close(result).await
+}
+
+/// Whether a server gets new files, as its owner wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Open,
+    Closed,
+}
+
+async fn ls(fs: &Fs, context: &Context) -> Result<()> {
+    let places = places(fs).await?;
+    let rows: Vec<Value> = places.iter().map(json_of).collect();
+    context.output.result(&rows, |out| {
+        let heading = ["SERVER", "STATE", "NEW FILES", ">SIZE", ">USED", ">AVAILABLE", ">USE"];
+        let cells: Vec<_> = places.iter().map(cells).collect();
+        crate::output::table(out, &heading, &cells);
+        Ok(())
+    })
+}
+
+async fn set(fs: &Fs, node: &str, door: Door, context: &Context) -> Result<()> {
+    let what = || match door {
+        Door::Open => format!("open {node} to new files"),
+        Door::Closed => format!("close {node} to new files"),
+    };
+    let server = index(fs, node, what()).await?;
+    let set = Op::SetPlace { server, closed: (door == Door::Closed).into() };
+    match Access::ask(fs, set).await {
+        Err(error) if error.code() == Errno::EBUSY => {
+            return Err(Error::user(format!("cannot {}: {error}", what()))
+                .hint("`covey server open` another one first"));
+        }
+        other => other.cannot(what)?,
+    };
+    context
+        .output
+        .result(&json!({ "server": node, "closed": door == Door::Closed }), |_| Ok(()))?;
+    context.output.say(match door {
+        Door::Open => format!("{node} gets new files"),
+        Door::Closed => {
+            format!(
+                "{node} gets no new files; `covey files --on {node}` lists those that lie there"
+            )
+        }
+    });
+    Ok(())
+}
+
+/// The index of an I/O server.
+pub async fn index(fs: &Fs, node: &str, what: String) -> Result<u16> {
+    let servers = fs.servers();
+    match servers.iter().position(|server| server == node) {
+        Some(at) => Ok(at as u16),
+        None => Err(Error::user(format!("cannot {what}: it is no I/O server"))
+            .hint(format!("the I/O servers are {}", servers.join(", ")))),
+    }
+}
+
+async fn places(fs: &Fs) -> Result<Vec<Place>> {
+    let cannot = || "ask for the I/O servers";
+    match Access::ask(fs, Op::Places {}).await.cannot(cannot)? {
+        Reply::Places { places } => Ok(places.0),
+        _ => Err(Error::work("cannot ask for the I/O servers: an odd answer to Places")),
+    }
+}
+
+/// Why a server gets no new files, in words.
+fn reasons(place: &Place) -> Vec<&'static str> {
+    let all = [(place::CLOSED, "closed"), (place::AWAY, "away"), (place::FULL, "nearly full")];
+    all.into_iter().filter(|(bit, _)| place.state & bit != 0).map(|(_, word)| word).collect()
+}
+
+fn json_of(place: &Place) -> Value {
+    let reasons = reasons(place);
+    json!({
+        "server": place.server.lossy(), "serving": place.is_serving,
+        "new_files": reasons.is_empty(), "reasons": reasons,
+        "bytes_total": place.bytes_total,
+        "bytes_used": place.bytes_total.saturating_sub(place.bytes_available),
+        "bytes_available": place.bytes_available,
+    })
+}
+
+fn cells(place: &Place) -> Vec<String> {
+    let state = if place.is_serving { "serving" } else { "away" };
+    let reasons = reasons(place);
+    let new =
+        if reasons.is_empty() { "yes".to_owned() } else { format!("no: {}", reasons.join(", ")) };
+    let used = place.bytes_total.saturating_sub(place.bytes_available);
+    let shown = |bytes: u64| match place.bytes_total {
+        0 => "-".to_owned(),
+        _ => size::rounded(bytes),
+    };
+    let percent = match place.bytes_total {
+        0 => "-".to_owned(),
+        total => format!("{}%", super::df::share(used, total)),
+    };
+    vec![
+        place.server.lossy().into_owned(),
+        state.to_owned(),
+        new,
+        shown(place.bytes_total),
+        shown(used),
+        shown(place.bytes_available),
+        percent,
+    ]
+}

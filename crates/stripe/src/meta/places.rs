@@ -1,0 +1,90 @@
+//! Which I/O servers new files are dealt to: not those that are closed, away or nearly full, as long as others are
+//! left. Files that exist lie where they lie.
+//!
+//! What the server has seen of the I/O servers is an operation of the log like any other, so that a replay deals as
+//! the first time.
+
+use super::fault::{Fault, refuse};
+use super::{Applied, Store, done, keys};
+use crate::distribution;
+use crate::kv::Kv;
+use crate::ops::{Id, Place, Reply, Striping, StripingHint};
+use covey_ninep::tree::Errno;
+use covey_wire::List;
+
+/// Why an I/O server gets no new files: bits.
+pub mod place {
+    /// Somebody has said so.
+    pub const CLOSED: u8 = 1;
+    /// It does not serve.
+    pub const AWAY: u8 = 2;
+    /// Its disk is nearly full.
+    pub const FULL: u8 = 4;
+}
+
+/// What keeps a server from being chosen, from the first choice to the last: where all are closed, those are better than
+/// one that does not answer.
+const CHOICES: [u8; 3] =
+    [place::CLOSED | place::AWAY | place::FULL, place::CLOSED | place::AWAY, place::AWAY];
+
+impl<K: Kv> Store<K> {
+    /// Why each I/O server gets no new files, by index: bits of [`place`].
+    pub fn places(&self) -> Vec<u8> {
+        let of = |at| self.places.get(at).copied().unwrap_or(0);
+        (0..self.servers().len()).map(of).collect()
+    }
+
+    pub(super) fn set_place(&mut self, server: u16, state: u8) -> Result<Applied, Fault> {
+        let (at, mut places) = (usize::from(server), self.places());
+        let count = places.len();
+        let Some(place) = places.get_mut(at) else {
+            let text = format!("no I/O server has index {server}: there are {count}");
+            return refuse(Errno::EINVAL, text);
+        };
+        *place = state;
+        self.put_row(keys::PLACES, &List(places.clone()))?;
+        self.places = places;
+        Ok(done())
+    }
+
+    /// What of it the store knows; the rest is for the server to fill in.
+    pub(super) fn place_states(&self) -> Applied {
+        let place = |(server, state): (&covey_wire::Name, u8)| Place {
+            server: server.clone(),
+            state,
+            ..Place::default()
+        };
+        let places = List(self.servers().iter().zip(self.places()).map(place).collect());
+        Applied::Reply(Reply::Places { places })
+    }
+
+    /// Files begin on different servers, so that small ones spread.
+    pub(super) fn striping_for(&self, id: Id, hint: &StripingHint) -> Striping {
+        let open = self.dealt_to(hint);
+        let (all, count) = (open.len(), distribution::server_count(hint, open.len()));
+        let first = (id % all as u64) as usize;
+        let servers = (0..count).map(|index| open[(first + index) % all]).collect();
+        Striping {
+            kind: hint.kind,
+            strip_bytes: hint.strip_bytes,
+            params: hint.params.clone(),
+            servers: List(servers),
+        }
+    }
+
+    /// The servers that a new file of this hint may lie on: the best that it can be laid out on.
+    fn dealt_to(&self, hint: &StripingHint) -> Vec<u16> {
+        let all = 0..self.servers().len() as u16;
+        if self.places.iter().all(|&place| place == 0) {
+            return all.collect();
+        }
+        let is_open = |server: u16, mask: u8| {
+            self.places.get(usize::from(server)).is_none_or(|&place| place & mask == 0)
+        };
+        let open = |mask: u8| -> Vec<u16> {
+            all.clone().filter(|&server| is_open(server, mask)).collect()
+        };
+        let fits = |servers: &Vec<u16>| distribution::check_fewer(hint, servers.len()).is_ok();
+        CHOICES.into_iter().map(open).find(fits).unwrap_or_else(|| all.clone().collect())
+    }
+}
