@@ -146,7 +146,7 @@ async fn serve(stream: Stream, peer: Peer, tree: Rc<Images>, token: Option<[u8; 
     let Ok(nonce) = random::nonce() else { return };
     let attach_by = Instant::now() + ATTACH_PATIENCE;
     let config = server::Config {
-        key: token,
+        key: token.map(Into::into),
         nonce,
         require_key: token.is_some(),
         attach_by: Some(attach_by),

@@ -2,19 +2,18 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use covey_ninep::auth::KeyRing;
 use covey_ninep::tree::Errno;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The cluster key, when the configuration names one.
 pub fn read(config: &Config) -> Result<Option<[u8; 32]>> {
     let Some(file) = &config.key_file else { return Ok(None) };
-    check_key_is_private(file)?;
-    match std::fs::read_to_string(file) {
-        Ok(text) => parse_key(&text).map(Some).map_err(|why| {
-            Error::config(format!("cannot use the key in {}: {why}", file.display()))
-        }),
+    match read_file(file) {
+        Ok(key) => key.map(Some),
         // Users of this machine go through its sockets and need no key.
         Err(error)
             if !config.needs_key() || error.kind() == std::io::ErrorKind::PermissionDenied =>
@@ -28,6 +27,129 @@ pub fn read(config: &Config) -> Result<Option<[u8; 32]>> {
         ))
         .hint("copy it from another node, or make the first with `covey keygen`")),
     }
+}
+
+/// Where the key that comes next, or the one before, lies beside the cluster's: servers take both.
+pub fn beside(key_file: &Path) -> PathBuf {
+    let mut name = key_file.as_os_str().to_owned();
+    name.push(".next");
+    name.into()
+}
+
+/// The key beside the cluster's, where there is one that may be read.
+pub fn read_beside(config: &Config) -> Result<Option<[u8; 32]>> {
+    let Some(file) = config.key_file.as_deref().map(beside) else { return Ok(None) };
+    match read_file(&file) {
+        Ok(key) => key.map(Some),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let why = crate::error::reason(&error);
+            Err(Error::config(format!("cannot read the key {}: {why}", file.display())))
+        }
+    }
+}
+
+/// The key in a file: whether there is one that may be read, and whether it is good for anything.
+fn read_file(file: &Path) -> std::io::Result<Result<[u8; 32]>> {
+    if let Err(error) = check_key_is_private(file) {
+        return Ok(Err(error));
+    }
+    let text = std::fs::read_to_string(file)?;
+    Ok(parse_key(&text)
+        .map_err(|why| Error::config(format!("cannot use the key in {}: {why}", file.display()))))
+}
+
+/// The keys that a server takes, as their files are by now: a new one is taken without a start.
+#[derive(Debug)]
+pub struct ServerKeys {
+    config: Option<Arc<Config>>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    keys: KeyRing,
+    files: Option<[Stamp; 2]>,
+    looked: Option<Instant>,
+}
+
+/// Tells one state of a file from another: its inode and its times; none where it cannot be looked at.
+type Stamp = Option<(u64, u64, SystemTime)>;
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often they are read anew when they change meanwhile.
+const TRIES: usize = 4;
+
+impl ServerKeys {
+    /// Of a server whose own key has just been read. None for one without.
+    pub fn of(config: &Arc<Config>, key: Option<[u8; 32]>) -> Option<Arc<ServerKeys>> {
+        let seen = Seen { keys: key?.into(), files: None, looked: None };
+        Some(Arc::new(ServerKeys { config: Some(config.clone()), seen: Mutex::new(seen) }))
+    }
+
+    /// A key that stays.
+    pub fn fixed(key: [u8; 32]) -> Arc<ServerKeys> {
+        let seen = Seen { keys: key.into(), files: None, looked: None };
+        Arc::new(ServerKeys { config: None, seen: Mutex::new(seen) })
+    }
+
+    /// The keys that are taken now. Files that cannot be used leave it as it was.
+    pub fn now(&self) -> KeyRing {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = &self.config
+            && seen.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY)
+        {
+            seen.look(config);
+            seen.looked = Some(Instant::now());
+        }
+        seen.keys
+    }
+}
+
+impl Seen {
+    fn look(&mut self, config: &Config) {
+        // Two files are not exchanged and read in one step: what was read counts if nothing has changed meanwhile.
+        for _ in 0..TRIES {
+            let files = stamps(config);
+            if self.files == Some(files) {
+                return;
+            }
+            let (own, beside) = (read(config), read_beside(config));
+            if stamps(config) == files {
+                self.take(own, beside);
+                self.files = Some(files);
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, own: Result<Option<[u8; 32]>>, beside: Result<Option<[u8; 32]>>) {
+        let told = |error: Error| {
+            tracing::error!("{}; the key that was read before is kept", error.message);
+            None
+        };
+        let now = own.unwrap_or_else(told).unwrap_or(self.keys.now);
+        let other = match beside {
+            Ok(other) => other.filter(|other| *other != now),
+            Err(error) => told(error).or(self.keys.other),
+        };
+        let keys = KeyRing { now, other };
+        if self.files.is_some() && keys != self.keys {
+            let count = keys.keys().count();
+            tracing::warn!("the files of the cluster key have changed: {count} of them taken");
+        }
+        self.keys = keys;
+    }
+}
+
+fn stamps(config: &Config) -> [Stamp; 2] {
+    let stamp = |file: &Path| {
+        let meta = std::fs::metadata(file).ok()?;
+        Some((meta.ino(), meta.dev(), meta.modified().ok()?))
+    };
+    let own = config.key_file.as_deref();
+    [own.and_then(stamp), own.map(beside).and_then(|file| stamp(&file))]
 }
 
 /// The keys of a client that runs for long: the one that servers took last, and where others may be. A
@@ -52,10 +174,11 @@ impl Keys {
         self.lock().now
     }
 
-    /// What else may be right where `tried` was refused: what the key's file holds by now, and the key
-    /// before.
+    /// What else may be right where `tried` was refused: what the key's file holds by now, the key that lies beside it,
+    /// and the key before.
     pub fn others(&self, config: &Config, tried: Option<[u8; 32]>) -> Vec<[u8; 32]> {
-        let mut others: Vec<_> = read(config).ok().flatten().into_iter().collect();
+        let files = [read(config), read_beside(config)];
+        let mut others: Vec<_> = files.into_iter().filter_map(|key| key.ok().flatten()).collect();
         others.extend(self.lock().old.filter(|old| !others.contains(old)));
         others.retain(|other| Some(*other) != tried);
         others
@@ -138,28 +261,64 @@ mod tests {
         crate::config::parse(&text, Path::new("covey.toml")).expect("a configuration")
     }
 
+    fn write(file: &Path, byte: u8) {
+        let _ = std::fs::remove_file(file);
+        let mut open = std::fs::File::options();
+        let mut open = open.write(true).create_new(true).mode(0o600).open(file).unwrap();
+        std::io::Write::write_all(&mut open, format!("{byte:02x}").repeat(32).as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_server_takes_the_key_beside_the_cluster_s_as_long_as_both_can_be_used() {
+        let dir = std::env::temp_dir().join(format!("covey-server-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("key");
+        let config = Arc::new(config(&file));
+        write(&file, 1);
+        let keys = ServerKeys::of(&config, Some([1; 32])).unwrap();
+        // As if the files had not been looked at for long.
+        let now = || {
+            keys.seen.lock().unwrap().looked = None;
+            let KeyRing { now, other } = keys.now();
+            (now[0], other.map(|other| other[0]))
+        };
+        assert_eq!(now(), (1, None));
+        write(&beside(&file), 2);
+        assert_eq!(keys.now().other, None, "it is not looked at all the time");
+        assert_eq!(now(), (1, Some(2)));
+        let swapped = dir.join("swapped");
+        std::fs::rename(&file, &swapped).unwrap();
+        assert_eq!(now(), (1, Some(2)), "a key that is missing for a moment is kept");
+        std::fs::rename(beside(&file), &file).unwrap();
+        std::fs::rename(&swapped, beside(&file)).unwrap();
+        assert_eq!(now(), (2, Some(1)));
+        std::fs::write(beside(&file), "half of a k").unwrap();
+        assert_eq!(now(), (2, Some(1)), "what is no key is not taken for one");
+        std::fs::remove_file(beside(&file)).unwrap();
+        assert_eq!(now(), (2, None));
+        write(&beside(&file), 2);
+        assert_eq!(now(), (2, None), "the same key twice is one");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
     #[test]
     fn a_key_that_was_refused_is_read_again_and_the_one_before_is_kept() {
         let dir = std::env::temp_dir().join(format!("covey-keys-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let file = dir.join("key");
-        let write = |byte: u8| {
-            let _ = std::fs::remove_file(&file);
-            let mut open = std::fs::File::options();
-            let mut open = open.write(true).create_new(true).mode(0o600).open(&file).unwrap();
-            std::io::Write::write_all(&mut open, format!("{byte:02x}").repeat(32).as_bytes())
-                .unwrap();
-        };
         let config = config(&file);
-        write(1);
+        write(&file, 1);
         let keys = Keys::new(Some([1; 32]));
         assert_eq!(keys.others(&config, keys.now()), [[0; 32]; 0], "nothing else is known");
-        write(2);
+        write(&file, 2);
         assert_eq!(keys.others(&config, keys.now()), [[2; 32]]);
         keys.took([2; 32]);
         assert_eq!(keys.now(), Some([2; 32]));
         // A server that has not started anew wants the old one.
         assert_eq!(keys.others(&config, keys.now()), [[1; 32]]);
+        // So may one that is to be replaced.
+        write(&beside(&file), 3);
+        assert_eq!(keys.others(&config, keys.now()), [[3; 32], [1; 32]]);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

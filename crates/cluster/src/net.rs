@@ -300,6 +300,23 @@ pub async fn dial(
     dial_speaking(address, aname, key, runtime, dialects, Trust::Anyone).await
 }
 
+/// Whether a node takes a key, asked at an address beyond this machine: EACCES where it does not. None for a node that has
+/// no such address, where the kernel says who comes.
+pub async fn takes_key(config: &Config, node: &str, key: [u8; 32]) -> Option<Result<()>> {
+    let all = config.nodes.iter().find(|other| other.name == node)?.listen.iter();
+    let beyond = all.filter_map(|address| address.to_string().parse::<Address>().ok());
+    let mut last = None;
+    for address in beyond.filter(|address| !address.is_local()) {
+        let aname = format!("/ {}", whose(config, node));
+        match dial(&address, &aname, Some(key), &Handle::current()).await {
+            Ok(_) => return Some(Ok(())),
+            Err(error) if error.code == Errno::EACCES => return Some(Err(error)),
+            Err(error) => last = Some(Err(error)),
+        }
+    }
+    last
+}
+
 /// The same in the first of these dialects that the server speaks, if the server can be trusted.
 pub async fn dial_speaking(
     address: &Address,

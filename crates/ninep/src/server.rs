@@ -42,6 +42,7 @@ mod xattr;
 
 pub(crate) use attr::valid;
 
+use crate::auth::KeyRing;
 use crate::frame::{self, Frame};
 use crate::message::{Dialect, MSIZE_DEFAULT, MSIZE_MIN, Message, NONUNAME, Number};
 use crate::tree::{Errno, Peer, Tree};
@@ -79,8 +80,8 @@ const ROUNDS_MAX: usize = 8;
 pub struct Config {
     /// The largest message in bytes; the peer may ask for less.
     pub msize: u32,
-    /// The cluster key, if this server has one.
-    pub key: Option<[u8; 32]>,
+    /// The cluster key, if this server has one, and the other one while it is being replaced.
+    pub key: Option<KeyRing>,
     /// 32 random bytes, fresh for every connection.
     pub nonce: [u8; 32],
     /// Whether an attach needs the key to be proven.
@@ -96,8 +97,8 @@ pub struct Config {
 pub struct Guest {
     /// The user name that says in Tauth which key is meant.
     pub uname: &'static str,
-    /// The key.
-    pub key: [u8; 32],
+    /// The key, and the other one while the cluster's is being replaced.
+    pub key: KeyRing,
     /// The only tree that it opens, as Tattach names it: alone or before a space.
     pub aname: &'static str,
     /// As whom.

@@ -8,25 +8,28 @@ use super::lobby::porch::{self, Arrival};
 use super::lobby::{ATTACH_PATIENCE, Guest, Lobby};
 use super::place::{Clients, Conversation};
 use bytes::BytesMut;
+use covey_cluster::key::ServerKeys;
 use covey_io::os::net::{Address, Listener, Stream, error_text, pacing, welcome};
 use covey_io::os::{credentials, limits, run};
+use covey_ninep::auth::KeyRing;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinSet;
 
 /// What a listener asks of those who come.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// The cluster key, if this server has one.
-    pub key: Option<[u8; 32]>,
+    /// The cluster keys, if this server has one.
+    pub keys: Option<Arc<ServerKeys>>,
     /// Whether nobody gets in without proving it.
     pub require_key: bool,
-    /// A lesser key, which opens one of the trees.
-    pub guest: Option<server::Guest>,
+    /// A lesser key, which opens one of the trees: what is made of the cluster keys.
+    pub guest: Option<fn(KeyRing) -> server::Guest>,
     /// Who the clients are.
     pub clients: Clients,
     /// The longest message, where it is not the protocol's own limit.
@@ -77,7 +80,7 @@ pub async fn serve_tree<T: Tree>(
             return tracing::error!("no thread to accept on: {}", error_text(&error));
         }
     };
-    let mut arrivals = porch.accept(listener, config);
+    let mut arrivals = porch.accept(listener, config.clone());
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -86,7 +89,7 @@ pub async fn serve_tree<T: Tree>(
                     return tracing::error!("{address}: nobody accepts connections any more");
                 };
                 let guest = lobby.enter(&arrival.info);
-                let task = connection(arrival, tree.clone(), config, guest.clone());
+                let task = connection(arrival, tree.clone(), config.clone(), guest.clone());
                 guest.runs_as(connections.spawn_local(task));
             }
             // Only to forget it: what became of a connection was logged there.

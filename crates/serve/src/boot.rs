@@ -15,6 +15,7 @@ pub use put::{Removed, list, put, remove};
 use crate::lobby::Lobby;
 use crate::node::wait_for_end;
 use crate::{accept, config};
+use covey_cluster::key::ServerKeys;
 use covey_io::disk::{self, DiskFile};
 use covey_io::os::file::DataFile;
 use covey_io::os::limits;
@@ -23,6 +24,7 @@ use covey_io::task;
 use covey_launch::image::{
     Catalogue, Content, Image, Images, Library, Limits, LocalFuture, Sum, World, hex,
 };
+use covey_ninep::auth::KeyRing;
 use covey_ninep::server::Guest;
 use covey_ninep::tree::{Data, Errno, Outcome, Read, Result};
 use covey_wire::{Bytes, Name};
@@ -62,18 +64,18 @@ pub async fn serve(
             None => "users of this machine",
         };
         say(&format!("serves images of {} at {} to {whom}", dir.display(), listener.address()));
-        let config =
-            accept::Config { key: token, require_key: token.is_some(), ..Default::default() };
+        let keys = token.map(ServerKeys::fixed);
+        let config = accept::Config { keys, require_key: token.is_some(), ..Default::default() };
         task::spawn(accept::serve_tree(listener, tree.clone(), config, lobby.clone()));
     }
     wait_for_end().await
 }
 
 /// Who has the image token, made from the cluster's key, may read images and nothing else.
-pub fn guest(cluster_key: Option<[u8; 32]>) -> Option<Guest> {
-    let key = covey_launch::image::token(&cluster_key?);
+pub fn guest(cluster_keys: KeyRing) -> Guest {
+    let key = cluster_keys.map(covey_launch::image::token);
     let (uname, aname) = (covey_launch::image::TOKEN_USER, covey_launch::image::TREE);
-    Some(Guest { uname, key, aname, uid: NOBODY })
+    Guest { uname, key, aname, uid: NOBODY }
 }
 
 /// The clock and the log of this process.

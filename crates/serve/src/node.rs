@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::net as wires;
 use crate::{accept, boot, data, fs, identity as who, lobby, meta, place, tree, views, vol, xcpu};
 use anyhow::{Context, bail};
-use covey_cluster::key::read as read_key;
+use covey_cluster::key::{ServerKeys, read as read_key};
 use covey_cluster::net::{self, ClusterNet};
 use covey_cluster::tuned::TuneFile;
 use covey_io::disk::Disk;
@@ -94,6 +94,7 @@ pub async fn serve_with(
     let config = Arc::new(config.clone());
     let msize = Some(covey_cluster::tuned::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
+    let keys = ServerKeys::of(&config, key);
     let (parts, names) = build(&config, &node, net.clone())?;
     views::bind(&names, &config, &net)?;
     let wires = wires::bind(&names, &config, name, net.clone(), tune)?;
@@ -121,8 +122,9 @@ pub async fn serve_with(
         say(&format!("{name} serves {}", describe(&node, listener.address())));
         let require_key = !listener.address().is_local();
         let clients = place::Clients::Mounts;
-        let guest = boot::guest(key).filter(|_| node.is(Role::Boot));
-        let session = accept::Config { key, require_key, guest, clients, msize };
+        let guest = node.is(Role::Boot).then_some(boot::guest as fn(_) -> _);
+        let keys = keys.clone();
+        let session = accept::Config { keys, require_key, guest, clients, msize };
         tokio::task::spawn_local(accept::serve_tree(
             listener,
             tree.clone(),

@@ -21,18 +21,23 @@ const KEY_BYTES: usize = 32;
 ///
 ///     covey keygen                     at the key_file of covey.toml
 ///     covey keygen /etc/covey/key
+///     covey keygen --next              the key that is to replace it, see `covey help key`
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// Where to write it [default: key_file of covey.toml]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Make the key that replaces the cluster's, beside it: see `covey help key`
+    #[arg(long, conflicts_with = "file")]
+    next: bool,
 }
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let file = match args.file {
         Some(file) => file,
+        None if args.next => covey_cluster::key::beside(&from_config(context)?),
         None => from_config(context)?,
     };
     if let Some(dir) = file.parent() {

@@ -28,6 +28,7 @@ mod genconfig;
 mod http;
 mod init;
 mod job;
+mod key;
 mod keygen;
 mod kill;
 mod lab;
@@ -179,6 +180,7 @@ commands! {
     Genconfig = genconfig,
     Config = config,
     Keygen = keygen,
+    Key = key,
     Init = init,
     Salvage = salvage,
     Run = run,

@@ -1,7 +1,7 @@
 //! How a session begins: version, proof of the key, attach.
 
 use super::{CallError, Conn, Fid};
-use crate::auth::{self, Key, NONCE_BYTES, PROOF_BYTES};
+use crate::auth::{self, KEYS_MAX, Key, NONCE_BYTES, PROOF_BYTES};
 use crate::message::{Dialect, MSIZE_MIN, Message, NOFID, NONUNAME, Number, Qid};
 use crate::tree::Errno;
 use covey_wire::{Bytes, Name};
@@ -87,7 +87,7 @@ impl Conn {
         let fid = afid.number();
         let auth = self.call(Message::Tauth { afid: fid, uname, aname, n_uname });
         let write = self.auth_write(fid, 0, Bytes::copy_from_slice(&nonce));
-        let count = (NONCE_BYTES + PROOF_BYTES) as u32;
+        let count = (NONCE_BYTES + KEYS_MAX * PROOF_BYTES) as u32;
         let read = self.call(Message::Tread { fid, offset: 0, count });
         auth.await.map_err(|error| match error {
             CallError::Errno(errno) => {

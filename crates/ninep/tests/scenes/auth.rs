@@ -3,7 +3,7 @@
 use crate::pair::gate::Gate;
 use crate::pair::raw::{Raw, attach, ecode};
 use crate::pair::*;
-use covey_ninep::auth;
+use covey_ninep::auth::{self, KeyRing};
 use covey_ninep::client::CallError;
 use covey_ninep::message::{Message, NOFID, NONUNAME, Number, Qid};
 use covey_ninep::server::{Config, Guest, Nothing, Preauth, STRANGER_MESSAGES_MAX, Session};
@@ -16,12 +16,19 @@ const KEY: [u8; 32] = [1; 32];
 const OTHER: [u8; 32] = [2; 32];
 const NONCE: [u8; 32] = [3; 32];
 
-fn config(key: Option<[u8; 32]>) -> Config {
+fn config(key: Option<KeyRing>) -> Config {
     Config { key, nonce: [4; 32], require_key: true, ..Config::default() }
 }
 
 fn enter(
     server: Option<[u8; 32]>,
+    client: Option<[u8; 32]>,
+) -> (Result<Qid, CallError>, Vec<String>) {
+    enter_with(server.map(Into::into), client)
+}
+
+fn enter_with(
+    server: Option<KeyRing>,
     client: Option<[u8; 32]>,
 ) -> (Result<Qid, CallError>, Vec<String>) {
     let gate = Gate::default();
@@ -47,6 +54,39 @@ fn both_sides_with_the_key_meet() {
 }
 
 #[test]
+fn while_the_key_is_replaced_a_server_takes_both_and_no_other() {
+    let keys = Some(KeyRing { now: KEY, other: Some(OTHER) });
+    for key in [KEY, OTHER] {
+        let (result, log) = enter_with(keys, Some(key));
+        assert!(result.is_ok(), "{result:?}");
+        assert_eq!(log, ["key true", "attach /data"]);
+    }
+    for key in [Some([7; 32]), None] {
+        let (result, log) = enter_with(keys, key);
+        assert_eq!(refused(result), Errno::EACCES);
+        assert_eq!(log, [""; 0], "the tree was asked");
+    }
+}
+
+#[test]
+fn the_first_of_two_keys_is_proven_first_for_those_who_read_one_proof_only() {
+    let mut one = auth::Server::new(KEY, [4; 32]);
+    let mut two = auth::Server::new(KeyRing { now: KEY, other: Some(OTHER) }, [4; 32]);
+    for server in [&mut one, &mut two] {
+        server.write(&NONCE).unwrap();
+    }
+    let (old, new) = (one.read(0, 64).unwrap(), two.read(0, 4096).unwrap());
+    assert_eq!((old.len(), new.len()), (64, 96));
+    assert_eq!(new[..64], old[..]);
+    assert!(auth::prove(&OTHER, &NONCE, &old).is_err());
+    two.write(&auth::prove(&OTHER, &NONCE, &new).unwrap()).unwrap();
+    assert!(two.is_proven());
+    // A server that shows more proofs than it can have keys is not searched for one that fits.
+    let long = [&new[..64], &[0; 32], &new[64..]].concat();
+    assert!(auth::prove(&OTHER, &NONCE, &long).is_err());
+}
+
+#[test]
 fn neither_a_wrong_key_nor_none_gets_in() {
     for client in [Some(OTHER), None] {
         let (result, log) = enter(Some(KEY), client);
@@ -58,8 +98,8 @@ fn neither_a_wrong_key_nor_none_gets_in() {
 /// A guest with its key at a server that has both.
 fn visit(uname: &str, aname: &str, key: [u8; 32]) -> (Result<Qid, CallError>, Vec<String>) {
     let gate = Gate::default();
-    let guest = Guest { uname: "image", key: OTHER, aname: "/boot", uid: 65534 };
-    let config = Config { guest: Some(guest), ..config(Some(KEY)) };
+    let guest = Guest { uname: "image", key: OTHER.into(), aname: "/boot", uid: 65534 };
+    let config = Config { guest: Some(guest), ..config(Some(KEY.into())) };
     let mut pair = Pair::raw(Rc::new(gate.clone()), Default::default(), config);
     let conn = pair.conn.clone();
     pair.run(conn.version()).unwrap();
@@ -132,7 +172,7 @@ fn parts_may_come_in_pieces_but_not_run_over() {
 
 /// A server that requires the key, after Tauth and the nonce on afid 5: its answer.
 fn challenged() -> (Raw<Gate>, Vec<u8>) {
-    challenge(Raw::new(Rc::new(Gate::default()), config(Some(KEY))))
+    challenge(Raw::new(Rc::new(Gate::default()), config(Some(KEY.into()))))
 }
 
 fn challenge<T: Tree>(mut raw: Raw<T>) -> (Raw<T>, Vec<u8>) {
@@ -190,7 +230,7 @@ fn resume(raw: Raw<Nothing>) -> Raw<Gate> {
 
 #[test]
 fn a_proof_made_before_the_tree_was_there_counts_with_the_tree() {
-    let (mut raw, answer) = challenge(before_attach(config(Some(KEY))));
+    let (mut raw, answer) = challenge(before_attach(config(Some(KEY.into()))));
     assert_eq!(ecode(&raw.ask(attach(0, 5))), Errno::EACCES);
     assert_eq!(ecode(&raw.ask(attach(0, NOFID))), Errno::EACCES);
     let proof = auth::prove(&KEY, &NONCE, &answer).expect("the server has the key");
@@ -214,7 +254,7 @@ fn a_proof_made_before_the_tree_was_there_counts_with_the_tree() {
 
 #[test]
 fn nothing_but_an_attach_in_good_order_goes_on_to_a_tree() {
-    let mut raw = before_attach(config(Some(KEY)));
+    let mut raw = before_attach(config(Some(KEY.into())));
     raw.version("9P2000.L");
     let requests = [
         attach(0, NOFID),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const KEY: [u8; 32] = [1; 32];
 
 fn locked() -> Config {
-    Config { key: Some(KEY), nonce: [4; 32], require_key: true, ..Config::default() }
+    Config { key: Some(KEY.into()), nonce: [4; 32], require_key: true, ..Config::default() }
 }
 
 fn stranger(config: Config) -> Raw<Gate> {

@@ -85,7 +85,7 @@ async fn accept(entrance: Entrance, lobby: Rc<Lobby>) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, info)) => {
                     let guest = lobby.enter(&info);
-                    let task = meet(stream, info, config, guest.clone(), arrivals.clone());
+                    let task = meet(stream, info, config.clone(), guest.clone(), arrivals.clone());
                     guest.runs_as(connections.spawn_local(task));
                 }
                 Err(error) => {
@@ -151,8 +151,10 @@ pub fn session(config: &Config, attach_by: Instant) -> Option<server::Config> {
     let nonce = random::nonce()
         .inspect_err(|error| tracing::error!("no random bytes for a connection: {error}"))
         .ok()?;
-    let Config { key, require_key, guest, msize, .. } = *config;
-    let (msize, attach_by) = (msize.unwrap_or(MSIZE_DEFAULT), Some(attach_by));
+    let key = config.keys.as_ref().map(|keys| keys.now());
+    let guest = config.guest.zip(key).map(|(guest, key)| guest(key));
+    let (require_key, attach_by) = (config.require_key, Some(attach_by));
+    let msize = config.msize.unwrap_or(MSIZE_DEFAULT);
     Some(server::Config { msize, key, nonce, require_key, guest, attach_by })
 }
 
