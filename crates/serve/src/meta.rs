@@ -67,6 +67,11 @@ pub struct Meta {
     pub(super) watch: Rc<Watch>,
 }
 
+/// Inodes that are counted for quotas at once, the pause after them, and how often it is looked whether there are any.
+const COUNTED_AT_ONCE: u32 = 1000;
+const COUNT_PAUSE: Duration = Duration::from_millis(2);
+const COUNT_WATCH: Duration = Duration::from_millis(200);
+
 type Deferred = Box<dyn FnOnce(&Rc<Meta>)>;
 
 impl Meta {
@@ -232,9 +237,23 @@ impl Meta {
         task::spawn(self.clone().remove_objects());
         task::spawn(self.clone().make_copies());
         task::spawn(self.clone().look_at_servers());
+        task::spawn(self.clone().count_owners());
         for server in 0..self.links.len() {
             task::spawn(self.clone().meet_each(server as u16));
             task::spawn(self.clone().reconcile_each(server));
+        }
+    }
+
+    /// Counts what is there already when the first quota is set, some at a time: others want to be answered, too.
+    async fn count_owners(self: Rc<Self>) {
+        loop {
+            self.store_is_here().await;
+            if self.store_mut().has_owners_to_count() {
+                self.apply_own(Op::CountOwned { rows_max: COUNTED_AT_ONCE });
+                task::sleep(COUNT_PAUSE).await;
+            } else {
+                task::sleep(COUNT_WATCH).await;
+            }
         }
     }
 

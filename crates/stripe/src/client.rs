@@ -20,6 +20,7 @@ mod data;
 mod file;
 mod handle;
 mod link;
+mod quota;
 mod servers;
 mod session;
 mod small;

@@ -38,6 +38,7 @@ pub mod lease;
 mod lock;
 mod mend;
 mod names;
+mod owned;
 mod permission;
 mod places;
 mod read;
@@ -51,6 +52,7 @@ mod xattr;
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
+pub use owned::quota;
 pub use permission::{access, may, mode, without_privilege};
 pub use places::place;
 pub use remove::{PendingCut, Reclaim};
@@ -146,6 +148,8 @@ pub struct Store<K: Kv> {
     losses: u64,
     /// Why I/O servers get no new files, by index: see [`place`]. Those that are not in it get them.
     places: Vec<u8>,
+    /// What users and groups own, as soon as one of them has a limit.
+    quotas: Option<owned::Quotas>,
     boot: u64,
     machine: u64,
     sessions: Sessions,
@@ -223,6 +227,7 @@ impl<K: Kv> Store<K> {
         let boot: u64 = keys::row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
         keys::put_row(&mut kv, keys::BOOT, &(boot + 1))?;
         let losses = keys::row(&kv, keys::LOSSES)?.unwrap_or(0);
+        let quotas = owned::Quotas::load(&kv)?;
         let List(places) = keys::row(&kv, keys::PLACES)?.unwrap_or_default();
         let mut store = Store {
             kv,
@@ -230,6 +235,7 @@ impl<K: Kv> Store<K> {
             counters,
             losses,
             places,
+            quotas,
             boot: boot + 1,
             machine: 0,
             sessions: Sessions::default(),
@@ -293,6 +299,7 @@ impl<K: Kv> Store<K> {
     /// Writes what is kept in memory between checkpoints. Call it before each commit.
     pub fn save_replies(&mut self) -> Result<(), Errno> {
         keys::put_row(&mut self.kv, keys::COUNTERS, &self.counters)?;
+        self.save_quotas().map_err(Fault::into_errno)?;
         self.save_sessions().map_err(Fault::into_errno)
     }
 
@@ -390,6 +397,9 @@ impl<K: Kv> Store<K> {
             Op::KnowStore { server, store } => self.know_store(*server, store),
             Op::Place { server, state } => self.set_place(*server, *state),
             Op::Restored {} => self.restored(),
+            Op::SetQuota { quota } => self.set_quota(request, quota),
+            Op::Recount {} => self.recount(request),
+            Op::CountOwned { rows_max } => self.count_owned(*rows_max),
             Op::Mend { finding } => self.mend(request, finding),
             Op::Setxattr { .. } => self.setxattr(request),
             Op::Removexattr { id, name } => self.removexattr(request, *id, name),
@@ -418,6 +428,7 @@ impl<K: Kv> Store<K> {
             Op::Cluster {} => Ok(self.cluster()),
             Op::Stores {} => self.store_states(),
             Op::Places {} => Ok(self.place_states()),
+            Op::Quotas {} => self.quotas(caller),
             Op::Exist { ids } => self.exist(&ids.0),
             Op::Lookup { parent, name, ahead, content } => {
                 self.lookup(caller, *parent, name, (*ahead, *content))

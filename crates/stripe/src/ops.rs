@@ -252,6 +252,25 @@ record! {
 }
 
 record! {
+    /// What a user or a group owns, and how much it may.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Quota for () {
+        /// Whose: see [`crate::meta::quota`].
+        pub kind: u8,
+        /// The user or the group.
+        pub id: u32,
+        /// Bytes that it may own, in sizes of files.
+        pub bytes_max: u64,
+        /// Files, directories and all else that it may own.
+        pub files_max: u64,
+        /// Bytes that it owns.
+        pub bytes: u64,
+        /// Files that it owns.
+        pub files: u64,
+    }
+}
+
+record! {
     /// What a client may remember, until it is told that it has changed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct Lease for () {
@@ -423,6 +442,14 @@ operations! {
         86 SetPlace { server: u16, closed: u8 },
         /// read: which I/O servers get new files, in index order
         87 Places {},
+        /// sets the limits of a user or a group; what it owns is not looked at
+        88 SetQuota { quota: Quota } [logged grows],
+        /// counts anew what everybody owns
+        89 Recount {} [logged],
+        /// server's own: counts up to `rows_max` more of the files that were there before the first limit
+        90 CountOwned { rows_max: u32 } [logged own],
+        /// read: limits, and what is owned: all for the owner of the root directory, else the caller's
+        91 Quotas {},
         /// sets an extended attribute; flags: see `xattr`
         40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 } [logged grows owner] content(id),
         /// removes an extended attribute
@@ -497,6 +524,8 @@ messages! {
         82 Stores { stores: List<StoreState> },
         /// which I/O servers get new files
         87 Places { places: List<Place> },
+        /// limits, and what is owned; whether all files are counted
+        91 Quotas { quotas: List<Quota>, is_whole: bool },
         /// an extended attribute's value
         20 Xattr { value: Payload },
         /// names of extended attributes

@@ -86,6 +86,13 @@ fn json_of(record: &Record) -> Value {
             let stores: Vec<_> = stores.iter().map(Name::lossy).collect();
             json!({ "type": "stores", "stores": stores })
         }
+        Record::Counted { up_to } => json!({ "type": "quotas-counted", "up_to": up_to }),
+        Record::Quota { quota } => {
+            let user = quota.kind == covey_stripe::meta::quota::USER;
+            json!({ "type": "quota", "whose": if user { "user" } else { "group" }, "id": quota.id,
+                    "bytes_max": quota.bytes_max, "files_max": quota.files_max,
+                    "bytes": quota.bytes, "files": quota.files })
+        }
         Record::Places { places } => json!({ "type": "places", "places": places }),
         Record::Inode { inode, cookie_next, tail } => inode_of(inode, *cookie_next, *tail),
         Record::Name { parent, name, id, kind, cookie } => {

@@ -19,7 +19,11 @@ use std::time::Duration;
 ///
 /// A server takes two keys: the one in the key_file of covey.toml, and the one in the file of the same name with `.next`
 /// behind it. It looks at the files twice a second, so nothing is started anew, and mounts find the new key by
-/// themselves. On one node:
+/// themselves.
+///
+/// EXAMPLES
+///
+/// On one node:
 ///
 ///     covey keygen --next               makes /etc/covey/key.next; copy it to every node, by scp
 ///     covey key ls                      which nodes take which key, asked one by one

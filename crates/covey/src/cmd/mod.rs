@@ -50,6 +50,7 @@ mod path;
 mod ping;
 mod ps;
 mod push;
+mod quota;
 mod reproduce;
 mod rm;
 mod run;
@@ -175,6 +176,7 @@ commands! {
     Consistency = consistency,
     Server = server,
     Files = files,
+    Quota = quota,
     Fsck = fsck,
     FsDump = fs_dump,
     Genconfig = genconfig,

@@ -18,6 +18,7 @@ mod namespace;
 mod peers;
 mod persist;
 mod posix;
+mod quotas;
 mod salvage;
 mod servers;
 mod sessions;

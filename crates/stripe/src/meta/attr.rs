@@ -7,6 +7,7 @@
 use super::fault::{Fault, refuse};
 use super::keys::{self, CutRow, Stored, mark};
 use super::names::{changed, touched};
+use super::owned::owner;
 use super::permission::{access, check, may, mode, without_privilege, written_by};
 use super::{Applied, Store, Work, create, done, node};
 use crate::distribution;
@@ -48,12 +49,17 @@ impl<K: Kv> Store<K> {
         check_owner(caller, &stored.inode, &asked)?;
         check_mode(caller, &stored.inode, &asked)?;
         check_times(caller, &stored.inode, &asked)?;
+        if asked.has(set::GID) {
+            self.must_have_room_in(request, &stored.inode, gid)?;
+        }
         if mask & !set::SIZE_OF_OPEN == 0 {
             return self.chown_to_nobody_else(request, stored);
         }
 
         touched(&mut stored.inode, now);
+        let before = owner(&stored.inode);
         set_owner(caller, &mut stored.inode, &asked);
+        self.owns_instead(before, &stored.inode);
         let cut =
             if asked.has(set::SIZE) { self.resize(request, &mut stored, size)? } else { None };
         set_times(&mut stored.inode, &asked, now);
@@ -113,6 +119,7 @@ impl<K: Kv> Store<K> {
         stored.inode.mtime = request.now;
         written_by(&request.caller, &mut stored.inode);
         if size >= stored.inode.size {
+            self.must_have_room_to(request, &stored.inode, size)?;
             // The size was larger once, perhaps: then something is cut all the same.
             let cut = self.clear_doubt(stored, size)?;
             stored.inode.sparse |= size > stored.inode.size;
@@ -122,11 +129,12 @@ impl<K: Kv> Store<K> {
         let inode = &mut stored.inode;
         let limit = inode.striping.as_ref().map_or(0, distribution::inline_bytes);
         let is_inline = inode.size == stored.tail && inode.size <= limit;
-        self.count_bytes(inode.size, size);
-        (inode.size, stored.tail) = (size, size);
+        let before = std::mem::replace(&mut inode.size, size);
+        stored.tail = size;
         self.cut_inline(inode, size)?;
+        self.count_bytes(&stored.inode, before);
         // Of a sparse file the I/O servers may hold space beyond the size.
-        let is_plain = is_inline && !inode.sparse && stored.marks & mark::BEYOND == 0;
+        let is_plain = is_inline && !stored.inode.sparse && stored.marks & mark::BEYOND == 0;
         if is_plain && !self.is_in_doubt(stored) && self.reserved(stored.inode.id)?.is_empty() {
             return Ok(None);
         }
@@ -180,15 +188,16 @@ impl<K: Kv> Store<K> {
 
     /// Raises the size alone.
     pub(super) fn raise(&mut self, stored: &mut Stored, end: u64) {
-        let size = &mut stored.inode.size;
-        self.count_bytes(*size, end.max(*size));
-        *size = end.max(*size);
+        let before = stored.inode.size;
+        stored.inode.size = end.max(before);
+        self.count_bytes(&stored.inode, before);
     }
 
-    /// A file's size changed.
-    pub(super) fn count_bytes(&mut self, before: u64, after: u64) {
+    /// A file's size has changed.
+    pub(super) fn count_bytes(&mut self, inode: &Inode, before: u64) {
         let bytes = &mut self.counters.bytes;
-        *bytes = bytes.wrapping_sub(before).wrapping_add(after);
+        *bytes = bytes.wrapping_sub(before).wrapping_add(inode.size);
+        self.owns_size(inode, before, inode.size);
     }
 
     /// A write ended at `end`. One to 0 is about to go where only the I/O servers are.
@@ -207,6 +216,7 @@ impl<K: Kv> Store<K> {
             let current = stored.inode.epoch;
             return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
         }
+        self.must_have_room_to(request, &stored.inode, end)?;
         stored.inode.sparse |= hole;
         stored.marks |= mark::BEYOND;
         // Space is taken, freed or zeroed within the size: a write always tells of its end.
@@ -350,7 +360,7 @@ pub(super) fn check_end(end: u64) -> Result<(), Fault> {
     }
 }
 
-fn must_own(caller: &Caller, inode: &Inode) -> Result<(), Fault> {
+pub(super) fn must_own(caller: &Caller, inode: &Inode) -> Result<(), Fault> {
     if caller.owns(inode) {
         Ok(())
     } else {

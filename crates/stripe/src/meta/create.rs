@@ -27,6 +27,11 @@ pub(super) struct New<'a> {
 
 impl<K: Kv> Store<K> {
     pub(super) fn create(&mut self, request: &Request) -> Result<Applied, Fault> {
+        self.create_for(request, 0)
+    }
+
+    /// The same of a file that will have so many bytes at once.
+    pub(super) fn create_for(&mut self, request: &Request, bytes: u64) -> Result<Applied, Fault> {
         let Op::Create { parent, name, mode: bits, gid, rdev, target, exclusive, open, access } =
             &request.op
         else {
@@ -52,10 +57,12 @@ impl<K: Kv> Store<K> {
         check(caller, &dir.inode, access::WRITE)?;
         new.check(caller)?;
         let gid = new.group(caller, &dir.inode)?;
+        self.must_have_room(request, (caller.uid, gid), (1, bytes))?;
         let made = self.made(request, &new, &dir.inode, gid);
 
         self.counters.id_next += 1;
         self.counters.files += 1;
+        self.owns_one_more(&made.inode);
         self.add_entry(&mut dir, name, &made.inode, request.now)?;
         dir.inode.nlink += u32::from(made.inode.is_dir());
         self.save(&dir)?;

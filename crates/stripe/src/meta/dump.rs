@@ -2,7 +2,7 @@
 
 use super::keys::{self, Counters, CutRow, Named, Reserved, Stored, Superblock};
 use super::session::Kept;
-use crate::ops::{Id, Inode, Striping};
+use crate::ops::{Id, Inode, Quota, Striping};
 use covey_wire::{Field, List, Name, Payload, Reader};
 
 /// A row, read.
@@ -37,6 +37,10 @@ pub enum Record {
     Session { session: u64, name: Name, answered: u64, kept: usize },
     /// What of a file's content lies with its inode.
     Content { id: Id, bytes: Vec<u8> },
+    /// What a user or a group owns, and how much it may.
+    Quota { quota: Quota },
+    /// Files up to this one are counted for quotas.
+    Counted { up_to: Id },
     /// An extended attribute.
     Xattr { id: Id, name: Name, value: Vec<u8> },
     /// What this version does not know, or cannot read: the row as it is.
@@ -67,6 +71,8 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         keys::BOOT => Record::Boot { count: row(value)? },
         keys::LOSSES => Record::Losses { count: row(value)? },
         keys::STORES => Record::Stores { stores: row::<List<Name>>(value)?.0 },
+        keys::QUOTAS => Record::Counted { up_to: row(value)? },
+        [b'q', ..] => Record::Quota { quota: row(value)? },
         keys::PLACES => Record::Places { places: row::<List<u8>>(value)?.0 },
         [b'i', ..] => {
             let Stored { inode, cookie_next, tail, .. } = row(value)?;

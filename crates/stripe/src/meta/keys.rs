@@ -13,6 +13,7 @@
 //!   'a' id                    List<Reserved>: appends under way
 //!   'e' session               Kept: a session with its stored replies
 //!   'd' id                    Payload: what of a file's content lies with its inode
+//!   'q' kind id               Quota: what a user or a group owns, and how much it may
 //!   'x' id name               Payload: an extended attribute's value
 //! ```
 //!
@@ -45,6 +46,9 @@ pub(super) const LOSSES: &[u8] = b"slosses";
 pub(super) const STORES: &[u8] = b"sstores";
 /// List<u8>: why each I/O server gets no new files, by its index: bits of [`super::place`]; none while all get them.
 pub(super) const PLACES: &[u8] = b"splaces";
+
+/// Files up to this number are counted for quotas; none while there are no limits.
+pub(super) const QUOTAS: &[u8] = b"squotas";
 
 record! {
     /// What makes a map a metadata store.

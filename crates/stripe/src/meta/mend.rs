@@ -29,7 +29,10 @@ impl<K: Kv> Store<K> {
         self.must_still_be(class, finding)?;
         let (id, parent, name) = (finding.id, finding.parent, &finding.name);
         match class {
-            Class::DamagedRow | Class::StrayPart => self.delete(name.as_bytes()).map(drop)?,
+            Class::DamagedRow | Class::StrayPart => {
+                self.delete(name.as_bytes())?;
+                self.owner_is_gone(name.as_bytes())?;
+            }
             Class::DanglingName | Class::LostDirectory => self.mend_remove_name(parent, name)?,
             Class::Unlisted | Class::WrongKind => self.mend_entry(parent, name, id)?,
             Class::StrayListing => self.delete(name.as_bytes()).map(drop)?,
@@ -247,6 +250,7 @@ impl<K: Kv> Store<K> {
             ..root.inode.clone()
         };
         let losses = self.losses;
+        self.owns_one_more(&inode);
         let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses, marks: 0 };
         self.add_entry(&mut root, &name, &home.inode, now)?;
         root.inode.nlink += 1;

@@ -171,6 +171,7 @@ impl<K: Kv> Store<K> {
         self.census_drops(&inode);
         self.delete(&keys::inode(id))?;
         self.counters.files -= 1;
+        self.owns_one_less(&inode);
         self.forget_appends(id)?;
         self.forget_locks(id);
         self.forget_cuts(id)?;
@@ -179,7 +180,7 @@ impl<K: Kv> Store<K> {
         }
         self.cut_inline(&mut inode, 0)?;
         if let Some(striping) = inode.striping {
-            self.count_bytes(inode.size, 0);
+            self.counters.bytes = self.counters.bytes.wrapping_sub(inode.size);
             if !is_inline {
                 self.reclaim(id, inode.epoch, striping)?;
             }

@@ -27,10 +27,12 @@ impl<K: Kv> Store<K> {
         let bits = mode::REGULAR | bits & mode::PERMISSIONS;
         let new = New { mode: bits, gid, rdev: 0, target: &Name::EMPTY };
         let gid = new.group(caller, &dir.inode)?;
+        self.must_have_room(request, (caller.uid, gid), (1, 0))?;
         let mut made = self.made(request, &new, &dir.inode, gid);
         made.inode.nlink = 0;
         self.counters.id_next += 1;
         self.counters.files += 1;
+        self.owns_one_more(&made.inode);
         self.kv.put(&keys::orphan(made.inode.id), NAMEABLE).map_err(Fault::Broken)?;
         self.save(&made)?;
         self.add_open(request.session, made.inode.id);

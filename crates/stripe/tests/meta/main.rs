@@ -8,6 +8,7 @@ mod locks;
 mod model;
 mod permissions;
 mod places;
+mod quotas;
 mod readdir;
 mod refusals;
 mod rename;

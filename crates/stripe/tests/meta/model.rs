@@ -5,6 +5,7 @@
 mod toy;
 
 use crate::lab::*;
+use crate::quotas::{count_all, limit, owned, scanned};
 use covey_stripe::meta::mode;
 use covey_stripe::ops::*;
 use covey_wire::{List, Name, Payload};
@@ -341,11 +342,20 @@ proptest! {
         steps in prop::collection::vec((0..4u8, step()), 1..80)
     ) {
         let mut pair = Pair::new();
-        for (number, step) in steps {
+        let middle = steps.len() / 2;
+        for (at, (number, step)) in steps.into_iter().enumerate() {
+            // What everybody owns is counted from the middle on; nobody reaches the limit.
+            if at == middle {
+                limit(&mut pair.lab, (0, ALICE), u64::MAX - 1, u64::MAX - 1);
+                count_all(&mut pair.lab);
+            }
             // Root half of the time, or little would ever succeed.
             pair.lab.caller = who(number.saturating_sub(1));
             pair.step(step);
             pair.compare_all();
+            if at >= middle {
+                prop_assert_eq!(owned(&mut pair.lab), scanned(&pair.lab));
+            }
         }
         let [again, living] = pair.lab.replayed();
         prop_assert_eq!(again, living);

@@ -3,8 +3,9 @@
 //! The table is held against the source: a refusal that is added there needs a row here.
 
 use crate::lab::*;
+use crate::quotas::{count_all, limit};
 use covey_stripe::kv::Kv;
-use covey_stripe::meta::{Applied, REPLIES_KEPT_MAX, mode};
+use covey_stripe::meta::{Applied, REPLIES_KEPT_MAX, mode, quota};
 use covey_stripe::ops::check::{Class, Finding};
 use covey_stripe::ops::*;
 use covey_wire::{List, Name};
@@ -364,6 +365,34 @@ const REFUSALS: &[Row] = &[
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::KnowStore { server: 4, store: "another".into() })
     }),
+    ("there are no quotas of kind {}", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::SetQuota { quota: Quota { kind: 2, ..Quota::default() } })
+    }),
+    ("{LIMITS_MAX} users and groups have a limit already", Errno::ENOSPC, |lab| {
+        for id in 0..64 << 10 {
+            limit(lab, (quota::USER, id), 1, 1);
+        }
+        lab.reply(0, Op::SetQuota { quota: Quota { kind: quota::GROUP, ..Quota::default() } })
+    }),
+    ("{word} {id} has {} files, the quota is {limit}", Errno::EDQUOT, |lab| {
+        lab.reply(0, chmod(ROOT, 0o777));
+        limit(lab, (quota::USER, ALICE), 0, quota::NO_LIMIT);
+        count_all(lab);
+        lab.caller = user(ALICE, &[ALICE]);
+        lab.reply(0, create(ROOT, "f", mode::REGULAR | 0o644))
+    }),
+    (
+        "{word} {id} has {had} bytes, with {bytes} more the quota {limit} is passed",
+        Errno::EDQUOT,
+        |lab| {
+            lab.reply(0, chmod(ROOT, 0o777));
+            limit(lab, (quota::GROUP, ALICE), quota::NO_LIMIT, 9);
+            count_all(lab);
+            lab.caller = user(ALICE, &[ALICE]);
+            let id = lab.file("f").id;
+            lab.reply(0, truncate(id, 10))
+        },
+    ),
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::Place { server: 4, state: 0 })
     }),

@@ -34,6 +34,11 @@ impl OpenFile {
         }
     }
 
+    /// Whether it is, or was, somebody's own.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.lock().pinned != Pinned::No
+    }
+
     /// ESTALE where another client has taken the file.
     pub fn check_ours(&self) -> Result<()> {
         match self.lock().pinned {

@@ -95,6 +95,18 @@ impl OpenFile {
         let _ = self.mark(fs, &self.writer(), epoch, 0).await;
     }
 
+    /// A quota has refused the size that a write would have made: what it has left beyond the end on the I/O servers would
+    /// take space that is nobody's. Others may be writing there, and are not refused: so it is cut by a new epoch.
+    pub(super) async fn give_back(&self, fs: &Shared) {
+        if self.is_pinned() {
+            return;
+        }
+        let fence = Op::Fence { id: self.id };
+        if let Ok(Reply::Node { inode }) = fs.session.change(&self.writer(), fence).await {
+            self.refresh(&inode);
+        }
+    }
+
     async fn mark(&self, fs: &Shared, who: &Caller, epoch: u32, end: u64) -> Result<Inode> {
         let op = Op::Extend { id: self.id, epoch, end, hole: true };
         match fs.session.change(who, op).await? {

@@ -2,6 +2,7 @@
 
 use super::OpenFile;
 use crate::client::{Error, Result, Shared};
+use covey_ninep::tree::Errno;
 use std::time::Instant;
 
 /// One act on a file, for as many tries as it takes.
@@ -36,6 +37,10 @@ impl<'a> Tries<'a> {
             Err(error) if self.file.was_too_large(&error, self.limit) => {}
             Err(Error::Stale(_)) => {
                 self.file.learn_epoch(self.fs, self.epoch, self.started).await?;
+            }
+            Err(error) if error.code() == Errno::EDQUOT => {
+                self.file.give_back(self.fs).await;
+                return Err(error);
             }
             other => return other.map(Some),
         }

@@ -9,7 +9,7 @@ use super::{Peek, read};
 use crate::distribution;
 use crate::kv::Kv;
 use crate::ops::check::{Class, Finding, Page};
-use crate::ops::{Id, ROOT, Striping};
+use crate::ops::{Id, Quota, ROOT, Striping};
 use covey_wire::{List, Name, Payload};
 
 /// How many directories a path has at most before it counts as leading nowhere.
@@ -42,6 +42,7 @@ impl<K: Kv> Store<K> {
             [b'd', rest @ ..] => self.check_inline(rest, value)?,
             [b'x', rest @ ..] => self.check_part(rest)?,
             [b'e', ..] => read::<Kept>(value).map(|_| Vec::new()),
+            [b'q', ..] => read::<Quota>(value).map(|_| Vec::new()),
             [b's', ..] | [b'g', ..] => Some(Vec::new()),
             _ => Some(vec![of(Class::UnknownRow, 0)]),
         };
