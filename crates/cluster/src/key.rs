@@ -7,7 +7,7 @@ use covey_ninep::tree::Errno;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// The cluster key, when the configuration names one.
 pub fn read(config: &Config) -> Result<Option<[u8; 32]>> {
@@ -59,9 +59,9 @@ fn read_file(file: &Path) -> std::io::Result<Result<[u8; 32]>> {
         .map_err(|why| Error::config(format!("cannot use the key in {}: {why}", file.display()))))
 }
 
-/// The keys that a server takes, as their files are by now: a new one is taken without a start.
+/// The cluster's key and the one beside it, as their files are by now: a new one is taken without a start.
 #[derive(Debug)]
-pub struct ServerKeys {
+pub struct KeyFiles {
     config: Option<Arc<Config>>,
     seen: Mutex<Seen>,
 }
@@ -71,39 +71,54 @@ struct Seen {
     keys: KeyRing,
     files: Option<[Stamp; 2]>,
     looked: Option<Instant>,
+    /// That a file cannot be used has been said.
+    has_told: bool,
 }
 
-/// Tells one state of a file from another: its inode and its times; none where it cannot be looked at.
-type Stamp = Option<(u64, u64, SystemTime)>;
+/// Tells one state of a file from another: its device, its inode, when that was changed last and its length; none where it
+/// cannot be looked at. What makes a file usable, such as its mode, changes the inode only.
+type Stamp = Option<(u64, u64, (i64, i64), u64)>;
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often they are read anew when they change meanwhile.
 const TRIES: usize = 4;
 
-impl ServerKeys {
-    /// Of a server whose own key has just been read. None for one without.
-    pub fn of(config: &Arc<Config>, key: Option<[u8; 32]>) -> Option<Arc<ServerKeys>> {
-        let seen = Seen { keys: key?.into(), files: None, looked: None };
-        Some(Arc::new(ServerKeys { config: Some(config.clone()), seen: Mutex::new(seen) }))
+impl KeyFiles {
+    /// Of a process that has just read its own key. None for one without.
+    pub fn of(config: &Arc<Config>, key: Option<[u8; 32]>) -> Option<Arc<KeyFiles>> {
+        let seen = Seen { keys: key?.into(), files: None, looked: None, has_told: false };
+        Some(Arc::new(KeyFiles { config: Some(config.clone()), seen: Mutex::new(seen) }))
     }
 
     /// A key that stays.
-    pub fn fixed(key: [u8; 32]) -> Arc<ServerKeys> {
-        let seen = Seen { keys: key.into(), files: None, looked: None };
-        Arc::new(ServerKeys { config: None, seen: Mutex::new(seen) })
+    pub fn fixed(key: [u8; 32]) -> Arc<KeyFiles> {
+        let seen = Seen { keys: key.into(), files: None, looked: None, has_told: false };
+        Arc::new(KeyFiles { config: None, seen: Mutex::new(seen) })
     }
 
-    /// The keys that are taken now. Files that cannot be used leave it as it was.
+    /// The keys as they are now, or were half a second ago. Files that cannot be used leave them as they were.
     pub fn now(&self) -> KeyRing {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(config) = &self.config
-            && seen.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY)
-        {
+        let seen = self.lock();
+        if seen.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
+            return seen.keys;
+        }
+        drop(seen);
+        self.looked_at()
+    }
+
+    /// The same, looked at now.
+    pub fn looked_at(&self) -> KeyRing {
+        let mut seen = self.lock();
+        if let Some(config) = &self.config {
             seen.look(config);
             seen.looked = Some(Instant::now());
         }
         seen.keys
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,16 +132,21 @@ impl Seen {
             }
             let (own, beside) = (read(config), read_beside(config));
             if stamps(config) == files {
+                // What could not be read is read again, whatever kept it from that; it is told of once.
+                let is_read = own.is_ok() && beside.is_ok();
                 self.take(own, beside);
-                self.files = Some(files);
+                self.files = is_read.then_some(files);
                 return;
             }
         }
     }
 
     fn take(&mut self, own: Result<Option<[u8; 32]>>, beside: Result<Option<[u8; 32]>>) {
+        let has_told = std::mem::replace(&mut self.has_told, own.is_err() || beside.is_err());
         let told = |error: Error| {
-            tracing::error!("{}; the key that was read before is kept", error.message);
+            if !has_told {
+                tracing::error!("{}; the key that was read before is kept", error.message);
+            }
             None
         };
         let now = own.unwrap_or_else(told).unwrap_or(self.keys.now);
@@ -135,7 +155,7 @@ impl Seen {
             Err(error) => told(error).or(self.keys.other),
         };
         let keys = KeyRing { now, other };
-        if self.files.is_some() && keys != self.keys {
+        if self.looked.is_some() && keys != self.keys {
             let count = keys.keys().count();
             tracing::warn!("the files of the cluster key have changed: {count} of them taken");
         }
@@ -146,40 +166,46 @@ impl Seen {
 fn stamps(config: &Config) -> [Stamp; 2] {
     let stamp = |file: &Path| {
         let meta = std::fs::metadata(file).ok()?;
-        Some((meta.ino(), meta.dev(), meta.modified().ok()?))
+        Some((meta.dev(), meta.ino(), (meta.ctime(), meta.ctime_nsec()), meta.len()))
     };
     let own = config.key_file.as_deref();
     [own.and_then(stamp), own.map(beside).and_then(|file| stamp(&file))]
 }
 
-/// The keys of a client that runs for long: the one that servers took last, and where others may be. A
-/// cluster whose key is changed has servers with either one until all have started anew.
-pub struct Keys(Mutex<Known>);
+/// The keys of a client that runs for long: those that the files hold by now, so that one that was retired opens nothing.
+pub struct Keys {
+    config: Arc<Config>,
+    known: Mutex<Known>,
+}
 
 struct Known {
-    now: Option<[u8; 32]>,
-    /// The one before.
-    old: Option<[u8; 32]>,
+    /// None as long as there is no key that this user may read.
+    files: Option<Arc<KeyFiles>>,
     has_complained: bool,
 }
 
 impl Keys {
     /// With the key that was read at the start.
-    pub fn new(key: Option<[u8; 32]>) -> Keys {
-        Keys(Mutex::new(Known { now: key, old: None, has_complained: false }))
+    pub fn new(config: &Arc<Config>, key: Option<[u8; 32]>) -> Keys {
+        let files = KeyFiles::of(config, key);
+        let known = Mutex::new(Known { files, has_complained: false });
+        Keys { config: config.clone(), known }
     }
 
     /// The key to try first.
     pub fn now(&self) -> Option<[u8; 32]> {
-        self.lock().now
+        let files = self.lock().files.clone()?;
+        Some(files.now().now)
     }
 
-    /// What else may be right where `tried` was refused: what the key's file holds by now, the key that lies beside it,
-    /// and the key before.
-    pub fn others(&self, config: &Config, tried: Option<[u8; 32]>) -> Vec<[u8; 32]> {
-        let files = [read(config), read_beside(config)];
-        let mut others: Vec<_> = files.into_iter().filter_map(|key| key.ok().flatten()).collect();
-        others.extend(self.lock().old.filter(|old| !others.contains(old)));
+    /// What else may be right where `tried` was refused: the key that lies beside the cluster's, or both where they
+    /// have just been changed.
+    pub fn others(&self, tried: Option<[u8; 32]>) -> Vec<[u8; 32]> {
+        let files = self.lock().files.clone();
+        let mut others: Vec<_> = match files {
+            Some(files) => files.looked_at().keys().copied().collect(),
+            None => read(&self.config).ok().flatten().into_iter().collect(),
+        };
         others.retain(|other| Some(*other) != tried);
         others
     }
@@ -192,20 +218,19 @@ impl Keys {
     /// A server has taken this key, and not the one before.
     pub fn took(&self, key: [u8; 32]) {
         let mut known = self.lock();
-        if known.now != Some(key) {
-            known.old = known.now.replace(key);
-            tracing::warn!("the cluster key has changed: the new one is used from now on");
+        if known.files.is_none() {
+            known.files = KeyFiles::of(&self.config, Some(key));
         }
         known.has_complained = false;
     }
 
     /// Says once in the log why a server does not let us in, until one does.
-    pub fn complain(&self, server: &str, config: &Config, why: &Errno) {
+    pub fn complain(&self, server: &str, why: &Errno) {
         if std::mem::replace(&mut self.lock().has_complained, true) {
             return;
         }
         let why = if why.reason.is_empty() { why.text() } else { &why.reason };
-        match &config.key_file {
+        match &self.config.key_file {
             Some(file) => tracing::error!(
                 "server {server} refuses us: {why}; hint: {} is read again at each attempt: copy the \
                  cluster's key there",
@@ -216,7 +241,7 @@ impl Keys {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -275,7 +300,7 @@ mod tests {
         let file = dir.join("key");
         let config = Arc::new(config(&file));
         write(&file, 1);
-        let keys = ServerKeys::of(&config, Some([1; 32])).unwrap();
+        let keys = KeyFiles::of(&config, Some([1; 32])).unwrap();
         // As if the files had not been looked at for long.
         let now = || {
             keys.seen.lock().unwrap().looked = None;
@@ -294,6 +319,13 @@ mod tests {
         assert_eq!(now(), (2, Some(1)));
         std::fs::write(beside(&file), "half of a k").unwrap();
         assert_eq!(now(), (2, Some(1)), "what is no key is not taken for one");
+        // Nor is one that others may read, until they may not.
+        write(&beside(&file), 4);
+        let mode = |mode| std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(beside(&file), mode(0o644)).unwrap();
+        assert_eq!(now(), (2, Some(1)));
+        std::fs::set_permissions(beside(&file), mode(0o600)).unwrap();
+        assert_eq!(now(), (2, Some(4)));
         std::fs::remove_file(beside(&file)).unwrap();
         assert_eq!(now(), (2, None));
         write(&beside(&file), 2);
@@ -302,23 +334,23 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_refused_is_read_again_and_the_one_before_is_kept() {
+    fn a_key_that_was_refused_is_read_again_and_the_one_before_is_forgotten() {
         let dir = std::env::temp_dir().join(format!("covey-keys-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let file = dir.join("key");
         let config = config(&file);
         write(&file, 1);
-        let keys = Keys::new(Some([1; 32]));
-        assert_eq!(keys.others(&config, keys.now()), [[0; 32]; 0], "nothing else is known");
+        let keys = Keys::new(&Arc::new(config.clone()), Some([1; 32]));
+        assert_eq!(keys.others(keys.now()), [[0; 32]; 0], "nothing else is known");
         write(&file, 2);
-        assert_eq!(keys.others(&config, keys.now()), [[2; 32]]);
-        keys.took([2; 32]);
+        assert_eq!(keys.now(), Some([1; 32]), "it is not looked at all the time");
+        assert_eq!(keys.others(keys.now()), [[2; 32]]);
         assert_eq!(keys.now(), Some([2; 32]));
-        // A server that has not started anew wants the old one.
-        assert_eq!(keys.others(&config, keys.now()), [[1; 32]]);
-        // So may one that is to be replaced.
+        // One that is to replace it, or was replaced by it, is tried as well: until it is retired.
         write(&beside(&file), 3);
-        assert_eq!(keys.others(&config, keys.now()), [[3; 32], [1; 32]]);
+        assert_eq!(keys.others(keys.now()), [[3; 32]]);
+        std::fs::remove_file(beside(&file)).unwrap();
+        assert_eq!(keys.others(keys.now()), [[0; 32]; 0]);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

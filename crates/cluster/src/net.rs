@@ -58,7 +58,7 @@ impl ClusterNet {
     /// The network of `config`; `key` is proven to nodes that are not on this machine. Must be
     /// called inside the runtime that is to run the connections.
     pub fn new(config: Arc<Config>, key: Option<[u8; 32]>) -> ClusterNet {
-        let keys = Arc::new(Keys::new(key));
+        let keys = Arc::new(Keys::new(&config, key));
         crate::pace::begin(&config);
         let (followed, called) = (Arc::default(), "".into());
         ClusterNet {
@@ -121,13 +121,13 @@ impl ClusterNet {
                 Err(error) => return Err(error),
             };
             // The key may have been changed since it was read.
-            for key in keys.others(&config, tried) {
+            for key in keys.others(tried) {
                 if let Ok(conn) = dial_any(&addresses, whom, Some(key), &runtime).await {
                     keys.took(key);
                     return Ok(conn);
                 }
             }
-            keys.complain(&server, &config, &refusal);
+            keys.complain(&server, &refusal);
             Err(refusal)
         })
     }
@@ -217,7 +217,8 @@ pub async fn dial_bulk(
     let runtime = Handle::current();
     if config.pacing.is_on {
         crate::pace::begin(config);
-        let (config, keys) = (Arc::new(config.clone()), Arc::new(Keys::new(key)));
+        let config = Arc::new(config.clone());
+        let keys = Arc::new(Keys::new(&config, key));
         crate::pace::followed().follow(&config, server, &keys, &runtime);
     }
     let addresses = addresses(config, server)?;

@@ -8,7 +8,7 @@ use super::lobby::porch::{self, Arrival};
 use super::lobby::{ATTACH_PATIENCE, Guest, Lobby};
 use super::place::{Clients, Conversation};
 use bytes::BytesMut;
-use covey_cluster::key::ServerKeys;
+use covey_cluster::key::KeyFiles;
 use covey_io::os::net::{Address, Listener, Stream, error_text, pacing, welcome};
 use covey_io::os::{credentials, limits, run};
 use covey_ninep::auth::KeyRing;
@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// The cluster keys, if this server has one.
-    pub keys: Option<Arc<ServerKeys>>,
+    pub keys: Option<Arc<KeyFiles>>,
     /// Whether nobody gets in without proving it.
     pub require_key: bool,
     /// A lesser key, which opens one of the trees: what is made of the cluster keys.

@@ -15,7 +15,7 @@ pub use put::{Removed, list, put, remove};
 use crate::lobby::Lobby;
 use crate::node::wait_for_end;
 use crate::{accept, config};
-use covey_cluster::key::ServerKeys;
+use covey_cluster::key::KeyFiles;
 use covey_io::disk::{self, DiskFile};
 use covey_io::os::file::DataFile;
 use covey_io::os::limits;
@@ -64,7 +64,7 @@ pub async fn serve(
             None => "users of this machine",
         };
         say(&format!("serves images of {} at {} to {whom}", dir.display(), listener.address()));
-        let keys = token.map(ServerKeys::fixed);
+        let keys = token.map(KeyFiles::fixed);
         let config = accept::Config { keys, require_key: token.is_some(), ..Default::default() };
         task::spawn(accept::serve_tree(listener, tree.clone(), config, lobby.clone()));
     }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::net as wires;
 use crate::{accept, boot, data, fs, identity as who, lobby, meta, place, tree, views, vol, xcpu};
 use anyhow::{Context, bail};
-use covey_cluster::key::{ServerKeys, read as read_key};
+use covey_cluster::key::{KeyFiles, read as read_key};
 use covey_cluster::net::{self, ClusterNet};
 use covey_cluster::tuned::TuneFile;
 use covey_io::disk::Disk;
@@ -94,7 +94,7 @@ pub async fn serve_with(
     let config = Arc::new(config.clone());
     let msize = Some(covey_cluster::tuned::msize(tune));
     let net = Arc::new(ClusterNet::new(config.clone(), key));
-    let keys = ServerKeys::of(&config, key);
+    let keys = KeyFiles::of(&config, key);
     let (parts, names) = build(&config, &node, net.clone())?;
     views::bind(&names, &config, &net)?;
     let wires = wires::bind(&names, &config, name, net.clone(), tune)?;

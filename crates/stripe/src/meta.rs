@@ -428,7 +428,7 @@ impl<K: Kv> Store<K> {
             Op::Cluster {} => Ok(self.cluster()),
             Op::Stores {} => self.store_states(),
             Op::Places {} => Ok(self.place_states()),
-            Op::Quotas {} => self.quotas(caller),
+            Op::Quotas { kind, id, count_max } => self.quotas(caller, (*kind, *id), *count_max),
             Op::Exist { ids } => self.exist(&ids.0),
             Op::Lookup { parent, name, ahead, content } => {
                 self.lookup(caller, *parent, name, (*ahead, *content))

@@ -448,8 +448,9 @@ operations! {
         89 Recount {} [logged],
         /// server's own: counts up to `rows_max` more of the files that were there before the first limit
         90 CountOwned { rows_max: u32 } [logged own],
-        /// read: limits, and what is owned: all for the owner of the root directory, else the caller's
-        91 Quotas {},
+        /// read: limits, and what is owned, from this user (kind 0) or group (1) on: all for the owner of the root
+        /// directory, else the caller's
+        91 Quotas { kind: u8, id: u32, count_max: u16 },
         /// sets an extended attribute; flags: see `xattr`
         40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 } [logged grows owner] content(id),
         /// removes an extended attribute
@@ -524,7 +525,7 @@ messages! {
         82 Stores { stores: List<StoreState> },
         /// which I/O servers get new files
         87 Places { places: List<Place> },
-        /// limits, and what is owned; whether all files are counted
+        /// limits, and what is owned, in order; whether all files are counted. None: there are no more
         91 Quotas { quotas: List<Quota>, is_whole: bool },
         /// an extended attribute's value
         20 Xattr { value: Payload },

@@ -181,6 +181,12 @@ async fn rotate(config: &Config, checks: Checks, context: &Context) -> Result<()
         .hint("`covey keygen --next` makes it; copy it to every node"));
     };
     if checks == Checks::Made {
+        if !is_newer(&next_file, &file) {
+            let what = format!("cannot rotate the key: {} is the older one", next_file.display());
+            return Err(Error::user(what).hint(
+                "it was rotated already, perhaps: `covey key retire` forgets the older one",
+            ));
+        }
         must_take(config, next, "rotate the key", "the next key").await?;
     }
     exchange(&file, &next_file)?;
@@ -207,6 +213,12 @@ async fn retire(config: &Config, checks: Checks, context: &Context) -> Result<()
             .hint("one key is taken, the cluster's"));
     };
     if checks == Checks::Made {
+        if is_newer(&file, &key_file(config)?) {
+            let what = format!("cannot retire the key: {} is the newer one", file.display());
+            let hint =
+                "`covey key rotate` makes it this node's key; to give it up, remove the file";
+            return Err(Error::user(what).hint(hint));
+        }
         must_take(config, now, "retire the key", "the cluster's key").await?;
     }
     std::fs::remove_file(&file).cannot(|| format!("remove {}", file.display()))?;
@@ -263,6 +275,12 @@ fn key_file(config: &Config) -> Result<PathBuf> {
         Error::user(format!("cannot use a key: {} names no key_file", config.file.display()))
             .hint("a cluster on one machine needs none: the kernel says who its users are")
     })
+}
+
+/// Whether a file was written after another: a key that was copied here to replace the other, and has not yet.
+fn is_newer(one: &Path, other: &Path) -> bool {
+    let written = |file: &Path| std::fs::metadata(file).and_then(|meta| meta.modified()).ok();
+    written(one).zip(written(other)).is_some_and(|(one, other)| one > other)
 }
 
 /// In one step: whoever reads finds two keys at any time.

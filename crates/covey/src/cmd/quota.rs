@@ -102,8 +102,7 @@ async fn change(session: &Session, set: &Set, context: &Context) -> Result<()> {
     let Some((kind, id)) = set.whose.find()? else {
         return Err(Error::user("cannot set a quota: whose?").hint("name --user or --group"));
     };
-    let (known, _) = session.fs.quotas(&session.who).await.cannot(|| "ask for the quotas")?;
-    let known = known.into_iter().find(|known| (known.kind, known.id) == (kind, id));
+    let known = session.fs.quota(&session.who, (kind, id)).await.cannot(|| "ask for the quota")?;
     let (bytes_max, files_max) = (quota::NO_LIMIT, quota::NO_LIMIT);
     let known = known.unwrap_or(Quota { kind, id, bytes_max, files_max, ..Quota::default() });
     let wanted = Quota {

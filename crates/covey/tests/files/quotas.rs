@@ -94,9 +94,14 @@ fn a_user_meets_the_quota_and_what_is_counted_is_what_a_walk_finds_after_kills_t
     must_pass_the_quota(&dir, "mkdir sub");
     must(&dir, "rm before-0 && mkdir sub");
     must_pass_the_quota(&dir, "head -c 4194304 /dev/zero > during-0");
+    // What was refused takes no space, whatever the file's mode says and whichever call it was.
+    must(&dir, "rm before-1 before-2");
+    must_pass_the_quota(&dir, "(umask 0222; head -c 4194304 /dev/zero > unwritable)");
+    must_pass_the_quota(&dir, "fallocate -l 100M during-2");
     let on_disks = bytes_of_objects(&cluster);
     let (_, bytes) = found(&dir);
     assert!(on_disks <= bytes, "{on_disks} bytes on the I/O servers, {bytes} in files");
+    must(&dir, "rm -f unwritable && cp during-3 before-1 && cp during-3 before-2");
     must_pass_the_quota(&dir, "truncate -s 100M during-1");
     must(&dir, "rm during-0 && head -c 1000000 /dev/zero > sub/large");
     fs::write(dir.join("roots"), vec![1; 5 << 20]).unwrap();

@@ -43,7 +43,7 @@ fn write_files(dir: &Path, count: u64) {
 }
 
 fn content(index: u64) -> Vec<u8> {
-    noise(index, if index % 4 == 0 { STRIPED } else { BYTES })
+    noise(index, if index.is_multiple_of(4) { STRIPED } else { BYTES })
 }
 
 fn check_files(dir: &Path, count: u64) {

@@ -140,6 +140,8 @@ fn a_key_is_replaced_node_by_node_while_all_of_them_work_and_the_old_one_is_wort
     }
     until("all nodes take both keys", || keyed.all_say("n1", "takes it", "takes it"));
     works_on("the mount works with two keys");
+    let early = keyed.try_covey("n2", &["key", "retire"]);
+    assert!(!early.ok && early.stderr.contains("is the newer one"), "{early}");
 
     let (old, source) = (dir.path().join("old"), dir.path().join("source"));
     keyed.copy(&keyed.key("n1"), &old);
@@ -153,6 +155,8 @@ fn a_key_is_replaced_node_by_node_while_all_of_them_work_and_the_old_one_is_wort
             keyed.covey(client, &["ping"]);
         }
         works_on("the mount works while the key is replaced");
+        let again = keyed.try_covey(node, &["key", "rotate"]);
+        assert!(!again.ok && again.stderr.contains("is the older one"), "{again}");
     }
     assert_ne!(fs::read(&old).unwrap(), fs::read(keyed.key("n3")).unwrap());
     until("the new key is the first everywhere", || {

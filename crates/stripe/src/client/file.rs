@@ -75,6 +75,9 @@ struct State {
     /// The metadata server's answer to the last that it was told of beside a write: whether it came.
     told: Option<Told>,
     pinned: pin::Pinned,
+    /// A quota has refused a write whose bytes may be on I/O servers; when such were cut last.
+    owes_cut: bool,
+    cut_at: Option<Instant>,
 }
 
 type Told = future::Shared<BoxFuture<bool>>;
@@ -114,6 +117,8 @@ impl OpenFile {
             written: dense::Written::default(),
             told: None,
             pinned: pin::Pinned::default(),
+            owes_cut: false,
+            cut_at: None,
         };
         let (is_privileged, state) = (AtomicBool::default(), Mutex::new(state));
         let striping = striping.clone();
@@ -333,6 +338,7 @@ impl OpenFile {
     /// Tells the metadata server of written content it has not heard of. Afterwards the file has
     /// another version than before what was written.
     pub async fn flush(&self, fs: &Shared) -> Result<()> {
+        self.give_back(fs).await;
         self.tell_dense(fs).await;
         let told = self.lock().told.clone();
         if let Some(told) = told {

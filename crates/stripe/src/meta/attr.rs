@@ -49,9 +49,7 @@ impl<K: Kv> Store<K> {
         check_owner(caller, &stored.inode, &asked)?;
         check_mode(caller, &stored.inode, &asked)?;
         check_times(caller, &stored.inode, &asked)?;
-        if asked.has(set::GID) {
-            self.must_have_room_in(request, &stored.inode, gid)?;
-        }
+        self.check_room(request, &stored, &asked, size)?;
         if mask & !set::SIZE_OF_OPEN == 0 {
             return self.chown_to_nobody_else(request, stored);
         }
@@ -109,6 +107,29 @@ impl<K: Kv> Store<K> {
         check(&request.caller, inode, access::WRITE)
     }
 
+    /// What a quota says, and all else that refuses a size: nothing is counted before that.
+    fn check_room(
+        &self,
+        request: &Request,
+        stored: &Stored,
+        asked: &Asked,
+        size: u64,
+    ) -> Result<(), Fault> {
+        let inode = &stored.inode;
+        if asked.has(set::GID) {
+            self.must_have_room_in(request, inode, asked.gid)?;
+        }
+        if !asked.has(set::SIZE) || size <= inode.size {
+            return Ok(());
+        }
+        let uid = if asked.has(set::UID) { asked.uid } else { inode.uid };
+        let gid = if asked.has(set::GID) { asked.gid } else { inode.gid };
+        if inode.epoch == u32::MAX && self.is_in_doubt(stored) {
+            return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
+        }
+        self.must_have_room(request, (uid, gid), (0, size - inode.size))
+    }
+
     /// Sets the size; the new epoch when data servers must be told.
     fn resize(
         &mut self,
@@ -119,7 +140,6 @@ impl<K: Kv> Store<K> {
         stored.inode.mtime = request.now;
         written_by(&request.caller, &mut stored.inode);
         if size >= stored.inode.size {
-            self.must_have_room_to(request, &stored.inode, size)?;
             // The size was larger once, perhaps: then something is cut all the same.
             let cut = self.clear_doubt(stored, size)?;
             stored.inode.sparse |= size > stored.inode.size;

@@ -16,6 +16,7 @@ use super::keys::{self, Stored};
 use super::{Applied, Store, done};
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Quota, ROOT, Reply, Request};
+use bytes::BufMut;
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, List, Reader};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,9 @@ pub mod quota {
 }
 
 /// Owners that may have a limit at once.
-const LIMITS_MAX: usize = 64 * 1024;
+const LIMITS_MAX: usize = 60_000;
+/// Owners in one answer.
+const TOLD_MAX: u16 = 8192;
 
 /// User or group, and its number.
 type Who = (u8, u32);
@@ -132,7 +135,8 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::EINVAL, format!("there are no quotas of kind {}", wanted.kind));
         }
         let limits = self.quotas.as_ref().map_or(0, |quotas| quotas.limits.len());
-        if limits >= LIMITS_MAX && has_limit(wanted) {
+        let is_known = self.quotas.as_ref().is_some_and(|quotas| quotas.limits.contains(&who));
+        if limits >= LIMITS_MAX && has_limit(wanted) && !is_known {
             let text = format!("{LIMITS_MAX} users and groups have a limit already");
             return refuse(Errno::ENOSPC, text);
         }
@@ -166,6 +170,7 @@ impl<K: Kv> Store<K> {
         let from = keys::inode(quotas.passed.saturating_add(1));
         let mut last = None;
         let mut left = rows_max.max(1);
+        let mut found = Vec::new();
         let mut visit = |key: &[u8], value: &[u8]| {
             let Some(id) = key.strip_prefix(b"i").and_then(|rest| keys::number_of(rest).ok())
             else {
@@ -173,13 +178,14 @@ impl<K: Kv> Store<K> {
             };
             // What is damaged nobody owns until it is repaired, and counted anew.
             if let Some(stored) = decoded::<Stored>(value) {
-                quotas.add(owner(&stored.inode), bytes_in(&stored.inode));
+                found.push((owner(&stored.inode), bytes_in(&stored.inode)));
             }
             last = Some(id);
             left -= 1;
             left > 0
         };
         self.kv.scan(&from, &mut visit).map_err(Fault::Broken)?;
+        found.into_iter().for_each(|(owner, bytes)| quotas.add(owner, bytes));
         let is_end = left > 0;
         quotas.passed = if is_end { Id::MAX } else { last.unwrap_or(Id::MAX) };
         self.put_passed()?;
@@ -193,16 +199,24 @@ impl<K: Kv> Store<K> {
         }
     }
 
-    /// What users and groups own: all of them for root and the owner of the root directory, else the caller's own.
-    pub(super) fn quotas(&self, caller: &Caller) -> Result<Applied, Fault> {
+    /// What users and groups own, in order: all of them for root and the owner of the root directory, else the caller's
+    /// own.
+    pub(super) fn quotas(
+        &self,
+        caller: &Caller,
+        from: Who,
+        count_max: u16,
+    ) -> Result<Applied, Fault> {
         let sees_all = caller.owns(&self.stored(ROOT)?.inode);
         let is_shown = |quota: &&Quota| match quota.kind {
             _ if sees_all => true,
             quota::USER => quota.id == caller.uid,
             _ => caller.is_in(quota.id),
         };
-        let all = self.quotas.iter().flat_map(|quotas| quotas.owned.values());
-        let quotas = List(all.filter(is_shown).copied().collect());
+        let count_max = usize::from(count_max.min(TOLD_MAX));
+        let all = self.quotas.iter().flat_map(|quotas| quotas.owned.range(from..));
+        let shown = all.map(|(_, quota)| quota).filter(is_shown).take(count_max);
+        let quotas = List(shown.copied().collect());
         let is_whole = !self.has_owners_to_count();
         Ok(Applied::Reply(Reply::Quotas { quotas, is_whole }))
     }
@@ -244,8 +258,16 @@ impl<K: Kv> Store<K> {
             return Ok(());
         }
         let Some(quota) = quotas.owned.get(&who) else { return Ok(()) };
-        let word = if who.0 == quota::USER { "user" } else { "group" };
-        let (id, limit) = (quota.id, quota.files_max);
+        let is_user = who.0 == quota::USER;
+        let word = if is_user { "user" } else { "group" };
+        let (caller, id) = (&request.caller, quota.id);
+        let is_passed = (files > 0 && quota.files.saturating_add(files) > quota.files_max)
+            || (bytes > 0 && quota.bytes.saturating_add(bytes) > quota.bytes_max);
+        // What somebody else owns is not everybody's to know.
+        if is_passed && !(if is_user { caller.uid == id } else { caller.is_in(id) }) {
+            return refuse(Errno::EDQUOT, format!("the quota of {word} {id} is passed"));
+        }
+        let limit = quota.files_max;
         if files > 0 && quota.files.saturating_add(files) > limit {
             let text = format!("{word} {id} has {} files, the quota is {limit}", quota.files);
             return refuse(Errno::EDQUOT, text);
@@ -285,10 +307,12 @@ impl<K: Kv> Store<K> {
         }
     }
 
-    /// A damaged row was removed: whose file it was is not known.
+    /// A damaged row was removed: whose file it was is not known, or what somebody owns.
     pub(super) fn owner_is_gone(&mut self, key: &[u8]) -> Result<(), Fault> {
         match &mut self.quotas {
-            Some(quotas) if key.starts_with(b"i") => quotas.forget_counts(),
+            Some(quotas) if key.starts_with(b"i") || key.starts_with(b"q") => {
+                quotas.forget_counts();
+            }
             _ => return Ok(()),
         }
         self.put_passed()
@@ -352,7 +376,7 @@ fn has_limit(quota: &Quota) -> bool {
 
 fn key((kind, id): Who) -> Vec<u8> {
     let mut key = vec![b'q', kind];
-    key.extend_from_slice(&id.to_be_bytes());
+    key.put_u32(id);
     key
 }
 

@@ -84,7 +84,9 @@ impl<K: Kv> Store<K> {
         let open = |mask: u8| -> Vec<u16> {
             all.clone().filter(|&server| is_open(server, mask)).collect()
         };
-        let fits = |servers: &Vec<u16>| distribution::check_fewer(hint, servers.len()).is_ok();
+        let fits = |servers: &Vec<u16>| {
+            !servers.is_empty() && distribution::check_fewer(hint, servers.len()).is_ok()
+        };
         CHOICES.into_iter().map(open).find(fits).unwrap_or_else(|| all.clone().collect())
     }
 }

@@ -1,7 +1,7 @@
 //! Which I/O servers new files are dealt to.
 
 use crate::lab::*;
-use covey_stripe::distribution::{TWOD_STRIPE, VARSTRIP};
+use covey_stripe::distribution::{BASIC, TWOD_STRIPE, VARSTRIP};
 use covey_stripe::meta::place::{AWAY, CLOSED, FULL};
 use covey_stripe::ops::{Id, Op, ROOT, Reply, StripingHint};
 use covey_wire::List;
@@ -72,6 +72,21 @@ fn where_there_are_fewer_servers_a_file_is_laid_out_on_those_unless_its_layout_n
     let firsts: BTreeSet<u16> =
         dealt(&mut lab, three, "g").iter().map(|servers| servers[0]).collect();
     assert_eq!(firsts, BTreeSet::from([1, 3]));
+}
+
+#[test]
+fn files_of_every_kind_are_made_where_no_server_is_open() {
+    let mut lab = Lab::default();
+    let basic = StripingHint { kind: BASIC, strip_bytes: 0, server_count: 0, params: List(vec![]) };
+    let basic = directory(&mut lab, "basic", basic);
+    let all = directory(&mut lab, "all", StripingHint::progressive(64 << 10, 0));
+    for state in [FULL, CLOSED, AWAY, FULL | CLOSED | AWAY] {
+        (0..4).for_each(|server| place(&mut lab, server, state));
+        assert_eq!(all_of(&dealt(&mut lab, basic, &state.to_string())), [0, 1, 2, 3]);
+        assert_eq!(all_of(&dealt(&mut lab, all, &state.to_string())), [0, 1, 2, 3]);
+    }
+    place(&mut lab, 2, FULL);
+    assert_eq!(all_of(&dealt(&mut lab, basic, "last")), [2]);
 }
 
 #[test]

@@ -13,9 +13,17 @@ use std::collections::BTreeMap;
 type Owned = BTreeMap<(u8, u32), (u64, u64)>;
 
 fn quotas(lab: &mut Lab) -> (Vec<Quota>, bool) {
-    match lab.reply(0, Op::Quotas {}) {
-        Reply::Quotas { quotas, is_whole } => (quotas.0, is_whole),
-        other => panic!("{other:?}"),
+    let (mut all, mut from) = (Vec::new(), (0, 0));
+    loop {
+        let (kind, id) = from;
+        match lab.reply(0, Op::Quotas { kind, id, count_max: 2 }) {
+            Reply::Quotas { quotas, is_whole } => {
+                let Some(last) = quotas.0.last().copied() else { return (all, is_whole) };
+                all.extend(quotas.0);
+                from = (last.kind, last.id + 1);
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -173,6 +181,17 @@ fn a_group_has_a_quota_of_its_own_and_files_come_into_it_by_chgrp() {
 }
 
 #[test]
+fn a_change_that_is_refused_moves_no_count() {
+    let mut lab = limited(NO_LIMIT, 1000);
+    let id = lab.file("f").id;
+    let before = owned(&mut lab);
+    let set = Attributes { gid: 50, size: 5000, ..attributes(id, set::GID | set::SIZE) };
+    assert_eq!(lab.code(0, set.into()), Errno::EDQUOT);
+    assert_eq!(owned(&mut lab), before);
+    assert_eq!(owned(&mut lab), scanned(&lab));
+}
+
+#[test]
 fn only_the_owner_of_the_root_directory_sets_quotas_and_others_see_their_own() {
     let mut lab = limited(10, NO_LIMIT);
     assert_eq!(limit(&mut lab, (GROUP, 50), 20, NO_LIMIT), 0);
@@ -257,11 +276,14 @@ impl Storm {
         }
         let at = self.rng.index(self.files.len());
         let (id, end) = (self.files[at], self.rng.below(20_000));
-        let op = match self.rng.below(7) {
+        let op = match self.rng.below(8) {
             0 => truncate(id, end),
             1 => Op::Extend { id, epoch: self.epoch(id), end, hole: false },
             2 => Attributes { uid: BOB, gid: 50, ..attributes(id, set::UID | set::GID) }.into(),
             3 => Attributes { gid: 50, ..attributes(id, set::GID) }.into(),
+            6 => {
+                Attributes { gid: 50, size: end * 4, ..attributes(id, set::GID | set::SIZE) }.into()
+            }
             4 => return self.append(id, end),
             5 => Op::Link { id, parent: ROOT, name: format!("link{step}").as_str().into() },
             _ => {

@@ -369,7 +369,7 @@ const REFUSALS: &[Row] = &[
         lab.reply(0, Op::SetQuota { quota: Quota { kind: 2, ..Quota::default() } })
     }),
     ("{LIMITS_MAX} users and groups have a limit already", Errno::ENOSPC, |lab| {
-        for id in 0..64 << 10 {
+        for id in 0..60_000 {
             limit(lab, (quota::USER, id), 1, 1);
         }
         lab.reply(0, Op::SetQuota { quota: Quota { kind: quota::GROUP, ..Quota::default() } })
@@ -393,6 +393,15 @@ const REFUSALS: &[Row] = &[
             lab.reply(0, truncate(id, 10))
         },
     ),
+    ("the quota of {word} {id} is passed", Errno::EDQUOT, |lab| {
+        limit(lab, (quota::USER, BOB), quota::NO_LIMIT, 9);
+        count_all(lab);
+        let id = lab.create(ROOT, "f", mode::REGULAR | 0o666).id;
+        let uid = BOB;
+        lab.reply(0, Attributes { uid, ..attributes(id, set::UID) }.into());
+        lab.caller = user(ALICE, &[ALICE]);
+        lab.reply(0, truncate(id, 10))
+    }),
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::Place { server: 4, state: 0 })
     }),

@@ -16,6 +16,10 @@ use covey_ninep::tree::Errno;
 use covey_wire::Bytes;
 use futures_util::future::{Either, select, try_join_all};
 use std::pin::pin;
+use std::time::Duration;
+
+/// How often what a quota refused is cut while more of it comes.
+const CUT_EVERY: Duration = Duration::from_secs(1);
 
 impl OpenFile {
     /// Allocates, frees or zeroes a range; see [`crate::client::File::fallocate`].
@@ -50,6 +54,7 @@ impl OpenFile {
     ) -> Result<()> {
         self.makes_hole();
         let inode = self.mark(fs, who, epoch, 0).await?;
+        self.lock().begun = Some(epoch);
         let inline_end = end.min(u64::from(inode.inline));
         if how.zeroes() && offset < inline_end {
             // What lies with the metadata takes no space of its own. A truncation may have come since:
@@ -96,13 +101,37 @@ impl OpenFile {
     }
 
     /// A quota has refused the size that a write would have made: what it has left beyond the end on the I/O servers would
-    /// take space that is nobody's. Others may be writing there, and are not refused: so it is cut by a new epoch.
+    /// take space that is nobody's. Others may be writing there, and are not refused: so it is cut by a new epoch, which
+    /// has its price for them. Who goes on and on is cut once a second, and when the file is closed.
+    pub(super) async fn was_refused(&self, fs: &Shared) {
+        let now = fs.net.now();
+        let is_due = {
+            let mut state = self.lock();
+            let is_due = state.cut_at.is_none_or(|at| now.duration_since(at) >= CUT_EVERY);
+            state.owes_cut = true;
+            is_due
+        };
+        if is_due {
+            self.give_back(fs).await;
+        }
+    }
+
+    /// Cuts what refused writes have left, if anything.
     pub(super) async fn give_back(&self, fs: &Shared) {
-        if self.is_pinned() {
+        if !std::mem::take(&mut self.lock().owes_cut) {
             return;
         }
+        self.lock().cut_at = Some(fs.net.now());
+        let is_all_inline = {
+            let state = self.lock();
+            state.size.max(1) <= self.inline_bytes() && state.begun != Some(state.epoch)
+        };
+        if is_all_inline || self.is_pinned() {
+            return;
+        }
+        // Whoever has it open may write, whatever its mode says by now.
         let fence = Op::Fence { id: self.id };
-        if let Ok(Reply::Node { inode }) = fs.session.change(&self.writer(), fence).await {
+        if let Ok(Reply::Node { inode }) = fs.session.change(&Caller::default(), fence).await {
             self.refresh(&inode);
         }
     }

@@ -39,7 +39,7 @@ impl<'a> Tries<'a> {
                 self.file.learn_epoch(self.fs, self.epoch, self.started).await?;
             }
             Err(error) if error.code() == Errno::EDQUOT => {
-                self.file.give_back(self.fs).await;
+                self.file.was_refused(self.fs).await;
                 return Err(error);
             }
             other => return other.map(Some),
