@@ -43,7 +43,7 @@ pub fn message(data: &[u8]) {
 pub fn server(data: &[u8]) {
     let Some((dialect, data)) = choose(data) else { return };
     let tree = Rc::new(MemoryTree::default());
-    let config = Config { msize: 8192, key: Some([1; 32]), ..Config::default() };
+    let config = Config { msize: 8192, key: Some([1; 32].into()), ..Config::default() };
     let mut session = Session::new(tree, Peer::default(), config);
     let version = Message::Tversion { msize: 8192, version: dialect.version().into() };
     let (uname, aname, n_uname) = ("u".into(), "".into(), Number(NONUNAME));
