@@ -525,7 +525,7 @@ messages! {
         82 Stores { stores: List<StoreState> },
         /// which I/O servers get new files
         87 Places { places: List<Place> },
-        /// limits, and what is owned, in order; whether all files are counted. None: there are no more
+        /// limits, and what is owned, in order, none where there are no more; whether all files are counted
         91 Quotas { quotas: List<Quota>, is_whole: bool },
         /// an extended attribute's value
         20 Xattr { value: Payload },
