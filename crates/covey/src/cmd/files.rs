@@ -56,7 +56,8 @@ fn json_of(one: &Held) -> serde_json::Value {
     })
 }
 
-fn line(one: &Held) -> String {
+/// A file in words: its paths, and how much of it lies there.
+pub fn line(one: &Held) -> String {
     let most = if one.inode.sparse { "up to " } else { "" };
     let (paths, size) = (paths_in_words(&one.paths), one.inode.size);
     format!("{paths}: {most}{} of {size} bytes", one.bytes)

@@ -217,7 +217,7 @@ impl<K: Kv> Store<K> {
     pub(super) fn count_bytes(&mut self, inode: &Inode, before: u64) {
         let bytes = &mut self.counters.bytes;
         *bytes = bytes.wrapping_sub(before).wrapping_add(inode.size);
-        self.owns_size(inode, before, inode.size);
+        self.owns_size(inode, before);
     }
 
     /// A write ended at `end`. One to 0 is about to go where only the I/O servers are.

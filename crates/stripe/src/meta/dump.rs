@@ -118,7 +118,8 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
     }])
 }
 
-fn row<T: Field>(value: &[u8]) -> Option<T> {
+/// A row's record; None for one that cannot be read.
+pub(super) fn row<T: Field>(value: &[u8]) -> Option<T> {
     let mut reader = Reader::new(value.to_vec().into());
     if reader.u8().ok()? != keys::ROW_VERSION {
         return None;

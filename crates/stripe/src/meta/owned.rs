@@ -11,6 +11,7 @@
 //! [`Op::CountOwned`]: crate::ops::Op::CountOwned
 
 use super::attr::must_own;
+use super::dump::row;
 use super::fault::{Fault, refuse};
 use super::keys::{self, Stored};
 use super::{Applied, Store, done};
@@ -18,7 +19,7 @@ use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Quota, ROOT, Reply, Request};
 use bytes::BufMut;
 use covey_ninep::tree::Errno;
-use covey_wire::{Field, List, Reader};
+use covey_wire::List;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whose a quota is, and the limit that is none.
@@ -61,7 +62,7 @@ impl Quotas {
             if key.first() != Some(&b'q') {
                 return false;
             }
-            match decoded::<Quota>(value) {
+            match row::<Quota>(value) {
                 Some(quota) => drop(owned.insert((quota.kind, quota.id), quota)),
                 None => damaged = true,
             }
@@ -177,7 +178,7 @@ impl<K: Kv> Store<K> {
                 return false;
             };
             // What is damaged nobody owns until it is repaired, and counted anew.
-            if let Some(stored) = decoded::<Stored>(value) {
+            if let Some(stored) = row::<Stored>(value) {
                 found.push((owner(&stored.inode), bytes_in(&stored.inode)));
             }
             last = Some(id);
@@ -261,25 +262,25 @@ impl<K: Kv> Store<K> {
         let is_user = who.0 == quota::USER;
         let word = if is_user { "user" } else { "group" };
         let (caller, id) = (&request.caller, quota.id);
-        let is_passed = (files > 0 && quota.files.saturating_add(files) > quota.files_max)
-            || (bytes > 0 && quota.bytes.saturating_add(bytes) > quota.bytes_max);
+        let is_passed =
+            |more: u64, has: u64, limit: u64| more > 0 && has.saturating_add(more) > limit;
+        let is_many = is_passed(files, quota.files, quota.files_max);
+        let (had, limit) = (quota.bytes, quota.bytes_max);
+        if !is_many && !is_passed(bytes, had, limit) {
+            return Ok(());
+        }
         // What somebody else owns is not everybody's to know.
-        if is_passed && !(if is_user { caller.uid == id } else { caller.is_in(id) }) {
+        if !(if is_user { caller.uid == id } else { caller.is_in(id) }) {
             return refuse(Errno::EDQUOT, format!("the quota of {word} {id} is passed"));
         }
-        let limit = quota.files_max;
-        if files > 0 && quota.files.saturating_add(files) > limit {
+        if is_many {
+            let limit = quota.files_max;
             let text = format!("{word} {id} has {} files, the quota is {limit}", quota.files);
             return refuse(Errno::EDQUOT, text);
         }
-        let (had, limit) = (quota.bytes, quota.bytes_max);
-        if bytes > 0 && had.saturating_add(bytes) > limit {
-            let text = format!(
-                "{word} {id} has {had} bytes, with {bytes} more the quota {limit} is passed"
-            );
-            return refuse(Errno::EDQUOT, text);
-        }
-        Ok(())
+        let text =
+            format!("{word} {id} has {had} bytes, with {bytes} more the quota {limit} is passed");
+        refuse(Errno::EDQUOT, text)
     }
 
     /// The same of a file that is to reach to `end`.
@@ -318,11 +319,11 @@ impl<K: Kv> Store<K> {
         self.put_passed()
     }
 
-    /// A file has another size.
-    pub(super) fn owns_size(&mut self, inode: &Inode, before: u64, after: u64) {
-        if let Some(quotas) = self.counted(inode.id).filter(|_| before != after) {
+    /// A file has another size than before.
+    pub(super) fn owns_size(&mut self, inode: &Inode, before: u64) {
+        if let Some(quotas) = self.counted(inode.id).filter(|_| before != inode.size) {
             quotas.change(owner(inode), |quota| {
-                quota.bytes = quota.bytes.wrapping_sub(before).wrapping_add(after);
+                quota.bytes = quota.bytes.wrapping_sub(before).wrapping_add(inode.size);
             });
         }
     }
@@ -378,13 +379,4 @@ fn key((kind, id): Who) -> Vec<u8> {
     let mut key = vec![b'q', kind];
     key.put_u32(id);
     key
-}
-
-/// A row's record; None for a damaged one.
-fn decoded<T: Field>(value: &[u8]) -> Option<T> {
-    let mut reader = Reader::new(value.to_vec().into());
-    (reader.u8().ok()? == keys::ROW_VERSION).then_some(())?;
-    let record = T::get((), &mut reader).ok()?;
-    reader.finish().ok()?;
-    Some(record)
 }

@@ -1,10 +1,10 @@
 //! `covey fsck --accept-loss`: an I/O server's disk was replaced, and what it held is given up.
 //! `covey fsck --adopt`: the metadata came back from a copy, and an I/O server takes it for another's.
 
-use crate::cmd::Context;
+use crate::cmd::{Context, files};
 use crate::error::{Cannot, Error, Result};
 use crate::output::counted;
-use covey_stripe::check::{Access, Held, held_by, paths_in_words};
+use covey_stripe::check::{Access, Held, held_by};
 use covey_stripe::client::Fs;
 use covey_stripe::ops::{Op, Reply, StoreState};
 use serde_json::json;
@@ -98,7 +98,5 @@ fn json_of(one: &Held) -> serde_json::Value {
 }
 
 fn line(one: &Held) -> String {
-    let most = if one.inode.sparse { "up to " } else { "" };
-    let (paths, size) = (paths_in_words(&one.paths), one.inode.size);
-    format!("lost: {paths}: {most}{} of {size} bytes", one.bytes)
+    format!("lost: {}", files::line(one))
 }
