@@ -394,10 +394,11 @@ fn storage_has_its_own_network_where_there_are_two() {
     let traffic = all(part, "traffic");
     assert_eq!(traffic.len(), 4, "{part:#}");
     let (one, two) = (&traffic[0], &traffic[1]);
-    // 0.83 MB are written, and read back; a run so short begins and ends between two readings of the counters.
-    assert!(bytes(one, "front", "storage") > 0.5e6, "{one:#}");
+    // 0.83 MB are written, and read back, in phases of some milliseconds; what moves between two readings of the counters
+    // counts for all that they lie between.
+    assert!(bytes(one, "front", "storage") > 0.3e6, "{one:#}");
     assert!(bytes(one, "front", "messages") > 1e6, "{one:#}");
-    assert!(bytes(two, "storage", "storage") > 0.5e6, "{two:#}");
+    assert!(bytes(two, "storage", "storage") > 0.3e6, "{two:#}");
     assert!(bytes(two, "front", "storage") < 0.1e6, "{two:#}");
     assert!(bytes(two, "storage", "messages") < 0.1e6, "{two:#}");
 }

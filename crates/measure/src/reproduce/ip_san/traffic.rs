@@ -21,8 +21,11 @@ use rustix::time::{ClockId, clock_gettime};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// From one reading of the counters to the next.
-const LOOK: Duration = Duration::from_millis(100);
+/// From one reading of the counters to the next: a run of class S is over in a quarter of a second, and reads back in
+/// some milliseconds.
+const fn between_looks(class: Class) -> Duration {
+    Duration::from_millis(if matches!(class, Class::S) { 10 } else { 100 })
+}
 /// The phases that are shown, in their order.
 const PHASES: [&str; 4] = ["steps", "output", "settle", "read"];
 
@@ -65,7 +68,7 @@ async fn measured(bench: &mut Bench, part: &mut Part, class: Class) -> Result<()
     let disks = Disks::up(bench, &wish).await?;
     for (io, place) in RUNS {
         let case = Case { is_cold: place.disk != Disk::Striped, ..Case::new(class, io, place) };
-        let looker = Looker::begin(bench.now()?.clone());
+        let looker = Looker::begin(bench.now()?.clone(), between_looks(class));
         let extras = Extras { tells_phases: true, ..Extras::default() };
         let solved = solve(bench, &disks, &mpi, &case, extras).await;
         let looks = looker.end();
@@ -113,14 +116,14 @@ struct Looker {
 }
 
 impl Looker {
-    fn begin(lab: Lab) -> Looker {
+    fn begin(lab: Lab, pause: Duration) -> Looker {
         let stop = Stop::default();
         let theirs = stop.clone();
         let look = move || {
             let mut looks = Vec::new();
             while !theirs.is_asked() {
                 looks.extend(look(&lab));
-                std::thread::sleep(LOOK);
+                std::thread::sleep(pause);
             }
             looks.extend(look(&lab));
             looks
@@ -306,9 +309,7 @@ fn curves(looks: &[Look], phases: &[Phase], groups: &[Group]) -> Vec<Line> {
         counts.fold(Both::default(), |sum, one| minus(sum, times(one, -1.0)))
     };
     let line = |name: &str, class: usize, other: bool| {
-        let within = looks
-            .windows(2)
-            .filter(|pair| pair[0].at_s >= begin && pair[1].at_s <= end + LOOK.as_secs_f64());
+        let within = looks.windows(2).filter(|pair| pair[0].at_s >= begin && pair[0].at_s <= end);
         let points = within.map(|pair| {
             let moved = minus(total(&pair[1], other), total(&pair[0], other));
             let (from, to) = (pair[0].at_s, pair[1].at_s);
