@@ -16,6 +16,7 @@ mod losses;
 #[cfg(test)]
 mod refusals;
 mod space;
+mod stage;
 mod standing;
 mod syncs;
 mod tree;
@@ -33,9 +34,10 @@ use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List};
 use gone::Gone;
 pub use line::{Line, Node};
+use stage::Part;
 pub use standing::Standing;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
@@ -60,6 +62,10 @@ pub struct DataTree {
     epochs: RefCell<HashMap<Id, u32>>,
     held: RefCell<HashMap<Id, Weak<Object>>>,
     gone: RefCell<Gone>,
+    /// What is being staged: a start forgets it, since a loss of power may have taken what was not synced.
+    staging: RefCell<HashMap<(Id, u32), Rc<Part>>>,
+    /// What is staged, and for which epochs.
+    staged: RefCell<HashMap<Id, BTreeSet<u32>>>,
     /// The connection that each client has said Start on last.
     lines: RefCell<HashMap<u64, Weak<Line>>>,
     unchecked_bytes: Cell<u64>,
@@ -114,6 +120,8 @@ impl DataTree {
             epochs: RefCell::default(),
             held: RefCell::default(),
             gone: RefCell::default(),
+            staging: RefCell::default(),
+            staged: RefCell::default(),
             lines: RefCell::default(),
             unchecked_bytes: Cell::new(u64::MAX / 2),
             standing: Standing::new(identity.clone(), true, 0),
@@ -122,10 +130,16 @@ impl DataTree {
         };
         let mut is_empty = true;
         for low in 0..FANOUT {
-            for (id, epoch, path) in tree.scan(low)? {
+            let found = tree.scan(low)?;
+            for (at, (id, epoch, path)) in found.iter().enumerate() {
                 is_empty = false;
-                tree.note_epoch(id, epoch, &path)?;
+                match found.get(at + 1) {
+                    // Of two names of one object the newer epoch counts: a loss of power within an installation leaves both.
+                    Some((next, ..)) if next == id => tree.disk.remove(path)?,
+                    _ => tree.note_epoch(*id, *epoch),
+                }
             }
+            tree.note_staged(low)?;
         }
         let formatted = match tree.disk.stat(&store.join(IDENTITY_FILE)) {
             Ok(stat) => stat.modified.as_nanos() as u64,
@@ -146,18 +160,21 @@ impl DataTree {
         &self.watch
     }
 
-    /// Takes an object into the index. Of two names of one object (a crash within a cut cannot make
-    /// them, a copied directory can) the newer epoch counts.
-    fn note_epoch(&self, id: Id, epoch: u32, path: &Path) -> std::io::Result<()> {
-        let known = self.epochs.borrow().get(&id).copied();
-        match known {
-            Some(other) if other > epoch => self.disk.remove(path),
-            _ if epoch > 0 => {
-                self.epochs.borrow_mut().insert(id, epoch);
-                Ok(())
-            }
-            _ => Ok(()),
+    /// Takes an object into the index.
+    fn note_epoch(&self, id: Id, epoch: u32) {
+        if epoch > 0 {
+            self.epochs.borrow_mut().insert(id, epoch);
         }
+    }
+
+    /// What was staged before the start.
+    fn note_staged(&self, low: u64) -> std::io::Result<()> {
+        for name in self.disk.list(&self.objects_dir.join(format!("{low:02x}")))? {
+            if let Some((id, epoch)) = stage::staged_for(name.as_encoded_bytes()) {
+                self.staged.borrow_mut().entry(id).or_default().insert(epoch);
+            }
+        }
+        Ok(())
     }
 
     fn scan(&self, low: u64) -> std::io::Result<Vec<(Id, u32, PathBuf)>> {
@@ -168,7 +185,8 @@ impl DataTree {
                 found.push((id, epoch.unwrap_or(0), dir.join(name)));
             }
         }
-        found.sort_unstable_by_key(|&(id, epoch, _)| (id, epoch));
+        // What a file has left is older than what has been installed since.
+        found.sort_unstable_by_key(|&(id, epoch, _)| (id, !objects::is_left(epoch), epoch));
         Ok(found)
     }
 
@@ -285,6 +303,19 @@ impl DataTree {
                 let tree = self.clone();
                 Outcome::later(async move { tree.cut(id, epoch, size).await })
             }
+            DataOp::Stage { id, epoch, how, offset, data } => {
+                self.stage(line, (id, epoch), how, offset, data.into_bytes())
+            }
+            DataOp::Install { id, epoch, bytes } => {
+                let tree = self.clone();
+                Outcome::later(async move { tree.install(id, epoch, bytes).await })
+            }
+            DataOp::Unstage { id, epoch } => self.unstage(id, epoch).into(),
+            DataOp::Staged { after, count } => self.list_staged(after, count).into(),
+            DataOp::Leave { objects } => {
+                let tree = self.clone();
+                Outcome::later(async move { tree.leave(&objects.0).await })
+            }
             DataOp::Remove { objects } => self.remove_all(&objects.0).into(),
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
@@ -307,16 +338,44 @@ impl DataTree {
         while object.is_cutting.get() {
             object.ended.notified().await;
         }
+        if objects::is_left(self.epoch_of(id)) {
+            let text = format!("file {id} has left this server: the metadata is older than that");
+            return Err(Errno::because(Errno::EIO, text));
+        }
         if self.epoch_of(id) >= epoch {
             return self.keep_cut(&object).await;
         }
-        let cutting = Cutting::begin(&object);
+        self.raise(&object, epoch, size).await?;
+        self.unstage_up_to(id, epoch)?;
+        self.keep_cut(&object).await
+    }
+
+    /// Objects of files that lie elsewhere now, unless they are of a later epoch: the file has come back.
+    async fn leave(self: &Rc<Self>, left: &[Doomed]) -> Result<DataReply> {
+        for &Doomed { id, epoch } in left {
+            let object = self.object(id);
+            while object.is_cutting.get() {
+                object.ended.notified().await;
+            }
+            let current = self.epoch_of(id);
+            if !objects::is_left(current) && current <= epoch {
+                self.raise(&object, objects::LEFT | epoch, 0).await?;
+                self.unstage_up_to(id, epoch)?;
+            }
+            self.keep_cut(&object).await?;
+        }
+        Ok(DataReply::Done {})
+    }
+
+    async fn raise(&self, object: &Rc<Object>, epoch: u32, size: u64) -> Result<()> {
+        let id = object.id;
+        let cutting = Cutting::begin(object);
         while !object.writing.borrow().is_empty() {
             object.ended.notified().await;
         }
         // A cut that comes late, or has waited, must not bring back what was removed since.
         if self.gone.borrow().has_at(id, epoch) {
-            return Ok(DataReply::Done {});
+            return Ok(());
         }
         let before = self.path(id, self.epoch_of(id));
         let file = self.disk.open(&before, Open::Create)?;
@@ -331,7 +390,7 @@ impl DataTree {
         // A file that was given another striping lives on here at its new epoch.
         self.gone.borrow_mut().is_back(id);
         drop(cutting);
-        self.keep_cut(&object).await
+        Ok(())
     }
 
     /// A cut is done when it is on the disk: the metadata server forgets it then, and nobody would
@@ -365,6 +424,7 @@ impl DataTree {
                 continue;
             }
             self.gone.borrow_mut().add(id, epoch);
+            self.unstage_up_to(id, epoch)?;
             match self.disk.remove(&self.path(id, current)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(error.into());
@@ -376,6 +436,8 @@ impl DataTree {
             if let Some(object) = self.held.borrow_mut().remove(&id).and_then(|held| held.upgrade())
             {
                 *object.file.borrow_mut() = None;
+                // Whoever holds it still reads no zeros in place of what lies elsewhere by now.
+                object.epoch.set(u32::MAX);
             }
             self.counters.objects_removed.add(1);
         }

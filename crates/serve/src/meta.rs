@@ -407,7 +407,7 @@ impl Meta {
                 Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
             Applied::Reply(reply) => {
-                let grant = if is_repeated { 0 } else { self.leases.grant(session, op, &reply) };
+                let grant = if is_repeated { 0 } else { self.grant(session, op, &reply) };
                 let dir = if grant > 0 { self.store_mut().changed_dir(op) } else { None };
                 let answer = Answer { reply, grant, dir };
                 if !self.journal.is_behind() {

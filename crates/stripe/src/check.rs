@@ -22,7 +22,7 @@ mod objects;
 mod pages;
 mod text;
 
-pub use lost::{Held, Path, bytes_on, held_by};
+pub use lost::{Held, Path, bytes_on, held_by, laid_out, laid_out_on};
 pub use text::{describe, paths_in_words};
 
 use crate::error::Error;
@@ -192,10 +192,14 @@ impl<A: Access> Check<'_, A> {
 
     async fn repair(&self, class: Class, finding: &Finding) -> Result<()> {
         match class {
-            Class::OrphanObject | Class::StrayObject => self.remove_object(finding).await,
+            Class::OrphanObject | Class::StrayObject => self.remove_object(class, finding).await,
             Class::OldObject => {
                 let recut = Op::Recut { id: finding.id, epoch: finding.wanted as u32 };
                 self.access.ask(recut).await.map(drop)
+            }
+            Class::AheadObject => {
+                Self::check_ahead(finding)?;
+                self.access.change(Op::Mend { finding: finding.clone() }).await.map(drop)
             }
             _ => self.access.change(Op::Mend { finding: finding.clone() }).await.map(drop),
         }

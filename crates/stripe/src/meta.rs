@@ -37,6 +37,7 @@ mod keys;
 pub mod lease;
 mod lock;
 mod mend;
+mod moves;
 mod names;
 mod owned;
 mod permission;
@@ -51,6 +52,7 @@ mod xattr;
 
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
+pub use moves::installed;
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
 pub use owned::quota;
 pub use permission::{access, may, mode, without_privilege};
@@ -393,11 +395,16 @@ impl<K: Kv> Store<K> {
             Op::Touch { id } => self.touch(request, *id),
             Op::Fence { id } => self.fence(request, *id),
             Op::Dense { id, epoch, size } => self.dense(*id, *epoch, *size),
+            Op::CutDone { id, epoch } => self.cut_done(*id, *epoch),
             Op::Drop { id } => self.drop_orphan(*id),
             Op::KnowStore { server, store } => self.know_store(*server, store),
             Op::Place { server, state } => self.set_place(*server, *state),
             Op::Restored {} => self.restored(),
             Op::SetQuota { quota } => self.set_quota(request, quota),
+            Op::BeginMove { id } => self.begin_move(request, *id),
+            Op::Move { id, epoch, version, servers } => {
+                self.move_file(request, *id, (*epoch, *version), &servers.0)
+            }
             Op::Recount {} => self.recount(request),
             Op::CountOwned { rows_max } => self.count_owned(*rows_max),
             Op::Mend { finding } => self.mend(request, finding),

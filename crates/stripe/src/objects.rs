@@ -26,6 +26,15 @@ pub fn parse(name: &[u8]) -> Option<(Id, Option<u32>)> {
     Some((Id::from_str_radix(id, 16).ok()?, epoch))
 }
 
+/// Set in the epoch of what a file has left on a server: no file's epoch is so high, so whoever knows the file is too old
+/// there, and only the same file's installation or its end takes its place.
+pub const LEFT: u32 = 1 << 31;
+
+/// Whether an object of this epoch is what a file has left.
+pub fn is_left(epoch: u32) -> bool {
+    epoch & LEFT != 0
+}
+
 record! {
     /// One object in a listing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +98,26 @@ impl Reshape {
     }
 }
 
+/// A piece of what is to be an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Staging {
+    /// The first: what was staged before is gone.
+    Begin = 1,
+    /// Another one.
+    Go = 2,
+    /// The last.
+    End = 3,
+}
+
+impl Staging {
+    /// By its number.
+    pub fn of(number: u8) -> Option<Staging> {
+        use Staging::*;
+        [Begin, Go, End].into_iter().find(|how| *how as u8 == number)
+    }
+}
+
 messages! {
     /// An operation on a data server's root, carried by Tcall. Only the cluster itself may ask.
     pub enum DataOp for () {
@@ -117,6 +146,17 @@ messages! {
         43 Refuse { reason: Name },
         /// the store, which was another metadata server's, belongs to `meta` from now on; Admit follows
         44 Adopt { store: Name, meta: Name, before: Name },
+        /// a piece of what is to be the object at a later epoch, beside it; `how`: see [`Staging`]. The last piece of it has no
+        /// bytes, and says by its offset how long the object will be: what was written is on the disk then
+        22 Stage { id: u64, epoch: u32, how: u8, offset: u64, data: Payload },
+        /// what was staged, `bytes` long, is the object from now on; done already is done
+        23 Install { id: u64, epoch: u32, bytes: u64 },
+        /// what was staged is not wanted
+        24 Unstage { id: u64, epoch: u32 },
+        /// what is staged for objects with an id above `after`, in order, of at most `count` of them
+        25 Staged { after: u64, count: u32 },
+        /// files lie here no more: their objects up to an epoch have no bytes, and [`LEFT`], from now on
+        26 Leave { objects: List<Doomed> },
         /// a piece of a copy of the metadata, which is whole with `end`
         31 Keep { offset: u64, data: Payload, end: bool },
     }

@@ -451,6 +451,15 @@ operations! {
         /// read: limits, and what is owned, from this user (kind 0) or group (1) on: all for the owner of the root
         /// directory, else the caller's
         91 Quotas { kind: u8, id: u32, count_max: u16 },
+        /// by the owner of the root directory: a file that nobody has open is about to be copied by whoever asks. Its epoch is
+        /// raised on all its servers before this is answered, as it is then
+        94 BeginMove { id: u64 } [logged opens] content(id),
+        /// the same file, if nobody has opened it since and it is at this epoch and version, lies on these I/O servers from
+        /// now on, where it was staged for the next epoch. Answered when it is installed there
+        92 Move { id: u64, epoch: u32, version: u64, servers: List<u16> } [logged opens] content(id),
+        /// server's own: the objects of a file that was cut are at this epoch everywhere. What is to be removed up to that epoch
+        /// stays to be removed: a file that has moved has both
+        93 CutDone { id: u64, epoch: u32 } [logged own],
         /// sets an extended attribute; flags: see `xattr`
         40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 } [logged grows owner] content(id),
         /// removes an extended attribute

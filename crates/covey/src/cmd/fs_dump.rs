@@ -6,7 +6,7 @@ use crate::output::write_out;
 use covey_ninep::tree::Errno;
 use covey_serve::meta::offline::Offline;
 use covey_stripe::check::Access;
-use covey_stripe::meta::{Record, records};
+use covey_stripe::meta::{Record, installed, records};
 use covey_stripe::ops::{Inode, Op, Reply, Striping};
 use covey_wire::Name;
 use serde_json::{Value, json};
@@ -106,7 +106,8 @@ fn json_of(record: &Record) -> Value {
             json!({ "type": "reclaim", "id": id, "epoch": epoch, "layout": striping_of(striping) })
         }
         Record::Cut { id, epoch, size, striping } => json!({
-            "type": "cut", "id": id, "epoch": epoch, "size": size, "layout": striping_of(striping),
+            "type": "cut", "id": id, "epoch": epoch, "size": installed(*size).unwrap_or(*size),
+            "installs": installed(*size).is_some(), "layout": striping_of(striping),
         }),
         Record::Append { id, offset, end, session, done } => json!({
             "type": "append", "id": id, "offset": offset, "end": end, "session": session,

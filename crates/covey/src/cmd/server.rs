@@ -1,5 +1,9 @@
 //! `covey server`: the I/O servers, and which of them get new files.
 
+mod drain;
+mod moving;
+mod rebalance;
+
 use super::Context;
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
@@ -8,13 +12,15 @@ use covey_stripe::check::Access;
 use covey_stripe::client::Fs;
 use covey_stripe::meta::place;
 use covey_stripe::ops::{Op, Place, Reply};
+use moving::Pace;
 use serde_json::{Value, json};
 
-/// Show the I/O servers, and close one to new files
+/// Show the I/O servers, close one to new files, and move files among them
 ///
 /// New files go to the I/O servers that serve, have space (5% of the disk at least) and are not closed; a file that
 /// asks for more servers than those is laid out on fewer. Where no such server is left, full ones are taken, and then
-/// closed ones. Files that exist stay where they are: `covey files --on NODE` lists those of a server.
+/// closed ones. Files that exist stay where they are: `covey files --on NODE` lists those of a server, and `drain` moves
+/// them to the others while the cluster works.
 ///
 /// The metadata server finds out by itself who serves and how full the disks are; an I/O server that has not served for
 /// 3 seconds gets no new files until it is back.
@@ -24,7 +30,9 @@ use serde_json::{Value, json};
 ///     covey server ls
 ///     covey server close io3         its disk reports errors: no new files there
 ///     covey files --on io3           what lies there
+///     covey server drain io3         closes it, and moves what lies there
 ///     covey server open io3
+///     covey server rebalance --rate 50M    after a server was added: the old files, too
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -42,6 +50,25 @@ enum Command {
         #[arg(value_name = "NODE")]
         node: String,
     },
+    /// Close an I/O server to new files, and move the files that are laid out there to the others
+    ///
+    /// Each file is copied and then moved in one step, if nobody has changed it meanwhile or has it open; what is in use is
+    /// tried again, and listed at the end. Programs notice nothing. If the command ends early, it can be given again.
+    Drain {
+        /// The I/O server
+        #[arg(value_name = "NODE")]
+        node: String,
+        #[command(flatten)]
+        pace: Pace,
+    },
+    /// Move files until every I/O server holds its share, as after one was added
+    ///
+    /// A server's share of the bytes is by the size of its disk; 5% more or less is left. Closed, full and absent servers neither
+    /// give nor get anything. Files move as with `drain`.
+    Rebalance {
+        #[command(flatten)]
+        pace: Pace,
+    },
     /// Open an I/O server to new files again
     Open {
         /// The I/O server
@@ -57,6 +84,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let result = match &args.command {
         Command::Ls => ls(fs, context).await,
         Command::Close { node } => set(fs, node, Door::Closed, context).await,
+        Command::Drain { node, pace } => drain::drain(fs, node, *pace, context).await,
+        Command::Rebalance { pace } => rebalance::rebalance(fs, *pace, context).await,
         Command::Open { node } => set(fs, node, Door::Open, context).await,
     };
     session.close(result).await
@@ -80,20 +109,29 @@ async fn ls(fs: &Fs, context: &Context) -> Result<()> {
     })
 }
 
-async fn set(fs: &Fs, node: &str, door: Door, context: &Context) -> Result<()> {
-    let what = || match door {
+/// What is done to a door, in words.
+fn act(node: &str, door: Door) -> String {
+    match door {
         Door::Open => format!("open {node} to new files"),
         Door::Closed => format!("close {node} to new files"),
-    };
-    let server = index(fs, node, what()).await?;
+    }
+}
+
+async fn set_door(fs: &Fs, node: &str, server: u16, door: Door) -> Result<()> {
+    let what = || act(node, door);
     let set = Op::SetPlace { server, closed: (door == Door::Closed).into() };
     match Access::ask(fs, set).await {
         Err(error) if error.code() == Errno::EBUSY => {
-            return Err(Error::user(format!("cannot {}: {error}", what()))
-                .hint("`covey server open` another one first"));
+            Err(Error::user(format!("cannot {}: {error}", what()))
+                .hint("`covey server open` another one first"))
         }
-        other => other.cannot(what)?,
-    };
+        other => other.cannot(what).map(drop),
+    }
+}
+
+async fn set(fs: &Fs, node: &str, door: Door, context: &Context) -> Result<()> {
+    let server = index(fs, node, act(node, door)).await?;
+    set_door(fs, node, server, door).await?;
     context
         .output
         .result(&json!({ "server": node, "closed": door == Door::Closed }), |_| Ok(()))?;

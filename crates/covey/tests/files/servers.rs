@@ -6,7 +6,9 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// More than what lies with the metadata.
 const BYTES: usize = 40_000;
@@ -76,6 +78,138 @@ fn with_a_server_dead_new_files_are_made_on_the_others_and_on_it_again_when_it_i
     assert!(files_on(&cluster, "io2").iter().any(|path| path.starts_with("/after/")));
     ["before", "during", "after"].iter().for_each(|dir| check_files(&mount.join(dir), 12));
     cluster.covey(&["fsck"]);
+}
+
+#[test]
+fn a_server_is_drained_while_programs_work_and_then_nobody_misses_it() {
+    let mut cluster = Cluster::up(4);
+    let Some(mount) = cluster.mount() else { return };
+    write_files(&mount.join("before"), 24);
+    // A hole in the middle, and a file without bytes.
+    let sparse = File::create(mount.join("sparse")).unwrap();
+    sparse.write_all_at(b"begin", 0).unwrap();
+    sparse.write_all_at(b"end", 30 << 20).unwrap();
+    sparse.sync_all().unwrap();
+    drop(sparse);
+    File::create(mount.join("empty")).unwrap();
+    // Who has a file open keeps it where it is.
+    let held = File::options().read(true).write(true).open(mount.join("before/8")).unwrap();
+    held.write_all_at(b"x", 0).unwrap();
+
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0.. {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let dir = mount.join(format!("turn{turn}"));
+                write_files(&dir, 5);
+                check_files(&dir, 5);
+                check_files(&mount.join("before"), 8);
+            }
+        });
+        let refused = cluster.refused(&["server", "drain", "io2"]);
+        assert!(refused.stdout.contains("left: \"/before/8\""), "{refused}");
+        assert!(refused.stderr.contains("1 file still is on io2"), "{refused}");
+        held.write_all_at(b"y", 1).unwrap();
+        held.sync_all().unwrap();
+        drop(held);
+        until("all is moved", || cluster.try_covey(&["server", "drain", "io2"]).ok);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(files_on(&cluster, "io2"), BTreeSet::new());
+    cluster.covey(&["fsck"]);
+
+    cluster.kill("io2");
+    until("the dead server is seen", || server(&cluster, "io2")["serving"] == false);
+    let mut eighth = content(8);
+    eighth[..2].copy_from_slice(b"xy");
+    for index in (0..24).filter(|index| *index != 8) {
+        let found = fs::read(mount.join("before").join(index.to_string())).unwrap();
+        assert_same(&found, &content(index), &format!("file {index}"));
+    }
+    assert_same(&fs::read(mount.join("before/8")).unwrap(), &eighth, "the held file");
+    let sparse = fs::read(mount.join("sparse")).unwrap();
+    assert_eq!(
+        (sparse.len(), &sparse[..5], &sparse[30 << 20..]),
+        ((30 << 20) + 3, &b"begin"[..], &b"end"[..])
+    );
+    assert!(sparse[5..30 << 20].iter().all(|byte| *byte == 0));
+    let blocks = fs::metadata(mount.join("sparse")).unwrap().blocks();
+    assert!(blocks * 512 < 1 << 20, "the hole has become {blocks} blocks");
+    // What moved is written as before.
+    fs::write(mount.join("before/0"), content(4)).unwrap();
+    assert_same(
+        &fs::read(mount.join("before/0")).unwrap(),
+        &content(4),
+        "a file that was written again",
+    );
+}
+
+#[test]
+fn a_loss_is_not_moved_away_and_a_dead_server_is_not_drained() {
+    let mut cluster = Cluster::up(3);
+    let Some(mount) = cluster.mount() else { return };
+    write_files(&mount.join("dir"), 1);
+    let objects = cluster.store("io2").join("objects");
+    let mut found = fs::read_dir(objects).unwrap().flat_map(|dir| {
+        fs::read_dir(dir.unwrap().path()).into_iter().flatten().map(|one| one.unwrap().path())
+    });
+    let object = File::options().write(true).open(found.next().unwrap()).unwrap();
+    object.set_len(object.metadata().unwrap().len() - 1).unwrap();
+    let refused = cluster.refused(&["server", "drain", "io2"]);
+    assert!(refused.stderr.contains("\"/dir/0\""), "{refused}");
+    assert!(refused.stderr.contains("io2 has"), "{refused}");
+    let lost = cluster.refused(&["fsck"]);
+    assert!(lost.stdout.contains("short-object"), "{lost}");
+
+    cluster.kill("io2");
+    until("the dead server is seen", || server(&cluster, "io2")["serving"] == false);
+    let refused = cluster.refused(&["server", "drain", "io2"]);
+    assert!(refused.stderr.contains("it does not serve"), "{refused}");
+    cluster.restart();
+    until("it is back", || server(&cluster, "io2")["serving"] == true);
+    assert_eq!(files_on(&cluster, "io2").len(), 1, "nothing waits for it");
+}
+
+#[test]
+fn a_server_that_was_added_gets_its_share_of_the_old_files_while_they_are_read() {
+    let mut cluster = Cluster::up(4);
+    let Some(mount) = cluster.mount() else { return };
+    cluster.covey(&["server", "close", "io4"]);
+    write_files(&mount.join("old"), 60);
+    assert_eq!(files_on(&cluster, "io4"), BTreeSet::new());
+    cluster.covey(&["server", "open", "io4"]);
+    let is_over = AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                check_files(&mount.join("old"), 60);
+            }
+        });
+        // Whoever reads a file keeps it where it is; a few times are enough.
+        let mut said = Value::Null;
+        until("each has its share", || {
+            let out = cluster.covey(&["--json", "server", "rebalance", "--rate", "1G"]);
+            said = serde_json::from_str(&out).unwrap();
+            let is_right = |load: &Value| {
+                let of = |what: &str| load[what].as_u64().unwrap();
+                of("bytes").abs_diff(of("share")) * 10 <= of("share")
+            };
+            said["servers"].as_array().unwrap().iter().all(is_right)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        said
+    });
+    assert_eq!(said["servers"].as_array().unwrap().len(), 4, "{said}");
+    assert_eq!(said["errors"], serde_json::json!([]));
+    assert!(files_on(&cluster, "io4").len() >= 7);
+    check_files(&mount.join("old"), 60);
+    cluster.covey(&["fsck"]);
+    let again: Value =
+        serde_json::from_str(&cluster.covey(&["--json", "server", "rebalance"])).unwrap();
+    assert_eq!(again["bytes_copied"], 0, "it stays as it is: {again}");
 }
 
 #[test]

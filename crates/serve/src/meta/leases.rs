@@ -46,13 +46,20 @@ impl LeaseTable {
     }
 
     /// Grants what an answer tells of; 0 when it is not to be remembered.
-    pub fn grant(&self, session: u64, op: &Op, reply: &Reply) -> u64 {
+    /// `is_moving`: who opens such a file has to say so.
+    pub fn grant(
+        &self,
+        session: u64,
+        op: &Op,
+        reply: &Reply,
+        is_moving: impl Fn(u64) -> bool,
+    ) -> u64 {
         let mut leases = self.leases.borrow_mut();
         if session == 0 || !leases.listens(session) {
             0
         } else {
             match told(op, reply) {
-                told if told.is_empty() => 0,
+                told if told.is_empty() || told.iter().any(|lease| is_moving(lease.id)) => 0,
                 told => leases.grant(session, &told, task::now()),
             }
         }
@@ -60,6 +67,11 @@ impl LeaseTable {
 }
 
 impl Meta {
+    pub(super) fn grant(&self, session: u64, op: &Op, reply: &Reply) -> u64 {
+        let store = self.store_mut();
+        self.leases.grant(session, op, reply, |id| store.is_moving(id))
+    }
+
     /// Whether a request has to take leases back before it may be applied: see
     /// [`Meta::request_in_turn`].
     pub(super) fn must_claim(&self, request: &Request) -> bool {

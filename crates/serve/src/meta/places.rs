@@ -73,6 +73,31 @@ impl Meta {
         known & place::CLOSED | bit(is_away, place::AWAY) | bit(is_full, place::FULL)
     }
 
+    /// Refuses to begin a move that would wait: while those who had the file open before a start may not have come back, and
+    /// where a server that the file lies on does not serve.
+    pub(super) fn may_move(&self, op: &Op) -> Result<(), Errno> {
+        let refuse = |why: String| Err(Errno::because(Errno::EBUSY, why));
+        if self.is_lock_grace() {
+            return refuse("the metadata server has just started".into());
+        }
+        let Op::BeginMove { id } = *op else { return Ok(()) };
+        let Reply::Node { inode } = self.ask_own(Op::Getattr { id }) else { return Ok(()) };
+        let Some(striping) = inode.striping else { return Ok(()) };
+        let is_away = |at: &&u16| {
+            self.links.get(usize::from(**at)).is_some() && !self.is_serving(usize::from(**at))
+        };
+        match striping.servers.0.iter().find(is_away) {
+            None => Ok(()),
+            Some(&at) => {
+                let name = self.links[usize::from(at)].server();
+                Err(Errno::because(
+                    Errno::EIO,
+                    format!("{name}, where the file lies, does not serve"),
+                ))
+            }
+        }
+    }
+
     fn is_serving(&self, server: usize) -> bool {
         self.sights.borrow()[server].is_connected && self.may_serve(server)
     }

@@ -8,11 +8,12 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::{Link, data_call};
 use covey_stripe::distribution::{self, Distribution};
-use covey_stripe::objects::{DataOp, DataReply, Doomed};
-use covey_stripe::ops::{Id, Op, Reply, Striping};
+use covey_stripe::meta::installed;
+use covey_stripe::objects::{DataOp, DataReply, Doomed, Object};
+use covey_stripe::ops::{Id, Inode, Op, Reply, Striping};
 use covey_wire::List;
 use futures_util::future::join_all;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +133,12 @@ impl Meta {
             }
             if done {
                 self.counters.cuts.add(1);
-                self.apply_own(Op::Reclaimed { id, epoch: cut.epoch });
+                self.apply_own(Op::CutDone { id, epoch: cut.epoch });
+                let mut pending = self.pending.borrow_mut();
+                pending.cuts.get_mut(&id).expect("only this task removes it").pop_front();
+            } else if installed(cut.size).is_some() && self.is_emptied_next(id) {
+                // Whoever wants the file empty need not wait for bytes that may never come.
+                self.apply_own(Op::CutDone { id, epoch: cut.epoch });
                 let mut pending = self.pending.borrow_mut();
                 pending.cuts.get_mut(&id).expect("only this task removes it").pop_front();
             } else {
@@ -141,13 +147,21 @@ impl Meta {
         }
     }
 
+    fn is_emptied_next(&self, id: Id) -> bool {
+        let pending = self.pending.borrow();
+        pending.cuts.get(&id).is_some_and(|queue| queue.iter().skip(1).any(|cut| cut.size == 0))
+    }
+
     async fn carry_out(&self, cut: &Cut) -> Result<()> {
         // The epoch must not outlive a power cut on a data server and be lost here.
         self.journal.sync().await?;
         let map = distribution::of(&cut.striping)?;
         let cuts = cut.striping.servers.0.iter().enumerate().map(|(slot, &server)| {
-            let size = map.physical_size(slot, cut.size);
-            let op = DataOp::Cut { id: cut.id, epoch: cut.epoch, size };
+            let (id, epoch) = (cut.id, cut.epoch);
+            let op = match installed(cut.size) {
+                Some(size) => DataOp::Install { id, epoch, bytes: map.physical_size(slot, size) },
+                None => DataOp::Cut { id, epoch, size: map.physical_size(slot, cut.size) },
+            };
             async move { data_call(self.link(server)?, op).await }
         });
         // All of them, even when one fails: a dead server must not keep the others from their epoch.
@@ -195,14 +209,25 @@ impl Meta {
         self: &Rc<Self>,
         chunk: &[(Id, u32, Striping)],
     ) -> Vec<(Id, u32, Striping)> {
-        let mut by_server: BTreeMap<u16, Vec<Doomed>> = BTreeMap::new();
+        let ids: Vec<Id> = chunk.iter().map(|(id, ..)| *id).collect();
+        // Without an answer all wait.
+        let Ok(gone) = self.without_file(&ids).await else { return chunk.to_vec() };
+        let gone: HashSet<Id> = gone.into_iter().collect();
+        let mut by_server: BTreeMap<u16, (Vec<Doomed>, Vec<Doomed>)> = BTreeMap::new();
         for &(id, epoch, ref striping) in chunk {
             for &server in &striping.servers.0 {
-                by_server.entry(server).or_default().push(Doomed { id, epoch });
+                let (doomed, left) = by_server.entry(server).or_default();
+                if gone.contains(&id) { doomed } else { left }.push(Doomed { id, epoch });
             }
         }
-        let asks = by_server.into_iter().map(|(server, objects)| async move {
-            data_call(self.link(server)?, DataOp::Remove { objects: List(objects) }).await?;
+        let asks = by_server.into_iter().map(|(server, (doomed, left))| async move {
+            let link = self.link(server)?;
+            if !doomed.is_empty() {
+                data_call(link, DataOp::Remove { objects: List(doomed) }).await?;
+            }
+            if !left.is_empty() {
+                data_call(link, DataOp::Leave { objects: List(left) }).await?;
+            }
             Ok::<u16, covey_stripe::client::Error>(server)
         });
         let answered = join_all(asks).await;
@@ -258,18 +283,56 @@ impl Meta {
             let DataReply::Objects { objects } = page else {
                 return Err(Errno::because(Errno::EPROTO, "an odd answer to Objects"));
             };
-            let Some(last) = objects.0.last() else { return Ok(removed) };
+            let Some(last) = objects.0.last() else {
+                // A server of an older version stages nothing.
+                if let Err(error) = self.unstage(link).await {
+                    tracing::debug!("{}: what is staged: {error}", link.server());
+                }
+                return Ok(removed);
+            };
             after = last.id;
             let ids: Vec<Id> = objects.0.iter().map(|object| object.id).collect();
             let orphans = self.without_file(&ids).await?;
-            if !orphans.is_empty() {
-                removed += orphans.len();
-                self.counters.orphan_objects.add(orphans.len() as u64);
-                let doomed = |id| Doomed { id, epoch: u32::MAX };
-                let objects = List(orphans.into_iter().map(doomed).collect());
-                data_call(link, DataOp::Remove { objects }).await?;
+            let doomed = |id| Doomed { id, epoch: u32::MAX };
+            let doomed: Vec<_> = orphans.into_iter().map(doomed).collect();
+            if !doomed.is_empty() {
+                removed += doomed.len();
+                self.counters.orphan_objects.add(doomed.len() as u64);
+                data_call(link, DataOp::Remove { objects: List(doomed) }).await?;
             }
         }
+    }
+
+    /// What was staged on a server and is not wanted: its mover is gone, or was late.
+    async fn unstage(&self, link: &Arc<Link>) -> Result<()> {
+        let mut after = 0;
+        loop {
+            let page = data_call(link, DataOp::Staged { after, count: LIST_MAX }).await?;
+            let DataReply::Objects { objects } = page else {
+                return Err(Errno::because(Errno::EPROTO, "an odd answer to Staged"));
+            };
+            let Some(last) = objects.0.last() else { return Ok(()) };
+            after = last.id;
+            for &Object { id, epoch, .. } in &objects.0 {
+                if !self.may_be_installed(id, epoch).await? {
+                    data_call(link, DataOp::Unstage { id, epoch }).await?;
+                }
+            }
+        }
+    }
+
+    /// Whether what is staged for this epoch of a file is pending, or its mover under way. Looked at for each by itself: it
+    /// may begin to be pending while others are unstaged.
+    async fn may_be_installed(&self, id: Id, epoch: u32) -> Result<bool> {
+        self.store_is_here().await;
+        let Reply::Looked { files, .. } = self.ask_own(Op::Look { ids: List(vec![id]) }) else {
+            return Err(Errno::because(Errno::EIO, "the store does not say where files lie"));
+        };
+        let is_moving = self.store_mut().is_moving(id);
+        Ok(files.0.iter().any(|file| {
+            let is_next = |inode: &Inode| is_moving && inode.epoch.checked_add(1) == Some(epoch);
+            file.cut_pending || file.inode.as_ref().is_some_and(is_next)
+        }))
     }
 
     /// Those of the ids that belong to no file.
@@ -277,7 +340,7 @@ impl Meta {
         self.store_is_here().await;
         match self.ask_own(Op::Exist { ids: List(ids.to_vec()) }) {
             Reply::Ids { ids: known } => {
-                let known: std::collections::HashSet<Id> = known.0.into_iter().collect();
+                let known: HashSet<Id> = known.0.into_iter().collect();
                 Ok(ids.iter().copied().filter(|id| !known.contains(id)).collect())
             }
             // No answer is no reason to remove anything, nor to call it compared.

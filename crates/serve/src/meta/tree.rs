@@ -55,6 +55,11 @@ impl MetaServer {
             Op::Stores {} => self.0.store_states().map(plain),
             &Op::SetPlace { server, closed } => self.0.close_place(server, closed != 0).map(plain),
             Op::Places {} => self.0.place_states().map(plain),
+            Op::BeginMove { .. } | Op::Move { .. }
+                if let Err(error) = self.0.may_move(&request.op) =>
+            {
+                Outcome::Now(Err(error))
+            }
             _ if self.0.must_claim(&request) => self.0.request_in_turn(connection, request),
             _ => self.0.request(request),
         };
@@ -99,9 +104,12 @@ impl MetaServer {
         let waits_for = match op {
             _ if !self.0.is_store_here() => "checkpoint",
             Op::Fsync { .. } => "disk",
-            Op::Setattr { .. } | Op::SetStriping { .. } | Op::Recut { .. } | Op::Fence { .. } => {
-                "log or I/O servers"
-            }
+            Op::Setattr { .. }
+            | Op::SetStriping { .. }
+            | Op::Recut { .. }
+            | Op::Fence { .. }
+            | Op::BeginMove { .. }
+            | Op::Move { .. } => "log or I/O servers",
             Op::Lock { .. } | Op::Revokes { .. } => return None,
             Op::Commit { .. } => "log or other appends",
             _ => "log",

@@ -26,6 +26,8 @@ pub struct Lab {
     pub roles: RefCell<Vec<(usize, Rc<dyn Role>)>>,
     /// Losses of power so far, of any server.
     pub losses: Cell<u64>,
+    /// Somebody moves files.
+    pub has_moves: Cell<bool>,
     pub operations: Cell<u64>,
     pub errors: Cell<u64>,
 }
@@ -98,10 +100,12 @@ impl Lab {
         assert!(!removes || error.code() != Errno::ENOSPC, "{what}: {error}, on a full store");
         // A file whose name was lost with the power, before anybody had synced it.
         let is_gone = error.code() == Errno::ESTALE && self.losses.get() > 0;
+        // A session that was over when its file moved: only a client that was cut off for longer than the grace.
+        let is_moved = error.code() == Errno::ESTALE && self.has_moves.get();
         // Told by the first fsync since, however late that is.
         let is_told_lost = matches!(error, Error::Unsynced { .. }) && self.losses.get() > 0;
-        let is_excused =
-            self.has_faults && ((is_aftermath && is_away(error)) || is_gone || is_told_lost);
+        let is_excused = self.has_faults
+            && ((is_aftermath && is_away(error)) || is_gone || is_told_lost || is_moved);
         assert!(is_excused, "{what}: {error}, and nothing excuses it");
     }
 

@@ -31,6 +31,7 @@ use lab::Lab;
 use roles::appends::{Appends, Log};
 use roles::files::{Files, Shared};
 use roles::locks::{Locks, Table};
+use roles::moves::Moves;
 use roles::orphans::Orphans;
 use roles::private_names::PrivateNames;
 use roles::shared_names::{Board, SharedNames};
@@ -117,6 +118,7 @@ fn run(sim: &Sim, seed: u64) -> Result<Report, covey_io::sim::Hang> {
         healed_at: Cell::new(None),
         roles: RefCell::default(),
         losses: Cell::new(0),
+        has_moves: Cell::new(false),
         operations: Cell::new(0),
         errors: Cell::new(0),
     });
@@ -251,6 +253,14 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
             roles.push(Rc::new(Orphans { client, dir: orphans, left, doubts, numbers }));
         }
         lab.roles.borrow_mut().extend(roles.into_iter().map(|role| (client, role)));
+    }
+    if lab.chance(500) {
+        let (files, left) = (shared.iter().map(|file| file.id), Cell::new(10 + lab.below(30)));
+        let files = files.chain([log.id]).collect();
+        let servers = lab.cluster.data.len() as u16;
+        let mover: Rc<dyn Role> = Rc::new(Moves { files, servers, left });
+        lab.roles.borrow_mut().push((0, mover));
+        lab.has_moves.set(true);
     }
     fs.sync(ROOT).await.expect("nothing is broken yet");
 }

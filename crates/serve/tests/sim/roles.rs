@@ -4,6 +4,7 @@
 pub mod appends;
 pub mod files;
 pub mod locks;
+pub mod moves;
 pub mod orphans;
 pub mod private_names;
 pub mod shared_names;

@@ -25,26 +25,43 @@ pub struct Held {
 /// The files that have bytes on an I/O server, whether they are there or not, in the order of their
 /// numbers. Each is held in memory.
 pub async fn held_by<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
-    let (mut held, mut after) = (Vec::new(), Name::EMPTY);
-    loop {
-        let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
-        let ask = Op::Check { table: table::HELD, after, rows_max, low, high };
-        let Reply::Checked { page } = access.ask(ask).await? else { return Err(odd("Check")) };
-        let Page { files, next, end, .. } = page;
-        held.extend(files.0.into_iter().filter_map(|inode| {
-            let bytes = bytes_on(&inode, server)?;
-            Some(Held { inode, bytes, paths: Vec::new() })
-        }));
-        if end {
-            break;
-        }
-        after = next;
-    }
+    held_where(access, |inode| bytes_on(inode, server)).await
+}
+
+/// The files that are laid out on an I/O server, with bytes there or without.
+pub async fn laid_out_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
+    let is_on = |inode: &Inode| inode.striping.as_ref()?.servers.0.contains(&server).then_some(());
+    let bytes = |inode: &Inode| is_on(inode).map(|()| bytes_on(inode, server).unwrap_or(0));
+    held_where(access, bytes).await
+}
+
+async fn held_where<A: Access>(
+    access: &A,
+    bytes_of: impl Fn(&Inode) -> Option<u64>,
+) -> Result<Vec<Held>> {
+    let of = |inode: Inode| Some(Held { bytes: bytes_of(&inode)?, inode, paths: Vec::new() });
+    let mut held: Vec<Held> = laid_out(access).await?.into_iter().filter_map(of).collect();
     let mut paths = paths(access, &held.iter().map(|one| one.inode.id).collect()).await?;
     for one in &mut held {
         one.paths = paths.remove(&one.inode.id).unwrap_or_default();
     }
     Ok(held)
+}
+
+/// The files that are laid out on I/O servers, in the order of their numbers. Each is held in memory.
+pub async fn laid_out<A: Access>(access: &A) -> Result<Vec<Inode>> {
+    let (mut found, mut after) = (Vec::new(), Name::EMPTY);
+    loop {
+        let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
+        let ask = Op::Check { table: table::HELD, after, rows_max, low, high };
+        let Reply::Checked { page } = access.ask(ask).await? else { return Err(odd("Check")) };
+        let Page { files, next, end, .. } = page;
+        found.extend(files.0);
+        if end {
+            return Ok(found);
+        }
+        after = next;
+    }
 }
 
 /// How many bytes of a file lie on a server; None where none do.

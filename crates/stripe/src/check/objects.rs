@@ -2,9 +2,11 @@
 
 use super::{Access, Check, Result, finding, odd};
 use crate::distribution::{self, Distribution};
-use crate::objects::{DataOp, DataReply, Doomed, Object};
+use crate::error::Error;
+use crate::objects::{DataOp, DataReply, Doomed, Object, is_left};
 use crate::ops::check::{Class, Finding, Looked, table};
 use crate::ops::{Id, Inode, Nanos};
+use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
 use std::collections::BTreeMap;
 
@@ -74,7 +76,21 @@ impl<A: Access> Check<'_, A> {
     }
 
     /// An object that nothing needs goes, at the epoch at which that was found.
-    pub(super) async fn remove_object(&self, finding: &Finding) -> Result<()> {
+    /// What a file has left is no epoch to follow: the metadata is older than its move.
+    pub(super) fn check_ahead(finding: &Finding) -> Result<()> {
+        if is_left(finding.found as u32) {
+            let what = "the file has left this server since the metadata: `covey salvage` says where it lies";
+            return Err(Error::because(Errno::EOPNOTSUPP, what));
+        }
+        Ok(())
+    }
+
+    /// One that is not older than its file is not removed: the metadata is older than a move, and this may be the only copy.
+    pub(super) async fn remove_object(&self, class: Class, finding: &Finding) -> Result<()> {
+        if class == Class::StrayObject && finding.found >= finding.wanted {
+            let what = "it is of a later layout than the metadata knows: `covey salvage` reads it";
+            return Err(Error::because(Errno::EOPNOTSUPP, what));
+        }
         let doomed = Doomed { id: finding.id, epoch: finding.found as u32 };
         let remove = DataOp::Remove { objects: List(vec![doomed]) };
         self.access.data(finding.parent as u16, remove).await.map(drop)
@@ -153,7 +169,9 @@ impl<A: Access> Check<'_, A> {
 fn is_quiet(file: &Looked, now: Nanos) -> bool {
     let idle =
         |inode: &Inode| inode.mtime.cast_signed().saturating_add_unsigned(IDLE) < now.cast_signed();
-    !file.is_open || file.inode.as_ref().is_some_and(idle)
+    let is_idle = !file.is_open || file.inode.as_ref().is_some_and(idle);
+    // One that has moved has no bytes before these are installed.
+    is_idle && !file.cut_pending
 }
 
 /// What is wrong with an object, and the number that would be right. What was looked at first was the
@@ -163,10 +181,13 @@ fn judge(server: u16, object: &Object, file: &Looked, now: Nanos) -> Option<(Cla
     if is_reclaimed {
         return None;
     }
-    let Some(inode) = &file.inode else { return Some((Class::OrphanObject, 0)) };
+    let Some(inode) = &file.inode else {
+        return (!is_left(object.epoch)).then_some((Class::OrphanObject, 0));
+    };
     let striping = inode.striping.as_ref()?;
     let Some(slot) = striping.servers.0.iter().position(|&at| at == server) else {
-        return Some((Class::StrayObject, 0));
+        // What a file that has moved leaves, so that nobody reads zeros there who has not heard of it.
+        return (!is_left(object.epoch)).then_some((Class::StrayObject, u64::from(inode.epoch)));
     };
     if object.epoch > inode.epoch {
         return Some((Class::AheadObject, u64::from(inode.epoch)));

@@ -130,6 +130,7 @@ impl OpenFile {
         let mut state = self.lock();
         self.note_privilege(&mut state, inode);
         state.written.saw(inode);
+        state.meet_striping(inode, &self.striping);
         if state.is_taken_by(inode) {
             return;
         }
@@ -275,6 +276,7 @@ impl OpenFile {
     /// Appends; see [`super::File::append`]. Not to be dropped midway: nobody else commits.
     pub async fn append(&self, fs: &Shared, data: Payload, asker: Asker) -> Result<u64> {
         self.meet_restart(fs).await?;
+        self.check_ours()?;
         if let Some(offset) = self.append_inline(fs, &data, asker.clone()).await? {
             return Ok(offset);
         }
@@ -282,9 +284,18 @@ impl OpenFile {
         let started = fs.net.now();
         loop {
             self.meet_restart(fs).await?;
+            self.check_ours()?;
             let place = fs.session.reserve(&self.writer(), self.id, length, asker.clone()).await?;
             let (offset, epoch) = (place.offset, place.epoch);
-            let written = self.write_reserved(fs, offset, &data, epoch).await;
+            let written = async {
+                // The place is of an epoch that was not heard of yet: the file may lie elsewhere since.
+                if self.lock().epoch != epoch {
+                    self.fresh(fs).await?;
+                    self.check_ours()?;
+                }
+                self.write_reserved(fs, offset, &data, epoch).await
+            };
+            let written = written.await;
             // The reservation ends even when the data did not arrive, or later appends would wait. What is not
             // there is a hole: nobody may miss it as lost.
             if written.is_err() {
@@ -437,6 +448,7 @@ impl OpenFile {
             let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
             let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
             let mut state = self.lock();
+            state.meet_striping(&inode, &self.striping);
             if state.is_taken_by(&inode) {
                 state.starts = starts;
                 continue;

@@ -78,7 +78,10 @@ impl Shared {
     ) -> Result<Arc<OpenFile>> {
         let mut files = self.files.lock().expect("no holder panics");
         if let Some(open) = files.get(&inode.id).and_then(Weak::upgrade) {
-            return Ok(open);
+            // What has moved while this client was cut off is another file to it: the old handles know the wrong servers.
+            if open.is_laid_out_as(inode, striping) {
+                return Ok(open);
+            }
         }
         let links = self.data.all_of(striping)?;
         let open = Arc::new(OpenFile::new(inode, striping, links, starts)?);
@@ -213,7 +216,10 @@ impl Drop for Handle {
             // Looked at under the table's lock: a new handle cannot take it up meanwhile.
             let mut files = self.shared.files.lock().expect("no holder panics");
             if Arc::strong_count(&open) == 1 {
-                files.remove(&self.id);
+                // The table may know a newer one: the file has moved since this one was opened.
+                if files.get(&self.id).is_some_and(|known| known.as_ptr() == Arc::as_ptr(&open)) {
+                    files.remove(&self.id);
+                }
                 open.close();
             }
         }

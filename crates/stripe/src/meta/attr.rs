@@ -181,7 +181,7 @@ impl<K: Kv> Store<K> {
     }
 
     /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.
-    fn cut_objects(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
+    pub(super) fn cut_objects(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
         stored.losses = self.losses;
         stored.marks &= if size == 0 { 0 } else { mark::PUNCHED };
         stored.inode.epoch += 1;

@@ -292,8 +292,9 @@ fn brief(key: &[u8], value: Vec<u8>, window: &mut Window) {
 fn file(key: &[u8], value: Vec<u8>, with_sparse: bool, window: &mut Window) {
     let stored = inode_within(key, value, window);
     let full = stored.filter(|Stored { inode, .. }| {
-        let may_have_holes = inode.sparse && !with_sparse;
-        inode.is_regular() && inode.size > 0 && !may_have_holes && inode.striping.is_some()
+        let may_have_holes = inode.sparse;
+        let has_bytes = inode.size > 0 && !may_have_holes;
+        inode.is_regular() && (has_bytes || with_sparse) && inode.striping.is_some()
     });
     window.page.files.0.extend(full.map(|stored| stored.inode));
 }

@@ -161,6 +161,7 @@ impl<K: Kv> Store<K> {
     /// all of a file may lie with its inode, a writer has said before that it goes beyond.
     pub(super) fn drop_orphan(&mut self, id: Id) -> Result<Applied, Fault> {
         self.dropping.remove(&id);
+        self.sessions.end_move(id);
         if !self.is_orphan(id)? {
             return Ok(done());
         }
@@ -198,6 +199,12 @@ impl<K: Kv> Store<K> {
     /// Objects were removed, or cut, everywhere.
     pub(super) fn reclaimed(&mut self, id: Id, epoch: u32) -> Result<Applied, Fault> {
         self.delete(&keys::reclaim(id, epoch))?;
+        self.delete(&keys::cut(id, epoch))?;
+        Ok(done())
+    }
+
+    /// Objects were cut everywhere.
+    pub(super) fn cut_done(&mut self, id: Id, epoch: u32) -> Result<Applied, Fault> {
         self.delete(&keys::cut(id, epoch))?;
         Ok(done())
     }

@@ -39,8 +39,31 @@ pub(super) struct Sessions {
     live: BTreeMap<u64, Session>,
     /// How many sessions have a file open.
     openers: BTreeMap<Id, usize>,
+    /// Files that are being moved; nobody has opened them since.
+    moving: BTreeMap<Id, Moving>,
     /// Changed or ended since the last checkpoint.
     dirty: BTreeSet<u64>,
+}
+
+/// Whose a file is that is being moved: the epoch that is its mover's, and that one's session.
+#[derive(Clone, Copy)]
+struct Moving {
+    epoch: u32,
+    session: u64,
+}
+
+impl Sessions {
+    pub(super) fn begin_move(&mut self, id: Id, epoch: u32, session: u64) {
+        self.moving.insert(id, Moving { epoch, session });
+    }
+
+    pub(super) fn is_moving(&self, id: Id) -> Option<u32> {
+        self.moving.get(&id).map(|moving| moving.epoch)
+    }
+
+    pub(super) fn end_move(&mut self, id: Id) {
+        self.moving.remove(&id);
+    }
 }
 
 #[derive(Default)]
@@ -156,6 +179,7 @@ impl<K: Kv> Store<K> {
 
     fn end_volatile(&mut self, session: u64) -> Result<(), Fault> {
         self.session_lost(session);
+        self.sessions.moving.retain(|_, moving| moving.session != session);
         let granted = self.locks.end_session(session);
         self.grant(granted);
         self.set_opens(session, BTreeMap::new())
@@ -331,6 +355,7 @@ impl<K: Kv> Store<K> {
         if self.replaying {
             return;
         }
+        self.sessions.moving.remove(&id);
         let Some(session) = self.sessions.live.get_mut(&session) else { return };
         let count = session.opens.entry(id).or_default();
         if *count == 0 {
@@ -353,6 +378,7 @@ impl<K: Kv> Store<K> {
     fn set_opens(&mut self, session: u64, opens: BTreeMap<Id, u64>) -> Result<(), Fault> {
         let Some(session) = self.sessions.live.get_mut(&session) else { return Ok(()) };
         for id in opens.keys() {
+            self.sessions.moving.remove(id);
             *self.sessions.openers.entry(*id).or_default() += 1;
         }
         let old = std::mem::replace(&mut session.opens, opens);

@@ -147,7 +147,7 @@ pub mod table {
     pub const FILES: u8 = 3;
     /// The entries of one directory, `low`, counted.
     pub const TALLY: u8 = 4;
-    /// Inodes of the window that have bytes, with holes or without.
+    /// Inodes of the window that are laid out on I/O servers, with bytes or without.
     pub const HELD: u8 = 5;
 }
 

@@ -6,6 +6,7 @@ mod inline;
 mod lab;
 mod locks;
 mod model;
+mod moves;
 mod permissions;
 mod places;
 mod quotas;

@@ -365,6 +365,22 @@ const REFUSALS: &[Row] = &[
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::KnowStore { server: 4, store: "another".into() })
     }),
+    ("file {id} was used since its move began", Errno::ESTALE, |lab| {
+        let id = lab.file("f").id;
+        lab.reply(0, move_to(id, 1, 1, &[0]))
+    }),
+    ("no file is laid out on these I/O servers", Errno::EINVAL, |lab| {
+        let id = lab.file("f").id;
+        let now = node(lab.reply(0, Op::BeginMove { id }));
+        lab.reply(0, Op::CutDone { id, epoch: now.epoch });
+        lab.reply(0, move_to(id, now.epoch, now.version, &[0, 0]))
+    }),
+    ("file {id} is in use", Errno::EBUSY, |lab| {
+        let id = lab.file("f").id;
+        let session = lab.hello(0, &[]).0;
+        lab.reply(session, Op::Open { id, access: 4 });
+        lab.reply(0, Op::BeginMove { id })
+    }),
     ("there are no quotas of kind {}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::SetQuota { quota: Quota { kind: 2, ..Quota::default() } })
     }),
@@ -407,12 +423,17 @@ const REFUSALS: &[Row] = &[
     }),
 ];
 
+fn move_to(id: Id, epoch: u32, version: u64, servers: &[u16]) -> Op {
+    Op::Move { id, epoch, version, servers: List(servers.to_vec()) }
+}
+
 /// Refusals that take too long to bring about here, and the test beside the source that does.
 const ELSEWHERE: &[(&str, &str)] =
     &[("file {id} has too many locks", "a_file_has_a_bounded_number_of_locks")];
 
 /// Refusals that no request can bring about: each is behind a match that its caller has made.
 const UNREACHABLE: &[&str] = &[
+    "file {id} is on no I/O server",
     "no attributes",
     "not a setxattr",
     "not a creation",

@@ -95,10 +95,17 @@ impl Salvage<'_> {
                 };
             }
         };
+        if let Some(to) = self.stores.moved_to(id, &striping.servers.0) {
+            let server = self.rows.servers.get(usize::from(to)).map_or("?", |name| name.as_str());
+            let text = "it has moved since the metadata was copied, and is put together wrongly";
+            let hint = "a later `covey fs-dump`, given with --dump, may know where it lies";
+            let path = path.display();
+            self.faults.push(format!("{path}: {text}; {server} has a part of it; {hint}"));
+        }
         let mut objects = Vec::new();
         let mut end = known.map_or(0, |known| known.size);
         for (slot, &server) in striping.servers.0.iter().enumerate() {
-            let object = self.stores.object(server, id)?;
+            let object = self.stores.object(server, id, known.map(|known| known.epoch))?;
             if let Some((_, length)) = object.as_ref().filter(|(_, length)| *length > 0) {
                 // What was written since the metadata was copied is beyond the size it tells.
                 let last = map.logical(slot, length - 1);

@@ -24,6 +24,8 @@ pub struct File {
     pub size: u64,
     /// It may have holes.
     pub sparse: bool,
+    /// The epoch of its objects.
+    pub epoch: u32,
     /// Where its bytes are.
     pub striping: Option<Striping>,
     /// A symbolic link's target.
@@ -101,10 +103,11 @@ impl Rows {
                 if inode.id == ROOT {
                     self.hint = inode.hint.clone();
                 }
-                let (mode, mtime, size, sparse) =
-                    (inode.mode, inode.mtime, inode.size, inode.sparse);
+                let (mode, mtime, size, sparse, epoch) =
+                    (inode.mode, inode.mtime, inode.size, inode.sparse, inode.epoch);
                 let (striping, target) = (inode.striping, inode.target.as_bytes().to_vec());
-                self.files.insert(inode.id, File { mode, mtime, size, sparse, striping, target });
+                self.files
+                    .insert(inode.id, File { mode, mtime, size, sparse, epoch, striping, target });
             }
             Record::Name { parent, name, id, .. } => {
                 self.names.entry(parent).or_default().push((name.as_bytes().to_vec(), id));
@@ -146,6 +149,7 @@ impl Rows {
                     mtime: number("mtime")?,
                     size: number("size")?,
                     sparse: value["sparse"].as_bool()?,
+                    epoch: value["epoch"].as_u64()? as u32,
                     striping,
                     target: text(value, "target").unwrap_or_default(),
                 };

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct Stores {
     /// By server and file: the epoch, and where it lies.
     objects: HashMap<(u16, Id), (u32, PathBuf)>,
+    /// What is staged, for which epochs.
+    parts: HashMap<(u16, Id, u32), PathBuf>,
     ids: BTreeMap<Id, ()>,
     given: BTreeSet<u16>,
     /// Servers whose directory was not given.
@@ -21,8 +23,8 @@ pub struct Stores {
 impl Stores {
     /// Reads the directories; each says which server it was.
     pub fn open(dirs: &[PathBuf], servers: &[String]) -> Result<Stores> {
-        let (objects, ids, given) = Default::default();
-        let mut stores = Stores { objects, ids, given, missing: servers.to_vec() };
+        let (objects, parts, ids, given) = Default::default();
+        let mut stores = Stores { objects, parts, ids, given, missing: servers.to_vec() };
         for dir in dirs {
             let identity = Identity::read(dir).map_err(|error| anyhow::anyhow!("{error}"))?;
             let Some(server) = servers.iter().position(|name| *name == identity.node) else {
@@ -48,8 +50,18 @@ impl Stores {
             for object in std::fs::read_dir(low.path())? {
                 let path = object?.path();
                 let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+                // What was staged for a move that the metadata knows: it may not have been installed any more.
+                if let Some((id, Some(epoch))) =
+                    name.strip_suffix(b".part").and_then(objects::parse)
+                {
+                    self.parts.insert((server, id, epoch), path);
+                    continue;
+                }
                 let Some((id, epoch)) = objects::parse(name) else { continue };
                 let epoch = epoch.unwrap_or(0);
+                if objects::is_left(epoch) {
+                    continue;
+                }
                 self.ids.insert(id, ());
                 let held = self.objects.entry((server, id)).or_insert((epoch, path.clone()));
                 if epoch >= held.0 {
@@ -70,11 +82,33 @@ impl Stores {
         self.ids.keys().copied()
     }
 
+    /// Another server that has a later object of a file than all of these: the file has moved there.
+    pub fn moved_to(&self, id: Id, servers: &[u16]) -> Option<u16> {
+        let of = |server: u16| self.objects.get(&(server, id));
+        let newest = servers.iter().filter_map(|at| of(*at)).filter(|(_, path)| has_bytes(path));
+        let newest = newest.map(|(epoch, _)| Some(*epoch)).max().flatten();
+        self.given.iter().copied().filter(|at| !servers.contains(at)).find(|at| {
+            of(*at).is_some_and(|(epoch, path)| Some(*epoch) >= newest && has_bytes(path))
+        })
+    }
+
     /// An object's file and length.
-    pub fn object(&self, server: u16, id: Id) -> Result<Option<(File, u64)>> {
-        let Some((_, path)) = self.objects.get(&(server, id)) else { return Ok(None) };
+    /// Of a file of a known epoch what is staged for that epoch stands for an older object.
+    pub fn object(&self, server: u16, id: Id, known: Option<u32>) -> Result<Option<(File, u64)>> {
+        let object = self.objects.get(&(server, id));
+        let is_there = object.is_some_and(|(epoch, _)| Some(*epoch) >= known);
+        let part = known.and_then(|epoch| self.parts.get(&(server, id, epoch)));
+        let path = match part.filter(|_| !is_there) {
+            Some(part) => Some(part),
+            None => object.map(|(_, path)| path),
+        };
+        let Some(path) = path else { return Ok(None) };
         let file = File::open(path)?;
         let length = file.metadata()?.len();
         Ok(Some((file, length)))
     }
+}
+
+fn has_bytes(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.len() > 0)
 }

@@ -38,7 +38,14 @@ impl Role for Files {
         Box::pin(async move {
             let mut open = BTreeMap::new();
             let most = Duration::from_millis(600);
-            repeat(&lab, &self.left, most, async || self.step(&lab, &fs, &mut open).await).await;
+            let step = async || {
+                self.step(&lab, &fs, &mut open).await;
+                // Only what nobody has open moves.
+                if lab.has_moves.get() && lab.chance(800) {
+                    open.clear();
+                }
+            };
+            repeat(&lab, &self.left, most, step).await;
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::{OpenFile, State};
 use crate::client::{Error, Result};
-use crate::ops::Inode;
+use crate::ops::{Inode, Striping};
 use covey_ninep::tree::Errno;
 
 /// Whether a file stays in its epoch.
@@ -16,6 +16,15 @@ pub(super) enum Pinned {
 }
 
 impl State {
+    /// A file that was laid out anew while this client could not be heard of as having it open: its bytes are elsewhere,
+    /// and what is known here of where they are would read and write others.
+    pub(super) fn meet_striping(&mut self, inode: &Inode, striping: &Striping) {
+        let is_other = inode.striping.as_ref().is_some_and(|now| now != striping);
+        if is_other && inode.epoch >= self.epoch {
+            self.pinned = Pinned::Taken;
+        }
+    }
+
     /// Whether another client has the file by now, as these attributes say.
     pub(super) fn is_taken_by(&mut self, inode: &Inode) -> bool {
         if self.pinned == Pinned::Yes && inode.epoch > self.epoch {
@@ -26,6 +35,11 @@ impl State {
 }
 
 impl OpenFile {
+    /// Whether the file still lies where this says, as far as these attributes are not older.
+    pub fn is_laid_out_as(&self, inode: &Inode, striping: &Striping) -> bool {
+        self.striping == *striping || inode.epoch < self.lock().epoch
+    }
+
     /// Pins the file to its epoch, or lets it go; what was taken stays so.
     pub fn pin(&self, is_pinned: bool) {
         let mut state = self.lock();
@@ -43,7 +57,8 @@ impl OpenFile {
     pub fn check_ours(&self) -> Result<()> {
         match self.lock().pinned {
             Pinned::Taken => {
-                Err(Error::because(Errno::ESTALE, "another client has taken the file over"))
+                let what = "the file was taken over by another client, or moved";
+                Err(Error::because(Errno::ESTALE, what))
             }
             _ => Ok(()),
         }

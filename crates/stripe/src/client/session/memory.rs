@@ -125,8 +125,7 @@ impl Memory {
     }
 
     pub fn starts(&self) -> (u64, u64) {
-        let state = self.lock();
-        (state.boot, state.machine)
+        (self.unique(), self.lock().machine)
     }
 
     pub fn close_seq(&self, seq: u64) {

@@ -6,7 +6,7 @@ use super::super::{Applied, Store, Work, mode};
 use crate::check::{self, Access, Options, Outcome, Report};
 use crate::distribution::{self, Distribution};
 use crate::kv::{Kv, MemoryKv};
-use crate::objects::{DataOp, DataReply, Object};
+use crate::objects::{DataOp, DataReply, LEFT, Object};
 use crate::ops::check::Class;
 use crate::ops::{Caller, Id, Op, ROOT, Reply, Request, Striping, StripingHint};
 use covey_ninep::tree::Errno;
@@ -535,11 +535,45 @@ fn objects_without_a_file_or_on_the_wrong_server_are_removed() {
         lab.change(id, |stored| {
             let striping = stored.inode.striping.as_mut().unwrap();
             striping.servers = List(vec![striping.servers.0[0], striping.servers.0[1]]);
+            stored.inode.epoch = 1;
         });
+        let mut objects = lab.objects.borrow_mut();
+        objects.iter_mut().filter(|((_, of), _)| *of == id).for_each(|(_, one)| one.epoch = 1);
+        drop(objects);
         let striping = lab.stored(id).inode.striping.unwrap();
         let other = (0..SERVERS).find(|at| !striping.servers.0.contains(at)).unwrap();
         lab.objects.borrow_mut().insert((other, id), Object { id, epoch: 0, bytes: 5 });
     });
+}
+
+#[test]
+fn what_has_moved_since_the_metadata_is_not_removed_and_what_it_left_is_no_finding() {
+    let lab = Lab::filled();
+    let id = lab.find(lab.find(ROOT, "d0"), "f0");
+    lab.change(id, |stored| {
+        let striping = stored.inode.striping.as_mut().unwrap();
+        striping.servers = List(striping.servers.0[..1].to_vec());
+    });
+    let servers = lab.stored(id).inode.striping.unwrap().servers.0;
+    let mut others = (0..SERVERS).filter(|at| !servers.contains(at));
+    let (left, stray) = (others.next().unwrap(), others.next().unwrap());
+    lab.objects.borrow_mut().insert((left, id), Object { id, epoch: LEFT | 1, bytes: 0 });
+    lab.objects.borrow_mut().insert((stray, id), Object { id, epoch: 2, bytes: 5 });
+    let other = lab.find(lab.find(ROOT, "d0"), "f4");
+    let holds = lab.stored(other).inode.striping.unwrap().servers.0[0];
+    let emptied = Object { id: other, epoch: LEFT | 7, bytes: 0 };
+    lab.objects.borrow_mut().insert((holds, other), emptied);
+    for _ in 0..3 {
+        let (_, told) = lab.check(true);
+        let ahead = told.iter().find(|one| one.class == Class::AheadObject).unwrap();
+        assert!(matches!(&ahead.outcome, Outcome::Left(why) if why.contains("has left")));
+        let strays: Vec<_> = told.iter().filter(|one| one.class == Class::StrayObject).collect();
+        assert_eq!(strays.len(), 1, "{told:?}");
+        assert_eq!(strays[0].finding.parent, u64::from(stray));
+        assert!(matches!(&strays[0].outcome, Outcome::Left(why) if why.contains("later layout")));
+    }
+    assert!(lab.objects.borrow().contains_key(&(stray, id)));
+    assert_eq!(lab.objects.borrow()[&(holds, other)], emptied);
 }
 
 #[test]

@@ -1,0 +1,240 @@
+//! Files that move to other I/O servers: see `crate::meta::moves` for what makes it safe.
+
+use super::file::OpenFile;
+use super::{Error, Fs, Result, Seek, Shared, data_call, node};
+use crate::distribution::{self, Distribution, INLINE, Map};
+use crate::objects::{DataOp, DataReply, Staging};
+use crate::ops::{Caller, Id, Inode, Op, Striping};
+use covey_ninep::tree::Errno;
+use covey_wire::{List, Payload};
+use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+
+/// What became of a file that was to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// It lies elsewhere now; so many bytes were copied.
+    Done(u64),
+    /// It lies elsewhere already, or is gone.
+    Nothing,
+    /// Somebody has it open, or has changed it meanwhile: it lies where it lay.
+    Busy,
+}
+
+/// Bytes read at once, and how many times that at a time.
+const CHUNK_BYTES: u64 = 1 << 20;
+const CHUNKS: usize = 4;
+
+impl Fs {
+    /// Moves a file to the I/O servers that `choose` finds for the striping that it has; None leaves it. Whoever opens it
+    /// meanwhile keeps it where it is.
+    pub async fn move_file(
+        &self,
+        id: Id,
+        choose: impl Fn(&Striping) -> Option<Vec<u16>>,
+    ) -> Result<Moved> {
+        let inode = match self.shared.session.inode_now(id).await {
+            Ok(inode) => inode,
+            Err(error) if error.code() == Errno::ENOENT => return Ok(Moved::Nothing),
+            Err(error) => return Err(error),
+        };
+        if inode.striping.as_ref().and_then(&choose).is_none() {
+            return Ok(Moved::Nothing);
+        }
+        let starts = self.shared.session.starts();
+        let inode = match self.change(&Caller::default(), Op::BeginMove { id }).await {
+            Ok(reply) => node(reply)?,
+            Err(error) if error.code() == Errno::EBUSY => return Ok(Moved::Busy),
+            Err(error) => return Err(error),
+        };
+        let Some(striping) = &inode.striping else { return Ok(Moved::Nothing) };
+        let Some(servers) = choose(striping) else { return Ok(Moved::Nothing) };
+        let new = Striping { servers: List(servers), ..striping.clone() };
+        let epoch = inode.epoch.checked_add(1).ok_or(Errno::EOVERFLOW)?;
+        let job = Job { fs: self, id, epoch, map: distribution::of(&new)?, new };
+        let moved = job.run(&inode, striping, starts).await;
+        if !matches!(moved, Ok(Moved::Done(_))) {
+            job.give_up().await;
+        }
+        moved
+    }
+}
+
+/// A run of bytes on one server, and where they are in what was read.
+struct SlotRun {
+    slot: usize,
+    physical: u64,
+    end: u64,
+    ranges: Vec<(u64, u64)>,
+}
+
+struct Job<'a> {
+    fs: &'a Fs,
+    id: Id,
+    /// The epoch that the move makes.
+    epoch: u32,
+    new: Striping,
+    map: Map,
+}
+
+impl Job<'_> {
+    /// The file is read without being opened: who has it open keeps it where it is.
+    async fn run(&self, inode: &Inode, old: &Striping, starts: (u64, u64)) -> Result<Moved> {
+        let shared = &self.fs.shared;
+        shared.data.meet(old, &shared.session).await?;
+        let file = OpenFile::new(inode, old, shared.data.all_of(old)?, starts)?;
+        file.pin(true);
+        if !inode.sparse {
+            self.must_be_whole(inode, old).await?;
+        }
+        self.begin(inode.size).await?;
+        let copied = self.copy(inode, &file).await;
+        let bytes = match copied {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Moved::Busy),
+            Err(error) if error.code() == Errno::ESTALE => return Ok(Moved::Busy),
+            Err(error) => return Err(error),
+        };
+        self.end(inode.size).await?;
+        let (id, epoch, version) = (self.id, inode.epoch, inode.version);
+        let servers = self.new.servers.clone();
+        match self.fs.change(&Caller::default(), Op::Move { id, epoch, version, servers }).await {
+            Ok(_) => Ok(Moved::Done(bytes)),
+            Err(error) if matches!(error.code(), Errno::EBUSY | Errno::ESTALE) => Ok(Moved::Busy),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn slots(&self, size: u64) -> impl Iterator<Item = (u16, u64)> {
+        let servers = self.new.servers.0.iter().enumerate();
+        let all = servers.map(move |(slot, &server)| (server, self.map.physical_size(slot, size)));
+        all.filter(|(_, bytes)| *bytes > 0)
+    }
+
+    async fn begin(&self, size: u64) -> Result<()> {
+        for (server, _) in self.slots(size) {
+            self.stage(server, Staging::Begin, 0, Payload::from(Vec::new())).await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&self, size: u64) -> Result<()> {
+        for (server, bytes) in self.slots(size) {
+            self.stage(server, Staging::End, bytes, Payload::from(Vec::new())).await?;
+        }
+        Ok(())
+    }
+
+    /// How many bytes were copied; None where the file has been cut meanwhile. Holes stay holes.
+    async fn copy(&self, inode: &Inode, file: &OpenFile) -> Result<Option<u64>> {
+        let (mut at, size) = (self.map.inline_bytes(), inode.size);
+        let mut copied = 0;
+        while at < size {
+            let (data, hole) =
+                if inode.sparse { run(&self.fs.shared, file, at, size).await? } else { (at, size) };
+            let starts = (data..hole).step_by(CHUNK_BYTES as usize);
+            let chunks =
+                starts.map(|from| self.copy_chunk(file, from, hole.min(from + CHUNK_BYTES)));
+            let mut chunks = stream::iter(chunks).buffer_unordered(CHUNKS);
+            while let Some(bytes) = chunks.try_next().await? {
+                match bytes {
+                    Some(bytes) => copied += bytes,
+                    None => return Ok(None),
+                }
+            }
+            at = hole;
+        }
+        Ok(Some(copied))
+    }
+
+    /// Reads a range at once, and stages what of it follows each other on a server with one request.
+    async fn copy_chunk(&self, file: &OpenFile, from: u64, end: u64) -> Result<Option<u64>> {
+        let data = file.read(&self.fs.shared, from, (end - from) as usize).await?;
+        if data.len() as u64 != end - from {
+            return Ok(None);
+        }
+        let stages = self.runs(from, end).into_iter().map(|run| {
+            let server = self.new.servers.0[run.slot];
+            self.stage(server, Staging::Go, run.physical, data.select(&run.ranges))
+        });
+        try_join_all(stages).await?;
+        Ok(Some(end - from))
+    }
+
+    /// A range of the file by where it lies.
+    fn runs(&self, from: u64, end: u64) -> Vec<SlotRun> {
+        let (mut runs, mut at) = (Vec::<SlotRun>::new(), from);
+        while at < end {
+            let spot = self.map.locate(at);
+            debug_assert!(spot.slot != INLINE, "what lies with the inode does not move");
+            let bytes = spot.run.min(end - at);
+            let before = runs.iter_mut().rev().find(|run| run.slot == spot.slot);
+            match before {
+                Some(run) if run.end == spot.physical => {
+                    run.ranges.push((at - from, bytes));
+                    run.end += bytes;
+                }
+                _ => runs.push(SlotRun {
+                    slot: spot.slot,
+                    physical: spot.physical,
+                    end: spot.physical + bytes,
+                    ranges: vec![(at - from, bytes)],
+                }),
+            }
+            at += bytes;
+        }
+        runs
+    }
+
+    /// What is missing reads as zeros: that would make a loss that `covey fsck` finds one that nobody does.
+    async fn must_be_whole(&self, inode: &Inode, old: &Striping) -> Result<()> {
+        let map = distribution::of(old)?;
+        for (slot, &server) in old.servers.0.iter().enumerate() {
+            let wanted = map.physical_size(slot, inode.size);
+            let link = self.fs.shared.data.get(server)?;
+            let op = DataOp::Look { ids: List(vec![self.id]) };
+            let has = match data_call(&link, op).await? {
+                DataReply::Objects { objects } => objects.0.first().map_or(0, |one| one.bytes),
+                _ => return Err(Error::because(Errno::EPROTO, "an odd answer to Look")),
+            };
+            if has < wanted {
+                let text = format!("{} has {has} of {wanted} bytes of it", link.server());
+                return Err(Error::because(Errno::EIO, text));
+            }
+        }
+        Ok(())
+    }
+
+    async fn stage(&self, server: u16, how: Staging, offset: u64, data: Payload) -> Result<()> {
+        let (id, epoch, how) = (self.id, self.epoch, how as u8);
+        let link = self.fs.shared.data.get(server)?;
+        data_call(&link, DataOp::Stage { id, epoch, how, offset, data }).await.map(drop)
+    }
+
+    /// What was staged goes, if it is certain that the file has not moved: an answer may have been lost. What stays goes
+    /// when the object is cut, moved or removed.
+    async fn give_up(&self) {
+        let (id, epoch) = (self.id, self.epoch);
+        match self.fs.shared.session.inode_now(id).await {
+            Ok(inode) if inode.epoch < epoch => {}
+            _ => return,
+        }
+        for &server in &self.new.servers.0 {
+            if let Ok(link) = self.fs.shared.data.get(server) {
+                let _ = data_call(&link, DataOp::Unstage { id, epoch }).await;
+            }
+        }
+    }
+}
+
+/// The next data at or after `at`, and where it ends; both `size` where there is none.
+async fn run(fs: &Shared, file: &OpenFile, at: u64, size: u64) -> Result<(u64, u64)> {
+    let end = |found: Result<u64>| match found {
+        Ok(at) => Ok(at.min(size)),
+        Err(error) if error.code() == Errno::ENXIO => Ok(size),
+        Err(error) => Err(error),
+    };
+    let data = end(file.seek(fs, at, Seek::Data).await)?;
+    let hole = if data < size { end(file.seek(fs, data, Seek::Hole).await)? } else { size };
+    Ok((data, hole))
+}
