@@ -350,23 +350,6 @@ impl DataTree {
         self.keep_cut(&object).await
     }
 
-    /// Objects of files that lie elsewhere now, unless they are of a later epoch: the file has come back.
-    async fn leave(self: &Rc<Self>, left: &[Doomed]) -> Result<DataReply> {
-        for &Doomed { id, epoch } in left {
-            let object = self.object(id);
-            while object.is_cutting.get() {
-                object.ended.notified().await;
-            }
-            let current = self.epoch_of(id);
-            if !objects::is_left(current) && current <= epoch {
-                self.raise(&object, objects::LEFT | epoch, 0).await?;
-                self.unstage_up_to(id, epoch)?;
-            }
-            self.keep_cut(&object).await?;
-        }
-        Ok(DataReply::Done {})
-    }
-
     async fn raise(&self, object: &Rc<Object>, epoch: u32, size: u64) -> Result<()> {
         let id = object.id;
         let cutting = Cutting::begin(object);
@@ -374,7 +357,7 @@ impl DataTree {
             object.ended.notified().await;
         }
         // A cut that comes late, or has waited, must not bring back what was removed since.
-        if self.gone.borrow().has_at(id, epoch) {
+        if self.gone.borrow().has_at(id, epoch & !objects::LEFT) {
             return Ok(());
         }
         let before = self.path(id, self.epoch_of(id));
@@ -420,7 +403,8 @@ impl DataTree {
     fn remove_all(&self, doomed: &[Doomed]) -> Result<DataReply> {
         for &Doomed { id, epoch } in doomed {
             let current = self.epoch_of(id);
-            if current > epoch {
+            // What the file has left goes with the file.
+            if current & !objects::LEFT > epoch {
                 continue;
             }
             self.gone.borrow_mut().add(id, epoch);

@@ -351,6 +351,7 @@ impl Meta {
             }
             Work::Apply(request) => self.apply_own_in_turn(request.op),
             Work::Remove { id, epoch, striping } => self.begin_removal(id, epoch, striping),
+            Work::Sweep { id, epoch } => self.begin_sweep(id, epoch),
             Work::Cut { id, epoch, size, striping } => {
                 self.begin_cut(Cut { id, epoch, size, striping })
             }

@@ -198,7 +198,7 @@ impl<A: Access> Check<'_, A> {
                 self.access.ask(recut).await.map(drop)
             }
             Class::AheadObject => {
-                Self::check_ahead(finding)?;
+                self.check_ahead(finding).await?;
                 self.access.change(Op::Mend { finding: finding.clone() }).await.map(drop)
             }
             _ => self.access.change(Op::Mend { finding: finding.clone() }).await.map(drop),

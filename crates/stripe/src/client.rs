@@ -32,7 +32,7 @@ pub use cache::Caching;
 pub use data::{data_call, data_link, objects_link};
 pub use handle::File;
 pub use link::{Greet, Link, REDIAL_MAX, Start};
-pub use moves::Moved;
+pub use moves::{Moved, Pace};
 pub use session::{Forget, Handover, Held, Opened};
 pub use small::{Created, Opening};
 pub use space::fallocate;

@@ -126,6 +126,14 @@ pub enum Work {
         /// Where they are.
         striping: Striping,
     },
+    /// Remove what the file has left of this epoch or an older one on any server. Nothing remembers it: a server that is met
+    /// anew is compared with the store.
+    Sweep {
+        /// The file.
+        id: Id,
+        /// Objects of a later epoch stay.
+        epoch: u32,
+    },
     /// Cut the file's objects to this size and raise them to this epoch, everywhere in the striping
     /// and in the order of the epochs; then apply [`Op::Reclaimed`]. Repeated by
     /// [`Store::pending_cuts`].

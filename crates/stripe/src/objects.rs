@@ -30,6 +30,9 @@ pub fn parse(name: &[u8]) -> Option<(Id, Option<u32>)> {
 /// there, and only the same file's installation or its end takes its place.
 pub const LEFT: u32 = 1 << 31;
 
+/// The last epoch that a file can have.
+pub const EPOCH_MAX: u32 = LEFT - 1;
+
 /// Whether an object of this epoch is what a file has left.
 pub fn is_left(epoch: u32) -> bool {
     epoch & LEFT != 0

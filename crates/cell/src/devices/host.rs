@@ -219,7 +219,10 @@ impl Tree for HostFiles {
             let what = "#R changes files and makes none; hint: #r does";
             return Err(Errno::because(Errno::EROFS, what)).into();
         }
-        let path: Rc<str> = format!("{}/{}", dir.path, name.lossy()).into();
+        let path: Rc<str> = match path_of(dir, &name) {
+            Ok(path) => path.into(),
+            Err(error) => return Err(error).into(),
+        };
         match self.0.host.make(&path, mode & 0o777) {
             Ok(()) => self.0.opened(&path, flags),
             Err(error) => Err(error).into(),
@@ -268,7 +271,7 @@ impl Tree for HostFiles {
             if self.0.kind == Kind::Private || what.is_dir() {
                 return Err(Errno::EROFS.into());
             }
-            self.0.host.remove(&format!("{}/{}", dir.path, name.lossy()))
+            self.0.host.remove(&path_of(dir, &name)?)
         })
     }
 
@@ -279,6 +282,12 @@ impl Tree for HostFiles {
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
         Outcome::now(|| node.region()?.map(&*self.0.host, map_call(&body)?))
     }
+}
+
+/// A name that is no text is nobody's here: another one must not stand for it.
+fn path_of(dir: &Node, name: &Name) -> Result<String> {
+    let name = std::str::from_utf8(name.as_bytes()).map_err(|_| Errno::ENOENT)?;
+    Ok(format!("{}/{name}", dir.path))
 }
 
 const DT_DIR: u8 = 4;

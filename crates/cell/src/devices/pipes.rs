@@ -2,7 +2,8 @@
 //!
 //! A write waits until all of it fits, so that writes are never mixed; a read waits for bytes and takes what is there. A reader
 //! gets the end of the file once somebody has written and nobody has the pipe open for writing any more; where a writer
-//! was killed it gets EPIPE instead.
+//! was killed it gets EPIPE instead, also if it has the pipe open for writing itself. A writer gets EPIPE where the last
+//! reader was killed, until somebody reads again.
 
 use super::{Host, check_access, qid, wanted};
 use covey_ninep::message::Qid;
@@ -25,7 +26,7 @@ pub struct Pipes {
     host: Rc<dyn Host>,
     attr: RefCell<Attr>,
     names: RefCell<Directory<Rc<Pipe>>>,
-    count: Cell<usize>,
+    count: Rc<Cell<usize>>,
     number: Cell<u64>,
     is_failing: Cell<bool>,
 }
@@ -45,32 +46,61 @@ pub enum Node {
 pub struct Pipe {
     attr: RefCell<Attr>,
     bytes: RefCell<VecDeque<u8>>,
+    readers: Cell<usize>,
     writers: Cell<usize>,
     was_written: Cell<bool>,
     /// A writer was killed.
     is_broken: Cell<bool>,
+    /// The last reader was killed.
+    is_deaf: Cell<bool>,
     bell: Bell,
+    /// How many there are of a host: those without a name, too, as long as somebody has them open.
+    count: Option<Rc<Cell<usize>>>,
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        if let Some(count) = &self.count {
+            count.set(count.get() - 1);
+        }
+    }
 }
 
 /// An open end of a pipe.
 pub struct End {
     pipe: Rc<Pipe>,
+    reads: bool,
     writes: bool,
 }
 
 impl Pipe {
-    fn take(&self, count: usize) -> Option<Result<Bytes>> {
+    fn new(attr: RefCell<Attr>, count: Option<Rc<Cell<usize>>>) -> Pipe {
+        if let Some(count) = &count {
+            count.set(count.get() + 1);
+        }
+        Pipe {
+            attr,
+            bytes: RefCell::default(),
+            readers: Cell::new(0),
+            writers: Cell::new(0),
+            was_written: Cell::new(false),
+            is_broken: Cell::new(false),
+            is_deaf: Cell::new(false),
+            bell: Bell::default(),
+            count,
+        }
+    }
+
+    /// `own`: how many of the writers are who reads.
+    fn take(&self, count: usize, own: usize) -> Option<Result<Bytes>> {
         let mut bytes = self.bytes.borrow_mut();
         if bytes.is_empty() {
+            if self.writers.get() <= own && self.was_written.get() && self.is_broken.get() {
+                let what = "who wrote into the pipe was killed";
+                return Some(Err(Errno::because(Errno::EPIPE, what)));
+            }
             let is_over = self.writers.get() == 0 && self.was_written.get();
-            return match (is_over, self.is_broken.get()) {
-                (true, true) => {
-                    let what = "who wrote into the pipe was killed";
-                    Some(Err(Errno::because(Errno::EPIPE, what)))
-                }
-                (true, false) => Some(Ok(Bytes::new())),
-                _ => None,
-            };
+            return is_over.then(|| Ok(Bytes::new()));
         }
         let count = count.min(bytes.len());
         let taken: Bytes = bytes.drain(..count).collect::<Vec<u8>>().into();
@@ -79,16 +109,21 @@ impl Pipe {
         Some(Ok(taken))
     }
 
-    fn put(&self, data: &[u8]) -> bool {
+    /// None as long as it does not fit.
+    fn put(&self, data: &[u8]) -> Option<Result<u32>> {
+        if self.is_deaf.get() {
+            let what = "who read from the pipe was killed";
+            return Some(Err(Errno::because(Errno::EPIPE, what)));
+        }
         let mut bytes = self.bytes.borrow_mut();
         if bytes.len() + data.len() > PIPE_BYTES {
-            return false;
+            return None;
         }
         bytes.extend(data);
         drop(bytes);
         self.was_written.set(true);
         self.bell.ring();
-        true
+        Some(Ok(data.len() as u32))
     }
 }
 
@@ -114,7 +149,7 @@ impl Pipes {
     pub fn new(host: Rc<dyn Host>) -> Pipes {
         let (uid, gid) = host.owner();
         let attr = Attr::new(1, S_IFDIR | 0o755, uid, gid, host.now()).into();
-        let (count, number) = (Cell::new(0), Cell::new(1));
+        let (count, number) = (Rc::default(), Cell::new(1));
         let names = RefCell::default();
         Pipes { host, attr, names, count, number, is_failing: Cell::new(false) }
     }
@@ -136,31 +171,28 @@ impl Pipes {
         }
         let (number, now) = (self.number.get() + 1, self.host.now());
         let attr = Attr::new(number, S_IFREG | mode & 0o777, user.uid, user.gid, now).into();
-        let pipe = Rc::new(Pipe {
-            attr,
-            bytes: RefCell::default(),
-            writers: Cell::new(0),
-            was_written: Cell::new(false),
-            is_broken: Cell::new(false),
-            bell: Bell::default(),
-        });
+        let pipe = Rc::new(Pipe::new(attr, Some(self.count.clone())));
         self.names.borrow_mut().insert(name, pipe.clone())?;
         self.number.set(number);
-        self.count.set(self.count.get() + 1);
         Ok(pipe)
     }
 
     fn opened(&self, pipe: Rc<Pipe>, flags: u32) -> Opened<Node> {
-        let writes = flags & 3 != 0;
+        let (reads, writes) = (flags & 3 != 1, flags & 3 != 0);
+        if reads {
+            pipe.readers.set(pipe.readers.get() + 1);
+            pipe.is_deaf.set(false);
+        }
         if writes {
             pipe.writers.set(pipe.writers.get() + 1);
-            if pipe.writers.get() == 1 && pipe.bytes.borrow().is_empty() {
+            let is_first = pipe.writers.get() == 1 || pipe.is_broken.get();
+            if is_first && pipe.bytes.borrow().is_empty() {
                 pipe.was_written.set(false);
                 pipe.is_broken.set(false);
             }
         }
         let qid = qid(&pipe.attr.borrow());
-        Opened { qid, node: Node::End(Rc::new(End { pipe, writes })), blocking: true }
+        Opened { qid, node: Node::End(Rc::new(End { pipe, reads, writes })), blocking: true }
     }
 }
 
@@ -234,13 +266,13 @@ impl Tree for Pipes {
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
-        let pipe = match node.end() {
-            Ok(end) => end.pipe.clone(),
+        let (pipe, own) = match node.end() {
+            Ok(end) => (end.pipe.clone(), usize::from(end.writes)),
             Err(error) => return Data::Failed(error),
         };
         let count = read.count as usize;
         let bell = pipe.bell.clone();
-        Data::later(bell.wait(move || pipe.take(count)))
+        Data::later(bell.wait(move || pipe.take(count, own)))
     }
 
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
@@ -249,28 +281,20 @@ impl Tree for Pipes {
             Err(error) => return Written::Now(Err(error)),
         };
         write.received(|_, data| {
-            let count = data.len() as u32;
             if data.len() > PIPE_BYTES {
                 let what = format!("a pipe holds {PIPE_BYTES} bytes");
                 return Err(Errno::because(Errno::EINVAL, what)).into();
             }
-            if pipe.put(&data) {
-                return Ok(count).into();
+            if let Some(put) = pipe.put(&data) {
+                return put.into();
             }
             let bell = pipe.bell.clone();
-            Outcome::later(bell.wait(move || pipe.put(&data).then_some(Ok(count))))
+            Outcome::later(bell.wait(move || pipe.put(&data)))
         })
     }
 
     fn readdir(&self, _: &Rc<User>, _: &Node, after: u64, max: u32) -> Outcome<Vec<Entry>> {
-        let root = Rc::new(Pipe {
-            attr: self.attr.clone(),
-            bytes: RefCell::default(),
-            writers: Cell::new(0),
-            was_written: Cell::new(false),
-            is_broken: Cell::new(false),
-            bell: Bell::default(),
-        });
+        let root = Rc::new(Pipe::new(self.attr.clone(), None));
         let attr = |pipe: &Rc<Pipe>| pipe.attr.borrow().clone();
         Ok(self.names.borrow().list(after, max, [root.clone(), root], attr)).into()
     }
@@ -281,22 +305,24 @@ impl Tree for Pipes {
             let pipe = self.names.borrow().find(&name)?;
             pipe.attr.borrow().check_unlink(what)?;
             self.names.borrow_mut().remove(&name)?;
-            self.count.set(self.count.get() - 1);
             Ok(())
         })
     }
 
     fn clunk(&self, _: &Rc<User>, node: Node) {
         let Node::End(end) = node else { return };
-        if !end.writes {
-            return;
-        }
         let pipe = &end.pipe;
-        pipe.writers.set(pipe.writers.get() - 1);
-        if self.is_failing.get() {
-            pipe.is_broken.set(true);
-            // Its end is an error even if it has written nothing.
-            pipe.was_written.set(true);
+        if end.reads {
+            pipe.readers.set(pipe.readers.get() - 1);
+            pipe.is_deaf.set(self.is_failing.get() && pipe.readers.get() == 0);
+        }
+        if end.writes {
+            pipe.writers.set(pipe.writers.get() - 1);
+            if self.is_failing.get() {
+                pipe.is_broken.set(true);
+                // Its end is an error even if it has written nothing.
+                pipe.was_written.set(true);
+            }
         }
         pipe.bell.ring();
     }

@@ -155,9 +155,18 @@ async fn run_workers(args: Run, context: &Context) -> Result<()> {
     };
     let outcomes = tokio::select! {
         outcomes = host.run() => outcomes.cannot(|| "run workers")?,
-        _ = tokio::signal::ctrl_c() => return Err(Error::work("cannot finish: interrupted")),
+        () = told_to_end() => return Err(Error::work("cannot finish: interrupted")),
     };
     report(&outcomes, context)
+}
+
+/// By a terminal, its end, or whoever kills.
+async fn told_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let signals = kinds.into_iter().filter_map(|kind| signal(kind).ok());
+    let waits = signals.map(|mut signal| Box::pin(async move { signal.recv().await }));
+    futures_util::future::select_all(waits).await;
 }
 
 #[derive(Serialize)]

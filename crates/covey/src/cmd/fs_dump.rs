@@ -7,6 +7,7 @@ use covey_ninep::tree::Errno;
 use covey_serve::meta::offline::Offline;
 use covey_stripe::check::Access;
 use covey_stripe::meta::{Record, installed, records};
+use covey_stripe::objects::{LEFT, is_left};
 use covey_stripe::ops::{Inode, Op, Reply, Striping};
 use covey_wire::Name;
 use serde_json::{Value, json};
@@ -103,7 +104,8 @@ fn json_of(record: &Record) -> Value {
         }
         Record::Orphan { id } => json!({ "type": "orphan", "id": id }),
         Record::Reclaim { id, epoch, striping } => {
-            json!({ "type": "reclaim", "id": id, "epoch": epoch, "layout": striping_of(striping) })
+            json!({ "type": "reclaim", "id": id, "epoch": epoch & !LEFT,
+                    "leaves": is_left(*epoch), "layout": striping_of(striping) })
         }
         Record::Cut { id, epoch, size, striping } => json!({
             "type": "cut", "id": id, "epoch": epoch, "size": installed(*size).unwrap_or(*size),

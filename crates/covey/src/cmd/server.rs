@@ -12,7 +12,7 @@ use covey_stripe::check::Access;
 use covey_stripe::client::Fs;
 use covey_stripe::meta::place;
 use covey_stripe::ops::{Op, Place, Reply};
-use moving::Pace;
+use moving::Rate;
 use serde_json::{Value, json};
 
 /// Show the I/O servers, close one to new files, and move files among them
@@ -59,7 +59,7 @@ enum Command {
         #[arg(value_name = "NODE")]
         node: String,
         #[command(flatten)]
-        pace: Pace,
+        rate: Rate,
     },
     /// Move files until every I/O server holds its share, as after one was added
     ///
@@ -67,7 +67,7 @@ enum Command {
     /// give nor get anything. Files move as with `drain`.
     Rebalance {
         #[command(flatten)]
-        pace: Pace,
+        rate: Rate,
     },
     /// Open an I/O server to new files again
     Open {
@@ -84,8 +84,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let result = match &args.command {
         Command::Ls => ls(fs, context).await,
         Command::Close { node } => set(fs, node, Door::Closed, context).await,
-        Command::Drain { node, pace } => drain::drain(fs, node, *pace, context).await,
-        Command::Rebalance { pace } => rebalance::rebalance(fs, *pace, context).await,
+        Command::Drain { node, rate } => drain::drain(fs, node, *rate, context).await,
+        Command::Rebalance { rate } => rebalance::rebalance(fs, *rate, context).await,
         Command::Open { node } => set(fs, node, Door::Open, context).await,
     };
     session.close(result).await

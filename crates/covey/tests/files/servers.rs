@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// More than what lies with the metadata.
 const BYTES: usize = 40_000;
@@ -171,6 +172,41 @@ fn a_loss_is_not_moved_away_and_a_dead_server_is_not_drained() {
     cluster.restart();
     until("it is back", || server(&cluster, "io2")["serving"] == true);
     assert_eq!(files_on(&cluster, "io2").len(), 1, "nothing waits for it");
+}
+
+#[test]
+fn a_layout_is_set_as_often_as_one_likes_before_and_after_a_file_has_moved() {
+    let mut cluster = Cluster::up(3);
+    let Some(mount) = cluster.mount() else { return };
+    let path = mount.join("f");
+    let set = |cluster: &Cluster, servers: &str| {
+        cluster.covey(&["layout", "set", "--servers", servers, "/f"]);
+        // What was there goes within a second or two.
+        std::thread::sleep(Duration::from_millis(2500));
+    };
+    let check = |index| {
+        fs::write(&path, content(index)).unwrap();
+        assert_same(&fs::read(&path).unwrap(), &content(index), "after its layout was set");
+        File::create(&path).unwrap();
+    };
+    File::create(&path).unwrap();
+    for servers in ["1", "3", "1", "3"] {
+        set(&cluster, servers);
+    }
+    check(0);
+    fs::write(&path, content(4)).unwrap();
+    until("it is moved", || cluster.try_covey(&["server", "drain", "io2"]).ok);
+    assert_same(&fs::read(&path).unwrap(), &content(4), "after it was moved");
+    cluster.covey(&["server", "open", "io2"]);
+    File::create(&path).unwrap();
+    set(&cluster, "3");
+    check(8);
+    set(&cluster, "1");
+    set(&cluster, "3");
+    check(12);
+    cluster.covey(&["fsck"]);
+    fs::remove_file(&path).unwrap();
+    until("nothing is left of it", || cluster.objects() == 0);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! or record is lost, a check finds nothing, and nobody has waited for ever.
 //!
 //! `scripts/crash-campaign --seed N --kills 200` runs a long one; a failing round tells its seed. Each
-//! round has a cluster of its own, writers through mounts and through the library, and ten kills.
+//! round has a cluster of its own, writers through mounts and through the library, one who moves files between the servers
+//! all the time, and ten kills.
 
 use crate::campaign::log::Certain;
 use crate::campaign::way::Way;
@@ -10,8 +11,9 @@ use crate::campaign::writer;
 use crate::support::{Cluster, until};
 use covey_wire::Rng;
 use rustix::process::Signal;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const KILLS_PER_ROUND: u64 = 10;
@@ -60,12 +62,31 @@ struct Round {
     names: Vec<String>,
     told: Vec<String>,
     can_mount: bool,
+    mover: Child,
+}
+
+/// One who empties server after server, and moves files about, for ever.
+fn start_mover(cluster: &Cluster) -> Child {
+    let all = "while :; do for at in 1 2 3; do \"$0\" server drain io$at; \"$0\" server open io$at; done; \
+               \"$0\" server rebalance; done";
+    let mut command = Command::new("sh");
+    command.args(["-c", all]).arg(crate::support::covey().get_program());
+    command.env("COVEY_CONFIG", cluster.config()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.process_group(0).spawn().expect("a shell")
+}
+
+/// It and what it has started.
+fn kill_mover(mover: &mut Child) {
+    let group = rustix::process::Pid::from_child(mover);
+    let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    let _ = mover.wait();
 }
 
 impl Round {
     fn begin(seed: u64) -> Round {
         let cluster = Cluster::up(3);
         let mut round = Round {
+            mover: start_mover(&cluster),
             cluster,
             seed,
             rng: Rng::new(seed),
@@ -124,6 +145,11 @@ impl Round {
                 self.kill_client();
                 self.kill_nodes(&["meta"]);
             }
+            6 => {
+                self.told.push("kill the mover".into());
+                kill_mover(&mut self.mover);
+                self.mover = start_mover(&self.cluster);
+            }
             _ => self.kill_client(),
         }
         self.rest(500);
@@ -181,6 +207,7 @@ impl Round {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
+        kill_mover(&mut self.mover);
         std::thread::sleep(GRACE);
         let mut faults = Vec::new();
         let check = self.cluster.try_covey(&["fsck"]);
@@ -229,6 +256,7 @@ impl Round {
 
 impl Drop for Round {
     fn drop(&mut self) {
+        kill_mover(&mut self.mover);
         for writer in &mut self.writers {
             let pid = rustix::process::Pid::from_child(&writer.child);
             let _ = rustix::process::kill_process(pid, Signal::KILL);

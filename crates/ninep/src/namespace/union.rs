@@ -11,7 +11,7 @@ use crate::tree::{Attr, Entry, Errno, Make, Opened, Outcome, Removal, Result, St
 use covey_wire::Name;
 use futures_util::future::join_all;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -22,7 +22,43 @@ pub(super) struct Union {
     members: Rc<Vec<Handle>>,
     above: Option<(Qid, Handle)>,
     /// What an open one lists: a snapshot, taken when a listing begins.
-    listing: Option<Rc<RefCell<Vec<Entry>>>>,
+    listing: Option<Rc<RefCell<Listing>>>,
+}
+
+/// All entries, and what they take of what all listings of a thread may.
+#[derive(Default)]
+struct Listing {
+    entries: Vec<Entry>,
+    _charge: Charge,
+}
+
+thread_local! {
+    static LISTED_BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Memory of listings, as long as it is kept: whoever serves a member says how long its listing is.
+#[derive(Default)]
+struct Charge(Cell<usize>);
+
+impl Charge {
+    fn add(&self, entries: &[Entry]) -> Result<()> {
+        let bytes =
+            entries.iter().map(|entry| size_of::<Entry>() + entry.name.len()).sum::<usize>();
+        let (own, all) = (self.0.get() + bytes, LISTED_BYTES.get() + bytes);
+        if own > LISTING_BYTES_MAX || all > LISTINGS_BYTES_MAX {
+            let what = "the listing of several directories at one name takes too much memory";
+            return Err(Errno::because(Errno::E2BIG, what));
+        }
+        self.0.set(own);
+        LISTED_BYTES.set(all);
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        LISTED_BYTES.set(LISTED_BYTES.get() - self.0.get());
+    }
 }
 
 impl Union {
@@ -133,13 +169,14 @@ impl File for Union {
     fn readdir(&self, cookie: u64, bytes_max: u32) -> Outcome<Vec<Entry>> {
         let Some(listing) = self.listing.clone() else { return Errno::EBADF.into() };
         if cookie != 0 {
-            return Ok(page(&listing.borrow(), cookie, bytes_max)).into();
+            return Ok(page(&listing.borrow().entries, cookie, bytes_max)).into();
         }
         let members = self.members.clone();
         let above = self.above.as_ref().map_or(self.qid, |(qid, _)| *qid);
         let dots = [(".", self.qid), ("..", above)];
         Outcome::later(async move {
-            let lists = join_all(members.iter().map(list_all)).await;
+            let charge = Charge::default();
+            let lists = join_all(members.iter().map(|member| list_all(member, &charge))).await;
             let mut all = Vec::new();
             for (name, qid) in dots {
                 all.push(Entry { qid, cookie: 0, kind: DT_DIR, name: name.into() });
@@ -149,7 +186,7 @@ impl File for Union {
             all.extend(found.filter(|entry| names.insert(entry.name.clone())));
             (1..).zip(&mut all).for_each(|(cookie, entry)| entry.cookie = cookie);
             let first = page(&all, 0, bytes_max);
-            listing.replace(all);
+            listing.replace(Listing { entries: all, _charge: charge });
             Ok(first)
         })
     }
@@ -181,7 +218,7 @@ fn any<A>(answers: Vec<Result<A>>) -> Result<Vec<A>> {
 }
 
 /// All entries of an open directory.
-async fn list_all(member: &Handle) -> Result<Vec<Entry>> {
+async fn list_all(member: &Handle, charge: &Charge) -> Result<Vec<Entry>> {
     let mut all: Vec<Entry> = Vec::new();
     loop {
         let cookie = all.last().map_or(0, |entry| entry.cookie);
@@ -189,6 +226,7 @@ async fn list_all(member: &Handle) -> Result<Vec<Entry>> {
         if more.is_empty() {
             return Ok(all);
         }
+        charge.add(&more)?;
         all.extend(more);
         if all.len() > ENTRIES_MAX {
             let what = format!("a directory of a union has over {ENTRIES_MAX} entries");
@@ -213,3 +251,6 @@ const DT_DIR: u8 = 4;
 const PAGE_BYTES: u32 = 64 << 10;
 /// So that a listing stays in memory.
 const ENTRIES_MAX: usize = 1 << 20;
+/// Bytes of one listing, and of all that are kept.
+const LISTING_BYTES_MAX: usize = 16 << 20;
+const LISTINGS_BYTES_MAX: usize = 128 << 20;

@@ -218,18 +218,22 @@ impl Host {
         });
         let mut ticks = tokio::time::interval(Duration::from_millis(50));
         let mut broken = std::pin::pin!(broken);
-        let failure = loop {
+        let (failure, has_ended) = loop {
             tokio::select! {
                 biased;
                 why = &mut broken => {
                     running.kill();
-                    break Some(why);
+                    break (Some(why), false);
                 }
-                failure = running.ended() => break failure,
+                failure = running.ended() => break (failure, true),
                 // What is wrong with a box is noticed by who serves it.
                 _ = ticks.tick() => {}
             }
         };
+        // Nobody waits for a copy that it died in.
+        if has_ended {
+            self.headers.bury(number);
+        }
         // What it has sent before its end is done first.
         let worker = workers.borrow_mut()[number as usize].take();
         if let Some(mut worker) = worker {

@@ -7,7 +7,7 @@ use super::{Cutting, DataTree, Line};
 use covey_io::disk::{DiskFile, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::objects::{self, DataReply, Object, Staging};
+use covey_stripe::objects::{self, DataReply, Doomed, Object, Staging};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List};
 use std::cell::Cell;
@@ -134,6 +134,10 @@ impl DataTree {
         epoch: u32,
         bytes: u64,
     ) -> Result<DataReply> {
+        let begun = self.staging.borrow().get(&(id, epoch)).cloned();
+        if let Some(part) = begun {
+            part.is_quiet().await;
+        }
         let object = self.object(id);
         while object.is_cutting.get() {
             object.ended.notified().await;
@@ -141,10 +145,6 @@ impl DataTree {
         let before = self.epoch_of(id);
         if before >= epoch && !objects::is_left(before) {
             return self.keep_cut(&object).await;
-        }
-        let begun = self.staging.borrow().get(&(id, epoch)).cloned();
-        if let Some(part) = begun {
-            part.is_quiet().await;
         }
         let cutting = Cutting::begin(&object);
         while !object.writing.borrow().is_empty() {
@@ -169,6 +169,31 @@ impl DataTree {
         self.unstage_up_to(id, epoch)?;
         drop(cutting);
         self.keep_cut(&object).await
+    }
+
+    /// Objects of files that lie elsewhere now, unless they are of a later epoch: the file has come back.
+    pub(super) async fn leave(self: &Rc<Self>, left: &[Doomed]) -> Result<DataReply> {
+        let mut answer = Ok(DataReply::Done {});
+        for &Doomed { id, epoch } in left {
+            // One that cannot is no reason for the others to stay.
+            if let Err(error) = self.leave_one(id, epoch).await {
+                answer = answer.and(Err(error));
+            }
+        }
+        answer
+    }
+
+    async fn leave_one(self: &Rc<Self>, id: Id, epoch: u32) -> Result<()> {
+        let object = self.object(id);
+        while object.is_cutting.get() {
+            object.ended.notified().await;
+        }
+        let current = self.epoch_of(id);
+        if !objects::is_left(current) && current <= epoch {
+            self.raise(&object, objects::LEFT | epoch, 0).await?;
+            self.unstage_up_to(id, epoch)?;
+        }
+        self.keep_cut(&object).await.map(drop)
     }
 
     /// Zeros in place of bytes that were staged and are not there would be a loss that nobody sees.
@@ -256,7 +281,7 @@ mod tests {
     use super::super::DataTree;
     use super::*;
     use covey_io::os::disk::OsDisk;
-    use covey_stripe::objects::{Doomed, LEFT};
+    use covey_stripe::objects::LEFT;
     use std::path::Path;
 
     struct Rig {
@@ -402,6 +427,13 @@ mod tests {
             let rig = Rig::over(dir);
             assert_eq!((rig.tree.epoch_of(7), rig.names()), (5, 1));
             rig.tree.remove_all(&[Doomed { id: 7, epoch: 5 }]).unwrap();
+            assert_eq!(rig.names(), 0);
+            // What it has left goes with it, unless that was later.
+            std::fs::write(rig.tree.path(7, LEFT | 6), "").unwrap();
+            let rig = Rig::over(dir);
+            rig.tree.remove_all(&[Doomed { id: 7, epoch: 5 }]).unwrap();
+            assert_eq!(rig.names(), 1);
+            rig.tree.remove_all(&[Doomed { id: 7, epoch: 6 }]).unwrap();
             assert_eq!(rig.names(), 0);
         });
     }

@@ -98,7 +98,7 @@ impl Meta {
         }
     }
 
-    fn is_serving(&self, server: usize) -> bool {
+    pub(super) fn is_serving(&self, server: usize) -> bool {
         self.sights.borrow()[server].is_connected && self.may_serve(server)
     }
 

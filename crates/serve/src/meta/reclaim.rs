@@ -9,7 +9,7 @@ use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::{Link, data_call};
 use covey_stripe::distribution::{self, Distribution};
 use covey_stripe::meta::installed;
-use covey_stripe::objects::{DataOp, DataReply, Doomed, Object};
+use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object};
 use covey_stripe::ops::{Id, Inode, Op, Reply, Striping};
 use covey_wire::List;
 use futures_util::future::join_all;
@@ -30,6 +30,9 @@ const LIST_MAX: u32 = 4096;
 /// How often a returned server is looked for, and how often everything is compared anyway.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 const RECONCILE_AFTER_DEATHS: Duration = Duration::from_secs(10);
+/// How long after a meeting everything is compared once more: a write of a file that was lost with the power of the metadata
+/// server may have been on its way.
+const RECONCILE_AFTER_MEETING: Duration = Duration::from_secs(30);
 const RECONCILE_EVERY: Duration = Duration::from_secs(3600);
 
 /// A truncation on its way to the data servers.
@@ -51,6 +54,8 @@ pub struct Pending {
     cuts: HashMap<Id, VecDeque<Cut>>,
     cut_waiters: HashMap<(Id, u32), Vec<oneshot::Sender<Result<()>>>>,
     removals: Vec<(Id, u32, Striping)>,
+    /// What files that are gone may have left on any server.
+    sweeps: Vec<Doomed>,
 }
 
 impl Pending {
@@ -149,7 +154,9 @@ impl Meta {
 
     fn is_emptied_next(&self, id: Id) -> bool {
         let pending = self.pending.borrow();
-        pending.cuts.get(&id).is_some_and(|queue| queue.iter().skip(1).any(|cut| cut.size == 0))
+        pending.cuts.get(&id).is_some_and(|queue| {
+            queue.iter().skip(1).any(|cut| installed(cut.size).unwrap_or(cut.size) == 0)
+        })
     }
 
     async fn carry_out(&self, cut: &Cut) -> Result<()> {
@@ -168,6 +175,12 @@ impl Meta {
         Ok(join_all(cuts).await.into_iter().try_for_each(|cut| cut.map(|_| ()))?)
     }
 
+    /// Queues the removal of what a file may have left on servers where it lay once.
+    pub fn begin_sweep(&self, id: Id, epoch: u32) {
+        self.pending.borrow_mut().sweeps.push(Doomed { id, epoch });
+        self.removals_due.notify_one();
+    }
+
     /// Queues the removal of a file's objects.
     pub fn begin_removal(&self, id: Id, epoch: u32, striping: Striping) {
         self.pending.borrow_mut().removals.push((id, epoch, striping));
@@ -177,21 +190,30 @@ impl Meta {
     /// Removes objects as they fall due, for as long as the server lives.
     pub async fn remove_objects(self: Rc<Self>) {
         loop {
-            if self.pending.borrow().removals.is_empty() {
+            let is_idle = {
+                let pending = self.pending.borrow();
+                pending.removals.is_empty() && pending.sweeps.is_empty()
+            };
+            if is_idle {
                 self.removals_due.notified().await;
             }
             // Nobody waits for the space of a moment ago, and many removals share one sync.
             task::sleep(GATHER).await;
             let due = self.pending.borrow_mut().removals_due();
-            if due.is_empty() {
+            let sweeps = std::mem::take(&mut self.pending.borrow_mut().sweeps);
+            if due.is_empty() && sweeps.is_empty() {
                 continue;
             }
             // A name that a power cut brings back must not lead to a file without objects.
             if let Err(error) = self.journal.sync().await {
                 tracing::error!("the metadata log does not reach the disk: {error}");
                 self.pending.borrow_mut().removals.extend(due);
+                self.pending.borrow_mut().sweeps.extend(sweeps);
                 task::sleep(RETRY).await;
                 continue;
+            }
+            for chunk in sweeps.chunks(REMOVE_MAX) {
+                self.sweep(chunk).await;
             }
             let mut failed = Vec::new();
             for chunk in due.chunks(REMOVE_MAX) {
@@ -204,6 +226,14 @@ impl Meta {
         }
     }
 
+    /// Who does not hear of it now finds out when it is met anew.
+    async fn sweep(&self, chunk: &[Doomed]) {
+        let serving = (0..self.links.len()).filter(|at| self.is_serving(*at));
+        let asks = serving
+            .map(|at| data_call(&self.links[at], DataOp::Remove { objects: List(chunk.to_vec()) }));
+        join_all(asks).await;
+    }
+
     /// Removes objects on all their servers at once; answers what has to be tried again.
     async fn remove_chunk(
         self: &Rc<Self>,
@@ -213,28 +243,28 @@ impl Meta {
         // Without an answer all wait.
         let Ok(gone) = self.without_file(&ids).await else { return chunk.to_vec() };
         let gone: HashSet<Id> = gone.into_iter().collect();
-        let mut by_server: BTreeMap<u16, (Vec<Doomed>, Vec<Doomed>)> = BTreeMap::new();
+        // What a file that has moved has left is emptied as long as the file lives.
+        let leaves = |id: Id, epoch: u32| objects::is_left(epoch) && !gone.contains(&id);
+        let mut by_server: BTreeMap<(u16, bool), Vec<Doomed>> = BTreeMap::new();
         for &(id, epoch, ref striping) in chunk {
             for &server in &striping.servers.0 {
-                let (doomed, left) = by_server.entry(server).or_default();
-                if gone.contains(&id) { doomed } else { left }.push(Doomed { id, epoch });
+                let objects = by_server.entry((server, leaves(id, epoch))).or_default();
+                objects.push(Doomed { id, epoch: epoch & !objects::LEFT });
             }
         }
-        let asks = by_server.into_iter().map(|(server, (doomed, left))| async move {
-            let link = self.link(server)?;
-            if !doomed.is_empty() {
-                data_call(link, DataOp::Remove { objects: List(doomed) }).await?;
-            }
-            if !left.is_empty() {
-                data_call(link, DataOp::Leave { objects: List(left) }).await?;
-            }
-            Ok::<u16, covey_stripe::client::Error>(server)
+        let asks = by_server.into_iter().map(|((server, leaves), doomed)| async move {
+            let objects = List(doomed);
+            let op = if leaves { DataOp::Leave { objects } } else { DataOp::Remove { objects } };
+            data_call(self.link(server)?, op).await?;
+            Ok::<_, covey_stripe::client::Error>((server, leaves))
         });
         let answered = join_all(asks).await;
-        let done: Vec<u16> = answered.into_iter().filter_map(|answer| answer.ok()).collect();
+        let done: HashSet<(u16, bool)> =
+            answered.into_iter().filter_map(|answer| answer.ok()).collect();
         let mut failed = Vec::new();
         for (id, epoch, striping) in chunk {
-            if striping.servers.0.iter().all(|server| done.contains(server)) {
+            let leaves = leaves(*id, *epoch);
+            if striping.servers.0.iter().all(|server| done.contains(&(*server, leaves))) {
                 self.counters.reclaimed.add(1);
                 self.apply_own(Op::Reclaimed { id: *id, epoch: *epoch });
             } else {
@@ -251,16 +281,23 @@ impl Meta {
         let link = self.links[server].clone();
         let (mut seen, mut deaths_seen) = (0, 0);
         let mut last = task::now();
+        let mut again_at = None;
         loop {
             let (age, deaths) = (task::now() - last, self.counters.sessions_expired.value());
             let is_due =
                 (deaths != deaths_seen && age >= RECONCILE_AFTER_DEATHS) || age >= RECONCILE_EVERY;
+            let is_due = is_due || again_at.is_some_and(|at| task::now() >= at);
             if let Ok((generation, _)) = link.conn(link.now()).await
                 && (generation != seen || is_due)
                 && self.may_serve(server)
             {
                 match self.reconcile(&link).await {
                     Ok(removed) => {
+                        again_at = if generation != seen {
+                            Some(task::now() + RECONCILE_AFTER_MEETING)
+                        } else {
+                            again_at.filter(|at| task::now() < *at)
+                        };
                         (seen, deaths_seen, last) = (generation, deaths, task::now());
                         if removed > 0 {
                             tracing::info!(

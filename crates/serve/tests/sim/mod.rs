@@ -258,7 +258,7 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
         let (files, left) = (shared.iter().map(|file| file.id), Cell::new(10 + lab.below(30)));
         let files = files.chain([log.id]).collect();
         let servers = lab.cluster.data.len() as u16;
-        let mover: Rc<dyn Role> = Rc::new(Moves { files, servers, left });
+        let mover: Rc<dyn Role> = Rc::new(Moves { files, servers, left, pace: Default::default() });
         lab.roles.borrow_mut().push((0, mover));
         lab.has_moves.set(true);
     }

@@ -76,11 +76,24 @@ impl<A: Access> Check<'_, A> {
     }
 
     /// An object that nothing needs goes, at the epoch at which that was found.
-    /// What a file has left is no epoch to follow: the metadata is older than its move.
-    pub(super) fn check_ahead(finding: &Finding) -> Result<()> {
-        if is_left(finding.found as u32) {
-            let what = "the file has left this server since the metadata: `covey salvage` says where it lies";
-            return Err(Error::because(Errno::EOPNOTSUPP, what));
+    /// An epoch to follow is that of a truncation which the metadata has lost. Of a move it is none: then something was left,
+    /// or lies where the metadata knows nothing of it, and a cut would take it.
+    pub(super) async fn check_ahead(&self, finding: &Finding) -> Result<()> {
+        let (files, _) = self.look(&[finding.id]).await?;
+        let inode = files.into_iter().next().and_then(|file| file.inode);
+        let Some(inode) = inode else { return Ok(()) };
+        let known = inode.striping.as_ref().map_or(&[][..], |striping| &striping.servers.0);
+        for server in 0..self.servers.len() as u16 {
+            let found = self.objects(server, &[finding.id]).await?;
+            let is_moved = |object: &Object| {
+                let is_stray = !known.contains(&server) && object.epoch > inode.epoch;
+                is_left(object.epoch) || is_stray
+            };
+            if found.iter().any(is_moved) {
+                let what =
+                    "the file has moved since the metadata: `covey salvage` says where it lies";
+                return Err(Error::because(Errno::EOPNOTSUPP, what));
+            }
         }
         Ok(())
     }

@@ -6,9 +6,11 @@ use crate::distribution::{self, Distribution, INLINE, Map};
 use crate::objects::{DataOp, DataReply, Staging};
 use crate::ops::{Caller, Id, Inode, Op, Striping};
 use covey_ninep::tree::Errno;
-use covey_wire::{List, Payload};
+use covey_wire::{Bytes, List, Payload};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// What became of a file that was to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,38 @@ pub enum Moved {
 /// Bytes read at once, and how many times that at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
 const CHUNKS: usize = 4;
+/// Bytes of a Stage around its data, and some more.
+const STAGE_BYTES: usize = 64;
+
+/// How fast files are copied, all together.
+#[derive(Debug, Default)]
+pub struct Pace {
+    bytes_per_s: Option<u64>,
+    state: Mutex<Option<(Instant, u64)>>,
+}
+
+impl Pace {
+    /// At most so many bytes per second; None for as fast as it goes.
+    pub fn of(bytes_per_s: Option<u64>) -> Pace {
+        Pace { bytes_per_s, state: Mutex::default() }
+    }
+
+    /// Waits until all that was taken before was copied at the rate.
+    async fn take(&self, fs: &Shared, bytes: u64) {
+        let Some(rate) = self.bytes_per_s else { return };
+        let wait = {
+            let mut state = self.state.lock().expect("no holder panics");
+            let now = fs.net.now();
+            let (begun, taken) = state.get_or_insert((now, 0));
+            let due = Duration::from_secs_f64(*taken as f64 / rate.max(1) as f64);
+            *taken += bytes;
+            due.saturating_sub(now.saturating_duration_since(*begun))
+        };
+        if !wait.is_zero() {
+            fs.net.sleep(wait).await;
+        }
+    }
+}
 
 impl Fs {
     /// Moves a file to the I/O servers that `choose` finds for the striping that it has; None leaves it. Whoever opens it
@@ -32,14 +66,19 @@ impl Fs {
         &self,
         id: Id,
         choose: impl Fn(&Striping) -> Option<Vec<u16>>,
+        pace: &Pace,
     ) -> Result<Moved> {
         let inode = match self.shared.session.inode_now(id).await {
             Ok(inode) => inode,
             Err(error) if error.code() == Errno::ENOENT => return Ok(Moved::Nothing),
             Err(error) => return Err(error),
         };
-        if inode.striping.as_ref().and_then(&choose).is_none() {
-            return Ok(Moved::Nothing);
+        let Some(old) = &inode.striping else { return Ok(Moved::Nothing) };
+        let Some(servers) = choose(old) else { return Ok(Moved::Nothing) };
+        // Not every layout fits on fewer servers: then nothing is begun.
+        if distribution::of(&Striping { servers: List(servers), ..old.clone() }).is_err() {
+            let what = "its layout does not fit on the I/O servers that are left";
+            return Err(Error::because(Errno::EINVAL, what));
         }
         let starts = self.shared.session.starts();
         let inode = match self.change(&Caller::default(), Op::BeginMove { id }).await {
@@ -51,7 +90,7 @@ impl Fs {
         let Some(servers) = choose(striping) else { return Ok(Moved::Nothing) };
         let new = Striping { servers: List(servers), ..striping.clone() };
         let epoch = inode.epoch.checked_add(1).ok_or(Errno::EOVERFLOW)?;
-        let job = Job { fs: self, id, epoch, map: distribution::of(&new)?, new };
+        let job = Job { fs: self, id, epoch, map: distribution::of(&new)?, new, pace };
         let moved = job.run(&inode, striping, starts).await;
         if !matches!(moved, Ok(Moved::Done(_))) {
             job.give_up().await;
@@ -75,6 +114,7 @@ struct Job<'a> {
     epoch: u32,
     new: Striping,
     map: Map,
+    pace: &'a Pace,
 }
 
 impl Job<'_> {
@@ -149,16 +189,29 @@ impl Job<'_> {
 
     /// Reads a range at once, and stages what of it follows each other on a server with one request.
     async fn copy_chunk(&self, file: &OpenFile, from: u64, end: u64) -> Result<Option<u64>> {
+        self.pace.take(&self.fs.shared, end - from).await;
         let data = file.read(&self.fs.shared, from, (end - from) as usize).await?;
         if data.len() as u64 != end - from {
             return Ok(None);
         }
         let stages = self.runs(from, end).into_iter().map(|run| {
             let server = self.new.servers.0[run.slot];
-            self.stage(server, Staging::Go, run.physical, data.select(&run.ranges))
+            self.stage_run(server, run.physical, data.select(&run.ranges).into_bytes())
         });
         try_join_all(stages).await?;
         Ok(Some(end - from))
+    }
+
+    /// In as many messages as it takes.
+    async fn stage_run(&self, server: u16, mut at: u64, mut data: Bytes) -> Result<()> {
+        while !data.is_empty() {
+            let most = self.fs.shared.data.get(server)?.payload_max() as usize;
+            let piece = data.split_to(data.len().min(most.saturating_sub(STAGE_BYTES).max(1)));
+            let bytes = piece.len() as u64;
+            self.stage(server, Staging::Go, at, piece.into()).await?;
+            at += bytes;
+        }
+        Ok(())
     }
 
     /// A range of the file by where it lies.

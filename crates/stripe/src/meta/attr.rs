@@ -6,6 +6,7 @@
 
 use super::fault::{Fault, refuse};
 use super::keys::{self, CutRow, Stored, mark};
+use super::moves::INSTALLED;
 use super::names::{changed, touched};
 use super::owned::owner;
 use super::permission::{access, check, may, mode, without_privilege, written_by};
@@ -97,7 +98,7 @@ impl<K: Kv> Store<K> {
     ) -> Result<(), Fault> {
         must_be_regular(inode)?;
         check_end(size)?;
-        if size < inode.size && inode.epoch == u32::MAX {
+        if size < inode.size && inode.epoch >= crate::objects::EPOCH_MAX {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
         }
         // Only accepted requests are logged, and earlier versions did not say what had let them in.
@@ -124,7 +125,7 @@ impl<K: Kv> Store<K> {
         }
         let uid = if asked.has(set::UID) { asked.uid } else { inode.uid };
         let gid = if asked.has(set::GID) { asked.gid } else { inode.gid };
-        if inode.epoch == u32::MAX && self.is_in_doubt(stored) {
+        if inode.epoch >= crate::objects::EPOCH_MAX && self.is_in_doubt(stored) {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
         }
         self.must_have_room(request, (uid, gid), (0, size - inode.size))
@@ -174,7 +175,7 @@ impl<K: Kv> Store<K> {
         if !self.is_in_doubt(stored) {
             return Ok(None);
         }
-        if stored.inode.epoch == u32::MAX {
+        if stored.inode.epoch >= crate::objects::EPOCH_MAX {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", stored.inode.id));
         }
         self.cut_objects(stored, size.max(stored.tail)).map(Some)
@@ -183,16 +184,19 @@ impl<K: Kv> Store<K> {
     /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.
     pub(super) fn cut_objects(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
         stored.losses = self.losses;
-        stored.marks &= if size == 0 { 0 } else { mark::PUNCHED };
+        stored.marks &= mark::MOVED | if size == 0 { 0 } else { mark::PUNCHED };
         stored.inode.epoch += 1;
-        self.ask_for_cut(&stored.inode, size)?;
+        self.ask_for_cut(stored, size)?;
         Ok(stored.inode.epoch)
     }
 
     /// Asks for a file's objects to be cut to `size` in its new epoch, until that is reported.
-    pub(super) fn ask_for_cut(&mut self, inode: &Inode, size: u64) -> Result<(), Fault> {
+    pub(super) fn ask_for_cut(&mut self, stored: &Stored, size: u64) -> Result<(), Fault> {
+        let (inode, marks) = (&stored.inode, stored.marks);
         let Some(striping) = inode.striping.clone() else { return Ok(()) };
         let (id, epoch) = (inode.id, inode.epoch);
+        // What a file has left on a server where it lies again is too new for a cut; nothing takes its place.
+        let size = if size == 0 && marks & mark::MOVED != 0 { INSTALLED } else { size };
         self.put_row(&keys::cut(id, epoch), &CutRow { size, striping: striping.clone() })?;
         self.work.push(Work::Cut { id, epoch, size, striping });
         Ok(())
@@ -253,7 +257,7 @@ impl<K: Kv> Store<K> {
         if !self.replaying {
             check(&request.caller, &stored.inode, access::WRITE)?;
         }
-        if stored.inode.epoch == u32::MAX {
+        if stored.inode.epoch >= crate::objects::EPOCH_MAX {
             return refuse(Errno::EOVERFLOW, format!("file {id} was cut too often"));
         }
         let end = stored.inode.size.max(stored.tail);
@@ -344,7 +348,7 @@ impl<K: Kv> Store<K> {
     fn relay(&mut self, stored: &mut Stored, hint: &StripingHint) -> Result<(), Fault> {
         let inode = &mut stored.inode;
         let id = inode.id;
-        if stored.tail > 0 || inode.size > 0 || inode.epoch == u32::MAX {
+        if stored.tail > 0 || inode.size > 0 || inode.epoch >= crate::objects::EPOCH_MAX {
             return refuse(Errno::ENOTEMPTY, format!("file {id} has data"));
         }
         // Whoever has it open deals its bytes by the old striping.

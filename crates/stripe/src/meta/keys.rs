@@ -106,6 +106,8 @@ pub(super) mod mark {
     /// Somebody made a hole in what was there, or one was found: nobody who has written the whole file can
     /// know that it is there. Only a cut to nothing takes it away.
     pub const PUNCHED: u8 = 2;
+    /// It lay elsewhere once, and has left something there.
+    pub const MOVED: u8 = 4;
 }
 
 record! {

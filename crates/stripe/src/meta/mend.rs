@@ -10,6 +10,7 @@ use super::keys::{self, Listed, Named, Stored, mark};
 use super::names::{COOKIE_FIRST, ENTRY_BYTES, touched};
 use super::{Applied, Store, done, mode};
 use crate::kv::Kv;
+use crate::objects::is_left;
 use crate::ops::check::{Class, Finding, Page};
 use crate::ops::{Id, Inode, ROOT, Request};
 use covey_ninep::tree::Errno;
@@ -281,7 +282,7 @@ impl<K: Kv> Store<K> {
             return Ok(done());
         }
         let wanted = at_least.unwrap_or(inode.epoch).max(inode.epoch);
-        let Some(epoch) = wanted.checked_add(1) else {
+        let Some(epoch) = wanted.checked_add(1).filter(|epoch| !is_left(*epoch)) else {
             return refuse(Errno::EOVERFLOW, format!("file {id} was cut too often"));
         };
         inode.epoch = epoch;
@@ -289,7 +290,7 @@ impl<K: Kv> Store<K> {
         let size = inode.size;
         (stored.tail, stored.losses) = (size, self.losses);
         self.forget_appends(id)?;
-        self.ask_for_cut(&stored.inode, size)?;
+        self.ask_for_cut(&stored, size)?;
         self.save(&stored)?;
         Ok(Applied::AfterCut { id, epoch, reply: crate::ops::Reply::Done {} })
     }

@@ -11,18 +11,18 @@
 
 use super::attr::{must_be_regular, must_own};
 use super::fault::{Fault, refuse};
-use super::keys::{self, CutRow, Stored};
+use super::keys::{self, CutRow, Stored, mark};
 use super::{Applied, Store, Work, node};
 use crate::distribution;
 use crate::kv::Kv;
-use crate::objects::is_left;
+use crate::objects::{LEFT, is_left};
 use crate::ops::{Id, ROOT, Reply, Request, Striping};
 use covey_ninep::tree::Errno;
 use covey_wire::List;
 use std::collections::BTreeSet;
 
 /// Set in the size of a cut that is none: the objects are those that were staged, of a file of that size.
-const INSTALLED: u64 = 1 << 63;
+pub(super) const INSTALLED: u64 = 1 << 63;
 
 /// The size of the file whose staged objects a cut to this size installs; None for a cut.
 pub fn installed(size: u64) -> Option<u64> {
@@ -68,11 +68,12 @@ impl<K: Kv> Store<K> {
 
         let (size, is_inline) = (inode.size, self.is_inline(&stored));
         stored.inode.striping = Some(striping.clone());
+        stored.marks |= mark::MOVED;
         stored.inode.epoch += 1;
         stored.inode.version += 1;
         let epoch = stored.inode.epoch;
         if is_inline {
-            self.ask_for_cut(&stored.inode, size)?;
+            self.ask_for_cut(&stored, size)?;
         } else {
             let size = size | INSTALLED;
             let row = CutRow { size, striping: striping.clone() };
@@ -81,7 +82,7 @@ impl<K: Kv> Store<K> {
             let left = old.servers.0.iter().filter(|server| !servers.contains(server));
             let left: Vec<u16> = left.copied().collect();
             if !left.is_empty() {
-                self.reclaim(id, epoch - 1, Striping { servers: List(left), ..old })?;
+                self.reclaim(id, LEFT | (epoch - 1), Striping { servers: List(left), ..old })?;
             }
         }
         self.save(&stored)?;
@@ -109,7 +110,7 @@ impl<K: Kv> Store<K> {
         if is_open || is_appended || self.has_cut_pending(id)? || stored.inode.nlink == 0 {
             return refuse(Errno::EBUSY, format!("file {id} is in use"));
         }
-        if is_left(stored.inode.epoch + 2) {
+        if is_left(stored.inode.epoch.saturating_add(2)) {
             return refuse(Errno::EOVERFLOW, format!("file {id} was cut too often"));
         }
         Ok(stored)

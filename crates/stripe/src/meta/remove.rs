@@ -9,7 +9,7 @@
 //! know; so it is the server's own operation, asked for as [`Work::Apply`](super::Work).
 
 use super::fault::{Fault, refuse};
-use super::keys::{self, CutRow, Stored};
+use super::keys::{self, CutRow, Stored, mark};
 use super::names::{check_name, touched};
 use super::permission::{access, check, check_sticky};
 use super::{Applied, Store, Work, done};
@@ -167,7 +167,7 @@ impl<K: Kv> Store<K> {
         }
         let stored = self.stored(id)?;
         let is_inline = self.is_inline(&stored);
-        let mut inode = stored.inode;
+        let (mut inode, marks) = (stored.inode, stored.marks);
         self.delete(&keys::orphan(id))?;
         self.census_drops(&inode);
         self.delete(&keys::inode(id))?;
@@ -180,6 +180,9 @@ impl<K: Kv> Store<K> {
             self.forget_xattrs(id)?;
         }
         self.cut_inline(&mut inode, 0)?;
+        if marks & mark::MOVED != 0 {
+            self.work.push(Work::Sweep { id, epoch: inode.epoch });
+        }
         if let Some(striping) = inode.striping {
             self.counters.bytes = self.counters.bytes.wrapping_sub(inode.size);
             if !is_inline {

@@ -3,6 +3,7 @@
 use crate::lab::*;
 use covey_ninep::tree::Errno;
 use covey_stripe::meta::{Applied, Work, installed, mode};
+use covey_stripe::objects::LEFT;
 use covey_stripe::ops::{Id, Inode, Op, ROOT, Reply, StripingHint};
 use covey_wire::List;
 
@@ -20,7 +21,11 @@ fn begin(lab: &mut Lab, id: Id) -> Inode {
 
 /// A file of some bytes on all four servers.
 fn file(lab: &mut Lab) -> Inode {
-    let id = lab.file("f").id;
+    file_named(lab, "f")
+}
+
+fn file_named(lab: &mut Lab, name: &str) -> Inode {
+    let id = lab.file(name).id;
     lab.extend(id, 1_000_000)
 }
 
@@ -49,13 +54,13 @@ fn a_file_that_moves_is_installed_where_it_lies_then_and_emptied_where_it_lay() 
     let reclaims = lab.store.pending_reclaims((0, 0), 10).unwrap();
     let mut left: Vec<u16> = reclaims[0].striping.servers.0.clone();
     left.sort_unstable();
-    assert_eq!((reclaims.len(), reclaims[0].epoch, left), (1, 1, vec![1, 3]));
+    assert_eq!((reclaims.len(), reclaims[0].epoch, left), (1, LEFT | 1, vec![1, 3]));
     // Until it is installed it does not move again.
     assert_eq!(lab.code(0, Op::BeginMove { id }), Errno::EBUSY);
     // A cut of that epoch that was done once more says nothing of what is to be emptied.
     lab.reply(0, Op::CutDone { id, epoch: 1 });
     assert_eq!(lab.store.pending_reclaims((0, 0), 10).unwrap(), reclaims);
-    lab.reply(0, Op::Reclaimed { id, epoch: 1 });
+    lab.reply(0, Op::Reclaimed { id, epoch: LEFT | 1 });
     lab.reply(0, Op::CutDone { id, epoch: 2 });
     assert!(lab.store.pending_cuts((0, 0), 10).unwrap().is_empty());
     let now = begin(&mut lab, id);
@@ -75,9 +80,10 @@ fn what_lies_with_its_inode_is_laid_out_anew_without_anything_staged() {
     lab.work.clear();
     lab.send(0, 0, wanted(&before, &[3]));
     assert_eq!((lab.stat(id).epoch, servers_of(&mut lab, id)), (1, vec![3]));
-    let [Work::Cut { epoch: 1, size: 0, striping, .. }] = &lab.work[..] else {
+    let [Work::Cut { epoch: 1, size, striping, .. }] = &lab.work[..] else {
         panic!("{:?}", lab.work)
     };
+    assert_eq!(installed(*size), Some(0));
     assert_eq!(striping.servers.0, [3]);
     assert!(lab.store.pending_reclaims((0, 0), 10).unwrap().is_empty());
 }
@@ -181,4 +187,51 @@ fn after_a_loss_of_power_a_move_begins_anew_and_cuts_what_was_lost() {
     let begun = begin(&mut lab, id);
     assert!(begun.epoch > before.epoch, "what was lost is cut");
     assert_eq!(lab.code(0, wanted(&begun, &[1])), 0);
+}
+
+#[test]
+fn what_a_file_has_left_goes_with_it() {
+    let mut lab = Lab::default();
+    let id = file(&mut lab).id;
+    let before = begin(&mut lab, id);
+    lab.send(0, 0, wanted(&before, &[2]));
+    lab.reply(0, Op::CutDone { id, epoch: 2 });
+    lab.truncate(id, 0);
+    lab.reply(0, Op::CutDone { id, epoch: 3 });
+    lab.work.clear();
+    lab.reply(0, Op::Unlink { parent: ROOT, name: "f".into(), dir: false });
+    lab.reply(0, Op::Drop { id });
+    assert!(lab.work.contains(&Work::Sweep { id, epoch: 3 }), "{:?}", lab.work);
+    // One that never moved has left nothing.
+    let other = lab.file("g").id;
+    lab.work.clear();
+    lab.reply(0, Op::Unlink { parent: ROOT, name: "g".into(), dir: false });
+    lab.reply(0, Op::Drop { id: other });
+    assert!(!lab.work.iter().any(|work| matches!(work, Work::Sweep { id, .. } if *id == other)));
+}
+
+#[test]
+fn what_was_moved_once_is_emptied_by_an_installation_of_nothing() {
+    let mut lab = Lab::default();
+    let id = file(&mut lab).id;
+    let before = begin(&mut lab, id);
+    lab.send(0, 0, wanted(&before, &[2]));
+    lab.reply(0, Op::CutDone { id, epoch: 2 });
+    lab.reply(0, Op::Reclaimed { id, epoch: LEFT | 1 });
+    let cuts = |lab: &Lab| -> Vec<u64> {
+        lab.store.pending_cuts((0, 0), 10).unwrap().iter().map(|cut| cut.size).collect()
+    };
+    // Where it lies again it may have left something, which a cut does not replace.
+    lab.truncate(id, 0);
+    assert_eq!(cuts(&lab).into_iter().map(installed).collect::<Vec<_>>(), [Some(0)]);
+    lab.reply(0, Op::CutDone { id, epoch: 3 });
+    // A layout that is set anew removes at once, as ever.
+    lab.reply(0, Op::SetStriping { id, hint: StripingHint::progressive(65536, 0) });
+    let reclaims = lab.store.pending_reclaims((0, 0), 10).unwrap();
+    assert_eq!(reclaims.iter().map(|one| one.epoch).collect::<Vec<_>>(), [3]);
+    assert_eq!(cuts(&lab).into_iter().map(installed).collect::<Vec<_>>(), [Some(0)]);
+    // What never moved is cut.
+    let other = file_named(&mut lab, "g").id;
+    lab.truncate(other, 0);
+    assert_eq!(cuts(&lab).last(), Some(&0));
 }

@@ -6,6 +6,7 @@ use crate::lab::*;
 use crate::quotas::{count_all, limit};
 use covey_stripe::kv::Kv;
 use covey_stripe::meta::{Applied, REPLIES_KEPT_MAX, mode, quota};
+use covey_stripe::objects::EPOCH_MAX;
 use covey_stripe::ops::check::{Class, Finding};
 use covey_stripe::ops::*;
 use covey_wire::{List, Name};
@@ -513,9 +514,9 @@ fn mend(lab: &mut Lab, class: Class, id: Id, found: u64, version: u64) -> Reply 
 fn at_the_last_epoch(lab: &mut Lab) -> Id {
     let id = lab.file("f").id;
     let version = lab.extend(id, 10).version;
-    let last = u64::from(u32::MAX) - 1;
+    let last = u64::from(EPOCH_MAX) - 1;
     assert_eq!(code(&mend(lab, Class::AheadObject, id, last, version)), 0);
-    assert_eq!(lab.stat(id).epoch, u32::MAX);
+    assert_eq!(lab.stat(id).epoch, EPOCH_MAX);
     id
 }
 

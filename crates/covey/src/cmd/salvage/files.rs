@@ -95,7 +95,9 @@ impl Salvage<'_> {
                 };
             }
         };
-        if let Some(to) = self.stores.moved_to(id, &striping.servers.0) {
+        let moved =
+            known.and_then(|known| self.stores.moved_to(id, &striping.servers.0, known.epoch));
+        if let Some(to) = moved {
             let server = self.rows.servers.get(usize::from(to)).map_or("?", |name| name.as_str());
             let text = "it has moved since the metadata was copied, and is put together wrongly";
             let hint = "a later `covey fs-dump`, given with --dump, may know where it lies";

@@ -82,13 +82,11 @@ impl Stores {
         self.ids.keys().copied()
     }
 
-    /// Another server that has a later object of a file than all of these: the file has moved there.
-    pub fn moved_to(&self, id: Id, servers: &[u16]) -> Option<u16> {
-        let of = |server: u16| self.objects.get(&(server, id));
-        let newest = servers.iter().filter_map(|at| of(*at)).filter(|(_, path)| has_bytes(path));
-        let newest = newest.map(|(epoch, _)| Some(*epoch)).max().flatten();
+    /// Another server that has an object of a file of a later epoch than is known: the file has moved there.
+    pub fn moved_to(&self, id: Id, servers: &[u16], known: u32) -> Option<u16> {
         self.given.iter().copied().filter(|at| !servers.contains(at)).find(|at| {
-            of(*at).is_some_and(|(epoch, path)| Some(*epoch) >= newest && has_bytes(path))
+            let object = self.objects.get(&(*at, id));
+            object.is_some_and(|(epoch, path)| *epoch > known && has_bytes(path))
         })
     }
 

@@ -1,6 +1,6 @@
 //! `covey server drain`: what lies on an I/O server goes to the others.
 
-use super::moving::{Done, Leaving, PASSES, PAUSE, Pace, open_servers};
+use super::moving::{Done, Leaving, PASSES, PAUSE, Rate, open_servers};
 use super::{Door, index, places, set_door};
 use crate::cmd::{Context, path::text};
 use crate::error::{Cannot, Error, Result};
@@ -12,7 +12,7 @@ use serde_json::json;
 use std::io::Write;
 
 /// Closes a server, and moves the files that are laid out there.
-pub async fn drain(fs: &Fs, node: &str, pace: Pace, context: &Context) -> Result<()> {
+pub async fn drain(fs: &Fs, node: &str, rate: Rate, context: &Context) -> Result<()> {
     let cannot = || format!("drain {node}");
     let server = index(fs, node, cannot()).await?;
     set_door(fs, node, server, Door::Closed).await?;
@@ -23,8 +23,10 @@ pub async fn drain(fs: &Fs, node: &str, pace: Pace, context: &Context) -> Result
         return Err(Error::work(what).hint(hint));
     }
     let mut left = laid_out_on(fs, server).await.cannot(cannot)?;
-    let bar = context.output.progress(Some(left.iter().map(|one| one.inode.size).sum()));
-    let mut done = Done::begin(pace);
+    let bar = context
+        .output
+        .progress(Some(left.iter().fold(0, |sum, one| one.inode.size.saturating_add(sum))));
+    let mut done = Done::begin(rate);
     for pass in 0..PASSES {
         if left.is_empty() {
             break;

@@ -2,11 +2,11 @@
 
 use super::{Place, reasons};
 use crate::config::size;
-use covey_stripe::client::{Fs, Moved};
+use covey_stripe::client::{Fs, Moved, Pace};
 use covey_stripe::ops::{Id, Striping};
 use futures_util::stream::{self, StreamExt};
 use indicatif::ProgressBar;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Files that move at the same time.
 const FILES: usize = 8;
@@ -16,7 +16,7 @@ pub const PAUSE: Duration = Duration::from_secs(2);
 
 /// How fast files may move.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub struct Pace {
+pub struct Rate {
     /// Copy at most so many bytes per second
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     rate: Option<u64>,
@@ -34,20 +34,12 @@ pub struct Done {
     pub files: u64,
     pub bytes: u64,
     pub errors: Vec<String>,
-    begun: Instant,
     pace: Pace,
 }
 
 impl Done {
-    pub fn begin(pace: Pace) -> Done {
-        Done { files: 0, bytes: 0, errors: Vec::new(), begun: Instant::now(), pace }
-    }
-
-    /// How long to wait until what was copied so far was copied at the rate.
-    fn ahead(&self) -> Duration {
-        let Some(rate) = self.pace.rate else { return Duration::ZERO };
-        let due = Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
-        due.saturating_sub(self.begun.elapsed())
+    pub fn begin(rate: Rate) -> Done {
+        Done { files: 0, bytes: 0, errors: Vec::new(), pace: Pace::of(rate.rate) }
     }
 
     /// Moves files to the servers that `choose` finds for each.
@@ -58,9 +50,9 @@ impl Done {
         choose: impl Fn(Id, &Striping) -> Option<Vec<u16>>,
         bar: &ProgressBar,
     ) {
-        let choose = &choose;
+        let (choose, pace) = (&choose, &self.pace);
         let moves = files.into_iter().map(|one| async move {
-            let moved = fs.move_file(one.id, |striping| choose(one.id, striping)).await;
+            let moved = fs.move_file(one.id, |striping| choose(one.id, striping), pace).await;
             (one, moved)
         });
         let mut moves = stream::iter(moves).buffer_unordered(FILES);
@@ -69,7 +61,6 @@ impl Done {
                 Ok(Moved::Done(bytes)) => {
                     (self.files, self.bytes) = (self.files + 1, self.bytes + bytes);
                     bar.inc(bytes);
-                    tokio::time::sleep(self.ahead()).await;
                 }
                 Ok(Moved::Nothing | Moved::Busy) => {}
                 Err(error) => self.errors.push(format!("{}: {error}", one.name)),

@@ -1,6 +1,6 @@
 //! `covey server rebalance`: every I/O server holds its share of the bytes.
 
-use super::moving::{Done, Leaving, PASSES, PAUSE, Pace, open_servers};
+use super::moving::{Done, Leaving, PASSES, PAUSE, Rate, open_servers};
 use super::{Place, places};
 use crate::cmd::Context;
 use crate::config::size;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 /// How far from its share a server may be, in hundredths of it.
-const WITHIN: u64 = 5;
+const WITHIN: u8 = 5;
 
 /// What a server holds of files, and what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,8 @@ impl Load {
     }
 
     fn is_right(self) -> bool {
-        self.held.abs_diff(self.share) * 100 <= self.share * WITHIN
+        u128::from(self.held.abs_diff(self.share)) * 100
+            <= u128::from(self.share) * u128::from(WITHIN)
     }
 }
 
@@ -70,10 +71,10 @@ struct Step {
 }
 
 /// Moves files from servers that hold more than their share of the bytes to those that hold less.
-pub async fn rebalance(fs: &Fs, pace: Pace, context: &Context) -> Result<()> {
+pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
     let cannot = || "rebalance the I/O servers";
     let bar = context.output.progress(None);
-    let mut done = Done::begin(pace);
+    let mut done = Done::begin(rate);
     let mut before = None;
     let (places, loads) = loop {
         let places = places(fs).await?;
@@ -83,7 +84,15 @@ pub async fn rebalance(fs: &Fs, pace: Pace, context: &Context) -> Result<()> {
             return Err(Error::work(what).hint("`covey server ls` shows why"));
         }
         let files = laid_out(fs).await.cannot(cannot)?;
-        let files: Vec<Laid> = files.iter().filter_map(Laid::of).collect();
+        // What a file with holes really takes is not known.
+        let files = files.iter().filter(|inode| !inode.sparse);
+        let files: Vec<Laid> = files.filter_map(Laid::of).collect();
+        if open.iter().any(|at| places[usize::from(*at)].bytes_total == 0) {
+            let what = format!("cannot {}: the size of a disk is not known", cannot());
+            return Err(
+                Error::work(what).hint("`covey server ls` shows it, some seconds after a start")
+            );
+        }
         let loads = loads(&files, &open, &places);
         let pass = before.get_or_insert_with(|| (loads.clone(), 0));
         pass.1 += 1;

@@ -8,7 +8,7 @@
 //! An area is a sealed file in memory, so nobody can take its pages away. A host's file is not: what another process cuts off
 //! raises SIGBUS where it is touched, which is caught: zeros stand for what is gone, and the copy is an error.
 
-use super::arena::SEALS;
+use super::arena::{LAST, SEALS};
 use super::barrier;
 use super::heap::Heap;
 use super::meet;
@@ -109,7 +109,7 @@ impl Area {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("covey-cell", flags)?;
         rustix::fs::ftruncate(&file, bytes)?;
-        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS | LAST)?;
         Ok((Area::open(file.as_fd())?, file))
     }
 

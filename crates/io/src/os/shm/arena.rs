@@ -115,7 +115,7 @@ impl Arena {
         let file = rustix::fs::memfd_create("covey-uzura", flags)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
         // Nobody can take pages away from under a peer.
-        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS | LAST)?;
         Ok((Arena::map(file.as_fd(), plan, bytes)?, file))
     }
 
@@ -220,3 +220,5 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 pub(super) const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// Nobody who is given the memory seals it against those who have it.
+pub(super) const LAST: SealFlags = SealFlags::SEAL;

@@ -3,7 +3,7 @@
 use super::{Role, Run, repeat};
 use crate::sim::lab::Lab;
 use covey_ninep::tree::Errno;
-use covey_stripe::client::Fs;
+use covey_stripe::client::{Fs, Pace};
 use covey_stripe::ops::Id;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,6 +14,7 @@ pub struct Moves {
     pub files: Vec<Id>,
     pub servers: u16,
     pub left: Cell<u64>,
+    pub pace: Pace,
 }
 
 impl Role for Moves {
@@ -39,7 +40,7 @@ impl Moves {
         }
         servers.truncate(1 + lab.below(servers.len() as u64) as usize);
         let what = format!("move {id} to {servers:?}");
-        let moved = fs.move_file(id, |_| Some(servers.clone()));
+        let moved = fs.move_file(id, |_| Some(servers.clone()), &self.pace);
         let answers = [Errno::EIO, Errno::ESTALE, Errno::EBUSY, Errno::ENOSPC, Errno::ENOENT];
         let _ = lab.expect(what, &answers, moved).await;
     }

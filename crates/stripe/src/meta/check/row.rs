@@ -8,6 +8,7 @@ use super::super::{Store, mode};
 use super::{Peek, read};
 use crate::distribution;
 use crate::kv::Kv;
+use crate::objects::LEFT;
 use crate::ops::check::{Class, Finding, Page};
 use crate::ops::{Id, Quota, ROOT, Striping};
 use covey_wire::{List, Name, Payload};
@@ -201,7 +202,7 @@ impl<K: Kv> Store<K> {
             return Ok(None);
         }
         let stored = self.peek::<Stored>(&keys::inode(id))?.found();
-        let alive = stored.is_some_and(|stored| stored.inode.epoch <= epoch);
+        let alive = stored.is_some_and(|stored| stored.inode.epoch <= epoch & !LEFT);
         let finding = Finding { found: u64::from(epoch), ..of(Class::WrongReclaim, id) };
         Ok(Some(if alive { vec![finding] } else { Vec::new() }))
     }

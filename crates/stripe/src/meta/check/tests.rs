@@ -1,12 +1,14 @@
 //! Damage of every class is planted, found, repaired, and not found again; and nothing is found while
 //! everybody works.
 
+mod moved;
+
 use super::super::keys::{self, CutRow, Listed, Named, Reserved, Stored};
 use super::super::{Applied, Store, Work, mode};
 use crate::check::{self, Access, Options, Outcome, Report};
 use crate::distribution::{self, Distribution};
 use crate::kv::{Kv, MemoryKv};
-use crate::objects::{DataOp, DataReply, LEFT, Object};
+use crate::objects::{DataOp, DataReply, Object};
 use crate::ops::check::Class;
 use crate::ops::{Caller, Id, Op, ROOT, Reply, Request, Striping, StripingHint};
 use covey_ninep::tree::Errno;
@@ -98,6 +100,9 @@ impl Lab {
             Work::Remove { id, epoch, .. } => {
                 self.objects.borrow_mut().retain(|key, one| key.1 != id || one.epoch > epoch);
                 own(Op::Reclaimed { id, epoch });
+            }
+            Work::Sweep { id, epoch } => {
+                self.objects.borrow_mut().retain(|key, one| key.1 != id || one.epoch > epoch);
             }
             Work::Cut { id, epoch, size, striping } => {
                 self.cut(id, epoch, size, &striping);
@@ -544,36 +549,6 @@ fn objects_without_a_file_or_on_the_wrong_server_are_removed() {
         let other = (0..SERVERS).find(|at| !striping.servers.0.contains(at)).unwrap();
         lab.objects.borrow_mut().insert((other, id), Object { id, epoch: 0, bytes: 5 });
     });
-}
-
-#[test]
-fn what_has_moved_since_the_metadata_is_not_removed_and_what_it_left_is_no_finding() {
-    let lab = Lab::filled();
-    let id = lab.find(lab.find(ROOT, "d0"), "f0");
-    lab.change(id, |stored| {
-        let striping = stored.inode.striping.as_mut().unwrap();
-        striping.servers = List(striping.servers.0[..1].to_vec());
-    });
-    let servers = lab.stored(id).inode.striping.unwrap().servers.0;
-    let mut others = (0..SERVERS).filter(|at| !servers.contains(at));
-    let (left, stray) = (others.next().unwrap(), others.next().unwrap());
-    lab.objects.borrow_mut().insert((left, id), Object { id, epoch: LEFT | 1, bytes: 0 });
-    lab.objects.borrow_mut().insert((stray, id), Object { id, epoch: 2, bytes: 5 });
-    let other = lab.find(lab.find(ROOT, "d0"), "f4");
-    let holds = lab.stored(other).inode.striping.unwrap().servers.0[0];
-    let emptied = Object { id: other, epoch: LEFT | 7, bytes: 0 };
-    lab.objects.borrow_mut().insert((holds, other), emptied);
-    for _ in 0..3 {
-        let (_, told) = lab.check(true);
-        let ahead = told.iter().find(|one| one.class == Class::AheadObject).unwrap();
-        assert!(matches!(&ahead.outcome, Outcome::Left(why) if why.contains("has left")));
-        let strays: Vec<_> = told.iter().filter(|one| one.class == Class::StrayObject).collect();
-        assert_eq!(strays.len(), 1, "{told:?}");
-        assert_eq!(strays[0].finding.parent, u64::from(stray));
-        assert!(matches!(&strays[0].outcome, Outcome::Left(why) if why.contains("later layout")));
-    }
-    assert!(lab.objects.borrow().contains_key(&(stray, id)));
-    assert_eq!(lab.objects.borrow()[&(holds, other)], emptied);
 }
 
 #[test]

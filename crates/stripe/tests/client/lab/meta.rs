@@ -256,6 +256,7 @@ impl Meta {
                     self.data.iter().for_each(|data| data.remove(id));
                     self.apply(own(Op::Reclaimed { id, epoch }));
                 }
+                Work::Sweep { id, .. } => self.data.iter().for_each(|data| data.remove(id)),
             }
         }
         self.wake();
