@@ -314,7 +314,6 @@ impl Tree for Pipes {
         let pipe = &end.pipe;
         if end.reads {
             pipe.readers.set(pipe.readers.get() - 1);
-            pipe.is_deaf.set(self.is_failing.get() && pipe.readers.get() == 0);
         }
         if end.writes {
             pipe.writers.set(pipe.writers.get() - 1);
@@ -324,6 +323,113 @@ impl Tree for Pipes {
                 pipe.was_written.set(true);
             }
         }
+        if end.reads && pipe.readers.get() == 0 {
+            // Told to those who write now: whoever comes afterwards may have another reader.
+            pipe.is_deaf.set(self.is_failing.get() && pipe.writers.get() > 0);
+        }
         pipe.bell.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::toy;
+    use super::*;
+
+    const READ: u32 = 0;
+    const WRITE: u32 = 1;
+    const BOTH: u32 = 2;
+
+    struct Rig {
+        pipes: Rc<Pipes>,
+        pipe: Rc<Pipe>,
+        user: Rc<User>,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let (pipes, user) = (toy(1).pipes, User { uid: 0, gid: 0, groups: Vec::new() });
+            let pipe = pipes.add(&user, Name::from("a"), 0o600).unwrap();
+            Rig { pipes, pipe, user: Rc::new(user) }
+        }
+
+        fn open(&self, flags: u32) -> Node {
+            self.pipes.opened(self.pipe.clone(), flags).node
+        }
+
+        fn kill(&self, node: Node) {
+            self.pipes.set_failing(true);
+            self.pipes.clunk(&self.user, node);
+            self.pipes.set_failing(false);
+        }
+
+        fn put(&self, bytes: usize) -> Option<std::result::Result<u32, u32>> {
+            let put = self.pipe.put(&vec![7; bytes]);
+            put.map(|put| put.map_err(|error| error.code))
+        }
+
+        fn take(&self, own: usize) -> Option<std::result::Result<usize, u32>> {
+            let taken = self.pipe.take(PIPE_BYTES, own);
+            taken.map(|taken| taken.map(|bytes| bytes.len()).map_err(|error| error.code))
+        }
+    }
+
+    #[test]
+    fn who_waits_for_room_hears_that_the_last_reader_was_killed() {
+        let rig = Rig::new();
+        let (one, other, writer) = (rig.open(READ), rig.open(READ), rig.open(WRITE));
+        assert_eq!(rig.put(PIPE_BYTES), Some(Ok(PIPE_BYTES as u32)));
+        assert_eq!(rig.put(1), None);
+        rig.kill(one);
+        assert_eq!(rig.put(1), None, "there is another reader");
+        rig.kill(other);
+        assert_eq!(rig.put(1), Some(Err(Errno::EPIPE)));
+        // One that comes anew takes what is there.
+        let reader = rig.open(READ);
+        assert_eq!(rig.put(1), None);
+        assert_eq!(rig.take(0), Some(Ok(PIPE_BYTES)));
+        assert_eq!(rig.put(1), Some(Ok(1)));
+        // One that ends in good order leaves what is written to the next, as one that never came does.
+        rig.pipes.clunk(&rig.user, reader);
+        assert_eq!(rig.put(1), Some(Ok(1)));
+        rig.pipes.clunk(&rig.user, writer);
+    }
+
+    #[test]
+    fn whoever_writes_after_all_are_gone_waits_for_a_reader_as_ever() {
+        let rig = Rig::new();
+        let both = rig.open(BOTH);
+        rig.kill(both);
+        let _writer = rig.open(WRITE);
+        assert_eq!(rig.put(1), Some(Ok(1)));
+    }
+
+    #[test]
+    fn one_who_could_write_as_well_hears_that_the_other_writer_was_killed() {
+        let rig = Rig::new();
+        let (reader, writer) = (rig.open(BOTH), rig.open(WRITE));
+        assert_eq!(rig.put(3), Some(Ok(3)));
+        assert_eq!(rig.take(1), Some(Ok(3)));
+        assert_eq!(rig.take(1), None);
+        rig.kill(writer);
+        assert_eq!(rig.take(1), Some(Err(Errno::EPIPE)));
+        let next = rig.open(WRITE);
+        assert_eq!(rig.take(1), None, "there is somebody again");
+        // The end of a writer in good order is no end for one who may write itself.
+        rig.pipes.clunk(&rig.user, next);
+        assert_eq!(rig.take(1), None);
+        drop(reader);
+    }
+
+    #[test]
+    fn a_pipe_without_a_name_counts_as_long_as_somebody_has_it() {
+        let rig = Rig::new();
+        let end = rig.open(WRITE);
+        rig.pipes.names.borrow_mut().remove(&Name::from("a")).unwrap();
+        let Rig { pipes, pipe, user } = rig;
+        drop(pipe);
+        assert_eq!(pipes.count.get(), 1);
+        pipes.clunk(&user, end);
+        assert_eq!(pipes.count.get(), 0);
     }
 }

@@ -254,3 +254,26 @@ const ENTRIES_MAX: usize = 1 << 20;
 /// Bytes of one listing, and of all that are kept.
 const LISTING_BYTES_MAX: usize = 16 << 20;
 const LISTINGS_BYTES_MAX: usize = 128 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_take_a_bounded_part_of_memory_and_give_it_back() {
+        let name = Name::from("n".repeat(255).as_str());
+        let qid = Qid { kind: 0, version: 0, path: 1 };
+        let entries = vec![Entry { qid, cookie: 0, kind: DT_DIR, name }; 10_000];
+        let fill = |charge: &Charge| (0..100).find(|_| charge.add(&entries).is_err());
+        let charges: Vec<Charge> = (0..20).map(|_| Charge::default()).collect();
+        let filled: Vec<_> = charges.iter().map(fill).collect();
+        // Each has its limit, and all together.
+        assert!(filled.iter().all(Option::is_some));
+        assert!(filled[0].unwrap() > 1);
+        assert_eq!(filled[19], Some(0));
+        assert!(LISTED_BYTES.get() <= LISTINGS_BYTES_MAX);
+        drop(charges);
+        assert_eq!(LISTED_BYTES.get(), 0);
+        assert!(fill(&Charge::default()).unwrap() > 1);
+    }
+}
