@@ -15,6 +15,8 @@ use std::io::Write;
 
 /// How far from its share a server may be, in hundredths of it.
 const WITHIN: u8 = 5;
+/// How often the sizes of disks are looked for: a server that has just started is asked within seconds.
+const UNKNOWN_MAX: usize = 8;
 
 /// What a server holds of files, and what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +77,7 @@ pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
     let cannot = || "rebalance the I/O servers";
     let bar = context.output.progress(None);
     let mut done = Done::begin(rate);
-    let mut before = None;
+    let (mut before, mut unknown) = (None, 0);
     let (places, loads) = loop {
         let places = places(fs).await?;
         let open = open_servers(&places);
@@ -83,16 +85,19 @@ pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
             let what = format!("cannot {}: fewer than two take files", cannot());
             return Err(Error::work(what).hint("`covey server ls` shows why"));
         }
+        if open.iter().any(|at| places[usize::from(*at)].bytes_total == 0) {
+            if unknown == UNKNOWN_MAX {
+                let what = format!("cannot {}: the size of a disk is not known", cannot());
+                return Err(Error::work(what).hint("`covey server ls` shows them"));
+            }
+            unknown += 1;
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        }
         let files = laid_out(fs).await.cannot(cannot)?;
         // What a file with holes really takes is not known.
         let files = files.iter().filter(|inode| !inode.sparse);
         let files: Vec<Laid> = files.filter_map(Laid::of).collect();
-        if open.iter().any(|at| places[usize::from(*at)].bytes_total == 0) {
-            let what = format!("cannot {}: the size of a disk is not known", cannot());
-            return Err(
-                Error::work(what).hint("`covey server ls` shows it, some seconds after a start")
-            );
-        }
         let loads = loads(&files, &open, &places);
         let pass = before.get_or_insert_with(|| (loads.clone(), 0));
         pass.1 += 1;
