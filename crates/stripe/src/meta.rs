@@ -135,7 +135,7 @@ pub enum Work {
         epoch: u32,
     },
     /// Cut the file's objects to this size and raise them to this epoch, everywhere in the striping
-    /// and in the order of the epochs; then apply [`Op::Reclaimed`]. Repeated by
+    /// and in the order of the epochs; then apply [`Op::CutDone`]. Repeated by
     /// [`Store::pending_cuts`].
     Cut {
         /// The file.

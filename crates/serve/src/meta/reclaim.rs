@@ -136,13 +136,9 @@ impl Meta {
                 self.pending.borrow_mut().cuts.remove(&id);
                 return;
             }
-            if done {
-                self.counters.cuts.add(1);
-                self.apply_own(Op::CutDone { id, epoch: cut.epoch });
-                let mut pending = self.pending.borrow_mut();
-                pending.cuts.get_mut(&id).expect("only this task removes it").pop_front();
-            } else if installed(cut.size).is_some() && self.is_emptied_next(id) {
-                // Whoever wants the file empty need not wait for bytes that may never come.
+            self.counters.cuts.add(u64::from(done));
+            // Whoever wants the file empty need not wait for bytes that may never come.
+            if done || (installed(cut.size).is_some() && self.is_emptied_next(id)) {
                 self.apply_own(Op::CutDone { id, epoch: cut.epoch });
                 let mut pending = self.pending.borrow_mut();
                 pending.cuts.get_mut(&id).expect("only this task removes it").pop_front();

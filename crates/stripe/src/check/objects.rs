@@ -75,7 +75,6 @@ impl<A: Access> Check<'_, A> {
         }
     }
 
-    /// An object that nothing needs goes, at the epoch at which that was found.
     /// An epoch to follow is that of a truncation which the metadata has lost. Of a move it is none: then something was left,
     /// or lies where the metadata knows nothing of it, and a cut would take it.
     pub(super) async fn check_ahead(&self, finding: &Finding) -> Result<()> {
@@ -98,7 +97,7 @@ impl<A: Access> Check<'_, A> {
         Ok(())
     }
 
-    /// One that is not older than its file is not removed: the metadata is older than a move, and this may be the only copy.
+    /// An object that nothing needs goes, at the epoch at which that was found. One that is not older than its file stays: the metadata is older than a move, and this may be the only copy.
     pub(super) async fn remove_object(&self, class: Class, finding: &Finding) -> Result<()> {
         if class == Class::StrayObject && finding.found >= finding.wanted {
             let what = "it is of a later layout than the metadata knows: `covey salvage` reads it";
