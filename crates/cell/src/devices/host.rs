@@ -121,6 +121,22 @@ impl Files {
         Ok(region)
     }
 
+    /// Changes a file's size where it may be open for reading as well as for writing, which are two regions.
+    fn changed(&self, region: &Rc<Region>, act: impl FnOnce(&Region) -> Result<()>) -> Result<()> {
+        match self.beside(region) {
+            Some(other) => other.while_changed(|| act(region)),
+            None => act(region),
+        }
+    }
+
+    /// The same file as it is open the other way.
+    fn beside(&self, region: &Rc<Region>) -> Option<Rc<Region>> {
+        let open = self.open.borrow();
+        let is_it = |other: &Weak<Region>| std::ptr::eq(other.as_ptr(), Rc::as_ptr(region));
+        let (&(path, may_write), _) = open.iter().find(|(_, other)| is_it(other))?;
+        open.get(&(path, !may_write))?.upgrade()
+    }
+
     async fn read_in(self: Rc<Files>, path: Rc<str>) -> Result<Rc<Region>> {
         loop {
             if let Some(region) = self.private.borrow().get(&path) {
@@ -148,9 +164,10 @@ impl Files {
             S_IFREG => {
                 let truncates = flags & O_TRUNC != 0;
                 let region = self.region(&path, flags & 3 != 0 || truncates);
+                let files = self.clone();
                 region.and_then(move |region| {
                     if truncates {
-                        region.resize(0)?;
+                        files.changed(&region, |region| region.resize(0))?;
                     }
                     Ok(Opened { qid, node: Node { path, region: Some(region) }, blocking })
                 })
@@ -196,9 +213,11 @@ impl Tree for HostFiles {
             return Errno::EPERM.into();
         }
         let Some(size) = set.size else { return Ok(()).into() };
+        let files = self.0.clone();
+        let resize = move |region: &Rc<Region>| files.changed(region, |region| region.resize(size));
         match &node.region {
-            Some(region) => region.resize(size).into(),
-            None => self.0.region(&node.path, true).and_then(move |region| region.resize(size)),
+            Some(region) => resize(region).into(),
+            None => self.0.region(&node.path, true).and_then(move |region| resize(&region)),
         }
     }
 
@@ -236,7 +255,12 @@ impl Tree for HostFiles {
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         write.received(|at, data| {
             Outcome::now(|| {
-                node.region()?.write(at, &data)?;
+                let region = node.region.as_ref().ok_or(Errno::EISDIR)?;
+                if at.saturating_add(data.len() as u64) <= region.size() {
+                    region.write(at, &data)?;
+                } else {
+                    self.0.changed(region, |region| region.write(at, &data))?;
+                }
                 Ok(data.len() as u32)
             })
         })

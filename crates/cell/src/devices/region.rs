@@ -94,6 +94,17 @@ impl Region {
         self.change(|| self.backing.resize(size))
     }
 
+    /// While somebody else changes the file's size no worker copies by this region either, which has the size that it is then.
+    pub fn while_changed<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (mut act, mut done) = (Some(act), None);
+        self.change_with(&mut || {
+            let act = act.take().ok_or(Errno::EIO)?;
+            done = Some(act());
+            self.backing.refresh().map(drop)
+        })?;
+        done.unwrap_or(Err(Errno::EIO.into()))
+    }
+
     /// To stable storage.
     pub fn sync(&self) -> Result<()> {
         self.backing.sync()
@@ -127,6 +138,10 @@ impl Region {
 
     /// Changes the size while no worker copies.
     fn change(&self, act: impl Fn() -> Result<()>) -> Result<()> {
+        self.change_with(&mut || act())
+    }
+
+    fn change_with(&self, act: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let Some(ticket) = self.ticket.get() else { return act() };
         self.lines.change(ticket, &mut || {
             act()?;

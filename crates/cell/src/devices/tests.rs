@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::Plan;
-use crate::header::Headers;
+use crate::header::{Headers, Ticket, enter};
 use crate::memory::{Flat, Shared};
 use covey_ninep::namespace::Namespace;
-use covey_ninep::tree::{Attach, Bell, Opened, Peer, Tree};
+use covey_ninep::tree::{Attach, Bell, Opened, Peer, SetAttr, Tree, Write};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Weak;
 
 /// A host whose files are vectors, and whose memory files lie in shared memory.
 pub(crate) struct ToyHost {
@@ -15,6 +16,8 @@ pub(crate) struct ToyHost {
     next: Cell<u64>,
     pub logged: RefCell<Vec<u8>>,
     pub files: RefCell<BTreeMap<String, Vec<u8>>>,
+    /// Those that are open.
+    parts: RefCell<BTreeMap<String, Weak<Part>>>,
     /// Files of `#R` are read in while it is open, and how often one was begun.
     pub gate: Rc<Gate>,
     pub read_in: Cell<u32>,
@@ -73,6 +76,19 @@ impl Backing for Part {
     }
 }
 
+impl ToyHost {
+    fn part(&self) -> Rc<Part> {
+        let at = self.next.replace(self.next.get() + ROOM);
+        Rc::new(Part { memory: self.memory.clone(), at, size: Cell::new(0) })
+    }
+
+    fn copy(&self, path: &str) -> Result<Rc<Part>> {
+        let part = self.part();
+        part.write(0, self.files.borrow().get(path).ok_or(Errno::ENOENT)?)?;
+        Ok(part)
+    }
+}
+
 impl Host for ToyHost {
     fn now(&self) -> Time {
         Time::default()
@@ -83,22 +99,24 @@ impl Host for ToyHost {
     }
 
     fn memory(&self) -> Result<Rc<dyn Backing>> {
-        let at = self.next.replace(self.next.get() + ROOM);
-        Ok(Rc::new(Part { memory: self.memory.clone(), at, size: Cell::new(0) }))
+        Ok(self.part())
     }
 
     fn open(&self, path: &str, _: bool) -> Result<Rc<dyn Backing>> {
-        let part = self.memory()?;
-        part.write(0, self.files.borrow().get(path).ok_or(Errno::ENOENT)?)?;
+        if let Some(part) = self.parts.borrow().get(path).and_then(Weak::upgrade) {
+            return Ok(part);
+        }
+        let part = self.copy(path)?;
+        self.parts.borrow_mut().insert(path.into(), Rc::downgrade(&part));
         Ok(part)
     }
 
     fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>> {
         self.read_in.set(self.read_in.get() + 1);
-        let (part, gate) = (self.open(path, false), self.gate.clone());
+        let (part, gate) = (self.copy(path), self.gate.clone());
         Outcome::later(async move {
             gate.bell.wait(|| gate.is_open.get().then_some(())).await;
-            part
+            part.map(|part| -> Rc<dyn Backing> { part })
         })
     }
 
@@ -153,8 +171,8 @@ pub(crate) fn toy(workers: u32) -> Toy {
     let next = Cell::new(plan.heap_at());
     let (logged, files) = (RefCell::default(), RefCell::default());
     let gate = Rc::new(Gate { bell: Bell::default(), is_open: Cell::new(true) });
-    let (memory_, read_in) = (memory.clone(), Cell::new(0));
-    let host = Rc::new(ToyHost { memory: memory_, next, logged, files, gate, read_in });
+    let (memory_, read_in, parts) = (memory.clone(), Cell::new(0), RefCell::default());
+    let host = Rc::new(ToyHost { memory: memory_, next, logged, files, parts, gate, read_in });
     let headers = Rc::new(Headers::new(memory, workers, |rounds| rounds < 3));
     let pipes = Rc::new(Pipes::new(host.clone()));
     let names = Namespace::folder();
@@ -178,10 +196,20 @@ fn only_the_owner_s_rights_let_others_in() {
     assert!(check_access(&user(0, &[]), &attr, 6).is_ok());
 }
 
+/// What is there without a wait.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    use std::task::{Context, Poll, Waker};
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it is answered at once"),
+    }
+}
+
 /// Opens `name` of the device: what comes when the host is done.
 fn opening(
     files: &HostFiles,
     name: &str,
+    flags: u32,
 ) -> std::pin::Pin<Box<dyn Future<Output = Result<Opened<host::Node>>>>> {
     let (peer, root) = (Peer::default(), Name::from("/"));
     let attach = Attach { peer, uname: root.clone(), n_uname: Some(7), aname: root };
@@ -193,7 +221,35 @@ fn opening(
     let (user, _, root) = now(files.enter(&user, attach));
     let user = Rc::new(user);
     let Outcome::Now(Ok(walked)) = files.walk(&user, &root, &[Name::from(name)]) else { panic!() };
-    Box::pin(files.open(&user, &walked[0].1, 2).wait())
+    Box::pin(files.open(&user, &walked[0].1, flags).wait())
+}
+
+#[test]
+fn a_file_that_is_cut_by_who_writes_it_is_cut_for_who_reads_it_and_not_under_a_copy() {
+    let Toy { host, headers, .. } = toy(1);
+    host.files.borrow_mut().insert("/data".into(), b"as it was".to_vec());
+    let files = HostFiles::new(host.clone(), headers, Kind::Mapped);
+    let open = |flags| at_once(opening(&files, "data", flags)).unwrap().node;
+    let (reader, writer) = (open(0), open(1));
+    let user = Rc::new(User { uid: 7, gid: 7, groups: vec![7] });
+    let body: Vec<u8> = [MAP, 0].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+    let Outcome::Now(Ok(answer)) = files.call(&user, &reader, body.into()) else { panic!() };
+    let (ticket, _) = Ticket::decode(&answer).unwrap();
+    let seen = || enter(&*host.memory, 0, ticket).unwrap().view.size;
+    let cut = |size| {
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        at_once(files.setattr(&user, &writer, set).wait())
+    };
+    assert_eq!(seen(), 9);
+    let copying = enter(&*host.memory, 0, ticket).unwrap();
+    assert_eq!(cut(3).unwrap_err().code, Errno::EBUSY);
+    drop(copying);
+    assert_eq!(seen(), 9);
+    cut(3).unwrap();
+    assert_eq!(seen(), 3);
+    let grown = Write::bytes(3, covey_wire::Bytes::from_static(b"longer than it was"));
+    at_once(files.write(&user, &writer, grown).into_outcome().wait()).unwrap();
+    assert_eq!(seen(), 21);
 }
 
 #[test]
@@ -204,7 +260,7 @@ fn a_private_file_is_read_in_once_and_whoever_waits_for_it_may_give_up() {
     let files = HostFiles::new(host.clone(), headers, Kind::Private);
     let context = &mut Context::from_waker(Waker::noop());
     host.gate.is_open.set(false);
-    let (mut first, mut second) = (opening(&files, "data"), opening(&files, "data"));
+    let (mut first, mut second) = (opening(&files, "data", 2), opening(&files, "data", 2));
     assert!(
         first.as_mut().poll(context).is_pending() && second.as_mut().poll(context).is_pending()
     );
@@ -213,7 +269,7 @@ fn a_private_file_is_read_in_once_and_whoever_waits_for_it_may_give_up() {
     drop(first);
     assert!(second.as_mut().poll(context).is_pending());
     assert_eq!(host.read_in.get(), 2);
-    let mut third = opening(&files, "data");
+    let mut third = opening(&files, "data", 2);
     assert!(third.as_mut().poll(context).is_pending());
     host.gate.is_open.set(true);
     host.gate.bell.ring();

@@ -8,13 +8,19 @@ use covey_io::os::net::Address;
 use covey_io::os::random;
 use covey_ninep::client::{Conn, Fid};
 use covey_ninep::message::Message;
+use covey_ninep::tree::Errno;
 use covey_serve::cell::{Host, Outcome, Wish, library, work};
-use covey_wire::{Bytes, List, Name};
+use covey_wire::{Bytes, Name};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::task::{AbortHandle, spawn_local};
+
+/// How often a host looks whether its node still shows it.
+const ANNOUNCED_AGAIN: Duration = Duration::from_secs(3);
 
 /// Workers with a small local store that reach everything as files
 ///
@@ -242,10 +248,12 @@ fn is_here(config: &Config, name: &str) -> bool {
 /// What keeps the devices in the node's tree.
 struct Shown {
     directory: PathBuf,
+    again: AbortHandle,
 }
 
 impl Drop for Shown {
     fn drop(&mut self) {
+        self.again.abort();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -253,13 +261,54 @@ impl Drop for Shown {
 /// Shows the devices below /cell of the node, and the node's namespace to the workers.
 async fn show(host: &Host, conn: Conn, context: &Context) -> Result<Shown> {
     host.bind_node(conn.clone()).cannot(|| "show the node to the workers")?;
-    let shown = Shown { directory: private_directory()? };
-    let socket = shown.directory.join("host");
+    let directory = private_directory()?;
+    let socket = directory.join("host");
+    let again = spawn_local(stay_announced(conn.clone(), socket.clone())).abort_handle();
+    let shown = Shown { directory, again };
     host.serve_at(&socket).await.cannot(|| format!("listen at {}", socket.display()))?;
     if let Err(error) = announce(&conn, &socket).await {
         context.output.say(format!("not shown below /cell of the node: {error}"));
     }
     Ok(shown)
+}
+
+/// A node forgets a host that was silent for some seconds, as one that was stopped: it is told again.
+async fn stay_announced(conn: Conn, socket: PathBuf) {
+    while !conn.is_lost() {
+        tokio::time::sleep(ANNOUNCED_AGAIN).await;
+        if let Ok(false) = is_announced(&conn, &socket).await
+            && let Err(error) = announce(&conn, &socket).await
+        {
+            tracing::debug!("not shown below /cell of the node: {error}");
+        }
+    }
+}
+
+async fn is_announced(conn: &Conn, socket: &Path) -> covey_ninep::tree::Result<bool> {
+    let control = control(conn, 0).await?;
+    let (mut text, mut offset) = (Vec::new(), 0);
+    loop {
+        let (fid, count) = (control.number(), 8192);
+        let Message::Rread { data } = conn.call(Message::Tread { fid, offset, count }).await?
+        else {
+            return Err(Errno::EPROTO.into());
+        };
+        let data = data.into_bytes();
+        if data.is_empty() {
+            break;
+        }
+        offset += data.len() as u64;
+        text.extend_from_slice(&data);
+    }
+    let line = format!("host {}", socket.display());
+    Ok(text.split(|byte| *byte == b'\n').any(|other| other == line.as_bytes()))
+}
+
+/// The node's control file of hosts.
+async fn control(conn: &Conn, flags: u32) -> covey_ninep::tree::Result<Fid> {
+    let fid = Fid::walk(conn, 0, &["cell", "ctl"].map(Name::from)).await?;
+    conn.call(Message::Tlopen { fid: fid.number(), flags }).await?;
+    Ok(fid)
 }
 
 fn private_directory() -> Result<PathBuf> {
@@ -272,10 +321,7 @@ fn private_directory() -> Result<PathBuf> {
 }
 
 async fn announce(conn: &Conn, socket: &Path) -> covey_ninep::tree::Result<()> {
-    let fid = Fid::new(conn);
-    let names = List(["cell", "ctl"].map(Name::from).to_vec());
-    conn.call(Message::Twalk { fid: 0, newfid: fid.number(), names }).await?;
-    conn.call(Message::Tlopen { fid: fid.number(), flags: 1 }).await?;
+    let fid = control(conn, 1).await?;
     let line = Bytes::from(format!("host '{}'\n", socket.display()));
     conn.call(Message::Twrite { fid: fid.number(), offset: 0, data: line.into() }).await?;
     Ok(())

@@ -133,6 +133,33 @@ fn a_node_that_is_started_again_shows_the_workers_that_are_started_then() {
     assert!(third.child.try_wait().unwrap().is_none());
 }
 
+#[test]
+fn workers_that_were_stopped_for_a_while_are_shown_again() {
+    let Some(bench) = Bench::new() else { return };
+    let cluster = cluster(1, "");
+    let mut command = bench.command(&["--node", "io1"], &bench.program("home", &[]), &[]);
+    command.env("COVEY_CONFIG", cluster.config());
+    let mut home = Running::start(command);
+    assert_eq!(home.line(), "ready\n");
+    let shows = || {
+        let mut list = covey();
+        let address = format!("unix!{}", cluster.socket("io1").display());
+        list.args(["9p", "ls", &address, "/cell/r"]);
+        run(list).stdout.contains("board")
+    };
+    assert!(shows());
+    let host = rustix::process::Pid::from_child(&home.child);
+    rustix::process::kill_process(host, rustix::process::Signal::STOP).unwrap();
+    until("nobody waits for it any more", || !shows());
+    rustix::process::kill_process(host, rustix::process::Signal::CONT).unwrap();
+    until("it is shown again", shows);
+    let mut own =
+        Nine::attach(&cluster.socket("io1"), "/cell/p", rustix::process::geteuid().as_raw());
+    let orders = own.open("orders", O_WRONLY).unwrap();
+    own.write(orders, 0, b"march\n").unwrap();
+    assert_eq!(home.line(), "order: march\n");
+}
+
 /// A node's tree as a directory.
 struct Mounted {
     at: PathBuf,

@@ -154,8 +154,9 @@ fn import(host: &Rc<Known>, device: &'static str) -> Import {
     let conns = Rc::<RefCell<HashMap<u32, Conn>>>::default();
     let host = host.clone();
     let connect = move |user: &User| {
-        // Others see nothing of it, as if it were not there: it could make them wait, or lie to them.
-        let is_trusted = host.owner == 0 || host.owner == user.uid || user.uid == 0;
+        // Others see nothing of it, root neither, as if it were not there: it could make them wait, or stand with a lie before
+        // what is theirs.
+        let is_trusted = host.owner == 0 || host.owner == user.uid;
         let (host, conns, uid) = (host.clone(), conns.clone(), user.uid);
         let known = conns.borrow().get(&uid).filter(|conn| !conn.is_lost()).cloned();
         let connected = async move {
