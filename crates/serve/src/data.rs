@@ -12,7 +12,9 @@
 
 mod gone;
 mod line;
+mod listing;
 mod losses;
+mod lost;
 #[cfg(test)]
 mod refusals;
 mod space;
@@ -29,15 +31,15 @@ use covey_io::disk::{self, Disk, DiskFile, Open};
 use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
+use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Kept};
 use covey_stripe::ops::Id;
-use covey_wire::{Bytes, List};
+use covey_wire::Bytes;
 use gone::Gone;
 pub use line::{Line, Node};
 use stage::Part;
 pub use standing::Standing;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
@@ -61,6 +63,8 @@ pub struct DataTree {
     /// Epochs above 0, by id.
     epochs: RefCell<HashMap<Id, u32>>,
     held: RefCell<HashMap<Id, Weak<Object>>>,
+    /// Objects that were lost with the disk before.
+    lost: RefCell<HashSet<Id>>,
     gone: RefCell<Gone>,
     /// What is being staged: a start forgets it, since a loss of power may have taken what was not synced.
     staging: RefCell<HashMap<(Id, u32), Rc<Part>>>,
@@ -73,6 +77,14 @@ pub struct DataTree {
     losses: RefCell<losses::Losses>,
     counters: super::stats::DataCounters,
     watch: Rc<Watch>,
+}
+
+/// A file in one of the objects' directories.
+struct Found {
+    id: Id,
+    epoch: u32,
+    kept: Kept,
+    path: PathBuf,
 }
 
 /// An object that some fid holds.
@@ -119,6 +131,7 @@ impl DataTree {
             own_uid: rustix::process::geteuid().as_raw(),
             epochs: RefCell::default(),
             held: RefCell::default(),
+            lost: RefCell::default(),
             gone: RefCell::default(),
             staging: RefCell::default(),
             staged: RefCell::default(),
@@ -131,15 +144,22 @@ impl DataTree {
         let mut is_empty = true;
         for low in 0..FANOUT {
             let found = tree.scan(low)?;
-            for (at, (id, epoch, path)) in found.iter().enumerate() {
+            for (at, one) in found.iter().enumerate() {
+                if one.kept == Kept::Staged {
+                    tree.staged.borrow_mut().entry(one.id).or_default().insert(one.epoch);
+                    continue;
+                }
                 is_empty = false;
-                match found.get(at + 1) {
-                    // Of two names of one object the newer epoch counts: a loss of power within an installation leaves both.
-                    Some((next, ..)) if next == id => tree.disk.remove(path)?,
-                    _ => tree.note_epoch(*id, *epoch),
+                let next = found.get(at + 1).filter(|next| next.kept != Kept::Staged);
+                match one.kept {
+                    // A loss of power within an installation, or where a mark was to go, leaves both.
+                    _ if next.is_some_and(|next| next.id == one.id) => {
+                        tree.disk.remove(&one.path)?;
+                    }
+                    Kept::Lost => tree.note_lost(one.id, one.epoch),
+                    _ => tree.note_epoch(one.id, one.epoch),
                 }
             }
-            tree.note_staged(low)?;
         }
         let formatted = match tree.disk.stat(&store.join(IDENTITY_FILE)) {
             Ok(stat) => stat.modified.as_nanos() as u64,
@@ -167,34 +187,31 @@ impl DataTree {
         }
     }
 
-    /// What was staged before the start.
-    fn note_staged(&self, low: u64) -> std::io::Result<()> {
-        for name in self.disk.list(&self.objects_dir.join(format!("{low:02x}")))? {
-            if let Some((id, epoch)) = stage::staged_for(name.as_encoded_bytes()) {
-                self.staged.borrow_mut().entry(id).or_default().insert(epoch);
-            }
-        }
-        Ok(())
-    }
-
-    fn scan(&self, low: u64) -> std::io::Result<Vec<(Id, u32, PathBuf)>> {
+    /// What lies in one of the objects' directories, by id; of what is kept of one object the last counts.
+    fn scan(&self, low: u64) -> std::io::Result<Vec<Found>> {
         let mut found = Vec::new();
         let dir = self.objects_dir.join(format!("{low:02x}"));
         for name in self.disk.list(&dir)? {
-            if let Some((id, epoch)) = objects::parse(name.as_encoded_bytes()) {
-                found.push((id, epoch.unwrap_or(0), dir.join(name)));
+            if let Some((id, epoch, kept)) = objects::kept(name.as_encoded_bytes()) {
+                found.push(Found { id, epoch, kept, path: dir.join(name) });
             }
         }
         // What a file has left is older than what has been installed since.
-        found.sort_unstable_by_key(|&(id, epoch, _)| (id, !objects::is_left(epoch), epoch));
+        found.sort_unstable_by_key(|one| {
+            (one.id, one.kept, !objects::is_left(one.epoch), one.epoch)
+        });
         Ok(found)
     }
 
     fn path(&self, id: Id, epoch: u32) -> PathBuf {
+        self.path_of(id, epoch, Kept::Object)
+    }
+
+    fn path_of(&self, id: Id, epoch: u32, kept: Kept) -> PathBuf {
         let directory = self.objects_dir.join(format!("{:02x}", id % FANOUT));
-        match epoch {
-            0 => directory.join(format!("{id:016x}")),
-            epoch => directory.join(format!("{id:016x}.{epoch}")),
+        match (epoch, kept) {
+            (0, Kept::Object) => directory.join(format!("{id:016x}")),
+            _ => directory.join(format!("{id:016x}.{epoch}{}", kept.suffix())),
         }
     }
 
@@ -275,7 +292,7 @@ impl DataTree {
             return Err(Errno::because(Errno::ESTALE, "object is being cut"));
         }
         if epoch.is_none_or(|epoch| epoch == object.epoch.get()) {
-            return Ok(());
+            return self.must_not_be_lost(object.id);
         }
         Err(Errno::because(Errno::ESTALE, format!("object is at epoch {}", object.epoch.get())))
     }
@@ -324,10 +341,15 @@ impl DataTree {
             }
             DataOp::Extent { id, epoch, offset } => self.extent(id, epoch, offset),
             DataOp::Look { ids } => self.look(&ids.0).into(),
+            DataOp::Forgive { ids } => {
+                let tree = self.clone();
+                Outcome::later(async move { tree.forgive(ids.0).await })
+            }
             DataOp::Start { .. }
             | DataOp::Meet {}
             | DataOp::Admit { .. }
             | DataOp::Adopt { .. }
+            | DataOp::Lose { .. }
             | DataOp::Refuse { .. } => Errno::EINVAL.into(),
             DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
         }
@@ -345,7 +367,13 @@ impl DataTree {
         if self.epoch_of(id) >= epoch {
             return self.keep_cut(&object).await;
         }
-        self.raise(&object, epoch, size).await?;
+        if self.is_lost(id) && size > 0 {
+            self.raise_lost(&object, epoch)?;
+        } else {
+            let before = self.epoch_of(id);
+            self.raise(&object, epoch, size).await?;
+            self.found_again(id, before);
+        }
         self.unstage_up_to(id, epoch)?;
         self.keep_cut(&object).await
     }
@@ -415,6 +443,7 @@ impl DataTree {
                 }
                 _ => {}
             }
+            self.found_again(id, current);
             self.epochs.borrow_mut().remove(&id);
             self.losses.borrow_mut().forget(id);
             if let Some(object) = self.held.borrow_mut().remove(&id).and_then(|held| held.upgrade())
@@ -426,52 +455,6 @@ impl DataTree {
             self.counters.objects_removed.add(1);
         }
         Ok(DataReply::Done {})
-    }
-
-    /// Objects in the order of (low byte, id), so that a page costs one or a few directories.
-    fn list(&self, after: Id, count: u32) -> Result<DataReply> {
-        let mut found = Vec::new();
-        for low in after % FANOUT..FANOUT {
-            for (id, epoch, path) in self.scan(low)? {
-                if low == after % FANOUT && id <= after {
-                    continue;
-                }
-                let bytes = self.disk.stat(&path).map_or(0, |stat| stat.bytes);
-                found.push(Listed { id, epoch, bytes });
-                if found.len() >= count as usize {
-                    return Ok(DataReply::Objects { objects: List(found) });
-                }
-            }
-        }
-        Ok(DataReply::Objects { objects: List(found) })
-    }
-
-    /// Those of the objects that are there.
-    fn look(&self, ids: &[Id]) -> Result<DataReply> {
-        let mut objects = Vec::new();
-        for &id in ids {
-            let epoch = self.epoch_of(id);
-            match self.disk.stat(&self.path(id, epoch)) {
-                Ok(stat) => objects.push(Listed { id, epoch, bytes: stat.bytes }),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    self.must_be_here()?;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(DataReply::Objects { objects: List(objects) })
-    }
-
-    fn allocated(&self, id: Id) -> Result<DataReply> {
-        let bytes = match self.disk.stat(&self.path(id, self.epoch_of(id))) {
-            Ok(stat) => stat.blocks * 512,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                self.must_be_here()?;
-                0
-            }
-            Err(error) => return Err(error.into()),
-        };
-        Ok(DataReply::Allocated { bytes })
     }
 
     /// The object's file for a write of `length` bytes that is admitted and counted, made if missing.

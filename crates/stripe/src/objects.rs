@@ -26,6 +26,49 @@ pub fn parse(name: &[u8]) -> Option<(Id, Option<u32>)> {
     Some((Id::from_str_radix(id, 16).ok()?, epoch))
 }
 
+/// What a file in the directory of the objects is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kept {
+    /// `ID.EPOCH.lost`, without bytes: what the object held was lost with the server's disk, and nobody has accepted that.
+    Lost,
+    /// An object: `ID` at epoch 0, `ID.EPOCH` later.
+    Object,
+    /// `ID.EPOCH.part`: what is to be the object at that epoch.
+    Staged,
+}
+
+impl Kept {
+    /// What is added to the name of the object at its epoch.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Kept::Object => "",
+            Kept::Staged => ".part",
+            Kept::Lost => ".lost",
+        }
+    }
+}
+
+/// What is kept under a name in the directory of the objects: for which file, at which epoch.
+pub fn kept(name: &[u8]) -> Option<(Id, u32, Kept)> {
+    let beside = [Kept::Staged, Kept::Lost]
+        .into_iter()
+        .find_map(|kept| Some((name.strip_suffix(kept.suffix().as_bytes())?, kept)));
+    match beside {
+        Some((name, kept)) => match parse(name)? {
+            (id, Some(epoch)) => Some((id, epoch, kept)),
+            (_, None) => None,
+        },
+        None => parse(name).map(|(id, epoch)| (id, epoch.unwrap_or(0), Kept::Object)),
+    }
+}
+
+/// The length, in a listing, of an object that was lost with the server's disk: see [`Kept::Lost`].
+pub const LOST: u64 = u64::MAX;
+
+/// Why what was somewhere is refused.
+pub const LOST_WITH_DISK: &str = "was lost with its disk; hint: put the file back from a copy or remove it, or accept the loss \
+                                  with `covey server accept-loss`";
+
 /// Set in the epoch of what a file has left on a server: no file's epoch is so high, so whoever knows the file is too old
 /// there, and only the same file's installation or its end takes its place.
 pub const LEFT: u32 = 1 << 31;
@@ -46,13 +89,20 @@ record! {
         pub id: Id,
         /// The epoch it is at.
         pub epoch: u32,
-        /// Length in bytes.
+        /// Length in bytes, or [`LOST`].
         pub bytes: u64,
     }
 }
 
+impl Object {
+    /// Whether what it held was lost with the server's disk, and nobody has accepted that.
+    pub fn is_lost(&self) -> bool {
+        self.bytes == LOST
+    }
+}
+
 record! {
-    /// An object to be removed.
+    /// An object to be removed, to be emptied, or that is lost.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Doomed for () {
         /// The file.
@@ -160,6 +210,11 @@ messages! {
         25 Staged { after: u64, count: u32 },
         /// files lie here no more: their objects up to an epoch have no bytes, and [`LEFT`], from now on
         26 Leave { objects: List<Doomed> },
+        /// to a store that was not admitted yet: it has none of these objects, and their bytes were lost with the disk before.
+        /// Those that are there stay; `end`: the last of them, all are on stable storage when this is answered
+        27 Lose { store: Name, objects: List<Doomed>, end: bool },
+        /// the loss of these objects is accepted: what they held reads as zeros; those that were not lost are fine
+        28 Forgive { ids: List<u64> },
         /// a piece of a copy of the metadata, which is whole with `end`
         31 Keep { offset: u64, data: Payload, end: bool },
     }
@@ -220,6 +275,15 @@ mod tests {
     fn names_come_back() {
         assert_eq!(parse(name(0x2a, 7).as_bytes()), Some((0x2a, Some(7))));
         assert_eq!(parse(b"000000000000002a"), Some((0x2a, None)));
+        assert_eq!(kept(b"000000000000002a"), Some((0x2a, 0, Kept::Object)));
+        assert_eq!(kept(b"000000000000002a.7"), Some((0x2a, 7, Kept::Object)));
+        assert_eq!(kept(b"000000000000002a.7.part"), Some((0x2a, 7, Kept::Staged)));
+        assert_eq!(kept(b"000000000000002a.0.lost"), Some((0x2a, 0, Kept::Lost)));
+        for bad in
+            [&b"000000000000002a.lost"[..], b".part", b"000000000000002a.7.lost.part", b"identity"]
+        {
+            assert_eq!(kept(bad), None);
+        }
         for bad in [&b"2a"[..], b"", b"000000000000002a.x", b"..", b"zzzzzzzzzzzzzzzz"] {
             assert_eq!(parse(bad), None);
         }

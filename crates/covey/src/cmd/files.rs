@@ -4,7 +4,7 @@ use super::path::text;
 use super::{Context, server};
 use crate::error::{Cannot, Result};
 use crate::output::counted;
-use covey_stripe::check::{Held, held_by, paths_in_words};
+use covey_stripe::check::{Held, held_by, lost_on, paths_in_words};
 use covey_stripe::client::Fs;
 use serde_json::json;
 use std::io::Write;
@@ -17,6 +17,7 @@ use std::io::Write;
 /// EXAMPLES
 ///
 ///     covey files --on io3
+///     covey files --on io3 --lost    what was lost with its disk, and nobody has accepted
 ///     covey --json files --on io3 | jq -r '.files[].paths[]'
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -24,19 +25,25 @@ pub struct Args {
     /// The I/O server
     #[arg(long, value_name = "NODE")]
     on: String,
+    /// Only those of which something was lost there with a disk that was replaced, which nobody has accepted; this asks
+    /// the I/O server, too
+    #[arg(long)]
+    lost: bool,
 }
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let session = context.session().await?;
-    let result = list(&session.fs, &args.on, context).await;
+    let result = list(&session.fs, &args, context).await;
     session.close(result).await
 }
 
-async fn list(fs: &Fs, node: &str, context: &Context) -> Result<()> {
+async fn list(fs: &Fs, args: &Args, context: &Context) -> Result<()> {
+    let node = &args.on;
     let cannot = || format!("list the files on {node}");
     let at = server::index(fs, node, cannot()).await?;
-    let held = held_by(fs, at).await.cannot(cannot)?;
+    let held = if args.lost { lost_on(fs, at).await } else { held_by(fs, at).await };
+    let held = held.cannot(cannot)?;
     let bytes: u64 = held.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
     let files: Vec<_> = held.iter().map(json_of).collect();
     let value = json!({ "server": node, "bytes": bytes, "files": files });
@@ -44,7 +51,8 @@ async fn list(fs: &Fs, node: &str, context: &Context) -> Result<()> {
         .output
         .result(&value, |out| held.iter().try_for_each(|one| writeln!(out, "{}", line(one))))?;
     let files = counted(held.len() as u64, "file");
-    context.output.say(format!("{files}, {bytes} bytes on {node}"));
+    let were = if args.lost { "were lost " } else { "" };
+    context.output.say(format!("{files}, {bytes} bytes {were}on {node}"));
     Ok(())
 }
 

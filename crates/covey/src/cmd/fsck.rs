@@ -1,6 +1,6 @@
 //! `covey fsck`: is the file system sound, and if not, make it so.
 
-mod lost;
+pub mod lost;
 
 use super::Context;
 use crate::error::{Cannot, Error, Result};

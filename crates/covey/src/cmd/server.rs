@@ -3,8 +3,10 @@
 mod drain;
 mod moving;
 mod rebalance;
+mod replace;
 
 use super::Context;
+use crate::cmd::fsck::lost::GivenUp;
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
@@ -14,6 +16,7 @@ use covey_stripe::meta::place;
 use covey_stripe::ops::{Op, Place, Reply};
 use moving::Rate;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 
 /// Show the I/O servers, close one to new files, and move files among them
 ///
@@ -33,6 +36,7 @@ use serde_json::{Value, json};
 ///     covey server drain io3         closes it, and moves what lies there
 ///     covey server open io3
 ///     covey server rebalance --rate 50M    after a server was added: the old files, too
+///     covey server replace io3 > lost.txt  its disk is lost: serve from an empty one
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -69,6 +73,29 @@ enum Command {
         #[command(flatten)]
         rate: Rate,
     },
+    /// Let an I/O server whose disk is lost serve from the empty one that it has now
+    ///
+    /// First all files that had bytes on the lost disk are listed, by path. The server gets new files then, and who reads or
+    /// writes what was lost gets an error (EIO) until the file is emptied, put back from a copy, or removed, or the loss is
+    /// accepted with `accept-loss`. The node must run, with a store that `covey init` has made.
+    Replace {
+        /// The I/O server
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Accept that bytes of files were lost with a disk: they read as zeros then
+    #[command(name = "accept-loss")]
+    AcceptLoss {
+        /// The I/O server whose disk was replaced
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Files of which something was lost: `covey files --on NODE --lost` lists them
+        #[arg(value_name = "PATH", required_unless_present = "all")]
+        paths: Vec<OsString>,
+        /// Accept it for all of them
+        #[arg(long, conflicts_with = "paths")]
+        all: bool,
+    },
     /// Open an I/O server to new files again
     Open {
         /// The I/O server
@@ -86,6 +113,13 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Close { node } => set(fs, node, Door::Closed, context).await,
         Command::Drain { node, rate } => drain::drain(fs, node, *rate, context).await,
         Command::Rebalance { rate } => rebalance::rebalance(fs, *rate, context).await,
+        Command::Replace { node } => {
+            crate::cmd::fsck::lost::give_up(fs, node, GivenUp::Refused, context).await
+        }
+        Command::AcceptLoss { node, paths, all } => {
+            let paths = (!all).then_some(&paths[..]);
+            replace::accept_loss(&session, node, paths, context).await
+        }
         Command::Open { node } => set(fs, node, Door::Open, context).await,
     };
     session.close(result).await

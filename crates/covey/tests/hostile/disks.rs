@@ -83,7 +83,7 @@ fn a_replaced_disk_serves_nothing_until_its_loss_is_accepted() {
     assert!(!lost.is_empty() && lost.len() < FILES as usize, "{lost:?}");
 
     let status = cluster.covey(&["status"]);
-    assert!(status.contains("covey fsck --accept-loss io2"), "{status}");
+    assert!(status.contains("covey server replace io2"), "{status}");
     for words in [&["fsck"][..], &["fsck", "--repair"]] {
         let done = cluster.refused(words);
         assert!(!done.stdout.contains("clean"), "{done}");
@@ -117,6 +117,79 @@ fn a_replaced_disk_serves_nothing_until_its_loss_is_accepted() {
     cluster.kill("io2");
     cluster.restart();
     cluster.covey(&["cat", lost.first().unwrap()]);
+}
+
+#[test]
+fn with_a_disk_replaced_what_was_lost_is_an_error_until_it_is_put_back_removed_or_accepted() {
+    let mut cluster = filled();
+    let Some(mount) = cluster.mount() else { return };
+    cluster.refused(&["server", "replace", "io2"]).says(&["its store is the one that it had"]);
+    replace(&cluster, "io2", &cluster.scratch("old"));
+    cluster.refused(&["server", "replace", "io2"]);
+    cluster.restart();
+    until("the strange store is seen", || state(&cluster, "io2") == "unknown store");
+    let lost = unreadable(&cluster);
+    assert!(lost.len() >= 4, "{lost:?}");
+
+    let mut named = paths_of(&json(&cluster, &["server", "replace", "io2"])["files"]);
+    named.remove("/dir/g0");
+    assert_eq!(named, lost, "what is lost is told by path");
+    until("it serves again", || state(&cluster, "io2") == "up");
+    assert_eq!(unreadable(&cluster), lost, "no zeros in place of what was lost");
+    // New files lie there, also what is made meanwhile.
+    let mut made = 0;
+    until("it gets new files", || {
+        made += 1;
+        let new = mount.join(format!("dir/new{made}"));
+        fs::write(&new, content(99)).unwrap();
+        assert!(fs::read(&new).unwrap() == content(99));
+        let there = paths_of(&json(&cluster, &["files", "--on", "io2"])["files"]);
+        there.contains(&format!("/dir/new{made}"))
+    });
+
+    let left = |cluster: &Cluster| {
+        let mut left = paths_of(&json(cluster, &["files", "--on", "io2", "--lost"])["files"]);
+        left.remove("/dir/g0");
+        left
+    };
+    assert_eq!(left(&cluster), lost);
+    let found = json(&cluster, &["fsck", "--repair"]);
+    assert_eq!(found["clean"], false, "{found}");
+    assert_eq!(left(&cluster), lost, "a repair accepts nothing");
+
+    let mut lost: Vec<String> = lost.into_iter().collect();
+    let at = |path: &str| mount.join(&path[1..]);
+    // A start forgets nothing of it.
+    cluster.kill("io2");
+    cluster.restart();
+    until("it serves again", || state(&cluster, "io2") == "up");
+    let error = |path: &str| fs::read(at(path)).unwrap_err().raw_os_error();
+    until("it is an error", || lost.iter().all(|path| error(path) == Some(5)));
+    // Written over as programs do: emptied first.
+    let written = lost.pop().unwrap();
+    fs::write(at(&written), content(7)).unwrap();
+    assert!(fs::read(at(&written)).unwrap() == content(7));
+    let removed = lost.pop().unwrap();
+    fs::remove_file(at(&removed)).unwrap();
+    let accepted = lost.pop().unwrap();
+    cluster.covey(&["server", "accept-loss", "io2", &accepted]);
+    // The first 16 KiB lie with the metadata.
+    let index: u64 = accepted.trim_start_matches("/dir/f").parse().unwrap();
+    let mut left_of_it = content(index);
+    left_of_it[16 << 10..].fill(0);
+    assert!(fs::read(at(&accepted)).unwrap() == left_of_it);
+    cluster.refused(&["server", "accept-loss", "io2", &accepted]).says(&["nothing of it is lost"]);
+    // A part of it is no new content.
+    let cut = &lost[0];
+    fs::File::options().write(true).open(at(cut)).unwrap().set_len(299_999).unwrap();
+    assert_eq!(error(cut), Some(5));
+    until("the removed one is gone", || left(&cluster) == lost.iter().cloned().collect());
+
+    cluster.covey(&["server", "accept-loss", "io2", "--all"]);
+    assert!(left(&cluster).is_empty());
+    assert!(lost.iter().all(|path| fs::read(at(path)).is_ok()));
+    assert!(fs::read(at(&written)).unwrap() == content(7));
+    cluster.covey(&["fsck"]);
 }
 
 #[test]
@@ -183,7 +256,7 @@ fn objects_that_are_wiped_within_their_directory_are_missed() {
         until("the strange store is seen", || state(&cluster, "io2") == "unknown store");
         assert!(!unreadable(&cluster).is_empty());
         let status = cluster.covey(&["status"]);
-        assert!(status.contains("covey fsck --accept-loss io2"), "{status}");
+        assert!(status.contains("covey server replace io2"), "{status}");
         cluster.kill("io2");
     }
 }

@@ -7,7 +7,7 @@ use super::{Cutting, DataTree, Line};
 use covey_io::disk::{DiskFile, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::objects::{self, DataReply, Doomed, Object, Staging};
+use covey_stripe::objects::{self, DataReply, Doomed, Kept, Object, Staging};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List};
 use std::cell::Cell;
@@ -16,14 +16,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::Notify;
-
-const SUFFIX: &str = ".part";
-
-/// The object, and the epoch, that a file of this name is staged for.
-pub(super) fn staged_for(name: &[u8]) -> Option<(Id, u32)> {
-    let (id, epoch) = objects::parse(name.strip_suffix(SUFFIX.as_bytes())?)?;
-    Some((id, epoch?))
-}
 
 /// What is being staged for an object.
 #[derive(Default)]
@@ -43,9 +35,7 @@ impl Part {
 
 impl DataTree {
     fn part(&self, id: Id, epoch: u32) -> PathBuf {
-        let mut path = self.path(id, epoch).into_os_string();
-        path.push(SUFFIX);
-        path.into()
+        self.path_of(id, epoch, Kept::Staged)
     }
 
     pub(super) fn stage(
@@ -162,6 +152,7 @@ impl DataTree {
         object.version.set(object.version.get().wrapping_add(1));
         self.epochs.borrow_mut().insert(id, epoch);
         self.gone.borrow_mut().is_back(id);
+        self.found_again(id, before);
         // A start that finds both removes the older: it is in nobody's way until then.
         if let Err(error) = remove_if_there(self, &self.path(id, before)) {
             tracing::warn!("an object that was replaced is left: {error}");
@@ -191,6 +182,7 @@ impl DataTree {
         let current = self.epoch_of(id);
         if !objects::is_left(current) && current <= epoch {
             self.raise(&object, objects::LEFT | epoch, 0).await?;
+            self.found_again(id, current);
             self.unstage_up_to(id, epoch)?;
         }
         self.keep_cut(&object).await.map(drop)
@@ -398,6 +390,7 @@ mod tests {
             assert!(rig.stage(6, Staging::Begin, 0, b"").await.is_err(), "the file is gone");
         });
     }
+
     #[test]
     fn what_a_file_has_left_is_too_new_for_all_and_only_an_installation_takes_its_place() {
         run(async |dir| {

@@ -179,6 +179,17 @@ impl Standing {
         }
     }
 
+    /// EINVAL when this store is served already, or another is meant.
+    pub(super) fn must_wait_for_word(&self, store: &Name) -> Result<()> {
+        if *store != self.store {
+            return Err(Errno::because(Errno::EINVAL, "another store is meant"));
+        }
+        if self.is_admitted.get() {
+            return Err(Errno::because(Errno::EINVAL, "the store serves already"));
+        }
+        Ok(())
+    }
+
     async fn come(&self) -> Result<()> {
         let heard = self.has_come.notified();
         if *self.word.borrow() == Word::None {

@@ -30,6 +30,10 @@ impl DataServer {
                 let tree = tree.clone();
                 Outcome::later(async move { tree.adopt_store(store, meta, before).await })
             }
+            DataOp::Lose { store, objects, end } => {
+                let tree = tree.clone();
+                Outcome::later(async move { tree.lose(store, objects.0, end).await })
+            }
             DataOp::Refuse { reason } => Outcome::Now(Ok(tree.refuse_store(&reason))),
             DataOp::Start { client } => tree.greet(client, line),
             op => {

@@ -10,8 +10,8 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::check::bytes_on;
 use covey_stripe::client::data_call;
-use covey_stripe::objects::{DataOp, DataReply};
-use covey_stripe::ops::check::table;
+use covey_stripe::objects::{DataOp, DataReply, Doomed};
+use covey_stripe::ops::check::{Page, table};
 use covey_stripe::ops::{Id, Inode, Op, Reply};
 use covey_wire::{List, Name};
 use std::rc::Rc;
@@ -21,6 +21,8 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(200);
 /// Inodes looked at with one request.
 const PAGE_ROWS: u32 = 2048;
+/// Objects that a server is told to be lost with one request: each makes a file.
+const LOSE_MAX: usize = 512;
 
 /// What is known of an I/O server's store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,7 +97,7 @@ impl Meta {
             }
             _ => format!(
                 "the store of {name} is not the one that held its objects; hint: put that disk back, \
-                 or accept the loss with `covey fsck --accept-loss {name}`"
+                 or, if it is lost, `covey server replace {name}`"
             ),
         };
         tracing::error!("{why}");
@@ -108,14 +110,9 @@ impl Meta {
 
     /// The loss of what the server held before is accepted: it serves from the store that it has.
     pub(super) fn accept_store(self: &Rc<Self>, server: u16) -> Outcome<Reply> {
-        let standing = self.stores.borrow().get(usize::from(server)).cloned();
-        let refuse = |what: &str| Outcome::Now(Err(Errno::because(Errno::EINVAL, what)));
-        let store = match standing {
-            Some(Standing::Unknown { found, owner, .. }) if owner.is_empty() => found,
-            Some(Standing::Unknown { why, .. }) => return refuse(&why),
-            Some(Standing::Known) => return refuse("its store is the one that is known"),
-            Some(Standing::Unmet) => return refuse("it has not been met: it does not run"),
-            None => return refuse("there is no such I/O server"),
+        let store = match self.stranger(server) {
+            Ok(store) => store,
+            Err(error) => return Outcome::Now(Err(error)),
         };
         let meta = self.clone();
         Outcome::later(async move {
@@ -123,6 +120,73 @@ impl Meta {
             meta.let_serve(server, store).await?;
             Ok(Reply::Done {})
         })
+    }
+
+    /// The server serves from the store that it has, and refuses whoever asks for what it held before.
+    pub(super) fn replace_store(self: &Rc<Self>, server: u16) -> Outcome<Reply> {
+        let store = match self.stranger(server) {
+            Ok(store) => store,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let meta = self.clone();
+        Outcome::later(async move {
+            meta.lose(server, &store).await?;
+            meta.know(server, store.clone()).await?;
+            meta.let_serve(server, store).await?;
+            Ok(Reply::Done {})
+        })
+    }
+
+    /// Tells a server which objects are lost. Those of files that come to it, are emptied or removed meanwhile are put right
+    /// by what is pending for it.
+    async fn lose(&self, server: u16, store: &Name) -> Result<()> {
+        let link = &self.links[usize::from(server)];
+        let (begun, _) = link.conn(link.now()).await?;
+        let mut after = Name::EMPTY;
+        loop {
+            let page = self.held_page(after).await?;
+            // What is told of epochs must not be lost here with the power.
+            self.journal.sync().await?;
+            let lost = |inode: &Inode| bytes_on(inode, server).map(|_| doomed(inode));
+            let objects: Vec<Doomed> = page.files.0.iter().filter_map(lost).collect();
+            for chunk in objects.chunks(LOSE_MAX) {
+                self.must_be_stranger(server, store)?;
+                let (store, objects) = (store.clone(), List(chunk.to_vec()));
+                data_call(link, DataOp::Lose { store, objects, end: false }).await?;
+            }
+            if page.end {
+                let (store, objects) = (store.clone(), List::default());
+                data_call(link, DataOp::Lose { store, objects, end: true }).await?;
+                // Of marks that were made before a restart nobody knows whether they are on the disk.
+                return match link.conn(link.now()).await? {
+                    (ended, _) if ended == begun => Ok(()),
+                    _ => Err(Errno::because(Errno::EAGAIN, "it was away meanwhile: once more")),
+                };
+            }
+            after = page.next;
+        }
+    }
+
+    /// The store of a server that is not the one that it had; EINVAL when there is none such.
+    fn stranger(&self, server: u16) -> Result<Name> {
+        let standing = self.stores.borrow().get(usize::from(server)).cloned();
+        let what = match standing {
+            Some(Standing::Unknown { found, owner, .. }) if owner.is_empty() => return Ok(found),
+            Some(Standing::Unknown { why, .. }) => why,
+            Some(Standing::Known) => "its store is the one that is known".into(),
+            Some(Standing::Unmet) => "it has not been met: it does not run".into(),
+            None => "there is no such I/O server".into(),
+        };
+        Err(Errno::because(Errno::EINVAL, what))
+    }
+
+    /// EINVAL when somebody else has decided meanwhile, or the server has come with another store.
+    fn must_be_stranger(&self, server: u16, store: &Name) -> Result<()> {
+        if self.stranger(server)? == *store {
+            Ok(())
+        } else {
+            Err(Errno::because(Errno::EINVAL, "it has come with another store"))
+        }
     }
 
     /// The store that the server has is this metadata server's, although it names another: the metadata came back from a
@@ -202,12 +266,7 @@ impl Meta {
         let Some(formatted) = formatted else { return Ok(false) };
         let mut after = Name::EMPTY;
         loop {
-            self.store_is_here().await;
-            let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
-            let ask = Op::Check { table: table::HELD, after, rows_max, low, high };
-            let Reply::Checked { page } = self.ask_own(ask) else {
-                return Err(Errno::because(Errno::EIO, "the store does not say what files hold"));
-            };
+            let page = self.held_page(after).await?;
             let List(files) = page.files;
             let is_lost = |inode: &Inode| {
                 (!inode.sparse || inode.btime < formatted) && bytes_on(inode, server).is_some()
@@ -223,4 +282,18 @@ impl Meta {
             task::sleep(Duration::ZERO).await;
         }
     }
+
+    /// Files that are laid out on I/O servers, some at a time.
+    async fn held_page(&self, after: Name) -> Result<Page> {
+        self.store_is_here().await;
+        let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
+        match self.ask_own(Op::Check { table: table::HELD, after, rows_max, low, high }) {
+            Reply::Checked { page } => Ok(page),
+            _ => Err(Errno::because(Errno::EIO, "the store does not say what files hold")),
+        }
+    }
+}
+
+fn doomed(inode: &Inode) -> Doomed {
+    Doomed { id: inode.id, epoch: inode.epoch }
 }

@@ -51,6 +51,7 @@ impl MetaServer {
             &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
             &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
             &Op::AcceptStore { server } => self.0.accept_store(server).map(plain),
+            &Op::ReplaceStore { server } => self.0.replace_store(server).map(plain),
             &Op::AdoptStore { server } => self.0.adopt_store(server).map(plain),
             Op::Stores {} => self.0.store_states().map(plain),
             &Op::SetPlace { server, closed } => self.0.close_place(server, closed != 0).map(plain),

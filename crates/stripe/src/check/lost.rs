@@ -2,10 +2,11 @@
 
 use super::{Access, Check, Result, odd};
 use crate::distribution::{self, Distribution};
-use crate::ops::check::{Finding, Page, table};
+use crate::objects::{DataOp, DataReply};
+use crate::ops::check::{Class, Finding, Page, table};
 use crate::ops::{Id, Inode, Op, ROOT, Reply};
 use covey_ninep::tree::Errno;
-use covey_wire::Name;
+use covey_wire::{List, Name};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A path from the root.
@@ -35,12 +36,87 @@ pub async fn laid_out_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>
     held_where(access, bytes).await
 }
 
+/// The files of which something is lost on an I/O server, whose disk was replaced, and nobody has accepted that; in the order
+/// of their numbers.
+pub async fn lost_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
+    let (mut lost, mut after) = (Vec::new(), 0);
+    loop {
+        let list = DataOp::Objects { after, count: PAGE_ROWS };
+        let DataReply::Objects { objects } = access.data(server, list).await? else {
+            return Err(odd("Objects"));
+        };
+        let Some(last) = objects.0.last() else { break };
+        after = last.id;
+        let ids = objects.0.iter().filter(|object| object.is_lost()).map(|object| object.id);
+        lost.extend(inodes(access, ids.collect()).await?);
+    }
+    lost.sort_unstable_by_key(|inode| inode.id);
+    named(access, lost.into_iter().map(|inode| held_of(inode, server)).collect()).await
+}
+
+/// The loss of what files had on an I/O server is accepted: it reads as zeros from now on, as a hole. Those of them of which
+/// nothing is lost there are left out of the answer.
+pub async fn forgive<A: Access>(access: &A, server: u16, ids: Vec<Id>) -> Result<Vec<Id>> {
+    let mut forgiven = Vec::new();
+    for ids in ids.chunks(PAGE_ROWS as usize) {
+        let ids = List(ids.to_vec());
+        let DataReply::Objects { objects } = access.data(server, DataOp::Look { ids }).await?
+        else {
+            return Err(odd("Look"));
+        };
+        let lost: Vec<Id> =
+            objects.0.iter().filter(|object| object.is_lost()).map(|object| object.id).collect();
+        access.data(server, DataOp::Forgive { ids: List(lost.clone()) }).await?;
+        for &id in &lost {
+            take_for_hole(access, server, id).await?;
+        }
+        forgiven.extend(lost);
+    }
+    Ok(forgiven)
+}
+
+/// That bytes are missing is no finding any more.
+async fn take_for_hole<A: Access>(access: &A, server: u16, id: Id) -> Result<()> {
+    for _ in 0..TRIES {
+        let Some(inode) = inodes(access, vec![id]).await?.pop() else { return Ok(()) };
+        if inode.sparse {
+            return Ok(());
+        }
+        let (class, parent) = (Class::ShortObject as u8, server.into());
+        let wanted = bytes_on(&inode, server).unwrap_or(0);
+        let finding =
+            Finding { class, id, parent, wanted, version: inode.version, ..Finding::default() };
+        match access.change(Op::Mend { finding }).await {
+            // It is being changed.
+            Err(error) if error.code() == Errno::EAGAIN => {}
+            other => return other.map(drop),
+        }
+    }
+    Ok(())
+}
+
+async fn inodes<A: Access>(access: &A, ids: Vec<Id>) -> Result<Vec<Inode>> {
+    match access.ask(Op::Look { ids: List(ids) }).await? {
+        Reply::Looked { files, .. } => {
+            Ok(files.0.into_iter().filter_map(|file| file.inode).collect())
+        }
+        _ => Err(odd("Look")),
+    }
+}
+
+fn held_of(inode: Inode, server: u16) -> Held {
+    Held { bytes: bytes_on(&inode, server).unwrap_or(0), inode, paths: Vec::new() }
+}
+
 async fn held_where<A: Access>(
     access: &A,
     bytes_of: impl Fn(&Inode) -> Option<u64>,
 ) -> Result<Vec<Held>> {
     let of = |inode: Inode| Some(Held { bytes: bytes_of(&inode)?, inode, paths: Vec::new() });
-    let mut held: Vec<Held> = laid_out(access).await?.into_iter().filter_map(of).collect();
+    named(access, laid_out(access).await?.into_iter().filter_map(of).collect()).await
+}
+
+async fn named<A: Access>(access: &A, mut held: Vec<Held>) -> Result<Vec<Held>> {
     let mut paths = paths(access, &held.iter().map(|one| one.inode.id).collect()).await?;
     for one in &mut held {
         one.paths = paths.remove(&one.inode.id).unwrap_or_default();
@@ -129,6 +205,8 @@ impl<A: Access> Check<'_, A> {
     }
 }
 
+/// How often what changes all the time is tried.
+const TRIES: usize = 8;
 /// Rows of inodes asked for at once.
 const PAGE_ROWS: u32 = 2048;
 /// Bytes of entries asked for at once.

@@ -18,14 +18,14 @@ const IDLE: Nanos = 60_000_000_000;
 impl<A: Access> Check<'_, A> {
     /// Every object of a server.
     pub(super) async fn objects_of(&mut self, server: u16) -> Result<()> {
-        let mut after = 0;
+        let (mut after, mut lost) = (0, Vec::new());
         loop {
             let op = DataOp::Objects { after, count: OBJECTS };
             let objects = match self.access.data(server, op).await? {
                 DataReply::Objects { objects } => objects.0,
                 _ => return Err(odd("Objects")),
             };
-            let Some(last) = objects.last() else { return Ok(()) };
+            let Some(last) = objects.last() else { return self.tell_lost(lost).await };
             after = last.id;
             self.report.objects += objects.len() as u64;
             let suspects = self.judge_objects(server, &objects).await?;
@@ -36,7 +36,12 @@ impl<A: Access> Check<'_, A> {
             let ids: Vec<Id> = suspects.keys().copied().collect();
             let again: Vec<Object> = self.objects(server, &ids).await?;
             for (id, finding) in self.judge_objects(server, &again).await? {
-                if suspects.get(&id).is_some_and(|first| first.class == finding.class) {
+                if suspects.get(&id).is_none_or(|first| first.class != finding.class) {
+                    continue;
+                }
+                if finding.class == Class::LostObject as u8 {
+                    lost.push(finding);
+                } else {
                     self.found(finding).await;
                 }
             }
@@ -163,6 +168,7 @@ impl<A: Access> Check<'_, A> {
                     continue;
                 }
             };
+            // One that is lost is found by itself: it has more bytes than any.
             let has: BTreeMap<Id, u64> = objects.iter().map(|one| (one.id, one.bytes)).collect();
             for (id, bytes, version) in wanted {
                 let found = has.get(&id).copied().unwrap_or(0);
@@ -209,5 +215,8 @@ fn judge(server: u16, object: &Object, file: &Looked, now: Nanos) -> Option<(Cla
         return (!file.cut_pending).then_some(old);
     }
     let bytes = distribution::of(striping).ok()?.physical_size(slot, inode.size.max(file.tail));
+    if object.is_lost() {
+        return Some((Class::LostObject, bytes));
+    }
     (object.bytes > bytes && is_quiet(file, now)).then_some((Class::LongObject, bytes))
 }

@@ -81,6 +81,11 @@ pub fn describe(told: &Told, servers: &[String]) -> String {
             paths_in_words(&told.paths),
             server()
         ),
+        Class::LostObject => format!(
+            "{}: {wanted} bytes were lost with the disk of {}: reading them fails",
+            paths_in_words(&told.paths),
+            server()
+        ),
     }
 }
 

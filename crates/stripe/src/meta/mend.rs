@@ -84,7 +84,8 @@ impl<K: Kv> Store<K> {
             | Class::UnknownRow
             | Class::OrphanObject
             | Class::StrayObject
-            | Class::OldObject => {
+            | Class::OldObject
+            | Class::LostObject => {
                 return refuse(Errno::EOPNOTSUPP, format!("{} is not repaired here", class.word()));
             }
         }

@@ -271,4 +271,6 @@ classes! {
     34 LongObject "long-object" Note, "cuts it at the end of the file";
     /// An object that lacks bytes which the file should have: they read as zeros.
     35 ShortObject "short-object" Loss, "takes them for a hole";
+    /// An object that was lost with its server's disk, which nobody has accepted: reading it fails.
+    36 LostObject "lost-object" Loss, "";
 }

@@ -9,21 +9,57 @@ use covey_stripe::client::Fs;
 use covey_stripe::ops::{Op, Reply, StoreState};
 use serde_json::json;
 
+/// What becomes of the bytes that lay on a lost disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenUp {
+    /// They read as zeros.
+    Zeros,
+    /// Reading them fails, until the loss is accepted file by file.
+    Refused,
+}
+
+impl GivenUp {
+    fn op(self, server: u16) -> Op {
+        match self {
+            GivenUp::Zeros => Op::AcceptStore { server },
+            GivenUp::Refused => Op::ReplaceStore { server },
+        }
+    }
+
+    fn told(self, node: &str) -> String {
+        match self {
+            GivenUp::Zeros => format!(
+                "{node} serves again; the listed files read as zeros where their bytes lay: restore or \
+                 remove them. `covey fsck` finds those that lack bytes"
+            ),
+            GivenUp::Refused => format!(
+                "{node} serves again; of the listed files, what lay there fails with EIO until they are put back or \
+                 removed, or `covey server accept-loss {node}` says that zeros will do. `covey files --on {node} --lost` \
+                 lists what is left"
+            ),
+        }
+    }
+}
+
 /// Names what is lost, and then lets the server serve from the store that it has.
 pub async fn accept(node: &str, context: &Context) -> Result<()> {
     let session = context.session().await?;
-    let result = accept_in(&session.fs, node, context).await;
+    let result = give_up(&session.fs, node, GivenUp::Zeros, context).await;
     session.close(result).await
 }
 
-async fn accept_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
-    let cannot = || format!("accept the loss of {node}");
+/// The same, for whatever becomes of it.
+pub async fn give_up(fs: &Fs, node: &str, how: GivenUp, context: &Context) -> Result<()> {
+    let cannot = || match how {
+        GivenUp::Zeros => format!("accept the loss of {node}"),
+        GivenUp::Refused => format!("replace the disk of {node}"),
+    };
     let Reply::Stores { stores } = Access::ask(fs, Op::Stores {}).await.cannot(cannot)? else {
         return Err(Error::work(format!("cannot {}: an odd answer to Stores", cannot())));
     };
     let server = server(&stores.0, node, cannot())?;
     let held = held_by(fs, server).await.cannot(cannot)?;
-    // Said before it is done: afterwards nothing shows what was there.
+    // Said before it is done: where zeros will do, nothing shows afterwards what was there.
     let files: Vec<_> = held.iter().map(json_of).collect();
     let value = json!({ "node": node, "files": files });
     context.output.result(&value, |out| {
@@ -32,11 +68,8 @@ async fn accept_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
         let files = counted(held.len() as u64, "file");
         writeln!(out, "{files} had bytes on {node}: what lay there is lost")
     })?;
-    Access::ask(fs, Op::AcceptStore { server }).await.cannot(cannot)?;
-    context.output.say(format!(
-        "{node} serves again; the listed files read as zeros where their bytes lay: restore or \
-         remove them. `covey fsck` finds those that lack bytes"
-    ));
+    Access::ask(fs, how.op(server)).await.cannot(cannot)?;
+    context.output.say(how.told(node));
     Ok(())
 }
 

@@ -118,7 +118,8 @@ impl Salvage<'_> {
         out.set_len(end)?;
         // Of a file that may have holes only a store that is missing tells of a loss.
         let may_have_holes = known.is_some_and(|known| known.sparse);
-        let is_away = |slot| striping.servers.0.get(slot).is_some_and(|&at| self.stores.lacks(at));
+        let is_away =
+            |slot| striping.servers.0.get(slot).is_some_and(|&at| self.stores.lacks(at, id));
         let (mut at, mut lacking, mut lost) = (0, 0, 0);
         while at < end {
             let spot = map.locate(at);

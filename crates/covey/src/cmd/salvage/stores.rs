@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use covey_io::os::directory::Identity;
-use covey_stripe::objects;
+use covey_stripe::objects::{self, Kept};
 use covey_stripe::ops::Id;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -14,6 +14,8 @@ pub struct Stores {
     objects: HashMap<(u16, Id), (u32, PathBuf)>,
     /// What is staged, for which epochs.
     parts: HashMap<(u16, Id, u32), PathBuf>,
+    /// What was lost with a disk, and nobody has accepted.
+    lost: BTreeSet<(u16, Id)>,
     ids: BTreeMap<Id, ()>,
     given: BTreeSet<u16>,
     /// Servers whose directory was not given.
@@ -23,8 +25,8 @@ pub struct Stores {
 impl Stores {
     /// Reads the directories; each says which server it was.
     pub fn open(dirs: &[PathBuf], servers: &[String]) -> Result<Stores> {
-        let (objects, parts, ids, given) = Default::default();
-        let mut stores = Stores { objects, parts, ids, given, missing: servers.to_vec() };
+        let (objects, parts, lost, ids, given) = Default::default();
+        let mut stores = Stores { objects, parts, lost, ids, given, missing: servers.to_vec() };
         for dir in dirs {
             let identity = Identity::read(dir).map_err(|error| anyhow::anyhow!("{error}"))?;
             let Some(server) = servers.iter().position(|name| *name == identity.node) else {
@@ -50,18 +52,19 @@ impl Stores {
             for object in std::fs::read_dir(low.path())? {
                 let path = object?.path();
                 let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-                // What was staged for a move that the metadata knows: it may not have been installed any more.
-                if let Some((id, Some(epoch))) =
-                    name.strip_suffix(b".part").and_then(objects::parse)
-                {
-                    self.parts.insert((server, id, epoch), path);
-                    continue;
-                }
-                let Some((id, epoch)) = objects::parse(name) else { continue };
-                let epoch = epoch.unwrap_or(0);
-                if objects::is_left(epoch) {
-                    continue;
-                }
+                let (id, epoch) = match objects::kept(name) {
+                    // For a move that the metadata knows: it may not have been installed any more.
+                    Some((id, epoch, Kept::Staged)) => {
+                        self.parts.insert((server, id, epoch), path);
+                        continue;
+                    }
+                    Some((id, _, Kept::Lost)) => {
+                        self.lost.insert((server, id));
+                        continue;
+                    }
+                    Some((id, epoch, Kept::Object)) if !objects::is_left(epoch) => (id, epoch),
+                    _ => continue,
+                };
                 self.ids.insert(id, ());
                 let held = self.objects.entry((server, id)).or_insert((epoch, path.clone()));
                 if epoch >= held.0 {
@@ -72,9 +75,9 @@ impl Stores {
         Ok(())
     }
 
-    /// Whether a server's directory was not given.
-    pub fn lacks(&self, server: u16) -> bool {
-        !self.given.contains(&server)
+    /// Whether what a server held of a file is lost, or the server's directory was not given.
+    pub fn lacks(&self, server: u16, id: Id) -> bool {
+        !self.given.contains(&server) || self.lost.contains(&(server, id))
     }
 
     /// All files that have an object.

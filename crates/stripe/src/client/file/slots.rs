@@ -1,14 +1,16 @@
 //! Requests on the objects: fids, deadlines, and another try on a new connection.
 
 use super::OpenFile;
-use crate::client::{Error, Result, Shared, Start};
-use crate::objects;
+use crate::client::{Error, Link, Result, Shared, Start, data_call};
+use crate::objects::{self, DataOp, DataReply, LOST_WITH_DISK, Object};
+use crate::ops::Id;
 use covey_ninep::client::{Call, CallError, Conn, Fid};
 use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
 use covey_wire::List;
 use futures_util::future::{Either, join, select};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What is held on one I/O server.
@@ -129,6 +131,9 @@ impl OpenFile {
                     if matches!(error.code(), Errno::ESTALE | Errno::EBADF) {
                         self.forget_fid(slot, fid);
                     }
+                    if error.code() == Errno::EIO {
+                        return Err(explained(link, self.id, error).await);
+                    }
                     // EBADF: someone else's opening of this fid failed. Ours may not, and a program
                     // must not hear that its own descriptor is bad.
                     if error.code() != Errno::EBADF {
@@ -191,6 +196,16 @@ impl OpenFile {
         if held.as_ref().is_some_and(|held| held.fid.number() == fid) {
             *held = None;
         }
+    }
+}
+
+/// Why an object cannot be had: 9P tells a number only.
+async fn explained(link: &Arc<Link>, id: Id, error: Error) -> Error {
+    match data_call(link, DataOp::Look { ids: List(vec![id]) }).await {
+        Ok(DataReply::Objects { objects }) if objects.0.iter().any(Object::is_lost) => {
+            Error::because(error.code(), format!("what was on {} {LOST_WITH_DISK}", link.server()))
+        }
+        _ => error,
     }
 }
 
