@@ -149,7 +149,8 @@ impl DataTree {
                     tree.staged.borrow_mut().entry(one.id).or_default().insert(one.epoch);
                     continue;
                 }
-                is_empty = false;
+                // A store that has nothing but marks is still one that has lost everything.
+                is_empty &= one.kept == Kept::Lost;
                 let next = found.get(at + 1).filter(|next| next.kept != Kept::Staged);
                 match one.kept {
                     // A loss of power within an installation, or where a mark was to go, leaves both.
@@ -372,7 +373,7 @@ impl DataTree {
         } else {
             let before = self.epoch_of(id);
             self.raise(&object, epoch, size).await?;
-            self.found_again(id, before);
+            self.remove_mark(id, before);
         }
         self.unstage_up_to(id, epoch)?;
         self.keep_cut(&object).await
@@ -443,7 +444,7 @@ impl DataTree {
                 }
                 _ => {}
             }
-            self.found_again(id, current);
+            self.remove_mark(id, current);
             self.epochs.borrow_mut().remove(&id);
             self.losses.borrow_mut().forget(id);
             if let Some(object) = self.held.borrow_mut().remove(&id).and_then(|held| held.upgrade())

@@ -1,5 +1,7 @@
 //! About a hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
 
+#[path = "sim/lost_disk.rs"]
+mod lost_disk;
 #[path = "sim/rot.rs"]
 mod rot;
 #[path = "sim/scenes.rs"]
@@ -40,6 +42,12 @@ fn a_client_that_goes_twice_with_the_grace_between_keeps_its_locks() {
 #[test]
 fn a_server_that_was_added_is_used_whenever_it_was_formatted() {
     scenes::a_server_is_added_late();
+}
+
+#[test]
+fn a_disk_that_was_lost_is_replaced_while_servers_die_and_nobody_reads_zeros() {
+    let lost: usize = (0..60).map(lost_disk::replaced).sum();
+    assert!((60..480).contains(&lost), "{lost} of 480 files have lost something");
 }
 
 #[test]

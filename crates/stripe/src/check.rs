@@ -178,6 +178,9 @@ impl<A: Access> Check<'_, A> {
         let Some(class) = Class::of(finding.class) else { return };
         let outcome = match (self.options.repair, class.repair()) {
             (false, _) => Outcome::Found,
+            (true, _) if class == Class::LostObject => {
+                Outcome::Left("this is for somebody to accept: `covey server accept-loss`".into())
+            }
             (true, "") => Outcome::Left("it cannot be repaired".into()),
             (true, _) => match self.repair(class, &finding).await {
                 Ok(()) => Outcome::Repaired,

@@ -432,7 +432,7 @@ operations! {
         /// volatile: the store that an I/O server has belongs to this metadata server, whatever it says itself: the
         /// metadata came back from a copy
         83 AdoptStore { server: u16 },
-        /// volatile: the same, but who reads or writes what was lost is refused until that is accepted, file by file
+        /// volatile: the same, but reads and writes of lost objects fail until the loss is accepted, file by file
         95 ReplaceStore { server: u16 },
         /// server's own: the metadata is older than what the I/O servers hold
         84 Restored {} [logged own],

@@ -6,7 +6,7 @@ mod rebalance;
 mod replace;
 
 use super::Context;
-use crate::cmd::fsck::lost::GivenUp;
+use crate::cmd::fsck::lost::{LostBytes, serve_again};
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
@@ -75,9 +75,9 @@ enum Command {
     },
     /// Let an I/O server whose disk is lost serve from the empty one that it has now
     ///
-    /// First all files that had bytes on the lost disk are listed, by path. The server gets new files then, and who reads or
-    /// writes what was lost gets an error (EIO) until the file is emptied, put back from a copy, or removed, or the loss is
-    /// accepted with `accept-loss`. The node must run, with a store that `covey init` has made.
+    /// Lists all files that had bytes on the lost disk, by path. The server gets new files then. Reads and writes of the lost
+    /// bytes fail (EIO) until the file is emptied, put back from a copy, or removed, or `accept-loss` accepts the loss. The
+    /// node must run, with an empty store that `covey init` has made.
     Replace {
         /// The I/O server
         #[arg(value_name = "NODE")]
@@ -113,9 +113,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Close { node } => set(fs, node, Door::Closed, context).await,
         Command::Drain { node, rate } => drain::drain(fs, node, *rate, context).await,
         Command::Rebalance { rate } => rebalance::rebalance(fs, *rate, context).await,
-        Command::Replace { node } => {
-            crate::cmd::fsck::lost::give_up(fs, node, GivenUp::Refused, context).await
-        }
+        Command::Replace { node } => serve_again(fs, node, LostBytes::Error, context).await,
         Command::AcceptLoss { node, paths, all } => {
             let paths = (!all).then_some(&paths[..]);
             replace::accept_loss(&session, node, paths, context).await

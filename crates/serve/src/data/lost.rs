@@ -1,9 +1,10 @@
-//! What was lost with a disk: the server has another one in its place, and for each object that it should have a mark,
-//! `ID.EPOCH.lost`, among the objects. Reading zeros there would be a loss that nobody sees: whoever reads or writes such
-//! an object is refused, until its file is emptied, removed or put there anew, or somebody accepts the loss.
+//! Objects that were lost with a disk. The server has an empty disk in its place, and a mark for each object that it should
+//! have: `ID.EPOCH.lost`, beside the objects. Zeros in place of written bytes would be a loss that nobody notices, so
+//! reads and writes of a marked object fail with EIO until its file is emptied, removed or installed again, or the loss
+//! is accepted.
 //!
-//! Of a mark and an object of one file the object counts, whatever their epochs: marks are made only where there is none,
-//! and go after what takes their place is there.
+//! If a mark and an object of one file both exist, the object wins: marks are made only where there is no object, and
+//! are removed after the object that replaces them was made.
 
 use super::{Cutting, DataTree, FANOUT, Object};
 use covey_io::disk::Open;
@@ -26,23 +27,23 @@ impl DataTree {
         self.path_of(id, epoch, Kept::Lost)
     }
 
-    /// EIO for what is lost.
+    /// EIO for an object that is lost.
     pub(super) fn must_not_be_lost(&self, id: Id) -> Result<()> {
         if !self.is_lost(id) {
             return Ok(());
         }
-        let text = format!("what this I/O server had of the file {LOST_WITH_DISK}");
+        let text = format!("what the I/O server held of the file {LOST_WITH_DISK}");
         Err(Errno::because(Errno::EIO, text))
     }
 
-    /// Before the store is admitted: it has none of these objects. Those that it has after all stay.
+    /// Before the store is admitted: marks these objects as lost. Those that exist stay.
     pub(super) async fn lose(
         self: Rc<Self>,
         store: Name,
         objects: Vec<Doomed>,
         end: bool,
     ) -> Result<DataReply> {
-        self.standing.must_wait_for_word(&store)?;
+        self.standing.must_be_new(&store)?;
         for Doomed { id, epoch } in objects {
             self.lose_one(id, epoch)?;
         }
@@ -74,7 +75,6 @@ impl DataTree {
         if was_lost {
             self.disk.remove(&self.lost_path(id, before))?;
         }
-        self.standing.has_object();
         self.note_lost(id, epoch);
         Ok(())
     }
@@ -86,7 +86,7 @@ impl DataTree {
         self.note_epoch(id, epoch);
     }
 
-    /// The loss of these is accepted: they are empty objects from now on.
+    /// The loss of these objects is accepted: they are empty from now on.
     pub(super) async fn forgive(self: Rc<Self>, ids: Vec<Id>) -> Result<DataReply> {
         let mut dirs = std::collections::BTreeSet::new();
         for id in ids {
@@ -100,7 +100,7 @@ impl DataTree {
             self.disk.open(&self.path(id, self.epoch_of(id)), Open::Create)?;
             dirs.insert(id % FANOUT);
             object.version.set(object.version.get().wrapping_add(1));
-            self.found_again(id, self.epoch_of(id));
+            self.remove_mark(id, self.epoch_of(id));
         }
         let (disk, objects_dir) = (self.disk.clone(), self.objects_dir.clone());
         let sync = move || {
@@ -110,17 +110,17 @@ impl DataTree {
         Ok(DataReply::Done {})
     }
 
-    /// Something has taken the place of what was lost at this epoch, or its file is gone.
-    pub(super) fn found_again(&self, id: Id, epoch: u32) {
+    /// An object has taken the place of the one lost at this epoch, or its file is gone.
+    pub(super) fn remove_mark(&self, id: Id, epoch: u32) {
         if self.lost.borrow_mut().remove(&id)
             && let Err(error) = self.disk.remove(&self.lost_path(id, epoch))
         {
-            // So is what counts more: a start removes it, or the metadata server, with the file.
+            // The next start removes it, since the object wins; or the metadata server does, with the file.
             tracing::warn!("the mark that object {id:016x} was lost is left: {error}");
         }
     }
 
-    /// What is lost and not emptied stays so, at the next epoch.
+    /// A lost object that is not emptied stays lost, at the next epoch.
     pub(super) fn raise_lost(&self, object: &Rc<Object>, epoch: u32) -> Result<()> {
         let id = object.id;
         let cutting = Cutting::begin(object);
@@ -175,6 +175,49 @@ mod tests {
         let late = tree.clone().lose(store(&tree), objects.to_vec(), true).await;
         assert_eq!(late.unwrap_err().code, Errno::EINVAL, "it serves");
         tree
+    }
+
+    fn is_empty(tree: &DataTree) -> bool {
+        matches!(tree.meet(), DataReply::Met { is_empty: true, .. })
+    }
+
+    #[test]
+    fn a_store_with_nothing_but_marks_has_lost_everything() {
+        run(async |dir| {
+            let tree = over(dir);
+            let objects = vec![Doomed { id: 7, epoch: 0 }];
+            tree.clone().lose(store(&tree), objects, false).await.unwrap();
+            assert!(is_empty(&tree) && is_empty(&over(dir)));
+            std::fs::write(tree.path(9, 2), "there").unwrap();
+            assert!(!is_empty(&over(dir)));
+        });
+    }
+
+    #[test]
+    fn a_store_that_has_served_is_not_taken_for_a_new_one() {
+        run(async |dir| {
+            let tree = over(dir);
+            let admitted = tree.clone().admit_store(store(&tree), "meta".into()).await;
+            admitted.unwrap();
+            let tree = over(dir);
+            let refused = tree.clone().lose(store(&tree), Vec::new(), true).await.unwrap_err();
+            assert!(refused.to_string().contains("has served before"), "{refused}");
+        });
+    }
+
+    #[test]
+    fn what_was_to_be_installed_and_is_lost_is_not_taken_for_installed() {
+        run(async |dir| {
+            let tree = lost(dir).await;
+            let error = tree.install(8, 3, 5).await.unwrap_err();
+            assert!(error.to_string().contains("0 of 5 bytes"), "{error}");
+            assert_eq!(read(&tree, 8, 3), Err(5));
+            // Staged anew after all.
+            std::fs::write(tree.path_of(8, 3, Kept::Staged), "again").unwrap();
+            tree.install(8, 3, 5).await.unwrap();
+            assert_eq!((read(&tree, 8, 3), tree.is_lost(8)), (Ok(5), false));
+            assert_eq!(listed(&over(dir))[1], (8, 3, 5));
+        });
     }
 
     fn listed(tree: &DataTree) -> Vec<(Id, u32, u64)> {

@@ -133,7 +133,8 @@ impl DataTree {
             object.ended.notified().await;
         }
         let before = self.epoch_of(id);
-        if before >= epoch && !objects::is_left(before) {
+        // What is lost at this epoch is not installed: its bytes may still be where the file came from.
+        if before >= epoch && !objects::is_left(before) && !self.is_lost(id) {
             return self.keep_cut(&object).await;
         }
         let cutting = Cutting::begin(&object);
@@ -152,9 +153,11 @@ impl DataTree {
         object.version.set(object.version.get().wrapping_add(1));
         self.epochs.borrow_mut().insert(id, epoch);
         self.gone.borrow_mut().is_back(id);
-        self.found_again(id, before);
+        self.remove_mark(id, before);
         // A start that finds both removes the older: it is in nobody's way until then.
-        if let Err(error) = remove_if_there(self, &self.path(id, before)) {
+        if before != epoch
+            && let Err(error) = remove_if_there(self, &self.path(id, before))
+        {
             tracing::warn!("an object that was replaced is left: {error}");
         }
         self.unstage_up_to(id, epoch)?;
@@ -182,7 +185,7 @@ impl DataTree {
         let current = self.epoch_of(id);
         if !objects::is_left(current) && current <= epoch {
             self.raise(&object, objects::LEFT | epoch, 0).await?;
-            self.found_again(id, current);
+            self.remove_mark(id, current);
             self.unstage_up_to(id, epoch)?;
         }
         self.keep_cut(&object).await.map(drop)

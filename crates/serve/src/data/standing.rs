@@ -179,13 +179,15 @@ impl Standing {
         }
     }
 
-    /// EINVAL when this store is served already, or another is meant.
-    pub(super) fn must_wait_for_word(&self, store: &Name) -> Result<()> {
+    /// EINVAL when another store is meant, or this one is served or was served before: its objects are older than the files.
+    pub(super) fn must_be_new(&self, store: &Name) -> Result<()> {
         if *store != self.store {
             return Err(Errno::because(Errno::EINVAL, "another store is meant"));
         }
-        if self.is_admitted.get() {
-            return Err(Errno::because(Errno::EINVAL, "the store serves already"));
+        if !self.meta.borrow().is_empty() || self.is_admitted.get() {
+            let what = "the store has served before, so its objects may be older than the files; hint: put back the disk that \
+                        was used last, or take an empty one";
+            return Err(Errno::because(Errno::EINVAL, what));
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ impl Meta {
         })
     }
 
-    /// The server serves from the store that it has, and refuses whoever asks for what it held before.
+    /// The server serves from the store that it has; reads and writes of objects that it held before fail.
     pub(super) fn replace_store(self: &Rc<Self>, server: u16) -> Outcome<Reply> {
         let store = match self.stranger(server) {
             Ok(store) => store,
@@ -137,8 +137,9 @@ impl Meta {
         })
     }
 
-    /// Tells a server which objects are lost. Those of files that come to it, are emptied or removed meanwhile are put right
-    /// by what is pending for it.
+    /// Tells a server which objects are lost. If a file is emptied or removed after its page was read, the cut or removal that
+    /// is pending for the server ends its mark. One that was emptied before, while the server was away, and has grown since, is
+    /// marked although nothing of it was lost: it has the epoch of the cut already.
     async fn lose(&self, server: u16, store: &Name) -> Result<()> {
         let link = &self.links[usize::from(server)];
         let (begun, _) = link.conn(link.now()).await?;
@@ -160,10 +161,15 @@ impl Meta {
                 // Of marks that were made before a restart nobody knows whether they are on the disk.
                 return match link.conn(link.now()).await? {
                     (ended, _) if ended == begun => Ok(()),
-                    _ => Err(Errno::because(Errno::EAGAIN, "it was away meanwhile: once more")),
+                    _ => Err(Errno::because(
+                        Errno::EAGAIN,
+                        "it has reconnected meanwhile; run the command again",
+                    )),
                 };
             }
             after = page.next;
+            // Others want to be answered, too.
+            task::sleep(Duration::ZERO).await;
         }
     }
 

@@ -66,18 +66,20 @@ pub async fn forgive<A: Access>(access: &A, server: u16, ids: Vec<Id>) -> Result
         };
         let lost: Vec<Id> =
             objects.0.iter().filter(|object| object.is_lost()).map(|object| object.id).collect();
-        access.data(server, DataOp::Forgive { ids: List(lost.clone()) }).await?;
+        // First: whoever is interrupted finds them lost still, and begins anew.
         for &id in &lost {
             take_for_hole(access, server, id).await?;
         }
+        access.data(server, DataOp::Forgive { ids: List(lost.clone()) }).await?;
         forgiven.extend(lost);
     }
     Ok(forgiven)
 }
 
-/// That bytes are missing is no finding any more.
+/// Missing bytes of the file are a hole from now on, and no finding.
 async fn take_for_hole<A: Access>(access: &A, server: u16, id: Id) -> Result<()> {
-    for _ in 0..TRIES {
+    let mut tries = 0..TRIES;
+    loop {
         let Some(inode) = inodes(access, vec![id]).await?.pop() else { return Ok(()) };
         if inode.sparse {
             return Ok(());
@@ -88,11 +90,10 @@ async fn take_for_hole<A: Access>(access: &A, server: u16, id: Id) -> Result<()>
             Finding { class, id, parent, wanted, version: inode.version, ..Finding::default() };
         match access.change(Op::Mend { finding }).await {
             // It is being changed.
-            Err(error) if error.code() == Errno::EAGAIN => {}
+            Err(error) if error.code() == Errno::EAGAIN && tries.next().is_some() => {}
             other => return other.map(drop),
         }
     }
-    Ok(())
 }
 
 async fn inodes<A: Access>(access: &A, ids: Vec<Id>) -> Result<Vec<Inode>> {

@@ -82,7 +82,7 @@ pub fn describe(told: &Told, servers: &[String]) -> String {
             server()
         ),
         Class::LostObject => format!(
-            "{}: {wanted} bytes were lost with the disk of {}: reading them fails",
+            "{}: up to {wanted} bytes were lost with the disk of {}: reading them fails",
             paths_in_words(&told.paths),
             server()
         ),

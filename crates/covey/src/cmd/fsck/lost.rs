@@ -4,38 +4,38 @@
 use crate::cmd::{Context, files};
 use crate::error::{Cannot, Error, Result};
 use crate::output::counted;
-use covey_stripe::check::{Access, Held, held_by};
+use covey_stripe::check::{Access, Held, forgive, held_by, lost_on};
 use covey_stripe::client::Fs;
 use covey_stripe::ops::{Op, Reply, StoreState};
 use serde_json::json;
 
-/// What becomes of the bytes that lay on a lost disk.
+/// What reads of bytes that lay on a lost disk get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GivenUp {
-    /// They read as zeros.
+pub enum LostBytes {
+    /// Zeros.
     Zeros,
-    /// Reading them fails, until the loss is accepted file by file.
-    Refused,
+    /// An error, until the loss is accepted file by file.
+    Error,
 }
 
-impl GivenUp {
+impl LostBytes {
     fn op(self, server: u16) -> Op {
         match self {
-            GivenUp::Zeros => Op::AcceptStore { server },
-            GivenUp::Refused => Op::ReplaceStore { server },
+            LostBytes::Zeros => Op::AcceptStore { server },
+            LostBytes::Error => Op::ReplaceStore { server },
         }
     }
 
     fn told(self, node: &str) -> String {
         match self {
-            GivenUp::Zeros => format!(
+            LostBytes::Zeros => format!(
                 "{node} serves again; the listed files read as zeros where their bytes lay: restore or \
-                 remove them. `covey fsck` finds those that lack bytes"
+                 remove them"
             ),
-            GivenUp::Refused => format!(
-                "{node} serves again; of the listed files, what lay there fails with EIO until they are put back or \
-                 removed, or `covey server accept-loss {node}` says that zeros will do. `covey files --on {node} --lost` \
-                 lists what is left"
+            LostBytes::Error => format!(
+                "{node} serves again; reads of the bytes that lay there fail with EIO until the listed files are put back \
+                 or removed, or `covey server accept-loss {node}` accepts zeros. `covey files --on {node} --lost` lists \
+                 the files that are left"
             ),
         }
     }
@@ -44,20 +44,18 @@ impl GivenUp {
 /// Names what is lost, and then lets the server serve from the store that it has.
 pub async fn accept(node: &str, context: &Context) -> Result<()> {
     let session = context.session().await?;
-    let result = give_up(&session.fs, node, GivenUp::Zeros, context).await;
+    let result = serve_again(&session.fs, node, LostBytes::Zeros, context).await;
     session.close(result).await
 }
 
-/// The same, for whatever becomes of it.
-pub async fn give_up(fs: &Fs, node: &str, how: GivenUp, context: &Context) -> Result<()> {
+/// The same, with zeros or errors in place of the lost bytes.
+pub async fn serve_again(fs: &Fs, node: &str, how: LostBytes, context: &Context) -> Result<()> {
     let cannot = || match how {
-        GivenUp::Zeros => format!("accept the loss of {node}"),
-        GivenUp::Refused => format!("replace the disk of {node}"),
+        LostBytes::Zeros => format!("accept the loss of {node}"),
+        LostBytes::Error => format!("replace the disk of {node}"),
     };
-    let Reply::Stores { stores } = Access::ask(fs, Op::Stores {}).await.cannot(cannot)? else {
-        return Err(Error::work(format!("cannot {}: an odd answer to Stores", cannot())));
-    };
-    let server = server(&stores.0, node, cannot())?;
+    let stores_before = stores(fs, cannot()).await?;
+    let server = server(&stores_before, node, cannot())?;
     let held = held_by(fs, server).await.cannot(cannot)?;
     // Said before it is done: where zeros will do, nothing shows afterwards what was there.
     let files: Vec<_> = held.iter().map(json_of).collect();
@@ -68,7 +66,20 @@ pub async fn give_up(fs: &Fs, node: &str, how: GivenUp, context: &Context) -> Re
         let files = counted(held.len() as u64, "file");
         writeln!(out, "{files} had bytes on {node}: what lay there is lost")
     })?;
-    Access::ask(fs, how.op(server)).await.cannot(cannot)?;
+    if let Err(error) = Access::ask(fs, how.op(server)).await {
+        // Its answer may have been lost, and the question asked again.
+        let now = stores(fs, cannot()).await?;
+        let had = &stores_before[usize::from(server)].found;
+        if now[usize::from(server)].known != *had {
+            return Err(error).cannot(cannot);
+        }
+    }
+    if how == LostBytes::Zeros {
+        // Left by a `replace` that was interrupted.
+        let marked = lost_on(fs, server).await.cannot(cannot)?;
+        let ids = marked.iter().map(|one| one.inode.id).collect();
+        forgive(fs, server, ids).await.cannot(cannot)?;
+    }
     context.output.say(how.told(node));
     Ok(())
 }
@@ -82,10 +93,7 @@ pub async fn adopt(node: &str, context: &Context) -> Result<()> {
 
 async fn adopt_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
     let cannot = || format!("adopt the store of {node}");
-    let Reply::Stores { stores } = Access::ask(fs, Op::Stores {}).await.cannot(cannot)? else {
-        return Err(Error::work(format!("cannot {}: an odd answer to Stores", cannot())));
-    };
-    let server = server(&stores.0, node, cannot())?;
+    let server = server(&stores(fs, cannot()).await?, node, cannot())?;
     let held = held_by(fs, server).await.cannot(cannot)?;
     // All that it holds would be removed: a metadata store that was formatted anew is no copy.
     if held.is_empty() {
@@ -105,6 +113,13 @@ async fn adopt_in(fs: &Fs, node: &str, context: &Context) -> Result<()> {
          does not fit",
     );
     Ok(())
+}
+
+async fn stores(fs: &Fs, what: String) -> Result<Vec<StoreState>> {
+    match Access::ask(fs, Op::Stores {}).await.cannot(|| what.clone())? {
+        Reply::Stores { stores } => Ok(stores.0),
+        _ => Err(Error::work(format!("cannot {what}: an odd answer to Stores"))),
+    }
 }
 
 /// The index of a server whose store is not the one that is known.

@@ -77,7 +77,9 @@ impl Stores {
 
     /// Whether what a server held of a file is lost, or the server's directory was not given.
     pub fn lacks(&self, server: u16, id: Id) -> bool {
-        !self.given.contains(&server) || self.lost.contains(&(server, id))
+        let is_lost =
+            self.lost.contains(&(server, id)) && !self.objects.contains_key(&(server, id));
+        !self.given.contains(&server) || is_lost
     }
 
     /// All files that have an object.

@@ -11,7 +11,7 @@ use covey_wire::List;
 use futures_util::future::{Either, join, select};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is held on one I/O server.
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl OpenFile {
                         self.forget_fid(slot, fid);
                     }
                     if error.code() == Errno::EIO {
-                        return Err(explained(link, self.id, error).await);
+                        return Err(explained(fs, link, self.id, error).await);
                     }
                     // EBADF: someone else's opening of this fid failed. Ours may not, and a program
                     // must not hear that its own descriptor is bad.
@@ -200,14 +200,22 @@ impl OpenFile {
 }
 
 /// Why an object cannot be had: 9P tells a number only.
-async fn explained(link: &Arc<Link>, id: Id, error: Error) -> Error {
-    match data_call(link, DataOp::Look { ids: List(vec![id]) }).await {
-        Ok(DataReply::Objects { objects }) if objects.0.iter().any(Object::is_lost) => {
-            Error::because(error.code(), format!("what was on {} {LOST_WITH_DISK}", link.server()))
+async fn explained(fs: &Shared, link: &Arc<Link>, id: Id, error: Error) -> Error {
+    let look = pin!(data_call(link, DataOp::Look { ids: List(vec![id]) }));
+    let time = pin!(fs.net.sleep(EXPLAINED_WITHIN));
+    match select(look, time).await {
+        Either::Left((Ok(DataReply::Objects { objects }), _))
+            if objects.0.iter().any(Object::is_lost) =>
+        {
+            let text = format!("what {} held of the file {LOST_WITH_DISK}", link.server());
+            Error::because(error.code(), text)
         }
         _ => error,
     }
 }
+
+/// How long a reason is waited for: a disk that fails may also hang.
+const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A write on its way to a slot.
 pub(super) struct Counted<'a> {
